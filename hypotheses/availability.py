@@ -1,0 +1,107 @@
+"""Does service go on while the fault is in force?"""
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.measure import in_force, seconds, share, when
+from hashidrill.recording import Operations, Recording
+from hashidrill.units import Duration, Percent
+
+
+@hypothesis
+def available_during(
+    recording: Recording,
+    *,
+    load: str,
+    success: Percent = Percent("99%"),
+    fault: str | None = None,
+    p99_below: Duration | None = None,
+) -> Held:
+    """At least so large a share of the operations that were due while a fault was in force are acknowledged.
+
+    With `p99_below`, the successful ones also have their p99 under it. With `fault`, only faults of that kind count.
+    99 % is the usual floor of a "degraded" objective (Google's SRE workbook starts its error budgets there); name a
+    share of your own.
+    """
+    ops = measure.during(recording, recording.operations(load), fault)
+    ok = float(ops.ok.mean())
+    p99 = measure.percentile(ops.latency_s[ops.ok], 99)
+    figures = {"success_share": ok, "operations": len(ops), "failed": int((~ops.ok).sum()), "p99_of_successful_s": p99}
+    during = f"while {fault or 'a fault'} was in force"
+    require(
+        ok >= success,
+        f"{load} was not available {during}: {share(ok)} of {len(ops)} operations were acknowledged,"
+        f" expected at least {success}\n{_first_failure(recording, ops)}",
+        **figures,
+    )
+    text = f"{share(ok)} of {len(ops)} {load} operations were acknowledged {during} (at least {success})"
+    if p99_below is not None:
+        if not ops.ok.any():
+            raise HypothesisInvalidError(f"no operation of {load} succeeded {during}: there is no latency to judge")
+        require(
+            p99 < p99_below,
+            f"{load} answered too slowly {during}: p99 of the successful operations was {seconds(p99)},"
+            f" expected under {p99_below}\ntheir median was {seconds(measure.percentile(ops.latency_s[ops.ok], 50))}",
+            **figures,
+        )
+        text += f", p99 {seconds(p99)} (under {p99_below})"
+    return Held(text, **figures)
+
+
+@hypothesis
+def latency_stays(
+    recording: Recording,
+    *,
+    load: str,
+    p50_below: Duration | None = Duration("300ms"),
+    p99_below: Duration | None = None,
+    fault: str | None = None,
+    window: Duration = Duration("5s"),
+) -> Held:
+    """The latency stays under its limit all the time that a fault is in force: the fault does no harm.
+
+    Measured over every `window` inside the fault; an operation that failed counts as infinitely slow. 300 ms is what
+    Roblox published as the normal p50 of Consul KV (post-mortem of October 2021).
+    """
+    limits = [(50, p50_below), (99, p99_below)]
+    if p50_below is None and p99_below is None:
+        raise HypothesisInvalidError("latency_stays has no limit to check: give it p50_below or p99_below")
+    ops = recording.operations(load)
+    measure.during(recording, ops, fault)  # nothing due under any fault is INVALID, not a pass
+    figures: dict[str, float] = {}
+    for percent, limit in limits:
+        if limit is None:
+            continue
+        at, worst = _worst(recording, ops, fault, percent, window)
+        figures[f"worst_p{percent}_s"] = worst
+        figures[f"p{percent}_below_s"] = float(limit)
+        require(
+            worst < limit,
+            f"{load} suffered while {fault or 'a fault'} was in force: its p{percent} over {window} reached"
+            f" {seconds(worst)}, {when(recording, at)}; expected it to stay under {limit}\n"
+            f"{_first_failure(recording, measure.during(recording, ops, fault))}",
+            **figures,
+        )
+    measured = ", ".join(f"p{p} {seconds(figures[f'worst_p{p}_s'])} (under {limit})" for p, limit in limits if limit)
+    return Held(f"{load} stayed quick while {fault or 'a fault'} was in force; worst {window}: {measured}", **figures)
+
+
+def _worst(
+    recording: Recording, ops: Operations, fault: str | None, percent: float, window: Duration
+) -> tuple[int, float]:
+    worst: tuple[int, float] = (0, -1.0)
+    for faulted in measure.faults(recording, fault):
+        start_ns, end_ns = in_force(recording, faulted)
+        if len(ops.between(start_ns, end_ns)):
+            found = measure.sliding(ops, start_ns, end_ns, percent=percent, width_s=window).worst()
+            worst = max(worst, found, key=lambda each: each[1])
+    return worst
+
+
+def _first_failure(recording: Recording, ops: Operations) -> str:
+    """Where to start looking: the first operation that was not acknowledged."""
+    for index in range(len(ops)):
+        if not ops.ok[index]:
+            error = ops.errors[index] or (f"status {ops.status[index]}" if ops.status[index] else "no error recorded")
+            return f"first failure: {when(recording, int(ops.intended_ns[index]))}, {ops.outcome[index]}: {error}"
+    return "hint: no operation failed, they were only slow: look at raft.commit_time and the disk in the timeline"

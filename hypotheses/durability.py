@@ -1,0 +1,115 @@
+"""Is everything that was acknowledged still there?"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.measure import when
+from hashidrill.recording import Operations, Recording
+
+_NAMED = 10
+
+
+@hypothesis(needs_valid_run=False)
+def no_acknowledged_write_lost(recording: Recording, *, load: str) -> Held:
+    """What each key holds at the end is a write that may be the last one; nothing acknowledged is gone.
+
+    A last-write check of a register for each key, after Jepsen's: the final value v is possible unless an acknowledged
+    write of that key began after v was acknowledged. A write whose outcome is unknown may have taken effect at
+    any time after it started, so it is always possible. A missing key is a loss where any write of it was
+    acknowledged. A value that nobody wrote, or whose write was certainly refused, is a phantom.
+
+    It is judged even in a run that is INVALID: lost is lost, whatever the fault was.
+    """
+    ops = recording.operations(load)
+    finals = recording.final_reads(load)
+    acknowledged = int(ops.ok.sum())
+    if not acknowledged:
+        raise HypothesisInvalidError(f"no write of {load} was acknowledged, so none could be lost")
+    if not finals:
+        raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before they could be made")
+    found = check_registers(ops, finals)
+    figures = {
+        "acknowledged_writes": acknowledged, "keys_read": len(finals), "lost": len(found.lost),
+        "phantoms": len(found.phantoms), "lost_keys": list(found.lost), "phantom_keys": list(found.phantoms),
+    }  # fmt: skip
+    require(not found.lost and not found.phantoms, _why(recording, load, ops, found), **figures)
+    if found.unread:
+        raise HypothesisInvalidError(
+            f"{len(found.unread)} keys with acknowledged writes were not read at the end: {_names(found.unread)}"
+        )
+    return Held(f"{acknowledged} acknowledged writes to {len(finals)} keys: none is lost", **figures)
+
+
+@dataclass(frozen=True)
+class Registers:
+    """What a check found. `lost`: key to (index of an acknowledged write that is gone, what is there instead)."""
+
+    lost: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    phantoms: dict[str, tuple[str, str]] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+
+
+def check_registers(ops: Operations, finals: Mapping[str, str | None]) -> Registers:
+    """Compare the final value of every key with the history of its writes. Linear in the number of operations."""
+    latest_start: dict[str, int] = {}
+    """Index of the acknowledged write of a key that started last."""
+    writers: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    starts, ok = ops.start_ns.tolist(), ops.ok.tolist()
+    for index, (key, value) in enumerate(zip(ops.keys, ops.values, strict=True)):
+        writers[key, value].append(index)
+        if ok[index] and (key not in latest_start or starts[index] > starts[latest_start[key]]):
+            latest_start[key] = index
+    found = Registers(unread=sorted(key for key in latest_start if key not in finals))
+    for key, final in finals.items():
+        last = latest_start.get(key)
+        if final is None:
+            if last is not None:
+                found.lost[key] = (last, None)
+        elif (phantom := _phantom(ops, writers.get((key, final), []))) is not None:
+            found.phantoms[key] = (final, phantom)
+        elif last is not None and not any(_possible(ops, index, starts[last]) for index in writers[key, final]):
+            found.lost[key] = (last, final)
+    return found
+
+
+def _phantom(ops: Operations, writes: list[int]) -> str | None:
+    if not writes:
+        return "which nobody wrote"
+    if all(ops.outcome[index] == "fail" for index in writes):
+        return f"whose write was refused ({ops.errors[writes[0]] or f'status {ops.status[writes[0]]}'})"
+    return None
+
+
+def _possible(ops: Operations, index: int, latest_start_ns: int) -> bool:
+    """Can this write be the last one, when an acknowledged write of the key started at `latest_start_ns`?"""
+    outcome = ops.outcome[index]
+    return bool(outcome == "unknown" or (outcome == "ok" and latest_start_ns <= ops.end_ns[index]))
+
+
+def _why(recording: Recording, load: str, ops: Operations, found: Registers) -> str:
+    lines = []
+    if found.lost:
+        lines.append(f"acknowledged writes of {load} are lost on {len(found.lost)} keys: {_names(list(found.lost))}")
+        for key, (index, value) in list(found.lost.items())[:3]:
+            acked = when(recording, int(ops.end_ns[index]))
+            now = "is absent" if value is None else f"holds the older {_short(value)!r}"
+            lines.append(
+                f"  {key}: {_short(ops.values[index])!r} was acknowledged {acked}, but the key {now} at the end"
+            )
+    if found.phantoms:
+        lines.append(f"{len(found.phantoms)} keys of {load} hold phantoms: {_names(list(found.phantoms))}")
+        lines += [f"  {key}: holds {_short(held)!r}, {why}" for key, (held, why) in list(found.phantoms.items())[:3]]
+    lines.append("hint: compare raft.commit_index of the servers around that time, and the agents' logs for a restore")
+    return "\n".join(lines)
+
+
+def _names(keys: list[str]) -> str:
+    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+    return ", ".join(keys[:_NAMED]) + more
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= 40 else value[:37] + "..."

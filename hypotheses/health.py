@@ -1,0 +1,129 @@
+"""Do the health checks tell the truth?"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.measure import SECOND, STEP_S, in_force, latest, longest_run, seconds, when
+from hashidrill.recording import Bools, FaultWindow, Int64s, Recording, Series
+from hashidrill.units import Duration
+
+LAST_CONTACT_MAX_S = 0.2
+"""`raft.leader.lastContact` under 200 ms is healthy (Consul's documentation on telemetry)."""
+_FRESH_S = 5.0
+_FRESH_TELEMETRY_S = 15.0
+"""Consul's metrics are summed up over 10 s: an interval without a heartbeat leaves one out."""
+
+
+@hypothesis
+def green_but_sick(
+    recording: Recording,
+    *,
+    load: str,
+    p50_below: Duration = Duration("300ms"),
+    at_least: Duration = Duration("3s"),
+    fault: str | None = None,
+) -> Held:
+    """Every health check stays green while users suffer: the trap of the 2021 outage.
+
+    It holds when, under a fault, there is a stretch of `at_least` in which the p50 of the load is over `p50_below`
+    (300 ms: normal at Roblox) and, all the while, autopilot is healthy, as many members are alive as before the
+    fault, `raft.leader.lastContact` is under 200 ms and a leader is known. It is broken when some check did turn red,
+    or when the load never suffered: the text says which.
+    """
+    longest: tuple[float, str] = (0.0, "")
+    reds: set[str] = set()
+    sick_at_all, worst = False, 0.0
+    for window in measure.faults(recording, fault):
+        seen = _observe(recording, window, load, p50_below)
+        worst = max(worst, seen.worst_s)
+        sick_at_all |= bool(seen.sick.any())
+        reds |= {name for name, green in seen.green.items() if (seen.sick & ~green).any()}
+        first, last = longest_run(seen.sick & np.logical_and.reduce(list(seen.green.values())))
+        length_s = (last - first + 1) * STEP_S
+        if length_s > longest[0]:
+            span = f"from {when(recording, int(seen.t_ns[first]))} to {length_s:.1f}s later"
+            longest = (length_s, f"{span}, under {window.kind} on {window.host}")
+    figures = {"green_but_sick_s": longest[0], "worst_p50_s": worst, "red": sorted(reds)}
+    require(sick_at_all, f"{load} never got sick: its worst p50 over 1s under a fault was {seconds(worst)}, within the"
+            f" {p50_below}; expected it over that while every health check is green", **figures)  # fmt: skip
+    red_text = "; ".join(sorted(reds))
+    require(
+        longest[0] >= at_least,
+        f"{load} got sick (worst p50 {seconds(worst)}), but not for {at_least} in a row with every check green: "
+        + (f"the checks did tell, by {red_text}" if reds else "every check was green, but it did not last")
+        + f"\nlongest stretch: {longest[0]:.1f}s {longest[1]}",
+        **figures,
+    )
+    return Held(
+        f"every health check was green for {longest[0]:.1f}s while p50 of {load} was over {p50_below} (worst"
+        f" {seconds(worst)}): {longest[1]}\n"
+        "hint: alert on raft.commit_time and on KV latency; these checks cannot see it",
+        **figures,
+    )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Every 100 ms of a fault: whether the load was sick, and whether each check was green."""
+
+    t_ns: Int64s
+    sick: Bools
+    green: dict[str, Bools]
+    worst_s: float
+
+
+def _observe(recording: Recording, window: FaultWindow, load: str, limit_s: float) -> _Seen:
+    start_ns, end_ns = in_force(recording, window)
+    p50 = measure.sliding(recording.operations(load), start_ns, end_ns)
+    _, worst = p50.worst()
+    sick = np.asarray(~np.isnan(p50.value_s) & (p50.value_s >= limit_s), np.bool_)
+    return _Seen(p50.t_ns, sick, _checks(recording, p50.t_ns), worst)
+
+
+def _checks(recording: Recording, at_ns: Int64s) -> dict[str, Bools]:
+    """Each health check at each moment. Raises HypothesisInvalidError where one was never sampled."""
+    healthy = recording.series("consul.autopilot_healthy")
+    alive = recording.series("consul.members_alive")
+    expected = _members_before(recording, alive)
+    leader = recording.series("raft.leader", "")
+    known = np.array([bool(text) for text in leader.text], np.bool_)
+    return {
+        "autopilot unhealthy": _green(healthy, healthy.value == 1, at_ns),
+        "members not alive": _green(alive, alive.value >= expected, at_ns),
+        "no leader known": _green(leader, known & (leader.value != 0), at_ns),
+        "lastContact over 200ms": _contact_green(recording, at_ns),
+    }
+
+
+def _green(series: Series, good: Bools, at_ns: Int64s, fresh_s: float = _FRESH_S) -> Bools:
+    """Green needs a fresh sample that says so: silence is not health."""
+    index, fresh = latest(series.t_ns, at_ns, int(fresh_s * SECOND))
+    return np.asarray(fresh & (good & series.ok)[index], np.bool_)
+
+
+def _members_before(recording: Recording, alive: Series) -> float:
+    start_ns, _ = measure.method(recording)
+    before = alive.value[(alive.t_ns < start_ns) & alive.ok]
+    if not len(before) or np.isnan(before).all():
+        raise HypothesisInvalidError(
+            "consul.members_alive was not sampled before the method: who is missing cannot be told"
+        )
+    return float(np.nanmax(before))
+
+
+def _contact_green(recording: Recording, at_ns: Int64s) -> Bools:
+    """No server reports a contact older than the threshold, and at least one reports. Only leaders measure it."""
+    every = recording.series("raft.last_contact")
+    over = np.zeros(len(at_ns), np.bool_)
+    reported = np.zeros(len(at_ns), np.bool_)
+    for host in sorted(set(every.host)):
+        series = recording.series("raft.last_contact", host)
+        index, fresh = latest(series.t_ns, at_ns, int(_FRESH_TELEMETRY_S * SECOND))
+        value = series.value[index]
+        reported |= fresh & series.ok[index] & ~np.isnan(value)
+        over |= fresh & series.ok[index] & (value >= LAST_CONTACT_MAX_S)
+    return np.asarray(reported & ~over, np.bool_)

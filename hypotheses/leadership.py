@@ -1,0 +1,144 @@
+"""Who leads, and does leadership go where it should?
+
+All of it is read from the majority's view of the leader, which is sampled: times are good to one probe interval.
+"""
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.measure import SECOND, Reign, in_force, seconds, when
+from hashidrill.recording import FaultWindow, Recording
+from hashidrill.units import Duration
+
+_SLACK_S = 0.5
+"""A fault asked for 20s may be in force for 19.9s between its journal entries."""
+
+
+@hypothesis
+def leader_elected(recording: Recording, *, within: Duration = Duration("10s"), fault: str | None = None) -> Held:
+    """After a fault takes the leader away, a leader is known to a majority again within so long of the fault.
+
+    The time runs from the moment the fault is applied, so noticing that the leader is gone is part of it. Consul's own
+    budget for an election is 2 to 4 s at `raft_multiplier: 1` and 10 to 20 s at the default of 5; 10 s is the middle
+    road. A fault that leaves the leader in office has nothing to check here: see `leadership_leaves`.
+    """
+    took_s: dict[str, float] = {}
+    for window in measure.faults(recording, fault):
+        started_ns, ended_ns = in_force(recording, window)
+        watched_ns = _watched_until(recording, window)
+        seen = measure.reigns(recording, started_ns, watched_ns)
+        lost = [reign for reign in seen[1:] if reign.start_ns < ended_ns]
+        if seen[0].host and not lost:
+            continue
+        leaders = [reign for reign in seen[1:] if reign.host]
+        name = _name(recording, window)
+        if not leaders and (watched_ns - started_ns) / SECOND < within:
+            raise HypothesisInvalidError(
+                f"no leader was seen after {name}, but it was watched for only"
+                f" {seconds((watched_ns - started_ns) / SECOND)} of the {within}"
+            )
+        took_s[name] = (leaders[0].start_ns - started_ns) / SECOND if leaders else float("inf")
+        require(
+            took_s[name] <= within,
+            f"no leader was known to a majority within {within} of {name}: "
+            + (f"it took {seconds(took_s[name])} until {leaders[0].host} led" if leaders else "none was seen at all")
+            + f"\nseen: {_story(recording, seen)}\nhint: a majority must be up and reach each other to elect",
+            elected_after_s=took_s[name],
+        )
+    if not took_s:
+        raise HypothesisInvalidError(
+            f"{fault or 'no fault'}{' did not take' if fault else ' took'} the leader away, so there was no election to"
+            " judge; `leadership_stays` says that as an expectation"
+        )
+    slowest = max(took_s, key=lambda name: took_s[name])
+    return Held(
+        f"a leader was known {seconds(took_s[slowest])} after {slowest} (allowed: {within})",
+        elected_after_s=took_s[slowest],
+    )
+
+
+@hypothesis
+def leadership_leaves(recording: Recording, *, fault: str, within: Duration) -> Held:
+    """A leader that the fault is put on loses its office to another host within so long.
+
+    Raft's heartbeats do not wait for the disk, so a leader with a slow disk keeps leading, and all writes wait for it
+    (hashicorp/consul#22064, #3552; hashicorp/raft#503): that is what this expectation is for.
+    """
+    took_s: list[float] = []
+    for window in measure.faults(recording, fault):
+        started_ns, ended_ns = in_force(recording, window)
+        seen = measure.reigns(recording, started_ns, ended_ns)
+        if seen[0].host != window.host:
+            continue
+        name = _name(recording, window)
+        others = [reign for reign in seen[1:] if reign.host not in {"", window.host}]
+        length_s = (ended_ns - started_ns) / SECOND
+        if not others and length_s < within - _SLACK_S:
+            raise HypothesisInvalidError(
+                f"{window.host} still led when {name} ended, after {seconds(length_s)}: too short to tell whether it"
+                f" would have left within {within}; let the fault last longer"
+            )
+        took_s.append((others[0].start_ns - started_ns) / SECOND if others else float("inf"))
+        require(
+            took_s[-1] <= within,
+            f"leadership did not leave {window.host} within {within} of {name}: "
+            + (f"it took {seconds(took_s[-1])}" if others else f"it still led after {seconds(length_s)}")
+            + f"\nseen: {_story(recording, seen)}\n"
+            "hint: Raft does not depose a leader for being slow while its heartbeats arrive; watch raft.commit_time and"
+            " move leadership by hand (`consul operator raft transfer-leader`)",
+            left_after_s=took_s[-1],
+        )
+    if not took_s:
+        raise HypothesisInvalidError(f"{fault} was on no host that led at that moment: leadership had nothing to leave")
+    return Held(f"leadership left the faulted host {seconds(max(took_s))} after {fault} (allowed: {within})",
+                left_after_s=max(took_s))  # fmt: skip
+
+
+@hypothesis
+def leadership_stays(recording: Recording, *, fault: str | None = None, grace: Duration = Duration("1s")) -> Held:
+    """The leader stays the same, and known, from the start of the method until the loads stop.
+
+    With `fault`, only while faults of that kind are in force. A leader that is unknown for less than `grace` counts as
+    one answer that was late, not as an election.
+    """
+    if fault is None:
+        spans = [(measure.method(recording)[0], measure.loads_end_ns(recording))]
+    else:
+        spans = [in_force(recording, window) for window in measure.faults(recording, fault)]
+    for start_ns, end_ns in spans:
+        seen = measure.reigns(recording, start_ns, end_ns)
+        if not any(reign.host for reign in seen):
+            raise HypothesisInvalidError(f"no leader was known at all from {when(recording, start_ns)} on")
+        leader = next(reign.host for reign in seen if reign.host)
+        wrong = [reign for reign in seen if reign.host != leader and (reign.host or _length_s(reign) >= grace)]
+        require(
+            not wrong,
+            f"leadership did not stay with {leader}"
+            + (f" while {fault} was in force" if fault else "")
+            + f": it changed {len(wrong)} times, first {when(recording, wrong[0].start_ns) if wrong else ''}"
+            + f"\nseen: {_story(recording, seen)}\nhint: each election costs the writes of its whole length",
+            changes=len(wrong),
+        )
+    return Held(f"{leader} led all the time", leader=leader, changes=0)
+
+
+def _watched_until(recording: Recording, window: FaultWindow) -> int:
+    """Until the next fault is put on, which would be another story, or the loads stop."""
+    own_ns = in_force(recording, window)[0]
+    later = [in_force(recording, other)[0] for other in measure.faults(recording)]
+    return min([start for start in later if start > own_ns], default=measure.loads_end_ns(recording))
+
+
+def _length_s(reign: Reign) -> float:
+    return (reign.end_ns - reign.start_ns) / SECOND
+
+
+def _name(recording: Recording, window: FaultWindow) -> str:
+    return f"{window.kind} on {window.host} ({when(recording, in_force(recording, window)[0])})"
+
+
+def _story(recording: Recording, seen: list[Reign]) -> str:
+    """The first few reigns: `consul-1, then nobody 3.1s into the method, then consul-2 4.0s into the method`."""
+    first, *rest = seen[:8]
+    told = [first.host or "nobody", *(f"{each.host or 'nobody'} {when(recording, each.start_ns)}" for each in rest)]
+    return ", then ".join(told) + (f", and {len(seen) - 8} more" if len(seen) > 8 else "")

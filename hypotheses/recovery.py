@@ -1,0 +1,157 @@
+"""Does service come back, and stay, once the fault is gone?"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.measure import SECOND, Sliding, seconds, share, when
+from hashidrill.recording import Operations, Recording
+from hashidrill.units import Duration, Percent
+
+ROBLOX_NORMAL = Duration("300ms")
+_HINT = "hint: look at raft.commit_time and at who led in the timeline; a backlog that drains slowly shows as a slope"
+
+
+@hypothesis
+def writes_recover(
+    recording: Recording,
+    *,
+    load: str,
+    within: Duration,
+    p50_below: Duration = ROBLOX_NORMAL,
+    window: Duration = Duration("1s"),
+    errors_below: Percent = Percent("1%"),
+    fault: str | None = None,
+) -> Held:
+    """Writes are quick again within so long of the end of the last fault, and stay so until the loads stop.
+
+    Quick means: the p50 over each `window` is under `p50_below` (a write that failed counts as infinitely slow), and
+    the errors from then on are under `errors_below`. With `fault`, the time runs from the last fault of that kind.
+    `p50_below` is what Roblox published as normal for Consul KV (300 ms, against 2 s in the outage of October 2021).
+    """
+    span = _Span(recording, load, fault, window)
+    return _recovers(span, p50_below=p50_below, within=within, errors_below=errors_below)
+
+
+@hypothesis
+def reads_recover(
+    recording: Recording,
+    *,
+    load: str,
+    within: Duration,
+    p50_below: Duration = ROBLOX_NORMAL,
+    window: Duration = Duration("1s"),
+    errors_below: Percent = Percent("1%"),
+    fault: str | None = None,
+) -> Held:
+    """Reads are quick again within so long of the end of the last fault, and stay so until the loads stop.
+
+    The same measure as for `writes_recover`, and the same source for `p50_below`.
+    """
+    span = _Span(recording, load, fault, window)
+    return _recovers(span, p50_below=p50_below, within=within, errors_below=errors_below)
+
+
+class _Span:
+    """The operations of a load from the end of the faults to the end of the loads."""
+
+    def __init__(self, recording: Recording, load: str, fault: str | None, window: Duration) -> None:
+        """Raises HypothesisInvalidError when nothing, or too little, was measured there."""
+        self.recording, self.load, self.window = recording, load, window
+        self.start_ns = measure.faults_end_ns(recording, fault)
+        self.end_ns = measure.loads_end_ns(recording)
+        self.fault = fault or "the last fault"
+        if self.length_s < window:
+            raise HypothesisInvalidError(
+                f"loads went on for {seconds(max(self.length_s, 0.0))} after {self.fault} ended, which is less than one"
+                f" window of {window}: give the experiment a longer `recovery: {{for: ...}}`"
+            )
+        ops = recording.operations(load).between(self.start_ns, self.end_ns)
+        self.ops: Operations = measure.settled(recording, ops, grace_s=window)
+        quiet_s = (self.end_ns - (int(self.ops.intended_ns[-1]) if len(self.ops) else self.start_ns)) / SECOND
+        if quiet_s > max(2.0, 2 * window):
+            raise HypothesisInvalidError(
+                f"load {load} was silent for the last {seconds(quiet_s)} before the loads stopped, so nothing says"
+                f" that it recovered"
+            )
+
+    @property
+    def length_s(self) -> float:
+        return (self.end_ns - self.start_ns) / SECOND
+
+
+@dataclass(frozen=True)
+class _Back:
+    """Seconds after the end of the faults (infinity: not by the end of the loads)."""
+
+    p50_s: float
+    errors_s: float
+
+    @property
+    def after_s(self) -> float:
+        return max(self.p50_s, self.errors_s)
+
+
+def _recovers(span: _Span, *, p50_below: Duration, within: Duration, errors_below: Percent) -> Held:
+    p50 = measure.sliding(span.ops, span.start_ns, span.end_ns, width_s=span.window)
+    worst_at, worst = p50.worst()
+    back = _Back(_quick_after_s(p50, p50_below), _few_errors_after_s(span, p50, errors_below))
+    if back.after_s > within and span.length_s < within + span.window:
+        raise HypothesisInvalidError(
+            f"{span.load} had not recovered {seconds(span.length_s)} after {span.fault} ended, but the loads stopped"
+            f" before the {within} were over: give the experiment a longer `recovery: {{for: ...}}`"
+        )
+    figures = {
+        "recovered_after_s": back.after_s, "p50_recovered_after_s": back.p50_s,
+        "errors_recovered_after_s": back.errors_s, "worst_p50_s": worst,
+        "p50_at_end_s": float(p50.value_s[~np.isnan(p50.value_s)][-1]),
+        "errors_share": span.ops.error_share(), "operations": len(span.ops),
+    }  # fmt: skip
+    worst_text = f"worst {span.window} after the fault: p50 {seconds(worst)}, {when(span.recording, worst_at)}"
+    why = f"{_why(span, back, p50_below, within, errors_below)}\n{worst_text}\n{_HINT}"
+    require(back.after_s <= within, why, **figures)
+    return Held(
+        f"{span.load} was back {seconds(back.after_s)} after {span.fault} ended (allowed: {within}) and stayed so:"
+        f" p50 under {p50_below}, errors under {errors_below}; {worst_text}",
+        **figures,
+    )
+
+
+def _why(span: _Span, back: _Back, p50_below: Duration, within: Duration, errors_below: Percent) -> str:
+    wrong = []
+    if back.p50_s > within:
+        took = "never was" if np.isinf(back.p50_s) else f"was, to stay, only after {seconds(back.p50_s)}"
+        wrong.append(f"p50 under {p50_below}: it {took}")
+    if back.errors_s > within:
+        took = "never were" if np.isinf(back.errors_s) else f"were, to stay, only after {seconds(back.errors_s)}"
+        wrong.append(
+            f"errors under {errors_below}: they {took} ({share(span.ops.error_share())} of all after the fault)"
+        )
+    return (
+        f"{span.load} did not recover within {within} of the end of {span.fault}"
+        f" ({when(span.recording, span.start_ns)}).\nexpected {'; expected '.join(wrong)}"
+    )
+
+
+def _quick_after_s(p50: Sliding, limit_s: float) -> float:
+    """Seconds until the first window from which on no measured one is over the limit."""
+    measured = np.flatnonzero(~np.isnan(p50.value_s))
+    slow = np.flatnonzero(p50.value_s[measured] >= limit_s)
+    first = int(slow[-1]) + 1 if len(slow) else 0
+    if first == len(measured):
+        return float("inf")
+    return float(p50.t_ns[measured[first]] - p50.t_ns[0]) / SECOND if len(slow) else 0.0
+
+
+def _few_errors_after_s(span: _Span, p50: Sliding, limit: float) -> float:
+    """Seconds until the first step from which on the share of errors, to the end, is under the limit."""
+    failed = (~span.ops.ok).astype(np.float64)
+    left = np.arange(len(failed), 0, -1)
+    share_left = np.cumsum(failed[::-1])[::-1] / left
+    first = np.searchsorted(span.ops.intended_ns, p50.t_ns)
+    inside = first < len(failed)
+    few = np.flatnonzero(share_left[first[inside]] < limit)
+    return float(p50.t_ns[inside][few[0]] - p50.t_ns[0]) / SECOND if len(few) else float("inf")

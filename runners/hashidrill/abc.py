@@ -1,0 +1,207 @@
+"""Every protocol of hashidrill, on one page.
+
+A run reads like this: a `Datacenter` starts its hosts; `Load`s and `Probe`s emit what they see into a recording; each
+step of the method puts one `Fault` on one `Target`; hypotheses judge the recording afterwards.
+
+Times are nanoseconds of the run's own clock (CLOCK_MONOTONIC minus the run's start) unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from pydantic import BaseModel
+
+Undo = Mapping[str, Any]
+"""All that `Fault.revert` needs, as plain JSON: it is written to the journal before the fault is applied."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The one thing a fault is put on: a host, and (where the fault is about a process) one agent of it.
+
+    `pid` and `start_time` (clock ticks since boot) are the agent's process when the target was resolved, 0 if none ran.
+    """
+
+    host: str
+    address: str
+    agent: str = "consul"
+    pid: int = 0
+    start_time: int = 0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an observer measured: `ok` says whether it proves what was asked for."""
+
+    ok: bool
+    asked: str
+    measured: str
+    figures: Mapping[str, float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One value of one signal at one time. A sick target is `ok=False` with the reason in `text`."""
+
+    signal: str
+    value: float | None = None
+    text: str = ""
+    host: str = ""
+    ok: bool = True
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of a load.
+
+    `outcome` is `ok` (acknowledged), `fail` (certainly not applied) or `unknown` (may have been applied).
+    Latency is `end_ns - intended_ns`: what a user who came at the scheduled moment had to wait.
+    """
+
+    load: str
+    intended_ns: int
+    start_ns: int
+    end_ns: int
+    outcome: str
+    key: str = ""
+    value: str = ""
+    status: int = 0
+    error: str = ""
+
+
+EmitOperation = Callable[[Operation], None]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One canary operation: its length in seconds, and the errno it ended with (0: success)."""
+
+    seconds: float
+    errno: int = 0
+
+
+@runtime_checkable
+class Host(Protocol):
+    """One machine of the datacenter, as faults and observers see it.
+
+    `set_disk_rule`/`clear_disk_rule`, `signal`, `nft` and so on are the injector's side; `canary_*`, `connect` and
+    `echo_loss` are the observer's side: they are ordinary system calls made by a process on that host, which knows
+    nothing of the injector.
+    """
+
+    name: str
+    address: str
+    role: str
+    """`server` or `client`."""
+
+    # injectors
+    async def set_disk_rule(self, rule_id: str, rule: Mapping[str, Any]) -> None: ...
+    async def clear_disk_rule(self, rule_id: str) -> None: ...
+    async def fill_disk(self, name: str, leave_bytes: int) -> None: ...
+    async def unfill_disk(self, name: str) -> None: ...
+    async def nft(self, script: str) -> None: ...
+    async def nft_tables(self) -> Sequence[str]: ...
+    async def signal(self, pid: int, start_time: int, signal: int) -> bool: ...
+    async def start_agent(self, agent: str) -> None: ...
+    async def limit_cpu(self, name: str, cores: float) -> None: ...
+    async def unlimit_cpu(self, name: str) -> None: ...
+
+    # observers
+    async def agent_process(self, agent: str) -> AgentProcess | None: ...
+    async def canary_fsync(self) -> Timing: ...
+    async def canary_write(self, size_bytes: int) -> Timing: ...
+    async def canary_read(self, size_bytes: int) -> Timing: ...
+    async def canary_cpu(self, wall_s: float) -> float: ...
+    async def free_bytes(self) -> int: ...
+    async def connect(self, address: str, port: int, timeout_s: float) -> Timing: ...
+    async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float: ...
+    async def agent_answers(self, agent: str, timeout_s: float) -> bool: ...
+
+
+@dataclass(frozen=True)
+class AgentProcess:
+    """A running agent. `pid` together with `start_time` (clock ticks since boot) never names another process."""
+
+    pid: int
+    start_time: int
+    state: str
+
+
+class Hosts(Protocol):
+    """Finds a host by its name; raises SelectorError for an unknown one."""
+
+    def host(self, name: str) -> Host: ...
+
+    def all_hosts(self) -> Sequence[Host]: ...
+
+    def load_addresses(self) -> Sequence[str]:
+        """Where our own loads come from: they count as clients."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a fault needs of a datacenter from the start."""
+
+    disk_operations: frozenset[str] = frozenset()
+    """Of fsync, write, read: those that the disk layer must be able to slow or fail."""
+    sized_disk: bool = False
+    """The host's disk must be a small file system of its own."""
+
+
+class Fault(Protocol):
+    """One way to break exactly one target: no loops, no retries, no selection in it; the engine has those."""
+
+    kind: ClassVar[str]
+    Params: ClassVar[type[BaseModel]]
+
+    def __init__(self, params: Any, hosts: Hosts) -> None: ...
+
+    def needs(self) -> Needs:
+        """What the datacenter must be started with, for this fault to be possible."""
+
+    def plan(self, target: Target, *, fault_id: str) -> Undo:
+        """What will be undone. Pure: nothing is touched, and the same arguments give the same names."""
+
+    async def apply(self, undo: Undo) -> None:
+        """Put the fault in force. Raises FaultError; `revert(undo)` is called afterwards all the same."""
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """Measure the effect (or its absence) without any help from the injector."""
+
+    async def revert(self, undo: Undo) -> None:
+        """Take the fault away. Idempotent; works from a fresh process and from any phase."""
+
+
+class Probe(Protocol):
+    """A periodic sample of the datacenter's health."""
+
+    interval_s: float
+
+    async def sample(self) -> Sequence[Sample]:
+        """A sick target gives samples with ok=False; an exception is a bug of ours."""
+
+
+class Load(Protocol):
+    """Traffic, open loop: an operation starts when it is due, however slow the earlier ones are."""
+
+    kind: ClassVar[str]
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled. Emits every operation exactly once, cancelled ones as `unknown`."""
+
+    async def final_reads(self) -> Mapping[str, str | None]:
+        """What the datacenter holds, at the end, for each key this load wrote. Empty for loads that do not write."""
+
+
+class Datacenter(Hosts, Protocol):
+    """The HashiStack under test."""
+
+    async def select(self, selector: str) -> Sequence[Target]: ...
+
+    async def wait_ready(self) -> None: ...
+
+    async def collect_logs(self, into: Path) -> None: ...

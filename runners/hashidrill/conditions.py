@@ -1,0 +1,126 @@
+"""Conditions over signals, as steady states and guardrails write them: `kv-writes.latency.p50 < 300ms for 20s`.
+
+A condition is a signal, an optional statistic, a comparison and a limit with its unit. It is evaluated live over the
+last seconds, and offline over a recording, by the same code: give it the values, it says whether they hold.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic_core import CoreSchema, core_schema
+
+from hashidrill.units import Bandwidth, Duration, Percent, Quantity, Rate, Size, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
+
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+LOAD_STATISTICS = ("latency.p50", "latency.p90", "latency.p99", "latency.max", "latency.mean", "errors", "rate")
+PROBE_SIGNALS: dict[str, type[Quantity] | None] = {
+    "raft.leader": None,  # 1 while there is one, else 0
+    "raft.term": None, "raft.commit_index": None,
+    "raft.commit_time": Duration, "raft.dispatch_log": Duration, "raft.last_contact": Duration,
+    "raft.append_entries": Duration,
+    "consul.autopilot_healthy": None, "consul.members_alive": None, "consul.members_failed": None,
+    "process.cpu": None,  # cores
+    "process.rss": Size, "process.write_rate": Bandwidth,
+    "disk.fsync": Duration,
+    "generator.cpu": None, "generator.lag": Duration,
+}  # fmt: skip
+"""The signals of the probes that a condition can compare, and their unit (None: a plain number)."""
+
+PROBE_NAMESPACES = tuple(dict.fromkeys(signal.partition(".")[0] for signal in PROBE_SIGNALS))
+_PATTERN = re.compile(
+    r"(?P<signal>[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)+)\s*(?P<op><=|>=|==|!=|<|>)\s*(?P<limit>-?[0-9.]{1,30}\s?[A-Za-z%/]*)"
+    r"(\s+for\s+(?P<window>\S+))?"
+)
+_EXAMPLE = "kv-writes.latency.p50 < 300ms for 20s"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`signal op limit [for window]`. `limit` is in the base unit (seconds, share, bytes, per second).
+
+    `source` names what the signal belongs to: a load (`kv-writes`) or a probe's namespace (`raft`, `consul`, ...);
+    `what` is the rest: `latency.p50`, `errors`, `commit_time`.
+    """
+
+    text: str
+    source: str
+    what: str
+    op: str
+    limit: float
+    window_s: float | None
+
+    DEFAULT_WINDOW_S: ClassVar[float] = 5.0
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Raises ValueError that shows how a condition is written."""
+        match = _PATTERN.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f"{shown(text)} is not a condition; write it like {_EXAMPLE!r}")
+        source, _, what = match["signal"].partition(".")
+        window = None if match["window"] is None else Duration.parse(match["window"])
+        if window == 0:
+            raise ValueError(f"{shown(text)}: a condition holds for longer than 0s")
+        return cls(text.strip(), source, what, match["op"], _limit(text, match["signal"], match["limit"]), window)
+
+    def holds(self, value: float) -> bool:
+        """False for NaN: what was not measured does not hold."""
+        return not math.isnan(value) and _COMPARISONS[self.op](value, self.limit)
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def from_yaml(value: Any) -> Condition:
+            if isinstance(value, Condition):
+                return value
+            if not isinstance(value, str):
+                raise ValueError(f"{shown(value)} is not a condition; write it like {_EXAMPLE!r}")  # noqa: TRY004 - pydantic locates ValueError alone
+            return cls.parse(value)
+
+        return core_schema.no_info_plain_validator_function(from_yaml, serialization=core_schema.to_string_ser_schema())
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        pattern = re.sub(r"\?P<\w+>", "", _PATTERN.pattern)
+        return {"type": "string", "pattern": f"^{pattern}$", "examples": [_EXAMPLE, "kv-writes.errors < 0.1%"]}
+
+
+def _limit(text: str, signal: str, limit: str) -> float:
+    """The limit in the unit that the signal is measured in."""
+    if (unit := _unit(signal)) is not None:
+        return unit.parse(limit)
+    for unit in () if signal in PROBE_SIGNALS else (Duration, Percent, Bandwidth, Size, Rate):
+        try:
+            return unit.parse(limit)
+        except ValueError:
+            continue
+    try:
+        return float(limit)
+    except ValueError:
+        raise ValueError(f"{shown(text)}: {limit!r} is not a plain number, which {signal} is compared with") from None
+
+
+def _unit(signal: str) -> type[Quantity] | None:
+    """What `signal` is measured in, where that is known and not a plain number."""
+    if signal in PROBE_SIGNALS:
+        return PROBE_SIGNALS[signal]
+    what = signal.partition(".")[2]
+    if what.startswith("latency"):
+        return Duration
+    units: dict[str, type[Quantity]] = {"errors": Percent, "rate": Rate}
+    return units.get(what)

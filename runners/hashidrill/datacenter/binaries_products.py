@@ -1,0 +1,146 @@
+"""The binaries that hashidrill runs: how each says its version, where its vendor publishes it, how Go builds it.
+
+A new product is one more entry in `PRODUCTS`; to be built, it also needs a wrapper module in `modules/NAME-VERSION`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hashidrill.errors import BinaryError
+from hashidrill.registry import near
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VERSION_TIMEOUT_S = 20.0
+"""`consul version` takes 0.1 s; a machine that is busy building takes longer."""
+
+
+class WayError(Exception):
+    """One way to a binary did not lead there; its text is the reason, as the user will read it."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """Where a vendor publishes a product. `archive` and `checksums` are paths under the base URL."""
+
+    variable: str
+    default_base: str
+    archive: str
+    checksums: str
+
+    @property
+    def base(self) -> str:
+        return (os.environ.get(self.variable) or self.default_base).rstrip("/")
+
+
+HASHICORP = Release(
+    variable="HASHIDRILL_RELEASES_URL",
+    default_base="https://releases.hashicorp.com",
+    archive="{name}/{version}/{name}_{version}_linux_{arch}.zip",
+    checksums="{name}/{version}/{name}_{version}_SHA256SUMS",
+)
+TOXIPROXY = Release(
+    variable="HASHIDRILL_TOXIPROXY_RELEASES_URL",
+    default_base="https://github.com/Shopify/toxiproxy/releases/download",
+    archive="v{version}/{name}-linux-{arch}",
+    checksums="v{version}/checksums.txt",
+)
+
+
+@dataclass(frozen=True)
+class Product:
+    """One binary. `says` finds the version in what `NAME version_argument` prints.
+
+    `stamp` is the Go variable that the vendor's own release sets to the version (toxiproxy says "git" without it).
+    """
+
+    name: str
+    release: Release
+    module: str
+    package: str
+    version_argument: str
+    says: str
+    stamp: str = ""
+    cgo: bool = False
+    build_time: str = "about 4 minutes"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that names an explicit path: HASHIDRILL_TOXIPROXY_SERVER."""
+        return f"HASHIDRILL_{self.name.upper().replace('-', '_')}"
+
+
+_TOXIPROXY_MODULE = "github.com/Shopify/toxiproxy/v2"
+PRODUCTS = {
+    product.name: product
+    for product in (
+        Product("consul", HASHICORP, "consul", "github.com/hashicorp/consul", "version", r"^Consul v(\S+)"),
+        *(
+            Product(
+                name,
+                TOXIPROXY,
+                "toxiproxy",
+                f"{_TOXIPROXY_MODULE}/cmd/{command}",
+                "-version",
+                rf"^{name} version (\S+)",
+                stamp=f"{_TOXIPROXY_MODULE}.Version",
+                build_time="about 30 seconds",
+            )
+            for name, command in (("toxiproxy-server", "server"), ("toxiproxy-cli", "cli"))
+        ),
+    )
+}
+
+DEFAULT_VERSIONS = (
+    ("consul", "1.22.2"),
+    ("consul", "1.10.3"),
+    ("toxiproxy-server", "2.12.0"),
+    ("toxiproxy-cli", "2.12.0"),
+)
+"""What the shipped experiments ask for, the most wanted first."""
+
+
+def product_named(name: str) -> Product:
+    """Raises BinaryError with near names."""
+    if name not in PRODUCTS:
+        raise BinaryError(f"hashidrill does not know a binary {name!r}: {near(name, PRODUCTS)}")
+    return PRODUCTS[name]
+
+
+def reported_version(product: Product, path: Path) -> str:
+    """The version that the binary itself says it is, pre-release and edition included (`1.22.2+ent`).
+
+    Raises WayError when it cannot be run, or says nothing that is understood.
+    """
+    command = [str(path), product.version_argument]
+    try:
+        run = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=VERSION_TIMEOUT_S, check=False
+        )
+    except PermissionError:
+        raise WayError(
+            f"{path} cannot be executed (is it executable, and its file system not mounted noexec?)"
+        ) from None
+    except OSError as error:
+        raise WayError(f"{path} cannot be executed: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise WayError(f"`{' '.join(command)}` did not end within {VERSION_TIMEOUT_S:g} s") from None
+    printed = (run.stdout + run.stderr).decode(errors="replace").strip()
+    match = re.search(product.says, printed, re.MULTILINE)
+    if match is None:
+        first = printed.splitlines()[0][:120] if printed else "nothing"
+        raise WayError(f"`{' '.join(command)}` does not say a version; exit code {run.returncode}, it printed: {first}")
+    return match[1]
+
+
+def check_version(product: Product, version: str, path: Path) -> None:
+    """Raises WayError, with both versions, unless the binary says exactly the version asked for."""
+    found = reported_version(product, path)
+    if found != version:
+        raise WayError(f"{path} is {product.name} {found}, not {version}")

@@ -1,0 +1,181 @@
+"""One host of the local datacenter, as faults and observers see it (hashidrill.abc.Host).
+
+All of it goes through the Unix sockets in the sandbox's run directory, through /proc, or through nft in the host's
+network namespace: so a fresh process inside the sandbox can do it as well as the one that started the host.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal as signals
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+
+from hashidrill.abc import AgentProcess, Timing
+from hashidrill.datacenter import cgroups
+from hashidrill.datacenter.inside import syscalls as sc
+from hashidrill.errors import FaultError
+
+_ANSWER_WITHIN_S = 30.0
+_BALLAST_BLOCK = 1 << 20
+_HTTP_PORTS = {"consul": 8500}
+
+
+async def ask(socket_path: Path, request: Mapping[str, Any], *, within_s: float = _ANSWER_WITHIN_S) -> dict[str, Any]:
+    """One request to hostd, a canary or diskd. Raises FaultError with the answer's error, or when none comes."""
+    try:
+        with anyio.fail_after(within_s):
+            async with await anyio.connect_unix(str(socket_path)) as stream:
+                await stream.send(json.dumps(request).encode() + b"\n")
+                answer = b""
+                while not answer.endswith(b"\n"):
+                    answer += await stream.receive(1 << 20)
+    except TimeoutError:
+        raise FaultError(f"{socket_path.name}: no answer to {request['op']} within {within_s:g}s") from None
+    except (OSError, anyio.EndOfStream) as error:
+        raise FaultError(f"{socket_path.name}: cannot ask for {request['op']}: {error or 'closed'}") from None
+    decoded: dict[str, Any] = json.loads(answer)
+    if decoded.get("error"):
+        raise FaultError(f"{socket_path.name}: {request['op']}: {decoded['error']}")
+    return decoded
+
+
+class LocalHost:
+    """A host in the sandbox. `root` is the sandbox's run directory."""
+
+    def __init__(self, name: str, address: str, role: str, root: Path, pid: int) -> None:
+        self.name = name
+        self.address = address
+        self.role = role
+        self.pid = pid
+        self.data = root / "hosts" / name / "data"
+        self.logs = root / "hosts" / name / "logs"
+        self._root = root
+        self._hostd = root / "s" / f"{name}.host"
+        self._canary = root / "s" / f"{name}.canary"
+        self._diskd = root / "s" / "diskd"
+
+    # injectors
+
+    async def set_disk_rule(self, rule_id: str, rule: Mapping[str, Any]) -> None:
+        await ask(self._diskd, {"op": "set", "host": self.name, "rule_id": rule_id, "rule": dict(rule)})
+
+    async def clear_disk_rule(self, rule_id: str) -> None:
+        await ask(self._diskd, {"op": "clear", "host": self.name, "rule_id": rule_id})
+
+    async def disk_rules(self) -> Sequence[str]:
+        rules: list[str] = (await ask(self._diskd, {"op": "rules", "host": self.name}))["rules"]
+        return rules
+
+    async def fill_disk(self, name: str, leave_bytes: int) -> None:
+        """A file that takes all but `leave_bytes` of the host's file system."""
+        await anyio.to_thread.run_sync(self._fill, self._ballast(name), leave_bytes)
+
+    async def unfill_disk(self, name: str) -> None:
+        self._ballast(name).unlink(missing_ok=True)
+
+    def _ballast(self, name: str) -> Path:
+        return self.data / f".ballast-{name}"
+
+    def _fill(self, ballast: Path, leave_bytes: int) -> None:
+        with ballast.open("wb", buffering=0) as file:
+            stat = os.fstatvfs(file.fileno())
+            os.posix_fallocate(file.fileno(), 0, max(1, stat.f_bavail * stat.f_frsize - leave_bytes))
+
+    async def nft(self, script: str) -> None:
+        """Run an nft script, in one transaction, in the host's network namespace. Raises FaultError."""
+        result = await anyio.run_process(
+            ["nsenter", f"--net=/proc/{self.pid}/ns/net", "nft", "-f", "-"], input=script.encode(), check=False
+        )
+        if result.returncode:
+            raise FaultError(f"{self.name}: nft: {result.stderr.decode().strip()}")
+
+    async def nft_tables(self) -> Sequence[str]:
+        result = await anyio.run_process(
+            ["nsenter", f"--net=/proc/{self.pid}/ns/net", "nft", "-j", "list", "tables"], check=False
+        )
+        if result.returncode:
+            raise FaultError(f"{self.name}: nft: {result.stderr.decode().strip()}")
+        items = json.loads(result.stdout)["nftables"]
+        return [item["table"]["name"] for item in items if "table" in item]
+
+    async def signal(self, pid: int, start_time: int, signal: int) -> bool:
+        return sc.signal_process(pid, start_time, signals.Signals(signal))
+
+    async def start_agent(self, agent: str) -> None:
+        await ask(self._hostd, {"op": "start", "agent": agent})
+
+    async def spawn_agent(self, agent: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        """The first start of an agent: `start_agent` repeats it later. Its log is LOGS/AGENT.log."""
+        log = str(self.logs / f"{agent}.log")
+        request = {"op": "start", "agent": agent, "argv": list(argv), "log": log, "environment": dict(environment)}
+        await ask(self._hostd, request)
+
+    async def configure_network(self, prefix: int) -> None:
+        await ask(self._hostd, {"op": "net", "address": self.address, "prefix": prefix})
+
+    async def limit_cpu(self, name: str, cores: float) -> None:
+        """By cgroup where that can be had, else by stopping and continuing the host's processes in turn."""
+        group = cgroups.make(f"{self._root.name}/{self.name}")
+        if group is not None:
+            group.limit(cores)
+            await ask(self._hostd, {"op": "join", "files": group.procs_files()})
+        else:
+            share = min(0.99, cores / (os.cpu_count() or 1))
+            await ask(self._hostd, {"op": "throttle", "name": name, "share": share})
+
+    async def unlimit_cpu(self, name: str) -> None:
+        group = cgroups.find(f"{self._root.name}/{self.name}")
+        if group is not None:
+            group.limit(None)
+        await ask(self._hostd, {"op": "unthrottle", "name": name})
+
+    # observers
+
+    async def agent_process(self, agent: str) -> AgentProcess | None:
+        answer = await ask(self._hostd, {"op": "agent", "agent": agent})
+        if answer["pid"] is None:
+            return None
+        return AgentProcess(answer["pid"], answer["start_time"], answer["state"])
+
+    async def canary_fsync(self) -> Timing:
+        return await self._timing({"op": "fsync"})
+
+    async def canary_write(self, size_bytes: int) -> Timing:
+        return await self._timing({"op": "write", "size": size_bytes})
+
+    async def canary_read(self, size_bytes: int) -> Timing:
+        return await self._timing({"op": "read", "size": size_bytes})
+
+    async def canary_cpu(self, wall_s: float) -> float:
+        return float((await ask(self._canary, {"op": "burn", "wall": wall_s}))["cores"])
+
+    async def free_bytes(self) -> int:
+        return int((await ask(self._canary, {"op": "space"}))["free"])
+
+    async def connect(self, address: str, port: int, timeout_s: float) -> Timing:
+        request = {"op": "connect", "address": address, "port": port, "timeout": timeout_s}
+        return await self._timing(request)
+
+    async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:
+        request = {"op": "echo", "address": address, "count": datagrams, "timeout": timeout_s}
+        return float((await ask(self._canary, request))["lost"])
+
+    async def agent_answers(self, agent: str, timeout_s: float) -> bool:
+        """Whether the agent's HTTP API answers anything at all within `timeout_s`."""
+        url = f"http://{self.address}:{_HTTP_PORTS[agent]}/v1/status/leader"
+        try:
+            async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
+                await client.get(url)
+        except httpx.HTTPError:
+            return False
+        return True
+
+    async def _timing(self, request: Mapping[str, Any]) -> Timing:
+        answer = await ask(self._canary, request)
+        return Timing(answer["seconds"], answer["errno"])

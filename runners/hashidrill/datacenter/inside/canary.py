@@ -1,0 +1,163 @@
+"""The observer of one host: does what any program would do there, and says how long it took and how it ended.
+
+It shares nothing with what injects faults: plain file and socket calls, its own clock. Requests come over a Unix socket
+(see rpc.py); times are seconds.
+
+    {"op": "fsync"} {"op": "write", "size": N} {"op": "read", "size": N}     -> {"seconds", "errno"}
+    {"op": "space"}                                                          -> {"free": bytes}
+    {"op": "connect", "address", "port", "timeout"}                          -> {"seconds", "errno"}
+    {"op": "echo", "address", "count", "timeout"}                            -> {"lost": share}
+    {"op": "burn", "wall"}                                                   -> {"cores": CPU seconds a second}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import selectors
+import socket
+import threading
+import time
+from typing import Any
+
+from hashidrill.datacenter.inside.rpc import Server
+
+ECHO_PORT = 7007
+_FILE = ".canary"
+_GREETINGS, _GREETING_S = 5, 0.02
+_BURST, _BURST_GAP_S = 8, 0.001
+_MAX_BYTES = 4 << 20
+
+
+class Canary:
+    """`data` is the directory beside whose files the disk is tried."""
+
+    def __init__(self, data: str) -> None:
+        self._path = os.path.join(data, _FILE)  # noqa: PTH118 - no pathlib here
+        self._names = itertools.count()
+        self._lock = threading.Lock()
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        return dict(getattr(self, f"do_{request.pop('op')}")(**request))
+
+    def do_fsync(self) -> dict[str, Any]:
+        """Time of the fsync alone; something was written beforehand, so that there is something to sync."""
+        with self._open() as fd:
+            with contextlib.suppress(OSError):
+                os.pwrite(fd, b"%-512d" % time.monotonic_ns(), 0)
+            return _timed(lambda: os.fsync(fd))
+
+    def do_write(self, size: int) -> dict[str, Any]:
+        """Into a new file: writing over old blocks says nothing about a full disk. A short write is ENOSPC."""
+        block = os.urandom(min(size, _MAX_BYTES))
+
+        def write() -> None:
+            if os.pwrite(fd, block, 0) < len(block):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with self._lock:
+            path = f"{self._path}-{next(self._names)}"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            return _timed(write)
+        finally:
+            os.close(fd)
+            os.unlink(path)  # noqa: PTH108 - no pathlib here
+
+    def do_read(self, size: int) -> dict[str, Any]:
+        with self._open() as fd:
+            return _timed(lambda: os.pread(fd, min(size, _MAX_BYTES), 0))
+
+    def do_space(self) -> dict[str, Any]:
+        stat = os.statvfs(os.path.dirname(self._path))  # noqa: PTH120 - no pathlib here
+        return {"free": stat.f_bavail * stat.f_frsize}
+
+    def do_connect(self, address: str, port: int, timeout: float) -> dict[str, Any]:
+        def connect() -> None:
+            with socket.create_connection((address, port), timeout=timeout):
+                pass
+
+        return _timed(connect)
+
+    def do_echo(self, address: str, count: int, timeout: float) -> dict[str, Any]:
+        """Share of `count` datagrams that did not come back within `timeout` seconds of the last one."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, selectors.DefaultSelector() as ready:
+            sock.connect((address, ECHO_PORT))
+            ready.register(sock, selectors.EVENT_READ)
+            back: set[bytes] = set()
+            for _ in range(_GREETINGS):  # the first packets of a pair of hosts may be lost to address resolution
+                with contextlib.suppress(OSError):
+                    sock.send(b"hello")
+                if ready.select(_GREETING_S):
+                    break
+            for i in range(count):
+                with contextlib.suppress(OSError):
+                    sock.send(b"%d" % i)
+                if i % _BURST == _BURST - 1:  # paced, so that no queue overflows and is taken for loss
+                    ready.select(_BURST_GAP_S)
+                _receive(sock, back)
+            deadline = time.monotonic() + timeout
+            while len(back) < count and (left := deadline - time.monotonic()) > 0:
+                ready.select(left)
+                _receive(sock, back)
+        return {"lost": 1 - len(back) / count}
+
+    def do_burn(self, wall: float) -> dict[str, Any]:
+        """How many cores a busy loop gets here, over `wall` seconds."""
+        began, cpu = time.monotonic(), time.thread_time()
+        while (now := time.monotonic()) < began + wall:
+            pass
+        return {"cores": (time.thread_time() - cpu) / (now - began)}
+
+    @contextlib.contextmanager
+    def _open(self) -> Any:
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def _timed(call: Any) -> dict[str, Any]:
+    began = time.monotonic()
+    number = 0
+    try:
+        call()
+    except TimeoutError:
+        number = errno.ETIMEDOUT
+    except OSError as error:
+        number = error.errno or errno.EIO
+    return {"seconds": time.monotonic() - began, "errno": number}
+
+
+def _receive(sock: socket.socket, into: set[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            data = sock.recv(64, socket.MSG_DONTWAIT)
+            if data != b"hello":
+                into.add(data)
+
+
+def _echo_datagrams(sock: socket.socket) -> None:
+    while True:
+        with contextlib.suppress(OSError):
+            data, sender = sock.recvfrom(64)
+            sock.sendto(data, sender)
+
+
+def _accept(listener: socket.socket) -> None:
+    while True:
+        with contextlib.suppress(OSError):
+            listener.accept()[0].close()
+
+
+def main(data: str, path: str) -> None:
+    """Serve for ever."""
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind(("", ECHO_PORT))
+    listener = socket.create_server(("", ECHO_PORT), backlog=64)
+    threading.Thread(target=_echo_datagrams, args=(datagrams,), daemon=True).start()
+    threading.Thread(target=_accept, args=(listener,), daemon=True).start()
+    Server(path, Canary(data).answer).serve_forever()

@@ -1,0 +1,185 @@
+"""The init of one host: its network namespace, its disk filter, its agents.
+
+All that runs on the host is a child of this process, so the seccomp filter that makes the host's disk slow or broken
+covers agents and canary alike. Requests come over a Unix socket (see rpc.py):
+
+    {"op": "net", "address": "10.73.0.11", "prefix": 24}      configure eth0 and lo
+    {"op": "start", "agent": "consul", "argv": [...], "log": "...", "environment": {...}}
+    {"op": "start", "agent": "consul"}                        again, as before
+    {"op": "agent", "agent": "consul"}                        -> {"pid", "start_time", "state"} or {"pid": null}
+    {"op": "throttle", "name": "...", "share": 0.1}           a duty cycle of stops, where cgroups cannot be had
+    {"op": "unthrottle", "name": "..."}
+    {"op": "join", "files": ["/sys/fs/cgroup/.../cgroup.procs"]}   move host processes into a cgroup
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import threading
+from typing import Any
+
+from hashidrill.datacenter.inside import canary
+from hashidrill.datacenter.inside import syscalls as sc
+from hashidrill.datacenter.inside.init import loopback_up
+from hashidrill.datacenter.inside.rpc import Server
+
+_SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8916, 0x891C, 0x8913, 0x8914, 1
+_OPEN_FILES = 65_536
+_DUTY_PERIOD_S = 0.1
+
+
+class HostDaemon:
+    """The agents of one host. Thread-safe: requests come from several connections."""
+
+    def __init__(self, canary_pid: int) -> None:
+        self._commands: dict[str, dict[str, Any]] = {}
+        self._pids: dict[str, int] = {}
+        self._exits: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._canary_pid = canary_pid
+        self._cgroups: list[str] = []
+        self._throttles: dict[str, tuple[threading.Event, threading.Thread]] = {}
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        return dict(getattr(self, f"do_{request.pop('op')}")(**request) or {})
+
+    def do_net(self, address: str, prefix: int) -> None:
+        loopback_up()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            mask = socket.inet_ntoa(struct.pack(">I", (0xFFFF_FFFF << (32 - prefix)) & 0xFFFF_FFFF))
+            for call, value in ((_SIOCSIFADDR, address), (_SIOCSIFNETMASK, mask)):
+                sockaddr = struct.pack("=HH4s8x", socket.AF_INET, 0, socket.inet_aton(value))
+                fcntl.ioctl(sock, call, struct.pack("16s16s", b"eth0", sockaddr))
+            flags = struct.unpack("16sh14x", fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16sh14x", b"eth0", 0)))[1]
+            fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh14x", b"eth0", flags | _IFF_UP))
+
+    def do_start(self, agent: str, **command: Any) -> dict[str, Any]:
+        with self._lock:
+            if command:
+                self._commands[agent] = command
+            if agent not in self._commands:
+                return {"error": f"agent {agent} was never started here"}
+            running = self._running(agent)
+            if running is None:
+                self._pids[agent] = self._spawn(**self._commands[agent])
+                self._move([self._pids[agent]])
+        return self.do_agent(agent)
+
+    def do_agent(self, agent: str) -> dict[str, Any]:
+        with self._lock:
+            state = self._running(agent)
+            if state is None:
+                return {"pid": None, "exit": self._exits.get(agent)}
+            return {"pid": self._pids[agent], "state": state[0], "start_time": state[1]}
+
+    def do_throttle(self, name: str, share: float) -> None:
+        """Stop and continue the host's agents and canary so that they run `share` of the time."""
+        stop = threading.Event()
+        with self._lock:
+            if name in self._throttles:
+                return
+            thread = threading.Thread(target=self._cycle, args=(share, stop), name=f"throttle {name}", daemon=True)
+            self._throttles[name] = (stop, thread)
+        thread.start()
+
+    def do_unthrottle(self, name: str) -> None:
+        with self._lock:
+            stop, thread = self._throttles.pop(name, (None, None))
+        if stop is not None and thread is not None:
+            stop.set()
+            thread.join()
+
+    def _cycle(self, share: float, stop: threading.Event) -> None:
+        while not stop.wait(share * _DUTY_PERIOD_S):
+            self._signal_all(signal.SIGSTOP)
+            stop.wait((1 - share) * _DUTY_PERIOD_S)
+            self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: int) -> None:
+        with self._lock:
+            for pid in [*self._pids.values(), self._canary_pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
+    def do_join(self, files: list[str]) -> None:
+        with self._lock:
+            self._cgroups = files
+            self._move([*self._pids.values(), self._canary_pid])
+
+    def _move(self, pids: list[int]) -> None:
+        for path in self._cgroups:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError), open(path, "w") as procs:  # noqa: PTH123 - no pathlib
+                    procs.write(str(pid))
+
+    def do_pids(self) -> dict[str, Any]:
+        with self._lock:
+            return {"agents": dict(self._pids), "canary": self._canary_pid}
+
+    def _running(self, agent: str) -> tuple[str, int] | None:
+        """Reaps the agent when it has ended."""
+        pid = self._pids.get(agent)
+        if pid is None:
+            return None
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            self._exits[agent] = os.waitstatus_to_exitcode(status)
+            del self._pids[agent]
+            return None
+        return sc.process_state(pid)
+
+    @staticmethod
+    def _spawn(argv: list[str], log: str, environment: dict[str, str] | None = None) -> int:
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        null = os.open(os.devnull, os.O_RDONLY)
+        try:
+            return os.posix_spawn(
+                argv[0],
+                argv,
+                {**os.environ, **(environment or {})},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, null, 0),
+                    (os.POSIX_SPAWN_DUP2, output, 1),
+                    (os.POSIX_SPAWN_DUP2, output, 2),
+                ],
+                setsigmask=[],
+            )
+        finally:
+            os.close(output)
+            os.close(null)
+
+
+def main(spec: dict[str, Any]) -> None:
+    """spec: name, data, size_bytes (or null), operations, diskd, socket, canary_socket."""
+    sc.die_with_parent(spec["parent"])
+    sc.unshare(sc.CLONE_NEWNET)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(_OPEN_FILES, hard), hard))
+    os.makedirs(spec["data"], exist_ok=True)  # noqa: PTH103 - no pathlib here
+    if spec["size_bytes"]:
+        sc.mount("hashidrill", spec["data"], "tmpfs", sc.MS_NOSUID | sc.MS_NODEV, f"size={spec['size_bytes']}")
+    listener = sc.notify_on(spec["operations"])
+    with socket.socket(socket.AF_UNIX) as registration:
+        registration.connect(spec["diskd"])
+        hello = json.dumps({"host": spec["name"], "data": os.path.realpath(spec["data"])}).encode()
+        socket.send_fds(registration, [hello], [listener])
+        registration.recv(1)
+    os.close(listener)
+    canary_pid = os.fork()
+    if canary_pid == 0:
+        sc.die_with_parent(os.getppid())
+        canary.main(spec["data"], spec["canary_socket"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Server(spec["socket"], HostDaemon(canary_pid).answer).serve_forever()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,165 @@
+"""The few Linux calls that the standard library lacks in Python 3.11: namespaces, mounts, prctl, seccomp, pidfd."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import signal
+import struct
+from collections.abc import Iterable
+
+CLONE_NEWNS = 0x0002_0000
+CLONE_NEWIPC = 0x0800_0000
+CLONE_NEWUSER = 0x1000_0000
+CLONE_NEWPID = 0x2000_0000
+CLONE_NEWNET = 0x4000_0000
+
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
+MS_REC, MS_PRIVATE = 0x4000, 1 << 18
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def unshare(flags: int) -> None:
+    """Leave namespaces for new ones. Raises OSError."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(fd: int, kind: int) -> None:
+    """Enter the namespace behind `fd`. Raises OSError."""
+    _check(_libc.setns(fd, kind), "setns")
+
+
+def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -> None:
+    """mount(2). Raises OSError that names the target."""
+    result = _libc.mount(
+        source.encode(), os.fsencode(target), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None
+    )
+    _check(result, f"mount {kind or source} on {target}")
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that started it ends; `parent` is that process's pid.
+
+    Call it after any change of credentials (those clear the setting). Exits at once if the parent is gone already.
+    """
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+# Syscall numbers by machine. Names are the kernel's; what a machine does not have is left out.
+_NUMBERS: dict[str, dict[str, int]] = {
+    "x86_64": {
+        "read": 0, "write": 1, "pread64": 17, "pwrite64": 18, "readv": 19, "writev": 20, "msync": 26, "fsync": 74,
+        "fdatasync": 75, "sync_file_range": 277, "fallocate": 285, "preadv": 295, "pwritev": 296, "preadv2": 327,
+        "pwritev2": 328, "seccomp": 317,
+    },
+    "aarch64": {
+        "read": 63, "write": 64, "readv": 65, "writev": 66, "pread64": 67, "pwrite64": 68, "preadv": 69,
+        "pwritev": 70, "fsync": 82, "fdatasync": 83, "sync_file_range": 84, "fallocate": 47, "msync": 227,
+        "preadv2": 286, "pwritev2": 287, "seccomp": 277,
+    },
+}  # fmt: skip
+_AUDIT_ARCH = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
+
+OPERATIONS = {
+    "fsync": ("fsync", "fdatasync", "sync_file_range"),
+    "write": ("write", "pwrite64", "writev", "pwritev", "pwritev2", "fallocate"),
+    "read": ("read", "pread64", "readv", "preadv", "preadv2"),
+}
+"""The system calls behind each disk operation that a fault can name."""
+
+
+def operation_of() -> dict[int, tuple[str, str]]:
+    """Syscall number -> (disk operation, syscall name), for this machine."""
+    numbers = _NUMBERS[platform.machine()]
+    return {numbers[name]: (operation, name) for operation, names in OPERATIONS.items() for name in names}
+
+
+# Classic BPF, as <linux/bpf_common.h> and <linux/seccomp.h> define it.
+_BPF_LD_ABS_W, _BPF_JEQ_K, _BPF_RET_K = 0x20, 0x15, 0x06
+_DATA_NR, _DATA_ARCH = 0, 4
+_RET_ALLOW, _RET_USER_NOTIF = 0x7FFF_0000, 0x7FC0_0000
+_SET_MODE_FILTER = 1
+_FLAG_NEW_LISTENER, _FLAG_WAIT_KILLABLE = 1 << 3, 1 << 5
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+
+def notify_on(operations: Iterable[str]) -> int:
+    """From now on, this process and its children ask a supervisor before each of these disk operations.
+
+    Returns the listener's file descriptor, for the supervisor. It cannot be taken back, only answered. Raises OSError
+    where the kernel has no seccomp user notification (before 5.0).
+    """
+    numbers = _NUMBERS[platform.machine()]
+    trapped = [numbers[name] for operation in operations for name in OPERATIONS[operation]]
+    program = _filter(_AUDIT_ARCH[platform.machine()], trapped)
+    buffer = ctypes.create_string_buffer(program, len(program))
+    packed = _Program(len(program) // 8, ctypes.addressof(buffer))
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
+    for flags in (_FLAG_NEW_LISTENER | _FLAG_WAIT_KILLABLE, _FLAG_NEW_LISTENER):  # the former from Linux 5.19
+        listener = int(_libc.syscall(numbers["seccomp"], _SET_MODE_FILTER, flags, ctypes.byref(packed)))
+        if listener >= 0:
+            return listener
+    return _check(listener, "seccomp user notification")
+
+
+def _filter(arch: int, trapped: list[int]) -> bytes:
+    def instruction(code: int, jump_true: int, jump_false: int, k: int) -> bytes:
+        return struct.pack("=HBBI", code, jump_true, jump_false, k)
+
+    count = len(trapped)
+    return b"".join(
+        [
+            instruction(_BPF_LD_ABS_W, 0, 0, _DATA_ARCH),
+            instruction(_BPF_JEQ_K, 1, 0, arch),
+            instruction(_BPF_RET_K, 0, 0, _RET_ALLOW),
+            instruction(_BPF_LD_ABS_W, 0, 0, _DATA_NR),
+            *(instruction(_BPF_JEQ_K, count - i, 0, number) for i, number in enumerate(trapped)),
+            instruction(_BPF_RET_K, 0, 0, _RET_ALLOW),
+            instruction(_BPF_RET_K, 0, 0, _RET_USER_NOTIF),
+        ]
+    )
+
+
+def process_state(pid: int) -> tuple[str, int] | None:
+    """(state letter, start time in clock ticks since boot) of a process, or None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - hot path, and pathlib costs an import
+            fields = stat.read().rpartition(b") ")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return fields[0].decode(), int(fields[19])
+
+
+def signal_process(pid: int, start_time: int, number: int) -> bool:
+    """Signal exactly that process, never one that got its pid later. False when it is gone."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        state = process_state(pid)
+        if state is None or state[1] != start_time:
+            return False
+        signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(pidfd)
+    return True

@@ -1,0 +1,268 @@
+"""The local datacenter: real Consul agents on hosts that are network namespaces of one sandbox.
+
+Everything here runs inside the sandbox (see hashidrill.runner for how one is entered), and ends with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+
+from hashidrill import registry
+from hashidrill.abc import Host, Probe, Target
+from hashidrill.datacenter import agents, network
+from hashidrill.datacenter.hosts import LocalHost
+from hashidrill.datacenter.sandbox import boot_command
+from hashidrill.errors import DatacenterError, SelectorError
+from hashidrill.loads.process import LoadSpecification
+from hashidrill.model import DatacenterSpec, Experiment
+from hashidrill.probes.consul import consul_probes
+from hashidrill.probes.disk import DiskProbe
+from hashidrill.probes.process import ProcessProbe
+from hashidrill.wait import wait_until
+
+_STARTED_WITHIN_S = 20.0
+_HTTP_TIMEOUT_S = 2.0
+_LOG_TAIL_LINES = 5
+
+
+@dataclass
+class LocalDatacenter:
+    """`root` is the sandbox's own directory; `disk_operations` are those that faults may slow or fail later."""
+
+    spec: DatacenterSpec
+    root: Path
+    consul_binary: Path
+    disk_operations: frozenset[str] = frozenset({"fsync"})
+    hosts: dict[str, LocalHost] = field(default_factory=dict)
+    configs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _children: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    async def start(self) -> None:
+        """Network, disks, hosts, agents. Raises DatacenterError."""
+        (self.root / "s").mkdir(parents=True, exist_ok=True)
+        placed = self._placed()
+        diskd = {"parent": os.getpid(), "socket": str(self.root / "s/diskd"), "registrations": str(self.root / "s/reg")}
+        self._spawn("diskd", diskd)
+        await self._wait_for_sockets(["reg", "diskd"])
+        pids = {name: self._spawn_host(name) for name in placed}
+        await self._wait_for_sockets([f"{name}.{kind}" for name in placed for kind in ("host", "canary")])
+        await anyio.to_thread.run_sync(network.build, pids)
+        for name, (role, address) in placed.items():
+            self.hosts[name] = LocalHost(name, address, role, self.root, pids[name])
+        await _all(host.configure_network(network.PREFIX) for host in self.hosts.values())
+        self._remember()
+        await _all(self._start_agent(host) for host in self.hosts.values())
+
+    def _placed(self) -> dict[str, tuple[str, str]]:
+        """Name -> (role, address) of every host."""
+        consul = self.spec.consul
+        servers = {f"consul-{n}": ("server", network.server_address(n)) for n in range(1, consul.servers + 1)}
+        clients = {f"client-{n}": ("client", network.client_address(n)) for n in range(1, consul.clients + 1)}
+        return servers | clients
+
+    def _spawn_host(self, name: str) -> int:
+        base = self.root / "hosts" / name
+        (base / "logs").mkdir(parents=True, exist_ok=True)
+        (base / "data").mkdir(exist_ok=True)
+        size = self.spec.disk.size
+        spec = {
+            "parent": os.getpid(), "name": name, "data": str(base / "data"),
+            "size_bytes": None if size is None else int(size), "operations": sorted(self.disk_operations),
+            "diskd": str(self.root / "s/reg"), "socket": str(self.root / f"s/{name}.host"),
+            "canary_socket": str(self.root / f"s/{name}.canary"),
+        }  # fmt: skip
+        return self._spawn("hostd", spec)
+
+    def _spawn(self, module: str, spec: Mapping[str, Any]) -> int:
+        log = (self.root / f"{module}.log").open("ab")
+        with log:
+            child = subprocess.Popen(boot_command(module, spec), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._children.append(child)
+        return child.pid
+
+    async def _wait_for_sockets(self, names: Iterable[str]) -> None:
+        missing = [self.root / "s" / name for name in names]
+
+        async def all_there() -> tuple[bool | None, str]:
+            gone = [child for child in self._children if child.poll() is not None]
+            if gone:
+                logs = " ".join(_tail(self.root / f"{name}.log") for name in ("diskd", "hostd"))
+                raise DatacenterError(f"a host of the sandbox did not start: {logs}")
+            absent = [path.name for path in missing if not path.exists()]
+            return (None, f"not yet there: {', '.join(absent)}") if absent else (True, "")
+
+        await wait_until("the sandbox's hosts to start", all_there, within_s=_STARTED_WITHIN_S, gap_s=0.005)
+
+    async def _start_agent(self, host: LocalHost) -> None:
+        servers = [network.server_address(n) for n in range(1, self.spec.consul.servers + 1)]
+        config = agents.consul_config(self.spec.consul, host.name, host.role, host.address, servers, host.data)
+        self.configs[host.name] = config
+        command = agents.consul_command(self.consul_binary, host.data.parent / "consul.json", config)
+        await host.spawn_agent("consul", command, {})
+
+    def _remember(self) -> None:
+        """What a later process in this sandbox needs to find the hosts again."""
+        rows = [
+            {"name": host.name, "address": host.address, "role": host.role, "pid": host.pid}
+            for host in self.hosts.values()
+        ]
+        (self.root / "hosts.json").write_text(json.dumps(rows))
+
+    # what engine and faults ask for
+
+    def host(self, name: str) -> Host:
+        try:
+            return self.hosts[name]
+        except KeyError:
+            raise SelectorError(f"there is no host {name!r}; there are: {', '.join(self.hosts)}") from None
+
+    def all_hosts(self) -> Sequence[Host]:
+        return list(self.hosts.values())
+
+    def load_addresses(self) -> Sequence[str]:
+        return [network.LOAD_ADDRESS]
+
+    def servers(self) -> list[LocalHost]:
+        return [host for host in self.hosts.values() if host.role == "server"]
+
+    def clients(self) -> list[LocalHost]:
+        return [host for host in self.hosts.values() if host.role == "client"]
+
+    async def select(self, selector: str) -> Sequence[Target]:
+        """The hosts a selector means now, with their Consul processes. Raises SelectorError when that is none."""
+        return [await self._target(host) for host in await self._chosen(selector)]
+
+    @staticmethod
+    async def _target(host: LocalHost) -> Target:
+        process = await host.agent_process("consul")
+        if process is None:
+            return Target(host.name, host.address)
+        return Target(host.name, host.address, "consul", process.pid, process.start_time)
+
+    async def _chosen(self, selector: str) -> Sequence[LocalHost]:
+        kind, _, name = selector.partition(":")
+        if kind == "host":
+            self.host(name)
+            return [self.hosts[name]]
+        chosen: Sequence[LocalHost]
+        if name in {"leader", "followers"}:
+            leader = await self.leader()
+            if leader is None:
+                raise SelectorError(f"{selector}: no server is known to a majority as the leader just now")
+            chosen = [host for host in self.servers() if (host.name == leader) == (name == "leader")]
+        else:
+            chosen = {"servers": self.servers(), "clients": self.clients(), "all": list(self.hosts.values())}[name]
+        if not chosen:
+            raise SelectorError(f"{selector} matches no host of this datacenter")
+        return chosen
+
+    async def leader(self) -> str | None:
+        """Name of the host that a majority of the servers takes for the leader."""
+        seen: list[str] = []
+
+        async def ask(client: httpx.AsyncClient, host: LocalHost) -> None:
+            try:
+                answer = await client.get(f"http://{host.address}:{agents.HTTP_PORT}/v1/status/leader")
+                seen.append(answer.json().partition(":")[0])
+            except (httpx.HTTPError, ValueError):
+                return
+
+        async with httpx.AsyncClient(timeout=_HTTP_TIMEOUT_S, trust_env=False) as client:
+            await _all(ask(client, host) for host in self.servers())
+        for host in self.servers():
+            if seen.count(host.address) > len(self.servers()) // 2:
+                return host.name
+        return None
+
+    async def wait_ready(self) -> None:
+        """Leader known, all members alive, a write accepted. Raises WaitTimeoutError with what was missing."""
+        base = f"http://{self.servers()[0].address}:{agents.HTTP_PORT}"
+        async with httpx.AsyncClient(timeout=_HTTP_TIMEOUT_S, trust_env=False, base_url=base) as client:
+
+            async def ready() -> tuple[bool | None, str]:
+                await self._all_agents_run()
+                if await self.leader() is None:
+                    return None, "no leader is known to a majority of the servers"
+                try:
+                    members = (await client.get("/v1/agent/members")).json()
+                    alive = sorted(member["Name"] for member in members if member["Status"] == 1)
+                    if alive != sorted(self.hosts):
+                        return None, f"alive are {', '.join(alive)} of {', '.join(sorted(self.hosts))}"
+                    answer = await client.put("/v1/kv/hashidrill/ready", content=b"ready")
+                except (httpx.HTTPError, ValueError) as error:
+                    return None, f"{type(error).__name__}: {error}"
+                return (True, "") if answer.text == "true" else (None, f"a write was answered {answer.text!r}")
+
+            await wait_until("the datacenter to be ready", ready, within_s=self.spec.ready_within, gap_s=0.05)
+
+    async def _all_agents_run(self) -> None:
+        for host in self.hosts.values():
+            if await host.agent_process("consul") is None:
+                raise DatacenterError(f"{host.name}: consul ended: {_tail(host.logs / 'consul.log')}")
+
+    def load_specifications(self, experiment: Experiment) -> Sequence[LoadSpecification]:
+        """Each load with the agents that its `via` selects: the clients, or the servers where there are none."""
+        specifications = []
+        for name, load in experiment.load.items():
+            params = registry.load(load.kind).Params.model_validate(load.params)
+            hosts = self._agents_for(params.via)
+            endpoints = [f"http://{host.address}:{agents.HTTP_PORT}" for host in hosts]
+            specifications.append(LoadSpecification(name, load.kind, params, endpoints, network.LOAD_ADDRESS))
+        return specifications
+
+    def _agents_for(self, selector: str) -> Sequence[LocalHost]:
+        kind, _, name = selector.partition(":")
+        if kind == "host":
+            return [self.hosts[name]]
+        groups = {"servers": self.servers(), "clients": self.clients() or self.servers(), "all": [*self.hosts.values()]}
+        return groups[name]
+
+    def probes(self) -> Sequence[Probe]:
+        """Everything that is watched during a run, from the control address."""
+        servers = {host.name: host.address for host in self.servers()}
+        probes = consul_probes(servers, port=agents.HTTP_PORT)
+        for host in self.hosts.values():
+            probes += [DiskProbe(host), ProcessProbe(host)]
+        return probes
+
+    def describe(self) -> Mapping[str, Any]:
+        """`hosts` and `config`, for run.json."""
+        hosts = [{"name": host.name, "address": host.address, "role": host.role} for host in self.hosts.values()]
+        return {"hosts": hosts, "config": self.configs}
+
+    async def collect_logs(self, into: Path) -> None:
+        for host in self.hosts.values():
+            (into / host.name).mkdir(parents=True, exist_ok=True)
+            for log in host.logs.glob("*.log"):
+                shutil.copyfile(log, into / host.name / log.name)
+
+
+async def _all(calls: Iterable[Awaitable[Any]]) -> None:
+    """Run all at once; the first error ends the others. Raises that error, not a group."""
+
+    async def run(call: Awaitable[Any]) -> None:
+        await call
+
+    try:
+        async with anyio.create_task_group() as group:
+            for call in calls:
+                group.start_soon(run, call)
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+def _tail(log: Path) -> str:
+    if not log.is_file():
+        return f"({log.name}: nothing logged)"
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return " | ".join(lines[-_LOG_TAIL_LINES:])

@@ -1,0 +1,114 @@
+"""Enters a sandbox from outside: its directory, its first process, and the janitor that clears up after both."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import hashidrill
+from hashidrill.errors import MachineError
+
+NAME_PREFIX = "hashidrill-"
+_JANITOR_WITHIN_S = 40.0
+_LONGEST_SOCKET_PATH = 107
+
+
+def boot_command(module: str, spec: Mapping[str, Any]) -> list[str]:
+    """The command line that runs a module of `datacenter.inside` without site-packages: it starts in some 30 ms."""
+    source = str(Path(hashidrill.__file__).parents[1])
+    boot = (
+        f"import sys; sys.path.insert(0, {source!r}); import runpy; "
+        f"runpy.run_module('hashidrill.datacenter.inside.{module}', run_name='__main__')"
+    )
+    return [sys.executable, "-I", "-S", "-c", boot, json.dumps(spec)]
+
+
+def work_parent() -> Path:
+    """Where sandboxes keep their data: on a real disk, hence /var/tmp; `HASHIDRILL_WORK` names another place."""
+    named = os.environ.get("HASHIDRILL_WORK")
+    if named:
+        return Path(named)
+    var_tmp = Path("/var/tmp")  # noqa: S108 - a directory with a random name is made in it, mode 0700
+    return var_tmp if os.access(var_tmp, os.W_OK) else Path(tempfile.gettempdir())
+
+
+@dataclass
+class Sandbox:
+    """A started sandbox: `process` ends with it."""
+
+    root: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def output(self) -> IO[bytes]:
+        assert self.process.stdout is not None  # noqa: S101 - it was opened as a pipe
+        return self.process.stdout
+
+
+@contextlib.contextmanager
+def sandbox(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Iterator[Sandbox]:
+    """Run `command` in new namespaces; `{root}` in it stands for the sandbox's directory. Its output is a pipe.
+
+    On leaving, everything in the sandbox is gone, and so is its directory: the kernel and the janitor see to that even
+    when this process is killed. Raises MachineError when the directory cannot be made.
+    """
+    root = _new_root()
+    pid_file = str(root / "pid")
+    read_end, write_end = os.pipe()
+    # the janitor is there before there is anything to clear up
+    janitor = subprocess.Popen(
+        boot_command("janitor", {"root": str(root), "pid_file": pid_file}),
+        stdin=read_end, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    os.close(read_end)
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        _make(root)
+        with log.open("ab") as errors:
+            spec = {
+                "command": [part.replace("{root}", str(root)) for part in command],
+                "environment": dict(environment), "pid_file": pid_file,
+            }  # fmt: skip
+            process = subprocess.Popen(
+                boot_command("init", spec),
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+            )  # fmt: skip
+        yield Sandbox(root, process)
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        os.close(write_end)
+        try:
+            janitor.wait(_JANITOR_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            janitor.kill()
+            janitor.wait()
+
+
+def _new_root() -> Path:
+    root = work_parent() / f"{NAME_PREFIX}{secrets.token_hex(4)}"
+    if len(str(root / "s" / "consul-9.canary.new")) > _LONGEST_SOCKET_PATH:
+        raise MachineError(f"{root.parent}: too long a path for Unix sockets; set HASHIDRILL_WORK to a shorter one")
+    return root
+
+
+def _make(root: Path) -> None:
+    try:
+        root.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise MachineError(
+            f"{root.parent}: no directory for the datacenter's data can be made there: {error.strerror}; "
+            "set HASHIDRILL_WORK to a directory of yours on a real disk"
+        ) from None

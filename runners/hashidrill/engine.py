@@ -1,0 +1,346 @@
+"""The life of a run."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import anyio
+
+from hashidrill import registry
+from hashidrill.abc import Datacenter, Fault, Needs, Operation, Probe, Sample, Target
+from hashidrill.errors import (
+    FaultError,
+    HashidrillError,
+    RevertError,
+    SelectorError,
+    SteadyStateError,
+    WaitTimeoutError,
+)
+from hashidrill.inject import injected
+from hashidrill.journal import Clock, Journal
+from hashidrill.loads.process import LoadProcess, LoadSpecification
+from hashidrill.model import Experiment, Step
+from hashidrill.monitor import Monitor
+from hashidrill.probes.runner import run_probes
+from hashidrill.recording import RecordingWriter
+from hashidrill.wait import pause, wait_until
+
+_LOOK_EVERY_S = 0.25
+_TICK_EVERY_S = 0.5
+_FOLLOW_EVERY_S = 0.5
+_TARGETS_WITHIN_S = 10.0
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class RunnableDatacenter(Datacenter, Protocol):
+    """What the engine asks of a datacenter beyond what faults ask."""
+
+    async def start(self) -> None: ...
+
+    def load_specifications(self, experiment: Experiment) -> Sequence[LoadSpecification]: ...
+
+    def probes(self) -> Sequence[Probe]: ...
+
+    def describe(self) -> Mapping[str, Any]:
+        """`hosts` and `config`, for run.json."""
+
+
+@dataclass
+class Run:
+    """One run's tools: where it writes, what it knows, what is in force."""
+
+    experiment: Experiment
+    datacenter: RunnableDatacenter
+    clock: Clock
+    journal: Journal
+    writer: RecordingWriter
+    monitor: Monitor
+    tell: Tell
+    run_id: str
+    phase: str = ""
+    phase_ends_ns: int | None = None
+    method_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self.in_force: dict[str, dict[str, Any]] = {}
+
+    def enter(self, phase: str, for_s: float | None = None) -> None:
+        self.phase = phase
+        self.phase_ends_ns = None if for_s is None else self.clock.now_ns() + int(for_s * 1e9)
+        self.journal.write("phase", phase=phase, ends_ns=self.phase_ends_ns)
+
+    def operation(self, op: Operation) -> None:
+        self.writer.operation(op)
+        self.monitor.operation(op)
+
+    def probed(self, sample: Sample) -> None:
+        self.sample(self.clock.now_ns(), sample)
+
+    def sample(self, t_ns: int, sample: Sample) -> None:
+        self.writer.sample(t_ns, sample)
+        self.monitor.sample(t_ns, sample)
+
+    async def until(self, t_ns: int) -> None:
+        await pause(max(0.0, (t_ns - self.clock.now_ns()) / 1e9))
+
+
+def needs(experiment: Experiment) -> Needs:
+    """What all faults of the method together need of the datacenter from the start."""
+    each = [make_fault(step, None).needs() for step in experiment.method]
+    operations = frozenset[str]().union(*(need.disk_operations for need in each))
+    return Needs(operations | {"fsync"}, any(need.sized_disk for need in each))
+
+
+def make_fault(step: Step, hosts: Any) -> Fault:
+    """Raises UnknownNameError, or pydantic's error for parameters that do not fit."""
+    cls = registry.fault(step.fault)
+    built: Fault = cls(cls.Params.model_validate(step.with_), hosts)
+    return built
+
+
+async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path, info: Mapping[str, Any],
+              *, clock: Clock, tell: Tell) -> str:  # fmt: skip
+    """One run, from start to closed recording. Returns how it ended (the journal's `end`).
+
+    1. The experiment was loaded and resolved by the caller; the recording and its journal are opened.
+    2. Start the datacenter; wait for ready: leader known, all members alive, a write accepted.
+    3. Start loads and probes. Hold the steady state; if it never holds, no fault is applied.
+    4. For each step of the method: resolve its targets, and inject (hashidrill.inject): plan, journal the intent, apply,
+       prove, hold, revert, prove it gone. Guardrails watch; one that trips reverts everything and ends the method.
+    5. Recovery window: the loads go on.
+    6. Stop the loads; final reads for the durability checks; collect logs.
+    7. Close the recording. Verdicts are made from it later, by others.
+
+    Never raises for what goes wrong in a run: that is its outcome. Cancellation reverts, closes, and goes on.
+    """
+    writer = RecordingWriter(path)
+    monitor = Monitor(experiment.load)
+    outcome, error = "interrupted", ""
+    details: dict[str, Any] = {}
+    with Journal(path / "journal.jsonl", clock, lambda entry: tell(_flat(entry))) as journal:
+        running = Run(experiment, datacenter, clock, journal, writer, monitor, tell, info["id"])
+        journal.write("run", sync=True, id=info["id"], experiment=experiment.metadata.name)
+        try:
+            outcome, error = await _guarded(running, details)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _collect(running, path)
+                journal.write("end", sync=True, outcome=outcome, error=error)
+                writer.write_run({**info, **datacenter.describe(), **details, "outcome": outcome, "error": error})
+                await anyio.to_thread.run_sync(writer.close)
+    return outcome
+
+
+def _flat(entry: Any) -> dict[str, Any]:
+    return {"event": entry.event, "t_ns": entry.t_ns, **entry.data}
+
+
+async def _guarded(running: Run, details: dict[str, Any]) -> tuple[str, str]:
+    """(outcome, error) of the run's phases. Cancellation passes through."""
+    try:
+        tripped = await _phases(running, details)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is this run's outcome; the log has the traceback
+        return _outcome(error)
+    return ("guardrail", tripped) if tripped else ("complete", "")
+
+
+_OUTCOMES: tuple[tuple[type[Exception], str], ...] = (
+    (RevertError, "revert"),
+    (SelectorError, "fault"),
+    (FaultError, "fault"),
+    (SteadyStateError, "steady-state"),
+)
+
+
+def _outcome(error: Exception) -> tuple[str, str]:
+    """The gravest of what was raised decides."""
+    leaves = list(_leaves(error))
+    for kind, outcome in _OUTCOMES:
+        for leaf in leaves:
+            if isinstance(leaf, kind):
+                return outcome, str(leaf)
+    if not isinstance(leaves[0], HashidrillError):
+        traceback.print_exception(error)
+        return "crashed", f"{type(leaves[0]).__name__}: {leaves[0]}"
+    return "crashed", str(leaves[0])
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+async def _phases(running: Run, details: dict[str, Any]) -> str:
+    """All phases. Returns what guardrail tripped, or nothing."""
+    datacenter, experiment = running.datacenter, running.experiment
+    running.enter("start")
+    await datacenter.start()
+    running.enter("ready")
+    await datacenter.wait_ready()
+    async with LoadProcess(running.clock, running.run_id) as loads, anyio.create_task_group() as watchers:
+        watchers.start_soon(run_probes, datacenter.probes(), running.probed)
+        watchers.start_soon(_ticks, running)
+        running.enter("load")
+        await loads.start(datacenter.load_specifications(experiment), running.operation, running.sample)
+        await _hold_steady_state(running)
+        tripped = await _method(running)
+        running.enter("recovery", experiment.recovery.for_)
+        await pause(experiment.recovery.for_)
+        running.enter("quiesce")
+        await loads.stop()
+        for load, values in (await loads.final_reads()).items():
+            running.writer.final_reads(load, values)
+        details["final_read_errors"] = dict(loads.final_read_errors)
+        watchers.cancel_scope.cancel()
+    running.enter("closed")
+    return tripped
+
+
+async def _ticks(running: Run) -> None:
+    """What the live view shows, twice a second."""
+    while True:
+        now = running.clock.now_ns()
+        running.tell(
+            {
+                "event": "tick", "t_ns": now, "phase": running.phase, "phase_ends_ns": running.phase_ends_ns,
+                "leader": running.monitor.leader, "faults": list(running.in_force.values()),
+                "loads": running.monitor.tick(now),
+            }
+        )  # fmt: skip
+        await pause(_TICK_EVERY_S)
+
+
+async def _hold_steady_state(running: Run) -> None:
+    """Returns once all conditions held over the last `for`. Raises SteadyStateError after `within`."""
+    steady = running.experiment.steady_state
+    running.enter("steady", steady.within)
+    began = running.clock.now_ns()
+
+    async def held() -> tuple[str | None, str]:
+        now = running.clock.now_ns()
+        values = {c: running.monitor.value(c, now, steady.for_) for c in steady.require}
+        evidence = "; ".join(f"{condition} (measured {value:.6g})" for condition, value in values.items())
+        full = now - began >= steady.for_ * 1e9
+        return (evidence if full and all(c.holds(v) for c, v in values.items()) else None), evidence
+
+    try:
+        evidence = await wait_until("the steady state", held, within_s=steady.within, gap_s=_LOOK_EVERY_S)
+    except WaitTimeoutError as error:
+        running.journal.write("steady", sync=True, held=False, evidence=str(error))
+        raise SteadyStateError(f"the steady state did not hold; no fault was applied: {error}") from None
+    running.journal.write("steady", sync=True, held=True, evidence=evidence)
+
+
+async def _method(running: Run) -> str:
+    """All steps, each at its time. Returns the guardrail that tripped, or nothing."""
+    steps = running.experiment.method
+    running.enter("method", max(step.at + step.for_ for step in steps))
+    running.method_ns = running.clock.now_ns()
+    tripped: list[str] = []
+    async with anyio.create_task_group() as watcher:
+        method = anyio.CancelScope()
+        watcher.start_soon(_watch_guardrails, running, method, tripped)
+        with method:
+            async with anyio.create_task_group() as group:
+                for number, step in enumerate(steps):
+                    group.start_soon(_step, running, number, step)
+        watcher.cancel_scope.cancel()
+    return tripped[0] if tripped else ""
+
+
+async def _watch_guardrails(running: Run, method: anyio.CancelScope, tripped: list[str]) -> None:
+    """A guardrail says what must not be: once one holds over its whole window, the method is cancelled."""
+    while True:
+        now = running.clock.now_ns()
+        for guardrail in running.experiment.guardrails:
+            window = guardrail.window_s or guardrail.DEFAULT_WINDOW_S
+            if now - running.method_ns < window * 1e9:
+                continue
+            value = running.monitor.value(guardrail, now, window)
+            if guardrail.holds(value):
+                running.journal.write("guardrail", sync=True, condition=str(guardrail), evidence=f"measured {value:.6g}")
+                tripped.append(f"guardrail {guardrail}: measured {value:.6g}")
+                method.cancel()
+                return
+        await pause(_LOOK_EVERY_S)
+
+
+async def _step(running: Run, number: int, step: Step) -> None:
+    await running.until(running.method_ns + int(step.at * 1e9))
+    targets = await _targets(running, step.on)
+    if step.follow:
+        await _follow(running, number, step, targets)
+        return
+    async with anyio.create_task_group() as group:
+        for target in targets:
+            group.start_soon(_hold, running, number, step, target, f"{number}-{step.fault}-{target.host}")
+
+
+async def _hold(running: Run, number: int, step: Step, target: Target, fault_id: str, for_s: float | None = None) -> None:
+    """One fault on one target, in force for `for` from the moment that it is proven."""
+    fault = make_fault(step, running.datacenter)
+    length = step.for_ if for_s is None else for_s
+    async with injected(fault, target, fault_id=fault_id, step=number, journal=running.journal):
+        ends_ns = running.clock.now_ns() + int(length * 1e9)
+        running.in_force[fault_id] = {"fault_id": fault_id, "kind": step.fault, "host": target.host, "ends_ns": ends_ns}
+        try:
+            await pause(length)
+        finally:
+            del running.in_force[fault_id]
+
+
+async def _follow(running: Run, number: int, step: Step, targets: Sequence[Target]) -> None:
+    """The fault is where the selector points, for `for` in all: it moves when the role does."""
+    ends_ns = running.clock.now_ns() + int(step.for_ * 1e9)
+    held: dict[str, anyio.CancelScope] = {}
+    moves = 0
+
+    async def hold(target: Target, scope: anyio.CancelScope, fault_id: str) -> None:
+        with scope:
+            left = (ends_ns - running.clock.now_ns()) / 1e9
+            await _hold(running, number, step, target, fault_id, max(0.0, left))
+
+    async with anyio.create_task_group() as group:
+        while running.clock.now_ns() < ends_ns:
+            wanted = {target.host: target for target in targets}
+            for host in held.keys() - wanted.keys():
+                held.pop(host).cancel()
+            for host in wanted.keys() - held.keys():
+                held[host] = anyio.CancelScope()
+                group.start_soon(hold, wanted[host], held[host], f"{number}-{step.fault}-{host}-move{moves}")
+                moves += 1
+            await pause(_FOLLOW_EVERY_S)
+            with suppress(SelectorError):  # nobody has the role just now: the fault stays where it is
+                targets = await running.datacenter.select(step.on)
+
+
+async def _targets(running: Run, selector: str) -> Sequence[Target]:
+    """Resolved now; an election that goes on is waited for. Raises SelectorError."""
+
+    async def some() -> tuple[Sequence[Target] | None, str]:
+        try:
+            return await running.datacenter.select(selector), ""
+        except SelectorError as error:
+            return None, str(error)
+
+    try:
+        return await wait_until(f"{selector} to match a host", some, within_s=_TARGETS_WITHIN_S, gap_s=_LOOK_EVERY_S)
+    except WaitTimeoutError as error:
+        raise SelectorError(str(error)) from None
+
+
+async def _collect(running: Run, path: Path) -> None:
+    """Logs are worth having most when something went wrong."""
+    try:
+        await running.datacenter.collect_logs(path / "logs")
+    except (OSError, HashidrillError) as error:
+        running.journal.write("note", text=f"the logs could not be collected: {error}")

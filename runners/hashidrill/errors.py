@@ -1,0 +1,75 @@
+"""Every error a user can meet, in one tree.
+
+A message says what happened, where (file, line, host, fault), what was expected and what to do next.
+The command line prints it and exits with `exit_code`; nobody sees a traceback for their own mistake.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HashidrillError(Exception):
+    """Base of all errors that are meant for the user. `exit_code` is what the process ends with."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class UsageError(HashidrillError):
+    """Bad flags, a missing file, a run that does not exist."""
+
+
+class ExperimentError(HashidrillError):
+    """A YAML document that cannot be used: the message names file, line and column."""
+
+
+class UnknownNameError(ExperimentError):
+    """A fault, load, probe, hypothesis or selector that does not exist; the message lists near ones."""
+
+
+class MachineError(HashidrillError):
+    """This machine cannot do what was asked; the message holds the command that mends it."""
+
+
+class BinaryError(HashidrillError):
+    """A binary could not be had; the message lists each way that was tried and why it failed."""
+
+
+class DatacenterError(HashidrillError):
+    """The datacenter did not start, or did not get ready in time. The run is INVALID."""
+
+    exit_code = 3
+
+
+class SelectorError(DatacenterError):
+    """A selector that matches no host at the moment of injection."""
+
+
+class SteadyStateError(DatacenterError):
+    """The steady state never held; no fault was applied."""
+
+
+class FaultError(HashidrillError):
+    """A fault could not be applied, or was not proven in force. The run is INVALID."""
+
+    exit_code = 3
+
+
+class RevertError(HashidrillError):
+    """A fault could not be reverted, or was not proven gone."""
+
+    exit_code = 4
+
+
+class RecordingError(HashidrillError):
+    """A recording that is missing, unfinished or unreadable."""
+
+
+class WaitTimeoutError(DatacenterError):
+    """A wait ran into its deadline; the message carries the last evidence seen."""
+
+
+class HypothesisInvalidError(HashidrillError):
+    """A hypothesis had nothing to check: no operations, no fault window, no samples. INVALID, never PASS."""
+
+    exit_code = 3

@@ -1,0 +1,42 @@
+"""What all built-in faults share: parameters and host are in the undo, so that a fresh process can revert."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Generic, TypeVar
+
+from hashidrill.abc import Host, Hosts, Needs, Target, Undo
+from hashidrill.model import Strict
+
+P = TypeVar("P", bound=Strict)
+
+
+class NoParams(Strict):
+    """For faults that take none."""
+
+
+class BaseFault(Generic[P]):
+    """`undo` holds `fault_id`, `kind`, `host`, `agent`, `pid`, `start_time` and `params` (as written in YAML)."""
+
+    kind: ClassVar[str]
+    Params: ClassVar[type[Strict]] = NoParams
+
+    def __init__(self, params: P, hosts: Hosts) -> None:
+        self.params = params
+        self.hosts = hosts
+
+    def needs(self) -> Needs:
+        return Needs()
+
+    def plan(self, target: Target, *, fault_id: str) -> Undo:
+        return {
+            "fault_id": fault_id, "kind": self.kind, "host": target.host, "agent": target.agent, "pid": target.pid,
+            "start_time": target.start_time, "params": self.params.model_dump(mode="json", by_alias=True),
+            **self.plan_more(target),
+        }  # fmt: skip
+
+    def plan_more(self, target: Target) -> dict[str, Any]:
+        """What a kind of fault adds to the undo. Pure."""
+        return {}
+
+    def _host(self, undo: Undo) -> Host:
+        return self.hosts.host(undo["host"])

@@ -1,0 +1,27 @@
+"""The fault that does nothing: a run with it shows what the datacenter does by itself."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from hashidrill.abc import Evidence, Undo
+from hashidrill.faults.base import BaseFault, NoParams
+
+
+class Noop(BaseFault[NoParams]):
+    """Nothing is broken, so what is verified, before and after, is that the agent answers."""
+
+    kind: ClassVar[str] = "noop"
+
+    async def apply(self, undo: Undo) -> None:
+        return
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        answers = await self._host(undo).agent_answers(undo["agent"], 1.0)
+        return Evidence(answers, "nothing", "the agent answers" if answers else "the agent does not answer")
+
+    async def revert(self, undo: Undo) -> None:
+        return
+
+
+KINDS = (Noop,)

@@ -1,0 +1,117 @@
+"""Agents that freeze, die or restart. The observer reads /proc and asks the agent's own HTTP API."""
+
+from __future__ import annotations
+
+import signal
+from typing import ClassVar, Literal
+
+from hashidrill.abc import Evidence, Undo
+from hashidrill.errors import FaultError
+from hashidrill.faults.base import BaseFault, NoParams
+from hashidrill.model import Strict
+from hashidrill.wait import wait_until
+
+_ANSWER_S = 0.5
+_ENDS_WITHIN_S = 15.0
+
+
+class ProcessPause(BaseFault[NoParams]):
+    """SIGSTOP: the process holds its ports, its locks and its place in Raft, and does nothing."""
+
+    kind: ClassVar[str] = "process.pause"
+
+    async def apply(self, undo: Undo) -> None:
+        if not await self._host(undo).signal(undo["pid"], undo["start_time"], signal.SIGSTOP):
+            raise FaultError(f"{undo['host']}: {undo['agent']} (process {undo['pid']}) was gone before it could be paused")
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        host = self._host(undo)
+        process = await host.agent_process(undo["agent"])
+        answers = await host.agent_answers(undo["agent"], _ANSWER_S)
+        state = "gone" if process is None else process.state
+        stopped = state == "T"
+        return Evidence(
+            stopped and not answers if present else not stopped and answers,
+            "stopped, does not answer" if present else "runs and answers",
+            f"process state {state}, {'answers' if answers else f'no answer in {_ANSWER_S:g}s'}",
+            {"state": state},
+        )
+
+    async def revert(self, undo: Undo) -> None:
+        await self._host(undo).signal(undo["pid"], undo["start_time"], signal.SIGCONT)
+
+
+class KillParams(Strict):
+    """With which signal the agent ends."""
+
+    signal: Literal["KILL", "TERM", "INT"] = "KILL"
+
+
+class ProcessKill(BaseFault[KillParams]):
+    """The agent dies and stays dead; reverting starts it again with the data that it left."""
+
+    kind: ClassVar[str] = "process.kill"
+    Params: ClassVar[type[Strict]] = KillParams
+
+    async def apply(self, undo: Undo) -> None:
+        number = signal.Signals[f"SIG{self.params.signal}"]
+        if not await self._host(undo).signal(undo["pid"], undo["start_time"], number):
+            raise FaultError(f"{undo['host']}: {undo['agent']} (process {undo['pid']}) was gone before it could be killed")
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        host = self._host(undo)
+        process = await host.agent_process(undo["agent"])
+        answers = await host.agent_answers(undo["agent"], _ANSWER_S)
+        runs = process is not None and process.state != "Z"
+        return Evidence(
+            not runs and not answers if present else runs and answers,
+            "no process, no answer" if present else "runs and answers",
+            f"{'process runs' if runs else 'no process'}, {'answers' if answers else 'no answer'}",
+        )
+
+    async def revert(self, undo: Undo) -> None:
+        await self._host(undo).start_agent(undo["agent"])
+
+
+class RestartParams(Strict):
+    """With which signal the agent is asked to end."""
+
+    signal: Literal["KILL", "TERM", "INT"] = "TERM"
+
+
+class ProcessRestart(BaseFault[RestartParams]):
+    """The agent ends and is started again at once, as a deployment would."""
+
+    kind: ClassVar[str] = "process.restart"
+    Params: ClassVar[type[Strict]] = RestartParams
+
+    async def apply(self, undo: Undo) -> None:
+        host = self._host(undo)
+        if not await host.signal(undo["pid"], undo["start_time"], signal.Signals[f"SIG{self.params.signal}"]):
+            raise FaultError(f"{undo['host']}: {undo['agent']} was gone before it could be restarted")
+
+        async def ended() -> tuple[bool | None, str]:
+            process = await host.agent_process(undo["agent"])
+            same = process is not None and process.start_time == undo["start_time"]
+            return (None, f"process {undo['pid']} still runs") if same else (True, "")
+
+        await wait_until(f"{undo['agent']} on {undo['host']} to end", ended, within_s=_ENDS_WITHIN_S, gap_s=0.02)
+        await host.start_agent(undo["agent"])
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """In force: another process than before. Gone: there is one, and it answers."""
+        host = self._host(undo)
+        process = await host.agent_process(undo["agent"])
+        other = process is not None and (process.pid, process.start_time) != (undo["pid"], undo["start_time"])
+        answers = await host.agent_answers(undo["agent"], _ANSWER_S)
+        return Evidence(
+            other if present else process is not None and answers,
+            "a new process" if present else "runs and answers",
+            f"process {undo['pid']} before, {process.pid if process else 'none'} now, {'answers' if answers else 'no answer'}",
+        )
+
+    async def revert(self, undo: Undo) -> None:
+        await self._host(undo).start_agent(undo["agent"])
+
+
+KINDS = (ProcessPause, ProcessKill, ProcessRestart)

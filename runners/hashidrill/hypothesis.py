@@ -1,0 +1,236 @@
+"""Hypotheses: plain functions of a recording, found by the name that an experiment uses under `expect`.
+
+    from hashidrill.hypothesis import Held, hypothesis, require
+    from hashidrill.units import Duration
+
+    @hypothesis
+    def writes_are_quick(recording, *, load: str, p50_below: Duration = Duration("300ms")):
+        p50 = recording.operations(load).percentile_s(50)
+        require(p50 < p50_below, f"p50 of {load} was {p50:.3f}s, expected under {p50_below}", p50_s=p50)
+        return Held(f"p50 of {load} was {p50:.3f}s", p50_s=p50)
+
+The keyword-only parameters are what YAML may write; their annotations say how text is read. A plain `assert` works as
+well as `require`. A hypothesis never looks at the clock or the network: it is a pure function of the recording.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, create_model
+from pydantic.errors import PydanticUserError
+
+from hashidrill.errors import HypothesisInvalidError, UsageError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from hashidrill.recording import Recording
+
+Figures = dict[str, float | str | list[str]]
+Function = TypeVar("Function", bound=Callable[..., Any])
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_ATTRIBUTE = "__hashidrill_hypothesis__"
+
+
+class Broken(AssertionError):  # noqa: N818 - it is a finding, not a mistake
+    """A hypothesis that did not hold: `text` for a person, `figures` the numbers behind it."""
+
+    def __init__(self, text: str, /, **figures: Any) -> None:
+        super().__init__(text)
+        self.text = text
+        self.figures = plain(figures)
+
+
+class Held:
+    """What a hypothesis returns when it held: `text` says what was measured."""
+
+    def __init__(self, text: str, /, **figures: Any) -> None:
+        self.text = text
+        self.figures = plain(figures)
+
+
+def require(condition: object, text: str, /, **figures: Any) -> None:
+    """Raise Broken(text, figures) unless `condition`."""
+    if not condition:
+        raise Broken(text, **figures)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A hypothesis by its name. `Params` is the pydantic model of what YAML may write beside it.
+
+    `needs_valid_run` is False for one that means the same in a run that is INVALID: an acknowledged write that is
+    gone is lost, whether or not the fault was proven.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    Params: type[BaseModel]
+    doc: str
+    path: Path
+    line: int
+    needs_valid_run: bool = True
+
+    def check(self, recording: Recording, params: Mapping[str, Any]) -> Held:
+        """What held, and the figures of it.
+
+        Raises Broken, HypothesisInvalidError (nothing to check, or the hypothesis itself crashed: the message then
+        has file and line), or pydantic's ValidationError for parameters that do not fit.
+        """
+        model = self.Params.model_validate(dict(params))
+        arguments = {name: getattr(model, name) for name in type(model).model_fields}
+        try:
+            result = self.function(recording, **arguments)
+        except (Broken, HypothesisInvalidError):
+            raise
+        except AssertionError as failure:
+            raise Broken(_assertion_text(failure)) from None
+        except Exception as crash:
+            raise HypothesisInvalidError(f"hypothesis {self.name} crashed: {_crash_text(crash)}") from crash
+        return result if isinstance(result, Held) else Held(str(result or "held"))
+
+
+@overload
+def hypothesis(function: Function) -> Function: ...
+@overload
+def hypothesis(*, needs_valid_run: bool = True) -> Callable[[Function], Function]: ...
+def hypothesis(
+    function: Function | None = None, *, needs_valid_run: bool = True
+) -> Function | Callable[[Function], Function]:
+    """Make a plain function a hypothesis of the same name; it can still be called as before.
+
+    Raises UsageError, with file and line, for a signature that YAML could not fill.
+    """
+
+    def mark(marked: Function) -> Function:
+        setattr(marked, _ATTRIBUTE, _from_function(marked, needs_valid_run=needs_valid_run))
+        return marked
+
+    return mark if function is None else mark(function)
+
+
+def marked_in(namespace: Mapping[str, Any]) -> list[Hypothesis]:
+    """The hypotheses that a module defines itself (imported ones belong to where they come from)."""
+    found = [getattr(value, _ATTRIBUTE, None) for value in namespace.values() if inspect.isfunction(value)]
+    return [h for h in found if isinstance(h, Hypothesis) and h.function.__module__ == namespace.get("__name__")]
+
+
+def get(name: str, *, near_to: Path | None = None) -> Hypothesis:
+    """The hypothesis of that name. Raises UnknownNameError with near names, UsageError for a file that does not load.
+
+    `near_to` is the experiment file (or its folder): a `hypotheses/` folder beside it or above is searched too.
+    """
+    from hashidrill._hypothesis_files import find  # noqa: PLC0415 - it imports this module
+
+    return find(name, near_to)
+
+
+def all_hypotheses(*, near_to: Path | None = None) -> dict[str, Hypothesis]:
+    """Every hypothesis by its name: the shipped ones, and a user's own, which win over shipped ones of that name."""
+    from hashidrill._hypothesis_files import collect  # noqa: PLC0415 - it imports this module
+
+    return collect(near_to)
+
+
+def plain(figures: Mapping[str, Any]) -> Figures:
+    """Figures as JSON can hold them: numpy numbers become floats, what was not measured (NaN) says so."""
+    return {name: _plain(value) for name, value in figures.items()}
+
+
+def _plain(value: Any) -> float | str | list[str]:
+    if isinstance(value, (list, tuple, set)):
+        return [str(each) for each in value]
+    if isinstance(value, (bool, str)) or value is None:
+        return str(value)
+    if not isinstance(value, (int, float, np.number)):
+        return str(value)
+    number = float(value)
+    return number if np.isfinite(number) else {"nan": "not measured", "inf": "never", "-inf": "-never"}[str(number)]
+
+
+def _from_function(function: Callable[..., Any], *, needs_valid_run: bool) -> Hypothesis:
+    name = function.__name__
+    path, line = Path(function.__code__.co_filename), function.__code__.co_firstlineno
+    where = f"{path}:{line}: hypothesis {name}"
+    fields = _fields(function, where)
+    try:
+        config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+        model: type[BaseModel] = create_model(f"{name}_params", __config__=config, **fields)
+    except (PydanticUserError, TypeError, NameError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"{where}: a parameter cannot be read from YAML: {reason}") from None
+    return Hypothesis(name, function, model, inspect.getdoc(function) or "", path, line, needs_valid_run)
+
+
+def _fields(function: Callable[..., Any], where: str) -> dict[str, Any]:
+    """The (type, default) of each keyword-only parameter, for pydantic."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters or parameters[0].kind not in _POSITIONAL:
+        raise UsageError(
+            f"{where}: the first parameter is the recording; write it like `def {function.__name__}(recording, *, ...)`"
+        )
+    fields: dict[str, Any] = {}
+    for parameter in parameters[1:]:
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            raise UsageError(f"{where}: parameter {parameter.name!r} must be keyword-only: put a `*` before it")
+        if parameter.annotation is parameter.empty:
+            raise UsageError(
+                f"{where}: parameter {parameter.name!r} has no type; write one, like `{parameter.name}: Duration`"
+            )
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (_annotation(function, parameter, where), default)
+    return fields
+
+
+def _annotation(function: Callable[..., Any], parameter: inspect.Parameter, where: str) -> Any:
+    """The type behind an annotation, also under `from __future__ import annotations`.
+
+    Only those of YAML's parameters are evaluated: that of `recording` may be imported for type checking alone.
+    """
+    if not isinstance(parameter.annotation, str):
+        return parameter.annotation
+    try:
+        return eval(parameter.annotation, function.__globals__)  # noqa: S307 - the user's own module, already imported
+    except Exception as error:  # noqa: BLE001 - whatever the annotation does
+        raise UsageError(
+            f"{where}: the type of {parameter.name!r}, {parameter.annotation}, is not known at run time ({error});"
+            " import it outside `if TYPE_CHECKING:`"
+        ) from None
+
+
+def _last_frame(error: BaseException) -> TracebackType | None:
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame
+
+
+def _crash_text(crash: BaseException) -> str:
+    frame = _last_frame(crash)
+    where = f" ({frame.tb_frame.f_code.co_filename}:{frame.tb_lineno})" if frame else ""
+    return f"{type(crash).__name__}: {crash}{where}"
+
+
+def _assertion_text(failure: AssertionError) -> str:
+    """The assertion's own message, or, for a bare `assert a < b`, its source and the values of the names in it."""
+    if str(failure):
+        return str(failure)
+    frame = _last_frame(failure)
+    if frame is None:
+        return "an assertion failed"
+    code, line = frame.tb_frame.f_code, frame.tb_lineno
+    source = linecache.getline(code.co_filename, line).strip()
+    values = [
+        f"{name} = {value}"
+        for name in dict.fromkeys(re.findall(r"[A-Za-z_]\w*", source))
+        if isinstance(value := frame.tb_frame.f_locals.get(name), (int, float, str))
+    ]
+    return "\n".join([f"{source or 'an assertion failed'} ({code.co_filename}:{line})", *values])

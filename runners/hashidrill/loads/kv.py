@@ -1,0 +1,253 @@
+"""Loads on Consul's KV store: `consul.kv.write` and `consul.kv.read`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from hashidrill.loads.client import Answer, Client, LoadContext, read_error, write_reply
+from hashidrill.loads.patient import for_each, insist
+from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.model import Strict
+from hashidrill.units import Duration, Rate, Size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hashidrill.abc import EmitOperation
+
+PREFIX = "hashidrill"
+MAX_RATE_PER_S = 20_000
+MAX_VALUE_BYTES = 512 * 1024
+"""Consul's own default limit on a value, `limits.kv_max_value_size`."""
+FINAL_READS_WITHIN_S = 60.0
+PREPARE_WITHIN_S = 60.0
+
+_SEPARATOR = ";"
+_RECURSE_LIMIT_BYTES = 16_000_000
+_SEED_BYTES = 64
+
+
+def _sane_rate(rate: Rate) -> Rate:
+    if not 0 < rate <= MAX_RATE_PER_S:
+        raise ValueError(f"a rate is over 0/s and at most {MAX_RATE_PER_S}/s (what one process can offer), not {rate}")
+    return rate
+
+
+def _sane_value(size: Size) -> Size:
+    if not 64 <= size <= MAX_VALUE_BYTES:
+        raise ValueError(f"a value is 64B (it must identify its write) to 512KiB (Consul's limit), not {size}")
+    return size
+
+
+def _positive(duration: Duration) -> Duration:
+    if duration <= 0:
+        raise ValueError("a timeout is longer than 0s")
+    return duration
+
+
+Keys = Annotated[int, Field(ge=1, le=100_000, description="How many keys are used in turn")]
+Via = Annotated[str, Field(description="Selector of the agents asked, in turn; servers when there are no clients")]
+Timeout = Annotated[
+    Duration,
+    AfterValidator(_positive),
+    Field(description="When to stop waiting for an answer. Keep it long: a stall is latency to be seen"),
+]
+LoadRate = Annotated[Rate, AfterValidator(_sane_rate), Field(description="Operations offered, whatever comes back")]
+
+
+def stamp(run_id: str, n: int) -> str:
+    """What identifies write n of a run, and is recorded as the operation's value."""
+    return f"{run_id}.{n}"
+
+
+def padded(identity: str, size_bytes: int) -> bytes:
+    """The value that is written: the identity, a separator, and filler up to the size."""
+    return f"{identity}{_SEPARATOR}".ljust(size_bytes, "x").encode()
+
+
+def identify(value: bytes) -> str:
+    """The identity in a value: the same that the write was recorded with."""
+    return value.partition(_SEPARATOR.encode())[0].decode(errors="replace")
+
+
+def _path(key: str) -> str:
+    return f"/v1/kv/{key}"
+
+
+class _KvLoad:
+    """What both loads share: keys in turn, endpoints in turn, one client."""
+
+    def __init__(self, name: str, keys: int, timeout: Duration, context: LoadContext) -> None:
+        if not context.endpoints:
+            raise ValueError(f"load {name!r} has no agent to talk to")
+        self.name = name
+        self.context = context
+        self._keys = keys
+        self._timeout_s = float(timeout)
+
+    def _key(self, n: int) -> str:
+        return f"{PREFIX}/{self.name}/{n % self._keys}"
+
+    def _endpoint(self, n: int) -> str:
+        endpoints = self.context.endpoints
+        return endpoints[n % len(endpoints)].rstrip("/")
+
+    def _client(self) -> Client:
+        return Client(local_address=self.context.local_address)
+
+
+class KvWrite(_KvLoad):
+    """Writes unique values to keys in turn, and reads at the end what the datacenter kept of them."""
+
+    kind: ClassVar[str] = "consul.kv.write"
+
+    class Params(Strict):
+        """`rate` writes a second over `keys` keys, each with a value of `value` bytes that is unique in the run."""
+
+        rate: LoadRate
+        keys: Keys = 500
+        value: Annotated[Size, AfterValidator(_sane_value)] = Size("512B")
+        via: Via = "consul:clients"
+        timeout: Timeout = Duration("30s")
+
+    def __init__(self, name: str, params: Params, context: LoadContext) -> None:
+        super().__init__(name, params.keys, params.timeout, context)
+        self.params = params
+        self._planned = 0
+
+    async def prepare(self) -> None:
+        """Nothing: a write needs no key to be there."""
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every write is emitted exactly once."""
+        size_bytes = int(self.params.value)
+        async with self._client() as client:
+
+            async def put(n: int, key: str, value: str) -> Reply:
+                url = self._endpoint(n) + _path(key)
+                body = padded(value, size_bytes)
+                return write_reply(await client.request("PUT", url, body=body, timeout_s=self._timeout_s))
+
+            loop = OpenLoop(self.name, self.params.rate, self._plan, put, self.context.clock, lag=self.context.lag)
+            await loop.run(emit)
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        self._planned = n + 1
+        return self._key(n), stamp(self.context.run_id, n)
+
+    async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
+        """The identity of the value that each key tried holds now (None: there is no such key); consistent reads.
+
+        Retries until `within_s` seconds are over, then raises WaitTimeoutError with the last answer.
+        """
+        keys = [self._key(n) for n in range(min(self._planned, self._keys))]
+        if not keys:
+            return {}
+        async with self._client() as client:
+            if len(keys) * self.params.value > _RECURSE_LIMIT_BYTES:
+                return await self._read_each(client, keys, within_s)
+            prefix = _path(f"{PREFIX}/{self.name}/")
+            params = {"recurse": "", "consistent": ""}
+            found = await insist(
+                client, self.context.endpoints, "GET", prefix, _entries, within_s=within_s, params=params
+            )
+            return {key: found.get(key) for key in keys}
+
+    async def _read_each(self, client: Client, keys: list[str], within_s: float) -> Mapping[str, str | None]:
+        found: dict[str, str | None] = {}
+        params = {"raw": "", "consistent": ""}
+
+        async def read(key: str) -> None:
+            values = await insist(
+                client, self.context.endpoints, "GET", _path(key), _entry, within_s=within_s, params=params
+            )
+            found[key] = values[0] if values else None
+
+        await for_each(keys, read)
+        return found
+
+
+class KvRead(_KvLoad):
+    """Reads keys in turn. They are written before the load begins, so that a missing key is an error."""
+
+    kind: ClassVar[str] = "consul.kv.read"
+
+    class Params(Strict):
+        """`rate` reads a second over `keys` keys; `mode` is Consul's consistency mode."""
+
+        rate: LoadRate
+        keys: Keys = 500
+        mode: Literal["default", "stale", "consistent"] = "default"
+        via: Via = "consul:clients"
+        timeout: Timeout = Duration("30s")
+
+    def __init__(self, name: str, params: Params, context: LoadContext) -> None:
+        super().__init__(name, params.keys, params.timeout, context)
+        self.params = params
+
+    async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
+        """Write all keys. Raises WaitTimeoutError when the datacenter does not take them within `within_s` seconds."""
+        async with self._client() as client:
+
+            async def seed(n: int) -> None:
+                body = padded(stamp(self.context.run_id, n), _SEED_BYTES)
+                path = _path(self._key(n))
+                await insist(client, self.context.endpoints, "PUT", path, _accepted, within_s=within_s, body=body)
+
+            await for_each(range(self._keys), seed)
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every read is emitted exactly once, with the identity of the value that it saw."""
+        query = "?raw" if self.params.mode == "default" else f"?raw&{self.params.mode}"
+        async with self._client() as client:
+
+            async def get(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - a read plans no value
+                url = self._endpoint(n) + _path(key) + query
+                return _read_reply(await client.request("GET", url, timeout_s=self._timeout_s))
+
+            loop = OpenLoop(self.name, self.params.rate, self._plan, get, self.context.clock, lag=self.context.lag)
+            await loop.run(emit)
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        return self._key(n), ""
+
+    async def final_reads(self) -> Mapping[str, str | None]:
+        """Empty: this load wrote nothing that a run has to keep."""
+        return {}
+
+
+def _read_reply(answer: Answer) -> Reply:
+    """`ok` is 200; a read that was not answered so is `fail`, as it can have changed nothing."""
+    if answer.status == 200:
+        return Reply("ok", status=200, value=identify(answer.body))
+    return Reply("fail", status=answer.status, error=read_error(answer))
+
+
+def _accepted(answer: Answer) -> bool | None:
+    return True if answer.status == 200 and answer.body.strip() == b"true" else None
+
+
+def _entry(answer: Answer) -> list[str] | None:
+    """The identity under one key, in a list that is empty when there is no such key."""
+    if answer.status == 404:
+        return []
+    return [identify(answer.body)] if answer.status == 200 else None
+
+
+def _entries(answer: Answer) -> dict[str, str] | None:
+    """Key to identity, from a recursive read; None when there was no answer, or a torn one."""
+    if answer.status == 404:
+        return {}
+    if answer.status != 200:
+        return None
+    try:
+        return {entry["Key"]: identify(base64.b64decode(entry["Value"] or "")) for entry in json.loads(answer.body)}
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+KINDS = (KvWrite, KvRead)

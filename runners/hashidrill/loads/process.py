@@ -1,0 +1,216 @@
+"""Loads in a process of their own, as the engine sees it.
+
+The schedule of an open loop must not wait for the engine's own work (journal, live view, probes), so the loads run in
+`hashidrill.loads.worker`, and their operations come back over a pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+import anyio.abc
+
+from hashidrill.abc import EmitOperation, Operation, Sample
+from hashidrill.errors import DatacenterError, HashidrillError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from pydantic import BaseModel
+
+    from hashidrill.journal import Clock
+
+EmitSample = Callable[[int, Sample], None]
+"""Takes the time (nanoseconds of the run's clock) and the sample."""
+
+STOP_WITHIN_S = 15.0
+FINAL_READS_WITHIN_S = 90.0
+READY_WITHIN_S = 90.0
+EXIT_WITHIN_S = 5.0
+_STDERR_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class LoadSpecification:
+    """One load of an experiment: validated `params`, and the base URLs of the agents that `via` selected."""
+
+    name: str
+    kind: str
+    params: BaseModel
+    endpoints: Sequence[str]
+    local_address: str | None = None
+
+
+class LoadProcess:
+    """An async context manager around the process.
+
+    `async with LoadProcess(clock, run_id) as loads:`, then `start`, `stop`, `final_reads`. When the process ends by
+    itself, the block is cancelled and DatacenterError is raised from it. However the block is left, operations in
+    flight are emitted first, and the process is gone afterwards.
+    """
+
+    def __init__(self, clock: Clock, run_id: str, *, command: Sequence[str] | None = None) -> None:
+        self._clock = clock
+        self._run_id = run_id
+        self._command = list(command or (sys.executable, "-m", "hashidrill.loads.process"))
+        self._emit_operation: EmitOperation = lambda _: None
+        self._emit_sample: EmitSample = lambda _t_ns, _sample: None
+        self._final_reads: dict[str, dict[str, str | None]] = {}
+        self.final_read_errors: dict[str, str] = {}
+        self._marks = {mark: anyio.Event() for mark in ("ready", "stopped", "final_reads_done")}
+        self._closing = False
+        self._stderr = b""
+        self._error = ""
+
+    async def __aenter__(self) -> Self:
+        # a session of its own: Ctrl-C goes to the engine, which then stops the loads in order
+        self._process = await anyio.open_process(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._read)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> bool | None:
+        self._closing = True
+        await self._end_process()
+        try:
+            return await self._tasks.__aexit__(kind, exc, tb)
+        except BaseExceptionGroup as group:
+            if exc is not None and group.split(lambda error: error is exc)[0] is not None:
+                return False  # what the block itself raised goes on as it was
+            raise _bare(group) from None
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._process.aclose()
+
+    async def start(
+        self, loads: Sequence[LoadSpecification], emit_operation: EmitOperation, emit_sample: EmitSample
+    ) -> None:
+        """Returns once all loads are prepared and offered. Raises DatacenterError when that takes over 90 s."""
+        self._emit_operation = emit_operation
+        self._emit_sample = emit_sample
+        spec = {
+            "origin_ns": self._clock.origin_ns,
+            "run_id": self._run_id,
+            "loads": [
+                {
+                    "name": load.name,
+                    "kind": load.kind,
+                    "params": load.params.model_dump(mode="json", by_alias=True),
+                    "endpoints": list(load.endpoints),
+                    "local_address": load.local_address,
+                }
+                for load in loads
+            ],
+        }
+        await self._say(json.dumps(spec), "ready", READY_WITHIN_S)
+
+    async def stop(self) -> None:
+        """Returns once every operation has been emitted, those in flight as `unknown`."""
+        await self._say("stop", "stopped", STOP_WITHIN_S)
+
+    async def final_reads(self) -> Mapping[str, Mapping[str, str | None]]:
+        """What the datacenter holds, by load and key. Loads that could not be read are in `final_read_errors`."""
+        await self._say("final_reads", "final_reads_done", FINAL_READS_WITHIN_S)
+        return self._final_reads
+
+    async def _say(self, line: str, answer: str, within_s: float) -> None:
+        if self._process.stdin is None:
+            raise RuntimeError("the process has no stdin")
+        try:
+            await self._process.stdin.send(line.encode() + b"\n")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            # it is gone: its reader knows why, and cancels us to say so
+            await anyio.sleep_forever()
+        with anyio.move_on_after(within_s):
+            await self._marks[answer].wait()
+            return
+        raise DatacenterError(
+            f"load generator (pid {self._process.pid}): not {answer.replace('_', ' ')} within {within_s:g}s; "
+            f"look at what the agents it talks to say in their logs.{self._said()}"
+        )
+
+    async def _end_process(self) -> None:
+        with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(EXIT_WITHIN_S):
+                if self._process.stdin is not None:
+                    await self._process.stdin.aclose()
+                await self._process.wait()
+            if self._process.returncode is None:
+                self._process.kill()
+                await self._process.wait()
+
+    async def _read(self) -> None:
+        """Shielded: what was in flight is still taken in when the run is cancelled. The process's end ends it."""
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._read_stderr)
+                await self._read_stdout()
+            await self._process.wait()
+        if not self._closing or self._error:
+            raise DatacenterError(
+                f"load generator (pid {self._process.pid}): ended by itself with exit code "
+                f"{self._process.returncode}: {self._error or 'no reason given'}.{self._said()}"
+            )
+
+    async def _read_stdout(self) -> None:
+        if self._process.stdout is None:
+            raise RuntimeError("the process has no stdout")
+        torn = b""
+        async for chunk in self._process.stdout:
+            *lines, torn = (torn + chunk).split(b"\n")
+            for line in lines:
+                self._take(json.loads(line))
+
+    async def _read_stderr(self) -> None:
+        if self._process.stderr is None:
+            raise RuntimeError("the process has no stderr")
+        async for chunk in self._process.stderr:
+            self._stderr = (self._stderr + chunk)[-_STDERR_BYTES:]
+
+    def _take(self, message: dict[str, Any]) -> None:
+        for operation in message.get("operations", ()):
+            self._emit_operation(Operation(*operation))
+        if "sample" in message:
+            t_ns, signal, value = message["sample"]
+            self._emit_sample(t_ns, Sample(signal, value))
+        if "final_reads" in message:
+            self._final_reads.setdefault(message["final_reads"], {}).update(message["values"])
+        if "final_reads_failed" in message:
+            self.final_read_errors[message["final_reads_failed"]] = message["error"]
+        elif "error" in message:
+            self._error = message["error"]
+        for mark, event in self._marks.items():
+            if mark in message:
+                event.set()
+
+    def _said(self) -> str:
+        said = self._stderr.decode(errors="replace").strip()
+        return f" It said: {said}" if said else ""
+
+
+def _bare(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error of ours in a group; the group itself when there is more to it."""
+    errors, rest = group.split(HashidrillError)
+    if errors is None or rest is not None:
+        return group
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+if __name__ == "__main__":
+    from hashidrill.loads import worker
+
+    sys.exit(worker.main())

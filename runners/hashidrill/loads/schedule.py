@@ -1,0 +1,152 @@
+"""The open-loop schedule: operation n is due at `start + n / rate`, whatever happened to the earlier ones.
+
+A closed loop (send, wait, send) stops asking while the server stalls, and so measures one slow operation where users
+would have had hundreds: coordinated omission. Here nothing is skipped and nothing waits for an earlier operation. When
+the generator itself wakes late, all overdue operations start at once, each with the moment at which it was due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from hashidrill.abc import EmitOperation, Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+MAX_IN_FLIGHT = 10_000
+OVERLOADED = "generator overloaded"
+"""How the error of an operation begins that the generator itself could not send. Such a run is INVALID."""
+CANCELLED = "still in flight when the load was stopped"
+
+_NS = 1_000_000_000
+
+
+class Now(Protocol):
+    """What the schedule needs of `hashidrill.journal.Clock`; a virtual one in tests."""
+
+    def now_ns(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """How one operation ended. `value` replaces the planned one: a read learns its value from the reply."""
+
+    outcome: str
+    status: int = 0
+    error: str = ""
+    value: str | None = None
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An operation that was started and is not settled."""
+
+    intended_ns: int
+    start_ns: int
+    key: str
+    value: str
+
+
+class LagMeter:
+    """The worst schedule lag (intended to real start) since it was last taken."""
+
+    def __init__(self) -> None:
+        self._worst_ns = 0
+
+    def note(self, lag_ns: int) -> None:
+        self._worst_ns = max(self._worst_ns, lag_ns)
+
+    def take_s(self) -> float:
+        """Seconds; starts afresh."""
+        worst_ns, self._worst_ns = self._worst_ns, 0
+        return worst_ns / _NS
+
+
+class OpenLoop:
+    """Runs one load's operations on schedule and settles each of them exactly once.
+
+    `plan(n)` names the key and value of operation n; `perform(n, key, value)` sends it. `perform` raises nothing: what
+    goes wrong with the datacenter is a Reply, so an exception is a bug of ours and ends the run.
+    """
+
+    def __init__(
+        self,
+        load: str,
+        rate_per_s: float,
+        plan: Callable[[int], tuple[str, str]],
+        perform: Callable[[int, str, str], Awaitable[Reply]],
+        clock: Now,
+        *,
+        lag: LagMeter | None = None,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        self._load = load
+        self._rate_per_s = rate_per_s
+        self._plan = plan
+        self._perform = perform
+        self._clock = clock
+        self._lag = lag or LagMeter()
+        self._max_in_flight = max_in_flight
+        self._pending: dict[int, _Pending] = {}
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; operations that are then in flight are emitted as `unknown` before this returns."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._start_all(tasks, emit)
+        finally:
+            for n in list(self._pending):
+                self._settle(n, Reply("unknown", error=CANCELLED), emit)
+
+    async def _start_all(self, tasks: asyncio.TaskGroup, emit: EmitOperation) -> None:
+        start_ns = self._clock.now_ns()
+        n = 0
+        while True:
+            now_ns = self._clock.now_ns()
+            due_ns = self._due_ns(start_ns, n)
+            while due_ns <= now_ns:
+                self._start_one(n, due_ns, tasks, emit)
+                n += 1
+                due_ns = self._due_ns(start_ns, n)
+            # Event loops keep time in milliseconds and round: a shorter sleep would be a busy loop.
+            await asyncio.sleep(math.ceil((due_ns - now_ns) / 1e6) / 1e3)
+
+    def _due_ns(self, start_ns: int, n: int) -> int:
+        # from n and not from the operation before it: no rounding error adds up
+        return start_ns + round(n * _NS / self._rate_per_s)
+
+    def _start_one(self, n: int, due_ns: int, tasks: asyncio.TaskGroup, emit: EmitOperation) -> None:
+        key, value = self._plan(n)
+        overloaded = len(self._pending) >= self._max_in_flight
+        self._pending[n] = _Pending(due_ns, self._clock.now_ns(), key, value)
+        if overloaded:
+            error = f"{OVERLOADED}: {self._max_in_flight} operations in flight"
+            self._settle(n, Reply("fail", error=error), emit)
+        else:
+            tasks.create_task(self._perform_one(n, emit))
+
+    async def _perform_one(self, n: int, emit: EmitOperation) -> None:
+        pending = self._pending[n]
+        pending.start_ns = self._clock.now_ns()
+        self._lag.note(pending.start_ns - pending.intended_ns)
+        self._settle(n, await self._perform(n, pending.key, pending.value), emit)
+
+    def _settle(self, n: int, reply: Reply, emit: EmitOperation) -> None:
+        pending = self._pending.pop(n)
+        emit(
+            Operation(
+                load=self._load,
+                intended_ns=pending.intended_ns,
+                start_ns=pending.start_ns,
+                end_ns=self._clock.now_ns(),
+                outcome=reply.outcome,
+                key=pending.key,
+                value=pending.value if reply.value is None else reply.value,
+                status=reply.status,
+                error=reply.error,
+            )
+        )

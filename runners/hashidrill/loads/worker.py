@@ -1,0 +1,236 @@
+"""The process that offers the loads: its own event loop, so that nothing the engine does delays the schedule.
+
+Started as `python -m hashidrill.loads.process`; it speaks JSON lines with `hashidrill.loads.process.LoadProcess`.
+
+    stdin   the specification, on one line; then `stop` and `final_reads`. Its end means: stop and exit.
+    stdout  {"ready": true}, {"operations": [[...], ...]}, {"sample": [...]}, {"stopped": true},
+            {"final_reads": LOAD, "values": {...}}, {"final_reads_failed": LOAD, "error": "..."},
+            {"final_reads_done": true}, {"error": "..."}
+
+SIGTERM stops the loads, reports what was in flight, and ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import fcntl
+import gc
+import json
+import resource
+import signal
+import sys
+import time
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from hashidrill import registry
+from hashidrill.errors import HashidrillError
+from hashidrill.journal import Clock
+from hashidrill.loads.client import LoadContext
+from hashidrill.loads.schedule import LagMeter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from hashidrill.abc import Operation
+
+BATCH_S = 0.05
+SAMPLE_S = 1.0
+LINE_OPERATIONS = 500
+_PR_SET_PDEATHSIG = 1
+_F_SETPIPE_SZ = 1031
+_PIPE_BYTES = 1 << 20
+
+
+class Outbox:
+    """Collects operations and writes them in batches. Never blocks: a slow reader must not delay the schedule."""
+
+    def __init__(self, transport: asyncio.WriteTransport) -> None:
+        self._transport = transport
+        self._operations: list[tuple[Any, ...]] = []
+
+    def operation(self, op: Operation) -> None:
+        self._operations.append(
+            (op.load, op.intended_ns, op.start_ns, op.end_ns, op.outcome, op.key, op.value, op.status, op.error)
+        )
+
+    def flush(self) -> None:
+        batch, self._operations = self._operations, []
+        rest = iter(batch)
+        while part := list(islice(rest, LINE_OPERATIONS)):
+            self.message(operations=part)
+
+    def message(self, **fields: Any) -> None:
+        self._transport.write(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
+
+
+class Generator:
+    """The loads of one specification, and what is asked of them."""
+
+    def __init__(self, spec: dict[str, Any], outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._lag = LagMeter()
+        self._clock = Clock(spec["origin_ns"])
+        self._loads = {load["name"]: self._load(spec["run_id"], load) for load in spec["loads"]}
+        self._running: asyncio.Task[None] | None = None
+
+    def _load(self, run_id: str, load: dict[str, Any]) -> Any:
+        kind = registry.load(load["kind"])
+        context = LoadContext(
+            endpoints=load["endpoints"],
+            clock=self._clock,
+            local_address=load["local_address"],
+            run_id=run_id,
+            lag=self._lag,
+        )
+        return kind(load["name"], kind.Params.model_validate(load["params"]), context)
+
+    def start(self, on_failure: Callable[[BaseException], None]) -> None:
+        """Begin, in the background; `on_failure` hears what ended the loads by itself."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (failure := task.exception()) is not None:
+                on_failure(failure)
+
+        self._running = asyncio.create_task(self._run())
+        self._running.add_done_callback(ended)
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for load in self._loads.values():
+                if hasattr(load, "prepare"):
+                    tasks.create_task(load.prepare())
+        # what lives now lives to the end: the collector need not walk it in the middle of a run
+        gc.freeze()
+        self._outbox.message(ready=True)
+        async with asyncio.TaskGroup() as tasks:
+            for load in self._loads.values():
+                tasks.create_task(load.run(self._outbox.operation))
+            tasks.create_task(self._report())
+
+    async def _report(self) -> None:
+        """Flush operations every `BATCH_S`, sample the generator itself every `SAMPLE_S`."""
+        sampled_ns, cpu_s = time.monotonic_ns(), time.process_time()
+        due_ns = sampled_ns
+        while True:
+            due_ns += int(BATCH_S * 1e9)
+            await asyncio.sleep(max(0.001, (due_ns - time.monotonic_ns()) / 1e9))
+            now_ns = time.monotonic_ns()
+            # a load of one operation a minute shows no lag of its own: this loop's lag stands in for it
+            self._lag.note(now_ns - due_ns)
+            due_ns = max(due_ns, now_ns - int(BATCH_S * 1e9))
+            self._outbox.flush()
+            if now_ns - sampled_ns >= SAMPLE_S * 1e9:
+                cores = (time.process_time() - cpu_s) / ((now_ns - sampled_ns) / 1e9)
+                self._sample("generator.cpu", cores)
+                self._sample("generator.lag", self._lag.take_s())
+                sampled_ns, cpu_s = now_ns, time.process_time()
+
+    def _sample(self, signal_name: str, value: float) -> None:
+        self._outbox.message(sample=[self._clock.now_ns(), signal_name, value])
+
+    async def stop(self) -> None:
+        """Idempotent. Every operation has been written when this returns."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.cancel()
+            await asyncio.wait([running])
+        self._outbox.flush()
+
+    async def final_reads(self) -> None:
+        """Report each load's final reads, or why they could not be had."""
+        for name, load in self._loads.items():
+            try:
+                values = await load.final_reads()
+            except HashidrillError as error:
+                self._outbox.message(final_reads_failed=name, error=str(error))
+                continue
+            for part in _parts(values.items()):
+                self._outbox.message(final_reads=name, values=dict(part))
+        self._outbox.message(final_reads_done=True)
+
+
+def _parts(items: Iterable[tuple[str, str | None]]) -> Iterator[list[tuple[str, str | None]]]:
+    rest = iter(items)
+    while part := list(islice(rest, LINE_OPERATIONS)):
+        yield part
+
+
+class _Flow(asyncio.BaseProtocol):
+    """Knows when everything written has left, or when nobody reads any more."""
+
+    def __init__(self, on_lost: Callable[[], None]) -> None:
+        self.closed = asyncio.Event()
+        self._on_lost = on_lost
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it was lost
+        self.closed.set()
+        self._on_lost()
+
+
+async def serve() -> int:
+    """Obey stdin until it ends, SIGTERM comes, or nobody reads stdout; the exit code."""
+    loop = asyncio.get_running_loop()
+    commands = asyncio.StreamReader(limit=1 << 24)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin.buffer)
+    transport, flow = await loop.connect_write_pipe(lambda: _Flow(commands.feed_eof), sys.stdout.buffer)
+    loop.add_signal_handler(signal.SIGTERM, commands.feed_eof)
+    outbox = Outbox(transport)
+    try:
+        await _obey(commands, outbox)
+    except Exception as error:  # noqa: BLE001 - the engine is told, whatever ended the loads
+        outbox.message(error=_reason(error))
+        return 1
+    else:
+        return 0
+    finally:
+        transport.close()
+        await flow.closed.wait()
+
+
+async def _obey(commands: asyncio.StreamReader, outbox: Outbox) -> None:
+    generator = Generator(json.loads(await commands.readline()), outbox)
+    # the reader then raises, to the loop below, what ended the loads
+    generator.start(on_failure=lambda failure: commands.set_exception(_as_exception(failure)))
+    try:
+        while command := (await commands.readline()).strip():
+            if command == b"stop":
+                await generator.stop()
+                outbox.message(stopped=True)
+            elif command == b"final_reads":
+                await generator.final_reads()
+            else:
+                raise ValueError(f"unknown command {command!r}")
+    finally:
+        await generator.stop()
+
+
+def _as_exception(failure: BaseException) -> Exception:
+    return failure if isinstance(failure, Exception) else RuntimeError(repr(failure))
+
+
+def _reason(error: BaseException) -> str:
+    """The first cause, without the groups around it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) if isinstance(error, HashidrillError) else f"{type(error).__name__}: {error}"
+
+
+def _settle_in() -> None:
+    """Die with the parent; leave Ctrl-C to it; use as many files as we may; give the pipe room for a slow reader."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with contextlib.suppress(OSError):  # an unprivileged user may be over its quota of pipe memory
+        fcntl.fcntl(sys.stdout.fileno(), _F_SETPIPE_SZ, _PIPE_BYTES)
+
+
+def main() -> int:
+    """The exit code: 0, or 1 when the loads ended by themselves."""
+    _settle_in()
+    return uvloop.run(serve())

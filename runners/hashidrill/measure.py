@@ -1,0 +1,210 @@
+"""What hypotheses measure in a recording: fault windows, sliding percentiles, who led when. For your own ones too.
+
+Operations belong to the moment that they were meant to start (their intended start). One that was not acknowledged
+counts as infinitely slow: an error that comes back in a millisecond has served nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.recording import Bools, FaultWindow, Floats, Int64s, Operations, Recording
+from hashidrill.registry import near
+from hashidrill.units import Duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SECOND = 1_000_000_000
+STEP_S = 0.1
+"""How far a sliding window moves at a time: the resolution of every figure that comes from one."""
+
+
+def seconds(value_s: float) -> str:
+    """A length of time for a person: `16ms`, `3.04s`, `never` for infinity."""
+    if math.isnan(value_s):
+        return "not measured"
+    if math.isinf(value_s):
+        return "never"
+    return str(Duration(round(value_s, 4 if value_s < 1 else 2)))
+
+
+def share(value: float) -> str:
+    """A share between 0 and 1 for a person: `12.5%`. Never rounded to a whole that it is not."""
+    text = f"{value * 100:.2f}".rstrip("0").rstrip(".")
+    return f"over {math.floor(value * 10000) / 100:.2f}%" if text == "100" and value < 1 else f"{text}%"
+
+
+def when(recording: Recording, t_ns: int) -> str:
+    """A moment of the run for a person: `12.3s into the method`."""
+    start_ns, _ = method(recording)
+    return f"{(t_ns - start_ns) / SECOND:.1f}s into the method"
+
+
+def method(recording: Recording) -> tuple[int, int]:
+    """Start and end of the method, in ns. Raises HypothesisInvalidError when the run never got there."""
+    if "method" not in recording.phases:
+        raise HypothesisInvalidError("the run never got to its method: no fault was applied, there is nothing to judge")
+    return recording.phases["method"]
+
+
+def loads_end_ns(recording: Recording) -> int:
+    """When the loads were stopped: the end of the recovery, or of the method when that is as far as the run got."""
+    return recording.phases.get("recovery", method(recording))[1]
+
+
+def faults(recording: Recording, kind: str | None = None) -> list[FaultWindow]:
+    """The faults that were proven in force, of one kind or of all. Raises HypothesisInvalidError for none."""
+    proven = [window for window in recording.faults if window.proven and window.applied_ns is not None]
+    if kind is None:
+        if not proven:
+            raise HypothesisInvalidError("no fault was proven in force in this run, so there is nothing to judge")
+        return proven
+    picked = [window for window in proven if window.kind == kind]
+    if picked:
+        return picked
+    if any(window.kind == kind for window in recording.faults):
+        raise HypothesisInvalidError(f"fault {kind} was not proven in force in this run, so there is nothing to judge")
+    raise HypothesisInvalidError(f"no fault {kind!r} in this run: {near(kind, {w.kind for w in recording.faults})}")
+
+
+def in_force(recording: Recording, window: FaultWindow) -> tuple[int, int]:
+    """From `applied` to `reverted` in ns; to the end of the loads where it was never reverted."""
+    start_ns = window.intent_ns if window.applied_ns is None else window.applied_ns
+    return start_ns, loads_end_ns(recording) if window.reverted_ns is None else window.reverted_ns
+
+
+def faults_end_ns(recording: Recording, kind: str | None = None) -> int:
+    """When the last of the faults was reverted, in ns. Raises HypothesisInvalidError when one never was."""
+    ends = []
+    for window in faults(recording, kind):
+        if window.reverted_ns is None:
+            raise HypothesisInvalidError(
+                f"fault {window.kind} on {window.host} was never reverted: nothing can recover"
+            )
+        ends.append(window.reverted_ns)
+    return max(ends)
+
+
+def during(recording: Recording, ops: Operations, kind: str | None = None) -> Operations:
+    """The operations that were meant to start while a fault was in force (once each, where faults overlap)."""
+    spans = [in_force(recording, window) for window in faults(recording, kind)]
+    inside = np.zeros(len(ops), np.bool_)
+    for start_ns, end_ns in spans:
+        inside |= (ops.intended_ns >= start_ns) & (ops.intended_ns < end_ns)
+    picked = pick(ops, inside)
+    if not len(picked):
+        raise HypothesisInvalidError(
+            f"no operation was due while {kind or 'a fault'} was in force: no load then, or too short a fault"
+        )
+    return picked
+
+
+def pick(ops: Operations, mask: Bools) -> Operations:
+    """The operations under a mask."""
+    at = np.flatnonzero(mask)
+    return Operations(
+        ops.intended_ns[at], ops.start_ns[at], ops.end_ns[at], ops.outcome[at], ops.status[at],
+        [ops.keys[i] for i in at], [ops.values[i] for i in at], [ops.errors[i] for i in at],
+    )  # fmt: skip
+
+
+def settled(recording: Recording, ops: Operations, grace_s: float = 1.0) -> Operations:
+    """Without those that were cut off by the end of the loads before they had `grace_s` seconds: they say nothing."""
+    end_ns = loads_end_ns(recording)
+    cut_off = (ops.outcome == "unknown") & (ops.end_ns >= end_ns) & (ops.intended_ns > end_ns - grace_s * SECOND)
+    return pick(ops, ~np.asarray(cut_off, np.bool_))
+
+
+def served_s(ops: Operations) -> Floats:
+    """Latency in seconds; infinite for what was not acknowledged."""
+    return np.where(ops.ok, ops.latency_s, np.inf)
+
+
+def percentile(latencies_s: Floats, percent: float) -> float:
+    """The latency that `percent` of the operations stayed within, in seconds; NaN for none.
+
+    It is always one that was measured: a mean of a number and infinity would be neither.
+    """
+    if not len(latencies_s):
+        return float("nan")
+    return float(np.percentile(latencies_s, percent, method="inverted_cdf"))
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """A percentile over windows [t, t + width): `value_s` is NaN for windows without operations."""
+
+    t_ns: Int64s
+    value_s: Floats
+    width_ns: int
+
+    def worst(self) -> tuple[int, float]:
+        """Start of the worst window, and its value. Raises HypothesisInvalidError when nothing was measured."""
+        if not len(self.t_ns) or np.isnan(self.value_s).all():
+            raise HypothesisInvalidError("no operation was due in the time to be judged")
+        at = int(np.nanargmax(self.value_s))
+        return int(self.t_ns[at]), float(self.value_s[at])
+
+
+def sliding(ops: Operations, start_ns: int, end_ns: int, *, percent: float = 50, width_s: float = 1.0) -> Sliding:
+    """The percentile over windows of `width_s` seconds inside [start_ns, end_ns); one, shorter, when none fits."""
+    width_ns = min(int(width_s * SECOND), max(end_ns - start_ns, 1))
+    t_ns = np.arange(start_ns, end_ns - width_ns + 1, int(STEP_S * SECOND), dtype=np.int64)
+    latencies = served_s(ops)
+    low = np.searchsorted(ops.intended_ns, t_ns)
+    high = np.searchsorted(ops.intended_ns, t_ns + width_ns)
+    values = np.array([percentile(latencies[i:j], percent) for i, j in zip(low, high, strict=True)], np.float64)
+    return Sliding(t_ns, values, width_ns)
+
+
+@dataclass(frozen=True)
+class Reign:
+    """From when to when the majority named one leader; `host` is empty while it knew none."""
+
+    host: str
+    start_ns: int
+    end_ns: int
+
+
+def reigns(recording: Recording, start_ns: int, end_ns: int) -> list[Reign]:
+    """Who led between the two moments, as the majority saw it. The first one began before or at `start_ns`.
+
+    Raises HypothesisInvalidError when the leader was not sampled then.
+    """
+    series = recording.series("raft.leader", "")
+    first = max(int(np.searchsorted(series.t_ns, start_ns, side="right")) - 1, 0)
+    last = int(np.searchsorted(series.t_ns, end_ns))
+    if last <= first:
+        raise HypothesisInvalidError(f"raft.leader was not sampled around {when(recording, start_ns)}")
+    known = [
+        (int(series.t_ns[i]), series.text[i] if series.ok[i] and series.value[i] != 0 else "")
+        for i in range(first, last)
+    ]
+    changes = [known[0], *(later for earlier, later in pairwise(known) if later[1] != earlier[1])]
+    ends = [t_ns for t_ns, _ in changes[1:]] + [end_ns]
+    return [Reign(host, t_ns, end) for (t_ns, host), end in zip(changes, ends, strict=True)]
+
+
+def latest(t_ns: Int64s, at_ns: Int64s, fresh_for_ns: int) -> tuple[Int64s, Bools]:
+    """For each moment of `at_ns` the index of the last sample by then, and whether that is still fresh."""
+    index = np.searchsorted(t_ns, at_ns, side="right") - 1
+    fresh = (index >= 0) & (at_ns - t_ns[np.maximum(index, 0)] <= fresh_for_ns)
+    return np.maximum(index, 0).astype(np.int64), np.asarray(fresh, np.bool_)
+
+
+def longest_run(mask: Sequence[bool] | Bools) -> tuple[int, int]:
+    """First and last index of the longest run of True; (0, -1) when there is none."""
+    padded = np.concatenate(([0], np.asarray(mask, np.int8), [0]))
+    edges = np.diff(padded)
+    starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    if not len(starts):
+        return 0, -1
+    at = int(np.argmax(stops - starts))
+    return int(starts[at]), int(stops[at]) - 1

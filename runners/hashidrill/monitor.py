@@ -1,0 +1,93 @@
+"""What the engine knows while the run goes on: the last seconds of every load and signal.
+
+It decides steady states and guardrails, and feeds the live view. The verdict never comes from here: that is made
+offline, from the recording.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from hashidrill.abc import Operation, Sample
+from hashidrill.conditions import Condition
+
+_KEEP_S = 120.0
+_TICK_S = 1.0
+_STATISTICS: dict[str, Callable[[Any], float]] = {
+    "latency.p50": lambda values: float(np.percentile(values, 50)),
+    "latency.p90": lambda values: float(np.percentile(values, 90)),
+    "latency.p99": lambda values: float(np.percentile(values, 99)),
+    "latency.max": lambda values: float(np.max(values)),
+    "latency.mean": lambda values: float(np.mean(values)),
+}
+
+
+class Monitor:
+    """Trailing windows over operations (by their end) and samples."""
+
+    def __init__(self, loads: Iterable[str]) -> None:
+        self._operations: dict[str, deque[tuple[int, float, bool]]] = {name: deque() for name in loads}
+        self._samples: dict[str, deque[tuple[int, str, float]]] = defaultdict(deque)
+        self.leader = ""
+
+    def operation(self, op: Operation) -> None:
+        window = self._operations[op.load]
+        window.append((op.end_ns, (op.end_ns - op.intended_ns) / 1e9, op.outcome == "ok"))
+        _forget(window, op.end_ns)
+
+    def sample(self, t_ns: int, sample: Sample) -> None:
+        if sample.signal == "raft.leader" and not sample.host:
+            self.leader = sample.text if sample.ok else ""
+        value = sample.value if sample.ok and sample.value is not None else float("nan")
+        window = self._samples[sample.signal]
+        window.append((t_ns, sample.host, value))
+        _forget(window, t_ns)
+
+    def value(self, condition: Condition, now_ns: int, window_s: float) -> float:
+        """The condition's signal over the last `window_s` seconds; NaN when nothing was measured.
+
+        A signal with several hosts counts as its worst (highest) host's mean.
+        """
+        since = now_ns - int(window_s * 1e9)
+        if condition.source in self._operations:
+            return self._load_value(condition.source, condition.what, since, window_s)
+        by_host: dict[str, list[float]] = defaultdict(list)
+        for t_ns, host, value in self._samples.get(f"{condition.source}.{condition.what}", ()):
+            if t_ns >= since:
+                by_host[host].append(value)
+        if "" in by_host:  # the majority's view
+            by_host = {"": by_host[""]}
+        means = [float(np.mean(values)) for values in by_host.values()]
+        return max(means, default=float("nan"))
+
+    def _load_value(self, load: str, what: str, since_ns: int, window_s: float) -> float:
+        recent = [(latency, ok) for end_ns, latency, ok in self._operations[load] if end_ns >= since_ns]
+        if what == "rate":
+            return len(recent) / window_s
+        if not recent:
+            return float("nan")
+        if what == "errors":
+            return 1 - sum(ok for _, ok in recent) / len(recent)
+        return _STATISTICS[what]([latency for latency, _ in recent])
+
+    def tick(self, now_ns: int) -> dict[str, dict[str, float]]:
+        """For the live view: each load's last second."""
+        table = {}
+        for load in self._operations:
+            since = now_ns - int(_TICK_S * 1e9)
+            table[load] = {
+                "rate": self._load_value(load, "rate", since, _TICK_S),
+                "p50_s": self._load_value(load, "latency.p50", since, _TICK_S),
+                "p99_s": self._load_value(load, "latency.p99", since, _TICK_S),
+                "errors": self._load_value(load, "errors", since, _TICK_S),
+            }
+        return table
+
+
+def _forget(window: deque[Any], now_ns: int) -> None:
+    while window and window[0][0] < now_ns - _KEEP_S * 1e9:
+        window.popleft()

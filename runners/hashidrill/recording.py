@@ -1,0 +1,367 @@
+"""The recording of a run: a directory that holds all that the run left, immutable once the run has ended.
+
+    experiment.yaml    what was asked for
+    run.json           versions, configuration, machine, how it ended
+    journal.jsonl      what happened, in order (hashidrill.journal)
+    recording.sqlite   operations, samples and final reads
+    logs/HOST/*.log    the agents' logs
+    verdict.json       hashidrill.verdict; report.html and summary.md beside it
+
+`RecordingWriter` is used by the engine, `Recording` by hypotheses and reports. Recording reads only files: it never
+looks at the clock or the network.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sqlite3
+import threading
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from hashidrill.errors import ExperimentError, HypothesisInvalidError, RecordingError
+from hashidrill.journal import JOURNAL_NAME, Entry, read_journal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hashidrill.abc import Operation, Sample
+    from hashidrill.model import Experiment
+
+DATABASE_NAME = "recording.sqlite"
+EXPERIMENT_NAME = "experiment.yaml"
+RUN_NAME = "run.json"
+OUTCOMES = ("ok", "fail", "unknown")
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS operations (
+    load TEXT NOT NULL, intended_ns INTEGER NOT NULL, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
+    outcome TEXT NOT NULL CHECK (outcome IN ('ok', 'fail', 'unknown')),
+    key TEXT NOT NULL, value TEXT NOT NULL, status INTEGER NOT NULL, error TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS samples (
+    signal TEXT NOT NULL, t_ns INTEGER NOT NULL, value REAL, text TEXT NOT NULL, host TEXT NOT NULL,
+    ok INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS final_reads (load TEXT NOT NULL, key TEXT NOT NULL, value TEXT);
+CREATE INDEX IF NOT EXISTS operations_by_load ON operations (load, intended_ns);
+CREATE INDEX IF NOT EXISTS samples_by_signal ON samples (signal, t_ns);
+"""
+
+Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+class RecordingWriter:
+    """Writes operations, samples and final reads, in batches, from a thread of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        self._queue: queue.SimpleQueue[tuple[str, tuple[Any, ...]] | None] = queue.SimpleQueue()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._drain, name="recording", daemon=True)
+        self._thread.start()
+
+    def operation(self, op: Operation) -> None:
+        row = (op.load, op.intended_ns, op.start_ns, op.end_ns, op.outcome, op.key, op.value, op.status, op.error)
+        self._queue.put(("INSERT INTO operations VALUES (?,?,?,?,?,?,?,?,?)", row))
+
+    def sample(self, t_ns: int, sample: Sample) -> None:
+        row = (sample.signal, t_ns, sample.value, sample.text, sample.host, int(sample.ok))
+        self._queue.put(("INSERT INTO samples VALUES (?,?,?,?,?,?)", row))
+
+    def final_reads(self, load: str, values: Mapping[str, str | None]) -> None:
+        for key, value in values.items():
+            self._queue.put(("INSERT INTO final_reads VALUES (?,?,?)", (load, key, value)))
+
+    def write_run(self, info: Mapping[str, Any]) -> None:
+        """Replace run.json whole: a reader sees the old one or the new one."""
+        temporary = self.path / (RUN_NAME + ".new")
+        temporary.write_text(json.dumps(info, indent=2, default=str) + "\n")
+        temporary.replace(self.path / RUN_NAME)
+
+    def close(self) -> None:
+        """Flush. Raises RecordingError when something could not be written."""
+        self._queue.put(None)
+        self._thread.join()
+        if self._failure is not None:
+            raise RecordingError(f"{self.path}: the recording could not be written: {self._failure}")
+
+    def _drain(self) -> None:
+        try:
+            self._drain_into(sqlite3.connect(self.path / DATABASE_NAME, isolation_level=None))
+        except BaseException as failure:  # noqa: BLE001 - handed to close(), which raises it to the engine
+            self._failure = failure
+
+    def _drain_into(self, database: sqlite3.Connection) -> None:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=OFF")  # the journal carries what must survive a crash of the machine
+        database.executescript(_SCHEMA)
+        item = self._queue.get()
+        while item is not None:
+            database.execute("BEGIN")
+            for _ in range(5000):
+                database.execute(*item)
+                try:
+                    item = self._queue.get_nowait()
+                except queue.Empty:
+                    item = ("", ())
+                    break
+                if item is None:
+                    break
+            database.execute("COMMIT")
+            if item is not None and not item[0]:
+                item = self._queue.get()
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        database.execute("PRAGMA journal_mode=DELETE")
+        database.close()
+
+
+@dataclass(frozen=True)
+class Operations:
+    """The operations of one load, as columns in order of their intended start."""
+
+    intended_ns: Int64s
+    start_ns: Int64s
+    end_ns: Int64s
+    outcome: npt.NDArray[np.str_]
+    status: Int64s
+    keys: list[str] = field(repr=False)
+    values: list[str] = field(repr=False)
+    errors: list[str] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.intended_ns)
+
+    @cached_property
+    def latency_s(self) -> Floats:
+        """Seconds from the intended start to the end: free of coordinated omission."""
+        return (self.end_ns - self.intended_ns).astype(np.float64) / 1e9
+
+    @cached_property
+    def lag_s(self) -> Floats:
+        """Seconds from the intended to the real start: how far the generator itself was behind."""
+        return (self.start_ns - self.intended_ns).astype(np.float64) / 1e9
+
+    @cached_property
+    def ok(self) -> Bools:
+        return np.asarray(self.outcome == "ok", dtype=np.bool_)
+
+    def between(self, start_ns: int, end_ns: int) -> Operations:
+        """Those whose intended start is in [start_ns, end_ns)."""
+        picked = np.flatnonzero((self.intended_ns >= start_ns) & (self.intended_ns < end_ns))
+        return Operations(
+            self.intended_ns[picked], self.start_ns[picked], self.end_ns[picked], self.outcome[picked],
+            self.status[picked], [self.keys[i] for i in picked], [self.values[i] for i in picked],
+            [self.errors[i] for i in picked],
+        )  # fmt: skip
+
+    def error_share(self) -> float:
+        """Share of operations that were not ok, 0 to 1; NaN when there are none."""
+        return float(1 - self.ok.mean()) if len(self) else float("nan")
+
+    def percentile_s(self, percent: float) -> float:
+        """Latency percentile over all operations, failed ones with the time they took; NaN when there are none."""
+        return float(np.percentile(self.latency_s, percent)) if len(self) else float("nan")
+
+
+@dataclass(frozen=True)
+class Series:
+    """One signal over time. `value` is NaN where the sample failed; `text` then holds the reason."""
+
+    t_ns: Int64s
+    value: Floats
+    text: list[str]
+    host: list[str]
+    ok: Bools
+
+    def __len__(self) -> int:
+        return len(self.t_ns)
+
+    def between(self, start_ns: int, end_ns: int) -> Series:
+        picked = np.flatnonzero((self.t_ns >= start_ns) & (self.t_ns < end_ns))
+        return Series(
+            self.t_ns[picked], self.value[picked], [self.text[i] for i in picked], [self.host[i] for i in picked],
+            self.ok[picked],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FaultWindow:
+    """One fault on one target, as the journal tells it. Times are None for what never happened."""
+
+    fault_id: str
+    kind: str
+    host: str
+    agent: str
+    params: Mapping[str, Any]
+    intent_ns: int
+    applied_ns: int | None = None
+    proven_ns: int | None = None
+    reverted_ns: int | None = None
+    gone_ns: int | None = None
+    proof: Mapping[str, Any] | None = None
+    gone_proof: Mapping[str, Any] | None = None
+    error: str = ""
+
+    @property
+    def proven(self) -> bool:
+        return self.proven_ns is not None
+
+
+class Recording:
+    """What a run left, for hypotheses and reports. All of it is read lazily and cached."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Raises RecordingError when `path` holds no recording."""
+        self.path = Path(path)
+        if not (self.path / JOURNAL_NAME).is_file():
+            raise RecordingError(
+                f"{self.path}: no recording there ({JOURNAL_NAME} is missing); `hashidrill list runs` shows all"
+            )
+
+    @cached_property
+    def run(self) -> dict[str, Any]:
+        """run.json: `id`, `experiment`, `versions`, `config`, `hosts`, `machine`, `started_at`, `outcome`, ..."""
+        try:
+            loaded: dict[str, Any] = json.loads((self.path / RUN_NAME).read_text())
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise RecordingError(f"{self.path / RUN_NAME}: not readable: {error}") from None
+        return loaded
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """What was asked for. Raises RecordingError when it does not read.
+
+        Its kinds were checked before the run; they are not looked up again, so that a recording can be judged on a
+        machine that lacks the package of a fault.
+        """
+        from hashidrill.documents import read_document  # noqa: PLC0415 - a recording is read without it too
+        from hashidrill.model import Experiment  # noqa: PLC0415 - as above
+
+        path = self.path / EXPERIMENT_NAME
+        try:
+            return Experiment.model_validate(read_document(path).data)
+        except (ExperimentError, ValidationError) as error:
+            raise RecordingError(f"{path}: not readable: {error}") from None
+
+    @cached_property
+    def journal(self) -> list[Entry]:
+        return read_journal(self.path / JOURNAL_NAME)
+
+    def events(self, event: str) -> list[Entry]:
+        return [entry for entry in self.journal if entry.event == event]
+
+    @cached_property
+    def phases(self) -> dict[str, tuple[int, int]]:
+        """Start and end of each phase, by name: start, ready, steady, method, recovery, quiesce."""
+        marks = self.events("phase")
+        ends = [mark.t_ns for mark in [*marks[1:], self.journal[-1]]] if marks else []
+        return {mark.data["phase"]: (mark.t_ns, end) for mark, end in zip(marks, ends, strict=True)}
+
+    @property
+    def outcome(self) -> str:
+        """How the run ended (journal `end`): complete, steady-state, fault, ... or `died` when nothing says."""
+        ends = self.events("end")
+        return str(ends[-1].data["outcome"]) if ends else "died"
+
+    @cached_property
+    def faults(self) -> list[FaultWindow]:
+        """All fault windows, in order of their intents."""
+        windows: dict[str, dict[str, Any]] = {}
+        for entry in self.journal:
+            kind, _, what = entry.event.partition(".")
+            if kind != "fault":
+                continue
+            data = entry.data
+            if what == "intent":
+                windows[data["fault_id"]] = {
+                    "fault_id": data["fault_id"], "kind": data["kind"], "host": data["target"]["host"],
+                    "agent": data["target"]["agent"], "params": data.get("params", {}), "intent_ns": entry.t_ns,
+                }  # fmt: skip
+            elif (window := windows.get(data["fault_id"])) is not None:
+                _note(window, what, entry)
+        return [FaultWindow(**window) for window in windows.values()]
+
+    @cached_property
+    def loads(self) -> list[str]:
+        return [row[0] for row in self._query("SELECT DISTINCT load FROM operations ORDER BY load")]
+
+    @lru_cache  # noqa: B019 - a recording lives as long as its judging
+    def operations(self, load: str) -> Operations:
+        """All operations of a load. Raises HypothesisInvalidError when there are none."""
+        rows = self._query(
+            "SELECT intended_ns, start_ns, end_ns, outcome, status, key, value, error FROM operations"
+            " WHERE load = ? ORDER BY intended_ns", load,
+        )  # fmt: skip
+        if not rows:
+            raise HypothesisInvalidError(
+                f"load {load!r} has no operations in this recording; there are: {', '.join(self.loads) or 'none'}"
+            )
+        intended, start, end, outcome, status, keys, values, errors = zip(*rows, strict=True)
+        return Operations(
+            np.array(intended, np.int64), np.array(start, np.int64), np.array(end, np.int64), np.array(outcome),
+            np.array(status, np.int64), list(keys), list(values), list(errors),
+        )  # fmt: skip
+
+    @cached_property
+    def signals(self) -> list[str]:
+        return [row[0] for row in self._query("SELECT DISTINCT signal FROM samples ORDER BY signal")]
+
+    @lru_cache  # noqa: B019 - as above
+    def series(self, signal: str, host: str | None = None) -> Series:
+        """All samples of a signal, of one host or of all. Raises HypothesisInvalidError when there are none."""
+        rows = self._query(
+            "SELECT t_ns, value, text, host, ok FROM samples"
+            " WHERE signal = ? AND (? IS NULL OR host = ?) ORDER BY t_ns",
+            signal, host, host,
+        )  # fmt: skip
+        if not rows:
+            raise HypothesisInvalidError(f"signal {signal!r} has no samples in this recording")
+        t_ns, value, text, hosts, ok = zip(*rows, strict=True)
+        values = np.array([np.nan if v is None else v for v in value], np.float64)
+        return Series(np.array(t_ns, np.int64), values, list(text), list(hosts), np.array(ok, np.bool_))
+
+    def final_reads(self, load: str) -> dict[str, str | None]:
+        """The value of each key at the end of the run (None: absent). Empty when the final reads never happened."""
+        return dict(self._query("SELECT key, value FROM final_reads WHERE load = ?", load))
+
+    def _query(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        path = self.path / DATABASE_NAME
+        if not path.is_file():
+            return []
+        # a run that died left a write-ahead log, and reading that needs write access: copy-free, as SQLite intends
+        connection = sqlite3.connect(path)
+        try:
+            return connection.execute(statement, parameters).fetchall()
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                return []
+            raise RecordingError(f"{path}: {error}") from None
+        except sqlite3.DatabaseError as error:
+            raise RecordingError(f"{path}: {error}") from None
+        finally:
+            connection.close()
+
+
+def _note(window: dict[str, Any], what: str, entry: Entry) -> None:
+    if what in {"applied", "proven", "reverted", "gone"}:
+        window[f"{what}_ns"] = entry.t_ns
+    if what == "proven":
+        window["proof"] = entry.data["evidence"]
+    elif what == "gone":
+        window["gone_proof"] = entry.data["evidence"]
+    elif what == "unproven":
+        window["proof"] = entry.data["evidence"]
+        window["error"] = f"not proven in force: {entry.data['evidence']['measured']}"
+    elif what in {"failed", "stuck"}:
+        window["error"] = str(entry.data.get("error") or entry.data.get("evidence"))

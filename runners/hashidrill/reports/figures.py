@@ -1,0 +1,155 @@
+"""The key figures of a run, as reports and summaries show them: each load in each part of the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hashidrill.errors import HypothesisInvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hashidrill.recording import FaultWindow, Operations, Recording
+
+Span = tuple[int, int]
+"""Start and end, in nanoseconds of the run's clock."""
+
+
+@dataclass(frozen=True)
+class LoadFigures:
+    """One load in one part of the run. Times are seconds, `errors` a share; NaN where there were no operations.
+
+    Operations are counted where they were due (intended start), so a stall belongs to the part it began in.
+    """
+
+    load: str
+    part: str
+    operations: int
+    rate_per_s: float
+    p50_s: float
+    p99_s: float
+    max_s: float
+    errors: float
+
+
+def run_end_ns(recording: Recording) -> int:
+    """The last moment that the journal knows of; 0 for an empty journal."""
+    return recording.journal[-1].t_ns if recording.journal else 0
+
+
+def fault_span(fault: FaultWindow, end_ns: int) -> Span | None:
+    """When the fault was in force: from apply's return until revert's, or the run's end; None if never applied."""
+    if fault.applied_ns is None:
+        return None
+    ends = [moment for moment in (fault.reverted_ns, fault.gone_ns) if moment is not None]
+    return fault.applied_ns, min(ends, default=end_ns)
+
+
+def parts(recording: Recording) -> dict[str, list[Span]]:
+    """The spans of `steady`, `fault` and `recovery`; a part that never was is left out."""
+    end_ns = run_end_ns(recording)
+    found: dict[str, list[Span]] = {}
+    if "steady" in recording.phases:
+        found["steady"] = [recording.phases["steady"]]
+    spans = [span for fault in recording.faults if (span := fault_span(fault, end_ns)) is not None]
+    if not spans:
+        return found
+    found["fault"] = merged(spans)
+    last = found["fault"][-1][1]
+    stop = recording.phases.get("recovery", (last, end_ns))[1]
+    if stop > last:
+        found["recovery"] = [(last, stop)]
+    return found
+
+
+def merged(spans: Sequence[Span]) -> list[Span]:
+    """Overlapping spans as one: an operation under two faults counts once."""
+    result: list[Span] = []
+    for start, end in sorted(spans):
+        if result and start <= result[-1][1]:
+            result[-1] = (result[-1][0], max(result[-1][1], end))
+        else:
+            result.append((start, end))
+    return result
+
+
+def load_figures(recording: Recording) -> list[LoadFigures]:
+    """Every load in every part of the run, in the order of the run."""
+    return [
+        _figures(load, part, operations, spans)
+        for load in recording.loads
+        if (operations := operations_of(recording, load)) is not None
+        for part, spans in parts(recording).items()
+    ]
+
+
+def operations_of(recording: Recording, load: str) -> Operations | None:
+    """The operations of a load, None when there are none: a report is written of any run, however it ended."""
+    try:
+        return recording.operations(load)
+    except HypothesisInvalidError:
+        return None
+
+
+def _figures(load: str, part: str, operations: Operations, spans: Sequence[Span]) -> LoadFigures:
+    inside = np.zeros(len(operations), np.bool_)
+    for start, end in spans:
+        inside |= (operations.intended_ns >= start) & (operations.intended_ns < end)
+    seconds = sum(end - start for start, end in spans) / 1e9
+    count = int(inside.sum())
+    if count == 0:
+        nan = float("nan")
+        return LoadFigures(load, part, 0, 0.0, nan, nan, nan, nan)
+    latency = operations.latency_s[inside]
+    p50, p99 = (float(value) for value in np.percentile(latency, [50, 99]))
+    rate = count / seconds if seconds > 0 else float("nan")
+    return LoadFigures(load, part, count, rate, p50, p99, float(latency.max()), float(1 - operations.ok[inside].mean()))
+
+
+def experiment_name(recording: Recording) -> str:
+    """Name of the experiment, from run.json; the directory's name when nothing says it."""
+    return str(recording.run.get("experiment") or recording.path.name)
+
+
+def experiment_title(recording: Recording) -> str:
+    """Title of the experiment, from run.json; its name when there is none."""
+    return str(recording.run.get("title") or experiment_name(recording))
+
+
+def how_it_ended(recording: Recording) -> str:
+    """One sentence on the run's outcome, empty for a run that went to its end."""
+    if recording.outcome == "complete":
+        return ""
+    sentence = _OUTCOMES.get(recording.outcome, f"The run ended early: {recording.outcome}.")
+    error = str(recording.run.get("error") or next((e.data.get("error") for e in recording.events("end")), None) or "")
+    return f"{sentence} {error}".strip()
+
+
+_OUTCOMES = {
+    "steady-state": "The steady state never held, so no fault was applied.",
+    "fault": "A fault could not be applied, or was not proven in force.",
+    "revert": "A fault could not be reverted, or was still seen afterwards.",
+    "guardrail": "A guardrail tripped: every fault was reverted and the method ended early.",
+    "interrupted": "The run was interrupted; its faults were reverted.",
+    "crashed": "The run crashed.",
+    "died": "The runner died: its journal has no end. `hashidrill heal` finishes what it left.",
+}
+
+
+def asked(fault: FaultWindow) -> str:
+    """The parameters of a fault on one line: `op=fsync, delay=500ms`."""
+    return ", ".join(f"{key}={value}" for key, value in fault.params.items() if value is not None)
+
+
+def state_of(fault: FaultWindow) -> str:
+    """What became of a fault, in words; every word but the last is a reason to look closer."""
+    if fault.applied_ns is None:
+        return "not applied"
+    if not fault.proven:
+        return "not proven"
+    if fault.reverted_ns is None:
+        return "not reverted"
+    return "proven, and proven gone" if fault.gone_ns is not None else "still seen"

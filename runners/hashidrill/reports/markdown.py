@@ -1,0 +1,127 @@
+"""The summary of a run for a pull request or a chat: short, and plain GitHub-flavoured Markdown."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hashidrill.reports.figures import (
+    asked,
+    experiment_name,
+    experiment_title,
+    how_it_ended,
+    load_figures,
+    state_of,
+)
+from hashidrill.reports.html import REPORT_NAME
+from hashidrill.reports.sections import FINDINGS, PARTS, SYMBOLS, tally
+from hashidrill.reports.text import NOTHING, human_duration, human_number, human_rate, human_share, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hashidrill.recording import FaultWindow, Recording
+    from hashidrill.verdict import Judgement, RunVerdict
+
+SUMMARY_NAME = "summary.md"
+MOST_ROWS = 50
+
+
+def write_markdown(recording: Recording, verdict: RunVerdict, into: Path, *, report: Path | None = None) -> Path:
+    """Write the summary to `into` (a directory gets `summary.md`) and return the file's path.
+
+    `report` is the HTML report to name in it; without it, the one beside the summary where there is one.
+    """
+    path = into / SUMMARY_NAME if into.is_dir() else into
+    if report is None and (path.parent / REPORT_NAME).is_file():
+        report = path.parent / REPORT_NAME
+    link = Path(os.path.relpath(report, path.parent)) if report else None
+    path.write_text(markdown_summary(recording, verdict, report=link), encoding="utf-8")
+    return path
+
+
+def markdown_summary(recording: Recording, verdict: RunVerdict, *, report: Path | str | None = None) -> str:
+    """The summary as text. `report` is where the HTML report is, as it should be linked."""
+    result = verdict.verdict
+    ended = how_it_ended(recording)
+    blocks = [
+        f"### {SYMBOLS[result]} {result.value}: {plain(experiment_title(recording))}",
+        " ".join(part for part in (tally(verdict), plain(ended)) if part),
+        "\n".join(f"- {plain(reason)}" for reason in verdict.invalid[:MOST_ROWS]),
+        _expectations(verdict.judgements),
+        _faults(recording.faults),
+        _figures(recording),
+        _footer(recording, report),
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _expectations(judgements: Sequence[Judgement]) -> str:
+    rows = [
+        (f"{FINDINGS[judgement.finding][0]} {FINDINGS[judgement.finding][1]}", code(judgement.title),
+         plain(judgement.text) + (f" ({plain(judgement.known_issue)})" if judgement.known_issue else ""))
+        for judgement in judgements
+    ]  # fmt: skip
+    return _table(("finding", "expectation", "evidence"), rows)
+
+
+def _faults(faults: Sequence[FaultWindow]) -> str:
+    rows = [
+        (code(fault.kind), plain(fault.host), plain(asked(fault)) or NOTHING, _measured(fault.proof),
+         _measured(fault.gone_proof), plain(state_of(fault)))
+        for fault in faults
+    ]  # fmt: skip
+    return _table(("fault", "host", "asked for", "measured in force", "measured afterwards", "state"), rows)
+
+
+def _measured(evidence: object) -> str:
+    return plain(str(evidence["measured"])) if isinstance(evidence, dict) and "measured" in evidence else NOTHING
+
+
+def _figures(recording: Recording) -> str:
+    rows = [
+        (code(row.load), PARTS[row.part], human_number(row.operations), human_rate(row.rate_per_s),
+         human_duration(row.p50_s), human_duration(row.p99_s), human_share(row.errors))
+        for row in load_figures(recording)
+    ]  # fmt: skip
+    return _table(("load", "part", "operations", "rate", "p50", "p99", "errors"), rows, numbers_from=2)
+
+
+def _footer(recording: Recording, report: Path | str | None) -> str:
+    run = recording.run
+    versions = run.get("versions")
+    consul = versions.get("consul") if isinstance(versions, dict) else None
+    run_id = str(run.get("id") or recording.path.name)
+    tools = [f"Consul {plain(str(consul))}"] if consul else []
+    tools.append(f"hashidrill {plain(str(run.get('hashidrill') or 'of an unknown version'))}")
+    lines = [f"Run {code(run_id)} of {code(experiment_name(recording))}, {', '.join(tools)}."]
+    if report is not None:
+        target = re.sub(r"[<>\n\r]", "", str(report))
+        lines.append(f"Report: [{plain(str(report))}](<{target}>)")
+    if run.get("command"):
+        lines.append(f"Again: {code(str(run['command']))}")
+    return "  \n".join(lines)
+
+
+def plain(text: str) -> str:
+    """`text` on one line, with nothing in it that Markdown, a table or HTML would take for its own."""
+    escaped = re.sub(r"([\\`*_\[\]|~])", r"\\\1", one_line(text, 600))
+    escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"@(?=\w)", "@\N{WORD JOINER}", escaped)  # a log line must not notify a person
+
+
+def code(text: str) -> str:
+    """`text` as code; a pipe is escaped there too, since tables are split before code is read."""
+    return f"`{one_line(text, 300).replace('`', chr(39)).replace('|', chr(92) + '|')}`" if text.strip() else NOTHING
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers_from: int | None = None) -> str:
+    """A table, empty text for no rows; what does not fit into `MOST_ROWS` is counted below it."""
+    if not rows:
+        return ""
+    first = len(headings) if numbers_from is None else numbers_from
+    lines = [headings, ["---" if n < first else "---:" for n in range(len(headings))], *rows[:MOST_ROWS]]
+    more = f"\n\nand {len(rows) - MOST_ROWS} more" if len(rows) > MOST_ROWS else ""
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + more

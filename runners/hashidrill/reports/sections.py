@@ -1,0 +1,278 @@
+"""The sections of the HTML report, each from a recording or a verdict to markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.reports.figures import (
+    asked,
+    experiment_name,
+    experiment_title,
+    how_it_ended,
+    load_figures,
+    state_of,
+)
+from hashidrill.reports.markup import Content, Html, el, joined
+from hashidrill.reports.text import (
+    NOTHING,
+    counted,
+    human_bytes,
+    human_duration,
+    human_figure,
+    human_number,
+    human_rate,
+    human_share,
+)
+from hashidrill.verdict import Finding, Judgement, RunVerdict, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hashidrill.recording import FaultWindow, Recording
+
+MOST_ROWS = 200
+LONGEST_CONFIG = 40_000
+
+SYMBOLS = {Verdict.PASS: "✓", Verdict.FAIL: "✗", Verdict.INVALID: "!"}
+MEANINGS = {
+    Verdict.PASS: "Nothing broke that should have held.",
+    Verdict.FAIL: "At least one expectation did not hold.",
+    Verdict.INVALID: "This run proves nothing, neither good nor bad.",
+}
+FINDINGS = {
+    Finding.HELD: ("✓", "held"),
+    Finding.BROKEN: ("✗", "broken"),
+    Finding.INVALID: ("!", "could not be judged"),
+    Finding.KNOWN: ("~", "broken, as a known issue says"),
+    Finding.FIXED: ("✗", "held although a known issue is named"),
+}
+_ORDER = (Finding.BROKEN, Finding.FIXED, Finding.INVALID, Finding.KNOWN, Finding.HELD)
+PARTS = {"steady": "steady state", "fault": "faults in force", "recovery": "recovery"}
+
+
+def banner(recording: Recording, verdict: RunVerdict) -> Html:
+    """The verdict, in words and before all else, and every reason against it."""
+    result = verdict.verdict
+    reasons: list[Content] = [
+        *(el("li", el("b", judgement.title), ": ", FINDINGS[judgement.finding][1])
+          for judgement in verdict.judgements if judgement.finding.verdict is not Verdict.PASS),
+        *(el("li", reason) for reason in verdict.invalid[:MOST_ROWS]),
+    ]  # fmt: skip
+    if not verdict.judgements and not verdict.invalid:
+        reasons.append(el("li", "No expectation was judged: there was nothing to check."))
+    ended = how_it_ended(recording)
+    return el(
+        "header",
+        el("p", el("span", SYMBOLS[result], class_="symbol", aria_hidden="true"), " ", result.value, class_="verdict"),
+        el("h1", experiment_title(recording)),
+        el("p", f"{MEANINGS[result]} {tally(verdict)}"),
+        el("p", ended, class_="ended") if ended else None,
+        el("ul", reasons, class_="reasons") if reasons else None,
+        el("p", _when(recording), class_="when"),
+        class_=f"banner {result.value.lower()}",
+    )
+
+
+def tally(verdict: RunVerdict) -> str:
+    """`3 of 4 expectations held, 1 is a known issue.`"""
+    total = len(verdict.judgements)
+    if not total:
+        return ""
+    held = sum(judgement.finding is Finding.HELD for judgement in verdict.judgements)
+    known = sum(judgement.finding is Finding.KNOWN for judgement in verdict.judgements)
+    tail = f", {known} broken as a known issue says" if known else ""
+    return f"{held} of {counted(total, 'expectation')} held{tail}."
+
+
+def _when(recording: Recording) -> str:
+    run = recording.run
+    started, ended = _instant(run.get("started_at")), _instant(run.get("ended_at"))
+    took = f", took {human_duration((ended - started).total_seconds())}" if started and ended else ""
+    at = f"{started:%Y-%m-%d %H:%M:%S %Z}".strip() if started else "at an unknown time"
+    return f"{experiment_name(recording)} · run {run.get('id') or recording.path.name} · {at}{took}"
+
+
+def _instant(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+
+
+def expectations(verdict: RunVerdict) -> Html:
+    ordered = sorted(verdict.judgements, key=lambda judgement: _ORDER.index(judgement.finding))
+    return _section("Expectations", *[_expectation(judgement) for judgement in ordered])
+
+
+def _expectation(judgement: Judgement) -> Html:
+    symbol, word = FINDINGS[judgement.finding]
+    figures = [human_figure(str(name), value) for name, value in judgement.figures.items()]
+    return el(
+        "article",
+        el("p", el("span", f"{symbol} {word}", class_="badge"), " ", el("code", judgement.title), class_="head"),
+        el("p", judgement.text, class_="text") if judgement.text else None,
+        el("p", "Known issue: ", _issue(judgement.known_issue)) if judgement.known_issue else None,
+        definitions(figures),
+        class_=f"expectation {judgement.finding.value}",
+    )
+
+
+def _issue(issue: str) -> Html:
+    match = re.fullmatch(r"([\w.-]+/[\w.-]+)#(\d+)", issue)
+    if match:
+        return el("a", issue, href=f"https://github.com/{match[1]}/issues/{match[2]}", rel="noreferrer")
+    if re.fullmatch(r"https?://[^\s\"'<>]+", issue):
+        return el("a", issue, href=issue, rel="noreferrer")
+    return el("span", issue)
+
+
+def figures(recording: Recording) -> Html:
+    rows = [
+        (row.load, PARTS[row.part], human_number(row.operations), human_rate(row.rate_per_s), human_duration(row.p50_s),
+         human_duration(row.p99_s), human_duration(row.max_s), human_share(row.errors))
+        for row in load_figures(recording)
+    ]  # fmt: skip
+    if not rows:
+        return _section("Key figures", el("p", "No load left an operation in this recording."))
+    headings = ("load", "part", "operations", "rate", "p50", "p99", "longest", "errors")
+    note = "Latency counts from when an operation was due, so a stall shows as users would have felt it."
+    return _section("Key figures", table(headings, rows, numbers_from=2), el("p", note, class_="note"))
+
+
+def timeline_frame() -> Html:
+    """The place that the page's script draws into; the sentence in it stands where scripts are not allowed to run."""
+    return _section(
+        "Timeline",
+        el(
+            "div",
+            el("p", "The timeline is drawn by a script, which was not run. The tables on this page hold its figures."),
+            id="timeline",
+        ),
+        id="timeline-section",
+    )
+
+
+def fault_proofs(recording: Recording) -> Html:
+    if not recording.faults:
+        return _section("Fault proofs", el("p", "No fault was applied."))
+    headings = ("fault", "asked for", "measured in force", "measured afterwards", "in force for", "state")
+    rows = [_proof_row(fault) for fault in recording.faults[:MOST_ROWS]]
+    more = len(recording.faults) - MOST_ROWS
+    return _section(
+        "Fault proofs",
+        el("p", "Each fault is measured by an observer that shares nothing with what injected it.", class_="note"),
+        table(headings, rows),
+        el("p", f"and {more} more; the journal has them all") if more > 0 else None,
+    )
+
+
+def _proof_row(fault: FaultWindow) -> tuple[Content, ...]:
+    state = state_of(fault)
+    good = fault.proven and fault.gone_ns is not None
+    held = (fault.reverted_ns - fault.applied_ns) / 1e9 if fault.reverted_ns and fault.applied_ns else None
+    badge = el("span", f"{'✓' if good else '!'} {state}", class_=f"badge {'held' if good else 'invalid'}")
+    return (
+        joined([el("b", fault.kind), el("br"), f"{fault.agent} on {fault.host}"]),
+        asked(fault) or NOTHING,
+        _evidence(fault.proof),
+        _evidence(fault.gone_proof),
+        human_duration(held),
+        joined([badge, el("br"), fault.error] if fault.error else [badge]),
+    )
+
+
+def _evidence(evidence: Mapping[str, Any] | None) -> Html:
+    if not evidence:
+        return el("span", NOTHING)
+    figures_ = [human_figure(str(name), value) for name, value in dict(evidence.get("figures") or {}).items()]
+    return joined([
+        el("span", "✓ " if evidence.get("ok") else "✗ ", str(evidence.get("measured", NOTHING))),
+        el("br"),
+        el("span", f"asked: {evidence.get('asked', NOTHING)}", class_="note"),
+        el("details", el("summary", "figures"), definitions(figures_)) if figures_ else None,
+    ])  # fmt: skip
+
+
+def how_to_reproduce(recording: Recording) -> Html:
+    command = str(recording.run.get("command") or "")
+    again = el("p", "This recording can be judged again, without running anything:")
+    judge = el("pre", el("code", f"hashidrill check {recording.path}"))
+    if not command:
+        return _section("How to reproduce", el("p", "The recording does not say how it was started."), again, judge)
+    return _section("How to reproduce", el("pre", el("code", command)), again, judge)
+
+
+def versions_and_machine(recording: Recording) -> Html:
+    run = recording.run
+    versions = {"hashidrill": run.get("hashidrill"), **_mapping(run.get("versions"))}
+    machine = _mapping(run.get("machine"))
+    binaries = _mapping(run.get("binaries"))
+    generator = [human_figure(str(name), value) for name, value in _mapping(run.get("generator")).items()]
+    rows = [
+        (name, str(binary.get("path", NOTHING)), str(binary.get("source", NOTHING)), str(binary.get("sha256", NOTHING)))
+        for name, binary in binaries.items() if isinstance(binary, Mapping)
+    ]  # fmt: skip
+    return _section(
+        "Versions and machine",
+        definitions([(str(name), str(value)) for name, value in versions.items() if value is not None]),
+        definitions([_machine_figure(str(name), value) for name, value in machine.items()]),
+        joined([el("h3", "Load generator"), definitions(generator)]) if generator else None,
+        table(("binary", "path", "from", "sha256"), rows) if rows else None,
+    )
+
+
+def _machine_figure(name: str, value: object) -> tuple[str, str]:
+    if name == "memory_bytes" and isinstance(value, (int, float)):
+        return "memory", human_bytes(value)
+    return human_figure(name, value)
+
+
+def configuration(recording: Recording) -> Html:
+    """Hosts, and each agent's configuration; those that are the same are shown once."""
+    run = recording.run
+    hosts = [
+        (str(host.get("name")), str(host.get("role", NOTHING)), str(host.get("address", NOTHING)))
+        for host in run.get("hosts") or [] if isinstance(host, Mapping)
+    ]  # fmt: skip
+    same: dict[str, list[str]] = {}
+    for host, config in _mapping(run.get("config")).items():
+        same.setdefault(json.dumps(config, indent=2, sort_keys=True, default=str), []).append(str(host))
+    left = LONGEST_CONFIG
+    blocks = []
+    for text, names in same.items():
+        shown = text if len(text) <= left else f"{text[:left]}\n… cut; run.json holds all of it"
+        left = max(left - len(text), 0)
+        lines = [el("code", f"{line}\n") for line in shown.splitlines()]
+        blocks.append(el("details", el("summary", ", ".join(names)), el("pre", lines)))
+    return _section("Agent configuration", table(("host", "role", "address"), hosts) if hosts else None, *blocks)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _section(title: str, *children: Content | Iterable[Content], id: str | None = None) -> Html:  # noqa: A002 - HTML's word
+    return el("section", el("h2", title), *children, id=id)
+
+
+def definitions(pairs: Sequence[tuple[str, str]]) -> Html | None:
+    """Names with their values, None when there are none."""
+    if not pairs:
+        return None
+    return el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in pairs[:MOST_ROWS]])
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[Content]], *, numbers_from: int | None = None) -> Html:
+    """A table that scrolls inside itself on a narrow screen; cells from column `numbers_from` on are aligned right."""
+
+    def kind(column: int) -> str | None:
+        return "number" if numbers_from is not None and column >= numbers_from else None
+
+    head = el("tr", [el("th", title, scope="col", class_=kind(n)) for n, title in enumerate(headings)])
+    body = [el("tr", [el("td", cell, class_=kind(n)) for n, cell in enumerate(row)]) for row in rows]
+    return el("div", el("table", el("thead", head), el("tbody", body)), class_="scroll", tabindex="0", role="group",
+              aria_label=f"table: {', '.join(headings)}")  # fmt: skip

@@ -1,0 +1,307 @@
+"""What the report's timeline shows, as plain JSON for the page's script: lanes, marks and panels over one time axis.
+
+Times are seconds of the run's clock, latencies are seconds. Whatever the run's length, the result stays under
+`LIMIT_BYTES`: points share buckets that grow until it does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hashidrill.errors import HashidrillError, HypothesisInvalidError
+from hashidrill.reports.figures import fault_span, operations_of, run_end_ns
+from hashidrill.reports.text import one_line, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hashidrill.recording import FaultWindow, Floats, Operations, Recording, Series
+
+LIMIT_BYTES = 1_000_000
+MOST_POINTS = 600
+MOST_MARKS = 200
+MOST_FAULTS = 200
+SHORTEST_BUCKET_S = 0.5
+"""At 50 operations a second this is 25 a bucket: fewer would make a p99 of noise."""
+_NICE_S = (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+@dataclass(frozen=True)
+class Signal:
+    """How one probe signal is drawn. Of the samples in one bucket the largest is kept if `worst`, else their mean."""
+
+    name: str
+    title: str
+    unit: str
+    worst: bool = True
+
+
+SIGNALS = (
+    Signal("raft.commit_time", "Raft commit time", "s"),
+    Signal("raft.dispatch_log", "Raft log write on the leader (dispatchLog)", "s"),
+    Signal("disk.fsync", "Canary fsync beside the data", "s"),
+    Signal("raft.last_contact", "Time since the leader was last in contact", "s"),
+    Signal("raft.append_entries", "Raft append entries", "s"),
+    Signal("process.cpu", "CPU of the agent", "cores", worst=False),
+    Signal("process.write_rate", "Bytes that the agent writes", "B/s", worst=False),
+    Signal("process.rss", "Memory of the agent", "B", worst=False),
+    Signal("consul.members_failed", "Members that Consul calls failed", ""),
+    Signal("generator.lag", "The load generator's own lag", "s"),
+    Signal("generator.cpu", "CPU of the load generator", "cores", worst=False),
+)
+_ELSEWHERE = {  # shown as lanes, or only ever growing
+    "raft.leader", "raft.state", "raft.term", "raft.commit_index", "consul.autopilot_healthy", "consul.members_alive",
+}  # fmt: skip
+
+
+def timeline(recording: Recording) -> dict[str, Any]:
+    """The timeline of a run, as JSON that is smaller than `LIMIT_BYTES`."""
+    domain = _domain(recording)
+    points = MOST_POINTS
+    while True:
+        payload = _timeline(recording, domain, points)
+        if len(json.dumps(payload)) <= LIMIT_BYTES or points < 20:
+            return payload
+        points //= 2
+
+
+def _timeline(recording: Recording, domain: tuple[float, float], points: int) -> dict[str, Any]:
+    bucket_s = _bucket(domain, points)
+    return {
+        "start": _seconds(domain[0]), "end": _seconds(domain[1]), "bucket": bucket_s,
+        "phases": [
+            {"start": _of(start), "end": _of(end), "label": name}
+            for name, (start, end) in recording.phases.items() if end > start
+        ],
+        "faults": _faults(recording),
+        "lanes": _lanes(recording),
+        "marks": _marks(recording),
+        "panels": [*_load_panels(recording, domain, bucket_s), *_signal_panels(recording, domain, bucket_s, points)],
+    }  # fmt: skip
+
+
+def _domain(recording: Recording) -> tuple[float, float]:
+    """From the beginning of the steady state to the end of the traffic, or of the last fault where that is later."""
+    start = recording.phases.get("steady", (0, 0))[0] / 1e9
+    end_ns = run_end_ns(recording)
+    stop_ns = recording.phases.get("quiesce", (end_ns, end_ns))[0]
+    faults_ns = [span[1] for fault in recording.faults if (span := fault_span(fault, end_ns)) is not None]
+    end = max([stop_ns, *faults_ns]) / 1e9
+    return (start, end) if end > start else (start, start + 1.0)
+
+
+def _bucket(domain: tuple[float, float], points: int) -> float:
+    wanted = max((domain[1] - domain[0]) / points, SHORTEST_BUCKET_S)
+    return next((nice for nice in _NICE_S if nice >= wanted), wanted)
+
+
+def _of(t_ns: int) -> float:
+    return _seconds(t_ns / 1e9)
+
+
+def _seconds(value: float) -> float:
+    return round(value, 3)
+
+
+def _faults(recording: Recording) -> list[dict[str, Any]]:
+    end_ns = run_end_ns(recording)
+    requests = _requests(recording)
+    return [_fault(fault, requests.get(fault.fault_id), end_ns) for fault in recording.faults[:MOST_FAULTS]]
+
+
+def _fault(fault: FaultWindow, request: tuple[float, float] | None, end_ns: int) -> dict[str, Any]:
+    span = fault_span(fault, end_ns)
+    gone_ns = fault.gone_ns if fault.gone_ns is not None else (span[1] if span else fault.intent_ns)
+    return {
+        "label": printable(f"{fault.kind} on {fault.host}", 120),
+        "asked": list(request) if request else None,
+        "applied": [_of(span[0]), _of(max(gone_ns, span[1]))] if span else None,
+        "proven": [_of(fault.proven_ns), _of(span[1])] if span and fault.proven_ns is not None else None,
+        "at": _of(fault.intent_ns),
+    }
+
+
+def _requests(recording: Recording) -> dict[str, tuple[float, float]]:
+    """When each fault was to begin and end, as the experiment says; nothing where that cannot be read any more."""
+    try:
+        steps = recording.experiment.method
+        method_s = recording.phases["method"][0] / 1e9
+        return {
+            intent.data["fault_id"]: (_seconds(method_s + step.at), _seconds(method_s + step.at + step.for_))
+            for intent in recording.events("fault.intent")
+            for step in [steps[int(intent.data["step"])]]
+        }
+    except (HashidrillError, ImportError, OSError, KeyError, IndexError, TypeError, ValueError):
+        return {}
+
+
+def _lanes(recording: Recording) -> list[dict[str, Any]]:
+    """What is a state and not a number: who leads, and whether Consul itself says that all is well."""
+    lanes = []
+    leaders = _series(recording, "raft.leader")
+    if leaders is not None:
+        states = [text if ok and text else "no leader" for text, ok in zip(leaders.text, leaders.ok, strict=True)]
+        keep = _majority(leaders)
+        lanes.append({"title": "leader", "segments": _segments(recording, leaders, states, keep, bad="no leader")})
+    health = _series(recording, "consul.autopilot_healthy")
+    if health is not None:
+        states = [
+            ("healthy" if value >= 1 else "unhealthy") if ok else "no answer"
+            for value, ok in zip(health.value, health.ok, strict=True)
+        ]
+        keep = list(range(len(health)))
+        lanes.append({"title": "Consul says", "segments": _segments(recording, health, states, keep, good="healthy")})
+    return lanes
+
+
+def _majority(series: Series) -> list[int]:
+    """Positions of the majority's view (host ""); all of them where there is no such view."""
+    positions = [index for index, host in enumerate(series.host) if host == ""]
+    return positions or list(range(len(series)))
+
+
+def _segments(
+    recording: Recording, series: Series, states: Sequence[str], keep: Sequence[int], *, good: str = "", bad: str = ""
+) -> list[dict[str, Any]]:
+    """Runs of the same state, each until the next one begins. `good` is the one state that is well, `bad` the sick."""
+    segments: list[dict[str, Any]] = []
+    for index in keep:
+        if not segments or segments[-1]["label"] != states[index]:
+            at = _of(int(series.t_ns[index]))
+            if segments:
+                segments[-1]["end"] = at
+            well = states[index] == good if good else states[index] != bad
+            segments.append({"start": at, "end": at, "label": states[index], "ok": well})
+    if segments:
+        segments[-1]["end"] = _of(run_end_ns(recording))
+    for segment in segments:
+        segment["label"] = printable(segment["label"], 60)
+    return segments[:MOST_MARKS]
+
+
+def _marks(recording: Recording) -> list[dict[str, Any]]:
+    """Moments: leader changes, guardrails."""
+    leader = next((lane for lane in _lanes(recording) if lane["title"] == "leader"), None)
+    changes = leader["segments"][1:] if leader else []
+    marks = [{"t": change["start"], "kind": "leader", "label": change["label"]} for change in changes]
+    for entry in recording.events("guardrail"):
+        label = one_line(f"guardrail: {entry.data.get('condition', '')}", 160)
+        marks.append({"t": _of(entry.t_ns), "kind": "guardrail", "label": label})
+    return sorted(marks, key=lambda mark: float(mark["t"]))[:MOST_MARKS]
+
+
+def _load_panels(recording: Recording, domain: tuple[float, float], bucket_s: float) -> list[dict[str, Any]]:
+    return [
+        panel
+        for load in recording.loads
+        if (operations := operations_of(recording, load)) is not None
+        for panel in load_panels(load, operations, domain, bucket_s)
+    ]
+
+
+def load_panels(
+    load: str, operations: Operations, domain: tuple[float, float], bucket_s: float
+) -> list[dict[str, Any]]:
+    """Latency, and what was offered and answered, of one load. Latency is at the moment an operation was due."""
+    edges = _edges(domain, bucket_s)
+    widths = np.diff(edges)
+    middles = [_seconds(float(middle)) for middle in edges[:-1] + widths / 2]
+    due_s, end_s = operations.intended_ns / 1e9, operations.end_ns / 1e9
+    p50, p99 = _percentiles(due_s, operations.latency_s, edges)
+    offered, answered, errors = (
+        _numbers(np.histogram(moments, edges)[0] / widths)
+        for moments in (due_s, end_s[operations.ok], end_s[~operations.ok])
+    )
+    name = printable(load, 60)
+    return [
+        {
+            "title": f"{name}: latency", "unit": "s", "log": True, "labels": True, "t": middles,
+            "series": [{"name": "p50", "v": p50}, {"name": "p99", "v": p99}],
+        },
+        {
+            "title": f"{name}: operations per second", "unit": "/s", "log": False, "t": middles,
+            "series": [
+                {"name": "errors", "v": errors, "style": "bars"}, {"name": "due", "v": offered, "style": "faint"},
+                {"name": "acknowledged", "v": answered},
+            ],
+        },
+    ]  # fmt: skip
+
+
+def _edges(domain: tuple[float, float], bucket_s: float) -> Floats:
+    """Borders of the buckets. The last one ends with the domain: a rate over less than a bucket stays true."""
+    whole = int((domain[1] - domain[0]) / bucket_s + 1e-9)
+    edges = domain[0] + bucket_s * np.arange(whole + 1, dtype=np.float64)
+    return edges if domain[1] - edges[-1] < bucket_s / 10 and whole else np.append(edges, domain[1])
+
+
+def _percentiles(at_s: Floats, latency_s: Floats, edges: Floats) -> tuple[list[float | None], list[float | None]]:
+    """p50 and p99 of each bucket, None for an empty one."""
+    order = np.argsort(at_s, kind="stable")
+    latency_s = latency_s[order]
+    borders = np.searchsorted(at_s[order], edges)
+    pairs = [
+        np.percentile(latency_s[start:end], [50, 99]) if end > start else (np.nan, np.nan)
+        for start, end in itertools.pairwise(borders)
+    ]
+    return _numbers([pair[0] for pair in pairs]), _numbers([pair[1] for pair in pairs])
+
+
+def _numbers(values: Sequence[float] | Floats) -> list[float | None]:
+    """Rounded to four significant digits, which is more than a pixel shows and a third of the bytes."""
+    return [None if not np.isfinite(value) else float(f"{value:.4g}") for value in values]
+
+
+def _signal_panels(
+    recording: Recording, domain: tuple[float, float], bucket_s: float, points: int
+) -> list[dict[str, Any]]:
+    known = {signal.name for signal in SIGNALS}
+    others = [Signal(name, name, "") for name in recording.signals if name not in known | _ELSEWHERE]
+    panels = []
+    for signal in (*SIGNALS, *others):
+        samples = _series(recording, signal.name)
+        if samples is None:
+            continue
+        series = [
+            {"name": printable(host, 60) or "all", **points_of}
+            for host in sorted(set(samples.host))
+            if (points_of := _points(recording.series(signal.name, host), domain, bucket_s, points, signal.worst))
+        ]
+        if series:
+            panels.append({
+                "title": printable(signal.title, 120), "signal": printable(signal.name, 120), "unit": signal.unit,
+                "log": signal.unit == "s", "series": series,
+            })  # fmt: skip
+    return panels
+
+
+def _points(
+    samples: Series, domain: tuple[float, float], bucket_s: float, points: int, worst: bool
+) -> dict[str, list[Any]] | None:
+    """Samples as they are when they are few, else one a bucket; None where not one of them has a value."""
+    inside = samples.between(int(domain[0] * 1e9), int(domain[1] * 1e9) + 1)
+    if not np.isfinite(inside.value).any():
+        return None
+    at_s = inside.t_ns / 1e9
+    if len(inside) <= points:
+        return {"t": [_seconds(float(moment)) for moment in at_s], "v": _numbers(inside.value)}
+    cells = np.floor((at_s - domain[0]) / bucket_s).astype(np.int64)
+    moments, values = [], []
+    for cell in np.unique(cells):
+        found = inside.value[cells == cell]
+        found = found[np.isfinite(found)]
+        moments.append(_seconds(domain[0] + (float(cell) + 0.5) * bucket_s))
+        values.append(float("nan") if not len(found) else float(found.max() if worst else found.mean()))
+    return {"t": moments, "v": _numbers(values)}
+
+
+def _series(recording: Recording, signal: str) -> Series | None:
+    try:
+        return recording.series(signal)
+    except HypothesisInvalidError:
+        return None

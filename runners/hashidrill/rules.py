@@ -1,0 +1,253 @@
+"""What a well-formed experiment can still get wrong: names of loads, hosts that are not there, faults that collide.
+
+The rules look at a Draft, in which each part that could not be read is None: they judge what there is, and leave alone
+what has an error of its own already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hashidrill.conditions import LOAD_STATISTICS, PROBE_NAMESPACES, PROBE_SIGNALS, Condition
+from hashidrill.errors import UnknownNameError
+from hashidrill.registry import near
+from hashidrill.selectors import Selector, parse_selector
+from hashidrill.units import Duration, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic import BaseModel
+
+    from hashidrill.model import Consul, Disk
+    from hashidrill.problems import Loc
+
+__all__ = ["Draft", "Expectation", "Load", "Step", "check", "condition", "duration", "shown"]
+
+LONGEST = Duration("1h")
+DURATIONS: tuple[Loc, ...] = (
+    ("datacenter", "ready_within"), ("steady_state", "within"), ("recovery", "for"),
+)  # fmt: skip
+"""The durations, beside those of steps, that say how long a run takes."""
+
+_TOGETHER = {"process.pause": "process", "process.kill": "process", "process.restart": "process"}
+"""Kinds that fight over the same thing of a host: a killed process cannot be paused."""
+
+_APART = {"disk.latency": "op", "disk.error": "op", "disk.bandwidth": "op", "network.block": "port"}
+"""The parameter that keeps two faults of one kind apart on one host: reads may be slow while writes fail."""
+
+_PEERS = ("all", "clients", "servers")
+"""Words for the other side of a network fault, beside selectors."""
+
+
+@dataclass(frozen=True)
+class Load:
+    kind: str
+    params: BaseModel
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the method, with None for each part that could not be read."""
+
+    kind: str
+    params: BaseModel | None
+    on: str | None
+    at: Duration | None
+    for_: Duration | None
+
+
+@dataclass(frozen=True)
+class Expectation:
+    name: str
+    params: BaseModel
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An experiment of which some parts may be None, where they could not be read."""
+
+    consul: Consul | None
+    disk: Disk | None
+    load_names: list[str] | None
+    loads: dict[str, Load | None]
+    steps: list[Step | None]
+    guardrails: list[Condition | None]
+    require: list[Condition | None]
+    expectations: list[Expectation | None]
+    durations: dict[Loc, Duration | None] = field(default_factory=dict)
+
+
+class Note(Protocol):
+    """Takes a problem and where it is: `Document.problem`."""
+
+    def __call__(self, loc: Loc, text: str, *, key: bool = False) -> None: ...
+
+
+def condition(text: Any) -> Condition | None:
+    """The condition, or None where the model has said what is wrong with it."""
+    try:
+        return Condition.parse(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def duration(text: Any) -> Duration | None:
+    """The duration, or None where the model has said what is wrong with it."""
+    try:
+        return Duration(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def check(draft: Draft, note: Note) -> None:
+    """Note every problem of the draft."""
+    _check_loads(draft, note)
+    for index, each in enumerate(draft.require):
+        _check_condition(each, draft, ("steady_state", "require", index), note)
+    for index, each in enumerate(draft.guardrails):
+        _check_condition(each, draft, ("guardrails", index), note)
+    for index, step in enumerate(draft.steps):
+        if step is not None:
+            _check_step(step, draft, ("method", index), note)
+    _check_collisions(draft, note)
+    _check_expectations(draft, note)
+    for loc, length in draft.durations.items():
+        if length is not None and length > LONGEST:
+            note(loc, f"{length} is longer than {LONGEST}, the most that a part of an experiment may take")
+
+
+def _check_loads(draft: Draft, note: Note) -> None:
+    for name, load in draft.loads.items():
+        if name in PROBE_NAMESPACES:
+            note(("load", name), f"{name} is the name of a probe's signals; give the load another", key=True)
+        via = _param(load.params, "via") if load and load.kind.startswith("consul.") else None
+        if isinstance(via, str):
+            _check_selector(via, draft, ("load", name, "via"), note)
+
+
+def _check_condition(condition: Condition | None, draft: Draft, loc: Loc, note: Note) -> None:
+    if condition is None:
+        return
+    source, what = condition.source, condition.what
+    if source in PROBE_NAMESPACES:
+        signals = [signal for signal in PROBE_SIGNALS if signal.startswith(f"{source}.")]
+        if f"{source}.{what}" not in signals:
+            note(
+                loc, f"{shown(condition.text)}: there is no signal {source}.{what}: {near(f'{source}.{what}', signals)}"
+            )
+    elif draft.load_names is None:
+        return
+    elif source not in draft.load_names:
+        known = [*draft.load_names, *PROBE_NAMESPACES]
+        note(loc, f"{shown(condition.text)}: there is no load or probe {source!r}: {near(source, known)}")
+    elif what not in LOAD_STATISTICS:
+        note(loc, f"{shown(condition.text)}: a load has no {what!r}: {near(what, LOAD_STATISTICS)}")
+
+
+def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
+    if step.on is not None:
+        _check_selector(step.on, draft, (*loc, "on"), note)
+    peers = _param(step.params, "from") if step.kind.startswith("network.") else None
+    if isinstance(peers, str) and peers not in _PEERS:
+        _check_selector(peers, draft, (*loc, "with", "from"), note)
+    if step.kind == "disk.full" and draft.disk is not None and draft.disk.size is None:
+        note((*loc, "fault"), "disk.full needs a disk of its own that can be full: set datacenter.disk.size (256MiB)")
+    if step.for_ is not None and step.at is not None and step.at + step.for_ > LONGEST:
+        end = Duration(step.at + step.for_)
+        note((*loc, "for"), f"the fault would end {end} into the method; {LONGEST} is the most (at + for)")
+
+
+def _check_selector(text: str, draft: Draft, loc: Loc, note: Note) -> None:
+    try:
+        selector = parse_selector(text)
+    except UnknownNameError as unknown:
+        note(loc, str(unknown))
+        return
+    if draft.consul is None:
+        return
+    if reason := selector.impossible(draft.consul.servers, draft.consul.clients):
+        note(loc, reason)
+
+
+def _check_collisions(draft: Draft, note: Note) -> None:
+    """Two faults on one host at one time, of which the one would undo, hide or hinder the other."""
+    for later in range(len(draft.steps)):
+        for earlier in range(later):
+            one, two = draft.steps[earlier], draft.steps[later]
+            if one is None or two is None or not _collide(one, two, draft):
+                continue
+            text = (
+                f"{two.kind} on {two.on} runs while method[{earlier}] ({one.kind} on {one.on}) may be on the same host"
+            )
+            note(("method", later), f"{text}; let one end before the other begins, or name other hosts")
+            break
+
+
+def _collide(one: Step, two: Step, draft: Draft) -> bool:
+    if one.kind == "noop" or _TOGETHER.get(one.kind, one.kind) != _TOGETHER.get(two.kind, two.kind):
+        return False
+    return _same_time(one, two) and _same_host(one, two, draft) and not _kept_apart(one, two)
+
+
+def _same_time(one: Step, two: Step) -> bool:
+    if one.at is None or one.for_ is None or two.at is None or two.for_ is None:
+        return False
+    return one.at < two.at + two.for_ and two.at < one.at + one.for_
+
+
+def _same_host(one: Step, two: Step, draft: Draft) -> bool:
+    if draft.consul is None:
+        return False
+    sets = [
+        selector.candidates(draft.consul.servers, draft.consul.clients)
+        for selector in (_selector(one.on), _selector(two.on))
+        if selector is not None
+    ]
+    return len(sets) == 2 and bool(sets[0] & sets[1])
+
+
+def _selector(text: str | None) -> Selector | None:
+    try:
+        return None if text is None else parse_selector(text)
+    except UnknownNameError:
+        return None
+
+
+def _kept_apart(one: Step, two: Step) -> bool:
+    name = _APART.get(one.kind)
+    if name is None or one.params is None or two.params is None:
+        return False
+    values = [_param(step.params, name) for step in (one, two)]
+    return None not in values and "all" not in values and values[0] != values[1]
+
+
+def _check_expectations(draft: Draft, note: Note) -> None:
+    kinds = sorted({step.kind for step in draft.steps if step is not None})
+    for index, expectation in enumerate(draft.expectations):
+        for key, noun, known in (
+            ("load", "load", draft.load_names),
+            ("fault", "step of the method with the fault", kinds),
+        ):
+            for value in _named(expectation, key):
+                if known is not None and value not in known:
+                    loc: Loc = ("expect", index, expectation.name if expectation else "", key)
+                    note(loc, f"there is no {noun} {shown(value)}: {near(value, known)}")
+
+
+def _named(expectation: Expectation | None, key: str) -> Iterator[str]:
+    """What the parameter `key` names: one text, or each of a list; nothing when it was left out."""
+    value = _param(expectation.params, key) if expectation else None
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        yield from (each for each in value if isinstance(each, str))
+
+
+def _param(params: BaseModel | None, key: str) -> Any:
+    """The parameter that YAML calls `key`, or None where there is none."""
+    if params is None:
+        return None
+    fields = type(params).model_fields.items()
+    return next((getattr(params, name) for name, spec in fields if key == (spec.alias or name)), None)

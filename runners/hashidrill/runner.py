@@ -1,0 +1,159 @@
+"""Runs an experiment from outside of the sandbox: binaries, sandbox, events, and the recording in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import os
+import platform
+
+import secrets
+import shlex
+import shutil
+import signal
+import sys
+import threading
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from hashidrill import __version__
+from hashidrill.datacenter import binaries
+from hashidrill.datacenter.sandbox import Sandbox, sandbox
+from hashidrill.errors import HashidrillError, UsageError
+from hashidrill.journal import JOURNAL_NAME, Clock, Journal, read_journal
+from hashidrill.loader import load_experiment
+
+if TYPE_CHECKING:
+    from hashidrill.model import Experiment
+
+RUNS_DIR = Path(".hashidrill/runs")
+ENGINE_LOG = "engine.log"
+_LOG_TAIL = 2000
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress | None = None) -> Path:
+    """Run one experiment; returns its recording's directory. Blocks, in the main thread.
+
+    Nothing is started before the YAML is right and the binaries are there. Ctrl-C and SIGTERM revert what is in force,
+    close the recording, and raise KeyboardInterrupt then; its `args[0]` is the recording. Raises ExperimentError,
+    BinaryError, MachineError.
+    """
+    tell = progress or (lambda _event: None)
+    experiment = load_experiment(path)
+    version = experiment.datacenter.consul.version
+    say = lambda text: tell({"event": "note", "t_ns": 0, "text": text})  # noqa: E731 - one line, used twice
+    consul = binaries.ensure("consul", version, explicit=experiment.datacenter.consul.binary, progress=say)
+    recording = _new_recording(runs_dir, experiment.metadata.name)
+    shutil.copyfile(path, recording / "experiment.yaml")
+    clock = Clock()
+    info = _info(experiment, recording, path, consul)
+    spec_file = recording / "run.json"
+    spec = {"recording": str(recording), "consul": str(consul.path), "origin_ns": clock.origin_ns, "info": info}
+    spec_file.write_text(json.dumps(spec))
+    command = [sys.executable, "-m", "hashidrill.sandboxed", str(spec_file), "{root}"]
+    environment = {"PYTHONPATH": str(Path(__file__).parents[1])}
+    with _interruptible() as interrupted, sandbox(command, environment, recording / ENGINE_LOG) as box:
+        _follow(box, tell, interrupted)
+    _close(recording, clock, info)
+    if interrupted.is_set():
+        raise KeyboardInterrupt(recording)
+    return recording
+
+
+def _follow(box: Sandbox, tell: Progress, interrupted: threading.Event) -> None:
+    """Hand on every event until the sandbox's output ends; pass an interrupt on, once."""
+    told = False
+    lines = iter(box.output.readline, b"")
+    while True:
+        try:
+            for line in lines:
+                tell(json.loads(line))
+            break
+        except KeyboardInterrupt:
+            interrupted.set()
+            if not told:
+                box.process.send_signal(signal.SIGTERM)
+                told = True
+    box.process.wait()
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """SIGTERM counts as Ctrl-C while a run goes on: CI systems send it, and faults must be reverted then too."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield threading.Event()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _new_recording(runs_dir: Path, name: str) -> Path:
+    stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
+    recording = (runs_dir / f"{stamp}-{name}-{secrets.token_hex(2)}").absolute()
+    try:
+        recording.mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(f"{runs_dir}: no recording can be written there: {error.strerror}") from None
+    return recording
+
+
+def _close(recording: Path, clock: Clock, info: dict[str, Any]) -> None:
+    """What the engine could not write because it died, or never came to life."""
+    entries = read_journal(recording / JOURNAL_NAME) if (recording / JOURNAL_NAME).exists() else []
+    if any(entry.event == "end" for entry in entries):
+        run = json.loads((recording / "run.json").read_text())
+        run["ended_at"] = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    else:
+        error = f"the engine ended without a word: {_tail(recording / ENGINE_LOG)}"
+        with Journal(recording / JOURNAL_NAME, clock) as journal:
+            journal.write("end", sync=True, outcome="crashed", error=error)
+        run = {**info, "outcome": "crashed", "error": error}
+    (recording / "run.json").write_text(json.dumps(run, indent=2, default=str) + "\n")
+    log = recording / ENGINE_LOG
+    if log.exists() and not log.stat().st_size:
+        log.unlink()
+
+
+def _tail(log: Path) -> str:
+    try:
+        return log.read_text(errors="replace")[-_LOG_TAIL:].strip() or "nothing was logged"
+    except OSError:
+        return "nothing was logged"
+
+
+def _info(experiment: Experiment, recording: Path, path: Path, consul: binaries.Binary) -> dict[str, Any]:
+    """run.json, as far as it is known beforehand."""
+    return {
+        "id": recording.name,
+        "experiment": experiment.metadata.name,
+        "title": experiment.metadata.title,
+        "started_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "hashidrill": __version__,
+        "versions": {"consul": consul.version, "python": platform.python_version(), "kernel": platform.release()},
+        "binaries": {"consul": {"path": str(consul.path), "sha256": consul.sha256, "source": consul.source}},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "memory_bytes": psutil.virtual_memory().total,
+            "kernel": platform.release(),
+            "distribution": _distribution(),
+        },
+        "command": f"hashidrill run {shlex.quote(str(path))}",
+    }
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "unknown")
+    except OSError:
+        return "unknown"

@@ -1,0 +1,69 @@
+"""The engine's process inside of the sandbox: `python -m hashidrill.sandboxed SPEC ROOT`.
+
+SPEC is a JSON file that hashidrill.runner wrote. What happens is told on standard output, one JSON object a line. On
+SIGINT or SIGTERM the run is cancelled, which reverts what is in force; a second one changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from hashidrill import engine
+from hashidrill.datacenter.local import LocalDatacenter
+from hashidrill.journal import Clock
+from hashidrill.loader import load_experiment
+from hashidrill.model import DatacenterSpec, Size
+
+
+def main() -> None:
+    """Exits with 0 whatever the run's outcome is: that is in its recording."""
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    anyio.run(_run, spec, Path(sys.argv[2]))
+
+
+async def _run(spec: dict[str, Any], root: Path) -> None:
+    recording = Path(spec["recording"])
+    experiment = load_experiment(recording / "experiment.yaml")
+    needs = engine.needs(experiment)
+    datacenter = LocalDatacenter(
+        sized(experiment.datacenter) if needs.sized_disk else experiment.datacenter,
+        root,
+        Path(spec["consul"]),
+        needs.disk_operations,
+    )
+    async with anyio.create_task_group() as group:
+        group.start_soon(_cancel_on_signal, group.cancel_scope)
+        await engine.run(experiment, datacenter, recording, spec["info"], clock=Clock(spec["origin_ns"]), tell=_tell)
+        group.cancel_scope.cancel()
+
+
+DEFAULT_DISK_SIZE = Size("256MB")
+"""Four log segments of Consul's write-ahead log: what a server fills in a few minutes of an experiment's load."""
+
+
+def sized(spec: DatacenterSpec) -> DatacenterSpec:
+    """With a size for each host's disk: a disk that can be full is a small file system of its own."""
+    if spec.disk.size is not None:
+        return spec
+    return spec.model_copy(update={"disk": spec.disk.model_copy(update={"size": DEFAULT_DISK_SIZE})})
+
+
+async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+
+
+def _tell(event: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(event, default=str) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

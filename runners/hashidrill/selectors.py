@@ -1,0 +1,63 @@
+"""Selectors: which hosts a fault is put on, or a load goes through. `consul:leader`, `host:consul-2`.
+
+A selector of a role is resolved to hosts by the datacenter, when the fault is injected. Here it is read, and asked
+which hosts it could ever match, so that impossible ones are found before anything has started.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hashidrill.errors import UnknownNameError
+from hashidrill.registry import near
+from hashidrill.units import shown
+
+CONSUL_ROLES = ("leader", "followers", "servers", "clients", "all")
+FORMS = (*(f"consul:{role}" for role in CONSUL_ROLES), "host:NAME")
+
+
+@dataclass(frozen=True)
+class Selector:
+    """`service:who`. `service` is `consul` (then `who` is one of CONSUL_ROLES) or `host` (then it is its name)."""
+
+    service: str
+    who: str
+
+    def __str__(self) -> str:
+        return f"{self.service}:{self.who}"
+
+    def candidates(self, servers: int, clients: int) -> frozenset[str]:
+        """The hosts it can match at some moment, in a datacenter of that many servers and clients."""
+        if self.service == "host":
+            return frozenset({self.who}) & frozenset(host_names(servers, clients))
+        if self.who == "clients":
+            return frozenset(host_names(0, clients))
+        if self.who == "all":
+            return frozenset(host_names(servers, clients))
+        if self.who == "followers" and servers < 2:
+            return frozenset()
+        return frozenset(host_names(servers, 0))  # leadership moves: each server may lead, and may follow
+
+    def impossible(self, servers: int, clients: int) -> str:
+        """Why it can never match a host, or "" when it can."""
+        if self.candidates(servers, clients):
+            return ""
+        if self.service == "host":
+            return f"there is no host {shown(self.who)}: {near(self.who, host_names(servers, clients))}"
+        if self.who == "clients":
+            return f"{self} never matches: the datacenter has no clients (datacenter.consul.clients is 0)"
+        return f"{self} never matches: a single server has no followers (datacenter.consul.servers is {servers})"
+
+
+def host_names(servers: int, clients: int) -> list[str]:
+    """`consul-1`, ... for servers, then `client-1`, ... for clients."""
+    return [f"consul-{n}" for n in range(1, servers + 1)] + [f"client-{n}" for n in range(1, clients + 1)]
+
+
+def parse_selector(text: str) -> Selector:
+    """Raises UnknownNameError that shows near selectors, or all forms there are."""
+    service, colon, who = text.partition(":")
+    known = who in CONSUL_ROLES if service == "consul" else service == "host" and bool(who) and who == who.strip()
+    if not colon or not known:
+        raise UnknownNameError(f"{shown(text)} is not a selector: {near(text, FORMS)}")
+    return Selector(service, who)

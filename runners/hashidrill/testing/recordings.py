@@ -1,0 +1,305 @@
+"""Real recordings from plain calls, on a virtual clock: for tests of hypotheses and of reports.
+
+    built = (
+        RecordingBuilder(tmp_path / "run")
+        .fault("disk.latency", "consul-1", at=10, until=30)
+        .load("kv-writes", rate=50, start=4, end=50, latency=lambda t: 3.0 if 10 <= t < 30 else 0.01)
+        .healthy()
+        .final_reads("kv-writes")
+        .build()
+    )
+
+All times are seconds since the run began. Without `phase` calls the run starts at 0, is ready at 2, waits for its
+steady state from 4, has its method from 10 to 30, recovers until 50, and ends at 52.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from hashidrill.abc import Operation, Sample
+from hashidrill.journal import JOURNAL_NAME, Entry, to_line
+from hashidrill.recording import EXPERIMENT_NAME, Recording, RecordingWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PHASES = {"start": 0.0, "ready": 2.0, "steady": 4.0, "method": 10.0, "recovery": 30.0, "quiesce": 50.0}
+_EPOCH = 1_760_000_000.0
+"""Wall time of the virtual clock's zero: fixed, so that the same calls give the same files."""
+
+OverTime = float | Callable[[float], float]
+
+
+def _ns(at_s: float) -> int:
+    return round(at_s * 1e9)
+
+
+class RecordingBuilder:
+    """Collects what a run would have left; `build()` writes it and opens it."""
+
+    def __init__(
+        self, path: Path, *, name: str = "planted", servers: int = 3, clients: int = 1, tags: Sequence[str] = ()
+    ) -> None:
+        self.path = path
+        self.name = name
+        self._tags = list(tags)
+        self._servers, self._clients = servers, clients
+        self._events: list[tuple[float, str, dict[str, Any]]] = []
+        self._phases: dict[str, float] = {}
+        self._operations: list[Operation] = []
+        self._samples: list[tuple[int, Sample]] = []
+        self._finals: dict[str, dict[str, str | None]] = {}
+        self._method: list[dict[str, Any]] = []
+        self._expect: list[dict[str, Any]] = []
+        self._guardrails: list[str] = []
+        self._end: tuple[str, str, float | None] | None = ("complete", "", None)
+        self._run: dict[str, Any] = {}
+
+    @property
+    def hosts(self) -> list[str]:
+        return [f"consul-{n}" for n in range(1, self._servers + 1)]
+
+    def phase(self, phase: str, *, at: float) -> Self:
+        """A phase that begins; one such call replaces all the default ones."""
+        self._phases[phase] = at
+        return self
+
+    def event(self, event: str, *, at: float, **data: Any) -> Self:
+        """Any journal entry."""
+        self._events.append((at, event, data))
+        return self
+
+    def fault(
+        self,
+        kind: str,
+        host: str = "consul-1",
+        *,
+        at: float,
+        until: float | None,
+        proven: bool = True,
+        gone: bool = True,
+        failed: str = "",
+        params: Mapping[str, Any] | None = None,
+        step: int | None = None,
+    ) -> Self:
+        """One fault on one host. `until=None`: never reverted; `failed`: apply raised this; `step` adds none if given."""
+        fault_id = f"{kind}-{sum(event == 'fault.intent' for _, event, _ in self._events)}"
+        if step is None:
+            step = len(self._method)
+            self._method.append(
+                {
+                    "fault": kind,
+                    "on": f"host:{host}",
+                    "at": f"{max(at - 10, 0):g}s",
+                    "for": f"{(until or at + 20) - at:g}s",
+                }
+            )
+        target = {"host": host, "address": self._address(host), "agent": "consul"}
+        self.event("fault.intent", at=at, fault_id=fault_id, kind=kind, step=step, target=target,
+                   params=dict(params or {}), undo={})  # fmt: skip
+        if failed:
+            return self.event("fault.failed", at=at, fault_id=fault_id, error=failed)
+        self.event("fault.applied", at=at, fault_id=fault_id)
+        proof = _evidence(proven, "in force", "as asked for" if proven else "nothing of it")
+        self.event("fault.proven" if proven else "fault.unproven", at=at, fault_id=fault_id, evidence=proof)
+        if until is not None:
+            self.event("fault.reverted", at=until, fault_id=fault_id)
+            last = _evidence(gone, "gone", "nothing of it" if gone else "still there")
+            self.event("fault.gone" if gone else "fault.stuck", at=until, fault_id=fault_id, evidence=last)
+        return self
+
+    def load(
+        self,
+        load: str,
+        *,
+        rate: float = 50,
+        start: float = 4,
+        end: float = 50,
+        latency: OverTime = 0.01,
+        outcome: str | Callable[[float], str] = "ok",
+        lag: OverTime = 0.0,
+        keys: int = 20,
+    ) -> Self:
+        """A load with so many operations a second; latency (from the intended start), lag and outcome may vary in time."""
+        for index in range(round((end - start) * rate)):
+            at = start + index / rate
+            what = outcome(at) if callable(outcome) else outcome
+            late = lag(at) if callable(lag) else lag
+            took = max(latency(at) if callable(latency) else latency, late)
+            self._operations.append(
+                Operation(load, _ns(at), _ns(at + late), _ns(at + took), what, f"{load}/{index % keys}",
+                          f"{load}-{index}", 200 if what == "ok" else 500, "" if what == "ok" else "no leader")
+            )  # fmt: skip
+        return self
+
+    def write(
+        self, load: str, key: str, value: str, *, start: float, end: float, outcome: str = "ok", error: str = ""
+    ) -> Self:
+        """One operation."""
+        status = 200 if outcome == "ok" else 0
+        self._operations.append(Operation(load, _ns(start), _ns(start), _ns(end), outcome, key, value, status, error))
+        return self
+
+    def final_reads(self, load: str, values: Mapping[str, str | None] | None = None) -> Self:
+        """What the keys hold at the end: `values` over what a datacenter that loses nothing would hold."""
+        honest = {
+            op.key: op.value
+            for op in sorted(self._operations, key=lambda op: op.end_ns)
+            if op.load == load and op.outcome == "ok"
+        }
+        self._finals[load] = {**honest, **(values or {})}
+        return self
+
+    def only_final_reads(self, load: str, values: Mapping[str, str | None]) -> Self:
+        """What the keys hold at the end, and nothing else."""
+        self._finals[load] = dict(values)
+        return self
+
+    def sample(
+        self, signal: str, value: float | None, *, at: float, host: str = "", text: str = "", ok: bool = True
+    ) -> Self:
+        self._samples.append((_ns(at), Sample(signal, value, text, host, ok)))
+        return self
+
+    def series(
+        self, signal: str, value: OverTime, *, start: float = 4, end: float = 50, every: float = 0.5, host: str = ""
+    ) -> Self:
+        """Samples of one signal at even distances."""
+        for at in _every(start, end, every):
+            self.sample(signal, value(at) if callable(value) else value, at=at, host=host)
+        return self
+
+    def leader(
+        self,
+        leader: str | Callable[[float], str] = "consul-1",
+        *,
+        start: float = 4,
+        end: float = 50,
+        every: float = 0.5,
+    ) -> Self:
+        """The majority's view of the leader; an empty name is a time without one."""
+        for at in _every(start, end, every):
+            host = leader(at) if callable(leader) else leader
+            self.sample("raft.leader", float(bool(host)), at=at, text=host, ok=bool(host))
+        return self
+
+    def healthy(
+        self,
+        *,
+        autopilot: OverTime = 1.0,
+        alive: OverTime | None = None,
+        last_contact: OverTime = 0.02,
+        leader: str | Callable[[float], str] = "consul-1",
+        start: float = 4,
+        end: float = 50,
+    ) -> Self:
+        """Every health signal, green unless told otherwise."""
+        members = float(self._servers + self._clients)
+        self.series("consul.autopilot_healthy", autopilot, start=start, end=end)
+        self.series("consul.members_alive", members if alive is None else alive, start=start, end=end)
+        self.series("consul.members_failed", lambda at: members - (alive(at) if callable(alive) else alive or members),
+                    start=start, end=end)  # fmt: skip
+        self.series("raft.last_contact", last_contact, start=start, end=end, host="consul-1")
+        return self.leader(leader, start=start, end=end)
+
+    def expect(self, hypothesis: str, *, known_issue: str | None = None, **params: Any) -> Self:
+        """One expectation of the experiment; parameters as YAML has them."""
+        self._expect.append({hypothesis: params, **({"known_issue": known_issue} if known_issue else {})})
+        return self
+
+    def guardrail(self, condition: str, *, tripped_at: float | None = None, evidence: str = "") -> Self:
+        self._guardrails.append(condition)
+        if tripped_at is not None:
+            self.event("guardrail", at=tripped_at, condition=condition, evidence=evidence)
+        return self
+
+    def end(self, outcome: str | None, *, error: str = "", at: float | None = None) -> Self:
+        """How the run ended; None: it was killed and says nothing."""
+        self._end = None if outcome is None else (outcome, error, at)
+        return self
+
+    def run_info(self, **info: Any) -> Self:
+        """Further entries of run.json."""
+        self._run.update(info)
+        return self
+
+    def experiment(self) -> dict[str, Any]:
+        """The document that experiment.yaml holds."""
+        loads = dict.fromkeys([op.load for op in self._operations]) or {"kv-writes": None}
+        return {
+            "apiVersion": "hashidrill/v1", "kind": "Experiment",
+            "metadata": {"name": self.name, "title": f"The {self.name} recording", "why": "A test", "tags": self._tags},
+            "datacenter": {"consul": {"servers": self._servers, "clients": self._clients}},
+            "load": {load: {"kind": "consul.kv.write", "rate": "50/s"} for load in loads},
+            "steady_state": {"for": "5s", "require": [f"{next(iter(loads))}.errors < 1%"]},
+            "method": self._method or [{"fault": "noop", "on": "consul:leader", "for": "20s"}],
+            "guardrails": self._guardrails,
+            "recovery": {"for": "20s"},
+            "expect": self._expect or [{"no_acknowledged_write_lost": {"load": next(iter(loads))}}],
+        }  # fmt: skip
+
+    def build(self) -> Recording:
+        """Write all of it and open it."""
+        writer = RecordingWriter(self.path)
+        for operation in self._operations:
+            writer.operation(operation)
+        for t_ns, sample in self._samples:
+            writer.sample(t_ns, sample)
+        for load, values in self._finals.items():
+            writer.final_reads(load, values)
+        self._write_journal()
+        # JSON is YAML, and needs no library to write
+        (self.path / EXPERIMENT_NAME).write_text(json.dumps(self.experiment(), indent=2) + "\n")
+        writer.write_run(self._run_info())
+        writer.close()
+        return Recording(self.path)
+
+    def _write_journal(self) -> None:
+        events = [(0.0, "run", {"id": self.path.name, "experiment": self.name, "version": "test", "pid": 1})]
+        phases = self._phases or _PHASES
+        events += [(at, "phase", {"phase": phase}) for phase, at in phases.items()]
+        events += self._events
+        if self._end is not None:
+            outcome, error, at = self._end
+            last = max(at for at, _, _ in events) + 2 if at is None else at
+            events.append((last, "end", {"outcome": outcome, "error": error}))
+        lines = [to_line(Entry(_ns(at), _EPOCH + at, event, data)) for at, event, data in sorted(events, key=_when)]
+        (self.path / JOURNAL_NAME).write_text("".join(lines))
+
+    def _run_info(self) -> dict[str, Any]:
+        names = [*self.hosts, *(f"client-{n}" for n in range(1, self._clients + 1))]
+        return {
+            "id": self.path.name, "experiment": self.name, "title": f"The {self.name} recording",
+            "started_at": "2025-10-09T08:53:20+00:00", "ended_at": "2025-10-09T08:54:12+00:00",
+            "outcome": self._end[0] if self._end else None, "error": self._end[1] if self._end else None,
+            "hashidrill": "0.1.0", "versions": {"consul": "1.22.2", "python": "3.12.0", "kernel": "6.1"},
+            "binaries": {"consul": {"path": "/usr/bin/consul", "sha256": "0" * 64, "source": "PATH"}},
+            "machine": {"cpus": 2, "memory_bytes": 8_000_000_000, "kernel": "6.1", "distribution": "Debian 12"},
+            "config": {host: {"server": host.startswith("consul")} for host in names},
+            "hosts": [
+                {"name": host, "address": self._address(host), "role": "server" if host.startswith("consul") else "client"}
+                for host in names
+            ],
+            "command": f"hashidrill run {self.name}.yaml", "generator": {"cpu_share_max": 0.2, "lag_p99_s": 0.001},
+            **self._run,
+        }  # fmt: skip
+
+    @staticmethod
+    def _address(host: str) -> str:
+        role, _, number = host.partition("-")
+        return f"10.73.0.{(30 if role == 'client' else 10) + int(number)}"
+
+
+def _when(event: tuple[float, str, dict[str, Any]]) -> float:
+    return event[0]
+
+
+def _every(start: float, end: float, every: float) -> list[float]:
+    return [start + index * every for index in range(round((end - start) / every))]
+
+
+def _evidence(ok: bool, asked: str, measured: str) -> dict[str, Any]:
+    return {"ok": ok, "asked": asked, "measured": measured, "figures": {}}

@@ -1,0 +1,176 @@
+"""Quantities with their units: durations, rates, sizes, percentages. Units are always written.
+
+Each type is a number (seconds, per second, bytes, 0..1) that parses from and prints as text with a unit:
+`Duration("500ms") == 0.5`, `Rate("50/s") == 50.0`, `Size("4kB") == 4000`, `Percent("0.1%") == 0.001`.
+A bare number raises ValueError with an example of what would be right.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic_core import CoreSchema, core_schema
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
+
+
+class Quantity(float):
+    """A number that is written with a unit."""
+
+    _units: ClassVar[dict[str, float]] = {}
+    _pattern: ClassVar[str] = ""
+    _noun: ClassVar[str] = ""
+    _examples: ClassVar[tuple[str, ...]] = ()
+
+    def __new__(cls, value: str | float) -> Self:
+        return super().__new__(cls, cls.parse(value) if isinstance(value, str) else value)
+
+    @classmethod
+    def parse(cls, text: str) -> float:
+        """The number behind `text`, in the base unit. Raises ValueError that says what would be right."""
+        match = re.fullmatch(cls._pattern, text.strip())
+        if match is None:
+            raise ValueError(f"{shown(text)} {cls._trouble(text)}")
+        return float(match["number"]) * cls._units[match["unit"]]
+
+    @classmethod
+    def how(cls) -> str:
+        """`a duration, like 500ms or 10s`: for messages."""
+        return f"{cls._noun}, like {' or '.join(cls._examples)}"
+
+    @classmethod
+    def _trouble(cls, text: str) -> str:
+        number = text.strip()
+        if number.startswith("-"):
+            return f"is negative; write {cls.how()}"
+        if re.fullmatch(_NUMBER, number):
+            return f"has no unit: {cls._noun} is written like {' or '.join(cls._examples)}"
+        return f"is not {cls._noun}; write it like {' or '.join(cls._examples)}"
+
+    @classmethod
+    def _from_yaml(cls, value: Any) -> Self:
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, str):
+            return cls(value)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(  # noqa: TRY004 - pydantic turns ValueError, not TypeError, into a located error
+                f"{shown(value)} is not {cls._noun}; write it like {' or '.join(cls._examples)}"
+            )
+        raise ValueError(f"{shown(value)} {cls._trouble(str(value))}")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls._from_yaml, serialization=core_schema.to_string_ser_schema()
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": "string", "pattern": f"^{_ungrouped(cls._pattern)}$", "examples": list(cls._examples)}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+
+def shown(value: Any) -> str:
+    """repr(), never longer than a line: for messages that quote what a user wrote."""
+    return _SHORT.repr(value)
+
+
+def _ungrouped(pattern: str) -> str:
+    return re.sub(r"\?P<\w+>", "", pattern)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+# no more digits than a float has; and [0-9], because \d is also true of digits that JSON Schema's \d is not
+_NUMBER = r"(?P<number>[0-9]{1,15}(\.[0-9]{1,9})?)"
+
+
+def _trim(value: float) -> str:
+    return f"{value:.6f}".rstrip("0").rstrip(".")
+
+
+class Duration(Quantity):
+    """A length of time, in seconds: `500ms`, `10s`, `2m`, `1h`."""
+
+    _units: ClassVar = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+    _pattern = _NUMBER + r"\s?(?P<unit>us|ms|s|m|h)"
+    _noun = "a duration"
+    _examples = ("500ms", "10s", "2m")
+
+    def __str__(self) -> str:
+        for unit, size in (("h", 3600.0), ("m", 60.0)):
+            if self >= size and self % size == 0:
+                return f"{_trim(self / size)}{unit}"
+        if self >= 1 or not self:
+            return f"{_trim(self)}s"
+        return f"{_trim(self * 1e3)}ms" if self >= 1e-3 else f"{_trim(self * 1e6)}us"
+
+
+class Rate(Quantity):
+    """Events per second: `50/s`, `10/m`, `1/h`."""
+
+    _units: ClassVar = {"s": 1.0, "m": 1 / 60, "h": 1 / 3600}
+    _pattern = _NUMBER + r"\s?/\s?(?P<unit>s|m|h)"
+    _noun = "a rate"
+    _examples = ("50/s", "10/m")
+
+    def __str__(self) -> str:
+        for unit, size in (("s", 1.0), ("m", 60.0), ("h", 3600.0)):
+            if round(self * size, 6) >= 1 or unit == "h":
+                return f"{_trim(self * size)}/{unit}"
+        raise AssertionError("unreachable")
+
+
+class Size(Quantity):
+    """A number of bytes: `512B`, `4kB` (1000), `64KiB` (1024), `20MB`, `1GiB`."""
+
+    _units: ClassVar = {
+        "B": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30,
+    }  # fmt: skip
+    _pattern = _NUMBER + r"\s?(?P<unit>B|kB|KB|MB|GB|KiB|MiB|GiB)"
+    _noun = "a size"
+    _examples = ("512B", "4kB", "64MiB")
+
+    def __str__(self) -> str:
+        for unit in ("GB", "GiB", "MB", "MiB", "kB", "KiB"):
+            if self >= self._units[unit] and self % self._units[unit] == 0:
+                return f"{_trim(self / self._units[unit])}{unit}"
+        return f"{_trim(self)}B"
+
+
+class Bandwidth(Quantity):
+    """Bytes per second: `64kB/s`, `1MB/s`."""
+
+    _units: ClassVar = {f"{unit}/s": size for unit, size in Size._units.items()}  # noqa: SLF001 - the same module
+    _pattern = _NUMBER + r"\s?(?P<unit>(B|kB|KB|MB|GB|KiB|MiB|GiB)/s)"
+    _noun = "a bandwidth"
+    _examples = ("64kB/s", "1MB/s")
+
+    def __str__(self) -> str:
+        return f"{Size(float(self))}/s"
+
+
+class Percent(Quantity):
+    """A share between 0 and 1, written as a percentage: `0.1%`, `100%`."""
+
+    _units: ClassVar = {"%": 0.01}
+    _pattern = _NUMBER + r"\s?(?P<unit>%)"
+    _noun = "a percentage"
+    _examples = ("0.1%", "30%")
+
+    @classmethod
+    def parse(cls, text: str) -> float:
+        share = super().parse(text)
+        if share > 1:
+            raise ValueError(f"{shown(text)} is over 100%")
+        return share
+
+    def __str__(self) -> str:
+        return f"{_trim(self * 100)}%"

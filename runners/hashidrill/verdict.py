@@ -1,0 +1,75 @@
+"""Verdicts, and how they merge. FAIL ranks over INVALID over PASS; merging nothing is INVALID."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Verdict(enum.StrEnum):
+    """What a run is worth. `exit_code` is what the process ends with."""
+
+    PASS = "PASS"  # noqa: S105 - a verdict
+    FAIL = "FAIL"
+    INVALID = "INVALID"
+
+    @property
+    def exit_code(self) -> int:
+        return {"PASS": 0, "FAIL": 1, "INVALID": 3}[self.value]
+
+
+class Finding(enum.StrEnum):
+    """What one expectation came to."""
+
+    HELD = "held"
+    BROKEN = "broken"
+    INVALID = "invalid"
+    KNOWN = "known"
+    """Broken, as its known_issue says: an expected failure."""
+    FIXED = "fixed"
+    """Held although a known_issue is named: an unexpected pass, which is a failure until the YAML is corrected."""
+
+    @property
+    def verdict(self) -> Verdict:
+        return {
+            Finding.HELD: Verdict.PASS, Finding.KNOWN: Verdict.PASS, Finding.BROKEN: Verdict.FAIL,
+            Finding.FIXED: Verdict.FAIL, Finding.INVALID: Verdict.INVALID,
+        }[self]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One expectation judged: `text` is one or a few lines for a person, `figures` the numbers behind it."""
+
+    title: str
+    hypothesis: str
+    finding: Finding
+    text: str
+    figures: Mapping[str, float | str | list[str]] = field(default_factory=dict)
+    known_issue: str | None = None
+
+
+@dataclass(frozen=True)
+class RunVerdict:
+    """The verdict of a run: the reasons it is INVALID whatever the expectations say, and each judgement."""
+
+    invalid: list[str]
+    judgements: list[Judgement]
+
+    @property
+    def verdict(self) -> Verdict:
+        verdicts = [judgement.finding.verdict for judgement in self.judgements]
+        return merge([*verdicts, *([Verdict.INVALID] if self.invalid else [])])
+
+
+def merge(verdicts: Iterable[Verdict]) -> Verdict:
+    """FAIL over INVALID over PASS; INVALID when there is nothing to merge."""
+    seen = set(verdicts)
+    for verdict in (Verdict.FAIL, Verdict.INVALID, Verdict.PASS):
+        if verdict in seen:
+            return verdict
+    return Verdict.INVALID

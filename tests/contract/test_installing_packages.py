@@ -1,0 +1,76 @@
+"""How apt-get and sudo are really called: fakes on PATH write down their arguments and what they were given."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from hashidrill import packages
+from hashidrill.errors import MachineError
+
+APT = """#!/bin/sh
+echo "apt-get $* [$DEBIAN_FRONTEND]" >> "{record}"
+case "$*" in *install*) printf '#!/bin/sh\\n' > "{folder}/nft"; chmod +x "{folder}/nft";; esac
+"""
+SUDO = """#!/bin/sh
+echo "sudo $1 $2" >> "{record}"
+{answer}
+shift
+unset DEBIAN_FRONTEND
+exec "$@"
+"""
+
+
+@pytest.fixture
+def fakes(tmp_path, monkeypatch):
+    """`fakes(answer)` puts both on PATH, without any nft; `answer` is what sudo does first. Returns the record."""
+    folder, record = tmp_path / "bin", tmp_path / "record"
+    folder.mkdir()
+
+    def put(answer=":"):
+        for name, text in (("apt-get", APT), ("sudo", SUDO), ("nsenter", "#!/bin/sh\n")):
+            script = text.replace("{record}", str(record)).replace("{folder}", str(folder)).replace("{answer}", answer)
+            (folder / name).write_text(script)
+            (folder / name).chmod(0o755)
+        # env and printf's friends, without the system's own apt-get, sudo and nft
+        tools = tmp_path / "tools"
+        tools.mkdir()
+        for name in ("env", "sh", "chmod", "true"):
+            (tools / name).symlink_to(f"/bin/{name}")
+        monkeypatch.setenv("PATH", f"{folder}:{tools}")
+        return record
+
+    monkeypatch.setattr(packages, "SYSTEM_FOLDERS", ())
+    monkeypatch.delenv("HASHIDRILL_NO_INSTALL", raising=False)
+    monkeypatch.delenv("DEBIAN_FRONTEND", raising=False)
+    return put
+
+
+APT_LINE = "apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends nftables [noninteractive]"
+
+
+def test_as_root_apt_get_is_called_once_and_asks_nothing(fakes, monkeypatch):
+    record = fakes()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    said = []
+    packages.ensure_system_packages(lambda line: said.append((line, record.exists())))
+    assert record.read_text().splitlines() == [APT_LINE]
+    assert said == [("installing with apt-get: nftables (for network faults)", False)]
+    packages.ensure_system_packages(pytest.fail)
+    assert record.read_text().splitlines() == [APT_LINE]
+
+
+def test_through_sudo_it_asks_nothing_either(fakes, monkeypatch):
+    record = fakes()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    packages.ensure_system_packages(print)
+    assert record.read_text().splitlines() == ["sudo -n true", "sudo -n env", APT_LINE]
+
+
+def test_a_sudo_that_wants_a_password_ends_it(fakes, monkeypatch):
+    record = fakes("exit 1")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(MachineError, match="sudo apt-get install -y --no-install-recommends nftables"):
+        packages.ensure_system_packages(print)
+    assert record.read_text().splitlines() == ["sudo -n true"]

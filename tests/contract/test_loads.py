@@ -1,0 +1,420 @@
+"""Loads over real sockets: against a small fake Consul, servers that misbehave, and a process of their own."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import aiohttp
+import anyio
+import pytest
+from fake_consul import FakeConsul, resets_reused_connections
+
+from hashidrill.errors import DatacenterError, WaitTimeoutError
+from hashidrill.journal import Clock
+from hashidrill.loads.client import Client, LoadContext, write_reply
+from hashidrill.loads.kv import KvRead, KvWrite, identify
+from hashidrill.loads.process import LoadProcess, LoadSpecification
+from hashidrill.loads.schedule import CANCELLED
+from hashidrill.wait import wait_until
+
+
+def writes(**params):
+    return KvWrite.Params.model_validate({"rate": "200/s", "keys": 20, **params})
+
+
+def reads(**params):
+    return KvRead.Params.model_validate({"rate": "200/s", "keys": 20, **params})
+
+
+async def offered_until(load, operations, enough):
+    """Run a load until `enough(operations)`, then stop it."""
+    task = asyncio.create_task(load.run(operations.append))
+
+    async def check():
+        if task.done():
+            task.result()
+        return enough(operations) or None, f"{len(operations)} operations"
+
+    try:
+        await wait_until("enough operations", check, within_s=20)
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def at_least(count):
+    return lambda operations: len(operations) >= count
+
+
+# --- one request, sent at most once
+
+
+def test_aiohttp_by_itself_repeats_a_put_in_silence():
+    """The trap: without our client the server gets the second write twice, and the caller hears of one error."""
+
+    async def main():
+        async with resets_reused_connections() as (url, bodies), aiohttp.ClientSession() as session:
+            async with session.put(url, data=b"first") as reply:
+                await reply.read()
+            with pytest.raises(aiohttp.ClientError):
+                await session.put(url, data=b"second")
+            return bodies
+
+    assert asyncio.run(main()) == [b"first", b"second", b"second"]
+
+
+def test_a_write_is_sent_once_when_a_reused_connection_is_reset_after_it_was_read():
+    async def main():
+        async with resets_reused_connections() as (url, bodies), Client() as client:
+            first = await client.request("PUT", url, body=b"first", timeout_s=5)
+            second = await client.request("PUT", url, body=b"second", timeout_s=5)
+            return bodies, write_reply(first), write_reply(second)
+
+    bodies, first, second = asyncio.run(main())
+    assert bodies == [b"first", b"second"]
+    assert first.outcome == "ok"
+    assert second.outcome == "unknown"
+    assert second.error.startswith("connection lost")
+
+
+def test_a_refused_connection_is_a_failed_write():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, not listening: refused
+
+        async def main():
+            async with Client() as client:
+                url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
+                return write_reply(await client.request("PUT", url, body=b"x", timeout_s=5))
+
+        reply = asyncio.run(main())
+    assert reply.outcome == "fail"
+    assert "could not connect" in reply.error
+
+
+def test_a_timeout_is_an_unknown_write_and_keeps_to_its_time():
+    async def main():
+        async with FakeConsul().running() as consul, Client() as client:
+            consul.answering.clear()
+            start = time.monotonic()
+            answer = await client.request("PUT", f"{consul.url}/v1/kv/k", body=b"x", timeout_s=0.2)
+            return write_reply(answer), time.monotonic() - start
+
+    reply, took_s = asyncio.run(main())
+    assert (reply.outcome, reply.error) == ("unknown", "no answer within 0.2s")
+    assert 0.2 <= took_s < 1.0
+
+
+def test_requests_leave_from_the_local_address_asked_for():
+    async def main():
+        async with FakeConsul().running() as consul, Client(local_address="127.0.0.77") as client:
+            await client.request("PUT", f"{consul.url}/v1/kv/k", body=b"x", timeout_s=5)
+            return consul.peers
+
+    assert asyncio.run(main()) == ["127.0.0.77"]
+
+
+# --- the loads
+
+
+def test_writes_are_recorded_as_they_arrived_and_read_back():
+    operations = []
+
+    async def main():
+        async with FakeConsul().running() as consul:
+            load = KvWrite("w", writes(value="512B"), LoadContext([consul.url], run_id="run"))
+            await offered_until(load, operations, at_least(60))
+            return consul, await load.final_reads()
+
+    consul, final = asyncio.run(main())
+    assert Counter(op.outcome for op in operations)["ok"] >= 60
+    assert {len(body) for _, body in consul.puts} == {512}
+    # the recording names each write that the server saw, and only those
+    assert {(op.key, op.value) for op in operations if op.outcome == "ok"} <= {(k, identify(v)) for k, v in consul.puts}
+    assert len({op.value for op in operations}) == len(operations)
+    assert final == {key: identify(value) for key, value in consul.kv.items()}
+    assert len(final) == 20
+    assert set(consul.queries) == {"recurse&consistent"}
+
+
+def test_final_reads_of_large_values_go_key_by_key():
+    async def main():
+        async with FakeConsul().running() as consul:
+            load = KvWrite("w", writes(value="512B", keys=100_000), LoadContext([consul.url], run_id="run"))
+            load._planned = 40_000  # 20 MB in one reply is too much; 40,000 single reads are too many for a test
+            consul.kv = {f"hashidrill/w/{n}": f"run.{n};xx".encode() for n in range(3)}
+            keys = [f"hashidrill/w/{n}" for n in range(5)]
+            async with load._client() as client:
+                return await load._read_each(client, keys, 10), consul.queries
+
+    final, queries = asyncio.run(main())
+    assert final == {f"hashidrill/w/{n}": f"run.{n}" if n < 3 else None for n in range(5)}
+    assert set(queries) == {"raw&consistent"}
+
+
+def test_a_lost_write_is_absent_from_the_final_reads():
+    """The planted defect: a server that acknowledges writes and keeps none."""
+    operations = []
+
+    async def main():
+        async with FakeConsul(lie=True).running() as consul:
+            load = KvWrite("w", writes(), LoadContext([consul.url]))
+            await offered_until(load, operations, at_least(25))
+            return await load.final_reads()
+
+    assert asyncio.run(main()) == {f"hashidrill/w/{n}": None for n in range(20)}
+    assert "ok" in {op.outcome for op in operations}
+
+
+def test_final_reads_insist_until_the_datacenter_answers():
+    async def main():
+        async with FakeConsul().running() as consul:
+            load = KvWrite("w", writes(), LoadContext([consul.url]))
+            await offered_until(load, [], at_least(25))
+            consul.kv_status = 500
+            with pytest.raises(WaitTimeoutError, match="No cluster leader"):
+                await load.final_reads(within_s=0.5)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(recover_soon, consul)
+                return await load.final_reads(within_s=10)
+
+    async def recover_soon(consul):
+        await anyio.sleep(0.5)
+        consul.kv_status = 0
+
+    assert None not in asyncio.run(main()).values()
+
+
+def test_reads_find_the_keys_that_were_prepared_and_a_missing_one_is_an_error():
+    operations = []
+
+    async def main():
+        async with FakeConsul().running() as consul:
+            load = KvRead("r", reads(mode="consistent"), LoadContext([consul.url], run_id="run"))
+            await load.prepare()
+            assert len(consul.kv) == 20
+            await offered_until(load, operations, at_least(40))
+            assert {op.outcome for op in operations[:40]} == {"ok"}
+            assert {op.value for op in operations[:40]} == {f"run.{n}" for n in range(20)}
+            del consul.kv["hashidrill/r/7"]
+            await offered_until(load, missing, at_least(40))
+            return set(consul.queries)
+
+    missing = []
+    assert asyncio.run(main()) == {"raw&consistent"}
+    failed = {(op.key, op.status) for op in missing if op.outcome == "fail"}
+    assert failed == {("hashidrill/r/7", 404)}
+
+
+@pytest.mark.parametrize(("mode", "query"), [("default", "raw"), ("stale", "raw&stale")])
+def test_the_consistency_mode_reaches_consul(mode, query):
+    async def main():
+        async with FakeConsul().running() as consul:
+            load = KvRead("r", reads(mode=mode), LoadContext([consul.url]))
+            await load.prepare()
+            await offered_until(load, [], at_least(5))
+            return set(consul.queries)
+
+    assert asyncio.run(main()) == {query}
+
+
+def test_a_stall_of_the_server_shows_as_the_latency_that_users_had():
+    """Over real sockets: operations due during the stall wait for its end, each its own time."""
+    operations = []
+
+    async def main():
+        async with FakeConsul().running() as consul:
+            load = KvWrite("w", writes(rate="100/s"), LoadContext([consul.url]))
+
+            async def stall():
+                await anyio.sleep(0.5)
+                consul.answering.clear()
+                await anyio.sleep(1.0)
+                consul.answering.set()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stall)
+                await offered_until(load, operations, at_least(200))
+
+    asyncio.run(main())
+    waited = [op for op in operations if op.end_ns - op.intended_ns > 100_000_000]
+    assert 70 <= len(waited) <= 110
+    assert max(op.end_ns - op.intended_ns for op in waited) >= 900_000_000
+
+
+# --- the process
+
+
+class Sink:
+    def __init__(self):
+        self.operations, self.samples = [], []
+
+    def sample(self, t_ns, sample):
+        self.samples.append((t_ns, sample))
+
+    async def has(self, count):
+        async def check():
+            return len(self.operations) >= count or None, f"{len(self.operations)} operations"
+
+        await wait_until(f"{count} operations", check, within_s=20)
+
+
+def specification(consul, name="w", **params):
+    return LoadSpecification(name, "consul.kv.write", writes(**params), [consul.url])
+
+
+def test_a_process_offers_loads_stops_them_and_reads_the_end():
+    sink = Sink()
+
+    async def main():
+        clock = Clock()
+        async with FakeConsul().running() as consul:
+            async with LoadProcess(clock, "run") as loads:
+                read = LoadSpecification("r", "consul.kv.read", reads(), [consul.url])
+                await loads.start([specification(consul), read], sink.operations.append, sink.sample)
+                await sink.has(450)
+                consul.answering.clear()
+                await anyio.sleep(0.2)
+                await loads.stop()
+                stopped = len(sink.operations)
+                consul.answering.set()
+                final = await loads.final_reads()
+                assert len(sink.operations) == stopped
+                pid = loads._process.pid
+            return consul, final, pid, clock.now_ns()
+
+    _consul, final, pid, end_ns = asyncio.run(main())
+    assert set(final) == {"w"}
+    assert len(final["w"]) == 20
+    assert Counter(op.outcome for op in sink.operations)["ok"] >= 450
+    in_flight = [op for op in sink.operations if op.outcome == "unknown"]
+    assert {op.error for op in in_flight} == {CANCELLED}
+    assert {op.load for op in in_flight} == {"w", "r"}
+    # exactly once: each load's schedule has no gap and no double
+    for load in ("w", "r"):
+        intended = sorted(op.intended_ns for op in sink.operations if op.load == load)
+        assert {late - early for early, late in itertools.pairwise(intended)} == {5_000_000}
+    assert all(0 < op.intended_ns <= op.start_ns <= op.end_ns < end_ns for op in sink.operations)
+    signals = {sample.signal for _, sample in sink.samples}
+    assert signals == {"generator.cpu", "generator.lag"}
+    assert all(0 <= sample.value < 2 and 0 < t_ns < end_ns for t_ns, sample in sink.samples)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_what_is_in_flight_when_the_run_is_cancelled_is_recorded_as_unknown():
+    sink = Sink()
+
+    async def main():
+        async with FakeConsul().running() as consul:
+            with anyio.CancelScope() as scope:
+                async with LoadProcess(Clock(), "run") as loads:
+                    await loads.start([specification(consul)], sink.operations.append, sink.sample)
+                    await sink.has(20)
+                    consul.answering.clear()
+                    await anyio.sleep(0.3)
+                    scope.cancel()
+                    await anyio.sleep_forever()
+            return loads._process.returncode
+
+    assert asyncio.run(main()) == 0
+    assert sum(op.outcome == "unknown" for op in sink.operations) >= 30
+
+
+def test_an_error_in_the_block_comes_out_as_it_is():
+    async def main():
+        async with FakeConsul().running() as consul, LoadProcess(Clock(), "run") as loads:
+            await loads.start([specification(consul)], lambda _: None, lambda _t, _s: None)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        asyncio.run(main())
+
+
+def test_a_generator_that_is_killed_ends_the_run_and_says_so():
+    async def main():
+        async with FakeConsul().running() as consul, LoadProcess(Clock(), "run") as loads:
+            await loads.start([specification(consul)], lambda _: None, lambda _t, _s: None)
+            os.kill(loads._process.pid, signal.SIGKILL)
+            await anyio.sleep(20)
+            raise AssertionError("the block went on without a generator")
+
+    with pytest.raises(DatacenterError, match="ended by itself with exit code -9"):
+        asyncio.run(main())
+
+
+def test_a_bug_in_a_load_ends_the_run_with_its_reason():
+    async def main():
+        async with LoadProcess(Clock(), "run") as loads:
+            nothing = LoadSpecification("w", "consul.kv.write", writes(), [])
+            await loads.start([nothing], lambda _: None, lambda _t, _s: None)
+
+    with pytest.raises(DatacenterError, match="load 'w' has no agent to talk to"):
+        asyncio.run(main())
+
+
+def test_sigterm_stops_the_loads_and_ends_the_process():
+    sink = Sink()
+
+    async def main():
+        async with FakeConsul().running() as consul, LoadProcess(Clock(), "run") as loads:
+            await loads.start([specification(consul)], sink.operations.append, sink.sample)
+            await sink.has(20)
+            consul.answering.clear()
+            await anyio.sleep(0.2)
+            loads._closing = True  # its end is wanted
+            os.kill(loads._process.pid, signal.SIGTERM)
+            with anyio.fail_after(5):
+                return await loads._process.wait()
+
+    assert asyncio.run(main()) == 0
+    assert sum(op.outcome == "unknown" for op in sink.operations) >= 20
+
+
+def test_the_process_dies_with_a_parent_that_was_killed(tmp_path):
+    """SIGKILL of the parent, with stdin held open by somebody else: only the kernel can tell the child."""
+    script = (
+        "import os, subprocess, sys\n"
+        "read, write = os.pipe()\n"
+        "os.set_inheritable(write, True)\n"
+        f"child = subprocess.Popen([{sys.executable!r}, '-m', 'hashidrill.loads.process'], stdin=read,"
+        " stdout=subprocess.PIPE, pass_fds=[write])\n"
+        "print(child.pid, flush=True)\n"
+        "import time; time.sleep(60)\n"
+    )
+
+    async def main():
+        parent = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
+        child = int(await parent.stdout.readline())
+
+        async def protected():
+            return _ignores_interrupts(child) or None, "it does not ignore SIGINT yet"
+
+        async def gone():
+            return not _lives(child) or None, "still there"
+
+        await wait_until("the child to be up", protected, within_s=20)
+        assert _lives(child)
+        parent.kill()
+        await parent.wait()
+        await wait_until("the child to be gone", gone, within_s=5)
+
+    asyncio.run(main())
+
+
+def _lives(pid):
+    with contextlib.suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    return False
+
+
+def _ignores_interrupts(pid):
+    """The first thing that the process does: from then on it is set to die with its parent."""
+    ignored = int(Path(f"/proc/{pid}/status").read_text().partition("SigIgn:")[2].split()[0], 16)
+    return bool(ignored & (1 << (signal.SIGINT - 1)))

@@ -1,0 +1,81 @@
+"""Detection on this very machine: what it says agrees with what can be done, and nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hashidrill import machine
+from hashidrill.packages import tool
+
+# A user namespace has sysctls of its own: in one, user namespaces can be forbidden without touching the machine.
+FORBIDDEN = """
+echo 0 > /proc/sys/user/max_user_namespaces
+exec "$0" -c '
+import json, os
+os.geteuid = lambda: 1000  # the trial is that of an ordinary user
+from hashidrill import machine
+trials = machine.run_trials("user")
+print(json.dumps([trials, machine.namespace_fix(root=False)]))
+'
+"""
+
+
+@pytest.fixture(scope="module")
+def own():
+    trials = machine.run_trials("own")
+    if trials.get("namespaces"):
+        pytest.skip(f"no namespaces here: {trials['namespaces']}")
+    return trials
+
+
+def test_what_the_trials_found_is_what_unshare_finds(own):
+    """By util-linux, which shares nothing with the trials."""
+    flags = ["--net", "--mount", "--pid", "--fork"] + (["--user", "--map-root-user"] if os.geteuid() else [])
+    assert subprocess.run(["unshare", *flags, "true"], check=False).returncode == 0
+    script = "add table inet t; add chain inet t c { type filter hook input priority 0; }; add rule inet t c drop"
+    nft = [tool("nft") or "nft", script]
+    loaded = tool("nft") is not None and subprocess.run(["unshare", *flags, *nft], check=False).returncode == 0
+    assert loaded == (own["nftables"] == "")
+
+
+def test_netem_is_found_exactly_where_tc_finds_it(own):
+    tc = tool("tc")
+    if tc is None:
+        pytest.skip("no tc on this machine")
+    flags = ["--net"] + (["--user", "--map-root-user"] if os.geteuid() else [])
+    command = ["unshare", *flags, tc, "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"]
+    assert (subprocess.run(command, capture_output=True, check=False).returncode == 0) == (own["netem"] == "")
+
+
+def test_user_namespaces_that_are_forbidden_are_found_out_and_the_setting_is_named(own):
+    command = ["unshare", "--user", "--map-root-user", "sh", "-c", FORBIDDEN, sys.executable]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert '"namespaces": "[Errno 28] unshare: No space left on device"' in run.stdout, run.stderr
+    assert "sudo sysctl -w user.max_user_namespaces=15000" in run.stdout
+
+
+def test_detection_leaves_nothing_behind():
+    def traces():
+        return (
+            sorted(path.name for path in Path("/sys/class/net").iterdir()),
+            Path("/proc/self/mounts").read_text(),
+            sorted(str(path) for path in Path("/sys/fs/cgroup").glob("**/hashidrill-doctor-*")),
+        )
+
+    before = traces()
+    found = machine.detect()
+    assert traces() == before
+    assert before[2] == []
+    names = [capability.name for capability in found]
+    assert len(set(names)) == len(names)
+    for expected in ("namespaces", "nftables", "FUSE", "CPU cgroup", "netem", "Go", "consul 1.22.2"):
+        assert expected in names
+
+
+def test_whatever_is_missing_says_what_it_costs():
+    assert all(capability.cost for capability in machine.detect() if not capability.ok)
