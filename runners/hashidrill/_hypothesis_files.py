@@ -14,6 +14,7 @@ from hashidrill.hypothesis import Hypothesis, marked_in
 from hashidrill.registry import near
 
 FOLDER = "hypotheses"
+_PACKAGE = Path(__file__).resolve().parent
 VARIABLE = "HASHIDRILL_HYPOTHESES"
 """Names the folder of shipped hypotheses, in place of the checkout's or the package's."""
 
@@ -36,10 +37,23 @@ def collect(near_to: Path | None = None) -> dict[str, Hypothesis]:
 
 def _folders(near_to: Path | None) -> list[Path]:
     """Nearest first: beside or above the experiment, beside or above the working directory, the shipped ones."""
-    from hashidrill.library import hypotheses_dir  # noqa: PLC0415 - reading a recording needs no library
-
-    candidates = [*_above(near_to), *_above(Path.cwd()), hypotheses_dir(os.environ.get(VARIABLE))]
+    candidates = [*_above(near_to), *_above(Path.cwd()), _shipped()]
     return list(dict.fromkeys(folder.resolve() for folder in candidates if folder.is_dir()))
+
+
+def _shipped() -> Path:
+    """The shipped folder: the one named in the environment, this package's checkout, or the copy inside the package.
+
+    Not the checkout around the working directory: a user's project may have folders of the same names, and would then
+    be without the shipped hypotheses.
+    """
+    if (named := os.environ.get(VARIABLE)) is not None:
+        if not Path(named).is_dir():
+            raise UsageError(f"{VARIABLE}={named}: no such folder; name the one that holds the hypotheses")
+        return Path(named)
+    checkout = _PACKAGE.parent.parent / FOLDER  # runners/hashidrill in a checkout
+    in_checkout = _PACKAGE.parent.name == "runners" and checkout.is_dir()
+    return checkout if in_checkout else _PACKAGE / "_library" / FOLDER
 
 
 def _above(start: Path | None) -> list[Path]:

@@ -97,12 +97,11 @@ class Runs:
             given = self.config.getoption("--hashidrill-recording")
             if given:
                 recording = Recording(_find(given, name))
-                return Run(name, recording, judge(recording, experiment))
+                return Run(name, recording, judge(recording, experiment, near_to=path))
             recording = Recording(self._run_now(path, name))
-            judged = judge(recording)
-            if not (recording.path / VERDICT_NAME).exists():
-                write_verdict(recording)
-            return Run(name, recording, judged)
+            if (recording.path / VERDICT_NAME).exists():
+                return Run(name, recording, judge(recording, near_to=path))
+            return Run(name, recording, write_verdict(recording, near_to=path))
         except HashidrillError as error:
             return Run(name, error=f"{name} could not be run: {error}")
 

@@ -33,7 +33,7 @@ PROBE_SIGNALS: dict[str, type[Quantity] | None] = {
     "raft.append_entries": Duration,
     "consul.autopilot_healthy": None, "consul.members_alive": None, "consul.members_failed": None,
     "process.cpu": None,  # cores
-    "process.rss": Size, "process.write_rate": Bandwidth,
+    "process.rss": Size, "process.write_rate": Bandwidth, "process.wchar_rate": Bandwidth,
     "disk.fsync": Duration,
     "generator.cpu": None, "generator.lag": Duration,
 }  # fmt: skip

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hashidrill.errors import ExperimentError
-from hashidrill.problems import Loc, Problem, line_and_column, message, path_text
+from hashidrill.problems import Loc, Problem, line_and_column, message, path_text, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -95,7 +95,7 @@ class Document:
             child = _child(node, part)
             if child is None:
                 break
-            nothing = child.value is None and not child.items  # the parser places it at whatever comes next
+            nothing = child.value is None and child.items is None  # the parser places it at whatever comes next
             as_key = nothing or (key and count == len(loc))
             offset = node.keys[part] if as_key and isinstance(part, str) else child.offset
             node = child
@@ -115,7 +115,7 @@ def read_document(path: Path) -> Document:
     name = str(path)
     raw = _read(path)
     if len(raw) > MAX_BYTES:
-        raise ExperimentError(f"{name}:1:1: larger than {MAX_BYTES // 1024} kB: this cannot be an experiment")
+        raise _error(f"{name}:1:1: larger than {MAX_BYTES // 1024} kB: this cannot be an experiment")
     return Document(name, _decode(name, raw))
 
 
@@ -123,17 +123,17 @@ def _read(path: Path) -> bytes:
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise ExperimentError(f"{path}: is a directory; name one YAML file in it")
+            raise _error(f"{path}: is a directory; name one YAML file in it")
         if not stat.S_ISREG(mode):  # reading a pipe or a device may never end
-            raise ExperimentError(f"{path}: is not a regular file; name a YAML file")
+            raise _error(f"{path}: is not a regular file; name a YAML file")
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
-        raise ExperimentError(f"{path}: there is no such file{_near_files(path)}") from None
+        raise _error(f"{path}: there is no such file{_near_files(path)}") from None
     except PermissionError:
-        raise ExperimentError(f"{path}: may not be read by this user; `chmod a+r {path}` mends it") from None
+        raise _error(f"{path}: may not be read by this user; `chmod a+r {path}` mends it") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise ExperimentError(f"{str(path)!r}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise _error(f"{str(path)!r}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _near_files(path: Path) -> str:
@@ -147,22 +147,23 @@ def _near_files(path: Path) -> str:
 
 def _decode(name: str, raw: bytes) -> str:
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ExperimentError(f"{name}:1:1: is UTF-16; save it as UTF-8")
+        raise _error(f"{name}:1:1: is UTF-16; save it as UTF-8")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         # error.object is what came after a byte order mark, if there was one
         before = error.object[: error.start].decode("utf-8", "replace")
         line, column = line_and_column(before, len(before))
-        raise ExperimentError(
-            f"{name}:{line}:{column}: byte 0x{error.object[error.start]:02x} is not UTF-8; save the file as UTF-8 text"
-        ) from None
+        byte = f"byte 0x{error.object[error.start]:02x}"
+        raise _error(f"{name}:{line}:{column}: {byte} is not UTF-8; save the file as UTF-8, if it is text") from None
     if odd := _UNPRINTABLE.search(text):
         line, column = line_and_column(text, odd.start())
-        raise ExperimentError(
-            f"{name}:{line}:{column}: the character U+{ord(odd[0]):04X} is not text; is this a binary file?"
-        )
+        raise _error(f"{name}:{line}:{column}: the character U+{ord(odd[0]):04X} is not text; is this a binary file?")
     return text
+
+
+def _error(text: str) -> ExperimentError:
+    return ExperimentError(wrapped(text))
 
 
 class _Composer:

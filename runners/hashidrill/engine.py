@@ -125,7 +125,7 @@ async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path
     details: dict[str, Any] = {}
     with Journal(path / "journal.jsonl", clock, lambda entry: tell(_flat(entry))) as journal:
         running = Run(experiment, datacenter, clock, journal, writer, monitor, tell, info["id"])
-        journal.write("run", sync=True, id=info["id"], experiment=experiment.metadata.name)
+        journal.write("run", sync=True, id=info["id"], experiment=experiment.metadata.name, root=info.get("root", ""))
         try:
             outcome, error = await _guarded(running, details)
         finally:

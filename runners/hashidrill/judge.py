@@ -41,29 +41,32 @@ _OUTCOMES = {
 }
 
 
-def judge(recording: Recording, experiment: Experiment | None = None) -> RunVerdict:
+def judge(recording: Recording, experiment: Experiment | None = None, *, near_to: Path | None = None) -> RunVerdict:
     """The verdict of a run, by the expectations it was recorded with, or by those of another `experiment`.
 
     The run is INVALID, whatever its expectations say, when it did not end as planned, the steady state never held, a
     fault was not proven in force (or there was none), one could not be reverted, a load had no successful operation,
     or the generator was behind its own schedule. Expectations of such a run are INVALID, but for those that
     mean the same in any run (`needs_valid_run=False`). A guardrail that tripped is a BROKEN judgement of its own: it
-    is the datacenter that went past the limit that was set for it.
+    is the datacenter that went past the limit that was set for it. `near_to` is the experiment's own file, where
+    a user's `hypotheses/` folder is looked for; without it, from the recording upwards.
     """
     try:
         experiment = experiment or recording.experiment
     except (HashidrillError, OSError) as error:
         return RunVerdict([f"the experiment of this recording cannot be read: {error}"], [])
     invalid = list(_invalid_reasons(recording, experiment))
-    judgements = [_judge(recording, expectation, invalid) for expectation in experiment.expect]
+    judgements = [
+        _judge(recording, expectation, invalid, near_to or recording.path) for expectation in experiment.expect
+    ]
     if not judgements:
         invalid.append("there is nothing to check: the experiment expects nothing")
     return RunVerdict(invalid, [*judgements, *_guardrails(recording)])
 
 
-def write_verdict(recording: Recording) -> RunVerdict:
+def write_verdict(recording: Recording, *, near_to: Path | None = None) -> RunVerdict:
     """Judge, and leave the verdict in the recording as verdict.json."""
-    verdict = judge(recording)
+    verdict = judge(recording, near_to=near_to)
     document = {"verdict": verdict.verdict, **dataclasses.asdict(verdict)}
     temporary = recording.path / (VERDICT_NAME + ".new")
     temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
@@ -84,8 +87,8 @@ def read_verdict(path: Path) -> RunVerdict:
         raise RecordingError(f"{file}: not readable ({error}); `hashidrill check {path}` writes it again") from None
 
 
-def _judge(recording: Recording, expectation: Expectation, invalid: list[str]) -> Judgement:
-    finding, text, figures = _find(recording, expectation, invalid)
+def _judge(recording: Recording, expectation: Expectation, invalid: list[str], near_to: Path) -> Judgement:
+    finding, text, figures = _find(recording, expectation, invalid, near_to)
     known = expectation.known_issue
     if known and finding is Finding.BROKEN:
         finding = Finding.KNOWN
@@ -95,9 +98,11 @@ def _judge(recording: Recording, expectation: Expectation, invalid: list[str]) -
     return Judgement(expectation.title, expectation.hypothesis, finding, text, figures, known)
 
 
-def _find(recording: Recording, expectation: Expectation, invalid: list[str]) -> tuple[Finding, str, dict[str, Any]]:
+def _find(
+    recording: Recording, expectation: Expectation, invalid: list[str], near_to: Path
+) -> tuple[Finding, str, dict[str, Any]]:
     try:
-        found = hypothesis.get(expectation.hypothesis, near_to=recording.path)
+        found = hypothesis.get(expectation.hypothesis, near_to=near_to)
     except HashidrillError as error:
         return Finding.INVALID, str(error), {}
     if "method" not in recording.phases:

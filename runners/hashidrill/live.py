@@ -220,12 +220,16 @@ class LiveView:
         table.add_column("rate", justify="right", no_wrap=True, overflow="crop")
         for title, _, _ in _METRICS:
             table.add_column(title, no_wrap=True, overflow="crop")
-        size = max((width - max(width // 6, 8) - 7 - 3 * 11) // 3 - 1, 4)
+        size = (width - max(width // 6, 8) - 7 - 3 * 11) // 3 - 1
         for name, load in loads.items():
             fields = _mapping(load)
             cells = [self._text(_words(name)), self._text(human_rate(_number(fields.get("rate"))))]
             for _, key, human in _METRICS:
-                cell = self._text(f"{human(_number(fields.get(key))):>8} ")
+                value = human(_number(fields.get(key)))
+                if size < 4:  # a terminal this narrow has room for the numbers alone
+                    cells.append(self._text(value))
+                    continue
+                cell = self._text(f"{value:>8} ")
                 cells.append(cell.append_text(self._spark(name, key, min(TICKS, size))))
             table.add_row(*cells)
         return table

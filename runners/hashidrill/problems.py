@@ -55,6 +55,11 @@ def message(name: str, text: str, problems: Iterable[Problem]) -> str:
     return "\n".join(lines)
 
 
+def wrapped(text: str) -> str:
+    """`text` in lines that fit the screen, with nothing in it that a terminal acts on."""
+    return "\n".join(textwrap.wrap(_printable(text), COLUMNS, subsequent_indent="    ", break_on_hyphens=False))
+
+
 def line_and_column(text: str, offset: int) -> tuple[int, int]:
     """Both from 1, as editors count them."""
     offset = min(offset, len(text))
@@ -65,8 +70,7 @@ def _block(name: str, text: str, problem: Problem) -> list[str]:
     line, column = line_and_column(text, problem.offset)
     at = f"{problem.at}: " if problem.at else ""
     head = f"{_printable(name)}:{line}:{column}: {at}{_clipped(_printable(problem.text), 400)}"
-    wrapped = textwrap.wrap(head, COLUMNS, subsequent_indent="    ", break_on_hyphens=False)
-    return [*wrapped, *_excerpt(text, problem.offset, column)]
+    return [*wrapped(head).split("\n"), *_excerpt(text, problem.offset, column)]
 
 
 def _excerpt(text: str, offset: int, column: int) -> list[str]:

@@ -251,8 +251,12 @@ class Recording:
         path = self.path / EXPERIMENT_NAME
         try:
             return Experiment.model_validate(read_document(path).data)
-        except (ExperimentError, ValidationError) as error:
-            raise RecordingError(f"{path}: not readable: {error}") from None
+        except ExperimentError as error:
+            raise RecordingError(f"not readable: {error}") from None
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise RecordingError(f"{path}: not readable: {where}: {first['msg']}") from None
 
     @cached_property
     def journal(self) -> list[Entry]:
@@ -364,4 +368,5 @@ def _note(window: dict[str, Any], what: str, entry: Entry) -> None:
         window["proof"] = entry.data["evidence"]
         window["error"] = f"not proven in force: {entry.data['evidence']['measured']}"
     elif what in {"failed", "stuck"}:
-        window["error"] = str(entry.data.get("error") or entry.data.get("evidence"))
+        evidence = entry.data.get("evidence") or {"measured": "nothing was recorded"}
+        window["error"] = str(entry.data.get("error") or f"still seen: {evidence['measured']}")

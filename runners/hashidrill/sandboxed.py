@@ -39,7 +39,8 @@ async def _run(spec: dict[str, Any], root: Path) -> None:
     )
     async with anyio.create_task_group() as group:
         group.start_soon(_cancel_on_signal, group.cancel_scope)
-        await engine.run(experiment, datacenter, recording, spec["info"], clock=Clock(spec["origin_ns"]), tell=_tell)
+        info = {**spec["info"], "root": str(root)}
+        await engine.run(experiment, datacenter, recording, info, clock=Clock(spec["origin_ns"]), tell=_tell)
         group.cancel_scope.cancel()
 
 

@@ -14,6 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from hashidrill import registry
 from hashidrill.model import ISSUE_PATTERN, Experiment
+from hashidrill.selectors import FORMS, SELECTOR_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,6 +57,7 @@ class _Untitled(GenerateJsonSchema):
 def _steps(step: Schema, kinds: dict[str, Any], definitions: Schema) -> Schema:
     """A step, with the parameters under `with` that belong to its fault."""
     step["properties"]["fault"] |= {"enum": sorted(kinds)}
+    step["properties"]["on"] |= {"pattern": SELECTOR_PATTERN, "examples": list(FORMS)}
     step["allOf"] = [
         _when("fault", kind, {"properties": {"with": _params(f"fault.{kind}", kinds[kind].Params, definitions)}}
               | _required(["with"] if _needed(kinds[kind].Params) else []))

@@ -6,13 +6,15 @@ which hosts it could ever match, so that impossible ones are found before anythi
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from hashidrill.errors import UnknownNameError
 from hashidrill.registry import near
 from hashidrill.units import shown
 
-CONSUL_ROLES = ("leader", "followers", "servers", "clients", "all")
+CONSUL_ROLES = ("leader", "followers", "one-follower", "servers", "clients", "all")
+SELECTOR_PATTERN = rf"^(consul:({'|'.join(CONSUL_ROLES)})|host:[^\s:]+)$"
 FORMS = (*(f"consul:{role}" for role in CONSUL_ROLES), "host:NAME")
 
 
@@ -34,7 +36,7 @@ class Selector:
             return frozenset(host_names(0, clients))
         if self.who == "all":
             return frozenset(host_names(servers, clients))
-        if self.who == "followers" and servers < 2:
+        if self.who in {"followers", "one-follower"} and servers < 2:
             return frozenset()
         return frozenset(host_names(servers, 0))  # leadership moves: each server may lead, and may follow
 
@@ -56,8 +58,7 @@ def host_names(servers: int, clients: int) -> list[str]:
 
 def parse_selector(text: str) -> Selector:
     """Raises UnknownNameError that shows near selectors, or all forms there are."""
-    service, colon, who = text.partition(":")
-    known = who in CONSUL_ROLES if service == "consul" else service == "host" and bool(who) and who == who.strip()
-    if not colon or not known:
+    if not re.fullmatch(SELECTOR_PATTERN, text):
         raise UnknownNameError(f"{shown(text)} is not a selector: {near(text, FORMS)}")
+    service, _, who = text.partition(":")
     return Selector(service, who)

@@ -43,6 +43,14 @@ def test_what_the_trials_found_is_what_unshare_finds(own):
     assert loaded == (own["nftables"] == "")
 
 
+def test_an_nft_that_the_kernel_refuses_is_found_out(own, tmp_path, monkeypatch):
+    nft = tmp_path / "nft"
+    nft.write_text("#!/bin/sh\necho 'Error: Could not process rule: Operation not supported' >&2\nexit 1\n")
+    nft.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert machine.run_trials("own")["nftables"] == "Error: Could not process rule: Operation not supported"
+
+
 def test_netem_is_found_exactly_where_tc_finds_it(own):
     tc = tool("tc")
     if tc is None:
@@ -60,11 +68,13 @@ def test_user_namespaces_that_are_forbidden_are_found_out_and_the_setting_is_nam
 
 
 def test_detection_leaves_nothing_behind():
+    group = f"hashidrill-doctor-{os.getpid()}"
+
     def traces():
         return (
             sorted(path.name for path in Path("/sys/class/net").iterdir()),
             Path("/proc/self/mounts").read_text(),
-            sorted(str(path) for path in Path("/sys/fs/cgroup").glob("**/hashidrill-doctor-*")),
+            [str(path) for under in ("", "*/") for path in Path("/sys/fs/cgroup").glob(under + group)],
         )
 
     before = traces()

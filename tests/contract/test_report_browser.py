@@ -1,4 +1,4 @@
-"""The HTML report in a real browser: it draws, it zooms, it complains of nothing, and it asks the network for nothing."""
+"""The HTML report in a real browser: it draws, it zooms, it logs no error, and it asks the network for nothing."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import json
 import re
 import shutil
 import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-
-from report_runs import failing, realistic_run
-
 from hashidrill.reports.html import write_html
+from hashidrill.testing.recordings import RecordingBuilder
+from hashidrill.verdict import Finding, Judgement, RunVerdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next((path for name in NAMES if (path := shutil.which(name))), None)
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium here to open the report with")
 
 # a drag over the middle of the first plot, then what the page has become; then a double click
@@ -43,8 +41,20 @@ document.body.dataset.result = JSON.stringify({before, zoomed, read, after: axis
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
+    """Twenty seconds of a slow disk under two loads; the leader changes while it recovers."""
+
+    def sick(at):
+        return 3.0 if 10 <= at < 30 else 0.016
+
     folder = tmp_path_factory.mktemp("report")
-    return write_html(realistic_run(folder / "run"), failing(), folder)
+    run = RecordingBuilder(folder / "run").fault("disk.latency", "consul-1", at=10, until=30)
+    run.load("kv-writes", latency=sick).load("kv-reads", outcome=lambda at: "fail" if at % 5 < 0.5 else "ok")
+    run.leader(lambda at: "consul-1" if at < 40 else "consul-2")
+    for host in run.hosts:
+        for signal in ("raft.commit_time", "raft.dispatch_log", "disk.fsync", "process.cpu"):
+            run.series(signal, sick, host=host)
+    judgements = [Judgement("writes_recover(load=kv-writes)", "writes_recover", Finding.BROKEN, "still 3.0 s")]
+    return write_html(run.build(), RunVerdict([], judgements), folder)
 
 
 def opened(page: Path, tmp_path: Path) -> tuple[str, list[str], list[str]]:
@@ -52,7 +62,8 @@ def opened(page: Path, tmp_path: Path) -> tuple[str, list[str], list[str]]:
     profile, log = tmp_path / "profile", tmp_path / "net.json"
     done = subprocess.run(
         [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", "--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", f"--user-data-dir={profile}",
+         "--disable-component-update", "--disable-sync", f"--user-data-dir={profile}",
+         "--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
          "--enable-logging=stderr", f"--log-net-log={log}", "--window-size=1300,900", "--virtual-time-budget=3000",
          "--dump-dom", page.as_uri()],
         capture_output=True, text=True, timeout=120, check=True,
@@ -67,7 +78,7 @@ def opened(page: Path, tmp_path: Path) -> tuple[str, list[str], list[str]]:
 def test_the_report_draws_every_curve_and_leaves_console_and_network_alone(page, tmp_path):
     dom, console, addresses = opened(page, tmp_path)
     marks = re.findall(r'<path class="mark [^"]*" d="(M[^"]+)"', dom)
-    assert len(marks) >= 20, "two loads and the signals of three servers"
+    assert len(marks) == 2 * 4 + 1 + 4 * 3, "four curves a load, one load's errors, four signals of three servers"
     assert any(len(mark) > 500 for mark in marks), "a curve of many points"
     assert dom.count('class="band"') >= 8, "the fault's window is shaded in every panel"
     assert "leader: consul-2" in dom

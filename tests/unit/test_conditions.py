@@ -1,6 +1,7 @@
 """Conditions: `signal op limit [for window]`, with the unit that the signal is measured in."""
 
 import math
+import re
 
 import pytest
 
@@ -8,23 +9,21 @@ from hashidrill.conditions import PROBE_NAMESPACES, PROBE_SIGNALS, Condition
 
 
 @pytest.mark.parametrize(
-    ("text", "source", "what", "op", "limit", "window"),
+    ("text", "read"),
     [
-        ("kv-writes.latency.p50 < 300ms", "kv-writes", "latency.p50", "<", 0.3, None),
-        ("kv-writes.errors > 90% for 20s", "kv-writes", "errors", ">", 0.9, 20.0),
-        ("kv-writes.rate >= 45/s", "kv-writes", "rate", ">=", 45.0, None),
-        ("raft.commit_time<=2s for 1m", "raft", "commit_time", "<=", 2.0, 60.0),
-        ("raft.leader == 1", "raft", "leader", "==", 1.0, None),
-        ("process.rss < 1GiB", "process", "rss", "<", 2.0**30, None),
-        ("process.write_rate < 1MB/s", "process", "write_rate", "<", 1e6, None),
-        ("consul.members_failed != 0", "consul", "members_failed", "!=", 0.0, None),
+        ("kv-writes.latency.p50 < 300ms", ("kv-writes", "latency.p50", "<", 0.3, None)),
+        ("kv-writes.errors > 90% for 20s", ("kv-writes", "errors", ">", 0.9, 20.0)),
+        ("kv-writes.rate >= 45/s", ("kv-writes", "rate", ">=", 45.0, None)),
+        ("raft.commit_time<=2s for 1m", ("raft", "commit_time", "<=", 2.0, 60.0)),
+        ("raft.leader == 1", ("raft", "leader", "==", 1.0, None)),
+        ("process.rss < 1GiB", ("process", "rss", "<", 2.0**30, None)),
+        ("process.write_rate < 1MB/s", ("process", "write_rate", "<", 1e6, None)),
+        ("consul.members_failed != 0", ("consul", "members_failed", "!=", 0.0, None)),
     ],
 )
-def test_a_condition_reads_its_limit_in_the_unit_of_its_signal(text, source, what, op, limit, window):
+def test_a_condition_reads_its_limit_in_the_unit_of_its_signal(text, read):
     condition = Condition.parse(text)
-    assert (condition.source, condition.what, condition.op) == (source, what, op)
-    assert condition.limit == pytest.approx(limit)
-    assert condition.window_s == window
+    assert (condition.source, condition.what, condition.op, condition.limit, condition.window_s) == read
     assert str(condition) == text
 
 
@@ -50,9 +49,8 @@ def test_a_condition_reads_its_limit_in_the_unit_of_its_signal(text, source, wha
     ],
 )
 def test_a_wrong_condition_says_what_would_be_right(text, said):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=re.escape(said)):
         Condition.parse(text)
-    assert said in str(error.value)
 
 
 @pytest.mark.parametrize(

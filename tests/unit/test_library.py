@@ -72,7 +72,7 @@ def test_a_checkout_wins_over_the_packaged_copy(package, checkout):
 def test_without_any_folder_the_message_says_where_it_looked(package):
     (package / "experiments/packaged.yaml").unlink()
     (package / "experiments").rmdir()
-    with pytest.raises(UsageError, match="no folder of experiments.*elsewhere"):
+    with pytest.raises(UsageError, match=r"no folder of experiments.*elsewhere"):
         library.experiments_dir()
 
 
@@ -99,10 +99,10 @@ def test_an_experiment_is_found_by_name_or_by_path(checkout, asked, found):
 @pytest.mark.parametrize(
     ("asked", "near"),
     [
-        ("raft/slow-leder-disk", "did you mean raft/slow-leader-disk?"),
-        ("slow-leder-disk", "did you mean raft/slow-leader-disk?"),
+        ("raft/slow-leder-disk", "did you mean raft/slow-leader-disk"),
+        ("slow-leder-disk", "did you mean raft/slow-leader-disk"),
         ("lossy", "did you mean network/lossy or retry/lossy?"),
-        ("raft/frozen-leader-x.yaml", "raft/frozen-leader?"),
+        ("raft/frozen-leader-x.yaml", "did you mean raft/frozen-leader"),
         ("zzz", "`hashidrill list` shows the 4 there are"),
         ("raft", "there is no experiment 'raft'"),
     ],

@@ -1,4 +1,4 @@
-"""Reports: what they say is what the recording holds, nothing in it can become markup, and no run makes them too large."""
+"""Reports say what the recording holds; nothing in it can become markup; no run makes them too large."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from report_runs import (
 )
 from ruamel.yaml import YAML
 
-from hashidrill.abc import Operation, Sample
+from hashidrill.abc import Sample
 from hashidrill.journal import JOURNAL_NAME, Journal
 from hashidrill.model import Experiment
 from hashidrill.recording import Operations, Recording, RecordingWriter
@@ -36,6 +36,7 @@ from hashidrill.reports.html import render_html, write_html
 from hashidrill.reports.markdown import markdown_summary, write_markdown
 from hashidrill.reports.markup import data_script, el
 from hashidrill.reports.text import (
+    NOTHING,
     for_encoding,
     human_bytes,
     human_countdown,
@@ -84,7 +85,7 @@ def visible_text(page):
         (0, "0 s"), (85e-8, "1 µs"), (0.00085, "850 µs"), (0.0009996, "1.0 ms"), (0.0016, "1.6 ms"),
         (0.00996, "10 ms"), (0.016, "16 ms"), (0.9996, "1.0 s"), (3.0, "3.0 s"), (59.94, "59.9 s"),
         (59.97, "1 min 0 s"), (125, "2 min 5 s"), (3599.7, "1 h 0 min"), (3780, "1 h 3 min"), (-3, "-3.0 s"),
-        (math.nan, "–"), (None, "–"),
+        (math.nan, NOTHING), (None, NOTHING),
     ],
 )  # fmt: skip
 def test_a_duration_is_written_with_its_unit(seconds, text):
@@ -99,7 +100,7 @@ def test_no_duration_is_a_raw_float(seconds):
 def test_other_quantities_carry_their_units():
     assert [human_bytes(n) for n in (0, 512, 4100, 90e6, 999_700, 1.2e9)] == [
         "0 B", "512 B", "4.1 kB", "90 MB", "1.0 MB", "1.2 GB"]  # fmt: skip
-    assert [human_rate(n) for n in (0, 0.2, 9.97, 50, math.nan)] == ["0/s", "0.2/s", "10/s", "50/s", "–"]
+    assert [human_rate(n) for n in (0, 0.2, 9.97, 50, math.nan)] == ["0/s", "0.2/s", "10/s", "50/s", NOTHING]
     assert [human_number(n) for n in (3, 0.50123, 1_200_000)] == ["3", "0.5012", "1\u00a0200\u00a0000"]
     assert [human_countdown(n) for n in (0, 11.2, 125, -4)] == ["0 s", "12 s", "2 min 5 s", "0 s"]
 
@@ -138,7 +139,7 @@ def test_a_sparkline_is_never_wider_than_it_may_be(values, width):
 def test_control_characters_are_taken_out_and_ascii_terminals_get_ascii():
     assert "\x1b" not in printable("\x1b[31mred\x1b[0m")
     assert printable("x" * 50, 10).startswith("xxxxxxxxxx … (40 more")
-    assert for_encoding("✓ 3.0 s ▁▅█ →", "ascii") == "+ 3.0 s _:# ->"
+    assert for_encoding("✓ 3.0 s ▁▅█ →", "ascii") == "+ 3.0 s _=# ->"
     assert for_encoding("✓ ▁", "utf-8") == "✓ ▁"
 
 

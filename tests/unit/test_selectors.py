@@ -39,6 +39,8 @@ def test_what_is_no_selector_is_answered_with_near_ones(text, near):
         ("consul:leader", 3, 1, {"consul-1", "consul-2", "consul-3"}),
         ("consul:followers", 2, 0, {"consul-1", "consul-2"}),
         ("consul:followers", 1, 0, set()),
+        ("consul:one-follower", 3, 0, {"consul-1", "consul-2", "consul-3"}),
+        ("consul:one-follower", 1, 0, set()),
         ("consul:leader", 1, 0, {"consul-1"}),
         ("consul:servers", 1, 5, {"consul-1"}),
         ("consul:clients", 3, 2, {"client-1", "client-2"}),

@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 import httpx
 
+from hashidrill import packages
 from hashidrill.abc import AgentProcess, Timing
 from hashidrill.datacenter import cgroups
 from hashidrill.datacenter.inside import syscalls as sc
@@ -90,15 +91,20 @@ class LocalHost:
     async def nft(self, script: str) -> None:
         """Run an nft script, in one transaction, in the host's network namespace. Raises FaultError."""
         result = await anyio.run_process(
-            ["nsenter", f"--net=/proc/{self.pid}/ns/net", "nft", "-f", "-"], input=script.encode(), check=False
+            [*self._in_namespace(), "-f", "-"], input=script.encode(), check=False
         )
         if result.returncode:
             raise FaultError(f"{self.name}: nft: {result.stderr.decode().strip()}")
 
+    def _in_namespace(self) -> list[str]:
+        """The start of an nft command in this host's network namespace. Raises FaultError."""
+        nsenter, nft = packages.tool("nsenter"), packages.tool("nft")
+        if nsenter is None or nft is None:
+            raise FaultError(f"{self.name}: nft or nsenter is missing: {packages.install_command('nftables', 'util-linux')}")
+        return [nsenter, f"--net=/proc/{self.pid}/ns/net", nft]
+
     async def nft_tables(self) -> Sequence[str]:
-        result = await anyio.run_process(
-            ["nsenter", f"--net=/proc/{self.pid}/ns/net", "nft", "-j", "list", "tables"], check=False
-        )
+        result = await anyio.run_process([*self._in_namespace(), "-j", "list", "tables"], check=False)
         if result.returncode:
             raise FaultError(f"{self.name}: nft: {result.stderr.decode().strip()}")
         items = json.loads(result.stdout)["nftables"]

@@ -155,11 +155,12 @@ class LocalDatacenter:
             self.host(name)
             return [self.hosts[name]]
         chosen: Sequence[LocalHost]
-        if name in {"leader", "followers"}:
+        if name in {"leader", "followers", "one-follower"}:
             leader = await self.leader()
             if leader is None:
                 raise SelectorError(f"{selector}: no server is known to a majority as the leader just now")
             chosen = [host for host in self.servers() if (host.name == leader) == (name == "leader")]
+            chosen = chosen[:1] if name == "one-follower" else chosen
         else:
             chosen = {"servers": self.servers(), "clients": self.clients(), "all": list(self.hosts.values())}[name]
         if not chosen:

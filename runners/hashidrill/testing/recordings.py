@@ -85,18 +85,15 @@ class RecordingBuilder:
         params: Mapping[str, Any] | None = None,
         step: int | None = None,
     ) -> Self:
-        """One fault on one host. `until=None`: never reverted; `failed`: apply raised this; `step` adds none if given."""
+        """One fault on one host. `until=None`: never reverted; `failed`: apply raised this.
+
+        It gets a step of its own in the method, unless `step` says which one it belongs to.
+        """
         fault_id = f"{kind}-{sum(event == 'fault.intent' for _, event, _ in self._events)}"
         if step is None:
             step = len(self._method)
-            self._method.append(
-                {
-                    "fault": kind,
-                    "on": f"host:{host}",
-                    "at": f"{max(at - 10, 0):g}s",
-                    "for": f"{(until or at + 20) - at:g}s",
-                }
-            )
+            times = {"at": f"{max(at - 10, 0):g}s", "for": f"{(until or at + 20) - at:g}s"}
+            self._method.append({"fault": kind, "on": f"host:{host}", **times})
         target = {"host": host, "address": self._address(host), "agent": "consul"}
         self.event("fault.intent", at=at, fault_id=fault_id, kind=kind, step=step, target=target,
                    params=dict(params or {}), undo={})  # fmt: skip
@@ -123,7 +120,7 @@ class RecordingBuilder:
         lag: OverTime = 0.0,
         keys: int = 20,
     ) -> Self:
-        """A load with so many operations a second; latency (from the intended start), lag and outcome may vary in time."""
+        """A load with so many operations a second; latency (from the intended start), lag, outcome may vary."""
         for index in range(round((end - start) * rate)):
             at = start + index / rate
             what = outcome(at) if callable(outcome) else outcome
@@ -280,7 +277,7 @@ class RecordingBuilder:
             "machine": {"cpus": 2, "memory_bytes": 8_000_000_000, "kernel": "6.1", "distribution": "Debian 12"},
             "config": {host: {"server": host.startswith("consul")} for host in names},
             "hosts": [
-                {"name": host, "address": self._address(host), "role": "server" if host.startswith("consul") else "client"}
+                {"name": host, "address": self._address(host), "role": "server" if host in self.hosts else "client"}
                 for host in names
             ],
             "command": f"hashidrill run {self.name}.yaml", "generator": {"cpu_share_max": 0.2, "lag_p99_s": 0.001},

@@ -142,20 +142,23 @@
   };
 
   // ---- lanes
-  const packed = (faults) => {   // faults that do not overlap share a row
+  const MOST_ROWS = 12;
+  const named = (fault) => (fault.proven ? fault.label : `${fault.label}, not proven`);
+  const packed = (secondsPerPixel) => {   // faults that do not overlap share a row; each label keeps its room if it can
     const rows = [];
-    for (const fault of faults) {
-      const start = Math.min(...[fault.asked, fault.applied].filter(Boolean).map((span) => span[0]), fault.at);
-      const end = Math.max(...[fault.asked, fault.applied].filter(Boolean).map((span) => span[1]), fault.at);
-      const row = rows.find((candidate) => candidate.end <= start) || (rows.push({ items: [] }), rows[rows.length - 1]);
+    for (const fault of data.faults) {
+      const spans = [fault.asked, fault.applied].filter(Boolean);
+      const start = Math.min(...spans.map((span) => span[0]), fault.at), end = Math.max(...spans.map((span) => span[1]), fault.at);
+      let row = rows.find((candidate) => candidate.end <= start);
+      if (!row) rows.push(row = { items: [] });
       row.items.push({ fault, start, end });
-      row.end = end;
+      row.end = Math.max(end, start + (named(fault).length * 6.4 + 10) * secondsPerPixel);
     }
-    return rows.slice(0, 12);
+    return rows.length > MOST_ROWS && secondsPerPixel ? packed(0) : rows;
   };
   const fitted = (text, room) => (text.length * 6.4 <= room ? text : room > 40 ? `${text.slice(0, Math.floor(room / 6.4) - 1)}…` : "");
   const drawLanes = (holder) => {
-    const rows = packed(data.faults), gap = 24;
+    const all = packed((view[1] - view[0]) / Math.max(holder.clientWidth - 88, 200)), rows = all.slice(0, MOST_ROWS), gap = 24;
     const frame = frameOf(holder, gap * (1 + rows.length + data.lanes.length) + 2, true);
     const name = (row, text) => frame.canvas.append(svg("text", { x: frame.left - 6, y: row * gap + 16, "text-anchor": "end" }, text));
     timeAxis(frame);
@@ -177,9 +180,10 @@
         if (fault.asked) frame.inside.append(titled(box(frame, fault.asked, { class: "asked", y: y + 2, height: 12 }), `asked for: ${clock(fault.asked[0], true)} to ${clock(fault.asked[1], true)}`));
         const next = row.items[place + 1];
         const from = Math.max(frame.x(item.start), frame.left), to = Math.min(next ? frame.x(next.start) : frame.right, frame.right);
-        if (item.end >= view[0] && item.start <= view[1]) frame.inside.append(svg("text", { class: "strong", x: from, y: y + 24 }, fitted(fault.label, to - from)));
+        if (item.end >= view[0] && item.start <= view[1]) frame.inside.append(svg("text", { class: "strong", x: from, y: y + 24 }, fitted(named(fault), to - from)));
       });
     });
+    if (all.length > rows.length) name(rows.length, `+${all.length - rows.length} rows`);
     data.lanes.forEach((lane, index) => {
       const row = 1 + rows.length + index;
       name(row, frame.left < 60 && lane.title === "Consul says" ? "Consul" : lane.title);

@@ -1,0 +1,39 @@
+"""All commands in one application."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hashidrill import __version__
+from hashidrill.cli import datacenter, library, machine, runs
+
+app = typer.Typer(
+    name="hashidrill",
+    help="Game days for Consul: real faults on a real datacenter, and a verdict that you can trust.",
+    epilog="Start here: [bold]hashidrill demo[/bold]. Then: [bold]hashidrill list[/bold], [bold]hashidrill run raft/frozen-leader[/bold].",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"hashidrill {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options that stand before the command."""
+
+
+for module in (runs, library, datacenter, machine):
+    module.register(app)

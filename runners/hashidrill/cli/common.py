@@ -1,0 +1,51 @@
+"""What the commands share: consoles, JSON output, and paths of runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from hashidrill.errors import UsageError
+from hashidrill.journal import JOURNAL_NAME
+from hashidrill.runner import RUNS_DIR
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+RunsDir = Annotated[
+    Path, typer.Option("--runs", envvar="HASHIDRILL_RUNS", help="Where recordings are kept.", show_default=True)
+]
+
+
+def console(*, stderr: bool = False) -> Console:
+    """As wide as the terminal; 120 columns where there is none, so that logs and tests do not depend on one."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else 120
+    return Console(stderr=stderr, width=width, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+
+
+def recordings(runs_dir: Path) -> list[Path]:
+    """All recordings, oldest first."""
+    return sorted(path.parent for path in runs_dir.glob(f"*/{JOURNAL_NAME}"))
+
+
+def find_recording(name: str, runs_dir: Path) -> Path:
+    """A recording by its path, its directory's name, or `last`. Raises UsageError."""
+    known = recordings(runs_dir)
+    if name == "last":
+        if known:
+            return known[-1]
+        raise UsageError(f"{runs_dir}: no recordings there yet; `hashidrill run EXPERIMENT` makes one")
+    for path in (Path(name), runs_dir / name):
+        if (path / JOURNAL_NAME).is_file():
+            return path
+    raise UsageError(f"there is no recording {name!r}; `hashidrill list runs` shows those in {runs_dir}")

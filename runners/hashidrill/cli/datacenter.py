@@ -1,0 +1,105 @@
+"""up, status, shell, down: a datacenter that stays."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from hashidrill import live
+from hashidrill.cli.common import Json, console, print_json
+from hashidrill.datacenter import standing
+from hashidrill.errors import UsageError
+from hashidrill.library import find_experiment
+from hashidrill.loader import load_experiment
+from hashidrill.model import Consul, DatacenterSpec
+from hashidrill.packages import ensure_system_packages
+
+_CONSUL_UI_PORT = 8500
+Name = Annotated[str, typer.Option("--name", help="Which datacenter, when several stand.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(epilog="Examples:\n\nhashidrill up\n\nhashidrill up --expose 8500\n\nhashidrill up --like raft/slow-leader-disk")(up)
+    app.command(epilog="Example: hashidrill status --json")(status)
+    app.command(
+        epilog="Examples:\n\nhashidrill shell consul-1\n\nhashidrill shell consul-1 -- consul members",
+        context_settings={"ignore_unknown_options": True},
+    )(shell)
+    app.command(epilog="Example: hashidrill down")(down)
+
+
+def up(
+    name: Name = "default",
+    consul: Annotated[str, typer.Option("--consul", help="Version of Consul.")] = "1.22.2",
+    servers: Annotated[int, typer.Option(min=1, max=9, help="How many servers.")] = 3,
+    clients: Annotated[int, typer.Option(min=0, max=20, help="How many client agents.")] = 1,
+    like: Annotated[str, typer.Option("--like", help="An experiment whose datacenter to start.")] = "",
+    expose: Annotated[
+        int | None, typer.Option("--expose", help="Serve the Consul UI on this port of 127.0.0.1; 0 takes a free one.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Start a datacenter that stays until `hashidrill down`."""
+    say = console(stderr=as_json)
+    ensure_system_packages(lambda text: live.say(say, text), wanted=[("consul", consul)])
+    if like:
+        spec = load_experiment(find_experiment(like)).datacenter
+    else:
+        config = {"performance": {"raft_multiplier": 1}}
+        try:
+            spec = DatacenterSpec(consul=Consul(version=consul, servers=servers, clients=clients, config=config))
+        except ValueError:
+            raise UsageError(f"--consul {consul!r} is not a version; write it like 1.22.2") from None
+    one = standing.up(name, spec, expose_port=expose, say=lambda text: live.say(say, text))
+    if as_json:
+        print_json(asdict(one))
+        return
+    live.say(say, f"{name} stands: Consul {one.version}, {', '.join(row['name'] for row in one.hosts)}")
+    if one.url:
+        live.say(say, f"  Consul UI   {one.url}")
+    flag = "" if name == "default" else f" --name {name}"
+    live.say(say, f"  look around hashidrill shell{flag} {one.hosts[0]['name']} -- consul members")
+    live.say(say, f"  end it      hashidrill down{flag}")
+
+
+def status(as_json: Json = False) -> None:
+    """Show the datacenters that stand."""
+    found = standing.standing()
+    if as_json:
+        print_json([asdict(one) for one in found])
+        return
+    if not found:
+        live.say(console(), "nothing stands; `hashidrill up` starts a datacenter")
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "consul", "host", "role", "address"):
+        table.add_column(column)
+    for one in found:
+        for row in one.hosts:
+            table.add_row(one.name, one.version, row["name"], row["role"], row["address"])
+    console().print(table)
+    for one in found:
+        if one.url:
+            live.say(console(), f"{one.name}: Consul UI at {one.url}")
+
+
+def shell(
+    host: Annotated[str, typer.Argument(help="The host to land on, like consul-1.")],
+    command: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="A command; else a shell.")] = None,
+    name: Name = "default",
+) -> None:
+    """Land in a host's network namespace, with CONSUL_HTTP_ADDR set. Exits as the command does."""
+    words, environment = standing.shell_command(standing.get(name), host, command or [])
+    os.execvpe(words[0], words, environment)
+
+
+def down(name: Annotated[str, typer.Argument(help="Which datacenter.")] = "default") -> None:
+    """End a datacenter: its processes, namespaces, rules and data."""
+    one = standing.get(name)
+    standing.down(one)
+    live.say(console(), f"{name} is down; nothing of it is left")

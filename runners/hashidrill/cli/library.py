@@ -1,0 +1,217 @@
+"""validate, list, show, new, schema: what is there, and what is right."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from hashidrill import hypothesis, live, registry
+from hashidrill.cli.common import Json, RunsDir, console, find_recording, print_json, recordings
+from hashidrill.errors import ExperimentError, HashidrillError, UsageError
+from hashidrill.library import experiment_name, find_experiment, list_experiments
+from hashidrill.loader import load_experiment
+from hashidrill.recording import Recording
+from hashidrill.reports.markdown import markdown_summary
+from hashidrill.runner import RUNS_DIR
+from hashidrill.schema import schema_text
+
+_KINDS = ("experiments", "faults", "loads", "hypotheses", "runs")
+
+_TEMPLATE = """\
+# yaml-language-server: $schema={schema}
+apiVersion: hashidrill/v1
+kind: Experiment
+metadata:
+  name: {name}
+  title: What breaks, and what must hold
+  why: >-
+    What this teaches, and which incident or tracker issue it comes from.
+  tags: [raft]
+datacenter:
+  consul:
+    version: "1.22.2"
+    servers: 3
+    clients: 1
+    config: {{performance: {{raft_multiplier: 1}}}}
+load:
+  kv-writes: {{kind: consul.kv.write, rate: 50/s, keys: 500, value: 512B}}
+steady_state:
+  for: 6s
+  require: ["kv-writes.latency.p50 < 300ms", "kv-writes.errors < 0.1%"]
+method:
+  # `hashidrill list faults` shows what there is, `hashidrill show disk.latency` its parameters
+  - {{fault: disk.latency, on: "consul:leader", with: {{op: fsync, delay: 200ms}}, for: 10s}}
+guardrails: ["kv-writes.errors > 90% for 10s"]
+recovery: {{for: 10s}}
+expect:
+  # `hashidrill list hypotheses` shows what there is
+  - writes_recover: {{load: kv-writes, p50_below: 300ms, within: 8s}}
+  - no_acknowledged_write_lost: {{load: kv-writes}}
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(epilog="Examples:\n\nhashidrill validate\n\nhashidrill validate experiments/raft/*.yaml")(validate)
+    app.command("list", epilog="Examples:\n\nhashidrill list\n\nhashidrill list faults\n\nhashidrill list runs --json")(list_)
+    app.command(epilog="Examples:\n\nhashidrill show raft/frozen-leader\n\nhashidrill show disk.latency\n\nhashidrill show last")(show)
+    app.command(epilog="Example: hashidrill new experiments/raft/my-experiment.yaml")(new)
+    app.command(epilog="Example: hashidrill schema > experiments/schema.json")(schema)
+
+
+def validate(
+    experiments: Annotated[
+        list[str] | None, typer.Argument(metavar="[EXPERIMENT...]", help="Names or paths; without any, the library.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check experiments without running anything. Exit code 2 when one is not right."""
+    paths = [find_experiment(name) for name in experiments] if experiments else list_experiments()
+    results = [{"experiment": str(path), "error": _error_of(path)} for path in paths]
+    if as_json:
+        print_json(results)
+    else:
+        for result in results:
+            if result["error"] is None:
+                live.say(console(), f"ok  {result['experiment']}")
+            else:
+                sys.stderr.write(f"{result['error']}\n")
+    if any(result["error"] for result in results):
+        raise typer.Exit(ExperimentError.exit_code)
+
+
+def _error_of(path: Path) -> str | None:
+    try:
+        load_experiment(path)
+    except HashidrillError as error:
+        return str(error)
+    return None
+
+
+def list_(
+    kind: Annotated[str, typer.Argument(metavar="[KIND]", help=f"One of {', '.join(_KINDS)}.")] = "experiments",
+    as_json: Json = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """List experiments, faults, loads, hypotheses or runs, a line each."""
+    if kind not in _KINDS:
+        raise UsageError(f"there is no list of {kind!r}: {registry.near(kind, _KINDS)}")
+    rows = _rows(kind, runs_dir)
+    if as_json:
+        print_json(rows)
+        return
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for row in rows:
+        first, second = list(row.values())[:2]
+        table.add_row(str(first), str(second))
+    if rows:
+        console().print(table)
+    elif kind == "runs":
+        live.say(console(), f"no recordings in {runs_dir} yet; `hashidrill run raft/frozen-leader` makes one")
+
+
+def _rows(kind: str, runs_dir: Path) -> list[dict[str, Any]]:
+    if kind == "experiments":
+        return [_experiment_row(path) for path in list_experiments()]
+    if kind == "runs":
+        return [_run_row(path) for path in recordings(runs_dir)]
+    if kind == "hypotheses":
+        return [{"name": name, "what": _first_line(one.doc)} for name, one in sorted(hypothesis.all_hypotheses().items())]
+    kinds = registry.faults() if kind == "faults" else registry.loads()
+    return [{"kind": name, "what": _first_line(cls.__doc__)} for name, cls in sorted(kinds.items())]
+
+
+def _experiment_row(path: Path) -> dict[str, Any]:
+    try:
+        experiment = load_experiment(path)
+    except HashidrillError:
+        return {"name": experiment_name(path), "title": "(not right: `hashidrill validate` says why)", "path": str(path)}
+    tags = list(experiment.metadata.tags)
+    return {"name": experiment_name(path), "title": experiment.metadata.title, "tags": tags, "path": str(path)}
+
+
+def _run_row(path: Path) -> dict[str, Any]:
+    recording = Recording(path)
+    verdict = "no verdict"
+    if (path / "verdict.json").is_file():
+        from hashidrill.judge import read_verdict  # noqa: PLC0415 - numpy is not needed to list what is there
+
+        verdict = read_verdict(path).verdict
+    return {"run": path.name, "verdict": verdict, "outcome": recording.outcome, "path": str(path)}
+
+
+def _first_line(doc: str | None) -> str:
+    return (doc or "").strip().splitlines()[0] if doc else ""
+
+
+def show(
+    name: Annotated[str, typer.Argument(help="An experiment, a fault, a load, a hypothesis, a run, or `last`.")],
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Show one thing: an experiment's file, the parameters of a fault, load or hypothesis, the summary of a run."""
+    known = registry.faults() | registry.loads()
+    if name in known:
+        _show_kind(name, known[name].__doc__, known[name].Params)
+    elif name in (hypotheses := hypothesis.all_hypotheses()):
+        _show_kind(name, hypotheses[name].doc, hypotheses[name].Params)
+    elif name == "last" or (runs_dir / name).is_dir() or (Path(name) / "journal.jsonl").is_file():
+        _show_run(find_recording(name, runs_dir))
+    else:
+        sys.stdout.write(find_experiment(name).read_text())
+
+
+def _show_run(path: Path) -> None:
+    from hashidrill.judge import judge  # noqa: PLC0415 - only runs need it
+
+    recording = Recording(path)
+    report = path / "report.html"
+    sys.stdout.write(markdown_summary(recording, judge(recording), report=report if report.exists() else None) + "\n")
+
+
+def _show_kind(name: str, doc: str | None, params: Any) -> None:
+    say = console()
+    live.say(say, name, "bold")
+    live.say(say, "")
+    for line in (doc or "").strip().splitlines():
+        live.say(say, line.removeprefix("    "))
+    fields = params.model_json_schema(by_alias=True).get("properties", {})
+    live.say(say, "")
+    if not fields:
+        live.say(say, "No parameters.")
+    required = set(params.model_json_schema(by_alias=True).get("required", []))
+    for field, about in fields.items():
+        default = "required" if field in required else f"default {about.get('default')}"
+        examples = f"like {', '.join(str(value) for value in about['examples'])}" if about.get("examples") else ""
+        choices = f"one of {', '.join(map(str, about['enum']))}" if about.get("enum") else ""
+        said = "; ".join(part for part in (default, choices, examples, about.get("description", "")) if part)
+        live.say(say, f"  {field:<12} {said}")
+
+
+def new(
+    path: Annotated[Path, typer.Argument(help="The file to write.")],
+) -> None:
+    """Write a new experiment to start from. Never over a file that is there."""
+    if path.suffix not in {".yaml", ".yml"}:
+        raise UsageError(f"{path}: an experiment is a .yaml file")
+    if path.exists():
+        raise UsageError(f"{path}: exists already; choose another name")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
+    schema_file = "../schema.json" if path.parent.parent.name == "experiments" else "schema.json"
+    name = "-".join(part for part in path.stem.lower().replace("_", "-").split("-") if part)
+    path.write_text(_TEMPLATE.format(name=name, schema=schema_file))
+    try:
+        load_experiment(path)
+    except HashidrillError as error:
+        path.unlink()
+        raise UsageError(f"{path.stem!r} cannot be the name of an experiment: {error}") from None
+    live.say(console(), f"wrote {path}; next: hashidrill validate {path}")
+
+
+def schema() -> None:
+    """Print the JSON Schema of experiments, for editors and CI."""
+    sys.stdout.write(schema_text())

@@ -1,0 +1,189 @@
+"""demo, run, check, heal: what makes recordings, and what judges them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import typer
+from rich.console import Console
+
+from hashidrill import judge, live
+from hashidrill.cli.common import Json, RunsDir, console, find_recording, print_json, recordings
+from hashidrill.heal import Healed, heal_run, sweep
+from hashidrill.library import find_experiment
+from hashidrill.loader import load_experiment
+from hashidrill.packages import ensure_system_packages
+from hashidrill.recording import Recording
+from hashidrill.reports.html import write_html
+from hashidrill.reports.markdown import write_markdown
+from hashidrill.runner import RUNS_DIR, run_experiment
+from hashidrill.verdict import RunVerdict, Verdict, merge
+
+DEMO = "raft/slow-leader-disk"
+_NOT_REVERTED, _INTERRUPTED = 4, 130
+
+Plain = Annotated[bool, typer.Option("--plain", help="Plain lines, as when the output is no terminal.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(
+        epilog="Example: hashidrill demo",
+    )(demo)
+    app.command(
+        epilog="Examples:\n\nhashidrill run raft/frozen-leader\n\nhashidrill run experiments/raft/*.yaml --json",
+    )(run)
+    app.command(epilog="Examples:\n\nhashidrill check last\n\nhashidrill check .hashidrill/runs/RUN --json")(check)
+    app.command(epilog="Example: hashidrill heal")(heal)
+
+
+def demo(plain: Plain = False, runs_dir: RunsDir = RUNS_DIR) -> None:
+    """Set up, slow down the disk of a real Consul leader, and see what the health checks say. Takes about a minute."""
+    say = console()
+    ensure_system_packages(lambda text: live.say(say, text), wanted=[("consul", "1.22.2")])
+    live.say(say, "A Consul datacenter of three servers and a client, on this machine, in namespaces of its own.")
+    live.say(say, "In some ten seconds the leader's disk will take 500 ms for each fsync. Watch the latency, and the leader.")
+    code, _ = _run_one(find_experiment(DEMO), runs_dir, say, plain=plain)
+    raise typer.Exit(code)
+
+
+def run(
+    experiments: Annotated[list[str], typer.Argument(metavar="EXPERIMENT...", help="Names or paths of experiments.")],
+    plain: Plain = False,
+    as_json: Json = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Run experiments, one after the other, with a live display and a report each.
+
+    Exit codes: 0 PASS, 1 FAIL, 2 bad usage or bad YAML, 3 INVALID, 4 a fault could not be reverted, 130 interrupted.
+    """
+    paths = [find_experiment(name) for name in experiments]
+    for path in paths:
+        load_experiment(path)  # all of them are right before any is run
+    say = console(stderr=as_json)
+    ensure_system_packages(lambda text: live.say(say, text))
+    results = [_run_one(path, runs_dir, say, plain=plain or as_json) for path in paths]
+    if as_json:
+        print_json([result for _, result in results])
+    elif len(results) > 1:
+        _print_table(say, results)
+    raise typer.Exit(_worst([code for code, _ in results]))
+
+
+def _run_one(path: Path, runs_dir: Path, say: Console, *, plain: bool) -> tuple[int, dict[str, Any]]:
+    """(exit code, what --json prints) of one run."""
+    experiment = load_experiment(path)
+    plain = plain or not say.is_terminal
+    interrupted = False
+    try:
+        with live.LiveView(say, f"{experiment.metadata.name}: {experiment.metadata.title}", plain=plain) as view:
+            recording_path = run_experiment(path, runs_dir=runs_dir, progress=view.event)
+    except KeyboardInterrupt as stop:
+        if not stop.args:
+            raise
+        interrupted, recording_path = True, stop.args[0]
+    recording = Recording(recording_path)
+    verdict = judge.write_verdict(recording, near_to=path)
+    report = write_html(recording, verdict, recording_path)
+    write_markdown(recording, verdict, recording_path, report=report)
+    live.final_summary(say, verdict, recording, report)
+    code = _exit_code(recording, verdict, interrupted=interrupted)
+    if interrupted:
+        raise typer.Exit(code)
+    return code, _as_json(recording, verdict, report, code)
+
+
+def _exit_code(recording: Recording, verdict: RunVerdict, *, interrupted: bool) -> int:
+    if recording.outcome == "revert":
+        return _NOT_REVERTED
+    return _INTERRUPTED if interrupted else verdict.verdict.exit_code
+
+
+def _worst(codes: list[int]) -> int:
+    """A fault that stays over everything; then as verdicts merge."""
+    if _NOT_REVERTED in codes:
+        return _NOT_REVERTED
+    by_code = {verdict.exit_code: verdict for verdict in Verdict}
+    return merge(by_code[code] for code in codes).exit_code
+
+
+def _as_json(recording: Recording, verdict: RunVerdict, report: Path | None, code: int) -> dict[str, Any]:
+    return {
+        "experiment": recording.run.get("experiment"),
+        "verdict": verdict.verdict,
+        "exit_code": code,
+        "outcome": recording.outcome,
+        "invalid": verdict.invalid,
+        "expectations": [
+            {
+                "hypothesis": judgement.hypothesis, "title": judgement.title, "finding": judgement.finding,
+                "text": judgement.text, "figures": dict(judgement.figures), "known_issue": judgement.known_issue,
+            }
+            for judgement in verdict.judgements
+        ],
+        "recording": str(recording.path),
+        "report": str(report) if report else None,
+    }  # fmt: skip
+
+
+def _print_table(say: Console, results: list[tuple[int, dict[str, Any]]]) -> None:
+    live.say(say, "")
+    for _, result in results:
+        live.say(say, f"{result['verdict']:<8} {result['experiment']:<24} {result['report']}")
+
+
+def check(
+    recording: Annotated[str, typer.Argument(metavar="RUN", help="A recording: its path, its name, or `last`.")],
+    as_json: Json = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Judge a recording again, offline: the hypotheses as they are now over what was recorded then."""
+    found = Recording(find_recording(recording, runs_dir))
+    verdict = judge.write_verdict(found)
+    report = write_html(found, verdict, found.path)
+    write_markdown(found, verdict, found.path, report=report)
+    code = _exit_code(found, verdict, interrupted=False)
+    if as_json:
+        print_json(_as_json(found, verdict, report, code))
+    else:
+        live.final_summary(console(), verdict, found, report)
+    raise typer.Exit(code)
+
+
+def heal(
+    run_: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="A recording; without one, all that are found.")
+    ] = None,
+    as_json: Json = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Finish what dead runs left: revert what may still be in force, and remove what is left lying about."""
+    paths = [find_recording(run_, runs_dir)] if run_ else recordings(runs_dir)
+    healed = [done for done in anyio.run(_heal_all, paths) if done is not None]
+    removed = sweep()
+    stuck = [name for one in healed for name in one.stuck]
+    if as_json:
+        runs = [{"run": str(one.run), "reverted": one.reverted, "stuck": one.stuck} for one in healed]
+        print_json({"healed": runs, "removed": [str(path) for path in removed]})
+    else:
+        _print_healed(console(), healed, removed)
+    if stuck:
+        sys.stderr.write(f"hashidrill: still in force: {', '.join(stuck)}; look at the journal of their run\n")
+        raise typer.Exit(_NOT_REVERTED)
+
+
+async def _heal_all(paths: list[Path]) -> list[Healed | None]:
+    return [await heal_run(path) for path in paths]
+
+
+def _print_healed(say: Console, healed: list[Healed], removed: list[Path]) -> None:
+    for one in healed:
+        what = f"{len(one.reverted)} faults were open, and are gone" if one.reverted else "no fault was in force"
+        live.say(say, f"{one.run.name}: its runner died; {what}")
+    for path in removed:
+        live.say(say, f"removed {path}")
+    if not healed and not removed:
+        live.say(say, "nothing to heal")

@@ -1,0 +1,147 @@
+"""The keeper of a standing datacenter: holds the sandbox, and serves the Consul UI to the machine's own loopback.
+
+Outside: `python -m hashidrill.datacenter.keeper REQUEST`, started by hashidrill.datacenter.standing. It tells what
+stands in one JSON line on standard output and goes on until SIGTERM. Inside of the sandbox the same module is run with
+`inside` before the request; the two are joined by a Unix socket, which network namespaces do not separate.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+
+from hashidrill.datacenter.inside import syscalls as sc
+from hashidrill.datacenter.local import LocalDatacenter
+from hashidrill.datacenter.sandbox import Sandbox, sandbox
+from hashidrill.datacenter.standing import Standing, remember
+from hashidrill.errors import HashidrillError
+from hashidrill.model import DatacenterSpec
+
+_DOOR = "s/http"
+_ALL_OPERATIONS = frozenset({"fsync", "write", "read"})
+
+
+def main() -> None:
+    """Ends with the sandbox, or at SIGTERM."""
+    if sys.argv[1] == "inside":
+        anyio.run(_inside, json.loads(sys.argv[2]), Path(sys.argv[3]))
+        return
+    request = json.loads(sys.argv[1])
+    state = Path(request["state"])
+    command = [sys.executable, "-m", "hashidrill.datacenter.keeper", "inside", json.dumps(request), "{root}"]
+    environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    try:
+        with sandbox(command, environment, state.with_suffix(".log")) as box:
+            anyio.run(_keep, request, state, box)
+    except HashidrillError as error:
+        _say({"error": str(error)})
+    finally:
+        state.unlink(missing_ok=True)
+
+
+async def _keep(request: dict[str, Any], state: Path, box: Sandbox) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(_until_signal, group.cancel_scope)
+        line = await anyio.to_thread.run_sync(box.output.readline, abandon_on_cancel=True)
+        answer = json.loads(line or b'{"error": "the sandbox ended at once; see the log beside the state file"}')
+        if "error" in answer:
+            raise HashidrillError(answer["error"])
+        url = await _expose(request["expose_port"], box.root, group)
+        own = sc.process_state(os.getpid())
+        one = Standing(
+            name=request["name"], pid=os.getpid(), start_time=own[1] if own else 0, root=str(box.root),
+            consul=request["consul"], version=request["version"], url=url, hosts=answer["hosts"],
+        )  # fmt: skip
+        remember(one, state)
+        _say(json.loads(state.read_text()))
+        await anyio.to_thread.run_sync(box.process.wait, abandon_on_cancel=True)
+        group.cancel_scope.cancel()
+
+
+async def _expose(port: int | None, root: Path, group: anyio.abc.TaskGroup) -> str:
+    """Port 0 takes any free one. Raises HashidrillError when the port is taken."""
+    if port is None:
+        return ""
+    try:
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port)
+    except OSError as error:
+        raise HashidrillError(f"port {port} of this machine cannot be had ({error.strerror}); try --expose 0") from None
+    real_port = listener.extra(anyio.abc.SocketAttribute.local_port)
+
+    async def through(outer: anyio.abc.ByteStream) -> None:
+        async with outer, await anyio.connect_unix(str(root / _DOOR)) as inner:
+            await _splice(outer, inner)
+
+    group.start_soon(listener.serve, _quietly(through))
+    return f"http://127.0.0.1:{real_port}/ui/"
+
+
+async def _inside(request: dict[str, Any], root: Path) -> None:
+    spec = DatacenterSpec.model_validate(request["spec"])
+    datacenter = LocalDatacenter(spec, root, Path(request["consul"]), _ALL_OPERATIONS)
+    try:
+        await datacenter.start()
+        await datacenter.wait_ready()
+    except HashidrillError as error:
+        _say({"error": str(error)})
+        return
+    door = await anyio.create_unix_listener(str(root / _DOOR))
+    address = datacenter.servers()[0].address
+
+    async def through(outer: anyio.abc.ByteStream) -> None:
+        async with outer, await anyio.connect_tcp(address, 8500) as inner:
+            await _splice(outer, inner)
+
+    _say({"hosts": json.loads((root / "hosts.json").read_text())})
+    await door.serve(_quietly(through))
+
+
+async def _splice(one: anyio.abc.ByteStream, other: anyio.abc.ByteStream) -> None:
+    """Bytes both ways until either side ends."""
+    async with anyio.create_task_group() as group:
+
+        async def pump(source: anyio.abc.ByteStream, sink: anyio.abc.ByteStream) -> None:
+            try:
+                async for chunk in source:
+                    await sink.send(chunk)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass
+            group.cancel_scope.cancel()
+
+        group.start_soon(pump, one, other)
+        group.start_soon(pump, other, one)
+
+
+def _quietly(handler: Any) -> Any:
+    """A browser that hangs up, or a server that is gone, ends one connection and nothing else."""
+
+    async def handle(stream: anyio.abc.ByteStream) -> None:
+        try:
+            await handler(stream)
+        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return
+
+    return handle
+
+
+async def _until_signal(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
+
+
+def _say(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""A datacenter in memory, for tests of faults: its hosts react to what a fault does to them, and its canaries see it.
+
+It is not a mock: nothing is recorded and compared. A rule that is set makes the canary slow, a stopped process does not
+answer, a dropped packet is lost, so a fault that does the wrong thing is seen by its own observer.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import re
+import signal as signals
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hashidrill.abc import AgentProcess, Host, Target, Timing
+from hashidrill.errors import FaultError, SelectorError
+
+_DISK_BYTES = 256_000_000
+_QUICK_S = 0.001
+_TABLE = re.compile(r"(add|delete) table inet (\w+)")
+_RULE = re.compile(
+    r"add rule inet (?P<table>\w+) (?P<chain>input|output) ip (?P<way>saddr|daddr) \{ (?P<addresses>[^}]*) \}"
+    r"( tcp dport (?P<port>\d+))?( numgen random mod 1000000 < (?P<ppm>\d+))? (?P<action>drop|reject with tcp reset)"
+)
+
+
+@dataclass(frozen=True)
+class _Rule:
+    chain: str
+    addresses: frozenset[str]
+    port: int | None
+    share: float
+    action: str
+
+
+@dataclass
+class FakeHost:
+    """One host of a FakeDatacenter (hashidrill.abc.Host)."""
+
+    name: str
+    address: str
+    role: str
+    world: FakeDatacenter
+    disk_rules: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ballast: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, list[_Rule]] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
+    process: AgentProcess | None = None
+
+    # injectors
+
+    async def set_disk_rule(self, rule_id: str, rule: Mapping[str, Any]) -> None:
+        self.disk_rules[rule_id] = dict(rule)
+
+    async def clear_disk_rule(self, rule_id: str) -> None:
+        self.disk_rules.pop(rule_id, None)
+
+    async def fill_disk(self, name: str, leave_bytes: int) -> None:
+        self.ballast[name] = max(0, await self.free_bytes() - leave_bytes)
+
+    async def unfill_disk(self, name: str) -> None:
+        self.ballast.pop(name, None)
+
+    async def nft(self, script: str) -> None:
+        """Understands the tables, chains and rules that the built-in faults write, and refuses anything else."""
+        for line in script.splitlines():
+            if (table := _TABLE.fullmatch(line)) is not None:
+                action, name = table.groups()
+                if action == "add":
+                    self.tables.setdefault(name, [])
+                elif self.tables.pop(name, None) is None:
+                    raise FaultError(f"{self.name}: nft: no such table {name}")
+            elif (rule := _RULE.fullmatch(line)) is not None:
+                self.tables[rule["table"]].append(
+                    _Rule(
+                        rule["chain"],
+                        frozenset(rule["addresses"].split(", ")),
+                        int(rule["port"]) if rule["port"] else None,
+                        int(rule["ppm"]) / 1e6 if rule["ppm"] else 1.0,
+                        rule["action"],
+                    )
+                )
+            elif not line.startswith("add chain inet "):
+                raise FaultError(f"{self.name}: nft: syntax error: {line}")
+
+    async def nft_tables(self) -> Sequence[str]:
+        return list(self.tables)
+
+    async def signal(self, pid: int, start_time: int, signal: int) -> bool:
+        if self.process is None or (self.process.pid, self.process.start_time) != (pid, start_time):
+            return False
+        if signal == signals.SIGSTOP:
+            self.process = AgentProcess(pid, start_time, "T")
+        elif signal == signals.SIGCONT:
+            self.process = AgentProcess(pid, start_time, "S")
+        else:
+            self.process = None
+        return True
+
+    async def start_agent(self, agent: str) -> None:  # noqa: ARG002 - there is one agent a host
+        if self.process is None:
+            self.process = self.world.new_process()
+
+    async def limit_cpu(self, name: str, cores: float) -> None:
+        self.limits[name] = cores
+
+    async def unlimit_cpu(self, name: str) -> None:
+        self.limits.pop(name, None)
+
+    # observers
+
+    async def agent_process(self, agent: str) -> AgentProcess | None:  # noqa: ARG002 - there is one agent a host
+        return self.process
+
+    async def canary_fsync(self) -> Timing:
+        return self._operate("fsync", 0)
+
+    async def canary_write(self, size_bytes: int) -> Timing:
+        if size_bytes > await self.free_bytes():
+            return Timing(_QUICK_S, errno.ENOSPC)
+        return self._operate("write", size_bytes)
+
+    async def canary_read(self, size_bytes: int) -> Timing:
+        return self._operate("read", size_bytes)
+
+    def _operate(self, operation: str, size_bytes: int) -> Timing:
+        seconds = _QUICK_S
+        for rule in self.disk_rules.values():
+            if operation not in rule["operations"] or self.world.random.random() >= rule.get("share", 1.0):
+                continue
+            if rule.get("errno"):
+                return Timing(_QUICK_S, rule["errno"])
+            jitter = rule.get("jitter_s", 0.0)
+            seconds += rule.get("delay_s", 0.0) + self.world.random.uniform(-jitter, jitter)
+            if rule.get("bytes_per_s"):
+                seconds += size_bytes / rule["bytes_per_s"]
+        return Timing(seconds)
+
+    async def canary_cpu(self, wall_s: float) -> float:  # noqa: ARG002 - no time passes here
+        return min([1.0, *self.limits.values()])
+
+    async def free_bytes(self) -> int:
+        return _DISK_BYTES - sum(self.ballast.values())
+
+    async def connect(self, address: str, port: int, timeout_s: float) -> Timing:
+        for _ in range(2):  # a request and an answer
+            for rule in self.world.rules_between(self, address, port):
+                if rule.share == 1:
+                    dropped = rule.action == "drop"
+                    return Timing(timeout_s if dropped else _QUICK_S, errno.ETIMEDOUT if dropped else errno.ECONNREFUSED)
+        return Timing(_QUICK_S)
+
+    async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:  # noqa: ARG002 - no time passes here
+        rules = self.world.rules_between(self, address, None)
+        lost = sum(any(self.world.random.random() < rule.share for rule in rules) for _ in range(datagrams))
+        return lost / datagrams
+
+    async def agent_answers(self, agent: str, timeout_s: float) -> bool:  # noqa: ARG002 - no time passes here
+        return self.process is not None and self.process.state != "T"
+
+
+class FakeDatacenter:
+    """Three servers and a client, with a leader, and one random generator for all that happens by chance."""
+
+    def __init__(self, servers: int = 3, clients: int = 1, seed: int = 7) -> None:
+        self.random = random.Random(seed)
+        self._processes = 0
+        names = [(f"consul-{n}", f"10.73.0.{10 + n}", "server") for n in range(1, servers + 1)]
+        names += [(f"client-{n}", f"10.73.0.{30 + n}", "client") for n in range(1, clients + 1)]
+        self.hosts = {name: FakeHost(name, address, role, self) for name, address, role in names}
+        for host in self.hosts.values():
+            host.process = self.new_process()
+        self.leader = "consul-1"
+
+    def new_process(self) -> AgentProcess:
+        self._processes += 1
+        return AgentProcess(1000 + self._processes, 100 * self._processes, "S")
+
+    def host(self, name: str) -> Host:
+        try:
+            return self.hosts[name]
+        except KeyError:
+            raise SelectorError(f"there is no host {name!r}; there are: {', '.join(self.hosts)}") from None
+
+    def all_hosts(self) -> Sequence[Host]:
+        return list(self.hosts.values())
+
+    def load_addresses(self) -> Sequence[str]:
+        return ["10.73.0.2"]
+
+    def target(self, name: str) -> Target:
+        """That host, with its agent's process."""
+        host = self.hosts[name]
+        process = host.process or AgentProcess(0, 0, "")
+        return Target(name, host.address, "consul", process.pid, process.start_time)
+
+    def rules_between(self, host: FakeHost, address: str, port: int | None) -> list[_Rule]:
+        """What a round trip from `host` to `address` has to pass: both hosts' rules, both ways."""
+        other = next((peer for peer in self.hosts.values() if peer.address == address), None)
+        met = [rule for rules in host.tables.values() for rule in rules if address in rule.addresses and not rule.port]
+        if other is not None:
+            met += [
+                rule
+                for rules in other.tables.values()
+                for rule in rules
+                if host.address in rule.addresses and rule.port in (None, port)
+            ]
+        return met

@@ -1,0 +1,96 @@
+"""The contract that every fault keeps, as one public check: `await check_fault(fault, target)`.
+
+People who write a fault run it on a FakeDatacenter and on the real one. It raises AssertionError that says which clause
+was broken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hashidrill.abc import Evidence, Fault, Target, Undo
+from hashidrill.errors import WaitTimeoutError
+from hashidrill.inject import fault_from_undo
+from hashidrill.wait import wait_until
+
+_PRESENT_WITHIN_S = 5.0
+_GONE_WITHIN_S = 20.0
+
+
+@dataclass(frozen=True)
+class FaultReport:
+    """What was asked and measured: the proof that it was in force, and the proof that it was gone."""
+
+    present: Evidence
+    gone: Evidence
+
+
+async def check_fault(
+    fault: Fault,
+    target: Callable[[], Target] | Target,
+    *,
+    has_effect: bool = True,
+    momentary: bool = False,
+    recreate: bool = True,
+) -> FaultReport:
+    """Put `fault` on `target` and take it away, clause by clause.
+
+    `target` may be a function: a fault that ends the agent changes its process. `has_effect=False` is for `noop`, whose
+    effect cannot be told from its absence; `momentary=True` for a fault that is over by itself, like a restart.
+    `recreate=False` skips rebuilding the fault by its kind's name, for a fault
+    that is not registered. Raises AssertionError.
+    """
+    aim = target if callable(target) else lambda: target
+    fault_id = f"check-{fault.kind}"
+    undo = _plan(fault, aim(), fault_id)
+    await fault.revert(undo)  # before apply: there is nothing to revert, and that is no error
+    if has_effect:
+        before = await fault.verify(undo, present=True)
+        assert not before.ok, f"{fault.kind}: the observer sees the effect before it was applied: {before.measured}"
+    await _apply_and_prove(fault, undo)
+    present = await _seen(fault, undo, present=True)
+    if has_effect and not momentary:
+        still = await fault.verify(undo, present=False)
+        assert not still.ok, f"{fault.kind}: the observer says that it is gone while it is in force: {still.measured}"
+    fresh = fault_from_undo(dict(undo), fault.hosts) if recreate else fault  # type: ignore[attr-defined]
+    await fresh.revert(undo)
+    gone = await _seen(fault, undo, present=False)
+    await fault.revert(undo)  # again: idempotent
+    again = await _seen(fault, undo, present=False)
+    assert again.ok, f"{fault.kind}: a second revert brought it back: {again.measured}"
+    return FaultReport(present, gone)
+
+
+def _plan(fault: Fault, target: Target, fault_id: str) -> Undo:
+    undo = fault.plan(target, fault_id=fault_id)
+    assert undo == fault.plan(target, fault_id=fault_id), f"{fault.kind}: plan is not deterministic"
+    thawed: Undo = json.loads(json.dumps(undo))
+    assert thawed == json.loads(json.dumps(dict(undo))), f"{fault.kind}: the undo does not survive the journal"
+    for key in ("fault_id", "kind", "host", "params"):
+        assert key in thawed, f"{fault.kind}: the undo lacks {key!r}, without which a fresh process cannot revert"
+    return thawed
+
+
+async def _apply_and_prove(fault: Fault, undo: Undo) -> None:
+    try:
+        await fault.apply(undo)
+    except BaseException:
+        await fault.revert(undo)
+        raise
+
+
+async def _seen(fault: Fault, undo: Undo, *, present: bool) -> Evidence:
+    async def look() -> tuple[Evidence | None, str]:
+        evidence = await fault.verify(undo, present=present)
+        return (evidence if evidence.ok else None), f"asked {evidence.asked}, measured {evidence.measured}"
+
+    within_s = _PRESENT_WITHIN_S if present else _GONE_WITHIN_S
+    what = f"{fault.kind} to be {'in force' if present else 'gone'}"
+    try:
+        return await wait_until(what, look, within_s=within_s)
+    except WaitTimeoutError as error:
+        if present:
+            await fault.revert(undo)
+        raise AssertionError(f"{fault.kind}: {error}") from None

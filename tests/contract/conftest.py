@@ -1,0 +1,96 @@
+"""Real Consul servers on loopback addresses, without any sandbox: for what talks to Consul and does not break it."""
+
+import json
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+
+import pytest
+
+from hashidrill.datacenter.binaries import cache_folder
+
+
+@dataclass
+class Servers:
+    """Three servers. `hosts` maps names to addresses, on each of which `port` is the HTTP API."""
+
+    version: str
+    hosts: dict
+    port: int
+    processes: dict
+
+    @property
+    def urls(self):
+        return [f"http://{address}:{self.port}" for address in self.hosts.values()]
+
+    def leader(self):
+        """The leader's address, or an empty string."""
+        try:
+            with urllib.request.urlopen(f"{self.urls[0]}/v1/status/leader", timeout=1) as reply:
+                return json.load(reply).rpartition(":")[0]
+        except (OSError, urllib.error.URLError):
+            return ""
+
+
+@pytest.fixture(scope="module", params=["1.22.2", "1.10.3"])
+def consul_servers(request, tmp_path_factory):
+    binary = cache_folder("consul", request.param) / "consul"
+    if not binary.is_file():
+        pytest.skip(f"no consul {request.param} in the cache ({binary}); `hashidrill doctor` says how to get it")
+    folder = tmp_path_factory.mktemp("consul")
+    hosts = {f"consul-{n}": f"127.0.0.{10 + n}" for n in (1, 2, 3)}
+    http, serf, rpc = free_ports(3, hosts.values())
+    ports = {"http": http, "serf_lan": serf, "server": rpc, "dns": -1, "grpc": -1, "serf_wan": -1}
+    if request.param != "1.10.3":
+        ports["grpc_tls"] = -1
+    config = folder / "config.json"
+    config.write_text(json.dumps({"ports": ports, "performance": {"raft_multiplier": 1}, "log_level": "warn"}))
+    servers = Servers(request.param, hosts, http, {})
+    try:
+        for name, address in hosts.items():
+            with (folder / f"{name}.log").open("wb") as log:
+                servers.processes[name] = subprocess.Popen(
+                [
+                    binary, "agent", "-server", "-bootstrap-expect=3", f"-node={name}", f"-bind={address}",
+                    f"-client={address}", f"-data-dir={folder / name}", f"-config-file={config}",
+                    *(f"-retry-join={other}:{serf}" for other in hosts.values()),
+                ],
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + 30
+        while not servers.leader():
+            if time.monotonic() > deadline:
+                pytest.fail(f"no leader within 30s; the logs are in {folder}")
+            time.sleep(0.1)
+        yield servers
+    finally:
+        for process in servers.processes.values():
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+
+def free_ports(count, addresses):
+    """Ports that are free on all addresses just now."""
+    found = []
+    while len(found) < count:
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port = probe.getsockname()[1]
+        if port not in found and all(_free(address, port) for address in addresses):
+            found.append(port)
+    return found
+
+
+def _free(address, port):
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        with socket.socket(type=kind) as probe:
+            try:
+                probe.bind((address, port))
+            except OSError:
+                return False
+    return True

@@ -1,0 +1,88 @@
+"""Every fault keeps its contract on the fake datacenter, and a fault that does not is caught."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, ClassVar
+
+import anyio
+import pytest
+
+from hashidrill import registry
+from hashidrill.faults.disk import DiskLatency
+from hashidrill.testing.fakes import FakeDatacenter
+from hashidrill.testing.faults import check_fault
+from fault_cases import CASES, nature
+
+
+@pytest.mark.parametrize(("kind", "params"), CASES)
+def test_a_fault_keeps_its_contract_on_the_fake(kind: str, params: dict[str, Any]):
+    world = FakeDatacenter()
+    cls = registry.fault(kind)
+    fault = cls(cls.Params.model_validate(params), world)
+    report = anyio.run(lambda: check_fault(fault, lambda: world.target("consul-1"), **nature(kind)))
+    assert report.present.ok
+    assert report.gone.ok
+    host = world.hosts["consul-1"]
+    assert not (host.disk_rules or host.ballast or host.tables or host.limits)
+
+
+def test_every_kind_of_fault_has_a_case():
+    assert {kind for kind, _ in CASES} == set(registry.faults())
+
+
+def _broken(**overrides: Any) -> type[DiskLatency]:
+    return type("Broken", (DiskLatency,), overrides)
+
+
+async def _nothing(self: Any, undo: Any) -> None:
+    return
+
+
+async def _always(self: Any, undo: Any, *, present: bool) -> Any:
+    from hashidrill.abc import Evidence
+
+    return Evidence(True, "anything", "whatever")
+
+
+_COUNTER = itertools.count()
+DEFECTS: dict[str, tuple[dict[str, Any], str]] = {
+    "apply does nothing": ({"apply": _nothing}, "to be in force"),
+    "the observer always agrees": ({"verify": _always}, "before it was applied"),
+    "plan changes its mind": ({"plan_more": lambda self, target: {"token": next(_COUNTER)}}, "deterministic"),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_fault_that_breaks_the_contract_is_caught(defect: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("hashidrill.testing.faults._PRESENT_WITHIN_S", 0.1)
+    monkeypatch.setattr("hashidrill.testing.faults._GONE_WITHIN_S", 0.1)
+    overrides, message = DEFECTS[defect]
+    world = FakeDatacenter()
+    cls = _broken(**overrides)
+    fault = cls(cls.Params.model_validate({"delay": "500ms"}), world)
+    with pytest.raises(AssertionError, match=message):
+        anyio.run(lambda: check_fault(fault, world.target("consul-1"), recreate=False))
+
+
+def test_a_fault_whose_revert_does_nothing_is_caught(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("hashidrill.testing.faults._GONE_WITHIN_S", 0.1)
+    world = FakeDatacenter()
+    cls = _broken(revert=_nothing)
+    fault = cls(cls.Params.model_validate({"delay": "500ms"}), world)
+    with pytest.raises(AssertionError, match="to be gone"):
+        anyio.run(lambda: check_fault(fault, world.target("consul-1"), recreate=False))
+
+
+class _Forgetful(DiskLatency):
+    kind: ClassVar[str] = "disk.latency"
+
+    def plan(self, target: Any, *, fault_id: str) -> Any:
+        return {"fault_id": fault_id, "host": target.host}
+
+
+def test_an_undo_that_a_fresh_process_cannot_use_is_caught():
+    world = FakeDatacenter()
+    fault = _Forgetful(_Forgetful.Params.model_validate({"delay": "500ms"}), world)
+    with pytest.raises(AssertionError, match="lacks 'kind'"):
+        anyio.run(lambda: check_fault(fault, world.target("consul-1")))

@@ -1,0 +1,63 @@
+"""A user's project in which running an experiment means copying a recording that was planted for it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import types
+
+import pytest
+
+from hashidrill.testing.recordings import RecordingBuilder
+
+LOAD = "kv-writes"
+
+
+class Project:
+    """`experiments/NAME.yaml`, what running each of them leaves, and how often each was run."""
+
+    def __init__(self, pytester):
+        self.pytester = pytester
+        self.path = pytester.path
+        self.ran = []
+        self.runs_dirs = []
+        self.events = [{"event": "phase", "phase": "method", "t_ns": 10_000_000_000}]
+
+    def builder(self, name="slow-disk", *, recovery=2.0, proven=True, tags=(), **load):
+        """An experiment whose fault is a disk of 3 s; its recording recovers so many seconds after it."""
+        slow = lambda t: 3.0 if 10 <= t < 30 + recovery else 0.01  # noqa: E731
+        builder = RecordingBuilder(self.path / "planted" / name, name=name, tags=tags)
+        builder.fault("noop", "consul-1", at=10, until=30, proven=proven)
+        return builder.load(LOAD, **{"latency": slow, **load}).final_reads(LOAD).healthy()
+
+    def plant(self, builder, folder="experiments"):
+        """Write the experiment and its recording; returns the path of the YAML, as a user types it."""
+        recording = builder.build()
+        document = builder.experiment()
+        path = self.path / folder / f"{builder.name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(document, indent=2))
+        return f"{folder}/{path.name}" if recording else ""
+
+    def run(self, *args, plugins=()):
+        return self.pytester.runpytest_inprocess("-W", "error", "-p", "no:cacheprovider", *args, plugins=plugins)
+
+    def run_experiment(self, path, *, runs_dir, progress=None):
+        """Stands for hashidrill.runner.run_experiment."""
+        self.ran.append(path.stem)
+        self.runs_dirs.append(runs_dir)
+        for event in self.events:
+            progress(event)
+        target = runs_dir / f"{path.stem}-{len(self.ran)}"
+        shutil.copytree(self.path / "planted" / path.stem, target)
+        return target
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    made = Project(pytester)
+    fake = types.ModuleType("hashidrill.runner")
+    fake.run_experiment = made.run_experiment
+    monkeypatch.setitem(sys.modules, "hashidrill.runner", fake)
+    return made

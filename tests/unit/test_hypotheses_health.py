@@ -1,0 +1,85 @@
+"""green_but_sick: health checks that cannot see what users suffer."""
+
+from __future__ import annotations
+
+import pytest
+
+from hashidrill import hypothesis
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Broken
+from hashidrill.testing.recordings import RecordingBuilder
+
+LOAD = "kv-writes"
+
+
+@pytest.fixture
+def builder(tmp_path):
+    return RecordingBuilder(tmp_path / "run").fault("disk.latency", "consul-1", at=10, until=30)
+
+
+def sick(builder, start=12, end=28):
+    return builder.load(LOAD, latency=lambda t: 3.0 if start <= t < end else 0.01)
+
+
+def check(builder, **params):
+    return hypothesis.get("green_but_sick").check(builder.build(), {"load": LOAD, **params})
+
+
+def test_fires_when_everything_is_green_while_writes_take_seconds(builder):
+    held = check(sick(builder).healthy())
+    assert held.figures["green_but_sick_s"] == pytest.approx(16, abs=0.8)
+    assert held.figures["worst_p50_s"] == 3.0
+    assert "every health check was green for 1" in held.text
+    assert "from 1.6s into the method" in held.text
+    assert "under disk.latency on consul-1" in held.text
+
+
+def test_does_not_fire_when_users_never_suffered(builder):
+    with pytest.raises(Broken, match=r"kv-writes never got sick: its worst p50 over 1s under a fault was 10ms"):
+        check(builder.load(LOAD).healthy())
+
+
+RED = {
+    "autopilot unhealthy": {"autopilot": lambda t: 0.0 if t > 12 else 1.0},
+    "members not alive": {"alive": lambda t: 3.0 if t > 12 else 4.0},
+    "lastContact over 200ms": {"last_contact": lambda t: 0.9 if t > 12 else 0.02},
+    "no leader known": {"leader": lambda t: "" if t > 12 else "consul-1"},
+}
+
+
+@pytest.mark.parametrize(("name", "signal"), RED.items(), ids=list(RED))
+def test_does_not_fire_when_a_check_turned_red_and_names_it(builder, name, signal):
+    with pytest.raises(Broken, match=f"the checks did tell, by {name}") as broken:
+        check(sick(builder).healthy(**signal))
+    assert broken.value.figures["red"] == [name]
+
+
+def test_does_not_fire_for_less_than_the_stretch_that_is_asked_for(builder):
+    with pytest.raises(Broken, match=r"it did not last\nlongest stretch: [12]\.\ds"):
+        check(sick(builder, 12, 14).healthy())
+
+
+def test_sickness_without_a_fault_does_not_count(builder):
+    with pytest.raises(Broken, match="never got sick"):
+        check(sick(builder, 35, 45).healthy())
+
+
+def test_a_check_that_went_silent_is_not_green(builder):
+    """Samples end before the load gets sick: nobody can say that health was green."""
+    with pytest.raises(Broken, match="the checks did tell"):
+        check(sick(builder, 22, 30).healthy(end=11))
+
+
+def test_checks_that_were_never_sampled_are_invalid(builder):
+    with pytest.raises(HypothesisInvalidError, match="autopilot_healthy"):
+        check(sick(builder).leader())
+
+
+def test_members_that_were_not_counted_before_the_fault_are_invalid(builder):
+    with pytest.raises(HypothesisInvalidError, match="not sampled before the method"):
+        check(sick(builder).healthy(start=11))
+
+
+def test_a_load_that_did_not_run_under_the_fault_is_invalid(builder):
+    with pytest.raises(HypothesisInvalidError, match="no operation was due"):
+        check(builder.load(LOAD, end=9).healthy())

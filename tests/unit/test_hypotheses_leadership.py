@@ -1,0 +1,134 @@
+"""leader_elected, leadership_leaves and leadership_stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from hashidrill import hypothesis
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Broken
+from hashidrill.testing.recordings import RecordingBuilder
+
+
+def check(builder, name, **params):
+    return hypothesis.get(name).check(builder.build(), params)
+
+
+def handover(lost, found, to="consul-2"):
+    """consul-1 leads, then nobody from `lost`, then another one from `found`."""
+    return lambda t: "consul-1" if t < lost else "" if t < found else to
+
+
+class TestLeaderElected:
+    @pytest.fixture
+    def builder(self, tmp_path):
+        return RecordingBuilder(tmp_path / "run").fault("process.kill", "consul-1", at=10, until=30)
+
+    def test_holds_when_another_one_leads_in_time(self, builder):
+        held = check(builder.leader(handover(11, 13)), "leader_elected", within="4s")
+        assert held.figures["elected_after_s"] == pytest.approx(3, abs=0.1)
+        assert "process.kill on consul-1" in held.text
+
+    def test_holds_when_the_same_one_is_back_in_time(self, builder):
+        assert check(builder.leader(handover(11, 13, "consul-1")), "leader_elected", within="4s")
+
+    def test_is_broken_when_it_takes_too_long(self, builder):
+        with pytest.raises(Broken) as broken:
+            check(builder.leader(handover(11, 19)), "leader_elected", within="4s")
+        assert "it took 9s until consul-2 led" in broken.value.text
+        assert (
+            "seen: consul-1, then nobody 1.0s into the method, then consul-2 9.0s into the method" in broken.value.text
+        )
+
+    def test_is_broken_when_nobody_ever_leads_again(self, builder):
+        with pytest.raises(Broken, match="none was seen at all") as broken:
+            check(builder.leader(handover(11, 99)), "leader_elected", within="4s")
+        assert broken.value.figures["elected_after_s"] == "never"
+
+    def test_each_fault_is_judged(self, builder):
+        """The first election is quick, the second is not."""
+        builder.fault("process.kill", "consul-2", at=31, until=40)
+        second = lambda t: handover(11, 12)(t) if t < 32 else "" if t < 45 else "consul-3"  # noqa: E731
+        with pytest.raises(Broken, match="until consul-3 led"):
+            check(builder.leader(second), "leader_elected", within="4s")
+
+    def test_a_leader_that_stayed_in_office_is_invalid_not_a_pass(self, builder):
+        with pytest.raises(HypothesisInvalidError, match="no election to judge"):
+            check(builder.leader(), "leader_elected")
+
+    def test_a_run_that_was_watched_too_shortly_is_invalid(self, builder):
+        with pytest.raises(HypothesisInvalidError, match="watched for only"):
+            check(builder.leader(handover(11, 99)), "leader_elected", within="2m")
+
+    def test_no_samples_are_invalid(self, builder):
+        with pytest.raises(HypothesisInvalidError, match=r"raft\.leader"):
+            check(builder.load("kv-writes"), "leader_elected")
+
+
+class TestLeadershipLeaves:
+    @pytest.fixture
+    def builder(self, tmp_path):
+        return RecordingBuilder(tmp_path / "run").fault("disk.latency", "consul-1", at=10, until=30)
+
+    def test_holds_when_another_host_takes_over(self, builder):
+        held = check(builder.leader(handover(14, 15)), "leadership_leaves", fault="disk.latency", within="10s")
+        assert held.figures["left_after_s"] == pytest.approx(5, abs=0.1)
+
+    def test_is_broken_when_the_slow_leader_keeps_leading(self, builder):
+        with pytest.raises(Broken) as broken:
+            check(builder.leader(), "leadership_leaves", fault="disk.latency", within="20s")
+        assert "leadership did not leave consul-1 within 20s" in broken.value.text
+        assert "it still led after 20s" in broken.value.text
+
+    def test_being_without_a_leader_is_not_leaving(self, builder):
+        with pytest.raises(Broken):
+            check(builder.leader(handover(14, 99)), "leadership_leaves", fault="disk.latency", within="10s")
+
+    def test_leaving_once_the_fault_is_over_is_too_late(self, builder):
+        with pytest.raises(Broken):
+            check(builder.leader(handover(32, 33)), "leadership_leaves", fault="disk.latency", within="20s")
+
+    def test_a_fault_on_a_follower_is_invalid(self, builder):
+        with pytest.raises(HypothesisInvalidError, match="nothing to leave"):
+            check(builder.leader("consul-3"), "leadership_leaves", fault="disk.latency", within="10s")
+
+    def test_a_fault_shorter_than_the_time_allowed_is_invalid_when_it_did_not_leave(self, builder):
+        with pytest.raises(HypothesisInvalidError, match="too short to tell"):
+            check(builder.leader(), "leadership_leaves", fault="disk.latency", within="1m")
+
+
+class TestLeadershipStays:
+    @pytest.fixture
+    def builder(self, tmp_path):
+        return RecordingBuilder(tmp_path / "run").fault("disk.latency", "consul-2", at=10, until=30)
+
+    def test_holds_when_the_leader_is_the_same_throughout(self, builder):
+        assert check(builder.leader(), "leadership_stays").figures["leader"] == "consul-1"
+
+    def test_is_broken_by_a_handover(self, builder):
+        with pytest.raises(Broken) as broken:
+            check(builder.leader(handover(20, 22)), "leadership_stays")
+        assert "leadership did not stay with consul-1" in broken.value.text
+        assert "consul-2 12.0s into the method" in broken.value.text
+        assert broken.value.figures["changes"] == 2
+
+    def test_is_broken_by_a_leader_that_was_lost_and_came_back(self, builder):
+        with pytest.raises(Broken):
+            check(builder.leader(lambda t: "" if 20 <= t < 23 else "consul-1"), "leadership_stays")
+
+    def test_one_late_answer_is_not_an_election(self, builder):
+        assert check(builder.leader(lambda t: "" if t == 20 else "consul-1"), "leadership_stays")
+
+    def test_a_change_before_the_method_does_not_count(self, builder):
+        assert check(builder.leader(lambda t: "consul-3" if t < 9 else "consul-1"), "leadership_stays")
+
+    def test_with_a_fault_only_its_time_counts(self, builder):
+        assert check(builder.leader(handover(40, 41)), "leadership_stays", fault="disk.latency")
+
+    def test_without_the_fault_the_recovery_counts_too(self, builder):
+        with pytest.raises(Broken):
+            check(builder.leader(handover(40, 41)), "leadership_stays")
+
+    def test_no_leader_at_all_is_invalid(self, builder):
+        with pytest.raises(HypothesisInvalidError, match="no leader was known at all"):
+            check(builder.leader(""), "leadership_stays")
