@@ -53,6 +53,17 @@ class ExperimentFile(pytest.File):
 class _ExperimentItem(pytest.Item):
     """What both sorts of items have in common."""
 
+    def setup(self) -> None:
+        """Fails, which is pytest's ERROR here, where there is nothing that counts."""
+        try:
+            self.judgeable(self.run())
+        except NotJudgedError as error:
+            pytest.fail(str(error), pytrace=False)
+
+    def judgeable(self, run: Run) -> None:
+        """Note what was found. Raises NotJudgedError when it does not count."""
+        raise NotImplementedError
+
     def run(self) -> Run:
         return pytest_plugin.runs(self.config).get(self.path)
 
@@ -65,17 +76,8 @@ class _ExperimentItem(pytest.Item):
             self.user_properties.append(("evidence", judgement.text))
             self.user_properties += [(f"figure.{name}", _property(value)) for name, value in judgement.figures.items()]
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
-        if isinstance(excinfo.value, (NotJudgedError, ExpectationBrokenError)):
-            return str(excinfo.value)
-        return super().repr_failure(excinfo, *args, **kwargs)
-
     def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
         return self.path, None, f"{self.path.stem}: {self.name}"
-
-
-class ExpectationBrokenError(AssertionError):
-    """An expectation that failed: the message is all that the user sees."""
 
 
 class ExpectationItem(_ExperimentItem):
@@ -85,12 +87,8 @@ class ExpectationItem(_ExperimentItem):
         super().__init__(**kwargs)
         self._index = index
 
-    def setup(self) -> None:
-        """Raises NotJudgedError (pytest's ERROR) where there is nothing that counts.
-
-        In a run that is INVALID only what is broken all the same is told as a failure: FAIL ranks over INVALID.
-        """
-        run = self.run()
+    def judgeable(self, run: Run) -> None:
+        """In a run that is INVALID only what is broken all the same is told: FAIL ranks over INVALID."""
         judgement = self._judgement(run)
         self.note(run, judgement)
         if judgement is None or (run.judged.invalid and judgement.finding is not Finding.BROKEN):
@@ -105,7 +103,7 @@ class ExpectationItem(_ExperimentItem):
             return
         if judgement.finding is Finding.KNOWN:
             pytest.xfail(f"{judgement.known_issue}: {judgement.text}")
-        raise ExpectationBrokenError(_broken_text(run, judgement))
+        pytest.fail(_broken_text(run, judgement), pytrace=False)
 
     def _judgement(self, run: Run) -> Judgement | None:
         """None where the experiment of the recording could not even be read: the run's reasons say so."""
@@ -116,8 +114,7 @@ class ExpectationItem(_ExperimentItem):
 class GuardrailsItem(_ExperimentItem):
     """Fails when a guardrail tripped: the datacenter went past the limit that was set for the blast radius."""
 
-    def setup(self) -> None:
-        run = self.run()
+    def judgeable(self, run: Run) -> None:
         tripped = self._tripped(run)
         self.note(run, tripped[0] if tripped else None)
         if run.judged.invalid and not tripped:
@@ -126,7 +123,7 @@ class GuardrailsItem(_ExperimentItem):
     def runtest(self) -> None:
         run = self.run()
         if tripped := self._tripped(run):
-            raise ExpectationBrokenError("\n\n".join(_broken_text(run, judgement) for judgement in tripped))
+            pytest.fail("\n\n".join(_broken_text(run, judgement) for judgement in tripped), pytrace=False)
 
     @staticmethod
     def _tripped(run: Run) -> list[Judgement]:

@@ -43,7 +43,7 @@ class RunnableDatacenter(Datacenter, Protocol):
 
     async def start(self) -> None: ...
 
-    def load_specifications(self, experiment: Experiment) -> Sequence[LoadSpecification]: ...
+    async def load_specifications(self, experiment: Experiment) -> Sequence[LoadSpecification]: ...
 
     def probes(self) -> Sequence[Probe]: ...
 
@@ -190,7 +190,7 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
         watchers.start_soon(run_probes, datacenter.probes(), running.probed)
         watchers.start_soon(_ticks, running)
         running.enter("load")
-        await loads.start(datacenter.load_specifications(experiment), running.operation, running.sample)
+        await loads.start(await datacenter.load_specifications(experiment), running.operation, running.sample)
         await _hold_steady_state(running)
         tripped = await _method(running)
         running.enter("recovery", experiment.recovery.for_)

@@ -15,6 +15,11 @@ import uvloop
 REPLY = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 4\r\n\r\ntrue"
 
 
+def say(*words):
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
 class Stall:
     def __init__(self, after_s, for_s):
         self.after_s, self.for_s = after_s, for_s
@@ -33,10 +38,11 @@ class Stall:
         return True
 
     def _end(self):
-        time.monotonic_ns()
+        end_ns = time.monotonic_ns()
         self.window = (0, 0)
         for transport in self.waiting:
             transport.write(REPLY)
+        say(end_ns - int(self.for_s * 1e9), end_ns)
 
 
 class Server(asyncio.Protocol):
@@ -63,6 +69,7 @@ async def main():
     after_s, for_s = (float(word) for word in sys.argv[1:3] or ("0", "0"))
     stall = Stall(after_s, for_s)
     server = await asyncio.get_running_loop().create_server(lambda: Server(stall), "127.0.0.1", 0, backlog=4096)
+    say(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 
 

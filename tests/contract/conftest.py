@@ -52,15 +52,13 @@ def consul_servers(request, tmp_path_factory):
     servers = Servers(request.param, hosts, http, {})
     try:
         for name, address in hosts.items():
+            join = [f"-retry-join={other}:{serf}" for other in hosts.values()]
+            where = [f"-node={name}", f"-bind={address}", f"-client={address}", f"-data-dir={folder / name}"]
+            command = [binary, "agent", "-server", "-bootstrap-expect=3", f"-config-file={config}", *where, *join]
             with (folder / f"{name}.log").open("wb") as log:
                 servers.processes[name] = subprocess.Popen(
-                [
-                    binary, "agent", "-server", "-bootstrap-expect=3", f"-node={name}", f"-bind={address}",
-                    f"-client={address}", f"-data-dir={folder / name}", f"-config-file={config}",
-                    *(f"-retry-join={other}:{serf}" for other in hosts.values()),
-                ],
-                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                    command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                )
         deadline = time.monotonic() + 30
         while not servers.leader():
             if time.monotonic() > deadline:

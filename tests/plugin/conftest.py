@@ -9,9 +9,15 @@ import types
 
 import pytest
 
+from hashidrill import hypothesis, registry
 from hashidrill.testing.recordings import RecordingBuilder
 
 LOAD = "kv-writes"
+
+# pytester forgets what a session inside of it imported: what is imported here is imported once
+registry.faults()
+registry.loads()
+hypothesis.all_hypotheses()
 
 
 class Project:
@@ -33,15 +39,17 @@ class Project:
 
     def plant(self, builder, folder="experiments"):
         """Write the experiment and its recording; returns the path of the YAML, as a user types it."""
-        recording = builder.build()
+        builder.build()
         document = builder.experiment()
         path = self.path / folder / f"{builder.name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document, indent=2))
-        return f"{folder}/{path.name}" if recording else ""
+        return f"{folder}/{path.name}"
 
     def run(self, *args, plugins=()):
-        return self.pytester.runpytest_inprocess("-W", "error", "-p", "no:cacheprovider", *args, plugins=plugins)
+        return self.pytester.runpytest_inprocess(
+            "-W", "error", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *args, plugins=plugins
+        )
 
     def run_experiment(self, path, *, runs_dir, progress=None):
         """Stands for hashidrill.runner.run_experiment."""

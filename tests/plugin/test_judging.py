@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -94,7 +95,7 @@ class TestOutcomes:
             project.ran.append(path.stem)
             raise MachineError("no user namespaces here; `sysctl kernel.unprivileged_userns_clone=1` gives them")
 
-        monkeypatch.setattr("hashidrill.runner.run_experiment", refuse)
+        monkeypatch.setattr(sys.modules["hashidrill.runner"], "run_experiment", refuse)
         result = project.run(project.plant(recovers(project.builder()).expect("leadership_stays")))
         result.assert_outcomes(errors=2)
         result.stdout.fnmatch_lines(["slow-disk could not be run: no user namespaces here; *"])
@@ -261,8 +262,7 @@ class TestJUnit:
         builder = recovers(project.builder(recovery=14)).expect("green_but_sick", load=LOAD).expect("leader_elected")
         builder.expect("latency_stays", load=LOAD, known_issue="hashicorp/consul#22064")
         project.run("--junitxml=junit.xml", project.plant(builder))
-        # written by pytest itself a moment ago: nothing to defend against
-        tree = ET.parse(project.path / "junit.xml")  # noqa: S314
+        tree = ET.parse(project.path / "junit.xml")
         return {case.get("name").partition("[")[0]: case for case in tree.iter("testcase")}
 
     def test_has_one_case_an_expectation_under_the_name_of_the_experiment(self, cases):
@@ -273,7 +273,8 @@ class TestJUnit:
     def test_tells_failure_error_and_skip_apart(self, cases):
         found = {name: [child.tag for child in case if child.tag != "properties"] for name, case in cases.items()}
         assert found == {
-            "writes_recover": ["failure"], "green_but_sick": [], "leader_elected": ["error"], "latency_stays": ["skipped"],
+            "writes_recover": ["failure"], "green_but_sick": [], "leader_elected": ["error"],
+            "latency_stays": ["skipped"],
         }  # fmt: skip
         assert "did not recover within 10s" in cases["writes_recover"].find("failure").text
 

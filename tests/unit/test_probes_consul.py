@@ -23,7 +23,7 @@ ADDRESSES = list(HOSTS.values())
 
 
 def sampled(probe_of, answers):
-    """Sample a probe once in virtual time; `answers` maps an address to a reply, an error to raise, or seconds to hang."""
+    """Sample once in virtual time; `answers` maps an address to a reply, an error to raise, or seconds to hang."""
 
     async def answer(request):
         reply = answers[request.url.host] if isinstance(answers, dict) else answers
@@ -32,7 +32,7 @@ def sampled(probe_of, answers):
             raise reply
         if isinstance(reply, (int, float)):
             await asyncio.sleep(reply)
-            raise AssertionError("the probe waited to the end")
+            pytest.fail("the probe waited to the end")
         return reply
 
     async def main():

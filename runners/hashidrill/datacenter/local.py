@@ -49,6 +49,18 @@ class LocalDatacenter:
 
     async def start(self) -> None:
         """Network, disks, hosts, agents. Raises DatacenterError."""
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(anyio.to_thread.run_sync, network.preload)
+            pids = await self._start_hosts()
+        await anyio.to_thread.run_sync(network.build, pids)
+        for name, (role, address) in self._placed().items():
+            self.hosts[name] = LocalHost(name, address, role, self.root, pids[name])
+        await _all(host.configure_network(network.PREFIX) for host in self.hosts.values())
+        self._remember()
+        await _all(self._start_agent(host) for host in self.hosts.values())
+
+    async def _start_hosts(self) -> dict[str, int]:
+        """diskd, then a hostd and a canary for each host; the pid of each host's hostd."""
         (self.root / "s").mkdir(parents=True, exist_ok=True)
         placed = self._placed()
         diskd = {"parent": os.getpid(), "socket": str(self.root / "s/diskd"), "registrations": str(self.root / "s/reg")}
@@ -56,12 +68,7 @@ class LocalDatacenter:
         await self._wait_for_sockets(["reg", "diskd"])
         pids = {name: self._spawn_host(name) for name in placed}
         await self._wait_for_sockets([f"{name}.{kind}" for name in placed for kind in ("host", "canary")])
-        await anyio.to_thread.run_sync(network.build, pids)
-        for name, (role, address) in placed.items():
-            self.hosts[name] = LocalHost(name, address, role, self.root, pids[name])
-        await _all(host.configure_network(network.PREFIX) for host in self.hosts.values())
-        self._remember()
-        await _all(self._start_agent(host) for host in self.hosts.values())
+        return pids
 
     def _placed(self) -> dict[str, tuple[str, str]]:
         """Name -> (role, address) of every host."""
@@ -211,22 +218,16 @@ class LocalDatacenter:
             if await host.agent_process("consul") is None:
                 raise DatacenterError(f"{host.name}: consul ended: {_tail(host.logs / 'consul.log')}")
 
-    def load_specifications(self, experiment: Experiment) -> Sequence[LoadSpecification]:
-        """Each load with the agents that its `via` selects: the clients, or the servers where there are none."""
+    async def load_specifications(self, experiment: Experiment) -> Sequence[LoadSpecification]:
+        """Each load with the agents that its `via` selects now: the clients, or the servers where there are none."""
         specifications = []
         for name, load in experiment.load.items():
             params = registry.load(load.kind).Params.model_validate(load.params)
-            hosts = self._agents_for(params.via)
+            fallback = params.via == "consul:clients" and not self.clients()
+            hosts = await self._chosen("consul:servers" if fallback else params.via)
             endpoints = [f"http://{host.address}:{agents.HTTP_PORT}" for host in hosts]
             specifications.append(LoadSpecification(name, load.kind, params, endpoints, network.LOAD_ADDRESS))
         return specifications
-
-    def _agents_for(self, selector: str) -> Sequence[LocalHost]:
-        kind, _, name = selector.partition(":")
-        if kind == "host":
-            return [self.hosts[name]]
-        groups = {"servers": self.servers(), "clients": self.clients() or self.servers(), "all": [*self.hosts.values()]}
-        return groups[name]
 
     def probes(self) -> Sequence[Probe]:
         """Everything that is watched during a run, from the control address."""

@@ -166,19 +166,24 @@ def main(spec: dict[str, Any]) -> None:
     os.makedirs(spec["data"], exist_ok=True)  # noqa: PTH103 - no pathlib here
     if spec["size_bytes"]:
         sc.mount("hashidrill", spec["data"], "tmpfs", sc.MS_NOSUID | sc.MS_NODEV, f"size={spec['size_bytes']}")
-    listener = sc.notify_on(spec["operations"])
-    with socket.socket(socket.AF_UNIX) as registration:
-        registration.connect(spec["diskd"])
-        hello = json.dumps({"host": spec["name"], "data": os.path.realpath(spec["data"])}).encode()
-        socket.send_fds(registration, [hello], [listener])
-        registration.recv(1)
-    os.close(listener)
+    if spec["operations"]:
+        _hand_over(sc.notify_on(spec["operations"]), spec)
     canary_pid = os.fork()
     if canary_pid == 0:
         sc.die_with_parent(os.getppid())
         canary.main(spec["data"], spec["canary_socket"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Server(spec["socket"], HostDaemon(canary_pid).answer).serve_forever()
+
+
+def _hand_over(listener: int, spec: dict[str, Any]) -> None:
+    """Give the seccomp listener to diskd, which answers for this host's disk from now on."""
+    with socket.socket(socket.AF_UNIX) as registration:
+        registration.connect(spec["diskd"])
+        hello = json.dumps({"host": spec["name"], "data": os.path.realpath(spec["data"])}).encode()
+        socket.send_fds(registration, [hello], [listener])
+        registration.recv(1)
+    os.close(listener)
 
 
 if __name__ == "__main__":
