@@ -137,9 +137,7 @@ def _why(span: _Span, back: _Back, p50_below: Duration, within: Duration, errors
         wrong.append(f"p50 under {p50_below}: it {took}")
     if back.errors_s > within:
         took = "never were" if np.isinf(back.errors_s) else f"were, to stay, only after {seconds(back.errors_s)}"
-        wrong.append(
-            f"errors under {errors_below}: they {took} ({share(span.ops.error_share())} of all since then)"
-        )
+        wrong.append(f"errors under {errors_below}: they {took} ({share(span.ops.error_share())} of all since then)")
     return (
         f"{span.load} was not back within {within} after {span.mark}"
         f" ({when(span.recording, span.start_ns)}).\nexpected {'; expected '.join(wrong)}"

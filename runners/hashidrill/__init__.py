@@ -1,3 +1,3 @@
-"""hashidrill: game days for Consul, Nomad and Vault. `hashidrill.abc` has the protocols, `hashidrill.engine` the run."""
+"""hashidrill: game days for the HashiStack. `hashidrill.abc` has the protocols, `hashidrill.engine` the run."""
 
 __version__ = "0.1.0"

@@ -111,8 +111,9 @@ async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path
     1. The experiment was loaded and resolved by the caller; the recording and its journal are opened.
     2. Start the datacenter; wait for ready: leader known, all members alive, a write accepted.
     3. Start loads and probes. Hold the steady state; if it never holds, no fault is applied.
-    4. For each step of the method: resolve its targets, and inject (hashidrill.inject): plan, journal the intent, apply,
-       prove, hold, revert, prove it gone. Guardrails watch; one that trips reverts everything and ends the method.
+    4. For each step of the method: resolve its targets, and inject (hashidrill.inject): plan, journal the intent,
+       apply, prove, hold, revert, prove it gone. Guardrails watch; one that trips reverts everything and ends the
+       method.
     5. Recovery window: the loads go on.
     6. Stop the loads; final reads for the durability checks; collect logs.
     7. Close the recording. Verdicts are made from it later, by others.
@@ -267,8 +268,9 @@ async def _watch_guardrails(running: Run, method: anyio.CancelScope, tripped: li
                 continue
             value = running.monitor.value(guardrail, now, window)
             if guardrail.holds(value):
-                running.journal.write("guardrail", sync=True, condition=str(guardrail), evidence=f"measured {value:.6g}")
-                tripped.append(f"guardrail {guardrail}: measured {value:.6g}")
+                evidence = f"measured {value:.6g}"
+                running.journal.write("guardrail", sync=True, condition=str(guardrail), evidence=evidence)
+                tripped.append(f"guardrail {guardrail}: {evidence}")
                 method.cancel()
                 return
         await pause(_LOOK_EVERY_S)
@@ -285,7 +287,9 @@ async def _step(running: Run, number: int, step: Step) -> None:
             group.start_soon(_hold, running, number, step, target, f"{number}-{step.fault}-{target.host}")
 
 
-async def _hold(running: Run, number: int, step: Step, target: Target, fault_id: str, for_s: float | None = None) -> None:
+async def _hold(
+    running: Run, number: int, step: Step, target: Target, fault_id: str, *, for_s: float | None = None
+) -> None:
     """One fault on one target, in force for `for` from the moment that it is proven."""
     fault = make_fault(step, running.datacenter)
     length = step.for_ if for_s is None else for_s
@@ -307,7 +311,7 @@ async def _follow(running: Run, number: int, step: Step, targets: Sequence[Targe
     async def hold(target: Target, scope: anyio.CancelScope, fault_id: str) -> None:
         with scope:
             left = (ends_ns - running.clock.now_ns()) / 1e9
-            await _hold(running, number, step, target, fault_id, max(0.0, left))
+            await _hold(running, number, step, target, fault_id, for_s=max(0.0, left))
 
     async with anyio.create_task_group() as group:
         while running.clock.now_ns() < ends_ns:

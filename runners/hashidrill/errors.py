@@ -28,7 +28,7 @@ class UnknownNameError(ExperimentError):
 
 
 class MachineError(HashidrillError):
-    """This machine cannot do what was asked; the message holds the command that mends it."""
+    """The machine cannot do what was asked; the message holds the command that mends it."""
 
 
 class BinaryError(HashidrillError):

@@ -94,7 +94,8 @@ class Step(Strict):
 
     fault: str
     on: str = Field(
-        description="A selector: consul:leader, consul:followers, consul:one-follower, consul:servers, consul:clients, host:NAME"
+        description="A selector: consul:leader, consul:followers, consul:one-follower, consul:servers, "
+        "consul:clients, host:NAME"
     )
     with_: dict[str, Any] = Field(default={}, alias="with")
     at: Duration = Duration("0s")

@@ -7,14 +7,12 @@ import datetime as dt
 import json
 import os
 import platform
-
 import secrets
 import shlex
 import shutil
 import signal
 import sys
 import threading
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +22,7 @@ import psutil
 from hashidrill import __version__
 from hashidrill.datacenter import binaries
 from hashidrill.datacenter.sandbox import Sandbox, sandbox
-from hashidrill.errors import HashidrillError, UsageError
+from hashidrill.errors import UsageError
 from hashidrill.journal import JOURNAL_NAME, Clock, Journal, read_journal
 from hashidrill.loader import load_experiment
 

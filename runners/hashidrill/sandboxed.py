@@ -18,7 +18,8 @@ from hashidrill import engine
 from hashidrill.datacenter.local import LocalDatacenter
 from hashidrill.journal import Clock
 from hashidrill.loader import load_experiment
-from hashidrill.model import DatacenterSpec, Size
+from hashidrill.model import DatacenterSpec
+from hashidrill.units import Size
 
 
 def main() -> None:

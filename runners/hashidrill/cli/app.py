@@ -12,7 +12,8 @@ from hashidrill.cli import datacenter, library, machine, runs
 app = typer.Typer(
     name="hashidrill",
     help="Game days for Consul: real faults on a real datacenter, and a verdict that you can trust.",
-    epilog="Start here: [bold]hashidrill demo[/bold]. Then: [bold]hashidrill list[/bold], [bold]hashidrill run raft/frozen-leader[/bold].",
+    epilog="Start here: [bold]hashidrill demo[/bold]. Then: [bold]hashidrill list[/bold], "
+    "[bold]hashidrill run raft/frozen-leader[/bold].",
     no_args_is_help=True,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},

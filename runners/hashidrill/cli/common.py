@@ -13,12 +13,17 @@ from rich.console import Console
 
 from hashidrill.errors import UsageError
 from hashidrill.journal import JOURNAL_NAME
-from hashidrill.runner import RUNS_DIR
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 RunsDir = Annotated[
     Path, typer.Option("--runs", envvar="HASHIDRILL_RUNS", help="Where recordings are kept.", show_default=True)
 ]
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help: how it is called."""
+    lines = [f"hashidrill {command}" for command in commands]
+    return f"Example: {lines[0]}" if len(lines) == 1 else "\n\n".join(["Examples:", *lines])
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from hashidrill import live
-from hashidrill.cli.common import Json, console, print_json
+from hashidrill.cli.common import Json, console, examples, print_json
 from hashidrill.datacenter import standing
 from hashidrill.errors import UsageError
 from hashidrill.library import find_experiment
@@ -24,16 +24,16 @@ Name = Annotated[str, typer.Option("--name", help="Which datacenter, when severa
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog="Examples:\n\nhashidrill up\n\nhashidrill up --expose 8500\n\nhashidrill up --like raft/slow-leader-disk")(up)
-    app.command(epilog="Example: hashidrill status --json")(status)
+    app.command(epilog=examples("up", "up --expose 8500", "up --like raft/slow-leader-disk"))(up)
+    app.command(epilog=examples("status --json"))(status)
     app.command(
-        epilog="Examples:\n\nhashidrill shell consul-1\n\nhashidrill shell consul-1 -- consul members",
+        epilog=examples("shell consul-1", "shell consul-1 -- consul members"),
         context_settings={"ignore_unknown_options": True},
     )(shell)
-    app.command(epilog="Example: hashidrill down")(down)
+    app.command(epilog=examples("down"))(down)
 
 
-def up(
+def up(  # noqa: PLR0917 - each is an option of the command line
     name: Name = "default",
     consul: Annotated[str, typer.Option("--consul", help="Version of Consul.")] = "1.22.2",
     servers: Annotated[int, typer.Option(min=1, max=9, help="How many servers.")] = 3,
@@ -90,12 +90,14 @@ def status(as_json: Json = False) -> None:
 
 def shell(
     host: Annotated[str, typer.Argument(help="The host to land on, like consul-1.")],
-    command: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="A command; else a shell.")] = None,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="A command; else a shell.")
+    ] = None,
     name: Name = "default",
 ) -> None:
     """Land in a host's network namespace, with CONSUL_HTTP_ADDR set. Exits as the command does."""
     words, environment = standing.shell_command(standing.get(name), host, command or [])
-    os.execvpe(words[0], words, environment)
+    os.execvpe(words[0], words, environment)  # noqa: S606 - the words are ours and the user's own
 
 
 def down(name: Annotated[str, typer.Argument(help="Which datacenter.")] = "default") -> None:

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from hashidrill import hypothesis, live, registry
-from hashidrill.cli.common import Json, RunsDir, console, find_recording, print_json, recordings
+from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, recordings
 from hashidrill.errors import ExperimentError, HashidrillError, UsageError
 from hashidrill.library import experiment_name, find_experiment, list_experiments
 from hashidrill.loader import load_experiment
@@ -56,11 +56,11 @@ expect:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog="Examples:\n\nhashidrill validate\n\nhashidrill validate experiments/raft/*.yaml")(validate)
-    app.command("list", epilog="Examples:\n\nhashidrill list\n\nhashidrill list faults\n\nhashidrill list runs --json")(list_)
-    app.command(epilog="Examples:\n\nhashidrill show raft/frozen-leader\n\nhashidrill show disk.latency\n\nhashidrill show last")(show)
-    app.command(epilog="Example: hashidrill new experiments/raft/my-experiment.yaml")(new)
-    app.command(epilog="Example: hashidrill schema > experiments/schema.json")(schema)
+    app.command(epilog=examples("validate", "validate experiments/raft/*.yaml"))(validate)
+    app.command("list", epilog=examples("list", "list faults", "list runs --json"))(list_)
+    app.command(epilog=examples("show raft/frozen-leader", "show disk.latency", "show last"))(show)
+    app.command(epilog=examples("new experiments/raft/my-experiment.yaml"))(new)
+    app.command(epilog=examples("schema > experiments/schema.json"))(schema)
 
 
 def validate(
@@ -120,7 +120,8 @@ def _rows(kind: str, runs_dir: Path) -> list[dict[str, Any]]:
     if kind == "runs":
         return [_run_row(path) for path in recordings(runs_dir)]
     if kind == "hypotheses":
-        return [{"name": name, "what": _first_line(one.doc)} for name, one in sorted(hypothesis.all_hypotheses().items())]
+        found = sorted(hypothesis.all_hypotheses().items())
+        return [{"name": name, "what": _first_line(one.doc)} for name, one in found]
     kinds = registry.faults() if kind == "faults" else registry.loads()
     return [{"kind": name, "what": _first_line(cls.__doc__)} for name, cls in sorted(kinds.items())]
 
@@ -129,7 +130,8 @@ def _experiment_row(path: Path) -> dict[str, Any]:
     try:
         experiment = load_experiment(path)
     except HashidrillError:
-        return {"name": experiment_name(path), "title": "(not right: `hashidrill validate` says why)", "path": str(path)}
+        title = "(not right: `hashidrill validate` says why)"
+        return {"name": experiment_name(path), "title": title, "path": str(path)}
     tags = list(experiment.metadata.tags)
     return {"name": experiment_name(path), "title": experiment.metadata.title, "tags": tags, "path": str(path)}
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from hashidrill import judge, live
-from hashidrill.cli.common import Json, RunsDir, console, find_recording, print_json, recordings
+from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, recordings
 from hashidrill.heal import Healed, heal_run, sweep
 from hashidrill.library import find_experiment
 from hashidrill.loader import load_experiment
@@ -30,14 +30,10 @@ Plain = Annotated[bool, typer.Option("--plain", help="Plain lines, as when the o
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(
-        epilog="Example: hashidrill demo",
-    )(demo)
-    app.command(
-        epilog="Examples:\n\nhashidrill run raft/frozen-leader\n\nhashidrill run experiments/raft/*.yaml --json",
-    )(run)
-    app.command(epilog="Examples:\n\nhashidrill check last\n\nhashidrill check .hashidrill/runs/RUN --json")(check)
-    app.command(epilog="Example: hashidrill heal")(heal)
+    app.command(epilog=examples("demo"))(demo)
+    app.command(epilog=examples("run raft/frozen-leader", "run experiments/raft/*.yaml --json"))(run)
+    app.command(epilog=examples("check last", "check .hashidrill/runs/RUN --json"))(check)
+    app.command(epilog=examples("heal"))(heal)
 
 
 def demo(plain: Plain = False, runs_dir: RunsDir = RUNS_DIR) -> None:
@@ -45,7 +41,7 @@ def demo(plain: Plain = False, runs_dir: RunsDir = RUNS_DIR) -> None:
     say = console()
     ensure_system_packages(lambda text: live.say(say, text), wanted=[("consul", "1.22.2")])
     live.say(say, "A Consul datacenter of three servers and a client, on this machine, in namespaces of its own.")
-    live.say(say, "In some ten seconds the leader's disk will take 500 ms for each fsync. Watch the latency, and the leader.")
+    live.say(say, "In some ten seconds its leader's disk will take 500 ms for each fsync. Watch latency and leader.")
     code, _ = _run_one(find_experiment(DEMO), runs_dir, say, plain=plain)
     raise typer.Exit(code)
 

@@ -26,7 +26,9 @@ _BASE: dict[str, Any] = {
 }
 
 
-def consul_config(spec: Consul, name: str, role: str, address: str, servers: Sequence[str], data: Path) -> dict[str, Any]:
+def consul_config(
+    spec: Consul, *, name: str, role: str, address: str, servers: Sequence[str], data: Path
+) -> dict[str, Any]:
     """The whole configuration of one agent. Keys from the YAML win over ours, deep down."""
     config = merge(
         _BASE,

@@ -22,7 +22,7 @@ class Group:
     def limit(self, cores: float | None) -> None:
         """At most `cores` CPU seconds a second; None takes the limit away. Raises OSError."""
         quota = None if cores is None else max(_MIN_QUOTA_US, round(cores * _PERIOD_US))
-        if self.version == 2:  # noqa: PLR2004 - cgroup v2
+        if self.version == 2:
             (self.path / "cpu.max").write_text(f"{'max' if quota is None else quota} {_PERIOD_US}")
         else:
             (self.path / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
@@ -49,7 +49,7 @@ def make(name: str) -> Group | None:
         path = parent / name
         with contextlib.suppress(OSError):
             path.mkdir(parents=True, exist_ok=True)
-            if version == 2:  # noqa: PLR2004 - cgroup v2
+            if version == 2:
                 for above in (parent, path.parent):
                     (above / "cgroup.subtree_control").write_text("+cpu")
             group = Group(path, version)

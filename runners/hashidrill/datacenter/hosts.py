@@ -90,9 +90,7 @@ class LocalHost:
 
     async def nft(self, script: str) -> None:
         """Run an nft script, in one transaction, in the host's network namespace. Raises FaultError."""
-        result = await anyio.run_process(
-            [*self._in_namespace(), "-f", "-"], input=script.encode(), check=False
-        )
+        result = await anyio.run_process([*self._in_namespace(), "-f", "-"], input=script.encode(), check=False)
         if result.returncode:
             raise FaultError(f"{self.name}: nft: {result.stderr.decode().strip()}")
 
@@ -100,7 +98,8 @@ class LocalHost:
         """The start of an nft command in this host's network namespace. Raises FaultError."""
         nsenter, nft = packages.tool("nsenter"), packages.tool("nft")
         if nsenter is None or nft is None:
-            raise FaultError(f"{self.name}: nft or nsenter is missing: {packages.install_command('nftables', 'util-linux')}")
+            command = packages.install_command("nftables", "util-linux")
+            raise FaultError(f"{self.name}: nft or nsenter is missing; get them with: {command}")
         return [nsenter, f"--net=/proc/{self.pid}/ns/net", nft]
 
     async def nft_tables(self) -> Sequence[str]:

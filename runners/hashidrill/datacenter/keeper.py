@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ async def _keep(request: dict[str, Any], state: Path, box: Sandbox) -> None:
             consul=request["consul"], version=request["version"], url=url, hosts=answer["hosts"],
         )  # fmt: skip
         remember(one, state)
-        _say(json.loads(state.read_text()))
+        _say(asdict(one))
         await anyio.to_thread.run_sync(box.process.wait, abandon_on_cancel=True)
         group.cancel_scope.cancel()
 
@@ -73,7 +74,7 @@ async def _expose(port: int | None, root: Path, group: anyio.abc.TaskGroup) -> s
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port)
     except OSError as error:
         raise HashidrillError(f"port {port} of this machine cannot be had ({error.strerror}); try --expose 0") from None
-    real_port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    real_port = listener.extra(anyio.abc.SocketAttribute.local_port)  # noqa: S610 - anyio's extra
 
     async def through(outer: anyio.abc.ByteStream) -> None:
         async with outer, await anyio.connect_unix(str(root / _DOOR)) as inner:

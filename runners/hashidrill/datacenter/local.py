@@ -112,7 +112,9 @@ class LocalDatacenter:
 
     async def _start_agent(self, host: LocalHost) -> None:
         servers = [network.server_address(n) for n in range(1, self.spec.consul.servers + 1)]
-        config = agents.consul_config(self.spec.consul, host.name, host.role, host.address, servers, host.data)
+        config = agents.consul_config(
+            self.spec.consul, name=host.name, role=host.role, address=host.address, servers=servers, data=host.data
+        )
         self.configs[host.name] = config
         command = agents.consul_command(self.consul_binary, host.data.parent / "consul.json", config)
         await host.spawn_agent("consul", command, {})

@@ -50,7 +50,7 @@ class Sandbox:
 
     @property
     def output(self) -> IO[bytes]:
-        assert self.process.stdout is not None  # noqa: S101 - it was opened as a pipe
+        assert self.process.stdout is not None
         return self.process.stdout
 
 

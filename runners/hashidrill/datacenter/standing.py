@@ -76,9 +76,11 @@ def get(name: str) -> Standing:
 
 
 def up(name: str, spec: DatacenterSpec, *, expose_port: int | None, say: Any) -> Standing:
-    """Start one and wait until it is ready. Raises UsageError when that name stands, DatacenterError with the reason."""
+    """Start one, and wait until it is ready. Raises UsageError when that name stands, DatacenterError."""
     if any(one.name == name for one in standing()):
-        raise UsageError(f"a datacenter {name!r} stands already; `hashidrill down {name}` ends it, `--name` gives another name")
+        raise UsageError(
+            f"a datacenter {name!r} stands already; `hashidrill down {name}` ends it, `--name` gives another name"
+        )
     consul = binaries.ensure("consul", spec.consul.version, explicit=spec.consul.binary, progress=say)
     folder = state_dir()
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,7 +95,7 @@ def up(name: str, spec: DatacenterSpec, *, expose_port: int | None, say: Any) ->
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         )  # fmt: skip
-    assert keeper.stdout is not None  # noqa: S101 - it was opened as a pipe
+    assert keeper.stdout is not None
     try:
         with keeper.stdout as said:
             line = said.readline()

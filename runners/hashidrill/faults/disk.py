@@ -93,7 +93,7 @@ class DiskLatency(BaseFault[LatencyParams]):
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         share = self.params.percent
-        trials = _SURE_TRIALS if share == 1 else _SHARE_TRIALS
+        trials = _SHARE_TRIALS if share < 1 else _SURE_TRIALS
         seconds = [timing.seconds for timing in await _try(self._host(undo), self.params.op, trials)]
         shortest, longest = self.params.delay - self.params.jitter, self.params.delay + self.params.jitter
         slow = [second for second in seconds if second >= shortest * 0.98]
@@ -102,7 +102,7 @@ class DiskLatency(BaseFault[LatencyParams]):
             ok = _share_is(share, len(slow), trials) and bool(slow)
             ok = ok and typical <= longest * (1 + _SLACK_SHARE) + _SLACK_S
         else:
-            ok = statistics.median(seconds) < shortest * 0.5 if share > 0.5 else not _share_is(share, len(slow), trials)  # noqa: PLR2004 - half
+            ok = statistics.median(seconds) < shortest * 0.5 if share > 0.5 else not _share_is(share, len(slow), trials)
         what = f"{operations(self.params.op)[0]} takes"
         return Evidence(
             ok,
@@ -155,7 +155,7 @@ class DiskError(BaseFault[ErrorParams]):
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         share = self.params.percent
-        trials = _SURE_TRIALS if share == 1 else _SHARE_TRIALS
+        trials = _SHARE_TRIALS if share < 1 else _SURE_TRIALS
         timings = await _try(self._host(undo), self.params.op, trials)
         hits = sum(timing.errno == getattr(errno, self.params.errno) for timing in timings)
         what = f"{operations(self.params.op)[0]} fails with {self.params.errno}"
@@ -250,7 +250,7 @@ class DiskBandwidth(BaseFault[BandwidthParams]):
         slow = asked_s * 0.95 <= timing.seconds <= asked_s * self._QUEUE + 1.0
         return Evidence(
             slow if present else timing.seconds < asked_s * 0.5,
-            f"{self.params.op}s at {self.params.rate}" if present else f"{self.params.op}s faster than {self.params.rate}",
+            f"{self.params.op}s {'at' if present else 'faster than'} {self.params.rate}",
             f"{size} bytes in {Duration(round(timing.seconds, 6))}: {Bandwidth(round(measured))}",
             {"asked_bytes_per_s": float(self.params.rate), "measured_bytes_per_s": measured},
         )

@@ -22,7 +22,7 @@ class ProcessPause(BaseFault[NoParams]):
 
     async def apply(self, undo: Undo) -> None:
         if not await self._host(undo).signal(undo["pid"], undo["start_time"], signal.SIGSTOP):
-            raise FaultError(f"{undo['host']}: {undo['agent']} (process {undo['pid']}) was gone before it could be paused")
+            raise FaultError(f"{undo['host']}: {undo['agent']} (process {undo['pid']}) was gone already")
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         host = self._host(undo)
@@ -56,7 +56,7 @@ class ProcessKill(BaseFault[KillParams]):
     async def apply(self, undo: Undo) -> None:
         number = signal.Signals[f"SIG{self.params.signal}"]
         if not await self._host(undo).signal(undo["pid"], undo["start_time"], number):
-            raise FaultError(f"{undo['host']}: {undo['agent']} (process {undo['pid']}) was gone before it could be killed")
+            raise FaultError(f"{undo['host']}: {undo['agent']} (process {undo['pid']}) was gone already")
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         host = self._host(undo)
@@ -88,7 +88,7 @@ class ProcessRestart(BaseFault[RestartParams]):
     async def apply(self, undo: Undo) -> None:
         host = self._host(undo)
         if not await host.signal(undo["pid"], undo["start_time"], signal.Signals[f"SIG{self.params.signal}"]):
-            raise FaultError(f"{undo['host']}: {undo['agent']} was gone before it could be restarted")
+            raise FaultError(f"{undo['host']}: {undo['agent']} was gone already")
 
         async def ended() -> tuple[bool | None, str]:
             process = await host.agent_process(undo["agent"])
@@ -107,7 +107,8 @@ class ProcessRestart(BaseFault[RestartParams]):
         return Evidence(
             other if present else process is not None and answers,
             "a new process" if present else "runs and answers",
-            f"process {undo['pid']} before, {process.pid if process else 'none'} now, {'answers' if answers else 'no answer'}",
+            f"process {undo['pid']} before, {process.pid if process else 'none'} now, "
+            f"{'answers' if answers else 'no answer'}",
         )
 
     async def revert(self, undo: Undo) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-import psutil  # type: ignore[import-untyped]  # its stubs are a package of their own
+import psutil
 
 from hashidrill.abc import Sample
 from hashidrill.probes.base import BaseProbe, SickError

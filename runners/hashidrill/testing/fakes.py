@@ -148,8 +148,8 @@ class FakeHost:
         for _ in range(2):  # a request and an answer
             for rule in self.world.rules_between(self, address, port):
                 if rule.share == 1:
-                    dropped = rule.action == "drop"
-                    return Timing(timeout_s if dropped else _QUICK_S, errno.ETIMEDOUT if dropped else errno.ECONNREFUSED)
+                    silent = rule.action == "drop"
+                    return Timing(timeout_s, errno.ETIMEDOUT) if silent else Timing(_QUICK_S, errno.ECONNREFUSED)
         return Timing(_QUICK_S)
 
     async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:  # noqa: ARG002 - no time passes here

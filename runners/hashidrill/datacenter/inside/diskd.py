@@ -4,7 +4,8 @@ A host's processes stop in the kernel before fsync (and, where asked for, before
 lets them go on: at once, after a delay, or with an error (seccomp user notification). While no rule is set that costs
 some ten microseconds an operation. Rules come over a Unix socket (see rpc.py):
 
-    {"op": "set", "host", "rule_id", "rule": {"operations": ["fsync"], "delay_s", "jitter_s", "share", "errno", "bytes_per_s"}}
+    {"op": "set", "host", "rule_id", "rule": {"operations": ["fsync"], "delay_s", "jitter_s", "share",
+                                              "errno", "bytes_per_s"}}
     {"op": "clear", "host", "rule_id"}          lets go, at once, whatever waits because of that rule
     {"op": "rules", "host"} {"op": "counts", "host"}
 """
@@ -30,7 +31,8 @@ from typing import Any
 from hashidrill.datacenter.inside import syscalls as sc
 from hashidrill.datacenter.inside.rpc import Server
 
-# <linux/seccomp.h>: struct seccomp_notif {u64 id; u32 pid, flags; struct seccomp_data {int nr; u32 arch; u64 ip, args[6]}}
+# <linux/seccomp.h>: struct seccomp_notif is {u64 id; u32 pid, flags; struct seccomp_data data}, and its data is
+# {int nr; u32 arch; u64 instruction_pointer, args[6]}
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _RESPONSE = struct.Struct("=QqiI")
 _IOCTL_RECEIVE, _IOCTL_SEND, _IOCTL_FLAGS = 0xC050_2100, 0xC018_2101, 0x4008_2104
@@ -140,7 +142,7 @@ class DiskDaemon:
         while True:
             notification[:] = empty  # the kernel refuses a buffer that is not zeroed
             try:
-                fcntl.ioctl(disk.listener, _IOCTL_RECEIVE, notification, True)  # noqa: FBT003 - the C call's own flag
+                fcntl.ioctl(disk.listener, _IOCTL_RECEIVE, notification, True)
             except OSError:  # the caller was killed before it was read, or the last process of the host is gone
                 if any(event & select.POLLHUP for _, event in hung_up.poll(0)):
                     return
@@ -193,7 +195,7 @@ class DiskDaemon:
     @staticmethod
     def _on_disk(disk: Disk, pid: int, fd: int) -> bool:
         try:
-            return os.readlink(f"/proc/{pid}/fd/{fd}").startswith(disk.data)
+            return os.readlink(f"/proc/{pid}/fd/{fd}").startswith(disk.data)  # noqa: PTH115 - no pathlib here
         except OSError:
             return False
 

@@ -71,10 +71,12 @@ def _as_pid_one(parent_alive: int, spec: dict[str, Any]) -> None:
         command = os.fork()
         if command == 0:
             sc.die_with_parent(1)
-            os.execvpe(spec["command"][0], spec["command"], {**os.environ, **spec.get("environment", {})})
+            environment = {**os.environ, **spec.get("environment", {})}
+            os.execvpe(spec["command"][0], spec["command"], environment)  # noqa: S606 - our own command
         os._exit(_reap_until(command))
     except OSError as error:
-        print(f"sandbox: {error}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"sandbox: {error}\n")
+        sys.stderr.flush()
         os._exit(70)
     finally:
         os._exit(71)
@@ -116,5 +118,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main(json.loads(sys.argv[1])))
     except OSError as failure:
-        print(f"sandbox: {failure}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"sandbox: {failure}\n")
         sys.exit(70)

@@ -42,7 +42,7 @@ def setns(fd: int, kind: int) -> None:
 
 
 def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -> None:
-    """mount(2). Raises OSError that names the target."""
+    """Put a file system on a directory. Raises OSError that names the target."""
     result = _libc.mount(
         source.encode(), os.fsencode(target), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None
     )
