@@ -55,10 +55,13 @@ class _ExperimentItem(pytest.Item):
 
     def setup(self) -> None:
         """Fails, which is pytest's ERROR here, where there is nothing that counts."""
+        why = ""
         try:
             self.judgeable(self.run())
         except NotJudgedError as error:
-            pytest.fail(str(error), pytrace=False)
+            why = str(error)
+        if why:  # outside of the handler: pytest would print the reason twice, as one error during another
+            pytest.fail(why, pytrace=False)
 
     def judgeable(self, run: Run) -> None:
         """Note what was found. Raises NotJudgedError when it does not count."""

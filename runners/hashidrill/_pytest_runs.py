@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.errors import HashidrillError, RecordingError, UsageError
 from hashidrill.journal import JOURNAL_NAME
-from hashidrill.judge import VERDICT_NAME, judge, write_verdict
+from hashidrill.judge import VERDICT_NAME, judge
 from hashidrill.loader import load_experiment
 from hashidrill.recording import Recording
 
@@ -101,7 +101,7 @@ class Runs:
             recording = Recording(self._run_now(path, name))
             if (recording.path / VERDICT_NAME).exists():
                 return Run(name, recording, judge(recording, near_to=path))
-            return Run(name, recording, write_verdict(recording, near_to=path))
+            return Run(name, recording, _report(recording, path))
         except HashidrillError as error:
             return Run(name, error=f"{name} could not be run: {error}")
 
@@ -125,6 +125,12 @@ class Runs:
             return
         reporter.ensure_newline()
         reporter.write_line(f"hashidrill: {name}: {event.get('t_ns', 0) / 1e9:6.1f}s {text}")
+
+
+def _report(recording: Recording, path: Path) -> RunVerdict:
+    from hashidrill.reports.write import judge_and_report  # noqa: PLC0415 - judging a recording needs no reports
+
+    return judge_and_report(recording, near_to=path)[0]
 
 
 def _find(given: list[Path], experiment: str) -> Path:

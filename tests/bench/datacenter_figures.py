@@ -1,6 +1,6 @@
 """Runs inside of a sandbox and prints one JSON document of figures about the local datacenter.
 
-    python datacenter_figures.py (ready|throughput|reaction) CONSUL ROOT [layer|bare]
+python datacenter_figures.py (ready|throughput|reaction) CONSUL ROOT [layer|bare]
 """
 
 from __future__ import annotations

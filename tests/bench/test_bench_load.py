@@ -80,7 +80,7 @@ def wrk(url, seconds, tmp_path, connections=16):
     units = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
     percentiles = {
         int(percent): float(value) * units[unit]
-        for percent, value, unit in re.findall(r"^\s+(\d+)%\s+([\d.]+)(us|ms|s)$", text, re.MULTILINE)
+        for percent, value, unit in re.findall(r"^\s+(\d+)%\s+([\d.]+)(us|ms|s)\s*$", text, re.MULTILINE)
     }
     return requests, (usage.ru_utime + usage.ru_stime) / requests, percentiles
 

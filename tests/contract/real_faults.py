@@ -1,6 +1,6 @@
 """Runs inside of a sandbox: starts a real datacenter and checks every fault on it. Prints one JSON line a case.
 
-    python real_faults.py CONSUL ROOT
+python real_faults.py CONSUL ROOT
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ OPERATIONS = frozenset({"fsync", "write", "read"})
 
 async def main() -> None:
     spec = DatacenterSpec(
-        consul=Consul(version=sys.argv[3], config={"performance": {"raft_multiplier": 1}}), disk=Disk(size=Size("256MB"))
+        consul=Consul(version=sys.argv[3], config={"performance": {"raft_multiplier": 1}}),
+        disk=Disk(size=Size("256MB")),
     )
     datacenter = LocalDatacenter(spec, Path(sys.argv[2]), Path(sys.argv[1]), OPERATIONS)
     await datacenter.start()

@@ -10,15 +10,14 @@ import anyio
 import typer
 from rich.console import Console
 
-from hashidrill import judge, live
+from hashidrill import live
 from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, recordings
 from hashidrill.heal import Healed, heal_run, sweep
 from hashidrill.library import find_experiment
 from hashidrill.loader import load_experiment
 from hashidrill.packages import ensure_system_packages
 from hashidrill.recording import Recording
-from hashidrill.reports.html import write_html
-from hashidrill.reports.markdown import write_markdown
+from hashidrill.reports.write import judge_and_report
 from hashidrill.runner import RUNS_DIR, run_experiment
 from hashidrill.verdict import RunVerdict, Verdict, merge
 
@@ -82,9 +81,7 @@ def _run_one(path: Path, runs_dir: Path, say: Console, *, plain: bool) -> tuple[
             raise
         interrupted, recording_path = True, stop.args[0]
     recording = Recording(recording_path)
-    verdict = judge.write_verdict(recording, near_to=path)
-    report = write_html(recording, verdict, recording_path)
-    write_markdown(recording, verdict, recording_path, report=report)
+    verdict, report = judge_and_report(recording, near_to=path)
     live.final_summary(say, verdict, recording, report)
     code = _exit_code(recording, verdict, interrupted=interrupted)
     if interrupted:
@@ -138,9 +135,7 @@ def check(
 ) -> None:
     """Judge a recording again, offline: the hypotheses as they are now over what was recorded then."""
     found = Recording(find_recording(recording, runs_dir))
-    verdict = judge.write_verdict(found)
-    report = write_html(found, verdict, found.path)
-    write_markdown(found, verdict, found.path, report=report)
+    verdict, report = judge_and_report(found)
     code = _exit_code(found, verdict, interrupted=False)
     if as_json:
         print_json(_as_json(found, verdict, report, code))

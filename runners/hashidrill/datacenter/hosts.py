@@ -6,6 +6,7 @@ network namespace: so a fresh process inside the sandbox can do it as well as th
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal as signals
@@ -23,7 +24,6 @@ from hashidrill.datacenter.inside import syscalls as sc
 from hashidrill.errors import FaultError
 
 _ANSWER_WITHIN_S = 30.0
-_BALLAST_BLOCK = 1 << 20
 _HTTP_PORTS = {"consul": 8500}
 
 
@@ -84,9 +84,23 @@ class LocalHost:
         return self.data / f".ballast-{name}"
 
     def _fill(self, ballast: Path, leave_bytes: int) -> None:
+        """The agent writes meanwhile: what was free a moment ago may not be, and then a little less is tried."""
         with ballast.open("wb", buffering=0) as file:
-            stat = os.fstatvfs(file.fileno())
-            os.posix_fallocate(file.fileno(), 0, max(1, stat.f_bavail * stat.f_frsize - leave_bytes))
+            size, shy = 0, 0
+            while (room := self._free(file.fileno()) - leave_bytes - shy) > 0:
+                try:
+                    os.posix_fallocate(file.fileno(), size, room)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    shy = shy * 2 or os.fstatvfs(file.fileno()).f_frsize
+                else:
+                    size, shy = size + room, 0
+
+    @staticmethod
+    def _free(fd: int) -> int:
+        stat = os.fstatvfs(fd)
+        return stat.f_bavail * stat.f_frsize
 
     async def nft(self, script: str) -> None:
         """Run an nft script, in one transaction, in the host's network namespace. Raises FaultError."""

@@ -1,0 +1,19 @@
+"""Verdict and reports of a recording, in one call: what every way of running an experiment leaves behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hashidrill.judge import write_verdict
+from hashidrill.recording import Recording
+from hashidrill.reports.html import write_html
+from hashidrill.reports.markdown import write_markdown
+from hashidrill.verdict import RunVerdict
+
+
+def judge_and_report(recording: Recording, *, near_to: Path | None = None) -> tuple[RunVerdict, Path]:
+    """Judge, and write verdict.json, report.html and summary.md into the recording; (verdict, path of the report)."""
+    verdict = write_verdict(recording, near_to=near_to)
+    report = write_html(recording, verdict, recording.path)
+    write_markdown(recording, verdict, recording.path, report=report)
+    return verdict, report
