@@ -7,6 +7,7 @@ each event, and a status line every five seconds. Whatever an event holds, showi
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -268,12 +269,22 @@ def final_summary(console: Console, verdict: RunVerdict, recording: Recording, r
         issue = f" ({judgement.known_issue})" if judgement.known_issue else ""
         note = "" if judgement.finding in {Finding.HELD, Finding.BROKEN} else f"{word}{issue}: "
         if judgement.text or note:
-            say(console, f"    {note}{one_line(judgement.text)}".rstrip(": "))
+            _paragraphs(console, f"{note}{judgement.text}".rstrip(": "))
     say(console, "")
     if report_path is not None:
         say(console, f"  report     {report_path}")
     for name, command in _next_steps(verdict, recording):
         say(console, f"  {name:<9}  {command}")
+
+
+def _paragraphs(console: Console, text: str) -> None:
+    """Indented, and folded between words where a person reads it; a log keeps one line."""
+    if not console.is_terminal:
+        say(console, f"    {one_line(text)}")
+        return
+    for line in text.splitlines():
+        for folded in textwrap.wrap(one_line(line, 2000), max(20, console.width - 4)):
+            say(console, f"    {folded}")
 
 
 _FINDING_COLOURS = {

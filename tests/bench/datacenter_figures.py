@@ -33,7 +33,8 @@ async def ready_by_hand(consul: str, root: Path) -> float:
         command = [
             consul, "agent", "-server", "-bootstrap-expect=3", f"-node={address}", f"-bind={address}",
             f"-client={address}", f"-data-dir={root}/{address}", "-retry-interval=250ms", "-disable-host-node-id",
-            "-hcl=performance { raft_multiplier = 1 }", "-hcl=ports { grpc = -1 }", "-hcl=disable_update_check = true", *join,
+            "-hcl=performance { raft_multiplier = 1 }", "-hcl=ports { grpc = -1 }",
+            "-hcl=disable_update_check = true", *join,
         ]  # fmt: skip
         processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
     base = f"http://{addresses[0]}:8500"

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import anyio
 import pytest
+from fault_cases import CASES, nature
 
 from hashidrill import registry
 from hashidrill.faults.disk import DiskLatency
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.faults import check_fault
-from fault_cases import CASES, nature
 
 
 @pytest.mark.parametrize(("kind", "params"), CASES)
