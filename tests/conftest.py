@@ -1,3 +1,77 @@
-"""YAML under tests/ is data: `pytest tests` must not take a planted experiment for one to run."""
+"""What all tests share: nothing may be left when they are done, and those that need a real datacenter have one.
+
+YAML under tests/ is data: `pytest tests` must not take a planted experiment for one to run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hashidrill import machine, packages
+from hashidrill.datacenter import binaries
+from hashidrill.datacenter.sandbox import work_parent
+from hashidrill.errors import BinaryError, MachineError
+from leaks import VARIABLE, Ground
 
 collect_ignore_glob = ["*.yaml", "*.yml"]
+
+CONSUL_VERSION = "1.22.2"
+_GONE_WITHIN_S = 15.0
+_BAD_MACHINE = 2
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ground():
+    """Everything that tests start is made below one directory; at the end, nothing of it is left on this machine."""
+    before = os.environ.get(VARIABLE)
+    work = Path(tempfile.mkdtemp(prefix="hdt-", dir=work_parent()))
+    os.environ[VARIABLE] = str(work)
+    try:
+        ground = Ground(work)
+        yield ground
+        left = ground.left_after(_GONE_WITHIN_S)
+    finally:
+        os.environ.pop(VARIABLE)
+        if before is not None:
+            os.environ[VARIABLE] = before
+        shutil.rmtree(work, ignore_errors=True)
+    if left:
+        pytest.fail("the tests left on this machine:\n  " + "\n  ".join(left), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def consul(request):
+    """The Consul binary, on a machine that can run a datacenter; it is built or downloaded now if need be.
+
+    Skips where this machine cannot have local runs at all, and says why; in CI that is a failure. What only has to be
+    installed is installed; where it may not be, the command is printed and the session ends, with exit code 2.
+    """
+    found = machine.detect()
+    if not machine.local_runs_possible(found):
+        lacking = [f"{one.name}: {one.detail} ({one.fix})" for one in found if one.required and not one.ok]
+        reason = f"this machine cannot have a datacenter: {'; '.join(lacking)}"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+    say = _teller(request.config)
+    try:
+        packages.ensure_system_packages(say, wanted=[("consul", CONSUL_VERSION)])
+        return binaries.ensure("consul", CONSUL_VERSION, progress=say)
+    except (MachineError, BinaryError) as error:
+        return pytest.exit(f"tests of real datacenters cannot be set up: {error}", returncode=_BAD_MACHINE)
+
+
+def _teller(config):
+    """Prints at once, past pytest's capturing: a build from nothing takes minutes, and must not look like a hang."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    capturing = config.pluginmanager.getplugin("capturemanager")
+
+    def say(text):
+        with capturing.global_and_fixture_disabled():
+            reporter.ensure_newline()
+            reporter.write_line(text)
+
+    return say

@@ -123,7 +123,7 @@ def _check_loads(draft: Draft, note: Note) -> None:
         if name in PROBE_NAMESPACES:
             note(("load", name), f"{name} is the name of a probe's signals; give the load another", key=True)
         via = _param(load.params, "via") if load and load.kind.startswith("consul.") else None
-        if isinstance(via, str):
+        if isinstance(via, str) and via != "consul:clients":  # without clients, that means the servers
             _check_selector(via, draft, ("load", name, "via"), note)
 
 

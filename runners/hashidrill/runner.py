@@ -11,8 +11,8 @@ import secrets
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ import psutil
 
 from hashidrill import __version__
 from hashidrill.datacenter import binaries
-from hashidrill.datacenter.sandbox import Sandbox, sandbox
+from hashidrill.datacenter.sandbox import Sandbox, python_path, sandbox
 from hashidrill.errors import UsageError
 from hashidrill.journal import JOURNAL_NAME, Clock, Journal, read_journal
 from hashidrill.loader import load_experiment
@@ -56,44 +56,54 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
     spec = {"recording": str(recording), "consul": str(consul.path), "origin_ns": clock.origin_ns, "info": info}
     spec_file.write_text(json.dumps(spec))
     command = [sys.executable, "-m", "hashidrill.sandboxed", str(spec_file), "{root}"]
-    environment = {"PYTHONPATH": str(Path(__file__).parents[1])}
-    with _interruptible() as interrupted, sandbox(command, environment, recording / ENGINE_LOG) as box:
-        _follow(box, tell, interrupted)
-    _close(recording, clock, info)
-    if interrupted.is_set():
+    environment = {"PYTHONPATH": python_path()}
+    with _interruptible() as interrupt, sandbox(command, environment, recording / ENGINE_LOG) as box:
+        interrupt.pass_to(box.process)
+        _follow(box, tell)
+    _close(recording, clock, info, interrupted=interrupt.happened)
+    if interrupt.happened:
         raise KeyboardInterrupt(recording)
     return recording
 
 
-def _follow(box: Sandbox, tell: Progress, interrupted: threading.Event) -> None:
-    """Hand on every event until the sandbox's output ends; pass an interrupt on, once."""
-    told = False
-    lines = iter(box.output.readline, b"")
-    while True:
-        try:
-            for line in lines:
-                tell(json.loads(line))
-            break
-        except KeyboardInterrupt:
-            interrupted.set()
-            if not told:
-                box.process.send_signal(signal.SIGTERM)
-                told = True
+def _follow(box: Sandbox, tell: Progress) -> None:
+    """Hand on every event until the sandbox's output ends."""
+    for line in iter(box.output.readline, b""):
+        tell(json.loads(line))
     box.process.wait()
 
 
+class _Interrupt:
+    """A handler that passes Ctrl-C and SIGTERM on to the sandbox, which reverts and ends.
+
+    It raises nothing: an exception in the middle of a line of events, or of drawing them, would leave a run half told.
+    """
+
+    def __init__(self) -> None:
+        self.happened = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def pass_to(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        if self.happened:  # before there was anybody to pass it to
+            process.send_signal(signal.SIGTERM)
+
+    def __call__(self, _number: int, _frame: object) -> None:
+        self.happened = True
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+
+
 @contextlib.contextmanager
-def _interruptible() -> Iterator[threading.Event]:
+def _interruptible() -> Iterator[_Interrupt]:
     """SIGTERM counts as Ctrl-C while a run goes on: CI systems send it, and faults must be reverted then too."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    interrupt = _Interrupt()
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield threading.Event()
+        yield interrupt
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _new_recording(runs_dir: Path, name: str) -> Path:
@@ -106,17 +116,18 @@ def _new_recording(runs_dir: Path, name: str) -> Path:
     return recording
 
 
-def _close(recording: Path, clock: Clock, info: dict[str, Any]) -> None:
+def _close(recording: Path, clock: Clock, info: dict[str, Any], *, interrupted: bool) -> None:
     """What the engine could not write because it died, or never came to life."""
     entries = read_journal(recording / JOURNAL_NAME) if (recording / JOURNAL_NAME).exists() else []
     if any(entry.event == "end" for entry in entries):
         run = json.loads((recording / "run.json").read_text())
         run["ended_at"] = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     else:
+        outcome = "interrupted" if interrupted else "crashed"
         error = f"the engine ended without a word: {_tail(recording / ENGINE_LOG)}"
         with Journal(recording / JOURNAL_NAME, clock) as journal:
-            journal.write("end", sync=True, outcome="crashed", error=error)
-        run = {**info, "outcome": "crashed", "error": error}
+            journal.write("end", sync=True, outcome=outcome, error=error)
+        run = {**info, "outcome": outcome, "error": error}
     (recording / "run.json").write_text(json.dumps(run, indent=2, default=str) + "\n")
     log = recording / ENGINE_LOG
     if log.exists() and not log.stat().st_size:

@@ -32,6 +32,12 @@ def boot_command(module: str, spec: Mapping[str, Any]) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", boot, json.dumps(spec)]
 
 
+def python_path() -> str:
+    """PYTHONPATH for our own modules in another process: this copy of them first, then what the user named."""
+    there = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([str(Path(hashidrill.__file__).parents[1]), *([there] if there else [])])
+
+
 def work_parent() -> Path:
     """Where sandboxes keep their data: on a real disk, hence /var/tmp; `HASHIDRILL_WORK` names another place."""
     named = os.environ.get("HASHIDRILL_WORK")

@@ -21,6 +21,7 @@ from typing import Any
 from hashidrill import registry
 from hashidrill.datacenter import binaries
 from hashidrill.datacenter.inside import syscalls as sc
+from hashidrill.datacenter.sandbox import python_path
 from hashidrill.errors import DatacenterError, UsageError
 from hashidrill.model import DatacenterSpec
 
@@ -93,7 +94,7 @@ def up(name: str, spec: DatacenterSpec, *, expose_port: int | None, say: Any) ->
         keeper = subprocess.Popen(
             [sys.executable, "-m", "hashidrill.datacenter.keeper", json.dumps(request)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            env={**os.environ, "PYTHONPATH": python_path()},
         )  # fmt: skip
     assert keeper.stdout is not None
     try:

@@ -21,6 +21,8 @@ from typing import Any
 
 from hashidrill.datacenter.inside import syscalls as sc
 
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+_INTERRUPTED = 130
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 
@@ -29,6 +31,8 @@ def main(spec: dict[str, Any]) -> int:
     parent = os.getppid()
     _enter_namespaces()
     sc.die_with_parent(parent)
+    for number in _ENDING:  # the kernel drops what PID 1 has no handler for: an early Ctrl-C would be lost
+        signal.signal(number, lambda _number, _frame: os._exit(_INTERRUPTED))
     alive, held = os.pipe()  # its write end is held by this process alone: end of file means that it is gone
     first = os.fork()
     if first == 0:
@@ -36,7 +40,7 @@ def main(spec: dict[str, Any]) -> int:
         _as_pid_one(alive, spec)
     os.close(alive)
     _write_atomically(spec["pid_file"], str(first))
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ENDING:
         signal.signal(number, lambda received, _frame: _forward(first, received))
     return os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])
 
@@ -83,7 +87,7 @@ def _as_pid_one(parent_alive: int, spec: dict[str, Any]) -> None:
 
 
 def _reap_until(command: int) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ENDING:
         signal.signal(number, lambda received, _frame: _forward(command, received))
     while True:
         pid, status = os.waitpid(-1, 0)

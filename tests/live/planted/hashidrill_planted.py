@@ -1,0 +1,47 @@
+"""Faults and loads that do not do what they say: hashidrill has to notice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from hashidrill.errors import FaultError
+from hashidrill.faults.disk import DiskLatency
+from hashidrill.loads.kv import KvWrite
+
+LIES = 3
+
+
+class Idle(DiskLatency):
+    """Says that it slowed the disk down, and did nothing."""
+
+    kind: ClassVar[str] = "planted.idle"
+
+    async def apply(self, undo):
+        return
+
+
+class Stuck(DiskLatency):
+    """Can be put in force, and never taken away."""
+
+    kind: ClassVar[str] = "planted.stuck"
+
+    async def revert(self, undo):
+        raise FaultError(f"{undo['host']}: the planted fault stays")
+
+
+class Liar(KvWrite):
+    """Claims one more write after each to its first few keys, acknowledged and never sent."""
+
+    kind: ClassVar[str] = "planted.liar"
+
+    async def run(self, emit):
+        lied_about = {self._key(n) for n in range(LIES)}
+
+        def claim(op):
+            emit(op)
+            if op.key in lied_about and op.outcome == "ok":
+                began_ns = op.end_ns + 1
+                emit(replace(op, intended_ns=began_ns, start_ns=began_ns, end_ns=began_ns + 1, value=f"{op.value}-no"))
+
+        await super().run(claim)

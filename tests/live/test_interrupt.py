@@ -1,0 +1,95 @@
+"""Ctrl-C and SIGTERM: what is in force is reverted and proven gone, and the exit code is 130."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import pytest
+from drills import environment, experiment, hashidrill, start
+
+from hashidrill.journal import JOURNAL_NAME, read_journal
+from leaks import VARIABLE, Ground
+
+FSYNC = {"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "100ms"}, "for": "60s"}
+INTERRUPTED = 130
+_APPLIED_WITHIN_S, _ENDS_WITHIN_S = 30.0, 25.0
+
+
+def wait_for(event, runs, process):
+    """The run's directory, once its journal says so."""
+    deadline = time.monotonic() + _APPLIED_WITHIN_S
+    while time.monotonic() < deadline and process.poll() is None:
+        for journal in runs.glob(f"*/{JOURNAL_NAME}"):
+            if any(entry.event == event for entry in read_journal(journal)):
+                return journal.parent
+        time.sleep(0.05)
+    raise AssertionError(f"no {event} within {_APPLIED_WITHIN_S}s; exit code {process.poll()}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_signal_while_a_fault_is_in_force_reverts_it(number, tmp_path):
+    runs = tmp_path / "runs"
+    process = start("run", experiment(tmp_path / "short.yaml", method=[FSYNC]), "--plain", "--runs", runs)
+    run = wait_for("fault.proven", runs, process)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=_ENDS_WITHIN_S)
+    assert process.returncode == INTERRUPTED, stdout + stderr
+    assert "Traceback" not in stdout + stderr
+    events = [entry.event for entry in read_journal(run / JOURNAL_NAME)]
+    assert events.index("fault.proven") < events.index("fault.reverted") < events.index("fault.gone")
+    assert events[-1] == "end"
+    saved = json.loads((run / "run.json").read_text())
+    assert saved["outcome"] == "interrupted"
+    assert saved["ended_at"]
+    assert (run / "report.html").is_file()
+    assert "interrupted" in stdout
+
+
+def test_a_second_signal_does_not_stop_the_reverting(tmp_path):
+    runs = tmp_path / "runs"
+    process = start("run", experiment(tmp_path / "short.yaml", method=[FSYNC]), "--plain", "--runs", runs)
+    run = wait_for("fault.proven", runs, process)
+    while process.poll() is None and not any(e.event == "fault.reverted" for e in read_journal(run / JOURNAL_NAME)):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.01)
+    stdout, stderr = process.communicate(timeout=_ENDS_WITHIN_S)
+    assert process.returncode == INTERRUPTED, stdout + stderr
+    assert [e.event for e in read_journal(run / JOURNAL_NAME)].count("fault.gone") == 1
+
+
+def test_a_signal_at_any_moment_of_the_start_ends_the_run(tmp_path):
+    """No moment is too early: not before the sandbox is there, nor before its processes have their handlers."""
+    path = experiment(tmp_path / "short.yaml", method=[FSYNC])
+    for number in range(8):
+        runs, work = tmp_path / f"runs-{number}", tmp_path.joinpath(f"{number}")
+        work = type(work)(os.environ[VARIABLE]) / f"i{number}"
+        work.mkdir()
+        ground = Ground(work)
+        process = start("run", path, "--plain", "--runs", runs, env=environment(**{VARIABLE: work}))
+        wait_for_recording(runs, process)
+        time.sleep(number * 0.02)
+        process.send_signal(signal.SIGTERM)
+        stdout, stderr = process.communicate(timeout=_ENDS_WITHIN_S)
+        assert process.returncode == INTERRUPTED, f"{number}: {stdout}{stderr}"
+        assert "Traceback" not in stdout + stderr
+        [journal] = runs.glob(f"*/{JOURNAL_NAME}")
+        assert read_journal(journal)[-1].data["outcome"] == "interrupted", number
+        assert ground.left_after(10) == []
+        work.rmdir()
+
+
+def wait_for_recording(runs, process):
+    while process.poll() is None and not list(runs.glob("*/run.json")):
+        time.sleep(0.002)
+
+
+def test_an_interrupted_run_has_nothing_to_heal(tmp_path):
+    runs = tmp_path / "runs"
+    process = start("run", experiment(tmp_path / "short.yaml", method=[FSYNC]), "--plain", "--runs", runs)
+    wait_for("fault.proven", runs, process)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=_ENDS_WITHIN_S)
+    assert hashidrill("heal", "--runs", runs).stdout == "nothing to heal\n"

@@ -1,0 +1,76 @@
+"""What is wrong with a fault, a load, an objective or a datacenter shows in the verdict and in the exit code."""
+
+from __future__ import annotations
+
+import json
+
+from drills import Drill, environment, experiment, hashidrill
+
+SLOW = {"on": "consul:leader", "with": {"delay": "100ms"}, "for": "2s"}
+FSYNC = {"fault": "disk.latency", **SLOW}
+
+
+def test_a_fault_whose_apply_does_nothing_makes_the_run_invalid(tmp_path):
+    drill = Drill(experiment(tmp_path / "idle.yaml", method=[{"fault": "planted.idle", **SLOW}]), tmp_path / "runs")
+    assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (3, "INVALID", "fault")
+    assert "fault.unproven" in drill.events
+    assert "fault.proven" not in drill.events
+    assert any("not proven in force" in reason and "fsync takes" in reason for reason in drill.result["invalid"])
+
+
+def test_a_fault_that_cannot_be_reverted_ends_with_exit_code_4(tmp_path):
+    drill = Drill(experiment(tmp_path / "stuck.yaml", method=[{"fault": "planted.stuck", **SLOW}]), tmp_path / "runs")
+    assert (drill.exit_code, drill.result["outcome"]) == (4, "revert")
+    assert "fault.proven" in drill.events
+    assert "fault.stuck" in drill.events
+    assert any("the planted fault stays" in reason for reason in drill.result["invalid"])
+
+
+def test_a_claimed_write_that_is_not_there_is_lost_and_its_key_is_named(tmp_path):
+    load = {"kv-writes": {"kind": "planted.liar", "rate": "30/s", "keys": 20, "value": "128B"}}
+    drill = Drill(experiment(tmp_path / "liar.yaml", method=[FSYNC], load=load), tmp_path / "runs")
+    assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (1, "FAIL", "complete")
+    finding, text = drill.finding("no_acknowledged_write_lost")
+    assert finding == "broken"
+    assert "lost on 3 keys" in text
+    assert all(f"hashidrill/kv-writes/{n}" in text for n in range(3))
+
+
+def test_an_objective_of_1_ms_fails_with_a_message_that_a_person_can_read(tmp_path):
+    expect = [{"writes_recover": {"load": "kv-writes", "p50_below": "1ms", "within": "2s"}}]
+    drill = Drill(experiment(tmp_path / "slo.yaml", method=[FSYNC], expect=expect), tmp_path / "runs")
+    assert (drill.exit_code, drill.result["verdict"]) == (1, "FAIL")
+    finding, text = drill.finding("writes_recover")
+    assert finding == "broken"
+    assert "kv-writes" in text
+    assert "1ms" in text
+    assert "2s" in text
+    assert text in drill.said.replace("\n    ", "\n") or text.splitlines()[0] in drill.said
+
+
+def test_a_datacenter_that_never_gets_steady_is_invalid_and_no_fault_is_applied(tmp_path):
+    document = experiment(
+        tmp_path / "unsteady.yaml", method=[FSYNC], require=["kv-writes.latency.p50 < 1us"], steady="1s", within="3s"
+    )
+    drill = Drill(document, tmp_path / "runs")
+    assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (3, "INVALID", "steady-state")
+    assert "fault.intent" not in drill.events
+    assert any("kv-writes.latency.p50 < 1us (measured" in reason for reason in drill.result["invalid"])
+
+
+def test_a_guardrail_that_trips_reverts_and_ends_the_method(tmp_path):
+    method = [{**FSYNC, "with": {"delay": "900ms"}, "for": "30s"}]
+    document = experiment(tmp_path / "guarded.yaml", method=method, guardrails=["kv-writes.latency.p50 > 300ms for 2s"])
+    drill = Drill(document, tmp_path / "runs")
+    assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (1, "FAIL", "guardrail")
+    assert drill.events.index("guardrail") < drill.events.index("fault.reverted") < drill.events.index("fault.gone")
+    gone = next(entry.t_ns for entry in drill.journal if entry.event == "fault.gone")
+    proven = next(entry.t_ns for entry in drill.journal if entry.event == "fault.proven")
+    assert gone - proven < 20e9
+
+
+def test_the_planted_kinds_are_found_through_entry_points_alone():
+    with_them = json.loads(hashidrill("list", "faults", "--json").stdout)
+    without = json.loads(hashidrill("list", "faults", "--json", env=environment(PYTHONPATH="")).stdout)
+    kinds = {row["kind"] for row in with_them} - {row["kind"] for row in without}
+    assert kinds == {"planted.idle", "planted.stuck"}
