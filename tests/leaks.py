@@ -50,7 +50,7 @@ class Ground:
 
 def processes_of(work: Path) -> list[tuple[int, str]]:
     """(pid, command line) of every process that inherited this work directory, or names it; but for our own."""
-    marks = (f"{VARIABLE}={work}\0".encode(), str(work).encode())
+    marks = (f"{VARIABLE}={work}\0".encode(), f"{work}/".encode())
     own = _ancestry()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -78,7 +78,7 @@ def _ancestry() -> set[int]:
 
 def _mounts(work: Path) -> list[str]:
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    ours = [line for line in lines if str(work) in line or " - tmpfs hashidrill " in line or " - nsfs " in line]
+    ours = [line for line in lines if f" {work}/" in line or " - tmpfs hashidrill " in line or " - nsfs " in line]
     return [f"mount {line.split()[4]}" for line in ours]
 
 
@@ -96,7 +96,8 @@ def _tables() -> list[str]:
     if nft is None or os.geteuid() != 0:
         return []
     listed = subprocess.run([nft, "-j", "list", "tables"], capture_output=True, text=True, check=False)
-    return [item["table"]["name"] for item in json.loads(listed.stdout or '{"nftables": []}')["nftables"] if "table" in item]
+    items = json.loads(listed.stdout or '{"nftables": []}')["nftables"]
+    return [item["table"]["name"] for item in items if "table" in item]
 
 
 def _cgroups() -> list[str]:

@@ -24,7 +24,7 @@ def test_a_fault_keeps_its_contract_on_the_fake(kind: str, params: dict[str, Any
     assert report.present.ok
     assert report.gone.ok
     host = world.hosts["consul-1"]
-    assert not (host.disk_rules or host.ballast or host.tables or host.limits)
+    assert [host.disk_rules, host.ballast, host.tables, host.limits] == [{}, {}, {}, {}]
 
 
 def test_every_kind_of_fault_has_a_case():

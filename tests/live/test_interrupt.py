@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from drills import environment, experiment, hashidrill, start
@@ -64,8 +65,7 @@ def test_a_signal_at_any_moment_of_the_start_ends_the_run(tmp_path):
     """No moment is too early: not before the sandbox is there, nor before its processes have their handlers."""
     path = experiment(tmp_path / "short.yaml", method=[FSYNC])
     for number in range(8):
-        runs, work = tmp_path / f"runs-{number}", tmp_path.joinpath(f"{number}")
-        work = type(work)(os.environ[VARIABLE]) / f"i{number}"
+        runs, work = tmp_path / f"runs-{number}", Path(os.environ[VARIABLE]) / f"i{number}"
         work.mkdir()
         ground = Ground(work)
         process = start("run", path, "--plain", "--runs", runs, env=environment(**{VARIABLE: work}))

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from hashidrill import hypothesis, live, registry
 from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, recordings
-from hashidrill.errors import ExperimentError, HashidrillError, UsageError
+from hashidrill.errors import ExperimentError, HashidrillError, UnknownNameError, UsageError
 from hashidrill.library import experiment_name, find_experiment, list_experiments
 from hashidrill.loader import load_experiment
 from hashidrill.recording import Recording
@@ -163,7 +163,16 @@ def show(
     elif name == "last" or (runs_dir / name).is_dir() or (Path(name) / "journal.jsonl").is_file():
         _show_run(find_recording(name, runs_dir))
     else:
-        sys.stdout.write(find_experiment(name).read_text())
+        sys.stdout.write(_find_shown(name, [*known, *hypotheses]).read_text())
+
+
+def _find_shown(name: str, kinds: list[str]) -> Path:
+    """An experiment's file. Raises UnknownNameError that thinks of faults, loads and hypotheses too."""
+    try:
+        return find_experiment(name)
+    except UnknownNameError as error:
+        close = registry.near(name, kinds)
+        raise error if close.startswith("there are") else UnknownNameError(f"there is no {name!r}: {close}") from None
 
 
 def _show_run(path: Path) -> None:

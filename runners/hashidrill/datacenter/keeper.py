@@ -41,10 +41,16 @@ def main() -> None:
     try:
         with sandbox(command, environment, state.with_suffix(".log")) as box:
             anyio.run(_keep, request, state, box)
-    except HashidrillError as error:
-        _say({"error": str(error)})
+    except* HashidrillError as errors:  # a group when it comes from beside the signal watcher
+        _say({"error": str(_first(errors))})
     finally:
         state.unlink(missing_ok=True)
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 async def _keep(request: dict[str, Any], state: Path, box: Sandbox) -> None:

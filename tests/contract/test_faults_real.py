@@ -1,0 +1,67 @@
+"""Every fault keeps its contract on a real datacenter, and its proof fails when it is disarmed behind its back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from fault_cases import CASES
+
+import hashidrill
+from hashidrill.datacenter.sandbox import sandbox
+
+pytestmark = pytest.mark.live
+SCRIPT = Path(__file__).with_name("real_faults.py")
+DISARMABLE = (
+    "disk.latency", "disk.error", "disk.bandwidth", "disk.full", "process.pause", "process.kill", "cpu.throttle",
+    "network.partition", "network.loss", "network.block",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def reported(consul, tmp_path_factory):
+    """All cases, checked one after the other on one datacenter, in the order of CASES; then the disarmed ones."""
+    log = tmp_path_factory.mktemp("faults") / "log"
+    command = [sys.executable, str(SCRIPT), str(consul.path), "{root}", consul.version]
+    with sandbox(command, {"PYTHONPATH": str(Path(hashidrill.__file__).parents[1])}, log) as box:
+        lines = [json.loads(line) for line in box.output]
+    checked = [line for line in lines if "kind" in line]
+    disarmed = {line["disarmed"]: line for line in lines if "disarmed" in line}
+    assert len(checked) == len(CASES), log.read_text()
+    return checked, disarmed
+
+
+def _name(case):
+    kind, params = case
+    return f"{kind}-{'-'.join(map(str, params.values()))}"
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[_name(case) for case in CASES])
+def test_a_fault_keeps_its_contract_on_the_real_thing(reported, number):
+    line = reported[0][number]
+    assert (line["kind"], line["params"]) == CASES[number]
+    assert "error" not in line, line["error"]
+    figures = line["figures"]
+    if "asked_s" in figures and not line["params"].get("jitter"):
+        # 5 % or, where the canary's own operation counts, 10 ms
+        assert figures["measured_s"] == pytest.approx(figures["asked_s"], rel=0.05, abs=0.01)
+    if "asked_bytes_per_s" in figures:
+        assert figures["measured_bytes_per_s"] == pytest.approx(figures["asked_bytes_per_s"], rel=0.05)
+
+
+@pytest.mark.parametrize("kind", DISARMABLE)
+def test_the_proof_fails_when_the_fault_is_disarmed_behind_its_back(reported, kind):
+    line = reported[1][kind]
+    assert "error" not in line, line["error"]
+    assert line["result"]["armed"], "it was not in force to begin with"
+    assert not line["result"]["disarmed"], line["result"]["measured"]
+
+
+def test_what_was_asked_for_beside_what_was_measured(reported, capsys):
+    with capsys.disabled():
+        print("\n\nfault, asked for, measured in force, measured afterwards")
+        for line in reported[0]:
+            print(f"  {line['kind']:<18} {line['asked']:<46} {line['measured']:<52} {line['gone']}")
+    assert all(line["asked"] for line in reported[0])
