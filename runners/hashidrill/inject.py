@@ -23,6 +23,8 @@ PROVEN_WITHIN_S = 5.0
 GONE_WITHIN_S = 20.0
 """How long its traces may last: a killed agent that starts again on a busy machine answers after some seconds."""
 REVERT_TRIES = 3
+REVERT_WITHIN_S = 45.0
+"""How long one try may take: longer than any request that a revert makes waits for its answer."""
 _GAP_S = 0.1
 
 
@@ -92,12 +94,13 @@ async def _try_revert(fault: Fault, undo: Undo) -> Exception | None:
     error: Exception | None = None
     for _ in range(REVERT_TRIES):
         try:
-            await fault.revert(undo)
+            with anyio.move_on_after(REVERT_WITHIN_S):  # nothing else could end it: cancellation is kept out here
+                await fault.revert(undo)
+                return None
+            error = FaultError(f"its revert did not end within {REVERT_WITHIN_S:g}s")
         except Exception as failure:  # noqa: BLE001 - a fault that stays is worse than any error: try again, then report
             error = failure
-            await pause(_GAP_S)
-        else:
-            return None
+        await pause(_GAP_S)
     return error
 
 

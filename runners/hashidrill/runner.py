@@ -22,9 +22,10 @@ import psutil
 from hashidrill import __version__
 from hashidrill.datacenter import binaries
 from hashidrill.datacenter.sandbox import Sandbox, python_path, sandbox
-from hashidrill.errors import UsageError
+from hashidrill.errors import MachineError, UsageError
 from hashidrill.journal import JOURNAL_NAME, Clock, Journal, read_journal
 from hashidrill.loader import load_experiment
+from hashidrill.recording import RUN_NAME
 
 if TYPE_CHECKING:
     from hashidrill.model import Experiment
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 RUNS_DIR = Path(".hashidrill/runs")
 ENGINE_LOG = "engine.log"
 _LOG_TAIL = 2000
+_NO_SANDBOX = "sandbox: "
+"""How hashidrill.datacenter.inside.init begins what it says when the kernel refuses."""
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -52,10 +55,9 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
     shutil.copyfile(path, recording / "experiment.yaml")
     clock = Clock()
     info = _info(experiment, recording, path, consul)
-    spec_file = recording / "run.json"
+    (recording / RUN_NAME).write_text(json.dumps(info, indent=2) + "\n")
     spec = {"recording": str(recording), "consul": str(consul.path), "origin_ns": clock.origin_ns, "info": info}
-    spec_file.write_text(json.dumps(spec))
-    command = [sys.executable, "-m", "hashidrill.sandboxed", str(spec_file), "{root}"]
+    command = [sys.executable, "-m", "hashidrill.sandboxed", json.dumps(spec), "{root}"]
     environment = {"PYTHONPATH": python_path()}
     with _interruptible() as interrupt, sandbox(command, environment, recording / ENGINE_LOG) as box:
         interrupt.pass_to(box.process)
@@ -119,16 +121,21 @@ def _new_recording(runs_dir: Path, name: str) -> Path:
 def _close(recording: Path, clock: Clock, info: dict[str, Any], *, interrupted: bool) -> None:
     """What the engine could not write because it died, or never came to life."""
     entries = read_journal(recording / JOURNAL_NAME) if (recording / JOURNAL_NAME).exists() else []
-    if any(entry.event == "end" for entry in entries):
-        run = json.loads((recording / "run.json").read_text())
-        run["ended_at"] = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    ends = [entry for entry in entries if entry.event == "end"]
+    if ends:
+        run = {**json.loads((recording / RUN_NAME).read_text()), **ends[-1].data}
     else:
         outcome = "interrupted" if interrupted else "crashed"
-        error = f"the engine ended without a word: {_tail(recording / ENGINE_LOG)}"
+        said = _tail(recording / ENGINE_LOG)
+        if said.startswith(_NO_SANDBOX):
+            shutil.rmtree(recording)  # nothing was recorded
+            raise MachineError(f"{said}; `hashidrill doctor` shows what is missing, and the command that gets it")
+        error = f"the engine ended without a word: {said}"
         with Journal(recording / JOURNAL_NAME, clock) as journal:
             journal.write("end", sync=True, outcome=outcome, error=error)
         run = {**info, "outcome": outcome, "error": error}
-    (recording / "run.json").write_text(json.dumps(run, indent=2, default=str) + "\n")
+    run["ended_at"] = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    (recording / RUN_NAME).write_text(json.dumps(run, indent=2, default=str) + "\n")
     log = recording / ENGINE_LOG
     if log.exists() and not log.stat().st_size:
         log.unlink()

@@ -1,6 +1,6 @@
 """The engine's process inside of the sandbox: `python -m hashidrill.sandboxed SPEC ROOT`.
 
-SPEC is a JSON file that hashidrill.runner wrote. What happens is told on standard output, one JSON object a line. On
+SPEC is JSON, from hashidrill.runner. What happens is told on standard output, one JSON object a line. On
 SIGINT or SIGTERM the run is cancelled, which reverts what is in force; a second one changes nothing.
 """
 
@@ -24,7 +24,7 @@ from hashidrill.units import Size
 
 def main() -> None:
     """Exits with 0 whatever the run's outcome is: that is in its recording."""
-    spec = json.loads(Path(sys.argv[1]).read_text())
+    spec = json.loads(sys.argv[1])
     anyio.run(_run, spec, Path(sys.argv[2]))
 
 

@@ -27,6 +27,15 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("network.block", {"port": 8500, "from": "clients", "action": "reject"}),
 ]
 
+UNDISARMABLE = {
+    "noop": "it has no effect that could be taken away",
+    "process.restart": "it is over once it has happened",
+}
+DISARMED: list[tuple[str, dict[str, Any]]] = list(
+    {kind: (kind, params) for kind, params in reversed(CASES) if kind not in UNDISARMABLE}.values()
+)
+"""One case of each kind of fault that can be taken away behind its back."""
+
 
 def nature(kind: str) -> dict[str, bool]:
     """What check_fault must know of a kind of fault."""

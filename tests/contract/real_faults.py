@@ -1,132 +1,135 @@
 """Runs inside of a sandbox: starts a real datacenter and checks every fault on it. Prints one JSON line a case.
 
-python real_faults.py CONSUL ROOT
+    python real_faults.py CONSUL ROOT VERSION
+
+First each case by `check_fault`, then the disarmed ones: what the fault put there is taken away behind its back, and its
+observer has to say that it is no longer in force.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 
 import anyio
-from fault_cases import CASES, nature
+from fault_cases import CASES, DISARMED, nature
 
 from hashidrill import registry
 from hashidrill.abc import Target
+from hashidrill.datacenter import cgroups
 from hashidrill.datacenter.local import LocalDatacenter
+from hashidrill.faults.network import _TableFault
 from hashidrill.model import Consul, DatacenterSpec, Disk, Size
 from hashidrill.testing.faults import check_fault
 from hashidrill.wait import wait_until
 
 OPERATIONS = frozenset({"fsync", "write", "read"})
-
-
-async def _disarmed(datacenter, kind, params, disarm) -> dict:
-    """Put the fault in force, take it away behind its back, and ask its observer: it must not say that it is there."""
-    cls = registry.fault(kind)
-    fault = cls(cls.Params.model_validate(params), datacenter)
-    [target] = await datacenter.select("host:consul-2")
-    undo = fault.plan(target, fault_id="disarmed")
-    await fault.apply(undo)
-    try:
-        before = await fault.verify(undo, present=True)
-        await disarm(datacenter.hosts["consul-2"], undo)
-        after = await fault.verify(undo, present=True)
-    finally:
-        await fault.revert(undo)
-    return {"armed": before.ok, "disarmed": after.ok, "measured": after.measured}
-
-
-async def _flush_rules(host, _undo):
-    await host.nft("flush ruleset")
-
-
-async def _clear_disk(host, _undo):
-    await host.clear_disk_rule("disarmed")
-
-
-async def _remove_ballast(host, _undo):
-    for file in host.data.glob(".ballast-*"):
-        file.unlink()
-
-
-async def _continue(host, undo):
-    await host.signal(undo["pid"], undo["start_time"], signal.SIGCONT)
-
-
-async def _start(host, _undo):
-    await host.start_agent("consul")
-    await _answers(host)
-
-
-async def _answers(host):
-    async def answers():
-        return (True if await host.agent_answers("consul", 0.5) else None), "no answer"
-
-    await wait_until("the agent to answer", answers, within_s=20)
-
-
-async def _lift_limit(host, _undo):
-    await host.unlimit_cpu("disarmed")
-
-
-DISARMED = (
-    ("disk.latency", {"delay": "100ms"}, _clear_disk),
-    ("disk.error", {}, _clear_disk),
-    ("disk.bandwidth", {"rate": "256kB/s"}, _clear_disk),
-    ("disk.full", {}, _remove_ballast),
-    ("process.pause", {}, _continue),
-    ("process.kill", {}, _start),
-    ("cpu.throttle", {"cores": 0.1}, _lift_limit),
-    ("network.partition", {}, _flush_rules),
-    ("network.loss", {"percent": "40%"}, _flush_rules),
-    ("network.block", {"port": 8500}, _flush_rules),
-)
+HOST = "consul-2"
+_SEEN_WITHIN_S, _UNSEEN_WITHIN_S = 5.0, 15.0
 
 
 async def main() -> None:
     spec = DatacenterSpec(
-        consul=Consul(version=sys.argv[3], config={"performance": {"raft_multiplier": 1}}),
-        disk=Disk(size=Size("256MB")),
+        consul=Consul(version=sys.argv[3], config={"performance": {"raft_multiplier": 1}}), disk=Disk(size=Size("256MB"))
     )
     datacenter = LocalDatacenter(spec, Path(sys.argv[2]), Path(sys.argv[1]), OPERATIONS)
     await datacenter.start()
     await datacenter.wait_ready()
-    for kind, params in CASES:
-        began = time.monotonic()
-        line = {"kind": kind, "params": params}
-        try:
-            report = await _check(datacenter, kind, params)
-            line |= {"asked": report.present.asked, "measured": report.present.measured, "gone": report.gone.measured}
-            line["figures"] = dict(report.present.figures)
-        except Exception as error:
-            traceback.print_exc()
-            line["error"] = f"{type(error).__name__}: {error}"
-        print(json.dumps({**line, "seconds": round(time.monotonic() - began, 2)}), flush=True)
-    for kind, params, disarm in DISARMED:
-        line = {"disarmed": kind}
-        try:
-            line |= {"result": await _disarmed(datacenter, kind, params, disarm)}
-            await _answers(datacenter.hosts["consul-2"])
-        except Exception as error:
-            traceback.print_exc()
-            line["error"] = f"{type(error).__name__}: {error}"
-        print(json.dumps(line), flush=True)
+    for check, cases in ((_keeps_its_contract, CASES), (_sees_that_it_was_disarmed, DISARMED)):
+        for kind, params in cases:
+            began = time.monotonic()
+            line = {"check": check.__name__, "kind": kind, "params": params}
+            try:
+                line |= await check(datacenter, kind, params)
+            except Exception as error:
+                traceback.print_exc()
+                line["error"] = f"{type(error).__name__}: {error}"
+            print(json.dumps({**line, "seconds": round(time.monotonic() - began, 2)}), flush=True)
 
 
-async def _check(datacenter, kind, params):
-    cls = registry.fault(kind)
-    fault = cls(cls.Params.model_validate(params), datacenter)
-    [target] = await datacenter.select("host:consul-2")
+async def _keeps_its_contract(datacenter, kind, params):
+    fault = _fault(datacenter, kind, params)
+    [target] = await datacenter.select(f"host:{HOST}")
 
     def again() -> Target:
         return target
 
-    return await check_fault(fault, again, **nature(kind))
+    report = await check_fault(fault, again, **nature(kind))
+    return {"present": asdict(report.present), "gone": asdict(report.gone)}
+
+
+async def _sees_that_it_was_disarmed(datacenter, kind, params):
+    """Evidence while it was in force, and once it was not: that one is not ok."""
+    fault = _fault(datacenter, kind, params)
+    [target] = await datacenter.select(f"host:{HOST}")
+    undo = fault.plan(target, fault_id=f"disarmed-{kind}")
+    await fault.apply(undo)
+    try:
+        armed = await _until(fault, undo, ok=True, within_s=_SEEN_WITHIN_S)
+        await _DISARM[kind](datacenter.hosts[HOST], undo)
+        disarmed = await _until(fault, undo, ok=False, within_s=_UNSEEN_WITHIN_S)
+    finally:
+        await fault.revert(undo)
+    await _until(fault, undo, ok=True, within_s=_UNSEEN_WITHIN_S, present=False)
+    return {"present": asdict(armed), "gone": asdict(disarmed)}
+
+
+async def _until(fault, undo, *, ok, within_s, present=True):
+    async def look():
+        evidence = await fault.verify(undo, present=present)
+        return (evidence if evidence.ok is ok else None), f"asked {evidence.asked}, measured {evidence.measured}"
+
+    return await wait_until(f"{fault.kind}: verify(present={present}) to say {ok}", look, within_s=within_s)
+
+
+def _fault(datacenter, kind, params):
+    cls = registry.fault(kind)
+    return cls(cls.Params.model_validate(params), datacenter)
+
+
+# by other ways than the faults' own revert, where there are any
+
+
+async def _clear_rule(host, undo):
+    await host.clear_disk_rule(undo["fault_id"])
+
+
+async def _empty_table(host, undo):
+    await host.nft(f"flush table inet {_TableFault.table(undo)}\n")
+
+
+async def _remove_ballast(host, undo):
+    [ballast] = host.data.glob(".ballast-*")
+    ballast.unlink()
+
+
+async def _continue(host, undo):
+    os.kill(undo["pid"], signal.SIGCONT)
+
+
+async def _start_again(host, undo):
+    await host.start_agent("consul")
+
+
+async def _lift_limit(host, undo):
+    group = cgroups.find(f"{host.data.parents[2].name}/{host.name}")
+    if group is None:  # this user has no cgroups: it is a duty cycle
+        await host.unlimit_cpu(undo["fault_id"])
+    else:
+        group.limit(None)
+
+
+_DISARM = {
+    "disk.latency": _clear_rule, "disk.error": _clear_rule, "disk.bandwidth": _clear_rule, "disk.full": _remove_ballast,
+    "process.pause": _continue, "process.kill": _start_again, "cpu.throttle": _lift_limit,
+    "network.partition": _empty_table, "network.loss": _empty_table, "network.block": _empty_table,
+}  # fmt: skip
 
 
 anyio.run(main)

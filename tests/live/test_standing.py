@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from drills import environment, hashidrill, start
+from drills import environment, experiment, hashidrill, start
 
 from leaks import VARIABLE, Ground
 
@@ -147,6 +147,18 @@ def test_a_keeper_that_is_killed_takes_all_with_it(place):
     assert place.ground.left_after(10) == []
     assert place.names() == []
     assert place.up(*SMALL)["pid"] != one["pid"]
+
+
+def test_an_agent_that_does_not_start_is_a_message_and_leaves_nothing(place, tmp_path):
+    document = json.loads(experiment(tmp_path / "wrong.yaml", method=[{"fault": "noop", "on": "consul:leader", "for": "1s"}]).read_text())
+    document["datacenter"]["consul"]["config"]["no_such_setting"] = 1
+    (tmp_path / "wrong.yaml").write_text(json.dumps(document))
+    done = place("up", "--like", str(tmp_path / "wrong.yaml"))
+    assert done.returncode == 3
+    assert "did not start: consul-1: consul ended:" in done.stderr
+    assert "no_such_setting" in done.stderr
+    assert place.names() == []
+    assert place.ground.left_after(10) == []
 
 
 def test_a_version_that_is_none_is_refused(place):

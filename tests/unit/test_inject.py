@@ -1,186 +1,271 @@
-"""A fault is proven, held, reverted and proven gone; and when any of this goes wrong, it is still reverted."""
+"""A fault is on disk before it is applied, proven before the block is entered, and gone whatever leaves the block."""
 
 from __future__ import annotations
 
+import json
+from typing import ClassVar
+
 import anyio
 import pytest
+import virtual_time
 
-from hashidrill import inject
-from hashidrill.errors import FaultError, RevertError
-from hashidrill.faults.disk import DiskLatency, LatencyParams
-from hashidrill.journal import Clock, Journal, read_journal
+from hashidrill.abc import Evidence
+from hashidrill.errors import FaultError, RevertError, UnknownNameError
+from hashidrill.faults.disk import DiskLatency
+from hashidrill.inject import GONE_WITHIN_S, PROVEN_WITHIN_S, REVERT_TRIES, REVERT_WITHIN_S, fault_from_undo, injected
+from hashidrill.journal import Journal, read_journal
 from hashidrill.testing.fakes import FakeDatacenter
-from hashidrill.units import Duration
+
+WHOLE = ["fault.intent", "fault.applied", "fault.proven", "fault.reverted", "fault.gone"]
 
 
-@pytest.fixture(autouse=True)
-def no_time_passes(monkeypatch):
-    async def at_once(_seconds):
-        await anyio.lowlevel.checkpoint()
+class Game:
+    """A fault on consul-1 of a fake datacenter, with a journal on a real disk, in virtual time."""
 
-    monkeypatch.setattr(inject, "pause", at_once)
-    monkeypatch.setattr(inject, "PROVEN_WITHIN_S", 0.05)
-
-
-class Scene:
-    """A fault on a fake datacenter, with a journal."""
-
-    def __init__(self, tmp_path, cls=DiskLatency):
-        self.world = FakeDatacenter()
-        self.host = self.world.hosts["consul-1"]
-        self.fault = cls(LatencyParams(delay=Duration("500ms")), self.world)
+    def __init__(self, tmp_path):
         self.path = tmp_path / "journal.jsonl"
+        self.world = FakeDatacenter()
+        self.disk_rules = self.world.hosts["consul-1"].disk_rules
+        self.seen_inside = None
 
-    def run(self, inside=None):
-        async def main():
-            with Journal(self.path, Clock()) as journal:
-                target = self.world.target("consul-1")
-                async with inject.injected(
-                    self.fault, target, fault_id="f", step=0, journal=journal, gone_within_s=0.05
-                ):
-                    if inside is not None:
-                        await inside()
+    def fault(self, **overrides):
+        cls = type("Planted", (DiskLatency,), {"game": self, **overrides})
+        return cls(cls.Params.model_validate({"delay": "500ms"}), self.world)
 
-        anyio.run(main)
+    async def inject(self, fault, inside=None):
+        with Journal(self.path, virtual_time.VirtualClock()) as journal:
+            target = self.world.target("consul-1")
+            async with injected(fault, target, fault_id="0-slow", step=0, journal=journal) as evidence:
+                self.seen_inside = (dict(self.disk_rules), self.events, evidence)
+                if inside is not None:
+                    await inside()
+
+    @property
+    def journal(self):
+        return read_journal(self.path)
 
     @property
     def events(self):
-        return [entry.event for entry in read_journal(self.path)]
+        return [entry.event for entry in self.journal]
+
+    def entry(self, event):
+        [one] = [entry for entry in self.journal if entry.event == event]
+        return one
 
 
-def test_the_whole_life_of_a_fault_is_in_the_journal_in_order(tmp_path):
-    scene = Scene(tmp_path)
-
-    async def inside():
-        assert scene.host.disk_rules
-
-    scene.run(inside)
-    assert scene.events == ["fault.intent", "fault.applied", "fault.proven", "fault.reverted", "fault.gone"]
-    assert not scene.host.disk_rules
+@pytest.fixture
+def game(tmp_path):
+    return Game(tmp_path)
 
 
-def test_the_intent_is_in_the_file_before_apply_is_called(tmp_path):
-    seen = []
-
-    class Reads(DiskLatency):
-        async def apply(self, undo):
-            seen.extend(entry.data["undo"]["fault_id"] for entry in read_journal(tmp_path / "journal.jsonl"))
-            await super().apply(undo)
-
-    Scene(tmp_path, Reads).run()
-    assert seen == ["f"]
+def test_inside_of_the_block_the_fault_is_proven_and_afterwards_it_is_gone(game):
+    virtual_time.run(game.inject(game.fault()))
+    rules, events, evidence = game.seen_inside
+    assert list(rules) == ["0-slow"]
+    assert events == WHOLE[:3]
+    assert evidence.ok
+    assert game.disk_rules == {}
+    assert game.events == WHOLE
 
 
-def test_a_fault_that_does_nothing_is_not_proven_and_the_block_is_never_entered(tmp_path):
-    class Nothing(DiskLatency):
-        async def apply(self, undo):
-            return
-
-    scene = Scene(tmp_path, Nothing)
-
-    async def inside():
-        pytest.fail("entered without a proof")
-
-    with pytest.raises(
-        FaultError, match=r"disk.latency on consul-1: not proven in force within .*asked for fsync takes 500ms"
-    ):
-        scene.run(inside)
-    assert scene.events == ["fault.intent", "fault.applied", "fault.unproven", "fault.reverted", "fault.gone"]
+def test_the_journal_holds_all_that_a_revert_needs(game):
+    virtual_time.run(game.inject(game.fault()))
+    intent = game.entry("fault.intent").data
+    assert intent["target"]["host"] == "consul-1"
+    assert intent["params"] == intent["undo"]["params"]
+    assert intent["step"] == 0
+    assert json.loads(json.dumps(intent["undo"])) == intent["undo"]
+    assert game.entry("fault.proven").data["evidence"]["figures"]["asked_s"] == 0.5
 
 
-@pytest.mark.parametrize("error", [ValueError("a bug of ours"), FaultError("the host said no")])
-def test_an_apply_that_raises_half_way_is_reverted(tmp_path, error):
-    class Raises(DiskLatency):
-        async def apply(self, undo):
-            await super().apply(undo)
-            raise error
+def test_the_intent_is_on_disk_before_anything_is_touched(game):
+    async def apply(self, undo):
+        self.game.found = (self.game.events, self.game.entry("fault.intent").data["undo"])
+        await DiskLatency.apply(self, undo)
 
-    scene = Scene(tmp_path, Raises)
-    with pytest.raises(FaultError, match=str(error)):
-        scene.run()
-    assert scene.events == ["fault.intent", "fault.failed", "fault.reverted", "fault.gone"]
-    assert not scene.host.disk_rules
+    virtual_time.run(game.inject(game.fault(apply=apply)))
+    events, undo = game.found
+    assert events == ["fault.intent"]
+    assert undo["fault_id"] == "0-slow"
 
 
-def test_an_observer_that_crashes_has_proven_nothing_and_says_why(tmp_path):
-    class Blind(DiskLatency):
-        async def verify(self, undo, *, present):
-            if present:
-                raise RuntimeError("no eyes")
-            return await super().verify(undo, present=present)
+def test_an_apply_that_raises_is_a_fault_error_and_is_reverted_all_the_same(game):
+    async def apply(self, undo):
+        await DiskLatency.apply(self, undo)  # it got half way
+        raise FaultError("consul-1.host: cannot ask for set: closed")
 
-    with pytest.raises(FaultError, match="the observer failed: RuntimeError: no eyes"):
-        Scene(tmp_path, Blind).run()
-
-
-def test_a_revert_that_fails_twice_is_tried_a_third_time(tmp_path):
-    failures = [OSError("busy"), OSError("still busy")]
-
-    class Stubborn(DiskLatency):
-        async def revert(self, undo):
-            if failures:
-                raise failures.pop()
-            await super().revert(undo)
-
-    scene = Scene(tmp_path, Stubborn)
-    scene.run()
-    assert scene.events[-2:] == ["fault.reverted", "fault.gone"]
+    with pytest.raises(FaultError, match=r"on consul-1: could not be applied: consul-1.host"):
+        virtual_time.run(game.inject(game.fault(apply=apply)))
+    assert game.seen_inside is None
+    assert game.disk_rules == {}
+    assert game.events == ["fault.intent", "fault.failed", "fault.reverted", "fault.gone"]
 
 
-def test_a_fault_that_cannot_be_reverted_is_stuck_and_said_so(tmp_path):
-    class Stays(DiskLatency):
-        async def revert(self, undo):
-            raise OSError("no way")
+def test_an_apply_that_crashes_is_a_fault_error_too(game):
+    async def apply(self, undo):
+        return [][0]
 
-    scene = Scene(tmp_path, Stays)
-    with pytest.raises(RevertError, match=r"disk\.latency on consul-1: could not be reverted: OSError: no way"):
-        scene.run()
-    assert scene.events[-1] == "fault.stuck"
-
-
-def test_a_revert_that_returns_without_effect_is_found_out(tmp_path):
-    class Pretends(DiskLatency):
-        async def revert(self, undo):
-            return
-
-    scene = Scene(tmp_path, Pretends)
-    with pytest.raises(RevertError, match="still seen"):
-        scene.run()
-    assert scene.events[-2:] == ["fault.reverted", "fault.stuck"]
+    with pytest.raises(FaultError, match="apply crashed: IndexError"):
+        virtual_time.run(game.inject(game.fault(apply=apply)))
+    assert game.entry("fault.failed").data["error"].startswith("IndexError")
+    assert game.events[-1] == "fault.gone"
 
 
-def test_cancellation_while_the_fault_is_held_reverts_it(tmp_path):
-    scene = Scene(tmp_path)
+def test_an_apply_that_does_nothing_is_not_proven(game):
+    async def apply(self, undo):
+        return
+
+    with pytest.raises(FaultError, match=r"not proven in force within 5s: asked for fsync takes 500ms; measured fsync"):
+        virtual_time.run(game.inject(game.fault(apply=apply)))
+    assert game.seen_inside is None
+    assert game.events == ["fault.intent", "fault.applied", "fault.unproven", "fault.reverted", "fault.gone"]
+    waited_ns = game.entry("fault.unproven").t_ns - game.entry("fault.applied").t_ns
+    assert waited_ns == pytest.approx(PROVEN_WITHIN_S * 1e9)
+
+
+def test_an_effect_that_shows_after_some_seconds_is_waited_for(game):
+    async def verify(self, undo, *, present):
+        if present and anyio.current_time() < self.game.began + 3:
+            return Evidence(ok=False, asked="slow", measured="not yet")
+        return await DiskLatency.verify(self, undo, present=present)
 
     async def main():
-        with anyio.CancelScope() as scope:
-            with Journal(scene.path, Clock()) as journal:
-                target = scene.world.target("consul-1")
-                async with inject.injected(scene.fault, target, fault_id="f", step=0, journal=journal):
-                    assert scene.host.disk_rules
-                    scope.cancel()
-                    await anyio.sleep_forever()
+        game.began = anyio.current_time()
+        await game.inject(game.fault(verify=verify))
 
-    anyio.run(main)
-    assert not scene.host.disk_rules
-    assert scene.events[-2:] == ["fault.reverted", "fault.gone"]
+    virtual_time.run(main())
+    assert game.events == WHOLE
+    assert 3e9 <= game.entry("fault.proven").t_ns < 3.2e9
 
 
-def test_an_error_inside_of_the_block_reverts_and_comes_out(tmp_path):
-    scene = Scene(tmp_path)
+def test_an_observer_that_crashes_has_proven_nothing_and_says_why(game):
+    async def verify(self, undo, *, present):
+        if present:
+            raise ExceptionGroup("in a task group", [FaultError("consul-1.canary: closed")])
+        return await DiskLatency.verify(self, undo, present=present)
 
-    async def inside():
-        raise KeyError("something else")
-
-    with pytest.raises(KeyError):
-        scene.run(inside)
-    assert not scene.host.disk_rules
+    with pytest.raises(FaultError, match="the observer failed: FaultError: consul-1.canary: closed"):
+        virtual_time.run(game.inject(game.fault(verify=verify)))
+    assert game.disk_rules == {}
 
 
-def test_a_fresh_process_can_rebuild_the_fault_from_its_undo():
-    world = FakeDatacenter()
-    fault = DiskLatency(LatencyParams(delay=Duration("500ms")), world)
-    undo = fault.plan(world.target("consul-2"), fault_id="f")
-    rebuilt = inject.fault_from_undo(dict(undo), world)
-    assert isinstance(rebuilt, DiskLatency)
-    assert rebuilt.plan(world.target("consul-2"), fault_id="f") == undo
+def test_an_observer_that_never_answers_has_proven_nothing(game):
+    async def verify(self, undo, *, present):
+        if present:
+            await anyio.sleep_forever()
+        return await DiskLatency.verify(self, undo, present=present)
+
+    with pytest.raises(FaultError, match="the observer never answered"):
+        virtual_time.run(game.inject(game.fault(verify=verify)))
+    assert game.events[-1] == "fault.gone"
+
+
+def failing_revert(times):
+    async def revert(self, undo):
+        self.game.reverts = getattr(self.game, "reverts", 0) + 1
+        if self.game.reverts <= times:
+            raise FaultError("diskd: no answer")
+        await DiskLatency.revert(self, undo)
+
+    return revert
+
+
+def test_a_revert_that_fails_twice_is_tried_again(game):
+    virtual_time.run(game.inject(game.fault(revert=failing_revert(2))))
+    assert game.reverts == 3
+    assert game.disk_rules == {}
+    assert game.events == WHOLE
+
+
+def test_a_revert_that_never_works_is_a_revert_error_and_stuck(game):
+    with pytest.raises(RevertError, match="on consul-1: could not be reverted: FaultError: diskd: no answer"):
+        virtual_time.run(game.inject(game.fault(revert=failing_revert(99))))
+    assert game.reverts == REVERT_TRIES
+    assert game.events == [*WHOLE[:3], "fault.stuck"]
+    assert game.entry("fault.stuck").data["error"] == "FaultError: diskd: no answer"
+
+
+def test_a_revert_that_hangs_is_given_up_and_stuck(game):
+    async def revert(self, undo):
+        await anyio.sleep_forever()
+
+    with pytest.raises(RevertError, match="its revert did not end within 45s"):
+        virtual_time.run(game.inject(game.fault(revert=revert)))
+    assert game.events == [*WHOLE[:3], "fault.stuck"]
+    assert game.journal[-1].t_ns < (REVERT_TRIES * REVERT_WITHIN_S + 5) * 1e9
+
+
+def test_a_fault_that_is_still_seen_after_its_revert_is_stuck(game):
+    async def revert(self, undo):
+        return
+
+    with pytest.raises(RevertError, match="still seen 20s after its revert: expected fsync takes no longer; measured"):
+        virtual_time.run(game.inject(game.fault(revert=revert)))
+    assert game.events == [*WHOLE[:4], "fault.stuck"]
+    waited_ns = game.entry("fault.stuck").t_ns - game.entry("fault.reverted").t_ns
+    assert waited_ns == pytest.approx(GONE_WITHIN_S * 1e9)
+
+
+def test_an_error_inside_of_the_block_reverts_and_goes_on_as_it_was(game):
+    async def boom():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        virtual_time.run(game.inject(game.fault(), boom))
+    assert game.events == WHOLE
+
+
+async def slow_revert(self, undo):
+    await anyio.sleep(2)  # cancellation would get in here, were it let
+    await DiskLatency.revert(self, undo)
+
+
+def test_cancellation_while_it_is_held_still_reverts(game):
+    async def main():
+        with anyio.move_on_after(7) as scope:
+            await game.inject(game.fault(revert=slow_revert), anyio.sleep_forever)
+        assert scope.cancelled_caught
+
+    virtual_time.run(main())
+    assert game.disk_rules == {}
+    assert game.events == WHOLE
+    assert game.entry("fault.gone").t_ns == pytest.approx(9e9)
+
+
+def test_cancellation_while_it_is_applied_still_reverts(game):
+    async def apply(self, undo):
+        await DiskLatency.apply(self, undo)
+        await anyio.sleep_forever()
+
+    async def main():
+        with anyio.move_on_after(1):
+            await game.inject(game.fault(apply=apply, revert=slow_revert))
+
+    virtual_time.run(main())
+    assert game.disk_rules == {}
+    assert game.events == ["fault.intent", "fault.reverted", "fault.gone"]
+
+
+def test_a_plan_that_cannot_be_made_leaves_no_intent(game):
+    def plan_more(self, target):
+        raise FaultError("names no other host")
+
+    with pytest.raises(FaultError, match="names no other host"):
+        virtual_time.run(game.inject(game.fault(plan_more=plan_more)))
+    assert game.events == []
+
+
+def test_a_fault_comes_back_from_its_undo_in_a_fresh_process(game):
+    undo = dict(game.fault().plan(game.world.target("consul-1"), fault_id="0-slow"))
+    fresh = fault_from_undo(json.loads(json.dumps(undo)), game.world)
+    assert type(fresh) is DiskLatency
+    assert fresh.plan(game.world.target("consul-1"), fault_id="0-slow") == undo
+
+
+def test_a_kind_that_no_package_here_has_is_named(game):
+    class Foreign(DiskLatency):
+        kind: ClassVar[str] = "disk.latencyy"
+
+    undo = dict(Foreign(Foreign.Params.model_validate({"delay": "1s"}), game.world).plan(game.world.target("consul-1"), fault_id="x"))
+    with pytest.raises(UnknownNameError, match=r"disk\.latency"):
+        fault_from_undo(undo, game.world)

@@ -93,11 +93,14 @@ async def _expose(port: int | None, root: Path, group: anyio.abc.TaskGroup) -> s
 async def _inside(request: dict[str, Any], root: Path) -> None:
     spec = DatacenterSpec.model_validate(request["spec"])
     datacenter = LocalDatacenter(spec, root, Path(request["consul"]), _ALL_OPERATIONS)
+    failure = None
     try:
         await datacenter.start()
         await datacenter.wait_ready()
-    except HashidrillError as error:
-        _say({"error": str(error)})
+    except* HashidrillError as errors:
+        failure = _first(errors)
+    if failure is not None:
+        _say({"error": str(failure)})
         return
     door = await anyio.create_unix_listener(str(root / _DOOR))
     address = datacenter.servers()[0].address
