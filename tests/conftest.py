@@ -45,7 +45,21 @@ def ground():
 
 
 @pytest.fixture(scope="session")
-def consul(request):
+def tell(request):
+    """Prints at once, past pytest's capturing: figures, and what takes minutes and must not look like a hang."""
+    reporter = request.config.pluginmanager.getplugin("terminalreporter")
+    capturing = request.config.pluginmanager.getplugin("capturemanager")
+
+    def say(text):
+        with capturing.global_and_fixture_disabled():
+            reporter.ensure_newline()
+            reporter.write_line(text)
+
+    return say
+
+
+@pytest.fixture(scope="session")
+def consul(tell):
     """The Consul binary, on a machine that can run a datacenter; it is built or downloaded now if need be.
 
     Skips where this machine cannot have local runs at all, and says why; in CI that is a failure. What only has to be
@@ -56,22 +70,8 @@ def consul(request):
         lacking = [f"{one.name}: {one.detail} ({one.fix})" for one in found if one.required and not one.ok]
         reason = f"this machine cannot have a datacenter: {'; '.join(lacking)}"
         (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-    say = _teller(request.config)
     try:
-        packages.ensure_system_packages(say, wanted=[("consul", CONSUL_VERSION)])
-        return binaries.ensure("consul", CONSUL_VERSION, progress=say)
+        packages.ensure_system_packages(tell, wanted=[("consul", CONSUL_VERSION)])
+        return binaries.ensure("consul", CONSUL_VERSION, progress=tell)
     except (MachineError, BinaryError) as error:
         return pytest.exit(f"tests of real datacenters cannot be set up: {error}", returncode=_BAD_MACHINE)
-
-
-def _teller(config):
-    """Prints at once, past pytest's capturing: a build from nothing takes minutes, and must not look like a hang."""
-    reporter = config.pluginmanager.getplugin("terminalreporter")
-    capturing = config.pluginmanager.getplugin("capturemanager")
-
-    def say(text):
-        with capturing.global_and_fixture_disabled():
-            reporter.ensure_newline()
-            reporter.write_line(text)
-
-    return say

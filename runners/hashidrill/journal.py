@@ -67,7 +67,7 @@ class Journal:
         self._clock = clock
         self._lock = threading.Lock()
         self._on_entry = on_entry
-        self._torn = False
+        self._torn = _ends_torn(path)
 
     def write(self, event: str, *, sync: bool = False, **data: Any) -> Entry:
         """Append one entry. `sync=True` also waits for the disk: use it for everything a heal depends on."""
@@ -96,6 +96,15 @@ class Journal:
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+def _ends_torn(path: Path) -> bool:
+    """Whether whoever wrote here before was killed in the middle of a line."""
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
 
 
 def to_line(entry: Entry) -> str:

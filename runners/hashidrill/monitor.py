@@ -17,6 +17,7 @@ from hashidrill.conditions import Condition
 
 _KEEP_S = 120.0
 _TICK_S = 1.0
+_OF_ALL_HOSTS = ("<", "<=", "==")
 _STATISTICS: dict[str, Callable[[Any], float]] = {
     "latency.p50": lambda values: float(np.percentile(values, 50)),
     "latency.p90": lambda values: float(np.percentile(values, 90)),
@@ -42,7 +43,8 @@ class Monitor:
     def sample(self, t_ns: int, sample: Sample) -> None:
         if sample.signal == "raft.leader" and not sample.host:
             self.leader = sample.text if sample.ok else ""
-        value = sample.value if sample.ok and sample.value is not None else float("nan")
+        # a failed sample may have a value all the same: no leader is 0
+        value = sample.value if sample.value is not None else float("nan")
         window = self._samples[sample.signal]
         window.append((t_ns, sample.host, value))
         _forget(window, t_ns)
@@ -50,7 +52,8 @@ class Monitor:
     def value(self, condition: Condition, now_ns: int, window_s: float) -> float:
         """The condition's signal over the last `window_s` seconds; NaN when nothing was measured.
 
-        A signal with several hosts counts as its worst (highest) host's mean.
+        A signal with several hosts counts as its worst (highest) host's mean. A host that was not measured cannot be
+        said to be below a limit, and does not hide one that is above.
         """
         since = now_ns - int(window_s * 1e9)
         if condition.source in self._operations:
@@ -62,7 +65,8 @@ class Monitor:
         if "" in by_host:  # the majority's view
             by_host = {"": by_host[""]}
         means = [float(np.mean(values)) for values in by_host.values()]
-        return max(means, default=float("nan"))
+        worst = np.max if condition.op in _OF_ALL_HOSTS else np.fmax.reduce  # the latter leaves NaN out
+        return float(worst(means)) if means else float("nan")
 
     def _load_value(self, load: str, what: str, since_ns: int, window_s: float) -> float:
         recent = [(latency, ok) for end_ns, latency, ok in self._operations[load] if end_ns >= since_ns]

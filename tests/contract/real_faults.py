@@ -2,8 +2,8 @@
 
     python real_faults.py CONSUL ROOT VERSION
 
-First each case by `check_fault`, then the disarmed ones: what the fault put there is taken away behind its back, and its
-observer has to say that it is no longer in force.
+First each case by `check_fault`, then the disarmed ones: what the fault put there is taken away behind its back, and
+its observer has to say that it is no longer in force.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _SEEN_WITHIN_S, _UNSEEN_WITHIN_S = 5.0, 15.0
 
 async def main() -> None:
     spec = DatacenterSpec(
-        consul=Consul(version=sys.argv[3], config={"performance": {"raft_multiplier": 1}}), disk=Disk(size=Size("256MB"))
+        consul=Consul(version=sys.argv[3], config={"performance": {"raft_multiplier": 1}}),
+        disk=Disk(size=Size("256MB")),
     )
     datacenter = LocalDatacenter(spec, Path(sys.argv[2]), Path(sys.argv[1]), OPERATIONS)
     await datacenter.start()

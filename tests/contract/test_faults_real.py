@@ -21,7 +21,7 @@ def name(kind, params):
 
 
 @pytest.fixture(scope="module")
-def results(consul, tmp_path_factory, request):
+def results(consul, tmp_path_factory, tell):
     """One sandbox, one datacenter, every case in it one after the other: {(check, name): line}."""
     log = tmp_path_factory.mktemp("faults") / "log"
     command = [sys.executable, str(SCRIPT), str(consul.path), "{root}", consul.version]
@@ -29,8 +29,7 @@ def results(consul, tmp_path_factory, request):
         lines = [json.loads(line) for line in box.output]
         box.process.wait()
     assert lines, log.read_text()[-4000:]
-    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        print("\n" + table(lines))
+    tell("\n" + table(lines))
     found = {(line["check"], name(line["kind"], line["params"])): line for line in lines}
     return found, log.read_text()[-4000:]
 

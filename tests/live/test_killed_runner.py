@@ -60,12 +60,13 @@ class Kill:
     def __str__(self):
         return (
             f"{self.number:>2}  {self.victim:<7} {self.at_s:6.2f}s  {self.phase:<9} {self.in_force} faults in force  "
-            f"exit code {self.exit_code:>3}  gone after {self.gone_after_s:5.2f}s  {'; '.join(self.left) or 'nothing left'}"
+            f"exit code {self.exit_code:>3}  gone after {self.gone_after_s:5.2f}s  "
+            f"{'; '.join(self.left) or 'nothing left'}"
         )
 
 
 @pytest.fixture(scope="module")
-def kills(consul, tmp_path_factory, capsys_of_module):
+def kills(consul, tmp_path_factory, tell):
     """25 runs, each with a work directory of its own, and what became of them."""
     chance = random.Random(SEED)
     folder = tmp_path_factory.mktemp("killed")
@@ -77,20 +78,9 @@ def kills(consul, tmp_path_factory, capsys_of_module):
     began = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as several:
         done = list(several.map(lambda each: kill(*each, folder), plan))
-    with capsys_of_module.disabled():
-        print(f"\n{KILLS} kills in {time.monotonic() - began:.0f}s, HASHIDRILL_KILL_SEED={SEED}")
-        print("\n".join(str(one) for one in sorted(done, key=lambda one: one.number)))
+    tell(f"\n{KILLS} kills in {time.monotonic() - began:.0f}s, HASHIDRILL_KILL_SEED={SEED}")
+    tell("\n".join(str(one) for one in sorted(done, key=lambda one: one.number)))
     return done
-
-
-@pytest.fixture(scope="module")
-def capsys_of_module(request):
-    capturing = request.config.pluginmanager.getplugin("capturemanager")
-
-    class Shown:
-        disabled = staticmethod(capturing.global_and_fixture_disabled)
-
-    return Shown
 
 
 def kill(number, victim, at_s, folder):
@@ -98,7 +88,13 @@ def kill(number, victim, at_s, folder):
     runs, work = folder / "runs", Path(os.environ[VARIABLE]) / f"k{number}"
     work.mkdir()
     path = experiment(
-        folder / f"k{number}.yaml", method=METHOD, servers=3, clients=1, steady="1s", recovery="1s", load={"kv-writes": LOAD}
+        folder / f"k{number}.yaml",
+        method=METHOD,
+        servers=3,
+        clients=1,
+        steady="1s",
+        recovery="1s",
+        load={"kv-writes": LOAD},
     )
     ground = Ground(work)
     process = start("run", path, "--plain", "--runs", runs, env=environment(**{VARIABLE: work}))
@@ -163,6 +159,7 @@ def test_the_kills_met_runs_in_all_of_their_phases(kills):
     killed = [one for one in kills if one.exit_code == -signal.SIGKILL]
     assert len(killed) >= (KILLS - ENGINES) * 2 // 3
     assert any(one.in_force for one in killed)
+    assert any(one.victim == "engine" and one.in_force for one in kills)
     assert any(one.phase == "-" for one in killed)
     assert {"start", "ready", "steady", "method"} & {one.phase for one in killed}
 
@@ -178,7 +175,7 @@ def test_every_journal_still_reads(kills):
 
 def test_a_runner_outlives_its_engine_and_says_that_it_crashed(kills):
     for one in kills:
-        if one.victim != "engine" or one.exit_code == 0:
+        if one.victim != "engine" or one.exit_code == 0:  # it was over before
             continue
         assert one.exit_code == 3, one
         [journal] = one.journals
@@ -189,7 +186,9 @@ def test_a_runner_outlives_its_engine_and_says_that_it_crashed(kills):
 def test_heal_says_which_runs_died_and_has_nothing_to_do_afterwards(kills):
     open_at_death = {journal.parent: one.in_force for one in kills for journal in one.journals if not ended(journal)}
     runs = kills[0].runs
-    healed = {Path(each["run"]): each for each in json.loads(hashidrill("heal", "--json", "--runs", runs).stdout)["healed"]}
+    healed = {
+        Path(each["run"]): each for each in json.loads(hashidrill("heal", "--json", "--runs", runs).stdout)["healed"]
+    }
     assert set(healed) == set(open_at_death)
     for run, in_force in open_at_death.items():
         assert healed[run]["stuck"] == []

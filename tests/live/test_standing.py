@@ -150,7 +150,9 @@ def test_a_keeper_that_is_killed_takes_all_with_it(place):
 
 
 def test_an_agent_that_does_not_start_is_a_message_and_leaves_nothing(place, tmp_path):
-    document = json.loads(experiment(tmp_path / "wrong.yaml", method=[{"fault": "noop", "on": "consul:leader", "for": "1s"}]).read_text())
+    document = json.loads(
+        experiment(tmp_path / "wrong.yaml", method=[{"fault": "noop", "on": "consul:leader", "for": "1s"}]).read_text()
+    )
     document["datacenter"]["consul"]["config"]["no_such_setting"] = 1
     (tmp_path / "wrong.yaml").write_text(json.dumps(document))
     done = place("up", "--like", str(tmp_path / "wrong.yaml"))

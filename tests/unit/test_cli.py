@@ -1,179 +1,405 @@
-"""Every command has help with an example; mistakes are one message and exit code 2; JSON is JSON."""
+"""The command line: help with examples, errors as one message, JSON where a script would want it."""
 
 from __future__ import annotations
 
 import json
-import re
+import sys
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from hashidrill import cli, registry
+from hashidrill import __version__, cli
 from hashidrill.cli import runs
 from hashidrill.cli.app import app
+from hashidrill.datacenter import standing
+from hashidrill.errors import HashidrillError, MachineError
+from hashidrill.journal import JOURNAL_NAME, Clock, Journal
 from hashidrill.library import list_experiments
 from hashidrill.loader import load_experiment
+from hashidrill.schema import schema_text
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.verdict import Verdict
 
 COMMANDS = sorted(typer.main.get_command(app).commands)
 
 
-def call(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+class Said:
+    """What a command wrote, and its exit code."""
 
+    def __init__(self, code, stdout, stderr):
+        self.code, self.stdout, self.stderr = code, stdout, stderr
 
-def mistake(monkeypatch, capsys, *arguments):
-    """What `main` prints and exits with."""
-    monkeypatch.setattr("sys.argv", ["hashidrill", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return stop.value.code, capsys.readouterr().err
+    @property
+    def json(self):
+        return json.loads(self.stdout)
 
 
 @pytest.fixture
-def good_run(tmp_path):
-    builder = RecordingBuilder(tmp_path / "runs" / "20261121-000000-good-0001")
-    builder.phase("steady", at=0)
-    builder.phase("method", at=10)
-    builder.fault("disk.latency", "consul-1", at=10, until=20)
-    builder.phase("recovery", at=20)
-    builder.load("kv-writes", rate=50, start=0, end=40, latency=lambda t: 3.0 if 10 <= t < 20 else 0.01)
-    builder.expect("writes_recover", load="kv-writes", within="10s")
-    builder.end("complete")
-    return builder.build().path
+def hashidrill(monkeypatch, tmp_path, capsys):
+    """The whole command line in this process: arguments in, text and exit code out. Nothing can be started by it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.delenv("HASHIDRILL_RUNS", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(runs, "ensure_system_packages", lambda *_, **__: None)
+    monkeypatch.setattr(runs, "run_experiment", lambda *_, **__: pytest.fail("a run was started"))
+
+    def go(*arguments):
+        monkeypatch.setattr(sys, "argv", ["hashidrill", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code or 0
+        out = capsys.readouterr()
+        assert "Traceback" not in out.out + out.err
+        return Said(code, out.out, out.err)
+
+    return go
 
 
-class TestHelp:
-    def test_the_commands_are_those_that_the_design_names(self):
-        wanted = "check demo doctor down heal list new run schema shell show status up validate"
-        assert wanted.split() == COMMANDS
+@pytest.fixture
+def recorded(tmp_path):
+    """Makes recordings in the place where runs are kept; returns their paths."""
 
-    @pytest.mark.parametrize("command", COMMANDS)
-    def test_each_command_shows_an_example_of_itself(self, command):
-        shown = call(command, "-h")
-        assert shown.exit_code == 0
-        assert re.search(rf"hashidrill {command}\b", shown.stdout.split("Example")[1])
+    def make(name, *, outcome="complete", refused=False, **load):
+        builder = RecordingBuilder(tmp_path / ".hashidrill" / "runs" / name, name="slow-disk")
+        builder.fault("disk.latency", "consul-1", at=10, until=30)
+        slow = lambda t: 3.0 if 10 <= t < 32 else 0.01  # noqa: E731
+        load = {"latency": slow, **load, **({"outcome": lambda _: "fail"} if refused else {})}
+        builder.load("kv-writes", **load).final_reads("kv-writes").healthy()
+        builder.expect("writes_recover", load="kv-writes", p50_below="300ms", within="10s")
+        builder.expect("no_acknowledged_write_lost", load="kv-writes").end(outcome)
+        builder.build()
+        return builder.path
 
-    def test_without_a_command_the_help_is_shown(self):
-        assert "demo" in call().output
+    return make
 
 
-class TestMistakes:
-    @pytest.mark.parametrize(
-        ("arguments", "said"),
-        [
-            (["run", "raft/slow-leader-dsk"], "did you mean raft/slow-leader-disk"),
-            (["validate", "nothing-like-it"], "there is no experiment 'nothing-like-it'"),
-            (["check", "nope"], "there is no recording 'nope'"),
-            (["show", "disk.latancy"], "did you mean disk.latency"),
-            (["list", "fault"], "did you mean faults"),
-            (["new", "x.txt"], "an experiment is a .yaml file"),
-            (["new", "no/such/folder/x.yaml"], "there is no folder"),
-            (["shell", "consul-1"], "`hashidrill up` starts one"),
-            (["down", "other"], "`hashidrill up` starts one"),
-            (["heal", "nope"], "there is no recording"),
-        ],
+# help
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_what_it_does_and_how_it_is_called(command, hashidrill):
+    said = hashidrill(command, "-h")
+    assert said.code == 0
+    assert f"Usage: hashidrill {command}" in said.stdout
+    assert "Example" in said.stdout
+    _, _, examples = said.stdout.rpartition("Example")
+    assert f"hashidrill {command}" in examples
+
+
+def test_without_a_command_there_is_help(hashidrill):
+    assert "hashidrill demo" in hashidrill("-h").stdout
+    assert all(command in hashidrill("-h").stdout for command in COMMANDS)
+
+
+def test_the_version_is_told(hashidrill):
+    assert hashidrill("--version").stdout == f"hashidrill {__version__}\n"
+
+
+def test_completion_is_offered():
+    assert "--install-completion" in CliRunner().invoke(app, ["-h"]).output
+
+
+# errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "raft/frozen-leeder"), "did you mean raft/frozen-leader"),
+        (("run", "raft/frozen-leader", "no/such"), "there is no experiment 'no/such'"),
+        (("validate", "nowhere.yaml"), "there is no experiment 'nowhere.yaml'"),
+        (("show", "disk.latensy"), "did you mean disk.latency?"),
+        (("check", "last"), "no recordings there yet"),
+        (("check", "20261121"), "there is no recording '20261121'"),
+        (("heal", "20261121"), "there is no recording '20261121'"),
+        (("list", "experiment"), "did you mean experiments?"),
+        (("new", "experiment.txt"), "an experiment is a .yaml file"),
+        (("new", "no/folder/x.yaml"), "there is no folder no/folder"),
+        (("down",), "nothing stands; `hashidrill up` starts one"),
+        (("shell", "consul-1"), "no datacenter 'default' stands"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_users_mistake_is_one_message_on_stderr_and_exit_code_2(arguments, said, hashidrill):
+    result = hashidrill(*arguments)
+    assert result.code == 2
+    assert result.stdout == ""
+    assert said in result.stderr
+    assert result.stderr.startswith("hashidrill: ")
+    assert result.stderr.count("hashidrill: ") == 1
+
+
+@pytest.mark.parametrize("arguments", [("nonsense",), ("run",), ("run", "--nonsense"), ("up", "--servers", "0")])
+def test_bad_usage_is_exit_code_2_with_a_way_to_help(arguments, hashidrill):
+    result = hashidrill(*arguments)
+    assert result.code == 2
+    assert "-h" in result.stderr
+
+
+def test_nothing_is_run_when_one_of_several_experiments_is_not_right(hashidrill, tmp_path):
+    (tmp_path / "bad.yaml").write_text("apiVersion: hashidrill/v1\nkind: Experiment\nmetadata: {}\n")
+    result = hashidrill("run", "raft/frozen-leader", "bad.yaml")
+    assert result.code == 2
+    assert "bad.yaml:" in result.stderr
+
+
+def test_a_machine_that_cannot_is_said_before_anything_is_run(hashidrill, monkeypatch):
+    def lacking(*_, **__):
+        raise MachineError("This machine lacks nft. Do this, then try again:\n  apt-get install nftables")
+
+    monkeypatch.setattr(runs, "ensure_system_packages", lacking)
+    for command in (("demo",), ("run", "raft/frozen-leader")):
+        result = hashidrill(*command)
+        assert result.code == 2
+        assert "apt-get install nftables" in result.stderr
+
+
+def test_an_interrupt_is_exit_code_130(hashidrill, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "run_experiment", interrupted)
+    assert hashidrill("run", "raft/frozen-leader").code == 130
+
+
+@pytest.mark.parametrize("kind", HashidrillError.__subclasses__(), ids=lambda kind: kind.__name__)
+def test_every_error_has_an_exit_code_of_its_own_kind(kind, hashidrill, monkeypatch):
+    def failing(*_, **__):
+        raise kind("what happened, and what to do next")
+
+    monkeypatch.setattr(runs, "run_experiment", failing)
+    result = hashidrill("run", "raft/frozen-leader")
+    assert (result.code, result.stderr.splitlines()[-1]) == (
+        kind.exit_code,
+        "hashidrill: what happened, and what to do next",
     )
-    def test_each_is_one_message_and_exit_code_2(self, arguments, said, monkeypatch, capsys, tmp_path):
-        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-        code, err = mistake(monkeypatch, capsys, *arguments)
-        assert code == 2
-        assert said in err
-        assert err.startswith("hashidrill: ")
-        assert "Traceback" not in err
-
-    def test_all_experiments_are_right_before_any_is_run(self, monkeypatch, capsys, tmp_path):
-        wrong = tmp_path / "wrong.yaml"
-        wrong.write_text("kind: Experiment\n")
-        monkeypatch.setattr(runs, "run_experiment", lambda *_a, **_k: pytest.fail("something was run"))
-        code, err = mistake(monkeypatch, capsys, "run", "raft/frozen-leader", wrong)
-        assert code == 2
-        assert "wrong.yaml" in err
-
-    def test_new_does_not_write_over_a_file(self, monkeypatch, capsys, tmp_path):
-        there = tmp_path / "there.yaml"
-        there.write_text("mine")
-        code, err = mistake(monkeypatch, capsys, "new", there)
-        assert (code, there.read_text()) == (2, "mine")
-        assert "exists already" in err
-
-    def test_ctrl_c_before_anything_ran_is_exit_code_130(self, monkeypatch, capsys):
-        def interrupted(*_a, **_k):
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(runs, "ensure_system_packages", interrupted)
-        code, err = mistake(monkeypatch, capsys, "run", "raft/frozen-leader")
-        assert code == 130
-        assert "Traceback" not in err
 
 
-class TestLibrary:
-    def test_list_shows_each_experiment_with_its_title(self):
-        listed = json.loads(call("list", "--json").stdout)
-        assert len(listed) == len(list_experiments())
-        assert all(row["title"] and row["tags"] for row in listed)
-
-    @pytest.mark.parametrize("kind", ["faults", "loads", "hypotheses"])
-    def test_list_says_of_each_kind_what_it_is(self, kind):
-        listed = json.loads(call("list", kind, "--json").stdout)
-        assert listed
-        assert all(len(list(row.values())[1]) > 20 for row in listed)
-
-    @pytest.mark.parametrize("kind", sorted(registry.faults() | registry.loads()))
-    def test_show_names_every_parameter(self, kind):
-        shown = call("show", kind).stdout
-        for name, field in (registry.faults() | registry.loads())[kind].Params.model_fields.items():
-            assert re.search(rf"^  {field.alias or name} ", shown, re.MULTILINE)
-
-    def test_show_prints_an_experiment_as_it_is_written(self):
-        assert "kind: Experiment" in call("show", "raft/frozen-leader").stdout
-
-    def test_the_whole_library_validates(self):
-        checked = json.loads(call("validate", "--json").stdout)
-        assert [row["error"] for row in checked] == [None] * len(list_experiments())
-
-    def test_what_new_writes_is_right_and_has_the_editors_schema(self, tmp_path):
-        path = tmp_path / "my_first-Drill.yaml"
-        assert call("new", path).exit_code == 0
-        assert load_experiment(path).metadata.name == "my-first-drill"
-        assert path.read_text().startswith("# yaml-language-server: $schema=")
-
-    def test_every_experiment_of_the_library_names_the_schema(self):
-        for path in list_experiments():
-            assert path.read_text().startswith("# yaml-language-server: $schema=../schema.json\n"), path
-
-    def test_schema_is_json_and_is_the_one_in_the_repository(self):
-        shown = call("schema").stdout
-        assert json.loads(shown)["title"] == "hashidrill experiment"
+# list, show, new, validate, schema
 
 
-class TestCheck:
-    def test_judges_again_and_writes_the_reports(self, good_run):
-        done = call("check", good_run, "--json")
-        [*_, result] = [json.loads(done.stdout)]
-        assert (result["verdict"], done.exit_code) == ("PASS", 0)
-        assert {path.name for path in good_run.iterdir()} >= {"report.html", "summary.md", "verdict.json"}
+@pytest.mark.parametrize(
+    ("kind", "key", "known"),
+    [
+        ("experiments", "name", "raft/slow-leader-disk"),
+        ("faults", "kind", "disk.latency"),
+        ("loads", "kind", "consul.kv.write"),
+        ("hypotheses", "name", "no_acknowledged_write_lost"),
+    ],
+)
+def test_lists_are_for_people_and_for_scripts(kind, key, known, hashidrill):
+    rows = hashidrill("list", kind, "--json").json
+    assert known in [row[key] for row in rows]
+    text = hashidrill("list", kind).stdout
+    for row in rows:
+        assert row[key] in text
+        assert (row.get("what") or row.get("title")).strip()
 
-    def test_last_is_the_latest(self, good_run):
-        assert json.loads(call("check", "last", "--runs", good_run.parent, "--json").stdout)["recording"] == str(
-            good_run
-        )
 
-    def test_list_runs_and_show_know_it(self, good_run):
-        call("check", good_run)
-        [row] = json.loads(call("list", "runs", "--runs", good_run.parent, "--json").stdout)
-        assert (row["run"], row["verdict"]) == (good_run.name, "PASS")
-        assert "PASS" in call("show", "last", "--runs", good_run.parent).stdout
+def test_the_library_is_what_is_listed_without_a_kind(hashidrill):
+    assert len(hashidrill("list", "--json").json) == len(list_experiments())
 
 
-class TestExitCodes:
-    @pytest.mark.parametrize(("codes", "worst"), [([0, 0], 0), ([0, 3], 3), ([3, 1, 0], 1), ([1, 4, 3], 4), ([0], 0)])
-    def test_of_several_runs_the_worst_counts(self, codes, worst):
-        assert runs._worst(codes) == worst
+def test_runs_are_listed_with_their_verdicts(hashidrill, recorded):
+    assert "no recordings" in hashidrill("list", "runs").stdout
+    assert hashidrill("list", "runs", "--json").json == []
+    recorded("a")
+    recorded("b")
+    assert [row["verdict"] for row in hashidrill("list", "runs", "--json").json] == ["no verdict", "no verdict"]
+    hashidrill("check", "a")
+    assert [row["verdict"] for row in hashidrill("list", "runs", "--json").json] == ["PASS", "no verdict"]
 
-    def test_they_are_those_that_the_design_names(self):
-        assert {verdict: verdict.exit_code for verdict in Verdict} == {
-            Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.INVALID: 3,
-        }  # fmt: skip
+
+def test_an_experiment_is_shown_as_it_is_written(hashidrill):
+    shown = hashidrill("show", "raft/slow-leader-disk")
+    [path] = [path for path in list_experiments() if path.stem == "slow-leader-disk"]
+    assert shown.stdout == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("disk.latency", ("delay", "required", "jitter", "default 0s", "percent")),
+        ("consul.kv.read", ("mode", "default, stale, consistent", "rate")),
+        ("writes_recover", ("p50_below", "within")),
+        ("noop", ("No parameters.",)),
+    ],
+)
+def test_the_parameters_of_a_kind_are_shown(name, parameters, hashidrill):
+    text = hashidrill("show", name).stdout
+    assert text.startswith(name)
+    assert all(parameter in text for parameter in parameters)
+
+
+def test_a_run_is_shown_as_a_summary(hashidrill, recorded):
+    recorded("a")
+    assert "no_acknowledged_write_lost" in hashidrill("show", "a").stdout
+    assert hashidrill("show", "last").stdout == hashidrill("show", "a").stdout
+
+
+def test_a_new_experiment_is_right_at_once_and_never_over_another(hashidrill, tmp_path):
+    said = hashidrill("new", "my-first.yaml")
+    assert said.code == 0
+    assert "hashidrill validate my-first.yaml" in said.stdout
+    assert load_experiment(tmp_path / "my-first.yaml").metadata.name == "my-first"
+    before = (tmp_path / "my-first.yaml").read_text()
+    again = hashidrill("new", "my-first.yaml")
+    assert (again.code, "exists already" in again.stderr) == (2, True)
+    assert (tmp_path / "my-first.yaml").read_text() == before
+
+
+def test_a_name_that_cannot_be_is_refused_and_leaves_no_file(hashidrill, tmp_path):
+    result = hashidrill("new", "123.yaml")
+    assert (result.code, "'123' cannot be the name" in result.stderr) == (2, True)
+    assert not (tmp_path / "123.yaml").exists()
+
+
+def test_the_library_is_right(hashidrill):
+    said = hashidrill("validate")
+    assert said.code == 0
+    assert said.stdout.count("ok  ") == len(list_experiments())
+
+
+def test_what_is_not_right_is_told_beside_what_is(hashidrill, tmp_path):
+    (tmp_path / "bad.yaml").write_text("apiVersion: hashidrill/v1\nkind: Experimant\n")
+    said = hashidrill("validate", "raft/frozen-leader", "bad.yaml")
+    assert said.code == 2
+    assert "ok  " in said.stdout
+    assert "bad.yaml:2:" in said.stderr
+    rows = hashidrill("validate", "raft/frozen-leader", "bad.yaml", "--json").json
+    assert [row["error"] is None for row in rows] == [True, False]
+
+
+def test_the_schema_is_printed_whole(hashidrill):
+    said = hashidrill("schema")
+    assert said.stdout == schema_text()
+    assert said.json["title"]
+
+
+# check
+
+
+def test_a_recording_is_judged_again(hashidrill, recorded):
+    path = recorded("a")
+    said = hashidrill("check", "last", "--json")
+    result = said.json
+    assert (said.code, result["verdict"], result["exit_code"]) == (0, "PASS", 0)
+    assert result["recording"].endswith("a")
+    assert {each["finding"] for each in result["expectations"]} == {"held"}
+    assert (path / "report.html").is_file()
+    assert (path / "summary.md").is_file()
+    assert (path / "verdict.json").is_file()
+
+
+def test_a_recording_that_fails_is_exit_code_1(hashidrill, recorded):
+    recorded("a", latency=lambda t: 3.0 if t >= 10 else 0.01)
+    said = hashidrill("check", "a")
+    assert said.code == 1
+    assert "FAIL" in said.stdout
+
+
+def test_a_recording_that_counts_for_nothing_is_exit_code_3(hashidrill, recorded):
+    recorded("a", refused=True)
+    said = hashidrill("check", "a", "--json")
+    assert (said.code, said.json["verdict"]) == (3, "INVALID")
+    assert said.json["invalid"]
+
+
+# run
+
+
+@pytest.fixture
+def ran(hashidrill, recorded, monkeypatch):
+    """`run` and `demo` leave these recordings, one after the other."""
+
+    def plan(*recordings):
+        queue = list(recordings)
+        monkeypatch.setattr(runs, "run_experiment", lambda *_, **__: queue.pop(0))
+        return hashidrill
+
+    return plan
+
+
+SLOW_FOR_EVER = {"latency": lambda t: 3.0 if t >= 10 else 0.01}
+NEVER = {"refused": True}
+
+
+def test_a_run_prints_its_verdict_as_json_and_nothing_else(ran, recorded):
+    said = ran(recorded("a"))("run", "raft/slow-leader-disk", "--json")
+    [result] = said.json
+    assert (said.code, result["verdict"], result["outcome"]) == (0, "PASS", "complete")
+    assert result["report"].endswith("report.html")
+    assert "report" in said.stderr  # for the person who watches
+
+
+@pytest.mark.parametrize(
+    ("loads", "code"),
+    [(({}, {}), 0), (({}, SLOW_FOR_EVER), 1), ((NEVER, SLOW_FOR_EVER), 1), ((NEVER, {}), 3), ((SLOW_FOR_EVER, {}), 1)],
+)
+def test_the_exit_code_of_several_runs_is_their_worst_verdict(loads, code, ran, recorded):
+    paths = [recorded(f"run-{n}", **load) for n, load in enumerate(loads)]
+    said = ran(*paths)("run", "raft/slow-leader-disk", "raft/frozen-leader", "--json")
+    assert said.code == code
+    assert len(said.json) == 2
+
+
+def test_a_fault_that_could_not_be_reverted_is_exit_code_4_whatever_else_there_is(ran, recorded):
+    stuck = recorded("stuck", outcome="revert", **SLOW_FOR_EVER)
+    assert ran(stuck, recorded("fine"))("run", "raft/slow-leader-disk", "raft/frozen-leader").code == 4
+    assert ran(stuck)("demo").code == 4
+
+
+def test_an_interrupted_run_is_judged_reported_and_exit_code_130(hashidrill, recorded, monkeypatch):
+    path = recorded("stopped", outcome="interrupted")
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt(path)
+
+    monkeypatch.setattr(runs, "run_experiment", interrupted)
+    said = hashidrill("run", "raft/slow-leader-disk", "raft/frozen-leader")
+    assert said.code == 130
+    assert "interrupted" in said.stdout
+    assert (path / "report.html").is_file()
+
+
+def test_codes_merge_as_verdicts_do():
+    assert runs._worst([verdict.exit_code for verdict in Verdict]) == 1
+    assert runs._worst([0, 3]) == 3
+    assert runs._worst([0, 1, 4, 3]) == 4
+
+
+# heal, status
+
+
+def test_nothing_to_heal_is_said(hashidrill, recorded, monkeypatch):
+    recorded("a")
+    monkeypatch.setattr(runs, "sweep", list)
+    assert hashidrill("heal").stdout == "nothing to heal\n"
+    assert hashidrill("heal", "--json").json == {"healed": [], "removed": []}
+
+
+def test_a_dead_run_is_healed_and_named(hashidrill, tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "sweep", list)
+    path = tmp_path / ".hashidrill" / "runs" / "dead"
+    path.mkdir(parents=True)
+    with Journal(path / JOURNAL_NAME, Clock()) as journal:
+        journal.write("run", id="dead", experiment="short", root="/var/tmp/no-such-sandbox")
+        journal.write("fault.intent", fault_id="0-slow", kind="disk.latency", undo={"fault_id": "0-slow"})
+    said = hashidrill("heal")
+    assert (said.code, said.stdout) == (0, "dead: its runner died; 1 fault was open, and is gone\n")
+    assert hashidrill("heal").stdout == "nothing to heal\n"
+
+
+def test_what_stands_is_told(hashidrill, monkeypatch):
+    assert hashidrill("status").stdout.startswith("nothing stands")
+    assert hashidrill("status", "--json").json == []
+    hosts = [{"name": "consul-1", "role": "server", "address": "10.73.0.11", "pid": 1}]
+    one = standing.Standing("default", 1, 1, "/nowhere", "/bin/consul", "1.22.2", "http://127.0.0.1:8500/ui/", hosts)
+    monkeypatch.setattr(standing, "standing", lambda: [one])
+    text = hashidrill("status").stdout
+    assert all(word in text for word in ("default", "1.22.2", "consul-1", "10.73.0.11", "http://127.0.0.1:8500/ui/"))
+    assert hashidrill("status", "--json").json[0]["hosts"] == hosts

@@ -1,4 +1,4 @@
-"""What the engine knows while a run goes on: trailing windows, and nothing where nothing was measured."""
+"""What the engine knows of the last seconds: windows, statistics, and what was not measured."""
 
 from __future__ import annotations
 
@@ -10,76 +10,130 @@ from hashidrill.abc import Operation, Sample
 from hashidrill.conditions import Condition
 from hashidrill.monitor import Monitor
 
-SECOND = 1_000_000_000
+S = 1_000_000_000
 
 
-def monitor_with(operations=(), samples=()):
-    monitor = Monitor(["kv"])
-    for end_s, latency_s, outcome in operations:
-        end_ns = int(end_s * SECOND)
-        intended = end_ns - int(latency_s * SECOND)
-        monitor.operation(Operation("kv", intended, intended, end_ns, outcome))
-    for t_s, sample in samples:
-        monitor.sample(int(t_s * SECOND), sample)
-    return monitor
+@pytest.fixture
+def monitor():
+    return Monitor(["kv-writes", "kv-reads"])
 
 
-def value(monitor, text, now_s=10.0, window_s=5.0):
-    return monitor.value(Condition.parse(text), int(now_s * SECOND), window_s)
+def done(monitor, *, at_s, latency_s=0.01, outcome="ok", load="kv-writes"):
+    end_ns = int(at_s * S)
+    intended_ns = end_ns - int(latency_s * S)
+    monitor.operation(Operation(load, intended_ns, end_ns, end_ns, outcome))
 
 
-def test_only_the_window_counts():
-    monitor = monitor_with([(1, 9.0, "ok"), (6, 0.1, "ok"), (7, 0.2, "ok"), (8, 0.3, "ok")])
-    assert value(monitor, "kv.latency.p50 < 1s") == pytest.approx(0.2)
-    assert value(monitor, "kv.latency.max < 1s") == pytest.approx(0.3)
-    assert value(monitor, "kv.latency.max < 1s", window_s=20) == pytest.approx(9.0)
+def value(monitor, text, *, now_s=10, window_s=5.0):
+    return monitor.value(Condition.parse(text), int(now_s * S), window_s)
 
 
-def test_errors_are_the_share_of_all_that_is_not_ok():
-    monitor = monitor_with([(6, 0.1, "ok"), (7, 0.1, "fail"), (8, 0.1, "unknown"), (9, 0.1, "ok")])
-    assert value(monitor, "kv.errors < 1%") == pytest.approx(0.5)
+@pytest.mark.parametrize(
+    ("statistic", "expected"),
+    [("p50", 0.505), ("p90", 0.901), ("p99", 0.9901), ("max", 1.0), ("mean", 0.505)],
+)
+def test_statistics_of_latency(monitor, statistic, expected):
+    for n in range(1, 101):
+        done(monitor, at_s=9, latency_s=n / 100)
+    assert value(monitor, f"kv-writes.latency.{statistic} < 1s") == pytest.approx(expected)
 
 
-def test_the_rate_is_per_second_of_the_window():
-    monitor = monitor_with([(6 + n / 10, 0.01, "ok") for n in range(20)])
-    assert value(monitor, "kv.rate > 1/s") == pytest.approx(4.0)
+def test_latency_counts_from_the_moment_that_an_operation_was_due(monitor):
+    """Not from its start: a stall of the load's client would hide the stall of the datacenter."""
+    monitor.operation(Operation("kv-writes", 5 * S, 8 * S, 9 * S, "ok"))
+    assert value(monitor, "kv-writes.latency.max < 1s") == pytest.approx(4.0)
 
 
-def test_nothing_measured_is_not_a_number_and_holds_for_no_condition():
-    silent = value(monitor_with(), "kv.latency.p50 < 1s")
-    assert math.isnan(silent)
-    assert not Condition.parse("kv.latency.p50 < 1s").holds(silent)
-    assert not Condition.parse("kv.latency.p50 > 1s").holds(silent)
+def test_a_window_holds_what_ended_in_it_and_nothing_older(monitor):
+    done(monitor, at_s=4.9, latency_s=3)
+    done(monitor, at_s=5.0, latency_s=1)
+    done(monitor, at_s=9.9, latency_s=2)
+    assert value(monitor, "kv-writes.latency.max < 1s") == pytest.approx(2.0)
+    assert value(monitor, "kv-writes.rate > 1/s") == pytest.approx(2 / 5)
+    assert value(monitor, "kv-writes.latency.max < 1s", window_s=6.0) == pytest.approx(3.0)
 
 
-def test_a_signal_of_many_hosts_counts_as_its_worst_host():
-    samples = [
-        (9, Sample("raft.commit_time", 0.01, host="consul-1")),
-        (9, Sample("raft.commit_time", 0.5, host="consul-2")),
-    ]
-    assert value(monitor_with(samples=samples), "raft.commit_time < 100ms") == pytest.approx(0.5)
+def test_errors_are_the_share_of_what_was_not_acknowledged(monitor):
+    for outcome in ("ok", "ok", "fail", "unknown"):
+        done(monitor, at_s=9, outcome=outcome)
+    assert value(monitor, "kv-writes.errors < 1%") == pytest.approx(0.5)
 
 
-def test_the_majoritys_view_counts_over_each_servers_own():
-    samples = [(9, Sample("raft.leader", 1.0, "consul-1")), (9, Sample("raft.leader", 0.0, host="consul-2", ok=False))]
-    monitor = monitor_with(samples=samples)
+def test_one_load_does_not_count_for_another(monitor):
+    done(monitor, at_s=9, load="kv-reads", outcome="fail")
+    assert math.isnan(value(monitor, "kv-writes.errors < 1%"))
+    assert value(monitor, "kv-reads.errors < 1%") == 1.0
+
+
+@pytest.mark.parametrize("text", ["kv-writes.latency.p50 < 1s", "kv-writes.errors < 1%", "raft.commit_time < 1s"])
+def test_what_was_not_measured_is_nan_and_holds_no_condition(monitor, text):
+    measured = value(monitor, text)
+    assert math.isnan(measured)
+    assert not Condition.parse(text).holds(measured)
+
+
+def test_no_operations_are_a_rate_of_nothing(monitor):
+    assert value(monitor, "kv-writes.rate < 1/s") == 0
+
+
+def test_a_signal_of_several_hosts_counts_as_its_worst_host(monitor):
+    for host, seconds in (("consul-1", 0.1), ("consul-2", 0.5), ("consul-2", 0.7), ("consul-3", 0.2)):
+        monitor.sample(9 * S, Sample("disk.fsync", seconds, host=host))
+    assert value(monitor, "disk.fsync < 1s") == pytest.approx(0.6)
+
+
+def test_the_view_of_the_majority_goes_before_those_of_hosts(monitor):
+    monitor.sample(9 * S, Sample("raft.leader", 1.0, "consul-1"))
+    monitor.sample(9 * S, Sample("raft.leader", 0.0, host="consul-2"))
     assert value(monitor, "raft.leader == 1") == 1.0
-    assert monitor.leader == "consul-1"
 
 
-def test_a_leader_that_is_lost_is_no_longer_shown():
-    samples = [(8, Sample("raft.leader", 1.0, "consul-1")), (9, Sample("raft.leader", 0.0, "no majority", ok=False))]
-    assert monitor_with(samples=samples).leader == ""
+def test_a_failed_sample_holds_no_condition(monitor):
+    """A sick host is not a well one because it gave no figure."""
+    monitor.sample(9 * S, Sample("disk.fsync", 0.001, host="consul-1"))
+    monitor.sample(9.5 * S, Sample("disk.fsync", None, "no answer", "consul-1", ok=False))
+    assert math.isnan(value(monitor, "disk.fsync < 1s"))
 
 
-def test_what_is_old_is_forgotten():
-    monitor = monitor_with([(1, 0.1, "ok"), (500, 0.2, "ok")])
-    assert value(monitor, "kv.rate > 1/s", now_s=500, window_s=1000) == pytest.approx(1 / 1000)
+@pytest.mark.parametrize("sick", ["consul-1", "consul-2"])
+def test_a_host_that_was_not_measured_is_neither_below_a_limit_nor_hides_one_that_is_above(monitor, sick):
+    """Whichever of them comes first: a steady state needs all hosts, a guardrail only one."""
+    for host in ("consul-1", "consul-2"):
+        slow = Sample("disk.fsync", 2.0, host=host)
+        monitor.sample(9 * S, Sample("disk.fsync", None, "no answer", host, ok=False) if host == sick else slow)
+    assert math.isnan(value(monitor, "disk.fsync < 5s"))
+    assert value(monitor, "disk.fsync > 1s") == 2.0
 
 
-def test_a_tick_has_each_loads_last_second():
-    monitor = monitor_with([(8, 5.0, "ok"), (9.5, 0.1, "ok"), (9.6, 0.3, "fail")])
-    tick = monitor.tick(10 * SECOND)["kv"]
-    assert tick["rate"] == 2
-    assert tick["p50_s"] == pytest.approx(0.2)
-    assert tick["errors"] == pytest.approx(0.5)
+def test_no_leader_is_a_value_that_a_guardrail_can_name(monitor):
+    for second in range(6, 10):
+        monitor.sample(second * S, Sample("raft.leader", 0.0, "no majority", ok=False))
+    assert value(monitor, "raft.leader < 1") == 0
+    assert not Condition.parse("raft.leader == 1").holds(value(monitor, "raft.leader == 1"))
+
+
+def test_the_leader_is_the_majoritys(monitor):
+    assert monitor.leader == ""
+    monitor.sample(1 * S, Sample("raft.leader", 1.0, "consul-2"))
+    monitor.sample(1 * S, Sample("raft.leader", 1.0, "consul-3", "consul-3"))
+    assert monitor.leader == "consul-2"
+    monitor.sample(2 * S, Sample("raft.leader", 0.0, ok=False))
+    assert monitor.leader == ""
+
+
+def test_what_is_two_minutes_old_is_forgotten(monitor):
+    for second in range(300):
+        done(monitor, at_s=second)
+        monitor.sample(second * S, Sample("disk.fsync", 0.1, host="consul-1"))
+    assert len(monitor._operations["kv-writes"]) == 121
+    assert len(monitor._samples["disk.fsync"]) == 121
+
+
+def test_a_tick_shows_the_last_second_of_every_load(monitor):
+    done(monitor, at_s=8.5, latency_s=9)
+    for n in range(10):
+        done(monitor, at_s=9.5, latency_s=0.02, outcome="fail" if n == 0 else "ok")
+    table = monitor.tick(10 * S)
+    assert table["kv-writes"] == pytest.approx({"rate": 10.0, "p50_s": 0.02, "p99_s": 0.02, "errors": 0.1})
+    assert table["kv-reads"]["rate"] == 0
+    assert math.isnan(table["kv-reads"]["p50_s"])

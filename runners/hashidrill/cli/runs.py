@@ -172,7 +172,9 @@ async def _heal_all(paths: list[Path]) -> list[Healed | None]:
 
 def _print_healed(say: Console, healed: list[Healed], removed: list[Path]) -> None:
     for one in healed:
-        what = f"{len(one.reverted)} faults were open, and are gone" if one.reverted else "no fault was in force"
+        count = len(one.reverted)
+        were = "1 fault was open, and is gone" if count == 1 else f"{count} faults were open, and are gone"
+        what = were if count else "no fault was in force"
         live.say(say, f"{one.run.name}: its runner died; {what}")
     for path in removed:
         live.say(say, f"removed {path}")

@@ -61,7 +61,7 @@ class LocalDatacenter:
 
     async def _start_hosts(self) -> dict[str, int]:
         """diskd, then a hostd and a canary for each host; the pid of each host's hostd."""
-        (self.root / "s").mkdir(parents=True, exist_ok=True)
+        (self.root / "s").mkdir(exist_ok=True)
         placed = self._placed()
         diskd = {"parent": os.getpid(), "socket": str(self.root / "s/diskd"), "registrations": str(self.root / "s/reg")}
         self._spawn("diskd", diskd)

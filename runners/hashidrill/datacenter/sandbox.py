@@ -82,7 +82,7 @@ def sandbox(command: Sequence[str], environment: Mapping[str, str], log: Path) -
         with log.open("ab") as errors:
             spec = {
                 "command": [part.replace("{root}", str(root)) for part in command],
-                "environment": dict(environment), "pid_file": pid_file,
+                "environment": dict(environment), "parent": os.getpid(), "pid_file": pid_file,
             }  # fmt: skip
             process = subprocess.Popen(
                 boot_command("init", spec),

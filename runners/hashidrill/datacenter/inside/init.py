@@ -3,7 +3,7 @@
 When this process ends, however it ends, the kernel ends everything in the PID namespace and takes the mounts, network
 namespaces and rules with it. It is told to die when its parent dies, so nothing outlives the runner.
 
-    python -I -S -c BOOT '{"command": [...], "pid_file": "..."}'
+    python -I -S -c BOOT '{"command": [...], "parent": 123, "pid_file": "..."}'
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 def main(spec: dict[str, Any]) -> int:
     """Set up the namespaces, run `spec["command"]`, return its exit code. Raises OSError when the kernel refuses."""
-    parent = os.getppid()
+    if os.getppid() != spec["parent"]:  # it was killed while this process came to life
+        return _INTERRUPTED
     _enter_namespaces()
-    sc.die_with_parent(parent)
+    sc.die_with_parent(spec["parent"])
     for number in _ENDING:  # the kernel drops what PID 1 has no handler for: an early Ctrl-C would be lost
         signal.signal(number, lambda _number, _frame: os._exit(_INTERRUPTED))
     alive, held = os.pipe()  # its write end is held by this process alone: end of file means that it is gone
