@@ -15,6 +15,7 @@ import pytest
 from hashidrill import machine, packages
 from hashidrill.datacenter import binaries
 from hashidrill.datacenter.sandbox import work_parent
+from hashidrill.datacenter.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.errors import BinaryError, MachineError
 from leaks import VARIABLE, Ground
 
@@ -62,6 +63,15 @@ def consul(request):
         return binaries.ensure("consul", CONSUL_VERSION, progress=say)
     except (MachineError, BinaryError) as error:
         return pytest.exit(f"tests of real datacenters cannot be set up: {error}", returncode=_BAD_MACHINE)
+
+
+@pytest.fixture(scope="session")
+def toxiproxy(consul, request):
+    """The toxiproxy-server binary; got as Consul's is."""
+    try:
+        return binaries.ensure("toxiproxy-server", TOXIPROXY_VERSION, progress=_teller(request.config))
+    except BinaryError as error:
+        return pytest.exit(f"tests of slow links cannot be set up: {error}", returncode=_BAD_MACHINE)
 
 
 def _teller(config):

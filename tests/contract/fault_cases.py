@@ -25,6 +25,27 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("network.loss", {"percent": "30%"}),
     ("network.block", {"port": 8500, "from": "all"}),
     ("network.block", {"port": 8500, "from": "clients", "action": "reject"}),
+    ("network.latency", {"port": 8300, "delay": "200ms", "from": "servers"}),
+    ("network.latency", {"port": 8300, "delay": "100ms", "from": "servers", "direction": "out"}),
+    ("network.latency", {"port": 8500, "delay": "300ms", "jitter": "100ms"}),
+    ("network.latency", {"port": 8500, "delay": "50ms", "from": "clients", "direction": "both"}),
+    ("network.bandwidth", {"port": 8500, "rate": "64kB/s", "from": "clients"}),
+    ("network.bandwidth", {"port": 8300, "rate": "1MB/s", "from": "servers", "direction": "both"}),
+    ("network.timeout", {"port": 8500, "from": "clients"}),
+    ("network.timeout", {"port": 8500, "from": "clients", "timeout": "400ms"}),
+    ("network.reset", {"port": 8500, "from": "clients"}),
+    ("network.reset", {"port": 8500, "from": "clients", "after": "300ms"}),
+    ("network.slow_close", {"port": 8500, "from": "clients", "delay": "300ms"}),
+    ("network.slicer", {"port": 8500, "from": "clients"}),
+    ("network.limit_data", {"port": 8500, "from": "clients", "bytes": "2kB"}),
+    (
+        "toxiproxy.toxic",
+        {"port": 8500, "from": "clients", "type": "latency", "attributes": {"latency": 200}, "toxicity": "50%"},
+    ),
+    (
+        "toxiproxy.toxic",
+        {"port": 8500, "from": "clients", "type": "limit_data", "attributes": {"bytes": 500}, "stream": "upstream"},
+    ),
 ]
 
 

@@ -1,23 +1,26 @@
 """Runs inside of a sandbox: starts a real datacenter and checks every fault on it. Prints one JSON line a case.
 
-python real_faults.py CONSUL ROOT
+python real_faults.py CONSUL ROOT VERSION TOXIPROXY [KIND]
 """
 
 from __future__ import annotations
 
 import json
 import signal
+import socket
 import sys
 import time
 import traceback
 from pathlib import Path
 
 import anyio
+import httpx
 from fault_cases import CASES, nature
 
 from hashidrill import registry
 from hashidrill.abc import Target
 from hashidrill.datacenter.local import LocalDatacenter
+from hashidrill.datacenter.network import LOAD_ADDRESS
 from hashidrill.model import Consul, DatacenterSpec, Disk, Size
 from hashidrill.testing.faults import check_fault
 from hashidrill.wait import wait_until
@@ -74,6 +77,29 @@ async def _lift_limit(host, _undo):
     await host.unlimit_cpu("disarmed")
 
 
+async def _delete_toxics(host, undo, proxy=""):
+    """By hand, through toxiproxy's own API."""
+    async with httpx.AsyncClient(base_url=f"http://{host.address}:8474", trust_env=False) as client:
+        for toxic in (await client.get(f"/proxies/{undo['table']}{proxy}/toxics")).json():
+            await client.delete(f"/proxies/{undo['table']}{proxy}/toxics/{toxic['name']}")
+
+
+async def _delete_toxics_of_the_canary(host, undo):
+    await _delete_toxics(host, undo, "_canary")
+
+
+async def _kill_toxiproxy(host, _undo):
+    process = await host.agent_process("toxiproxy")
+    await host.signal(process.pid, process.start_time, signal.SIGKILL)
+
+
+async def _stop_toxiproxy(host, _undo):
+    """Its revert has to do without it."""
+    process = await host.agent_process("toxiproxy")
+    await host.signal(process.pid, process.start_time, signal.SIGSTOP)
+
+
+_LINK = {"port": 8500, "from": "clients"}
 DISARMED = (
     ("disk.latency", {"delay": "100ms"}, _clear_disk),
     ("disk.error", {}, _clear_disk),
@@ -85,7 +111,57 @@ DISARMED = (
     ("network.partition", {}, _flush_rules),
     ("network.loss", {"percent": "40%"}, _flush_rules),
     ("network.block", {"port": 8500}, _flush_rules),
+    ("network.latency", {**_LINK, "delay": "100ms"}, _delete_toxics),
+    ("network.latency", {**_LINK, "delay": "100ms"}, _delete_toxics_of_the_canary),
+    ("network.latency", {**_LINK, "delay": "100ms"}, _flush_rules),
+    ("network.latency", {**_LINK, "delay": "100ms"}, _kill_toxiproxy),
+    ("network.latency", {**_LINK, "delay": "100ms"}, _stop_toxiproxy),
+    ("network.bandwidth", {**_LINK, "rate": "64kB/s"}, _delete_toxics_of_the_canary),
+    ("network.timeout", _LINK, _delete_toxics_of_the_canary),
+    ("network.reset", _LINK, _flush_rules),
+    ("network.slow_close", {**_LINK, "delay": "200ms"}, _delete_toxics_of_the_canary),
+    ("network.slicer", _LINK, _delete_toxics_of_the_canary),
+    ("network.limit_data", {**_LINK, "bytes": "2kB"}, _flush_rules),
+    ("toxiproxy.toxic", {**_LINK, "type": "latency", "attributes": {"latency": 100}}, _delete_toxics),
 )
+
+
+async def _old_connections(datacenter) -> dict:
+    """What happens to connections of the loads' address that are older than a fault, or than its end."""
+    address = datacenter.hosts["client-1"].address
+    cls = registry.fault("network.latency")
+    fault = cls(cls.Params.model_validate({"port": 8500, "delay": "200ms"}), datacenter)
+    [target] = await datacenter.select("host:client-1")
+    undo = fault.plan(target, fault_id="old")
+
+    def connected():
+        return socket.create_connection((address, 8500), timeout=3, source_address=(LOAD_ADDRESS, 0))
+
+    def asked(connection) -> float:
+        began = time.monotonic()
+        connection.sendall(b"GET /v1/status/leader HTTP/1.1\r\nHost: c\r\n\r\n")
+        if not connection.recv(4096):
+            raise ConnectionResetError("end of the connection")
+        return time.monotonic() - began
+
+    def fate(connection) -> str:
+        try:
+            return f"answered after {asked(connection):.3f}s"
+        except OSError as error:
+            return type(error).__name__
+
+    with connected() as older:
+        before = asked(older)
+        await fault.apply(undo)
+        try:
+            at_apply = fate(older)
+            proxied = connected()
+            during = asked(proxied)
+        finally:
+            await fault.revert(undo)
+    with proxied, connected() as newer:
+        return {"before_s": before, "older": at_apply, "during_s": during, "proxied": fate(proxied),
+                "after_s": asked(newer)}  # fmt: skip
 
 
 async def main() -> None:
@@ -93,10 +169,11 @@ async def main() -> None:
         consul=Consul(version=sys.argv[3], config={"performance": {"raft_multiplier": 1}}),
         disk=Disk(size=Size("256MB")),
     )
-    datacenter = LocalDatacenter(spec, Path(sys.argv[2]), Path(sys.argv[1]), OPERATIONS)
+    datacenter = LocalDatacenter(spec, Path(sys.argv[2]), Path(sys.argv[1]), OPERATIONS, Path(sys.argv[4]))
     await datacenter.start()
     await datacenter.wait_ready()
-    for kind, params in CASES:
+    only = sys.argv[5:]
+    for kind, params in [case for case in CASES if not only or case[0] in only]:
         began = time.monotonic()
         line = {"kind": kind, "params": params}
         try:
@@ -107,15 +184,16 @@ async def main() -> None:
             traceback.print_exc()
             line["error"] = f"{type(error).__name__}: {error}"
         print(json.dumps({**line, "seconds": round(time.monotonic() - began, 2)}), flush=True)
-    for kind, params, disarm in DISARMED:
-        line = {"disarmed": kind}
+    for kind, params, disarm in [case for case in DISARMED if not only or case[0] in only]:
+        line = {"disarmed": kind, "by": disarm.__name__.strip("_")}
         try:
-            line |= {"result": await _disarmed(datacenter, kind, params, disarm)}
+            line["result"] = await _disarmed(datacenter, kind, params, disarm)
             await _answers(datacenter.hosts["consul-2"])
         except Exception as error:
             traceback.print_exc()
             line["error"] = f"{type(error).__name__}: {error}"
         print(json.dumps(line), flush=True)
+    print(json.dumps({"connections": await _old_connections(datacenter)}), flush=True)
 
 
 async def _check(datacenter, kind, params):

@@ -14,23 +14,34 @@ from hashidrill.datacenter.sandbox import sandbox
 
 pytestmark = pytest.mark.live
 SCRIPT = Path(__file__).with_name("real_faults.py")
+LINKS = (
+    ("network.latency", "delete_toxics"), ("network.latency", "delete_toxics_of_the_canary"),
+    ("network.latency", "flush_rules"), ("network.latency", "kill_toxiproxy"), ("network.latency", "stop_toxiproxy"),
+    ("network.bandwidth", "delete_toxics_of_the_canary"), ("network.timeout", "delete_toxics_of_the_canary"),
+    ("network.reset", "flush_rules"), ("network.slow_close", "delete_toxics_of_the_canary"),
+    ("network.slicer", "delete_toxics_of_the_canary"), ("network.limit_data", "flush_rules"),
+    ("toxiproxy.toxic", "delete_toxics"),
+)  # fmt: skip
 DISARMABLE = (
-    "disk.latency", "disk.error", "disk.bandwidth", "disk.full", "process.pause", "process.kill", "cpu.throttle",
-    "network.partition", "network.loss", "network.block",
+    ("disk.latency", "clear_disk"), ("disk.error", "clear_disk"), ("disk.bandwidth", "clear_disk"),
+    ("disk.full", "remove_ballast"), ("process.pause", "continue"), ("process.kill", "start"),
+    ("cpu.throttle", "lift_limit"), ("network.partition", "flush_rules"), ("network.loss", "flush_rules"),
+    ("network.block", "flush_rules"), *LINKS,
 )  # fmt: skip
 
 
 @pytest.fixture(scope="session")
-def reported(consul, tmp_path_factory):
+def reported(consul, toxiproxy, tmp_path_factory):
     """All cases, checked one after the other on one datacenter, in the order of CASES; then the disarmed ones."""
     log = tmp_path_factory.mktemp("faults") / "log"
-    command = [sys.executable, str(SCRIPT), str(consul.path), "{root}", consul.version]
+    command = [sys.executable, str(SCRIPT), str(consul.path), "{root}", consul.version, str(toxiproxy.path)]
     with sandbox(command, {"PYTHONPATH": str(Path(hashidrill.__file__).parents[1])}, log) as box:
         lines = [json.loads(line) for line in box.output]
     checked = [line for line in lines if "kind" in line]
-    disarmed = {line["disarmed"]: line for line in lines if "disarmed" in line}
+    disarmed = {(line["disarmed"], line["by"]): line for line in lines if "disarmed" in line}
     assert len(checked) == len(CASES), log.read_text()
-    return checked, disarmed
+    connections = next(line["connections"] for line in lines if "connections" in line)
+    return checked, disarmed, connections
 
 
 def _name(case):
@@ -51,12 +62,21 @@ def test_a_fault_keeps_its_contract_on_the_real_thing(reported, number):
         assert figures["measured_bytes_per_s"] == pytest.approx(figures["asked_bytes_per_s"], rel=0.05)
 
 
-@pytest.mark.parametrize("kind", DISARMABLE)
-def test_the_proof_fails_when_the_fault_is_disarmed_behind_its_back(reported, kind):
-    line = reported[1][kind]
+@pytest.mark.parametrize(("kind", "by"), DISARMABLE)
+def test_the_proof_fails_when_the_fault_is_disarmed_behind_its_back(reported, kind, by):
+    line = reported[1][kind, by]
     assert "error" not in line, line["error"]
     assert line["result"]["armed"], "it was not in force to begin with"
     assert not line["result"]["disarmed"], line["result"]["measured"]
+
+
+def test_connections_older_than_a_slow_link_or_than_its_end_are_cut(reported):
+    seen = reported[2]
+    assert seen["before_s"] < 0.1
+    assert seen["older"] == "ConnectionResetError"
+    assert 0.2 <= seen["during_s"] < 0.3
+    assert seen["proxied"] in {"ConnectionResetError", "BrokenPipeError"}
+    assert seen["after_s"] < 0.1
 
 
 def test_what_was_asked_for_beside_what_was_measured(reported, capsys):
