@@ -157,10 +157,13 @@ async def _old_connections(datacenter) -> dict:
             at_apply = fate(older)
             proxied = connected()
             during = asked(proxied)
+            waiting = connected()
+            asked(waiting)
         finally:
             await fault.revert(undo)
-    with proxied, connected() as newer:
-        return {"before_s": before, "older": at_apply, "during_s": during, "proxied": fate(proxied),
+    with proxied, waiting, connected() as newer:
+        waiting.settimeout(1)
+        return {"waiting": waiting.recv(1) == b"", "before_s": before, "older": at_apply, "during_s": during, "proxied": fate(proxied),
                 "after_s": asked(newer)}  # fmt: skip
 
 

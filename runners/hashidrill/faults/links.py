@@ -136,8 +136,7 @@ class LinkFault(BaseFault[Any]):
         ]
         lines = [
             f"add table inet {table}", f"delete table inet {table}", f"add table inet {table}",
-            f"add chain inet {table} prerouting {{ type nat hook prerouting priority -100; policy accept; }}",
-            f"add chain inet {table} input {{ type filter hook input priority -10; policy accept; }}",
+            _chains(table),
             *(f"add rule inet {table} {rule}" for rule in rules),
         ]  # fmt: skip
         return "\n".join(lines) + "\n"
@@ -150,7 +149,8 @@ class LinkFault(BaseFault[Any]):
         connections that the proxies cut are still translated on their way back, so that both sides learn of it.
         """
         host, table = self.hosts.host(site["host"]), undo["table"]
-        await host.nft(f"add table inet {table}\nflush table inet {table}\n")
+        passing = f"flush chain inet {table} input\ninsert rule inet {table} prerouting accept\n"
+        await host.nft(f"add table inet {table}\n{_chains(table)}\n{passing}")
         await host.remove_proxy(table)
         await host.remove_proxy(f"{table}_canary")
         await host.nft(f"delete table inet {table}\n")
@@ -271,6 +271,13 @@ def _same(held: Sequence[Toxic], asked: Sequence[Toxic]) -> bool:
 def _guard(seen: Sequence[_Seen]) -> str:
     counted, holds = sum(one.counted for one in seen), sum(one.holds for one in seen)
     return f"redirected on {counted} of {len(seen)} links, toxics in {holds}"
+
+
+def _chains(table: str) -> str:
+    return (
+        f"add chain inet {table} prerouting {{ type nat hook prerouting priority -100; policy accept; }}\n"
+        f"add chain inet {table} input {{ type filter hook input priority -10; policy accept; }}"
+    )
 
 
 async def _each(call: Any, arguments: Sequence[tuple[Any, ...]]) -> None:

@@ -20,10 +20,12 @@ from hashidrill.testing.toxics import FakeProxy, pass_through
 
 _DISK_BYTES = 256_000_000
 _QUICK_S = 0.001
-_TABLE = re.compile(r"(add|delete|flush) table inet (\w+)")
+_TABLE = re.compile(r"(add|delete) table inet (\w+)")
+_PASS_BY = re.compile(r"(flush chain inet (?P<flushed>\w+) input|insert rule inet (?P<passed>\w+) prerouting accept)")
 _RULE = re.compile(
     r"add rule inet (?P<table>\w+) (?P<chain>input|output) ip (?P<way>saddr|daddr) \{ (?P<addresses>[^}]*) \}"
-    r"( tcp dport (?P<port>\d+))?( numgen random mod 1000000 < (?P<ppm>\d+))?( tcp flags & rst == 0x0)? (?P<action>drop|reject with tcp reset)"
+    r"( tcp dport (?P<port>\d+))?( numgen random mod 1000000 < (?P<ppm>\d+))?( tcp flags & rst == 0x0)? "
+    r"(?P<action>drop|reject with tcp reset)"
 )
 _REDIRECT = re.compile(
     r"add rule inet (?P<table>\w+) prerouting ip saddr \{ (?P<addresses>[^}]*) \} tcp dport (?P<port>\d+) "
@@ -87,8 +89,6 @@ class FakeHost:
                 action, name = table.groups()
                 if action == "add":
                     self.tables.setdefault(name, [])
-                elif action == "flush" and name in self.tables:
-                    self.tables[name].clear()
                 elif self.tables.pop(name, None) is None:
                     raise FaultError(f"{self.name}: nft: no such table {name}")
             elif (rule := _RULE.fullmatch(line)) is not None:
@@ -106,6 +106,10 @@ class FakeHost:
                 self.tables[redirect["table"]].append(
                     _Redirect(frozenset(addresses), port, to, redirect["comment"] if redirect["counter"] else None)
                 )
+            elif (passing := _PASS_BY.fullmatch(line)) is not None:
+                gone = _Rule if passing["flushed"] else _Redirect
+                name = passing["flushed"] or passing["passed"]
+                self.tables[name] = [rule for rule in self.tables[name] if not isinstance(rule, gone)]
             elif not line.startswith("add chain inet "):
                 raise FaultError(f"{self.name}: nft: syntax error: {line}")
 
