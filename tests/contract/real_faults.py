@@ -163,8 +163,10 @@ async def _old_connections(datacenter) -> dict:
             await fault.revert(undo)
     with proxied, waiting, connected() as newer:
         waiting.settimeout(1)
-        return {"waiting": waiting.recv(1) == b"", "before_s": before, "older": at_apply, "during_s": during, "proxied": fate(proxied),
-                "after_s": asked(newer)}  # fmt: skip
+        return {
+            "before_s": before, "older": at_apply, "during_s": during, "proxied": fate(proxied),
+            "waiting": waiting.recv(1) == b"", "after_s": asked(newer),
+        }  # fmt: skip
 
 
 async def main() -> None:

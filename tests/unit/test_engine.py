@@ -105,6 +105,11 @@ class TestNeeds:
         found = engine.needs(experiment("{fault: noop, on: 'consul:leader', for: 1s}"))
         assert found.disk_operations == {"fsync"}
         assert not found.sized_disk
+        assert not found.toxiproxy
+
+    def test_a_slow_link_needs_toxiproxy(self):
+        slow = "{fault: network.latency, on: 'consul:leader', with: {port: 8300, delay: 1s}, for: 1s}"
+        assert engine.needs(experiment("{fault: noop, on: 'consul:leader', for: 1s}", slow)).toxiproxy
 
     def test_all_steps_together_decide(self):
         found = engine.needs(
