@@ -160,7 +160,7 @@ def _check_condition(condition: Condition | None, draft: Draft, loc: Loc, note: 
 def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
     if step.on is not None:
         _check_selector(step.on, draft, (*loc, "on"), note)
-    peers = _param(step.params, "from") if step.kind.startswith("network.") else None
+    peers = _param(step.params, "from") if step.kind.startswith(("network.", "toxiproxy.")) else None
     if isinstance(peers, str) and peers not in _PEERS:
         _check_selector(peers, draft, (*loc, "with", "from"), note)
     if step.kind == "disk.full" and draft.disk is not None and draft.disk.size is None:

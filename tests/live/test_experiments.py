@@ -87,3 +87,20 @@ class TestSlowLeaderDisk:
         found = {row["hypothesis"]: row for row in run_of(SLOW_LEADER)[1]["expectations"]}
         assert found["leadership_leaves"]["finding"] == "known"
         assert found["leadership_leaves"]["known_issue"] == "hashicorp/consul#22064"
+
+
+class TestSlowLeaderLinks:
+    """What the Raft leader sends to its followers takes 200 ms longer, for 15 s."""
+
+    @pytest.fixture
+    def recording(self, run_of):
+        return Recording(run_of("raft/slow-leader-links")[1]["recording"])
+
+    def test_a_write_takes_one_to_two_of_the_slow_round_trips(self, recording):
+        [window] = recording.faults
+        operations = recording.operations("kv-writes").between(window.proven_ns, window.reverted_ns)
+        assert 0.2 <= operations.percentile_s(50) < 0.4
+
+    def test_the_run_says_which_toxiproxy_it_used(self, recording):
+        assert recording.run["versions"]["toxiproxy-server"] == "2.12.0"
+        assert len(recording.run["binaries"]["toxiproxy-server"]["sha256"]) == 64

@@ -81,3 +81,12 @@ def test_faults_on_different_connections_are_accepted(one, two):
 )
 def test_a_link_fault_that_cannot_be_proven_is_refused(on, params, message):
     assert message in refused(step("network.latency", on, **params))
+
+
+def test_the_other_side_of_any_toxic_is_checked_as_well():
+    toxic = {"port": 8300, "type": "latency", "attributes": "{latency: 100}", "from": '"host:consul-9"'}
+    assert "there is no host 'consul-9'" in refused(step("toxiproxy.toxic", "consul:leader", **toxic))
+    toxic |= {"from": "all", "attributes": "{jitter: 100}"}
+    assert "the toxic latency needs the attribute 'latency'" in refused(
+        step("toxiproxy.toxic", "consul:leader", **toxic)
+    )

@@ -173,7 +173,8 @@ class LocalHost:
         """Unless it runs. Returns when its API answers."""
         if self._toxiproxy is None:
             raise FaultError(f"{self.name}: the datacenter was started without a toxiproxy-server")
-        await self.spawn_agent(toxiproxy.AGENT, toxiproxy.command(self._toxiproxy, self.name, self.address), {})
+        command = toxiproxy.command(self._toxiproxy, self.name, self.address)
+        await self.spawn_agent(toxiproxy.AGENT, command, toxiproxy.ENVIRONMENT)
 
         async def answers() -> tuple[bool | None, str]:
             if await self.agent_process(toxiproxy.AGENT) is None:

@@ -19,12 +19,14 @@ from hashidrill.abc import Toxic
 AGENT = "toxiproxy"
 VERSION = "2.12.0"
 API_PORT = 8474
+ENVIRONMENT = {"LOG_LEVEL": "warn"}
+"""It would log several lines a connection otherwise."""
 _WITHIN_S = 3.0
 _NOT_FOUND = 404
 
 
 def command(binary: Path, host: str, address: str) -> list[str]:
-    """The command line. What happens by chance (jitter) is seeded by the host's name: the same in every run."""
+    """The command line. What happens by chance (jitter) is seeded, by the host's name."""
     return [str(binary), "-host", address, "-port", str(API_PORT), "-seed", str(zlib.crc32(host.encode()))]
 
 
