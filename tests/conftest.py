@@ -15,6 +15,7 @@ import pytest
 from hashidrill import machine, packages
 from hashidrill.datacenter import binaries
 from hashidrill.datacenter.sandbox import work_parent
+from hashidrill.datacenter.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.errors import BinaryError, MachineError
 from leaks import VARIABLE, Ground
 
@@ -75,3 +76,12 @@ def consul(tell):
         return binaries.ensure("consul", CONSUL_VERSION, progress=tell)
     except (MachineError, BinaryError) as error:
         return pytest.exit(f"tests of real datacenters cannot be set up: {error}", returncode=_BAD_MACHINE)
+
+
+@pytest.fixture(scope="session")
+def toxiproxy(consul, tell):
+    """The toxiproxy-server binary; got as Consul's is."""
+    try:
+        return binaries.ensure("toxiproxy-server", TOXIPROXY_VERSION, progress=tell)
+    except BinaryError as error:
+        return pytest.exit(f"tests of slow links cannot be set up: {error}", returncode=_BAD_MACHINE)

@@ -84,13 +84,49 @@ class Timing:
     errno: int = 0
 
 
+@dataclass(frozen=True)
+class Toxic:
+    """One toxic of toxiproxy, in its own words: `attributes` are whole numbers, times in ms unless its docs differ."""
+
+    type: str
+    attributes: Mapping[str, int]
+    stream: str = "upstream"
+    toxicity: float = 1.0
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One TCP connection of a canary: seconds from its first byte to its end, errno (0: all came), bytes received.
+
+    ENODATA says that the other side closed the connection before all had come.
+    """
+
+    seconds: float
+    errno: int = 0
+    received: int = 0
+
+
+@dataclass(frozen=True)
+class ExchangeRequest:
+    """What a canary sends and wants back over each of some connections that it opens at once.
+
+    `until_closed` waits for the other side, which closes when it has sent all, to do so.
+    """
+
+    upload_bytes: int = 0
+    download_bytes: int = 1
+    timeout_s: float = 1.0
+    connections: int = 1
+    until_closed: bool = False
+
+
 @runtime_checkable
 class Host(Protocol):
     """One machine of the datacenter, as faults and observers see it.
 
-    `set_disk_rule`/`clear_disk_rule`, `signal`, `nft` and so on are the injector's side; `canary_*`, `connect` and
-    `echo_loss` are the observer's side: they are ordinary system calls made by a process on that host, which knows
-    nothing of the injector.
+    `set_disk_rule`/`clear_disk_rule`, `signal`, `nft` and so on are the injector's side; `canary_*`, `connect`,
+    `exchange` and `echo_loss` are the observer's side: they are ordinary system calls made by a process on that host,
+    which knows nothing of the injector.
     """
 
     name: str
@@ -105,6 +141,21 @@ class Host(Protocol):
     async def unfill_disk(self, name: str) -> None: ...
     async def nft(self, script: str) -> None: ...
     async def nft_tables(self) -> Sequence[str]: ...
+    async def nft_packets(self, table: str) -> Mapping[str, int]:
+        """Packets counted by each rule of a table that has a comment, by that comment; empty without such a table."""
+
+    async def add_proxy(self, name: str, listen: int, port: int, toxics: Sequence[Toxic]) -> None:
+        """A toxiproxy on this host: what comes in on `listen` goes on to the host's own `port`, with the toxics.
+
+        It is not there before its toxics are. Raises FaultError.
+        """
+
+    async def remove_proxy(self, name: str) -> None:
+        """Ends the proxy and its connections; nothing when there is none. Raises FaultError."""
+
+    async def proxy_toxics(self, name: str) -> Sequence[Toxic] | None:
+        """What the proxy holds now; None when it is not there or does not listen."""
+
     async def signal(self, pid: int, start_time: int, signal: int) -> bool: ...
     async def start_agent(self, agent: str) -> None: ...
     async def limit_cpu(self, name: str, cores: float) -> None: ...
@@ -118,6 +169,10 @@ class Host(Protocol):
     async def canary_cpu(self, wall_s: float) -> float: ...
     async def free_bytes(self) -> int: ...
     async def connect(self, address: str, port: int, timeout_s: float) -> Timing: ...
+    async def canary_listen(self, port: int) -> None:
+        """The canary answers exchanges on that port too, from now on."""
+
+    async def exchange(self, address: str, port: int, request: ExchangeRequest) -> Sequence[Exchange]: ...
     async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float: ...
     async def agent_answers(self, agent: str, timeout_s: float) -> bool: ...
 
@@ -150,6 +205,8 @@ class Needs:
     """Of fsync, write, read: those that the disk layer must be able to slow or fail."""
     sized_disk: bool = False
     """The host's disk must be a small file system of its own."""
+    toxiproxy: bool = False
+    """A toxiproxy-server must be at hand."""
 
 
 class Fault(Protocol):

@@ -94,7 +94,9 @@ def needs(experiment: Experiment) -> Needs:
     """What all faults of the method together need of the datacenter from the start."""
     each = [make_fault(step, None).needs() for step in experiment.method]
     operations = frozenset[str]().union(*(need.disk_operations for need in each))
-    return Needs(operations | {"fsync"}, any(need.sized_disk for need in each))
+    return Needs(
+        operations | {"fsync"}, any(need.sized_disk for need in each), toxiproxy=any(need.toxiproxy for need in each)
+    )
 
 
 def make_fault(step: Step, hosts: Any) -> Fault:

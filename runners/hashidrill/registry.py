@@ -15,7 +15,7 @@ from typing import Any
 
 from hashidrill.errors import UnknownNameError
 
-_FAULT_MODULES = ("noop", "disk", "process", "cpu", "network")
+_FAULT_MODULES = ("noop", "disk", "process", "cpu", "network", "toxics")
 _LOAD_MODULES = ("kv",)
 
 

@@ -37,6 +37,17 @@ _TOGETHER = {"process.pause": "process", "process.kill": "process", "process.res
 _APART = {"disk.latency": "op", "disk.error": "op", "disk.bandwidth": "op", "network.block": "port"}
 """The parameter that keeps two faults of one kind apart on one host: reads may be slow while writes fail."""
 
+_LINKS = frozenset(
+    {
+        "network.latency", "network.bandwidth", "network.timeout", "network.reset", "network.slow_close",
+        "network.slicer", "network.limit_data", "toxiproxy.toxic",
+    }
+)  # fmt: skip
+"""Kinds that redirect the connections to a port; the first rule that does so hides the others."""
+
+_MANY = ("followers", "servers", "clients", "all")
+"""Selectors that can match several hosts at once."""
+
 _PEERS = ("all", "clients", "servers")
 """Words for the other side of a network fault, beside selectors."""
 
@@ -149,11 +160,14 @@ def _check_condition(condition: Condition | None, draft: Draft, loc: Loc, note: 
 def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
     if step.on is not None:
         _check_selector(step.on, draft, (*loc, "on"), note)
-    peers = _param(step.params, "from") if step.kind.startswith("network.") else None
+    peers = _param(step.params, "from") if step.kind.startswith(("network.", "toxiproxy.")) else None
     if isinstance(peers, str) and peers not in _PEERS:
         _check_selector(peers, draft, (*loc, "with", "from"), note)
     if step.kind == "disk.full" and draft.disk is not None and draft.disk.size is None:
         note((*loc, "fault"), "disk.full needs a disk of its own that can be full: set datacenter.disk.size (256MiB)")
+    if step.kind in _LINKS and _param(step.params, "direction") == "both" and _matches_many(step, draft):
+        text = "both ways on several hosts: a connection between two of them would be redirected twice"
+        note((*loc, "with", "direction"), f"{step.kind} on {step.on} {text}; write in or out")
     if step.for_ is not None and step.at is not None and step.at + step.for_ > LONGEST:
         end = Duration(step.at + step.for_)
         note((*loc, "for"), f"the fault would end {end} into the method; {LONGEST} is the most (at + for)")
@@ -178,17 +192,44 @@ def _check_collisions(draft: Draft, note: Note) -> None:
             one, two = draft.steps[earlier], draft.steps[later]
             if one is None or two is None or not _collide(one, two, draft):
                 continue
-            text = (
-                f"{two.kind} on {two.on} runs while method[{earlier}] ({one.kind} on {one.on}) may be on the same host"
-            )
+            where = "on the same connections" if {one.kind, two.kind} & _LINKS else "on the same host"
+            text = f"{two.kind} on {two.on} runs while method[{earlier}] ({one.kind} on {one.on}) may be {where}"
             note(("method", later), f"{text}; let one end before the other begins, or name other hosts")
             break
 
 
 def _collide(one: Step, two: Step, draft: Draft) -> bool:
+    if {one.kind, two.kind} & _LINKS:
+        return _same_time(one, two) and _same_connections(one, two, draft)
     if one.kind == "noop" or _TOGETHER.get(one.kind, one.kind) != _TOGETHER.get(two.kind, two.kind):
         return False
     return _same_time(one, two) and _same_host(one, two, draft) and not _kept_apart(one, two)
+
+
+def _same_connections(one: Step, two: Step, draft: Draft) -> bool:
+    """Whether two faults, at least one of them on links, may meet on one connection, or spoil each other's proof."""
+    kinds = {one.kind, two.kind}
+    if kinds & {"network.partition", "network.loss"}:
+        return True  # the canaries that prove the one would not get through the other
+    if not kinds <= _LINKS | {"network.block"}:
+        return False
+    if _param(one.params, "port") != _param(two.params, "port") or draft.consul is None:
+        return False
+    ways = {_param(step.params, "direction") or "in" for step in (one, two)}  # what is blocked is what comes in
+    if len(ways) == 1 and "both" not in ways:
+        return _same_host(one, two, draft)
+    if "both" in ways:
+        return True
+    # in of one host is out of the others
+    return one.on != two.on or not str(one.on).startswith("host:")
+
+
+def _matches_many(step: Step, draft: Draft) -> bool:
+    selector = _selector(step.on)
+    if selector is None or draft.consul is None or selector.who not in _MANY:
+        return False
+    candidates = selector.candidates(draft.consul.servers, draft.consul.clients)
+    return len(candidates) - (selector.who == "followers") > 1
 
 
 def _same_time(one: Step, two: Step) -> bool:

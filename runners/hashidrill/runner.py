@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from hashidrill import __version__
+from hashidrill import __version__, engine
 from hashidrill.datacenter import binaries
 from hashidrill.datacenter.sandbox import Sandbox, python_path, sandbox
+from hashidrill.datacenter.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.errors import MachineError, UsageError
 from hashidrill.journal import JOURNAL_NAME, Clock, Journal, read_journal
 from hashidrill.loader import load_experiment
@@ -51,12 +52,19 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
     version = experiment.datacenter.consul.version
     say = lambda text: tell({"event": "note", "t_ns": 0, "text": text})  # noqa: E731 - one line, used twice
     consul = binaries.ensure("consul", version, explicit=experiment.datacenter.consul.binary, progress=say)
+    found = {"consul": consul}
+    if engine.needs(experiment).toxiproxy:
+        found["toxiproxy-server"] = binaries.ensure("toxiproxy-server", TOXIPROXY_VERSION, progress=say)
     recording = _new_recording(runs_dir, experiment.metadata.name)
     shutil.copyfile(path, recording / "experiment.yaml")
     clock = Clock()
-    info = _info(experiment, recording, path, consul)
+    info = _info(experiment, recording, path, found)
     (recording / RUN_NAME).write_text(json.dumps(info, indent=2) + "\n")
-    spec = {"recording": str(recording), "consul": str(consul.path), "origin_ns": clock.origin_ns, "info": info}
+    toxiproxy = found.get("toxiproxy-server")
+    spec = {
+        "recording": str(recording), "consul": str(consul.path), "toxiproxy": str(toxiproxy.path) if toxiproxy else "",
+        "origin_ns": clock.origin_ns, "info": info,
+    }  # fmt: skip
     command = [sys.executable, "-m", "hashidrill.sandboxed", json.dumps(spec), "{root}"]
     environment = {"PYTHONPATH": python_path()}
     with _interruptible() as interrupt, sandbox(command, environment, recording / ENGINE_LOG) as box:
@@ -148,7 +156,7 @@ def _tail(log: Path) -> str:
         return "nothing was logged"
 
 
-def _info(experiment: Experiment, recording: Path, path: Path, consul: binaries.Binary) -> dict[str, Any]:
+def _info(experiment: Experiment, recording: Path, path: Path, found: dict[str, binaries.Binary]) -> dict[str, Any]:
     """run.json, as far as it is known beforehand."""
     return {
         "id": recording.name,
@@ -156,8 +164,15 @@ def _info(experiment: Experiment, recording: Path, path: Path, consul: binaries.
         "title": experiment.metadata.title,
         "started_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "hashidrill": __version__,
-        "versions": {"consul": consul.version, "python": platform.python_version(), "kernel": platform.release()},
-        "binaries": {"consul": {"path": str(consul.path), "sha256": consul.sha256, "source": consul.source}},
+        "versions": {
+            **{name: binary.version for name, binary in found.items()},
+            "python": platform.python_version(),
+            "kernel": platform.release(),
+        },
+        "binaries": {
+            name: {"path": str(binary.path), "sha256": binary.sha256, "source": binary.source}
+            for name, binary in found.items()
+        },
         "machine": {
             "cpus": os.cpu_count(),
             "memory_bytes": psutil.virtual_memory().total,

@@ -37,6 +37,7 @@ async def _run(spec: dict[str, Any], root: Path) -> None:
         root,
         Path(spec["consul"]),
         needs.disk_operations,
+        Path(spec["toxiproxy"]) if spec["toxiproxy"] else None,
     )
     async with anyio.create_task_group() as group:
         group.start_soon(_cancel_on_signal, group.cancel_scope)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-CASES: list[tuple[str, dict[str, Any]]] = [
+Case = tuple[str, dict[str, Any]]
+HOST_CASES: list[Case] = [
     ("noop", {}),
     ("disk.latency", {"op": "fsync", "delay": "200ms"}),
     ("disk.latency", {"op": "write", "delay": "100ms", "jitter": "20ms"}),
@@ -26,15 +27,40 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("network.block", {"port": 8500, "from": "all"}),
     ("network.block", {"port": 8500, "from": "clients", "action": "reject"}),
 ]
+LINK_CASES: list[Case] = [
+    ("network.latency", {"port": 8300, "delay": "200ms", "from": "servers"}),
+    ("network.latency", {"port": 8300, "delay": "100ms", "from": "servers", "direction": "out"}),
+    ("network.latency", {"port": 8500, "delay": "300ms", "jitter": "100ms"}),
+    ("network.latency", {"port": 8500, "delay": "50ms", "from": "clients", "direction": "both"}),
+    ("network.bandwidth", {"port": 8500, "rate": "64kB/s", "from": "clients"}),
+    ("network.bandwidth", {"port": 8300, "rate": "1MB/s", "from": "servers", "direction": "both"}),
+    ("network.timeout", {"port": 8500, "from": "clients"}),
+    ("network.timeout", {"port": 8500, "from": "clients", "timeout": "400ms"}),
+    ("network.reset", {"port": 8500, "from": "clients"}),
+    ("network.reset", {"port": 8500, "from": "clients", "after": "300ms"}),
+    ("network.slow_close", {"port": 8500, "from": "clients", "delay": "300ms"}),
+    ("network.slicer", {"port": 8500, "from": "clients"}),
+    ("network.limit_data", {"port": 8500, "from": "clients", "bytes": "2kB"}),
+    (
+        "toxiproxy.toxic",
+        {"port": 8500, "from": "clients", "type": "latency", "attributes": {"latency": 200}, "toxicity": "50%"},
+    ),
+    (
+        "toxiproxy.toxic",
+        {"port": 8500, "from": "clients", "type": "limit_data", "attributes": {"bytes": 500}, "stream": "upstream"},
+    ),
+]
+
+CASES = [*HOST_CASES, *LINK_CASES]
 
 UNDISARMABLE = {
     "noop": "it has no effect that could be taken away",
     "process.restart": "it is over once it has happened",
 }
-DISARMED: list[tuple[str, dict[str, Any]]] = list(
-    {kind: (kind, params) for kind, params in reversed(CASES) if kind not in UNDISARMABLE}.values()
+DISARMED: list[Case] = list(
+    {kind: (kind, params) for kind, params in reversed(HOST_CASES) if kind not in UNDISARMABLE}.values()
 )
-"""One case of each kind of fault that can be taken away behind its back."""
+"""One case of each kind of fault on a host that can be taken away behind its back; links: see real_links.py."""
 
 
 def nature(kind: str) -> dict[str, bool]:

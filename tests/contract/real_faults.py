@@ -1,4 +1,4 @@
-"""Runs inside of a sandbox: starts a real datacenter and checks every fault on it. Prints one JSON line a case.
+"""Inside of a sandbox: starts a real datacenter and checks every fault on hosts in it. One JSON line a case.
 
     python real_faults.py CONSUL ROOT VERSION
 
@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import anyio
-from fault_cases import CASES, DISARMED, nature
+from fault_cases import DISARMED, HOST_CASES, nature
 
 from hashidrill import registry
 from hashidrill.abc import Target
@@ -42,7 +42,7 @@ async def main() -> None:
     datacenter = LocalDatacenter(spec, Path(sys.argv[2]), Path(sys.argv[1]), OPERATIONS)
     await datacenter.start()
     await datacenter.wait_ready()
-    for check, cases in ((_keeps_its_contract, CASES), (_sees_that_it_was_disarmed, DISARMED)):
+    for check, cases in ((_keeps_its_contract, HOST_CASES), (_sees_that_it_was_disarmed, DISARMED)):
         for kind, params in cases:
             began = time.monotonic()
             line = {"check": check.__name__, "kind": kind, "params": params}

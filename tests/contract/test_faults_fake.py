@@ -23,8 +23,8 @@ def test_a_fault_keeps_its_contract_on_the_fake(kind: str, params: dict[str, Any
     report = anyio.run(lambda: check_fault(fault, lambda: world.target("consul-1"), **nature(kind)))
     assert report.present.ok
     assert report.gone.ok
-    host = world.hosts["consul-1"]
-    assert [host.disk_rules, host.ballast, host.tables, host.limits] == [{}, {}, {}, {}]
+    for host in world.hosts.values():
+        assert [host.disk_rules, host.ballast, host.tables, host.limits, host.proxies] == [{}, {}, {}, {}, {}]
 
 
 def test_every_kind_of_fault_has_a_case():

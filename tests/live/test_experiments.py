@@ -107,3 +107,15 @@ def test_writes_are_well_again_within_10_s_of_the_end(flagship, window):
 def test_the_slow_disk_loses_nothing_and_shows_the_trap(hypothesis, flagship):
     finding, text = flagship.finding(hypothesis)
     assert finding == "held", text
+
+
+def test_a_write_takes_one_to_two_of_the_slow_round_trips_of_raft(runs):
+    recording = Recording(runs("raft/slow-leader-links").recording)
+    [window] = recording.faults
+    assert 0.2 <= p50_s(recording, window.proven_ns, window.reverted_ns) < 0.4
+
+
+def test_a_run_with_slow_links_says_which_toxiproxy_it_used(runs):
+    run = Recording(runs("raft/slow-leader-links").recording).run
+    assert run["versions"]["toxiproxy-server"] == "2.12.0"
+    assert len(run["binaries"]["toxiproxy-server"]["sha256"]) == 64

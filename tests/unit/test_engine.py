@@ -625,3 +625,9 @@ def test_an_unproven_fault_is_never_complete(tmp_path, live, monkeypatch):
     outcome, journal, _, _ = live(Game(tmp_path, [SLOW], steady_state=ALWAYS), Living())
     assert outcome == "fault"
     assert [e.event for e in journal if e.event.startswith("fault.")][-1] == "fault.gone"
+
+
+def test_a_slow_link_needs_toxiproxy_and_nothing_else_does(tmp_path):
+    slow = ("network.latency", {"port": 8300, "delay": "1s"})
+    assert engine.needs(Game(tmp_path, steps(("noop", {}), slow)).experiment).toxiproxy
+    assert not engine.needs(Game(tmp_path, steps(("noop", {}))).experiment).toxiproxy

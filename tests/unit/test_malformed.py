@@ -63,7 +63,7 @@ EXPECTED = {
     "huge-number": "9:95: '9999999999999999999999999999999999999...' is too large a number",
     "fractional-keys": "11:56: load.kv-writes.keys: expected a whole number, got 0.5",
     # unknown kinds, keys and names
-    "unknown-fault": "16:13: method[0].fault: there is no fault 'disk.latencey': did you mean disk.latency?",
+    "unknown-fault": "16:13: method[0].fault: there is no fault 'disk.latencey': did you mean disk.latency or ",
     "unknown-load": "11:21: load.kv-writes.kind: there is no load 'consul.kv.wirte': did you mean consul.kv.write",
     "unknown-hypothesis": "20:5: expect[0]: there is no hypothesis 'writes_recovers': did you mean writes_recover",
     "unknown-key": "17:1: unknown key 'gaurdrails': did you mean guardrails?",

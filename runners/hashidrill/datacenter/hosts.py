@@ -18,12 +18,14 @@ import anyio
 import httpx
 
 from hashidrill import packages
-from hashidrill.abc import AgentProcess, Timing
-from hashidrill.datacenter import cgroups
+from hashidrill.abc import AgentProcess, Exchange, ExchangeRequest, Timing, Toxic
+from hashidrill.datacenter import cgroups, toxiproxy
 from hashidrill.datacenter.inside import syscalls as sc
 from hashidrill.errors import FaultError
+from hashidrill.wait import wait_until
 
 _ANSWER_WITHIN_S = 30.0
+_TOXIPROXY_WITHIN_S = 10.0
 _HTTP_PORTS = {"consul": 8500}
 
 
@@ -49,7 +51,9 @@ async def ask(socket_path: Path, request: Mapping[str, Any], *, within_s: float 
 class LocalHost:
     """A host in the sandbox. `root` is the sandbox's run directory."""
 
-    def __init__(self, name: str, address: str, role: str, root: Path, pid: int) -> None:
+    def __init__(
+        self, name: str, address: str, role: str, root: Path, pid: int, *, toxiproxy: Path | None = None
+    ) -> None:
         self.name = name
         self.address = address
         self.role = role
@@ -57,6 +61,7 @@ class LocalHost:
         self.data = root / "hosts" / name / "data"
         self.logs = root / "hosts" / name / "logs"
         self._root = root
+        self._toxiproxy = toxiproxy
         self._hostd = root / "s" / f"{name}.host"
         self._canary = root / "s" / f"{name}.canary"
         self._diskd = root / "s" / "diskd"
@@ -123,6 +128,67 @@ class LocalHost:
         items = json.loads(result.stdout)["nftables"]
         return [item["table"]["name"] for item in items if "table" in item]
 
+    async def nft_packets(self, table: str) -> Mapping[str, int]:
+        if table not in await self.nft_tables():
+            return {}
+        result = await anyio.run_process([*self._in_namespace(), "-j", "list", "table", "inet", table], check=False)
+        if result.returncode:
+            raise FaultError(f"{self.name}: nft: {result.stderr.decode().strip()}")
+        rules = [item["rule"] for item in json.loads(result.stdout)["nftables"] if "rule" in item]
+        return {
+            rule["comment"]: part["counter"]["packets"]
+            for rule in rules
+            if "comment" in rule
+            for part in rule["expr"]
+            if "counter" in part
+        }
+
+    async def add_proxy(self, name: str, listen: int, port: int, toxics: Sequence[Toxic]) -> None:
+        await self._start_toxiproxy()
+        try:
+            await toxiproxy.create(self.address, name, listen, port, toxics)
+        except httpx.HTTPError as error:
+            raise FaultError(f"{self.name}: toxiproxy did not take the proxy {name}: {toxiproxy.said(error)}") from None
+
+    async def remove_proxy(self, name: str) -> None:
+        """A toxiproxy that does not answer is killed: its connections end with it."""
+        process = await self.agent_process(toxiproxy.AGENT)
+        if process is None:
+            return
+        try:
+            await toxiproxy.delete(self.address, name)
+        except httpx.HTTPError:
+            await self.signal(process.pid, process.start_time, signals.SIGKILL)
+            await self._toxiproxy_ends()
+
+    async def proxy_toxics(self, name: str) -> Sequence[Toxic] | None:
+        if await self.agent_process(toxiproxy.AGENT) is None:
+            return None
+        try:
+            return await toxiproxy.toxics(self.address, name)
+        except httpx.HTTPError:
+            return None
+
+    async def _start_toxiproxy(self) -> None:
+        """Unless it runs. Returns when its API answers."""
+        if self._toxiproxy is None:
+            raise FaultError(f"{self.name}: the datacenter was started without a toxiproxy-server")
+        command = toxiproxy.command(self._toxiproxy, self.name, self.address)
+        await self.spawn_agent(toxiproxy.AGENT, command, toxiproxy.ENVIRONMENT)
+
+        async def answers() -> tuple[bool | None, str]:
+            if await self.agent_process(toxiproxy.AGENT) is None:
+                raise FaultError(f"{self.name}: toxiproxy-server ended; its log is {self.logs / 'toxiproxy.log'}")
+            return (True if await toxiproxy.answers(self.address) else None), "its API does not answer"
+
+        await wait_until(f"toxiproxy on {self.name} to start", answers, within_s=_TOXIPROXY_WITHIN_S, gap_s=0.02)
+
+    async def _toxiproxy_ends(self) -> None:
+        async def ended() -> tuple[bool | None, str]:
+            return (None if await self.agent_process(toxiproxy.AGENT) else True), "it still runs"
+
+        await wait_until(f"toxiproxy on {self.name} to end", ended, within_s=_TOXIPROXY_WITHIN_S, gap_s=0.02)
+
     async def signal(self, pid: int, start_time: int, signal: int) -> bool:
         return sc.signal_process(pid, start_time, signals.Signals(signal))
 
@@ -180,6 +246,17 @@ class LocalHost:
     async def connect(self, address: str, port: int, timeout_s: float) -> Timing:
         request = {"op": "connect", "address": address, "port": port, "timeout": timeout_s}
         return await self._timing(request)
+
+    async def canary_listen(self, port: int) -> None:
+        await ask(self._canary, {"op": "listen", "port": port})
+
+    async def exchange(self, address: str, port: int, request: ExchangeRequest) -> Sequence[Exchange]:
+        asked = {
+            "op": "exchange", "address": address, "port": port, "upload": request.upload_bytes,
+            "download": request.download_bytes, "timeout": request.timeout_s, "connections": request.connections,
+            "until_closed": request.until_closed,
+        }  # fmt: skip
+        return [Exchange(**one) for one in (await ask(self._canary, asked))["exchanges"]]
 
     async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:
         request = {"op": "echo", "address": address, "count": datagrams, "timeout": timeout_s}

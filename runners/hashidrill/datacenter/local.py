@@ -43,6 +43,7 @@ class LocalDatacenter:
     root: Path
     consul_binary: Path
     disk_operations: frozenset[str] = frozenset({"fsync"})
+    toxiproxy_binary: Path | None = None
     hosts: dict[str, LocalHost] = field(default_factory=dict)
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
     _children: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -54,7 +55,8 @@ class LocalDatacenter:
             pids = await self._start_hosts()
         await anyio.to_thread.run_sync(network.build, pids)
         for name, (role, address) in self._placed().items():
-            self.hosts[name] = LocalHost(name, address, role, self.root, pids[name])
+            host = LocalHost(name, address, role, self.root, pids[name], toxiproxy=self.toxiproxy_binary)
+            self.hosts[name] = host
         await _all(host.configure_network(network.PREFIX) for host in self.hosts.values())
         self._remember()
         await _all(self._start_agent(host) for host in self.hosts.values())

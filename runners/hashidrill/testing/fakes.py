@@ -14,16 +14,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hashidrill.abc import AgentProcess, Host, Target, Timing
+from hashidrill.abc import AgentProcess, Exchange, ExchangeRequest, Host, Target, Timing, Toxic
 from hashidrill.errors import FaultError, SelectorError
+from hashidrill.testing.toxics import FakeProxy, pass_through
 
 _DISK_BYTES = 256_000_000
 _QUICK_S = 0.001
 _TABLE = re.compile(r"(add|delete) table inet (\w+)")
+_PASS_BY = re.compile(r"(flush chain inet (?P<flushed>\w+) input|insert rule inet (?P<passed>\w+) prerouting accept)")
 _RULE = re.compile(
     r"add rule inet (?P<table>\w+) (?P<chain>input|output) ip (?P<way>saddr|daddr) \{ (?P<addresses>[^}]*) \}"
-    r"( tcp dport (?P<port>\d+))?( numgen random mod 1000000 < (?P<ppm>\d+))? (?P<action>drop|reject with tcp reset)"
+    r"( tcp dport (?P<port>\d+))?( numgen random mod 1000000 < (?P<ppm>\d+))?( tcp flags & rst == 0x0)? "
+    r"(?P<action>drop|reject with tcp reset)"
 )
+_REDIRECT = re.compile(
+    r"add rule inet (?P<table>\w+) prerouting ip saddr \{ (?P<addresses>[^}]*) \} tcp dport (?P<port>\d+) "
+    r"tcp flags & \(fin\|syn\|rst\|ack\) == syn (?P<counter>counter )?redirect to :(?P<to>\d+)"
+    r'( comment "(?P<comment>\w+)")?'
+)
+
+
+@dataclass
+class _Redirect:
+    addresses: frozenset[str]
+    port: int
+    to: int
+    comment: str | None
+    packets: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,7 +62,9 @@ class FakeHost:
     world: FakeDatacenter
     disk_rules: dict[str, dict[str, Any]] = field(default_factory=dict)
     ballast: dict[str, int] = field(default_factory=dict)
-    tables: dict[str, list[_Rule]] = field(default_factory=dict)
+    tables: dict[str, list[_Rule | _Redirect]] = field(default_factory=dict)
+    proxies: dict[str, FakeProxy] = field(default_factory=dict)
+    listening: set[int] = field(default_factory=set)
     limits: dict[str, float] = field(default_factory=dict)
     process: AgentProcess | None = None
 
@@ -82,11 +101,35 @@ class FakeHost:
                         rule["action"],
                     )
                 )
+            elif (redirect := _REDIRECT.fullmatch(line)) is not None:
+                addresses, port, to = redirect["addresses"].split(", "), int(redirect["port"]), int(redirect["to"])
+                self.tables[redirect["table"]].append(
+                    _Redirect(frozenset(addresses), port, to, redirect["comment"] if redirect["counter"] else None)
+                )
+            elif (passing := _PASS_BY.fullmatch(line)) is not None:
+                gone = _Rule if passing["flushed"] else _Redirect
+                name = passing["flushed"] or passing["passed"]
+                self.tables[name] = [rule for rule in self.tables[name] if not isinstance(rule, gone)]
             elif not line.startswith("add chain inet "):
                 raise FaultError(f"{self.name}: nft: syntax error: {line}")
 
     async def nft_tables(self) -> Sequence[str]:
         return list(self.tables)
+
+    async def nft_packets(self, table: str) -> Mapping[str, int]:
+        rules = self.tables.get(table, [])
+        return {rule.comment: rule.packets for rule in rules if isinstance(rule, _Redirect) and rule.comment}
+
+    async def add_proxy(self, name: str, listen: int, port: int, toxics: Sequence[Toxic]) -> None:
+        if any(proxy.listen == listen for proxy in self.proxies.values()):
+            raise FaultError(f"{self.name}: toxiproxy: port {listen} is taken")
+        self.proxies[name] = FakeProxy(listen, port, list(toxics))
+
+    async def remove_proxy(self, name: str) -> None:
+        self.proxies.pop(name, None)
+
+    async def proxy_toxics(self, name: str) -> Sequence[Toxic] | None:
+        return self.proxies[name].toxics if name in self.proxies else None
 
     async def signal(self, pid: int, start_time: int, signal: int) -> bool:
         if self.process is None or (self.process.pid, self.process.start_time) != (pid, start_time):
@@ -102,6 +145,14 @@ class FakeHost:
     async def start_agent(self, agent: str) -> None:  # noqa: ARG002 - there is one agent a host
         if self.process is None:
             self.process = self.world.new_process()
+
+    def filters(self) -> list[_Rule]:
+        """What packets have to pass, of all tables."""
+        return [rule for rules in self.tables.values() for rule in rules if isinstance(rule, _Rule)]
+
+    def redirects(self) -> list[_Redirect]:
+        """What is done to connections before that."""
+        return [rule for rules in self.tables.values() for rule in rules if isinstance(rule, _Redirect)]
 
     async def limit_cpu(self, name: str, cores: float) -> None:
         self.limits[name] = cores
@@ -145,12 +196,28 @@ class FakeHost:
         return _DISK_BYTES - sum(self.ballast.values())
 
     async def connect(self, address: str, port: int, timeout_s: float) -> Timing:
+        port = self.world.arrives_at(self, address, port)
         for _ in range(2):  # a request and an answer
             for rule in self.world.rules_between(self, address, port):
                 if rule.share == 1:
                     silent = rule.action == "drop"
                     return Timing(timeout_s, errno.ETIMEDOUT) if silent else Timing(_QUICK_S, errno.ECONNREFUSED)
         return Timing(_QUICK_S)
+
+    async def canary_listen(self, port: int) -> None:
+        self.listening.add(port)
+
+    async def exchange(self, address: str, port: int, request: ExchangeRequest) -> Sequence[Exchange]:
+        return [self._exchange(address, port, request) for _ in range(request.connections)]
+
+    def _exchange(self, address: str, port: int, request: ExchangeRequest) -> Exchange:
+        port = self.world.arrives_at(self, address, port)
+        there = next(host for host in self.world.hosts.values() if host.address == address)
+        proxy = next((proxy for proxy in there.proxies.values() if proxy.listen == port), None)
+        if (proxy.port if proxy else port) not in there.listening:
+            return Exchange(_QUICK_S, errno.ECONNREFUSED)
+        toxics = [] if proxy is None else [t for t in proxy.toxics if self.world.random.random() < t.toxicity]
+        return pass_through(toxics, request, self.world.random)
 
     async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:  # noqa: ARG002 - no time passes here
         rules = self.world.rules_between(self, address, None)
@@ -196,15 +263,19 @@ class FakeDatacenter:
         process = host.process or AgentProcess(0, 0, "")
         return Target(name, host.address, "consul", process.pid, process.start_time)
 
+    def arrives_at(self, host: FakeHost, address: str, port: int) -> int:
+        """The port that a connection of `host` to that one really gets to: the first rule that fits redirects it."""
+        for other in self.hosts.values():
+            for rule in other.redirects():
+                if other.address == address and rule.port == port and host.address in rule.addresses:
+                    rule.packets += 1
+                    return rule.to
+        return port
+
     def rules_between(self, host: FakeHost, address: str, port: int | None) -> list[_Rule]:
         """What a round trip from `host` to `address` has to pass: both hosts' rules, both ways."""
         other = next((peer for peer in self.hosts.values() if peer.address == address), None)
-        met = [rule for rules in host.tables.values() for rule in rules if address in rule.addresses and not rule.port]
+        met = [rule for rule in host.filters() if address in rule.addresses and not rule.port]
         if other is not None:
-            met += [
-                rule
-                for rules in other.tables.values()
-                for rule in rules
-                if host.address in rule.addresses and rule.port in (None, port)
-            ]
+            met += [rule for rule in other.filters() if host.address in rule.addresses and rule.port in (None, port)]
         return met

@@ -7,6 +7,9 @@ It shares nothing with what injects faults: plain file and socket calls, its own
     {"op": "space"}                                                          -> {"free": bytes}
     {"op": "connect", "address", "port", "timeout"}                          -> {"seconds", "errno"}
     {"op": "echo", "address", "count", "timeout"}                            -> {"lost": share}
+    {"op": "listen", "port"}                                                 -> {}
+    {"op": "exchange", "address", "port", "upload", "download", "timeout", "connections", "until_closed"}
+                                                    -> {"exchanges": [{"seconds", "errno", "received"}]}
     {"op": "burn", "wall"}                                                   -> {"cores": CPU seconds a second}
 """
 
@@ -22,6 +25,7 @@ import threading
 import time
 from typing import Any
 
+from hashidrill.datacenter.inside.exchange import exchange_all, serve_exchanges
 from hashidrill.datacenter.inside.rpc import Server
 
 ECHO_PORT = 7007
@@ -38,6 +42,7 @@ class Canary:
         self._path = os.path.join(data, _FILE)  # noqa: PTH118 - no pathlib here
         self._names = itertools.count()
         self._lock = threading.Lock()
+        self._listening: set[int] = set()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         return dict(getattr(self, f"do_{request.pop('op')}")(**request))
@@ -103,6 +108,16 @@ class Canary:
                 ready.select(left)
                 _receive(sock, back)
         return {"lost": 1 - len(back) / count}
+
+    def do_listen(self, port: int) -> dict[str, Any]:
+        with self._lock:
+            if port not in self._listening:
+                serve_exchanges(port)
+                self._listening.add(port)
+        return {}
+
+    def do_exchange(self, connections: int, **request: Any) -> dict[str, Any]:
+        return {"exchanges": exchange_all(connections, **request)}
 
     def do_burn(self, wall: float) -> dict[str, Any]:
         """How many cores a busy loop gets here, over `wall` seconds."""

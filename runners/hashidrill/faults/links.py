@@ -1,0 +1,290 @@
+"""Slow, thin and breaking links: a toxiproxy in front of one TCP port, on the way between hosts.
+
+The host that is connected to redirects what comes from the other side to a toxiproxy of its own, which goes on to the
+real port: nothing is configured anew, and neither side knows. Each fault is one nft table on each host it touches:
+
+    prerouting  new connections from the sources to the port: redirected, counted
+    input       what still comes from the sources to the port belongs to a connection older than the fault: reset
+
+So old connections are not waited for: each is reset with the next packet from the sources, and be it that they
+acknowledge what the port's side sent. That side learns of it when what it sends is answered with a reset.
+
+The observer is a canary of a host on the other side. Its own TCP connection to the target's canary, over the same link
+and through a second proxy with the same toxics, is measured; and a connection of its to the port itself has to be seen
+by the rule's counter, while the proxy behind the rule holds the toxics.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import anyio
+from pydantic import Field, field_validator
+
+from hashidrill.abc import Evidence, Exchange, ExchangeRequest, Host, Needs, Target, Toxic, Undo
+from hashidrill.datacenter import toxiproxy
+from hashidrill.datacenter.inside.canary import ECHO_PORT
+from hashidrill.errors import FaultError, SelectorError
+from hashidrill.faults.base import BaseFault
+from hashidrill.faults.network import Peers
+from hashidrill.faults.trials import Trial, connections, farthest, median, trial_of
+from hashidrill.model import Strict
+
+_FIRST_PORT, _PORT_TRIPLES = 22_000, 3_000
+_CONNECT_S = 0.3
+_COMMENT = "link"
+
+
+class LinkParams(Strict):
+    """Which connections: those that others make to the target's port (`in`), or that it makes to theirs (`out`)."""
+
+    port: int = Field(ge=1, le=65535)
+    from_: Peers = Field(default="all", alias="from")
+    direction: Literal["in", "out", "both"] = "in"
+
+    @field_validator("port")
+    @classmethod
+    def _not_ours(cls, value: int) -> int:
+        ours = range(_FIRST_PORT, _FIRST_PORT + 3 * _PORT_TRIPLES)
+        if value in (ECHO_PORT, toxiproxy.API_PORT) or value in ours:
+            raise ValueError(f"port {value} is one of those that hashidrill measures and interposes with; name another")
+        return value
+
+
+@dataclass(frozen=True)
+class _Ports:
+    """Of one fault: where its proxies listen, and where the canaries do; the same for each fault id."""
+
+    proxy: int
+    canary_proxy: int
+    canary: int
+
+    @classmethod
+    def of(cls, fault_id: str) -> _Ports:
+        first = _FIRST_PORT + 3 * (zlib.crc32(fault_id.encode()) % _PORT_TRIPLES)
+        return cls(first, first + 1, first + 2)
+
+
+class LinkFault(BaseFault[Any]):
+    """A toxic in front of one TCP port."""
+
+    def needs(self) -> Needs:
+        return Needs(toxiproxy=True)
+
+    def toxics(self) -> Sequence[Toxic]:
+        """All of one type, so that one trial proves them."""
+        raise AssertionError
+
+    def trial(self) -> Trial:
+        return trial_of(self.toxics())
+
+    def plan(self, target: Target, *, fault_id: str) -> Undo:
+        return {**super().plan(target, fault_id=fault_id), "table": "hashidrill_" + re.sub(r"\W", "_", fault_id)}
+
+    def plan_more(self, target: Target) -> dict[str, Any]:
+        """`sites`: each host that redirects, the addresses it redirects, and the hosts that these belong to."""
+        peers = self._peers(target)
+        loads = list(self.hosts.load_addresses()) if self.params.from_ in {"all", "clients"} else []
+        sites = []
+        if self.params.direction in ("in", "both"):
+            addresses = [*(peer.address for peer in peers), *loads]
+            if addresses:
+                site = {"host": target.host, "address": target.address, "from": [peer.name for peer in peers]}
+                sites.append({**site, "addresses": addresses})
+        if self.params.direction in ("out", "both"):
+            sites += [
+                {"host": peer.name, "address": peer.address, "from": [target.host], "addresses": [target.address]}
+                for peer in peers
+            ]
+        if not sites:
+            raise SelectorError(f"{self.kind} on {target.host}: from {self.params.from_} names no other host")
+        return {"sites": sites}
+
+    def _peers(self, target: Target) -> list[Host]:
+        words = self.params.from_
+        others = [host for host in self.hosts.all_hosts() if host.name != target.host]
+        if words.startswith("host:"):
+            return [host for host in others if host.name == words.removeprefix("host:")]
+        return [host for host in others if words in ("all", f"{host.role}s")]
+
+    # injecting
+
+    async def apply(self, undo: Undo) -> None:
+        await _each(self._interpose, [(undo, site) for site in undo["sites"]])
+
+    async def _interpose(self, undo: Undo, site: Undo) -> None:
+        """First the proxies, whole, and then the rules: nothing is redirected to what is not there yet."""
+        host, ports, table = self.hosts.host(site["host"]), _Ports.of(undo["fault_id"]), undo["table"]
+        await host.add_proxy(table, ports.proxy, self.params.port, self.toxics())
+        await host.add_proxy(f"{table}_canary", ports.canary_proxy, ports.canary, self.toxics())
+        await host.nft(self._script(site, ports, table))
+
+    def _script(self, site: Undo, ports: _Ports, table: str) -> str:
+        sources, port = "{ " + ", ".join(site["addresses"]) + " }", self.params.port
+        opening = "tcp flags & (fin|syn|rst|ack) == syn"
+        going_on = "tcp flags & rst == 0x0"  # the resets themselves pass
+        to_port = f"ip saddr {sources} tcp dport {port}"
+        rules = [
+            f'prerouting {to_port} {opening} counter redirect to :{ports.proxy} comment "{_COMMENT}"',
+            f"prerouting ip saddr {sources} tcp dport {ports.canary} {opening} redirect to :{ports.canary_proxy}",
+            f"input {to_port} {going_on} reject with tcp reset",
+        ]
+        lines = [
+            f"add table inet {table}", f"delete table inet {table}", f"add table inet {table}",
+            _chains(table),
+            *(f"add rule inet {table} {rule}" for rule in rules),
+        ]  # fmt: skip
+        return "\n".join(lines) + "\n"
+
+    async def revert(self, undo: Undo) -> None:
+        await _each(self._withdraw, [(undo, site) for site in undo["sites"]])
+
+    async def _withdraw(self, undo: Undo, site: Undo) -> None:
+        """The rules go first, then the proxies, and the table last: as long as its chain is there, the ends of the
+        connections that the proxies cut are still translated on their way back, so that both sides learn of it.
+        """
+        host, table = self.hosts.host(site["host"]), undo["table"]
+        passing = f"flush chain inet {table} input\ninsert rule inet {table} prerouting accept\n"
+        await host.nft(f"add table inet {table}\n{_chains(table)}\n{passing}")
+        await host.remove_proxy(table)
+        await host.remove_proxy(f"{table}_canary")
+        await host.nft(f"delete table inet {table}\n")
+
+    # observing
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """Every link that is redirected, at once: its canaries' connection, and the rule and proxy of the real one."""
+        pairs = [(site, name) for site in undo["sites"] for name in site["from"]]
+        if not pairs:
+            raise FaultError(f"{self.kind} on {undo['host']}: no other host is there to prove it")
+        seen: list[_Seen] = []
+        looks = _Looks(self.hosts, self.trial(), self.toxics(), _Ports.of(undo["fault_id"]), self.params.port, undo)
+
+        async def look(site: Undo, name: str) -> None:
+            seen.append(await looks.at(site, name))
+
+        await _each(look, pairs)
+        return looks.evidence(seen, present=present)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What one link showed: the canaries' exchanges; whether the rule `counted` a connection to the real port, and
+    the proxy behind it `holds` what was asked.
+    """
+
+    link: str
+    exchanges: Sequence[Exchange]
+    counted: bool
+    holds: bool
+
+
+@dataclass(frozen=True)
+class _Looks:
+    """The observer of one fault."""
+
+    hosts: Any
+    trial: Trial
+    toxics: Sequence[Toxic]
+    ports: _Ports
+    port: int
+    undo: Undo
+
+    @property
+    def _toxicity(self) -> float:
+        return self.toxics[0].toxicity
+
+    async def at(self, site: Undo, name: str) -> _Seen:
+        there, here = self.hosts.host(site["host"]), self.hosts.host(name)
+        await there.canary_listen(self.ports.canary)
+        asked = self.trial.request
+        request = ExchangeRequest(
+            asked.upload_bytes, asked.download_bytes, asked.timeout_s, connections(self._toxicity, self.trial),
+            asked.until_closed,
+        )  # fmt: skip
+        exchanges = await here.exchange(there.address, self.ports.canary, request)
+        table = self.undo["table"]
+        before = (await there.nft_packets(table)).get(_COMMENT, 0)
+        await here.connect(there.address, self.port, _CONNECT_S)
+        counted = (await there.nft_packets(table)).get(_COMMENT, 0) > before
+        held = await there.proxy_toxics(table)
+        return _Seen(f"{name} to {there.name}", exchanges, counted, held is not None and _same(held, self.toxics))
+
+    def evidence(self, seen: Sequence[_Seen], *, present: bool) -> Evidence:
+        middles = [median(one.exchanges) for one in seen]
+        worst = farthest(self.trial, middles)
+        exchanges = [exchange for one in seen for exchange in one.exchanges]
+        struck = [exchange for exchange in exchanges if not self.trial.free(exchange)]
+        share = len(struck) / len(exchanges)
+        figures: dict[str, float | str] = {"links": len(seen)}
+        if self.trial.unit:
+            figures[f"asked_{self.trial.unit}"] = self.trial.asked_figure
+            figures[f"measured_{self.trial.unit}"] = self.trial.figure(worst)
+        if self._toxicity < 1:
+            figures = {"links": len(seen), "asked_share": self._toxicity, "measured_share": share}
+        unguarded = [one.link for one in seen if not (one.counted and one.holds)]
+        redirected = [one.link for one in seen if one.counted or one.holds]
+        if present:
+            return Evidence(
+                self._shown(middles, struck, len(exchanges)) and not unguarded,
+                f"{self.trial.asked}, port {self.port} redirected",
+                f"{self._said(worst, share)}, " + _guard(seen),
+                figures,
+            )
+        free = all(self.trial.free(exchange) for one in seen for exchange in self._judged(one))
+        return Evidence(
+            free and not redirected,
+            f"no sign of it, port {self.port} not redirected",
+            f"{self._said(worst, share)}, " + _guard(seen),
+            figures,
+        )
+
+    def _judged(self, one: _Seen) -> Sequence[Exchange]:
+        return [median(one.exchanges)] if self._toxicity == 1 else one.exchanges
+
+    def _shown(self, middles: Sequence[Exchange], struck: Sequence[Exchange], tries: int) -> bool:
+        """Where chance has a part: so many were struck, and they as asked."""
+        if self._toxicity == 1:
+            return all(self.trial.shows(exchange) for exchange in middles)
+        error = 4 * math.sqrt(self._toxicity * (1 - self._toxicity) / tries) + 0.01
+        return abs(len(struck) / tries - self._toxicity) <= error and self.trial.shows(median(struck))
+
+    def _said(self, worst: Exchange, share: float) -> str:
+        return self.trial.measured(worst) if self._toxicity == 1 else f"{share:.1%} of the connections"
+
+
+def _same(held: Sequence[Toxic], asked: Sequence[Toxic]) -> bool:
+    """Toxiproxy adds attributes that were left out, as zeros."""
+
+    def plain(toxics: Sequence[Toxic]) -> list[Any]:
+        rows = [(t.type, t.stream, t.toxicity, sorted((k, v) for k, v in t.attributes.items() if v)) for t in toxics]
+        return sorted(rows)
+
+    return plain(held) == plain(asked)
+
+
+def _guard(seen: Sequence[_Seen]) -> str:
+    counted, holds = sum(one.counted for one in seen), sum(one.holds for one in seen)
+    return f"redirected on {counted} of {len(seen)} links, toxics in {holds}"
+
+
+def _chains(table: str) -> str:
+    return (
+        f"add chain inet {table} prerouting {{ type nat hook prerouting priority -100; policy accept; }}\n"
+        f"add chain inet {table} input {{ type filter hook input priority -10; policy accept; }}"
+    )
+
+
+async def _each(call: Any, arguments: Sequence[tuple[Any, ...]]) -> None:
+    """All at once; the first error ends the others. Raises that error, not a group."""
+    try:
+        async with anyio.create_task_group() as group:
+            for one in arguments:
+                group.start_soon(call, *one)
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
