@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from drills import hashidrill
 
 HERE = Path(__file__).parent
 
@@ -18,3 +19,10 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def _real_datacenter(consul):
     """Each test here needs one."""
+
+
+@pytest.fixture(scope="session")
+def demo(consul, tmp_path_factory):
+    """`hashidrill demo`, once a session: (the folder it was run in, how it ended). It runs raft/slow-leader-disk."""
+    folder = tmp_path_factory.mktemp("demo")
+    return folder, hashidrill("demo", cwd=folder, within_s=300)

@@ -67,13 +67,15 @@ def hashidrill(*arguments, env=None, cwd=None, within_s=_LONGEST_S):
 
 
 class Drill:
-    """One run of an experiment by `hashidrill run --json`."""
+    """One run of an experiment by `hashidrill run --json`; or, without `path`, the last one in `runs`, judged again."""
 
     def __init__(self, path, runs, *, env=None, cwd=None):
-        done = hashidrill("run", path, "--json", "--runs", runs, env=env, cwd=cwd)
+        what = ("run", path) if path else ("check", "last")
+        done = hashidrill(*what, "--json", "--runs", runs, env=env, cwd=cwd)
         self.exit_code, self.said = done.returncode, done.stderr
-        assert done.stdout.startswith("["), done.stderr
-        [self.result] = json.loads(done.stdout)
+        assert done.stdout.startswith(("[", "{")), done.stderr
+        said = json.loads(done.stdout)
+        [self.result] = said if path else [said]
         self.recording = Path(self.result["recording"])
         self.journal = read_journal(self.recording / JOURNAL_NAME)
 

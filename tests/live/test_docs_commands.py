@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from drills import hashidrill
 
 from hashidrill.testing.recordings import RecordingBuilder
 
@@ -104,18 +105,20 @@ def test_a_recording_of_a_fault_that_was_not_proven_is_invalid(stranger):
     assert "INVALID" in stranger("check", "run", code=3)
 
 
-def test_the_demo_passes_and_leaves_its_report_where_it_says(stranger):
-    said = stranger("demo", timeout_s=300)
+def test_the_demo_passes_and_leaves_its_report_where_it_says(demo):
+    folder, done = demo
+    assert done.returncode == 0, done.stderr
+    said = done.stdout
     assert "PASS" in said
     assert "proven in force" in said
     assert "proven gone" in said
     [report] = re.findall(r"^\s+report\s+(\S+)$", said, re.MULTILINE)
-    page = (stranger.folder / report).read_text()
+    page = (folder / report).read_text()
     assert "disk.latency" in page
     fetched = re.search(r"""<(?:script|img|iframe|link)\b[^>]*\s(?:src|href)\s*=\s*["']?https?:""", page)
     assert fetched is None, f"the report asks the network for something: {fetched}"
-    recording = (stranger.folder / report).parent
+    recording = (folder / report).parent
     assert json.loads((recording / "verdict.json").read_text())["verdict"] == "PASS"
     assert list(recording.glob("logs/consul-*/consul.log"))
     # the recording alone gives the same verdict
-    assert json.loads(stranger("check", "last", "--json"))["verdict"] == "PASS"
+    assert json.loads(hashidrill("check", "last", "--json", cwd=folder).stdout)["verdict"] == "PASS"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 
 import pytest
@@ -85,8 +84,7 @@ def recorded(tmp_path):
 def test_every_command_says_what_it_does_and_how_it_is_called(command, hashidrill):
     said = hashidrill(command, "-h")
     assert said.code == 0
-    # under `python -m pytest`, that is what the program takes itself for
-    assert re.search(rf"Usage: (hashidrill|python -m pytest) {command} ", said.stdout)
+    assert f"Usage: hashidrill {command}" in said.stdout
     assert "Example" in said.stdout
     _, _, examples = said.stdout.rpartition("Example")
     assert f"hashidrill {command}" in examples

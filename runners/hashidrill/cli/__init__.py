@@ -13,7 +13,7 @@ _INTERRUPTED = 130
 def main() -> None:
     """Run the command line, and exit: 0 PASS, 1 FAIL, 2 usage, 3 INVALID, 4 not reverted, 130 interrupted."""
     try:
-        app()
+        app(prog_name="hashidrill")  # however it was started: help is to be typed
     except HashidrillError as error:
         sys.stderr.write(f"hashidrill: {error}\n")
         sys.exit(error.exit_code)
