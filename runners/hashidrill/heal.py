@@ -38,7 +38,7 @@ def open_faults(entries: list[Entry]) -> list[dict[str, Any]]:
     undos: dict[str, dict[str, Any]] = {}
     for entry in entries:
         if entry.event == "fault.intent":
-            undos[entry.data["fault_id"]] = entry.data["undo"]
+            undos[entry.data["fault_id"]] = {**entry.data["undo"], "fault_id": entry.data["fault_id"]}
         elif entry.event == "fault.gone":
             undos.pop(entry.data["fault_id"], None)
     return list(reversed(undos.values()))

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -82,6 +83,7 @@ def up(name: str, spec: DatacenterSpec, *, expose_port: int | None, say: Any) ->
         raise UsageError(
             f"a datacenter {name!r} stands already; `hashidrill down {name}` ends it, `--name` gives another name"
         )
+    _require_free(expose_port)
     consul = binaries.ensure("consul", spec.consul.version, explicit=spec.consul.binary, progress=say)
     folder = state_dir()
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,6 +114,16 @@ def up(name: str, spec: DatacenterSpec, *, expose_port: int | None, say: Any) ->
         raise DatacenterError(f"the datacenter did not start: {answer['error']}")
     keeper.returncode = 0  # it lives on without us; nobody waits for it here
     return Standing(**answer)
+
+
+def _require_free(port: int | None) -> None:
+    """Before anything is started. Raises UsageError."""
+    if not port:
+        return
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"--expose {port}: that port cannot be had ({error}); --expose 0 takes a free one") from None
 
 
 def remember(one: Standing, path: Path) -> None:
