@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from hashidrill.datacenter.binaries import cache_folder
+from hashidrill.datacenter import binaries
 
 
 @dataclass
@@ -37,10 +37,8 @@ class Servers:
 
 
 @pytest.fixture(scope="module", params=["1.22.2", "1.10.3"])
-def consul_servers(request, tmp_path_factory):
-    binary = cache_folder("consul", request.param) / "consul"
-    if not binary.is_file():
-        pytest.skip(f"no consul {request.param} in the cache ({binary}); `hashidrill doctor` says how to get it")
+def consul_servers(request, tmp_path_factory, consul, tell):
+    binary = binaries.ensure("consul", request.param, progress=tell).path
     folder = tmp_path_factory.mktemp("consul")
     hosts = {f"consul-{n}": f"127.0.0.{10 + n}" for n in (1, 2, 3)}
     http, serf, rpc = free_ports(3, hosts.values())
