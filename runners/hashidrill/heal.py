@@ -98,7 +98,10 @@ def sweep() -> list[Path]:
     """Remove directories and cgroups of sandboxes that are gone, if anything left them. Returns what was removed."""
     removed = []
     for root in sorted(work_parent().glob(f"{NAME_PREFIX}*")):
-        stat = root.stat()
+        try:
+            stat = root.stat()
+        except FileNotFoundError:  # its run has just ended by itself
+            continue
         young = time.time() - stat.st_mtime < _STARTING_S and not (root / "pid").exists()
         if stat.st_uid != os.geteuid() or young or _alive(root):
             continue

@@ -74,10 +74,6 @@ class LocalHost:
     async def clear_disk_rule(self, rule_id: str) -> None:
         await ask(self._diskd, {"op": "clear", "host": self.name, "rule_id": rule_id})
 
-    async def disk_rules(self) -> Sequence[str]:
-        rules: list[str] = (await ask(self._diskd, {"op": "rules", "host": self.name}))["rules"]
-        return rules
-
     async def fill_disk(self, name: str, leave_bytes: int) -> None:
         """A file that takes all but `leave_bytes` of the host's file system."""
         await anyio.to_thread.run_sync(self._fill, self._ballast(name), leave_bytes)

@@ -9,8 +9,9 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from hashidrill.model import DatacenterSpec, Experiment
 from hashidrill.probes.consul import consul_probes
 from hashidrill.probes.disk import DiskProbe
 from hashidrill.probes.process import ProcessProbe
+from hashidrill.tasks import all_at_once
 from hashidrill.wait import wait_until
 
 _STARTED_WITHIN_S = 20.0
@@ -57,9 +59,9 @@ class LocalDatacenter:
         for name, (role, address) in self._placed().items():
             host = LocalHost(name, address, role, self.root, pids[name], toxiproxy=self.toxiproxy_binary)
             self.hosts[name] = host
-        await _all(host.configure_network(network.PREFIX) for host in self.hosts.values())
+        await all_at_once(partial(host.configure_network, network.PREFIX) for host in self.hosts.values())
         self._remember()
-        await _all(self._start_agent(host) for host in self.hosts.values())
+        await all_at_once(partial(self._start_agent, host) for host in self.hosts.values())
 
     async def _start_hosts(self) -> dict[str, int]:
         """diskd, then a hostd and a canary for each host; the pid of each host's hostd."""
@@ -190,7 +192,7 @@ class LocalDatacenter:
                 return
 
         async with httpx.AsyncClient(timeout=_HTTP_TIMEOUT_S, trust_env=False) as client:
-            await _all(ask(client, host) for host in self.servers())
+            await all_at_once(partial(ask, client, host) for host in self.servers())
         for host in self.servers():
             if seen.count(host.address) > len(self.servers()) // 2:
                 return host.name
@@ -251,20 +253,6 @@ class LocalDatacenter:
             (into / host.name).mkdir(parents=True, exist_ok=True)
             for log in host.logs.glob("*.log"):
                 shutil.copyfile(log, into / host.name / log.name)
-
-
-async def _all(calls: Iterable[Awaitable[Any]]) -> None:
-    """Run all at once; the first error ends the others. Raises that error, not a group."""
-
-    async def run(call: Awaitable[Any]) -> None:
-        await call
-
-    try:
-        async with anyio.create_task_group() as group:
-            for call in calls:
-                group.start_soon(run, call)
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
 
 
 def _tail(log: Path) -> str:

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -177,13 +177,3 @@ def _end(pid: int) -> None:
 def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
     return lines[-1] if lines else "it said nothing"
-
-
-@contextlib.contextmanager
-def all_down() -> Iterator[None]:
-    """For tests: whatever stands at the end is taken down."""
-    try:
-        yield
-    finally:
-        for one in standing():
-            down(one)

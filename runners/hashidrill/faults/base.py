@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hashidrill.abc import Host, Hosts, Needs, Target, Undo
@@ -12,6 +13,19 @@ P = TypeVar("P", bound=Strict)
 
 class NoParams(Strict):
     """For faults that take none."""
+
+
+def peers_of(hosts: Hosts, target: Target, who: str) -> list[Host]:
+    """The hosts on the other side of a network fault: `all`, `servers`, `clients` or `host:NAME`, never the target."""
+    others = [host for host in hosts.all_hosts() if host.name != target.host]
+    if who.startswith("host:"):
+        return [host for host in others if host.name == who.removeprefix("host:")]
+    return [host for host in others if who in ("all", f"{host.role}s")]
+
+
+def table_of(fault_id: str) -> str:
+    """The name of the nft table that belongs to a fault, and to nothing else."""
+    return "hashidrill_" + re.sub(r"\W", "_", fault_id)
 
 
 class BaseFault(Generic[P]):

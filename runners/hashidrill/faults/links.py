@@ -17,23 +17,23 @@ by the rule's counter, while the proxy behind the rule holds the toxics.
 from __future__ import annotations
 
 import math
-import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
-import anyio
 from pydantic import Field, field_validator
 
-from hashidrill.abc import Evidence, Exchange, ExchangeRequest, Host, Needs, Target, Toxic, Undo
+from hashidrill.abc import Evidence, Exchange, ExchangeRequest, Needs, Target, Toxic, Undo
 from hashidrill.datacenter import toxiproxy
 from hashidrill.datacenter.inside.canary import ECHO_PORT
 from hashidrill.errors import FaultError, SelectorError
-from hashidrill.faults.base import BaseFault
+from hashidrill.faults.base import BaseFault, peers_of, table_of
 from hashidrill.faults.network import Peers
 from hashidrill.faults.trials import Trial, connections, farthest, median, trial_of
 from hashidrill.model import Strict
+from hashidrill.tasks import all_at_once
 
 _FIRST_PORT, _PORT_TRIPLES = 22_000, 3_000
 _CONNECT_S = 0.3
@@ -84,11 +84,11 @@ class LinkFault(BaseFault[Any]):
         return trial_of(self.toxics())
 
     def plan(self, target: Target, *, fault_id: str) -> Undo:
-        return {**super().plan(target, fault_id=fault_id), "table": "hashidrill_" + re.sub(r"\W", "_", fault_id)}
+        return {**super().plan(target, fault_id=fault_id), "table": table_of(fault_id)}
 
     def plan_more(self, target: Target) -> dict[str, Any]:
         """`sites`: each host that redirects, the addresses it redirects, and the hosts that these belong to."""
-        peers = self._peers(target)
+        peers = peers_of(self.hosts, target, self.params.from_)
         loads = list(self.hosts.load_addresses()) if self.params.from_ in {"all", "clients"} else []
         sites = []
         if self.params.direction in ("in", "both"):
@@ -105,17 +105,10 @@ class LinkFault(BaseFault[Any]):
             raise SelectorError(f"{self.kind} on {target.host}: from {self.params.from_} names no other host")
         return {"sites": sites}
 
-    def _peers(self, target: Target) -> list[Host]:
-        words = self.params.from_
-        others = [host for host in self.hosts.all_hosts() if host.name != target.host]
-        if words.startswith("host:"):
-            return [host for host in others if host.name == words.removeprefix("host:")]
-        return [host for host in others if words in ("all", f"{host.role}s")]
-
     # injecting
 
     async def apply(self, undo: Undo) -> None:
-        await _each(self._interpose, [(undo, site) for site in undo["sites"]])
+        await all_at_once(partial(self._interpose, undo, site) for site in undo["sites"])
 
     async def _interpose(self, undo: Undo, site: Undo) -> None:
         """First the proxies, whole, and then the rules: nothing is redirected to what is not there yet."""
@@ -142,7 +135,7 @@ class LinkFault(BaseFault[Any]):
         return "\n".join(lines) + "\n"
 
     async def revert(self, undo: Undo) -> None:
-        await _each(self._withdraw, [(undo, site) for site in undo["sites"]])
+        await all_at_once(partial(self._withdraw, undo, site) for site in undo["sites"])
 
     async def _withdraw(self, undo: Undo, site: Undo) -> None:
         """The rules go first, then the proxies, and the table last: as long as its chain is there, the ends of the
@@ -168,7 +161,7 @@ class LinkFault(BaseFault[Any]):
         async def look(site: Undo, name: str) -> None:
             seen.append(await looks.at(site, name))
 
-        await _each(look, pairs)
+        await all_at_once(partial(look, site, name) for site, name in pairs)
         return looks.evidence(seen, present=present)
 
 
@@ -278,13 +271,3 @@ def _chains(table: str) -> str:
         f"add chain inet {table} prerouting {{ type nat hook prerouting priority -100; policy accept; }}\n"
         f"add chain inet {table} input {{ type filter hook input priority -10; policy accept; }}"
     )
-
-
-async def _each(call: Any, arguments: Sequence[tuple[Any, ...]]) -> None:
-    """All at once; the first error ends the others. Raises that error, not a group."""
-    try:
-        async with anyio.create_task_group() as group:
-            for one in arguments:
-                group.start_soon(call, *one)
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None

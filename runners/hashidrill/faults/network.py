@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import math
-import re
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -18,7 +17,7 @@ from pydantic import Field, StringConstraints
 from hashidrill.abc import Evidence, Host, Target, Undo
 from hashidrill.datacenter.inside.canary import ECHO_PORT
 from hashidrill.errors import FaultError, SelectorError
-from hashidrill.faults.base import BaseFault
+from hashidrill.faults.base import BaseFault, peers_of, table_of
 from hashidrill.model import Strict
 from hashidrill.units import Percent
 
@@ -31,7 +30,7 @@ class _TableFault(BaseFault[Any]):
     """One nft table a fault."""
 
     def plan_more(self, target: Target) -> dict[str, Any]:
-        peers = self._peers(target)
+        peers = peers_of(self.hosts, target, self._peer_words())
         loads = self.hosts.load_addresses() if self._peer_words() in {"all", "clients"} else ()
         if not peers and not loads:
             raise SelectorError(f"{self.kind} on {target.host}: from {self._peer_words()} names no other host")
@@ -41,16 +40,9 @@ class _TableFault(BaseFault[Any]):
     def _peer_words(self) -> str:
         return str(getattr(self.params, "from_", "all"))
 
-    def _peers(self, target: Target) -> list[Host]:
-        words = self._peer_words()
-        others = [host for host in self.hosts.all_hosts() if host.name != target.host]
-        if words.startswith("host:"):
-            return [host for host in others if host.name == words.removeprefix("host:")]
-        return [host for host in others if words in ("all", f"{host.role}s")]
-
     @staticmethod
     def table(undo: Undo) -> str:
-        return "hashidrill_" + re.sub(r"\W", "_", undo["fault_id"])
+        return table_of(undo["fault_id"])
 
     def rules(self, undo: Undo) -> Sequence[tuple[str, str]]:
         """(chain, rule) pairs; chain is `input` or `output`."""
