@@ -8,12 +8,16 @@ Times are nanoseconds of the run's own clock (CLOCK_MONOTONIC minus the run's st
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel
+
+from hashidrill.errors import FaultError
 
 Undo = Mapping[str, Any]
 """All that `Fault.revert` needs, as plain JSON: it is written to the journal before the fault is applied."""
@@ -120,6 +124,23 @@ class ExchangeRequest:
     until_closed: bool = False
 
 
+@dataclass(frozen=True)
+class ApiAnswer:
+    """What an agent's HTTP API answered, whatever the status."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """By lower-case name."""
+
+    def json(self) -> Any:
+        """Raises FaultError for a body that is not JSON."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            raise FaultError(f"HTTP {self.status}, not JSON: {self.body[:200]!r}") from None
+
+
 @runtime_checkable
 class Host(Protocol):
     """One machine of the datacenter, as faults and observers see it.
@@ -132,7 +153,7 @@ class Host(Protocol):
     name: str
     address: str
     role: str
-    """`server` or `client`."""
+    """`server` or `client`; `spare` for a host that has no agent (yet, or any more)."""
 
     # injectors
     async def set_disk_rule(self, rule_id: str, rule: Mapping[str, Any]) -> None: ...
@@ -158,6 +179,30 @@ class Host(Protocol):
 
     async def signal(self, pid: int, start_time: int, signal: int) -> bool: ...
     async def start_agent(self, agent: str) -> None: ...
+    async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:
+        """SIGTERM, and SIGKILL after `within_s`; returns when the process is gone. Nothing when none runs."""
+
+    async def agent_config(self, agent: str) -> dict[str, Any]:
+        """The agent's configuration file."""
+
+    async def set_agent_config(self, agent: str, config: Mapping[str, Any]) -> None:
+        """Replace the configuration file. The running agent knows nothing of it until it is reloaded or restarted."""
+
+    async def api(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_s: float = 5.0,
+    ) -> ApiAnswer:
+        """One request to the HTTP API of this host's Consul agent, from the control address. Raises FaultError."""
+
+    @property
+    def data(self) -> Path:
+        """The host's disk; Consul's data directory is `consul` in it."""
+
     async def limit_cpu(self, name: str, cores: float) -> None: ...
     async def unlimit_cpu(self, name: str) -> None: ...
 
@@ -196,6 +241,19 @@ class Hosts(Protocol):
     def load_addresses(self) -> Sequence[str]:
         """Where our own loads come from: they count as clients."""
 
+    async def leader(self) -> str | None:
+        """Name of the host that a majority of the servers takes for the Raft leader now."""
+
+    def turn(self, what: str) -> AbstractAsyncContextManager[Any]:
+        """A lock by name: faults on several hosts take turns inside of it, as a rolling restart does."""
+
+    def tool(self, name: str) -> Path:
+        """A binary that the fault's `needs` asked for, like `bbolt`. Raises FaultError when it is not at hand."""
+
+    @property
+    def artifacts(self) -> Path:
+        """A directory in the recording for what a fault leaves there as evidence, like a snapshot file."""
+
 
 @dataclass(frozen=True)
 class Needs:
@@ -207,6 +265,10 @@ class Needs:
     """The host's disk must be a small file system of its own."""
     toxiproxy: bool = False
     """A toxiproxy-server must be at hand."""
+    bbolt: bool = False
+    """The bbolt command must be at hand, to look into a stopped server's raft.db and to compact it."""
+    spare_servers: int = 0
+    """Hosts without an agent, on which a fault may start a new server."""
 
 
 class Fault(Protocol):
@@ -222,6 +284,12 @@ class Fault(Protocol):
 
     def plan(self, target: Target, *, fault_id: str) -> Undo:
         """What will be undone. Pure: nothing is touched, and the same arguments give the same names."""
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """What is there before the fault and must be there after it: plain JSON, kept as `undo["prior"]`.
+
+        Only looks. Raises FaultError when it cannot be had: then nothing is applied.
+        """
 
     async def apply(self, undo: Undo) -> None:
         """Put the fault in force. Raises FaultError; `revert(undo)` is called afterwards all the same."""

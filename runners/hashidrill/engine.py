@@ -95,7 +95,11 @@ def needs(experiment: Experiment) -> Needs:
     each = [make_fault(step, None).needs() for step in experiment.method]
     operations = frozenset[str]().union(*(need.disk_operations for need in each))
     return Needs(
-        operations | {"fsync"}, any(need.sized_disk for need in each), toxiproxy=any(need.toxiproxy for need in each)
+        operations | {"fsync"},
+        any(need.sized_disk for need in each),
+        toxiproxy=any(need.toxiproxy for need in each),
+        bbolt=any(need.bbolt for need in each),
+        spare_servers=sum(need.spare_servers for need in each),
     )
 
 

@@ -36,7 +36,7 @@ async def injected(
 
     Raises FaultError when it could not be applied or was not proven; RevertError when it is not gone afterwards.
     """
-    undo = fault.plan(target, fault_id=fault_id)
+    undo = await planned(fault, target, fault_id)
     journal.write(
         "fault.intent", sync=True, fault_id=fault_id, kind=fault.kind, step=step, target=asdict(target),
         params=undo["params"], undo=undo,
@@ -47,6 +47,15 @@ async def injected(
     finally:
         with anyio.CancelScope(shield=True):
             await revert(fault, undo, journal, gone_within_s=gone_within_s)
+
+
+async def planned(fault: Fault, target: Target, fault_id: str) -> Undo:
+    """The whole undo: what the fault plans, and what it finds before it is applied. Raises FaultError."""
+    undo = fault.plan(target, fault_id=fault_id)
+    try:
+        return {**undo, "prior": dict(await fault.prior(target))}
+    except HashidrillError as error:
+        raise FaultError(f"{fault.kind} on {target.host}: nothing was applied: {error}") from None
 
 
 async def _apply(fault: Fault, undo: Undo, journal: Journal) -> Evidence:

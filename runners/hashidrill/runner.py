@@ -21,6 +21,7 @@ import psutil
 
 from hashidrill import __version__, engine
 from hashidrill.datacenter import binaries
+from hashidrill.datacenter.binaries_products import BBOLT_VERSION
 from hashidrill.datacenter.sandbox import Sandbox, python_path, sandbox
 from hashidrill.datacenter.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.errors import MachineError, UsageError
@@ -51,18 +52,21 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
     experiment = load_experiment(path)
     version = experiment.datacenter.consul.version
     say = lambda text: tell({"event": "note", "t_ns": 0, "text": text})  # noqa: E731 - one line, used twice
-    consul = binaries.ensure("consul", version, explicit=experiment.datacenter.consul.binary, progress=say)
-    found = {"consul": consul}
-    if engine.needs(experiment).toxiproxy:
-        found["toxiproxy-server"] = binaries.ensure("toxiproxy-server", TOXIPROXY_VERSION, progress=say)
+    found = {"consul": binaries.ensure("consul", version, explicit=experiment.datacenter.consul.binary, progress=say)}
+    needs = engine.needs(experiment)
+    for name, tool_version, needed in (
+        ("toxiproxy-server", TOXIPROXY_VERSION, needs.toxiproxy),
+        ("bbolt", BBOLT_VERSION, needs.bbolt),
+    ):
+        if needed:
+            found[name] = binaries.ensure(name, tool_version, progress=say)
     recording = _new_recording(runs_dir, experiment.metadata.name)
     shutil.copyfile(path, recording / "experiment.yaml")
     clock = Clock()
     info = _info(experiment, recording, path, found)
     (recording / RUN_NAME).write_text(json.dumps(info, indent=2) + "\n")
-    toxiproxy = found.get("toxiproxy-server")
     spec = {
-        "recording": str(recording), "consul": str(consul.path), "toxiproxy": str(toxiproxy.path) if toxiproxy else "",
+        "recording": str(recording), "binaries": {name: str(binary.path) for name, binary in found.items()},
         "origin_ns": clock.origin_ns, "info": info,
     }  # fmt: skip
     command = [sys.executable, "-m", "hashidrill.sandboxed", json.dumps(spec), "{root}"]

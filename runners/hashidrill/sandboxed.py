@@ -35,9 +35,10 @@ async def _run(spec: dict[str, Any], root: Path) -> None:
     datacenter = LocalDatacenter(
         sized(experiment.datacenter) if needs.sized_disk else experiment.datacenter,
         root,
-        Path(spec["consul"]),
+        {name: Path(path) for name, path in spec["binaries"].items()},
         needs.disk_operations,
-        Path(spec["toxiproxy"]) if spec["toxiproxy"] else None,
+        spare_servers=needs.spare_servers,
+        artifacts=recording / "artifacts",
     )
     async with anyio.create_task_group() as group:
         group.start_soon(_cancel_on_signal, group.cancel_scope)

@@ -57,7 +57,7 @@ async def ready_by_hand(consul: str, root: Path) -> float:
 
 async def throughput(consul: str, root: Path, kind: str) -> dict[str, float]:
     operations = frozenset({"fsync"}) if kind == "layer" else frozenset()
-    datacenter = LocalDatacenter(SPEC, root, Path(consul), operations)
+    datacenter = LocalDatacenter(SPEC, root, {"consul": Path(consul)}, operations)
     await datacenter.start()
     await datacenter.wait_ready()
     leader = datacenter.hosts[await datacenter.leader() or ""]
@@ -85,7 +85,7 @@ async def reaction(consul: str, root: Path) -> dict[str, list[float]]:
     """Seconds from the call that injects (reverts) to the start of the first operation that shows it."""
     from hashidrill import registry
 
-    datacenter = LocalDatacenter(SPEC, root, Path(consul), frozenset({"fsync"}))
+    datacenter = LocalDatacenter(SPEC, root, {"consul": Path(consul)}, frozenset({"fsync"}))
     await datacenter.start()
     await datacenter.wait_ready()
     host, other = datacenter.host("consul-1"), datacenter.host("consul-2")
@@ -124,7 +124,7 @@ async def main() -> None:
     if what == "by-hand":
         print(json.dumps({"ready_s": await ready_by_hand(consul, root)}))
     elif what == "ready":
-        datacenter = LocalDatacenter(SPEC, root, Path(consul))
+        datacenter = LocalDatacenter(SPEC, root, {"consul": Path(consul)})
         began = time.monotonic()
         await datacenter.start()
         await datacenter.wait_ready()

@@ -39,7 +39,7 @@ async def main() -> None:
         consul=Consul(version=sys.argv[3], config={"performance": {"raft_multiplier": 1}}),
         disk=Disk(size=Size("256MB")),
     )
-    datacenter = LocalDatacenter(spec, Path(sys.argv[2]), Path(sys.argv[1]), OPERATIONS)
+    datacenter = LocalDatacenter(spec, Path(sys.argv[2]), {"consul": Path(sys.argv[1])}, OPERATIONS)
     await datacenter.start()
     await datacenter.wait_ready()
     for check, cases in ((_keeps_its_contract, HOST_CASES), (_sees_that_it_was_disarmed, DISARMED)):

@@ -142,7 +142,8 @@ async def main() -> None:
         consul=Consul(version=sys.argv[3], config={"performance": {"raft_multiplier": 1}}),
         disk=Disk(size=Size("256MB")),
     )
-    datacenter = LocalDatacenter(spec, Path(sys.argv[2]), Path(sys.argv[1]), OPERATIONS, Path(sys.argv[4]))
+    binaries = {"consul": Path(sys.argv[1]), "toxiproxy-server": Path(sys.argv[4])}
+    datacenter = LocalDatacenter(spec, Path(sys.argv[2]), binaries, OPERATIONS)
     await datacenter.start()
     await datacenter.wait_ready()
     only = sys.argv[5:]

@@ -49,11 +49,11 @@ def test_steps_overlap_as_their_times_say(tmp_path):
 
 def test_an_election_that_goes_on_is_waited_for(tmp_path):
     game = Game(tmp_path, [SLOW])
-    game.world.leader = ""
+    game.world.consul.leader = ""
 
     async def elect():
         await anyio.sleep(4)
-        game.world.leader = "consul-2"
+        game.world.consul.leader = "consul-2"
 
     game.play(lambda running: beside(elect, lambda: engine._method(running)))
     [when] = game.times_s("fault.intent").values()
@@ -63,7 +63,7 @@ def test_an_election_that_goes_on_is_waited_for(tmp_path):
 
 def test_a_selector_that_matches_nobody_in_time_is_an_error_that_says_what_was_seen(tmp_path):
     game = Game(tmp_path, [SLOW])
-    game.world.leader = ""
+    game.world.consul.leader = ""
     with pytest.raises(BaseExceptionGroup) as raised:
         game.play(engine._method)
     outcome, error = engine._outcome(raised.value)
@@ -133,7 +133,7 @@ def follow(tmp_path, moves, length="20s"):
         begun = anyio.current_time()
         for at_s, name in moves:
             await anyio.sleep_until(begun + at_s)
-            game.world.leader = name
+            game.world.consul.leader = name
 
     async def watch():
         while True:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,8 +35,10 @@ def consul_config(
     )
     if role == "server":
         config = merge(config, {"server": True, "bootstrap_expect": len(servers), "ui_config": {"enabled": True}})
+    elif role == "spare":  # it joins a datacenter that has bootstrapped
+        config = merge(config, {"server": True, "ui_config": {"enabled": True}})
     config = merge(config, spec.config)
-    return merge(config, spec.server_config if role == "server" else spec.client_config)
+    return merge(config, spec.client_config if role == "client" else spec.server_config)
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,8 +50,5 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def consul_command(binary: Path, config_file: Path, config: Mapping[str, Any]) -> list[str]:
-    """The command line; writes `config_file`."""
-    config_file.parent.mkdir(parents=True, exist_ok=True)
-    config_file.write_text(json.dumps(config, indent=2) + "\n")
+def consul_command(binary: Path, config_file: Path) -> list[str]:
     return [str(binary), "agent", f"-config-file={config_file}"]

@@ -97,6 +97,8 @@ PRODUCTS = {
     )
 }
 
+BBOLT_VERSION = "1.4.3"
+
 DEFAULT_VERSIONS = (
     ("consul", "1.22.2"),
     ("consul", "1.10.3"),

@@ -18,14 +18,15 @@ import anyio
 import httpx
 
 from hashidrill import packages
-from hashidrill.abc import AgentProcess, Exchange, ExchangeRequest, Timing, Toxic
+from hashidrill.abc import AgentProcess, ApiAnswer, Exchange, ExchangeRequest, Timing, Toxic
 from hashidrill.datacenter import cgroups, toxiproxy
 from hashidrill.datacenter.inside import syscalls as sc
-from hashidrill.errors import FaultError
+from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.wait import wait_until
 
 _ANSWER_WITHIN_S = 30.0
 _TOXIPROXY_WITHIN_S = 10.0
+_KILLED_WITHIN_S = 10.0
 _HTTP_PORTS = {"consul": 8500}
 
 
@@ -190,6 +191,54 @@ class LocalHost:
 
     async def start_agent(self, agent: str) -> None:
         await ask(self._hostd, {"op": "start", "agent": agent})
+
+    async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:
+        process = await self.agent_process(agent)
+        if process is None:
+            return
+        await self.signal(process.pid, process.start_time, signals.SIGCONT)  # a stopped one could not end
+        await self.signal(process.pid, process.start_time, signals.SIGTERM)
+
+        async def ended() -> tuple[bool | None, str]:
+            now = await self.agent_process(agent)
+            same = now is not None and now.start_time == process.start_time
+            return (None, f"process {process.pid} still runs") if same else (True, "")
+
+        try:
+            await wait_until(f"{agent} on {self.name} to end", ended, within_s=within_s, gap_s=0.02)
+        except WaitTimeoutError:
+            await self.signal(process.pid, process.start_time, signals.SIGKILL)
+            await wait_until(f"{agent} on {self.name} to be killed", ended, within_s=_KILLED_WITHIN_S, gap_s=0.02)
+
+    def config_file(self, agent: str) -> Path:
+        return self.data.parent / f"{agent}.json"
+
+    async def agent_config(self, agent: str) -> dict[str, Any]:
+        config: dict[str, Any] = json.loads(self.config_file(agent).read_text())
+        return config
+
+    async def set_agent_config(self, agent: str, config: Mapping[str, Any]) -> None:
+        file = self.config_file(agent)
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps(config, indent=2) + "\n")
+        new.replace(file)
+
+    async def api(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_s: float = 5.0,
+    ) -> ApiAnswer:
+        url = f"http://{self.address}:{_HTTP_PORTS['consul']}{path}"
+        try:
+            async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
+                answer = await client.request(method, url, params=dict(params or {}), content=body)
+        except httpx.HTTPError as error:
+            raise FaultError(f"{self.name}: {method} {path}: {type(error).__name__} {error}".rstrip()) from None
+        return ApiAnswer(answer.status_code, answer.content, {k.lower(): v for k, v in answer.headers.items()})
 
     async def spawn_agent(self, agent: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         """The first start of an agent: `start_agent` repeats it later. Its log is LOGS/AGENT.log."""

@@ -92,7 +92,7 @@ async def _expose(port: int | None, root: Path, group: anyio.abc.TaskGroup) -> s
 
 async def _inside(request: dict[str, Any], root: Path) -> None:
     spec = DatacenterSpec.model_validate(request["spec"])
-    datacenter = LocalDatacenter(spec, root, Path(request["consul"]), _ALL_OPERATIONS)
+    datacenter = LocalDatacenter(spec, root, {"consul": Path(request["consul"])}, _ALL_OPERATIONS)
     failure = None
     try:
         await datacenter.start()

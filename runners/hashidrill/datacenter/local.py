@@ -23,7 +23,7 @@ from hashidrill.abc import Host, Probe, Target
 from hashidrill.datacenter import agents, network
 from hashidrill.datacenter.hosts import LocalHost
 from hashidrill.datacenter.sandbox import boot_command
-from hashidrill.errors import DatacenterError, SelectorError
+from hashidrill.errors import DatacenterError, FaultError, SelectorError
 from hashidrill.loads.process import LoadSpecification
 from hashidrill.model import DatacenterSpec, Experiment
 from hashidrill.probes.consul import consul_probes
@@ -39,16 +39,21 @@ _LOG_TAIL_LINES = 5
 
 @dataclass
 class LocalDatacenter:
-    """`root` is the sandbox's own directory; `disk_operations` are those that faults may slow or fail later."""
+    """`root` is the sandbox's own directory; `disk_operations` are those that faults may slow or fail later.
+
+    `binaries` holds `consul`, and the tools that faults need. `spare_servers` hosts are there without an agent.
+    """
 
     spec: DatacenterSpec
     root: Path
-    consul_binary: Path
+    binaries: Mapping[str, Path]
     disk_operations: frozenset[str] = frozenset({"fsync"})
-    toxiproxy_binary: Path | None = None
+    spare_servers: int = 0
+    artifacts: Path = Path("artifacts")
     hosts: dict[str, LocalHost] = field(default_factory=dict)
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
     _children: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _turns: dict[str, anyio.Lock] = field(default_factory=dict)
 
     async def start(self) -> None:
         """Network, disks, hosts, agents. Raises DatacenterError."""
@@ -57,11 +62,13 @@ class LocalDatacenter:
             pids = await self._start_hosts()
         await anyio.to_thread.run_sync(network.build, pids)
         for name, (role, address) in self._placed().items():
-            host = LocalHost(name, address, role, self.root, pids[name], toxiproxy=self.toxiproxy_binary)
+            host = LocalHost(
+                name, address, role, self.root, pids[name], toxiproxy=self.binaries.get("toxiproxy-server")
+            )
             self.hosts[name] = host
         await all_at_once(partial(host.configure_network, network.PREFIX) for host in self.hosts.values())
         self._remember()
-        await all_at_once(partial(self._start_agent, host) for host in self.hosts.values())
+        await all_at_once(partial(self.start_consul, host) for host in self.hosts.values() if host.role != "spare")
 
     async def _start_hosts(self) -> dict[str, int]:
         """diskd, then a hostd and a canary for each host; the pid of each host's hostd."""
@@ -79,7 +86,9 @@ class LocalDatacenter:
         consul = self.spec.consul
         servers = {f"consul-{n}": ("server", network.server_address(n)) for n in range(1, consul.servers + 1)}
         clients = {f"client-{n}": ("client", network.client_address(n)) for n in range(1, consul.clients + 1)}
-        return servers | clients
+        first = consul.servers + 1
+        spares = {f"consul-{n}": ("spare", network.server_address(n)) for n in range(first, first + self.spare_servers)}
+        return servers | spares | clients
 
     def _spawn_host(self, name: str) -> int:
         base = self.root / "hosts" / name
@@ -114,14 +123,15 @@ class LocalDatacenter:
 
         await wait_until("the sandbox's hosts to start", all_there, within_s=_STARTED_WITHIN_S, gap_s=0.005)
 
-    async def _start_agent(self, host: LocalHost) -> None:
+    async def start_consul(self, host: LocalHost) -> None:
+        """The first start of a host's agent. On a spare host it is that of a server that joins the others."""
         servers = [network.server_address(n) for n in range(1, self.spec.consul.servers + 1)]
         config = agents.consul_config(
             self.spec.consul, name=host.name, role=host.role, address=host.address, servers=servers, data=host.data
         )
         self.configs[host.name] = config
-        command = agents.consul_command(self.consul_binary, host.data.parent / "consul.json", config)
-        await host.spawn_agent("consul", command, {})
+        await host.set_agent_config("consul", config)
+        await host.spawn_agent("consul", agents.consul_command(self.binaries["consul"], host.config_file("consul")), {})
 
     def _remember(self) -> None:
         """What a later process in this sandbox needs to find the hosts again."""
@@ -145,11 +155,23 @@ class LocalDatacenter:
     def load_addresses(self) -> Sequence[str]:
         return [network.LOAD_ADDRESS]
 
+    def turn(self, what: str) -> anyio.Lock:
+        return self._turns.setdefault(what, anyio.Lock())
+
+    def tool(self, name: str) -> Path:
+        try:
+            return self.binaries[name]
+        except KeyError:
+            raise FaultError(f"the datacenter was started without {name}") from None
+
     def servers(self) -> list[LocalHost]:
         return [host for host in self.hosts.values() if host.role == "server"]
 
     def clients(self) -> list[LocalHost]:
         return [host for host in self.hosts.values() if host.role == "client"]
+
+    def with_agents(self) -> list[LocalHost]:
+        return [host for host in self.hosts.values() if host.role != "spare"]
 
     async def select(self, selector: str) -> Sequence[Target]:
         """The hosts a selector means now, with their Consul processes. Raises SelectorError when that is none."""
@@ -175,7 +197,7 @@ class LocalDatacenter:
             chosen = [host for host in self.servers() if (host.name == leader) == (name == "leader")]
             chosen = chosen[:1] if name == "one-follower" else chosen
         else:
-            chosen = {"servers": self.servers(), "clients": self.clients(), "all": list(self.hosts.values())}[name]
+            chosen = {"servers": self.servers(), "clients": self.clients(), "all": self.with_agents()}[name]
         if not chosen:
             raise SelectorError(f"{selector} matches no host of this datacenter")
         return chosen
@@ -210,8 +232,9 @@ class LocalDatacenter:
                 try:
                     members = (await client.get("/v1/agent/members")).json()
                     alive = sorted(member["Name"] for member in members if member["Status"] == 1)
-                    if alive != sorted(self.hosts):
-                        return None, f"alive are {', '.join(alive)} of {', '.join(sorted(self.hosts))}"
+                    wanted = sorted(host.name for host in self.with_agents())
+                    if alive != wanted:
+                        return None, f"alive are {', '.join(alive)} of {', '.join(wanted)}"
                     answer = await client.put("/v1/kv/hashidrill/ready", content=b"ready")
                 except (httpx.HTTPError, ValueError) as error:
                     return None, f"{type(error).__name__}: {error}"
@@ -220,7 +243,7 @@ class LocalDatacenter:
             await wait_until("the datacenter to be ready", ready, within_s=self.spec.ready_within, gap_s=0.05)
 
     async def _all_agents_run(self) -> None:
-        for host in self.hosts.values():
+        for host in self.with_agents():
             if await host.agent_process("consul") is None:
                 raise DatacenterError(f"{host.name}: consul ended: {_tail(host.logs / 'consul.log')}")
 

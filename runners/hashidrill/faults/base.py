@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hashidrill.abc import Host, Hosts, Needs, Target, Undo
@@ -50,6 +51,9 @@ class BaseFault(Generic[P]):
 
     def plan_more(self, target: Target) -> dict[str, Any]:
         """What a kind of fault adds to the undo. Pure."""
+        return {}
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
         return {}
 
     def _host(self, undo: Undo) -> Host:

@@ -6,16 +6,21 @@ answer, a dropped packet is lost, so a fault that does the wrong thing is seen b
 
 from __future__ import annotations
 
+import copy
 import errno
 import random
 import re
 import signal as signals
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from hashidrill.abc import AgentProcess, Exchange, ExchangeRequest, Host, Target, Timing, Toxic
+import anyio
+
+from hashidrill.abc import AgentProcess, ApiAnswer, Exchange, ExchangeRequest, Host, Target, Timing, Toxic
 from hashidrill.errors import FaultError, SelectorError
+from hashidrill.testing.consul import FakeConsul
 from hashidrill.testing.toxics import FakeProxy, pass_through
 
 _DISK_BYTES = 256_000_000
@@ -67,6 +72,7 @@ class FakeHost:
     listening: set[int] = field(default_factory=set)
     limits: dict[str, float] = field(default_factory=dict)
     process: AgentProcess | None = None
+    config: dict[str, Any] = field(default_factory=dict)
 
     # injectors
 
@@ -145,6 +151,36 @@ class FakeHost:
     async def start_agent(self, agent: str) -> None:  # noqa: ARG002 - there is one agent a host
         if self.process is None:
             self.process = self.world.new_process()
+            self.world.consul.started(self)
+
+    async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:  # noqa: ARG002 - no time passes here
+        self.process = None
+        self.world.consul.stopped(self)
+
+    async def agent_config(self, agent: str) -> dict[str, Any]:  # noqa: ARG002 - there is one agent a host
+        return copy.deepcopy(self.config)
+
+    async def set_agent_config(self, agent: str, config: Mapping[str, Any]) -> None:  # noqa: ARG002 - as above
+        self.config = copy.deepcopy(dict(config))
+
+    async def api(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_s: float = 5.0,  # noqa: ARG002 - no time passes here
+    ) -> ApiAnswer:
+        if self.process is None or self.process.state == "T":
+            raise FaultError(f"{self.name}: {method} {path}: no answer")
+        return self.world.consul.answer(self, method, path, dict(params or {}), body or b"")
+
+    @property
+    def data(self) -> Path:
+        folder = self.world.root / self.name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def filters(self) -> list[_Rule]:
         """What packets have to pass, of all tables."""
@@ -231,15 +267,22 @@ class FakeHost:
 class FakeDatacenter:
     """Three servers and a client, with a leader, and one random generator for all that happens by chance."""
 
-    def __init__(self, servers: int = 3, clients: int = 1, seed: int = 7) -> None:
+    def __init__(
+        self, servers: int = 3, clients: int = 1, seed: int = 7, *, spares: int = 0, root: Path | None = None
+    ) -> None:
         self.random = random.Random(seed)
+        self._root = root
+        self._turns: dict[str, anyio.Lock] = {}
+        self.tools: dict[str, Path] = {}
         self._processes = 0
         names = [(f"consul-{n}", f"10.73.0.{10 + n}", "server") for n in range(1, servers + 1)]
+        names += [(f"consul-{n}", f"10.73.0.{10 + n}", "spare") for n in range(servers + 1, servers + spares + 1)]
         names += [(f"client-{n}", f"10.73.0.{30 + n}", "client") for n in range(1, clients + 1)]
         self.hosts = {name: FakeHost(name, address, role, self) for name, address, role in names}
+        self.consul = FakeConsul(self.hosts)
         for host in self.hosts.values():
-            host.process = self.new_process()
-        self.leader = "consul-1"
+            if host.role != "spare":
+                host.process = self.new_process()
 
     def new_process(self) -> AgentProcess:
         self._processes += 1
@@ -253,6 +296,30 @@ class FakeDatacenter:
 
     def all_hosts(self) -> Sequence[Host]:
         return list(self.hosts.values())
+
+    @property
+    def root(self) -> Path:
+        if self._root is None:
+            raise RuntimeError("give the FakeDatacenter a `root`: this fault works on files")
+        return self._root
+
+    @property
+    def artifacts(self) -> Path:
+        folder = self.root / "artifacts"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    async def leader(self) -> str | None:
+        return self.consul.leader
+
+    def turn(self, what: str) -> anyio.Lock:
+        return self._turns.setdefault(what, anyio.Lock())
+
+    def tool(self, name: str) -> Path:
+        try:
+            return self.tools[name]
+        except KeyError:
+            raise FaultError(f"the datacenter was started without {name}") from None
 
     def load_addresses(self) -> Sequence[str]:
         return ["10.73.0.2"]

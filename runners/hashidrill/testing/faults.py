@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hashidrill.abc import Evidence, Fault, Target, Undo
 from hashidrill.errors import WaitTimeoutError
-from hashidrill.inject import fault_from_undo
+from hashidrill.inject import fault_from_undo, planned
 from hashidrill.wait import wait_until
 
 _PRESENT_WITHIN_S = 5.0
@@ -44,7 +44,7 @@ async def check_fault(
     """
     aim = target if callable(target) else lambda: target
     fault_id = f"check-{fault.kind}"
-    undo = _plan(fault, aim(), fault_id)
+    undo = await _plan(fault, aim(), fault_id)
     await fault.revert(undo)  # before apply: there is nothing to revert, and that is no error
     if has_effect:
         before = await fault.verify(undo, present=True)
@@ -63,9 +63,10 @@ async def check_fault(
     return FaultReport(present, gone)
 
 
-def _plan(fault: Fault, target: Target, fault_id: str) -> Undo:
+async def _plan(fault: Fault, target: Target, fault_id: str) -> Undo:
     undo = fault.plan(target, fault_id=fault_id)
     assert undo == fault.plan(target, fault_id=fault_id), f"{fault.kind}: plan is not deterministic"
+    undo = await planned(fault, target, fault_id)
     thawed: Undo = json.loads(json.dumps(undo))
     assert thawed == json.loads(json.dumps(dict(undo))), f"{fault.kind}: the undo does not survive the journal"
     for key in ("fault_id", "kind", "host", "params"):

@@ -1,0 +1,8 @@
+"""requests as most people write it: one request, no retry, no timeout."""
+
+import sys
+
+import requests
+
+reply = requests.get(f"{sys.argv[1]}/v1/kv/hashidrill/retry")  # noqa: S113 - the timeout is missing on purpose
+reply.raise_for_status()
