@@ -187,7 +187,7 @@ class Leader:
         self.world = world
 
     async def sample(self):
-        return [Sample("raft.leader", 1.0, self.world.leader)]
+        return [Sample("raft.leader", 1.0, self.world.consul.leader)]
 
 
 @pytest.fixture

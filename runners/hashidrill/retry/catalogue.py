@@ -1,0 +1,245 @@
+"""The faults that the tap can give and the verdicts on retries, by name: data only, read by code, docs and tests.
+
+One *operation* is what the caller wanted (one run of a command, one call of a client library); one *attempt* is one
+request, connection or name lookup made for it. A *retry* is every attempt of an operation after its first one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FORM_BATTERY = "battery"
+FORM_EXPERIMENT = "experiment"
+
+# thresholds, each with its source in playbooks/reference-retries.md
+MOST_RETRIES = 3
+"""`bounded`: so many retries after the first attempt (4 requests); `curl --retry 3`, AWS SDKs and Polly's default."""
+UNBOUNDED_ATTEMPTS = 90
+"""`bounded`: a client that is still at it then has no bound at all."""
+FEWEST_BACKOFF_GAPS = 2
+BACKOFF_GROWTH = 1.4
+"""`backoff`: the longest typical gap over the first one. 1 is a constant gap, 2 is one doubling."""
+FEWEST_EXPONENTIAL_GAPS = 4
+EXPONENTIAL_SLOPE = 0.5
+"""`exponential`: doublings of the gap per retry, at least; 1 is doubling each time, 0.58 is a factor of 1.5."""
+JITTER_CLIENTS = 20
+JITTER_VARIATION = 0.007
+"""`jitter`: coefficient of variation above that of the reference; 5 % of uniform jitter has 0.014 to 0.029."""
+SHORTEST_GAP_S = 0.02
+"""Gaps under this are no waiting: the client went on at once."""
+RETRY_AFTER_S = 2
+RETRY_AFTER_TOLERANCE_S = 0.1
+RETRY_BUDGET = 0.2
+"""`retry_budget`: retries over all attempts; 20 % is Finagle's and Linkerd's default, 10 % of Google's SRE book."""
+AMPLIFICATION = 4.0
+"""`amplification`: requests over operations while a fault lasts, at most: one layer with its 3 retries."""
+DEADLINE_S = 30.0
+"""What one operation may take, unless the caller declares something else."""
+
+
+@dataclass(frozen=True)
+class FaultClass:
+    """One thing that the tap can do to an attempt.
+
+    `reaches_upstream`: the request was passed on, whatever the client saw. `ambiguous`: the client cannot know whether
+    its request was carried out. `status` and `retry_after` are those of a scripted reply.
+    """
+
+    name: str
+    meaning: str
+    reaches_upstream: bool = False
+    ambiguous: bool = False
+    status: int = 0
+    retry_after: str = ""
+    """`seconds` or `date` (an HTTP-date)."""
+
+
+_FAULTS = [
+    FaultClass("refused", "connection refused: nobody listens on the port (really: the kernel answers the SYN)"),
+    FaultClass("dns", "the name that the client was given does not resolve (NXDOMAIN)"),
+    FaultClass("reset-before-fresh", "RST right after accept on a new connection; nothing of the request was read"),
+    FaultClass("reset-before-reused", "RST on a kept-alive connection as the next request arrives; it was not read"),
+    FaultClass("reset-after-fresh", "RST after the whole request was read, on a new connection", ambiguous=True),
+    FaultClass("reset-after-reused", "RST after the whole request was read, on a kept-alive one", ambiguous=True),
+    FaultClass("hang", "the request is read, and no reply ever comes", ambiguous=True),
+    FaultClass("slow-body", "the reply's head comes at once, its body at one byte every half second, without end",
+               ambiguous=True),
+    FaultClass("truncated-body", "the connection is closed in the middle of the reply's body", reaches_upstream=True,
+               ambiguous=True),
+    FaultClass("reply-dropped", "the upstream applied the request; the connection is closed instead of its reply",
+               reaches_upstream=True, ambiguous=True),
+    FaultClass("429", "too many requests, without Retry-After", status=429),
+    FaultClass("429-retry-after", "too many requests, Retry-After in seconds", status=429, retry_after="seconds"),
+    FaultClass("429-retry-after-date", "too many requests, Retry-After as a date", status=429, retry_after="date"),
+    FaultClass("503", "service unavailable, without Retry-After", status=503),
+    FaultClass("503-retry-after", "service unavailable, Retry-After in seconds", status=503, retry_after="seconds"),
+    FaultClass("503-retry-after-date", "service unavailable, Retry-After as a date", status=503, retry_after="date"),
+    FaultClass("500", "internal server error (what Consul says without a leader)", status=500, ambiguous=True),
+    FaultClass("502", "bad gateway", status=502, ambiguous=True),
+    FaultClass("504", "gateway timeout", status=504, ambiguous=True),
+    FaultClass("index-backwards", "X-Consul-Index of a blocking query is smaller than the one before"),
+]  # fmt: skip
+FAULTS: dict[str, FaultClass] = {fault.name: fault for fault in _FAULTS}
+
+TRANSIENT = (
+    "refused", "dns", "reset-before-fresh", "reset-after-fresh", "hang", "truncated-body", "reply-dropped",
+    "429", "503", "500", "502", "504",
+)  # fmt: skip
+"""`present` is judged on these: the first attempt fails so, the next one is let through."""
+RETRY_AFTER = ("429-retry-after", "429-retry-after-date", "503-retry-after", "503-retry-after-date")
+LASTING = ("503", "refused", "reset-after-fresh")
+"""`bounded` is judged on these: every attempt fails so."""
+AMBIGUOUS_WRITES = ("reply-dropped", "reset-after-fresh", "hang")
+
+
+@dataclass(frozen=True)
+class VerdictClass:
+    """One question about a client. PASS is always the good answer."""
+
+    name: str
+    definition: str
+    invalid_when: str
+    source: str
+    battery_faults: tuple[str, ...]
+    """The battery judges it on each of these faults; empty: over an experiment only (the battery says INVALID)."""
+
+
+_VERDICTS = [
+    VerdictClass(
+        "present",
+        "PASS: after one failed attempt there is a second one, and the caller succeeds (exit status 0).",
+        "the fault could not be given; or the operation is a write without a key or CAS and the fault is ambiguous, so"
+        " that a replay would be wrong (see idempotent_only)",
+        "RFC 9110 section 9.2.2; Google SRE book, Handling Overload",
+        TRANSIENT,
+    ),
+    VerdictClass(
+        "transport_only",
+        "FAIL: the client is transport_only: a request is replayed after a reset on a reused connection, and neither"
+        " after a 503 nor after a reset on a fresh one. That is the HTTP library keeping its pool honest, no retrying;"
+        " it counts as not present. PASS: the client retries after a 503 or a reset on a fresh connection.",
+        "nothing is ever replayed (present says so), or no connection was ever reused",
+        "Go net/http Transport; aiohttp client; RFC 9112 section 9.3.1",
+        ("reset-after-reused",),
+    ),
+    VerdictClass(
+        "bounded",
+        f"PASS: with a fault that lasts, the client gives up after at most {MOST_RETRIES} retries"
+        f" ({MOST_RETRIES + 1} attempts; --attempts) and within the declared deadline. FAIL: more, or, as unbounded,"
+        f" {UNBOUNDED_ATTEMPTS} attempts or still at it when the deadline is over.",
+        "the client did not retry on this fault (there is nothing to bound)",
+        "Google SRE book, Addressing Cascading Failures; AWS Builders' Library",
+        LASTING,
+    ),
+    VerdictClass(
+        "timeout_present",
+        "PASS: the client itself ends an attempt that hangs (or whose body drips without end) within the declared"
+        " deadline. FAIL: the connection is still open then.",
+        "the command made no request",
+        "AWS Builders' Library, Timeouts, retries and backoff with jitter",
+        ("hang", "slow-body"),
+    ),
+    VerdictClass(
+        "backoff",
+        f"PASS: the longest typical gap between attempts is at least {BACKOFF_GROWTH} times the first one (typical:"
+        " median over the clients). FAIL: constant gaps, shrinking gaps, or no waiting at all.",
+        f"fewer than {FEWEST_BACKOFF_GAPS} gaps",
+        "AWS Architecture Blog, Exponential Backoff And Jitter; Polly",
+        ("503",),
+    ),
+    VerdictClass(
+        "exponential",
+        f"PASS: log2 of the uncapped gaps rises by at least {EXPONENTIAL_SLOPE} per retry, and an exponential fits"
+        " them better than a straight line. FAIL: linear, constant or none.",
+        f"fewer than {FEWEST_EXPONENTIAL_GAPS} uncapped gaps (waits under {SHORTEST_GAP_S} s are not counted)",
+        "AWS Architecture Blog, Exponential Backoff And Jitter",
+        ("503",),
+    ),
+    VerdictClass(
+        "jitter",
+        f"PASS: over {JITTER_CLIENTS} independent clients the coefficient of variation of the gaps is more than"
+        f" {JITTER_VARIATION:.1%} above that of a reference client which sleeps the same gaps beside them.",
+        "the client did not retry, or the machine is too busy to tell",
+        "AWS Architecture Blog, Exponential Backoff And Jitter",
+        ("503",),
+    ),
+    VerdictClass(
+        "retry_after_honoured",
+        f"PASS: the next attempt comes no sooner than Retry-After says (less {RETRY_AFTER_TOLERANCE_S} s). FAIL: it"
+        " comes sooner.",
+        "the client did not retry, or waits longer than that anyway",
+        "RFC 9110 section 10.2.3; RFC 6585 section 4",
+        RETRY_AFTER,
+    ),
+    VerdictClass(
+        "idempotent_only",
+        "PASS: a POST, PATCH or plain PUT is not sent again after an ambiguous fault, unless it carries an idempotency"
+        " key, a precondition, or Consul's cas, acquire or release. FAIL: it is.",
+        "the command sent no such write (a GET, HEAD or DELETE may be replayed; a write with a key may be as well)",
+        "RFC 9110 section 9.2.2; Consul KV API",
+        AMBIGUOUS_WRITES,
+    ),
+    VerdictClass(
+        "amplification",
+        f"PASS: requests over operations while the fault lasts stay at or under {AMPLIFICATION:g} (or the product of"
+        " the layers' attempts that is declared).",
+        "no operation was due while a fault was in force",
+        "Google SRE book, Handling Overload",
+        (),
+    ),
+    VerdictClass(
+        "retry_budget",
+        f"PASS: retries are at most {RETRY_BUDGET:.0%} of the attempts.",
+        "no attempts",
+        "Google SRE book, Handling Overload; Finagle RetryBudget",
+        (),
+    ),
+    VerdictClass(
+        "no_storm",
+        "PASS: retries never push the rate of attempts past the declared capacity while operations alone stay under it.",
+        "the operations alone exceed the capacity",
+        "Google SRE book, Addressing Cascading Failures",
+        (),
+    ),
+    VerdictClass(
+        "recovers",
+        "PASS: once the trigger is gone, with the load constant, goodput is back and stays, without retries being cut.",
+        "the load did not stay constant, or nothing was measured after the fault",
+        "Bronson et al., Metastable Failures in Distributed Systems, HotOS 2021",
+        (),
+    ),
+    VerdictClass(
+        "circuit_breaks",
+        "PASS: while the fault lasts, the rate of attempts falls to at most a fifth of the rate of operations.",
+        "no operations, or the fault was too short",
+        "Nygard, Release It!; Polly; Envoy outlier detection",
+        (),
+    ),
+    VerdictClass(
+        "watch_resets",
+        "PASS: after an index that went backwards the next blocking query starts again at index 0 (or without one), and"
+        " the client does not spin (more than 10 queries in a second).",
+        "the command made no blocking query",
+        "Consul API documentation, Blocking Queries",
+        ("index-backwards",),
+    ),
+    VerdictClass(
+        "lock_reacquired",
+        "PASS: a lock that was lost to a fault is acquired again by the client.",
+        "no lock was held, or none was lost",
+        "Consul API documentation, Sessions",
+        (),
+    ),
+]
+VERDICTS: dict[str, VerdictClass] = {verdict.name: verdict for verdict in _VERDICTS}
+
+BATTERY_PAIRS: tuple[tuple[str, str], ...] = tuple((v.name, f) for v in _VERDICTS for f in v.battery_faults)
+"""Every (verdict, fault) that the battery judges. The timing verdicts (backoff, exponential, jitter) are judged on 503
+where the client retries on it, and otherwise on the first fault of LASTING that it does retry on, under that name."""
+EXPERIMENT_ONLY: tuple[str, ...] = tuple(v.name for v in _VERDICTS if not v.battery_faults)
+"""The battery reports these as (name, "-") INVALID: one process for one operation cannot show them."""
+
+# How the confusion test runs its reference clients (for whoever writes one): one operation a run, the exit status says
+# whether the caller succeeded; `hashidrill retry --timeout 10s`. So a client that shall PASS bounded gives up within
+# 10 s, one with a timeout has it at 2 s or less, and gaps to be judged are 0.1 s or longer (a first gap of 0 is fine).
+CONFUSION_DEADLINE_S = 10.0
