@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic_core import CoreSchema, core_schema
 
-from hashidrill.units import Bandwidth, Duration, Percent, Quantity, Rate, Size, shown
+from hashidrill.units import Bandwidth, Duration, Level, Percent, Quantity, Rate, Size, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic.json_schema import JsonSchemaValue
@@ -26,6 +26,9 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 LOAD_STATISTICS = ("latency.p50", "latency.p90", "latency.p99", "latency.max", "latency.mean", "errors", "rate")
+LOAD_SIGNALS: dict[str, type[Quantity] | None] = {"level": Level}
+"""What every load samples beside its operations, and the unit. A load's class may declare more, as its `signals`."""
+
 PROBE_SIGNALS: dict[str, type[Quantity] | None] = {
     "raft.leader": None,  # 1 while there is one, else 0
     "raft.term": None, "raft.commit_index": None,
@@ -104,7 +107,7 @@ def _limit(text: str, signal: str, limit: str) -> float:
     """The limit in the unit that the signal is measured in."""
     if (unit := _unit(signal)) is not None:
         return unit.parse(limit)
-    for unit in () if signal in PROBE_SIGNALS else (Duration, Percent, Bandwidth, Size, Rate):
+    for unit in () if signal in PROBE_SIGNALS else (Duration, Level, Bandwidth, Size, Rate):
         try:
             return unit.parse(limit)
         except ValueError:
@@ -115,6 +118,23 @@ def _limit(text: str, signal: str, limit: str) -> float:
         raise ValueError(f"{shown(text)}: {limit!r} is not a plain number, which {signal} is compared with") from None
 
 
+def load_signals(kind: Any) -> Mapping[str, type[Quantity] | None]:
+    """What a condition can compare of a load of that class beside LOAD_STATISTICS, and its unit (None: a number)."""
+    return {**LOAD_SIGNALS, **getattr(kind, "signals", {})}
+
+
+def unit_trouble(condition: Condition, unit: type[Quantity] | None) -> str:
+    """Why a condition's limit does not fit a signal of that unit, or nothing. A load's class declares its units."""
+    match = _PATTERN.fullmatch(condition.text)
+    limit = match["limit"] if match else ""
+    try:
+        _ = float(limit) if unit is None else unit.parse(limit)
+    except ValueError as error:
+        plain = f"{limit!r} is not a plain number, which {condition.source}.{condition.what} is compared with"
+        return f"{shown(condition.text)}: {plain if unit is None else error}"
+    return ""
+
+
 def _unit(signal: str) -> type[Quantity] | None:
     """What `signal` is measured in, where that is known and not a plain number."""
     if signal in PROBE_SIGNALS:
@@ -122,5 +142,5 @@ def _unit(signal: str) -> type[Quantity] | None:
     what = signal.partition(".")[2]
     if what.startswith("latency"):
         return Duration
-    units: dict[str, type[Quantity]] = {"errors": Percent, "rate": Rate}
+    units: dict[str, type[Quantity]] = {"errors": Percent, "rate": Rate, "level": Level}
     return units.get(what)

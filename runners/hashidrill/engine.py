@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from hashidrill.errors import (
 )
 from hashidrill.inject import injected
 from hashidrill.journal import Clock, Journal
+from hashidrill.levels import NO_LEVELS, Levels, climb
 from hashidrill.loads.process import LoadProcess, LoadSpecification
 from hashidrill.model import Experiment, Step
 from hashidrill.monitor import Monitor
@@ -197,9 +198,11 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
         watchers.start_soon(run_probes, datacenter.probes(), running.probed)
         watchers.start_soon(_ticks, running)
         running.enter("load")
-        await loads.start(await datacenter.load_specifications(experiment), running.operation, running.sample)
+        specifications = await datacenter.load_specifications(experiment)
+        profiled = [replace(each, profile=experiment.load[each.name].profile) for each in specifications]
+        await loads.start(profiled, running.operation, running.sample)
         await _hold_steady_state(running)
-        tripped = await _method(running)
+        tripped = await _method(running, loads)
         running.enter("recovery", experiment.recovery.for_)
         await pause(experiment.recovery.for_)
         running.enter("quiesce")
@@ -247,13 +250,17 @@ async def _hold_steady_state(running: Run) -> None:
     running.journal.write("steady", sync=True, held=True, evidence=evidence)
 
 
-async def _method(running: Run) -> str:
-    """All steps, each at its time. Returns the guardrail that tripped, or nothing."""
+async def _method(running: Run, levels: Levels = NO_LEVELS) -> str:
+    """All steps, each at its time, and the loads' profiles. Returns the guardrail that tripped, or nothing."""
     steps = running.experiment.method
     running.enter("method", max(step.at + step.for_ for step in steps))
     running.method_ns = running.clock.now_ns()
+    await levels.begin(running.method_ns)
     tripped: list[str] = []
     async with anyio.create_task_group() as watcher:
+        for load, spec in running.experiment.load.items():
+            if spec.profile is not None and spec.profile.ramp is not None and spec.profile.conditions:
+                watcher.start_soon(climb, load, spec.profile.ramp, running.monitor, running.clock, levels)
         method = anyio.CancelScope()
         watcher.start_soon(_watch_guardrails, running, method, tripped)
         with method:

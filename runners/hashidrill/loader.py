@@ -203,7 +203,7 @@ class _Loading:
         params = self._kind_params(
             lambda: registry.load(load.kind), load.params, ("load", name, "kind"), ("load", name)
         )
-        return None if params is None else rules.Load(load.kind, params)
+        return None if params is None else rules.Load(load.kind, params, load.profile)
 
     def _step(self, index: int, data: Any) -> rules.Step | None:
         """None when there is no knowing which fault this is."""
@@ -221,6 +221,7 @@ class _Loading:
             on if isinstance(on, str) else None,
             rules.duration(_at(data, "at", default="0s")),
             rules.duration(_at(data, "for", default=None)),
+            name if isinstance(name := _at(data, "name", default=None), str) else None,
         )
 
     def _expectation(self, index: int, data: Any) -> rules.Expectation | None:

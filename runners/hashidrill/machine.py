@@ -303,7 +303,7 @@ def binary(name: str, version: str, go: binaries_build.Go | None) -> Capability:
 def _way_to(product: Product, version: str, go: binaries_build.Go | None) -> tuple[str | None, str]:
     """How a binary that is not here can be had; else why it cannot."""
     reason = binaries_archive.why_not(product, version)
-    if reason is None:
+    if reason is None and product.release is not None:
         return f"will be downloaded from {product.release.base}", ""
     if binaries_build.module_folder(product, version) is None:
         return None, f"{reason}; and there is no pinned module to build it from"

@@ -60,18 +60,24 @@ def loads_end_ns(recording: Recording) -> int:
 
 
 def faults(recording: Recording, kind: str | None = None) -> list[FaultWindow]:
-    """The faults that were proven in force, of one kind or of all. Raises HypothesisInvalidError for none."""
+    """The faults that were proven in force: all, or those of one kind, or of the step of that name.
+
+    Raises HypothesisInvalidError for none.
+    """
     proven = [window for window in recording.faults if window.proven and window.applied_ns is not None]
     if kind is None:
         if not proven:
             raise HypothesisInvalidError("no fault was proven in force in this run, so there is nothing to judge")
         return proven
-    picked = [window for window in proven if window.kind == kind]
-    if picked:
-        return picked
-    if any(window.kind == kind for window in recording.faults):
+    steps = {step.name: number for number, step in enumerate(recording.experiment.method) if step.name}
+    meant = [window for window in recording.faults if window.kind == kind or window.step == steps.get(kind)]
+    if not meant:
+        known = {window.kind for window in recording.faults} | set(steps)
+        raise HypothesisInvalidError(f"no fault {kind!r} in this run: {near(kind, known)}")
+    picked = [window for window in meant if window in proven]
+    if not picked:
         raise HypothesisInvalidError(f"fault {kind} was not proven in force in this run, so there is nothing to judge")
-    raise HypothesisInvalidError(f"no fault {kind!r} in this run: {near(kind, {w.kind for w in recording.faults})}")
+    return picked
 
 
 def in_force(recording: Recording, window: FaultWindow) -> tuple[int, int]:

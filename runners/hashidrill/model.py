@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from hashidrill.conditions import Condition
+from hashidrill.loads.profile import Profile
 from hashidrill.units import Duration, Size
 
 API_VERSION = "hashidrill/v1"
@@ -69,6 +70,7 @@ class LoadSpec(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     kind: str
+    profile: Profile | None = Field(default=None, description="How its level changes once the method has begun")
 
     @property
     def params(self) -> dict[str, Any]:
@@ -92,6 +94,7 @@ class SteadyState(Strict):
 class Step(Strict):
     """One fault of the method: what, on which target, when after the method began, and for how long."""
 
+    name: Name | None = Field(default=None, description="So that expectations can name this step among several alike")
     fault: str
     on: str = Field(
         description="A selector: consul:leader, consul:followers, consul:one-follower, consul:servers, "

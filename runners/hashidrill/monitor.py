@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hashidrill.abc import Operation, Sample
-from hashidrill.conditions import Condition
+from hashidrill.conditions import LOAD_STATISTICS, Condition
 
 _KEEP_S = 120.0
 _TICK_S = 1.0
@@ -56,7 +56,7 @@ class Monitor:
         said to be below a limit, and does not hide one that is above.
         """
         since = now_ns - int(window_s * 1e9)
-        if condition.source in self._operations:
+        if condition.source in self._operations and condition.what in LOAD_STATISTICS:
             return self._load_value(condition.source, condition.what, since, window_s)
         by_host: dict[str, list[float]] = defaultdict(list)
         for t_ns, host, value in self._samples.get(f"{condition.source}.{condition.what}", ()):

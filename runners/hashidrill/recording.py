@@ -4,6 +4,7 @@
     run.json           versions, configuration, machine, how it ended
     journal.jsonl      what happened, in order (hashidrill.journal)
     recording.sqlite   operations, samples and final reads
+    artifacts/         what faults left as evidence, like snapshot files
     logs/HOST/*.log    the agents' logs
     verdict.json       hashidrill.verdict; report.html and summary.md beside it
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 DATABASE_NAME = "recording.sqlite"
 EXPERIMENT_NAME = "experiment.yaml"
+ARTIFACTS_NAME = "artifacts"
 RUN_NAME = "run.json"
 OUTCOMES = ("ok", "fail", "unknown")
 
@@ -210,6 +212,8 @@ class FaultWindow:
     proof: Mapping[str, Any] | None = None
     gone_proof: Mapping[str, Any] | None = None
     error: str = ""
+    step: int = -1
+    """Which step of the method it belongs to, from 0."""
 
     @property
     def proven(self) -> bool:
@@ -291,6 +295,7 @@ class Recording:
                 windows[data["fault_id"]] = {
                     "fault_id": data["fault_id"], "kind": data["kind"], "host": data["target"]["host"],
                     "agent": data["target"]["agent"], "params": data.get("params", {}), "intent_ns": entry.t_ns,
+                    "step": data.get("step", -1),
                 }  # fmt: skip
             elif (window := windows.get(data["fault_id"])) is not None:
                 _note(window, what, entry)
@@ -338,6 +343,13 @@ class Recording:
     def final_reads(self, load: str) -> dict[str, str | None]:
         """The value of each key at the end of the run (None: absent). Empty when the final reads never happened."""
         return dict(self._query("SELECT key, value FROM final_reads WHERE load = ?", load))
+
+    def artifact(self, name: str) -> Path:
+        """A file that a fault left as evidence. Raises HypothesisInvalidError when there is none of that name."""
+        path = self.path / ARTIFACTS_NAME / name
+        if not path.is_file():
+            raise HypothesisInvalidError(f"{path}: this run left no such file")
+        return path
 
     def _query(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         path = self.path / DATABASE_NAME

@@ -15,8 +15,8 @@ from typing import Any
 
 from hashidrill.errors import UnknownNameError
 
-_FAULT_MODULES = ("noop", "disk", "process", "cpu", "network", "toxics")
-_LOAD_MODULES = ("kv",)
+_FAULT_MODULES = ("noop", "disk", "process", "cpu", "network", "toxics", "consul_snapshot")
+_LOAD_MODULES = ("kv", "cas", "locks")
 
 
 def near(name: str, names: Iterable[str]) -> str:

@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hashidrill.conditions import LOAD_STATISTICS, PROBE_NAMESPACES, PROBE_SIGNALS, Condition
+from hashidrill import registry
+from hashidrill.conditions import (
+    LOAD_STATISTICS,
+    PROBE_NAMESPACES,
+    PROBE_SIGNALS,
+    Condition,
+    load_signals,
+    unit_trouble,
+)
 from hashidrill.errors import UnknownNameError
 from hashidrill.registry import near
 from hashidrill.selectors import Selector, parse_selector
@@ -20,6 +28,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from hashidrill.loads.profile import Profile
     from hashidrill.model import Consul, Disk
     from hashidrill.problems import Loc
 
@@ -56,6 +65,7 @@ _PEERS = ("all", "clients", "servers")
 class Load:
     kind: str
     params: BaseModel
+    profile: Profile | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,7 @@ class Step:
     on: str | None
     at: Duration | None
     for_: Duration | None
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +133,7 @@ def check(draft: Draft, note: Note) -> None:
     for index, step in enumerate(draft.steps):
         if step is not None:
             _check_step(step, draft, ("method", index), note)
+    _check_names(draft, note)
     _check_collisions(draft, note)
     _check_expectations(draft, note)
     for loc, length in draft.durations.items():
@@ -136,6 +148,21 @@ def _check_loads(draft: Draft, note: Note) -> None:
         via = _param(load.params, "via") if load and load.kind.startswith("consul.") else None
         if isinstance(via, str) and via != "consul:clients":  # without clients, that means the servers
             _check_selector(via, draft, ("load", name, "via"), note)
+        if load is not None and load.profile is not None:
+            _check_profile(load.profile, draft, ("load", name, "profile"), note)
+
+
+def _check_profile(profile: Profile, draft: Draft, loc: Loc, note: Note) -> None:
+    for index, each in enumerate(profile.conditions):
+        _check_condition(each, draft, (*loc, "ramp", "while", index), note)
+    ends = [step.at + step.for_ for step in draft.steps if step and step.at is not None and step.for_ is not None]
+    recovery = draft.durations.get(("recovery", "for"))
+    if recovery is None or len(ends) < len(draft.steps) or not ends:
+        return
+    if profile.length_s > max(ends) + recovery:
+        length, there = Duration(profile.length_s), Duration(max(ends) + recovery)
+        note(loc, f"the profile takes {length}, but the loads stop {there} after the method began; let a fault of the"
+                  " method (noop is one) or the recovery last longer")  # fmt: skip
 
 
 def _check_condition(condition: Condition | None, draft: Draft, loc: Loc, note: Note) -> None:
@@ -154,7 +181,15 @@ def _check_condition(condition: Condition | None, draft: Draft, loc: Loc, note: 
         known = [*draft.load_names, *PROBE_NAMESPACES]
         note(loc, f"{shown(condition.text)}: there is no load or probe {source!r}: {near(source, known)}")
     elif what not in LOAD_STATISTICS:
-        note(loc, f"{shown(condition.text)}: a load has no {what!r}: {near(what, LOAD_STATISTICS)}")
+        load = draft.loads.get(source)
+        # a load that could not be read may be of any kind
+        kinds = registry.loads().values() if load is None else [registry.load(load.kind)]
+        own = {name: unit for kind in kinds for name, unit in load_signals(kind).items()}
+        if what not in own:
+            known = (*LOAD_STATISTICS, *own)
+            note(loc, f"{shown(condition.text)}: a load has no {what!r}: {near(what, known)}")
+        elif load is not None and (trouble := unit_trouble(condition, own[what])):
+            note(loc, trouble)
 
 
 def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
@@ -163,6 +198,9 @@ def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
     peers = _param(step.params, "from") if step.kind.startswith(("network.", "toxiproxy.")) else None
     if isinstance(peers, str) and peers not in _PEERS:
         _check_selector(peers, draft, (*loc, "with", "from"), note)
+    if isinstance(peers, str) and (lonely := _without_peer(step, peers, draft)):
+        text = f"from {peers} names no other host than {lonely}, and from nowhere else could the fault be proven"
+        note((*loc, "with", "from"), f"{text}; name others, or give the datacenter more clients")
     if step.kind == "disk.full" and draft.disk is not None and draft.disk.size is None:
         note((*loc, "fault"), "disk.full needs a disk of its own that can be full: set datacenter.disk.size (256MiB)")
     if step.kind in _LINKS and _param(step.params, "direction") == "both" and _matches_many(step, draft):
@@ -171,6 +209,20 @@ def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
     if step.for_ is not None and step.at is not None and step.at + step.for_ > LONGEST:
         end = Duration(step.at + step.for_)
         note((*loc, "for"), f"the fault would end {end} into the method; {LONGEST} is the most (at + for)")
+
+
+def _check_names(draft: Draft, note: Note) -> None:
+    """A step's name names one step, and no kind of fault."""
+    seen: dict[str, int] = {}
+    for index, step in enumerate(draft.steps):
+        if step is None or step.name is None:
+            continue
+        if step.name in seen:
+            text = f"method[{seen[step.name]}] has the name {shown(step.name)} already; give each step its own"
+            note(("method", index, "name"), text)
+        elif step.name in registry.faults():
+            note(("method", index, "name"), f"{shown(step.name)} is a kind of fault; give the step another name")
+        seen.setdefault(step.name, index)
 
 
 def _check_selector(text: str, draft: Draft, loc: Loc, note: Note) -> None:
@@ -224,6 +276,18 @@ def _same_connections(one: Step, two: Step, draft: Draft) -> bool:
     return one.on != two.on or not str(one.on).startswith("host:")
 
 
+def _without_peer(step: Step, peers: str, draft: Draft) -> str:
+    """A host that the fault may be put on, and that has nobody on the other side; empty when there is none."""
+    selector, other = _selector(step.on), _selector(peers if ":" in peers else f"consul:{peers}")
+    if selector is None or other is None or draft.consul is None:
+        return ""
+    servers, clients = draft.consul.servers, draft.consul.clients
+    across = other.candidates(servers, clients)
+    if peers != "clients" and not across:  # the selector itself is wrong, which has been said
+        return ""
+    return next((host for host in sorted(selector.candidates(servers, clients)) if not across - {host}), "")
+
+
 def _matches_many(step: Step, draft: Draft) -> bool:
     selector = _selector(step.on)
     if selector is None or draft.consul is None or selector.who not in _MANY:
@@ -265,7 +329,8 @@ def _kept_apart(one: Step, two: Step) -> bool:
 
 
 def _check_expectations(draft: Draft, note: Note) -> None:
-    kinds = sorted({step.kind for step in draft.steps if step is not None})
+    steps = [step for step in draft.steps if step is not None]
+    kinds = sorted({step.kind for step in steps} | {step.name for step in steps if step.name})
     for index, expectation in enumerate(draft.expectations):
         for key, noun, known in (
             ("load", "load", draft.load_names),

@@ -72,7 +72,8 @@ def _loads(kinds: dict[str, Any], definitions: Schema) -> Schema:
     for kind in sorted(kinds):
         reference = _params(f"load.{kind}", kinds[kind].Params, definitions)
         params = definitions[reference["$ref"].removeprefix("#/$defs/")]
-        params["properties"] = {"kind": {"const": kind}} | params.get("properties", {})
+        own = {"kind": {"const": kind}, "profile": {"anyOf": [{"$ref": "#/$defs/Profile"}, {"type": "null"}]}}
+        params["properties"] = own | params.get("properties", {})
         branches.append(_when("kind", kind, reference))
     return {
         "type": "object",

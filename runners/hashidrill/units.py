@@ -174,3 +174,15 @@ class Percent(Quantity):
 
     def __str__(self) -> str:
         return f"{_trim(self * 100)}%"
+
+
+class Level(Quantity):
+    """A multiple of what a load asks for, written as a percentage that may be over 100 %: `50%`, `300%`."""
+
+    _units: ClassVar = {"%": 0.01}
+    _pattern = _NUMBER + r"\s?(?P<unit>%)"
+    _noun = "a level"
+    _examples = ("50%", "300%")
+
+    def __str__(self) -> str:
+        return f"{_trim(self * 100)}%"

@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -21,6 +22,7 @@ from hashidrill.journal import Clock
 from hashidrill.loads.client import Client, LoadContext, write_reply
 from hashidrill.loads.kv import KvRead, KvWrite, identify
 from hashidrill.loads.process import LoadProcess, LoadSpecification
+from hashidrill.loads.profile import Profile
 from hashidrill.loads.schedule import CANCELLED
 from hashidrill.wait import wait_until
 
@@ -110,6 +112,72 @@ def test_a_timeout_is_an_unknown_write_and_keeps_to_its_time():
     reply, took_s = asyncio.run(main())
     assert (reply.outcome, reply.error) == ("unknown", "no answer within 0.2s")
     assert 0.2 <= took_s < 1.0
+
+
+def answered(*replies):
+    """One request for each reply of a server that sends exactly these bytes; what the client made of them."""
+
+    async def main():
+        seen, serving = [], []
+
+        async def serve(reader, writer):
+            serving.append(asyncio.current_task())
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                while True:
+                    seen.append(await reader.readuntil(b"\r\n\r\n"))
+                    data, close = replies[len(seen) - 1]
+                    writer.write(data)
+                    if close:
+                        break
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            async with Client() as client:
+                url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/x"
+                answers = [await client.request("GET", url, timeout_s=0.3) for _ in replies]
+            await asyncio.wait(serving)
+            return answers, seen
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("data", "close", "status", "body", "error"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue", False, 200, b"true", ""),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\ntr\r\n2\r\nue\r\n0\r\n\r\n", False, 200, b"true",
+         ""),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1", False, 200, b"1", ""),
+        (b"HTTP/1.1 429 Too Many\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", True, 429, b"", ""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntr", True, 0, b"", "connection lost: "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntr", False, 0, b"", "no answer within 0.3s"),
+        (b"", True, 0, b"", "connection lost: "),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", False, 0, b"", "not HTTP: "),
+    ],
+)  # fmt: skip
+def test_what_a_server_says_is_one_answer_and_does_not_spill_into_the_next(data, close, status, body, error):
+    well = (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Consul-Index: 7\r\n\r\nnext", False)
+    (first, second), seen = answered((data, close), well)
+    assert (first.status, first.body, first.sent) == (status, body, True)
+    assert first.error.startswith(error)
+    assert bool(first.error) == bool(error)
+    assert (second.status, second.body, second.headers["x-consul-index"]) == (200, b"next", "7")
+    assert len(seen) == 2
+
+
+def test_a_request_that_is_cancelled_leaves_no_answer_for_the_next_one():
+    async def main():
+        async with FakeConsul(kv={"k": b"one"}).running() as consul, Client() as client:
+            consul.answering.clear()
+            task = asyncio.create_task(client.request("GET", f"{consul.url}/v1/kv/k?raw", timeout_s=5))
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            consul.answering.set()
+            return await client.request("GET", f"{consul.url}/v1/status/leader", timeout_s=5)
+
+    assert asyncio.run(main()).body == b'"127.0.0.1:8300"'
 
 
 def test_requests_leave_from_the_local_address_asked_for():
@@ -303,9 +371,42 @@ def test_a_process_offers_loads_stops_them_and_reads_the_end():
         assert {late - early for early, late in itertools.pairwise(intended)} == {5_000_000}
     assert all(0 < op.intended_ns <= op.start_ns <= op.end_ns < end_ns for op in sink.operations)
     signals = {sample.signal for _, sample in sink.samples}
-    assert signals == {"generator.cpu", "generator.lag"}
+    assert signals == {"generator.cpu", "generator.lag", "w.level", "r.level"}
     assert all(0 <= sample.value < 2 and 0 < t_ns < end_ns for t_ns, sample in sink.samples)
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_profile_begins_when_the_engine_says_so_and_its_level_is_sampled():
+    sink = Sink()
+
+    async def main():
+        clock = Clock()
+        profile = Profile.model_validate({"steps": ["300%", "50%"], "each": "500ms"})
+        async with FakeConsul().running() as consul, LoadProcess(clock, "run") as loads:
+            steered = replace(specification(consul, "s", rate="10/s"), profile=None)
+            loaded = [replace(specification(consul, rate="100/s"), profile=profile), steered]
+            await loads.start(loaded, sink.operations.append, sink.sample)
+            await sink.has(20)
+            begun = clock.now_ns()
+            await loads.begin(begun)
+            await loads.level("s", 7.5)
+
+            async def levels():
+                seen = [sample.value for _, sample in sink.samples if sample.signal == "w.level"]
+                return (0.5 in seen and seen[-1] == 1.0) or None, f"levels {seen}"
+
+            await wait_until("the profile to end", levels, within_s=20)
+            await loads.stop()
+        return begun
+
+    begun = asyncio.run(main())
+    due = [op.intended_ns - begun for op in sink.operations if op.load == "w"]
+    assert sum(0 <= at < 500_000_000 for at in due) in range(149, 152)
+    assert sum(500_000_000 <= at < 1_000_000_000 for at in due) in range(24, 27)
+    sampled = {signal: [s.value for _, s in sink.samples if s.signal == signal] for signal in ("w.level", "s.level")}
+    assert [value for n, value in enumerate(sampled["w.level"]) if value not in sampled["w.level"][:n]] == [1, 3, 0.5]
+    assert sampled["s.level"][-1] == 7.5
+    assert sum(op.load == "s" for op in sink.operations) / len(due) > 0.07
 
 
 def test_what_is_in_flight_when_the_run_is_cancelled_is_recorded_as_unknown():

@@ -43,7 +43,7 @@ def test_real_consul_takes_the_writes_and_holds_what_it_acknowledged(consul_serv
     assert {key: final["kv-writes"][key] for key in last if key not in unsure} == {
         key: value for key, value in last.items() if key not in unsure
     }
-    assert {sample.signal for sample in samples} == {"generator.cpu", "generator.lag"}
+    assert {sample.signal for sample in samples} == {"generator.cpu", "generator.lag", "kv-writes.level"}
 
 
 @pytest.mark.parametrize("mode", ["default", "stale", "consistent"])

@@ -20,7 +20,8 @@ def nothing_from_this_machine(monkeypatch, tmp_path):
     """An empty cache and PATH, no explicit paths, and each binary says the version in its first line."""
     for product in PRODUCTS.values():
         monkeypatch.delenv(product.variable, raising=False)
-        monkeypatch.delenv(product.release.variable, raising=False)
+        if product.release is not None:
+            monkeypatch.delenv(product.release.variable, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(binaries_products, "reported_version", says)
@@ -223,6 +224,7 @@ def test_an_unknown_binary_lists_near_ones():
         ("consul", "Consul v1.22.2+ent\n", "1.22.2+ent"),
         ("toxiproxy-server", "toxiproxy-server version 2.12.0\n", "2.12.0"),
         ("toxiproxy-cli", "toxiproxy-cli version git\n", "git"),
+        ("bbolt", "bbolt Version: 1.4.3\nGo Version: go1.26.8\nGo OS/Arch: linux/amd64\n", "1.4.3"),
     ],
 )
 def test_each_binary_is_understood_when_it_says_its_version(name, printed, version):

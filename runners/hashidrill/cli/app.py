@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hashidrill import __version__
-from hashidrill.cli import datacenter, library, machine, runs
+from hashidrill.cli import audit, datacenter, library, machine, retry, runs
 
 app = typer.Typer(
     name="hashidrill",
@@ -36,5 +36,5 @@ def _options(
     """Options that stand before the command."""
 
 
-for module in (runs, library, datacenter, machine):
+for module in (runs, library, datacenter, machine, audit, retry):
     module.register(app)

@@ -259,6 +259,9 @@ def keep(product: Product, version: str, path: Path, source: str) -> Binary:
 def _all_failed(product: Product, version: str, attempts: list[Attempt]) -> BinaryError:
     lines = [f"  {number}. {attempt.way}: {attempt.reason}" for number, attempt in enumerate(attempts, start=1)]
     release = product.release
+    mirror = (
+        f"  - a way to {release.base}, or {release.variable}=URL of a mirror laid out the same way" if release else ""
+    )
     return BinaryError(
         "\n".join(
             [
@@ -266,7 +269,7 @@ def _all_failed(product: Product, version: str, attempts: list[Attempt]) -> Bina
                 *lines,
                 "Any one of these mends it:",
                 f"  - {product.variable}=/path/to/{product.name}, if you have that version",
-                f"  - a way to {release.base}, or {release.variable}=URL of a mirror laid out the same way",
+                *([mirror] if mirror else []),
                 f"  - Go {binaries_build.OLDEST_GO_TEXT} or newer (https://go.dev/dl), and a way to its modules",
             ]
         )

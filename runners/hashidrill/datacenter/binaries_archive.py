@@ -65,6 +65,8 @@ def why_not(product: Product, version: str) -> str | None:
 def _urls(product: Product, version: str) -> tuple[str, str]:
     """Of the archive, and of the checksums."""
     release = product.release
+    if release is None:
+        raise WayError(f"its vendor publishes no binaries of {product.name}")
     names = {"name": product.name, "version": version, "arch": architecture()}
     return f"{release.base}/{release.archive.format(**names)}", f"{release.base}/{release.checksums.format(**names)}"
 

@@ -55,13 +55,14 @@ TOXIPROXY = Release(
 
 @dataclass(frozen=True)
 class Product:
-    """One binary. `says` finds the version in what `NAME version_argument` prints.
+    """One binary. `says` finds the version in what `NAME version_argument` prints. `release` is None for one whose
+    vendor publishes no binaries: it is built.
 
     `stamp` is the Go variable that the vendor's own release sets to the version (toxiproxy says "git" without it).
     """
 
     name: str
-    release: Release
+    release: Release | None
     module: str
     package: str
     version_argument: str
@@ -94,6 +95,15 @@ PRODUCTS = {
             )
             for name, command in (("toxiproxy-server", "server"), ("toxiproxy-cli", "cli"))
         ),
+        Product(
+            "bbolt",
+            None,
+            "bbolt",
+            "go.etcd.io/bbolt/cmd/bbolt",
+            "version",
+            r"^bbolt Version: (\S+)",
+            build_time="some seconds",
+        ),
     )
 }
 
@@ -104,6 +114,7 @@ DEFAULT_VERSIONS = (
     ("consul", "1.10.3"),
     ("toxiproxy-server", "2.12.0"),
     ("toxiproxy-cli", "2.12.0"),
+    ("bbolt", BBOLT_VERSION),
 )
 """What the shipped experiments ask for, the most wanted first."""
 

@@ -101,7 +101,7 @@ class LinkFault(BaseFault[Any]):
                 {"host": peer.name, "address": peer.address, "from": [target.host], "addresses": [target.address]}
                 for peer in peers
             ]
-        if not sites:
+        if not peers:
             raise SelectorError(f"{self.kind} on {target.host}: from {self.params.from_} names no other host")
         return {"sites": sites}
 

@@ -32,7 +32,7 @@ class _TableFault(BaseFault[Any]):
     def plan_more(self, target: Target) -> dict[str, Any]:
         peers = peers_of(self.hosts, target, self._peer_words())
         loads = self.hosts.load_addresses() if self._peer_words() in {"all", "clients"} else ()
-        if not peers and not loads:
+        if not peers:  # loads alone: no host that could prove it
             raise SelectorError(f"{self.kind} on {target.host}: from {self._peer_words()} names no other host")
         addresses = [*(peer.address for peer in peers), *loads]
         return {"peers": [peer.name for peer in peers], "addresses": addresses, "address": target.address}

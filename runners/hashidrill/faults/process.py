@@ -6,7 +6,7 @@ import signal
 from typing import ClassVar, Literal
 
 from hashidrill.abc import Evidence, Undo
-from hashidrill.errors import FaultError
+from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.faults.base import BaseFault, NoParams
 from hashidrill.model import Strict
 from hashidrill.wait import wait_until
@@ -80,7 +80,7 @@ class RestartParams(Strict):
 
 
 class ProcessRestart(BaseFault[RestartParams]):
-    """The agent ends and is started again at once, as a deployment would."""
+    """The agent ends and is started again at once, as a deployment would; after 15 s it is killed to that end."""
 
     kind: ClassVar[str] = "process.restart"
     Params: ClassVar[type[Strict]] = RestartParams
@@ -95,7 +95,12 @@ class ProcessRestart(BaseFault[RestartParams]):
             same = process is not None and process.start_time == undo["start_time"]
             return (None, f"process {undo['pid']} still runs") if same else (True, "")
 
-        await wait_until(f"{undo['agent']} on {undo['host']} to end", ended, within_s=_ENDS_WITHIN_S, gap_s=0.02)
+        what = f"{undo['agent']} on {undo['host']} to end"
+        try:
+            await wait_until(what, ended, within_s=_ENDS_WITHIN_S, gap_s=0.02)
+        except WaitTimeoutError:  # as a service manager does it
+            await host.signal(undo["pid"], undo["start_time"], signal.SIGKILL)
+            await wait_until(what, ended, within_s=_ENDS_WITHIN_S, gap_s=0.02)
         await host.start_agent(undo["agent"])
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:

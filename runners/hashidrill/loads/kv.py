@@ -15,7 +15,7 @@ from hashidrill.model import Strict
 from hashidrill.units import Duration, Rate, Size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from hashidrill.abc import EmitOperation
 
@@ -96,6 +96,15 @@ class _KvLoad:
         endpoints = self.context.endpoints
         return endpoints[n % len(endpoints)].rstrip("/")
 
+    def _open_loop(self, rate_per_s: float, perform: Callable[[int, str, str], Awaitable[Reply]]) -> OpenLoop:
+        context = self.context
+        return OpenLoop(
+            self.name, rate_per_s, self._plan, perform, context.clock, lag=context.lag, course=context.course
+        )
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        return self._key(n), ""
+
     def _client(self) -> Client:
         return Client(local_address=self.context.local_address)
 
@@ -132,8 +141,7 @@ class KvWrite(_KvLoad):
                 body = padded(value, size_bytes)
                 return write_reply(await client.request("PUT", url, body=body, timeout_s=self._timeout_s))
 
-            loop = OpenLoop(self.name, self.params.rate, self._plan, put, self.context.clock, lag=self.context.lag)
-            await loop.run(emit)
+            await self._open_loop(self.params.rate, put).run(emit)
 
     def _plan(self, n: int) -> tuple[str, str]:
         self._planned = n + 1
@@ -209,11 +217,7 @@ class KvRead(_KvLoad):
                 url = self._endpoint(n) + _path(key) + query
                 return _read_reply(await client.request("GET", url, timeout_s=self._timeout_s))
 
-            loop = OpenLoop(self.name, self.params.rate, self._plan, get, self.context.clock, lag=self.context.lag)
-            await loop.run(emit)
-
-    def _plan(self, n: int) -> tuple[str, str]:
-        return self._key(n), ""
+            await self._open_loop(self.params.rate, get).run(emit)
 
     async def final_reads(self) -> Mapping[str, str | None]:
         """Empty: this load wrote nothing that a run has to keep."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from hashidrill.journal import Clock
+    from hashidrill.loads.profile import Profile
 
 EmitSample = Callable[[int, Sample], None]
 """Takes the time (nanoseconds of the run's clock) and the sample."""
@@ -45,6 +46,7 @@ class LoadSpecification:
     params: BaseModel
     endpoints: Sequence[str]
     local_address: str | None = None
+    profile: Profile | None = None
 
 
 class LoadProcess:
@@ -109,11 +111,20 @@ class LoadProcess:
                     "params": load.params.model_dump(mode="json", by_alias=True),
                     "endpoints": list(load.endpoints),
                     "local_address": load.local_address,
+                    "profile": load.profile and load.profile.model_dump(mode="json", by_alias=True),
                 }
                 for load in loads
             ],
         }
         await self._say(json.dumps(spec), "ready", READY_WITHIN_S)
+
+    async def begin(self, t_ns: int) -> None:
+        """The method began then, on the run's clock: the times of all profiles count from there."""
+        await self._tell(f"begin {t_ns}")
+
+    async def level(self, load: str, level: float) -> None:
+        """That load goes on at `level` times its nominal rate or count, from now on."""
+        await self._tell(f"level {load} {level!r} {self._clock.now_ns()}")
 
     async def stop(self) -> None:
         """Returns once every operation has been emitted, those in flight as `unknown`."""
@@ -124,7 +135,7 @@ class LoadProcess:
         await self._say("final_reads", "final_reads_done", FINAL_READS_WITHIN_S)
         return self._final_reads
 
-    async def _say(self, line: str, answer: str, within_s: float) -> None:
+    async def _tell(self, line: str) -> None:
         if self._process.stdin is None:
             raise RuntimeError("the process has no stdin")
         try:
@@ -132,6 +143,9 @@ class LoadProcess:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             # it is gone: its reader knows why, and cancels us to say so
             await anyio.sleep_forever()
+
+    async def _say(self, line: str, answer: str, within_s: float) -> None:
+        await self._tell(line)
         with anyio.move_on_after(within_s):
             await self._marks[answer].wait()
             return
@@ -182,8 +196,8 @@ class LoadProcess:
         for operation in message.get("operations", ()):
             self._emit_operation(Operation(*operation))
         if "sample" in message:
-            t_ns, signal, value = message["sample"]
-            self._emit_sample(t_ns, Sample(signal, value))
+            t_ns, signal, value, text = message["sample"]
+            self._emit_sample(t_ns, Sample(signal, value, text, ok=value is not None))
         if "final_reads" in message:
             self._final_reads.setdefault(message["final_reads"], {}).update(message["values"])
         if "final_reads_failed" in message:

@@ -1,5 +1,7 @@
 """The open-loop schedule: operation n is due at `start + n / rate`, whatever happened to the earlier ones.
 
+Under a load profile the rate changes: then operation n is due when n operations should have been offered (course.Pace).
+
 A closed loop (send, wait, send) stops asking while the server stalls, and so measures one slow operation where users
 would have had hundreds: coordinated omission. Here nothing is skipped and nothing waits for an earlier operation. When
 the generator itself wakes late, all overdue operations start at once, each with the moment at which it was due.
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from hashidrill.abc import EmitOperation, Operation
+from hashidrill.loads.course import Course, Pace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -23,6 +26,8 @@ OVERLOADED = "generator overloaded"
 CANCELLED = "still in flight when the load was stopped"
 
 _NS = 1_000_000_000
+_LOOK_EVERY_S = 0.05
+"""How long a change of the level may go unseen: what became due since then starts at once."""
 
 
 class Now(Protocol):
@@ -70,7 +75,8 @@ class OpenLoop:
     """Runs one load's operations on schedule and settles each of them exactly once.
 
     `plan(n)` names the key and value of operation n; `perform(n, key, value)` sends it. `perform` raises nothing: what
-    goes wrong with the datacenter is a Reply, so an exception is a bug of ours and ends the run.
+    goes wrong with the datacenter is a Reply, so an exception is a bug of ours and ends the run. `course` is the level
+    of the load over time (`LoadContext.course`): a load that does not hand it on has no profile.
     """
 
     def __init__(
@@ -82,6 +88,7 @@ class OpenLoop:
         clock: Now,
         *,
         lag: LagMeter | None = None,
+        course: Course | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
         self._load = load
@@ -90,6 +97,7 @@ class OpenLoop:
         self._perform = perform
         self._clock = clock
         self._lag = lag or LagMeter()
+        self._course = course or Course()
         self._max_in_flight = max_in_flight
         self._pending: dict[int, _Pending] = {}
 
@@ -103,21 +111,18 @@ class OpenLoop:
                 self._settle(n, Reply("unknown", error=CANCELLED), emit)
 
     async def _start_all(self, tasks: asyncio.TaskGroup, emit: EmitOperation) -> None:
-        start_ns = self._clock.now_ns()
+        pace = Pace(self._course, self._rate_per_s, self._clock.now_ns())
         n = 0
         while True:
             now_ns = self._clock.now_ns()
-            due_ns = self._due_ns(start_ns, n)
-            while due_ns <= now_ns:
+            due_ns = pace.due_ns(n)
+            while due_ns is not None and due_ns <= now_ns:
                 self._start_one(n, due_ns, tasks, emit)
                 n += 1
-                due_ns = self._due_ns(start_ns, n)
+                due_ns = pace.due_ns(n)
+            wait_s = _LOOK_EVERY_S if due_ns is None else min(_LOOK_EVERY_S, (due_ns - now_ns) / _NS)
             # Event loops keep time in milliseconds and round: a shorter sleep would be a busy loop.
-            await asyncio.sleep(math.ceil((due_ns - now_ns) / 1e6) / 1e3)
-
-    def _due_ns(self, start_ns: int, n: int) -> int:
-        # from n and not from the operation before it: no rounding error adds up
-        return start_ns + round(n * _NS / self._rate_per_s)
+            await asyncio.sleep(math.ceil(wait_s * 1e3) / 1e3)
 
     def _start_one(self, n: int, due_ns: int, tasks: asyncio.TaskGroup, emit: EmitOperation) -> None:
         key, value = self._plan(n)

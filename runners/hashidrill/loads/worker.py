@@ -2,7 +2,8 @@
 
 Started as `python -m hashidrill.loads.process`; it speaks JSON lines with `hashidrill.loads.process.LoadProcess`.
 
-    stdin   the specification, on one line; then `stop` and `final_reads`. Its end means: stop and exit.
+    stdin   the specification, on one line; then `begin T_NS` (the method began: profiles count from there), `level LOAD
+            LEVEL T_NS` (of a ramp that the engine steers), `stop` and `final_reads`. Its end means: stop and exit.
     stdout  {"ready": true}, {"operations": [[...], ...]}, {"sample": [...]}, {"stopped": true},
             {"final_reads": LOAD, "values": {...}}, {"final_reads_failed": LOAD, "error": "..."},
             {"final_reads_done": true}, {"error": "..."}
@@ -31,12 +32,15 @@ from hashidrill import registry
 from hashidrill.errors import HashidrillError
 from hashidrill.journal import Clock
 from hashidrill.loads.client import LoadContext
+from hashidrill.loads.course import Course
+from hashidrill.loads.profile import Profile
 from hashidrill.loads.schedule import LagMeter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from hashidrill.abc import Operation
+    from hashidrill.loads.course import Piece
 
 BATCH_S = 0.05
 SAMPLE_S = 1.0
@@ -75,6 +79,7 @@ class Generator:
         self._outbox = outbox
         self._lag = LagMeter()
         self._clock = Clock(spec["origin_ns"])
+        self._courses = {load["name"]: _course(load["profile"]) for load in spec["loads"]}
         self._loads = {load["name"]: self._load(spec["run_id"], load) for load in spec["loads"]}
         self._running: asyncio.Task[None] | None = None
 
@@ -86,6 +91,8 @@ class Generator:
             local_address=load["local_address"],
             run_id=run_id,
             lag=self._lag,
+            course=self._courses[load["name"]],
+            emit_sample=lambda what, value, text: self._sample(f"{load['name']}.{what}", value, text),
         )
         return kind(load["name"], kind.Params.model_validate(load["params"]), context)
 
@@ -98,6 +105,15 @@ class Generator:
 
         self._running = asyncio.create_task(self._run())
         self._running.add_done_callback(ended)
+
+    def begin(self, t_ns: int) -> None:
+        """The method began at `t_ns` of the run's clock."""
+        for course in self._courses.values():
+            course.begin(t_ns)
+
+    def level(self, load: str, level: float, t_ns: int) -> None:
+        """The level of one load from `t_ns` on."""
+        self._courses[load].set(t_ns, level)
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -116,6 +132,7 @@ class Generator:
         """Flush operations every `BATCH_S`, sample the generator itself every `SAMPLE_S`."""
         sampled_ns, cpu_s = time.monotonic_ns(), time.process_time()
         due_ns = sampled_ns
+        pieces: dict[str, Piece] = {}
         while True:
             due_ns += int(BATCH_S * 1e9)
             await asyncio.sleep(max(0.001, (due_ns - time.monotonic_ns()) / 1e9))
@@ -124,14 +141,25 @@ class Generator:
             self._lag.note(now_ns - due_ns)
             due_ns = max(due_ns, now_ns - int(BATCH_S * 1e9))
             self._outbox.flush()
+            self._sample_levels(pieces)
             if now_ns - sampled_ns >= SAMPLE_S * 1e9:
                 cores = (time.process_time() - cpu_s) / ((now_ns - sampled_ns) / 1e9)
                 self._sample("generator.cpu", cores)
                 self._sample("generator.lag", self._lag.take_s())
                 sampled_ns, cpu_s = now_ns, time.process_time()
+                pieces.clear()
 
-    def _sample(self, signal_name: str, value: float) -> None:
-        self._outbox.message(sample=[self._clock.now_ns(), signal_name, value])
+    def _sample_levels(self, known: dict[str, Piece]) -> None:
+        """The level of each load whose course took a turn since it was put into `known`."""
+        now_ns = self._clock.now_ns()
+        for load, course in self._courses.items():
+            piece = course.piece(now_ns)
+            if known.get(load) != piece:
+                known[load] = piece
+                self._sample(f"{load}.level", piece.at(now_ns))
+
+    def _sample(self, signal_name: str, value: float | None, text: str = "") -> None:
+        self._outbox.message(sample=[self._clock.now_ns(), signal_name, value, text])
 
     async def stop(self) -> None:
         """Idempotent. Every operation has been written when this returns."""
@@ -152,6 +180,10 @@ class Generator:
             for part in _parts(values.items()):
                 self._outbox.message(final_reads=name, values=dict(part))
         self._outbox.message(final_reads_done=True)
+
+
+def _course(profile: dict[str, Any] | None) -> Course:
+    return Course() if profile is None else Course(Profile.model_validate(profile).pieces())
 
 
 def _parts(items: Iterable[tuple[str, str | None]]) -> Iterator[list[tuple[str, str | None]]]:
@@ -198,13 +230,18 @@ async def _obey(commands: asyncio.StreamReader, outbox: Outbox) -> None:
     generator.start(on_failure=lambda failure: commands.set_exception(_as_exception(failure)))
     try:
         while command := (await commands.readline()).strip():
-            if command == b"stop":
-                await generator.stop()
-                outbox.message(stopped=True)
-            elif command == b"final_reads":
-                await generator.final_reads()
-            else:
-                raise ValueError(f"unknown command {command!r}")
+            match command.decode().split():
+                case ["stop"]:
+                    await generator.stop()
+                    outbox.message(stopped=True)
+                case ["final_reads"]:
+                    await generator.final_reads()
+                case ["begin", t_ns]:
+                    generator.begin(int(t_ns))
+                case ["level", load, level, t_ns]:
+                    generator.level(load, float(level), int(t_ns))
+                case _:
+                    raise ValueError(f"unknown command {command!r}")
     finally:
         await generator.stop()
 

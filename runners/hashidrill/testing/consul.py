@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.abc import ApiAnswer
+from hashidrill.testing.snapshots import FakeKv
 
 if TYPE_CHECKING:
     from hashidrill.testing.fakes import FakeHost
@@ -18,6 +19,7 @@ class FakeConsul:
     def __init__(self, hosts: Mapping[str, FakeHost]) -> None:
         self._hosts = hosts
         self.leader: str | None = next(iter(hosts), None)
+        self.kv = FakeKv()
 
     def started(self, host: FakeHost) -> None:
         """A host's agent was started."""
@@ -27,6 +29,8 @@ class FakeConsul:
 
     def answer(self, host: FakeHost, method: str, path: str, params: Mapping[str, str], body: bytes) -> ApiAnswer:
         """What that host's agent answers."""
+        if (answer := self.kv.answer(method, path, params, body)) is not None:
+            return answer
         return ApiAnswer(404, b"no such path in the fake")
 
 

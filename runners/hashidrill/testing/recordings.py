@@ -84,16 +84,18 @@ class RecordingBuilder:
         failed: str = "",
         params: Mapping[str, Any] | None = None,
         step: int | None = None,
+        name: str | None = None,
     ) -> Self:
         """One fault on one host. `until=None`: never reverted; `failed`: apply raised this.
 
-        It gets a step of its own in the method, unless `step` says which one it belongs to.
+        It gets a step of its own in the method, with that `name` if any, unless `step` says which one it belongs to.
         """
         fault_id = f"{kind}-{sum(event == 'fault.intent' for _, event, _ in self._events)}"
         if step is None:
             step = len(self._method)
             times = {"at": f"{max(at - 10, 0):g}s", "for": f"{(until or at + 20) - at:g}s"}
-            self._method.append({"fault": kind, "on": f"host:{host}", **times})
+            named = {"name": name} if name else {}
+            self._method.append({**named, "fault": kind, "on": f"host:{host}", **times})
         target = {"host": host, "address": self._address(host), "agent": "consul"}
         self.event("fault.intent", at=at, fault_id=fault_id, kind=kind, step=step, target=target,
                    params=dict(params or {}), undo={})  # fmt: skip

@@ -1,10 +1,12 @@
-"""One attempt at the operation: what the home-made clients repeat, each in its own way."""
+"""One attempt at the operation, and a plain way to repeat it: what the home-made clients have in common."""
 
 from __future__ import annotations
 
 import http.client
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 KEY = "/v1/kv/hashidrill/retry"
@@ -12,10 +14,11 @@ KEY = "/v1/kv/hashidrill/retry"
 
 @dataclass(frozen=True)
 class Answer:
-    """`status` is 0 when there was no whole reply. `retry_after` is the header as it came, or an empty string."""
+    """`status` is 0 when there was no whole reply in time. `retry_after` is that header as it came."""
 
     status: int
     retry_after: str = ""
+    headers: http.client.HTTPMessage | None = None
     body: bytes = b""
 
     @property
@@ -23,18 +26,45 @@ class Answer:
         return self.status == 200
 
 
-def read(base: str, *, timeout_s: float | None = 1.0) -> Answer:
-    """GET of the key on a fresh connection."""
-    return send(urllib.request.Request(base + KEY), timeout_s=timeout_s)
+def read(base: str, query: str = "", *, timeout_s: float | None = 1.0) -> Answer:
+    """GET of the key."""
+    return send(urllib.request.Request(base + KEY + query), timeout_s=timeout_s)
+
+
+def write(base: str, query: str = "", *, timeout_s: float | None = 1.0) -> Answer:
+    """PUT of the key."""
+    return send(urllib.request.Request(base + KEY + query, data=b"from a client", method="PUT"), timeout_s=timeout_s)
 
 
 def send(request: urllib.request.Request, *, timeout_s: float | None = 1.0) -> Answer:
-    """The request, once, on a fresh connection: urllib keeps none."""
+    """The request, once, on a connection of its own (urllib keeps none). The timeout is for all of it, body too."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
     try:
         with urllib.request.urlopen(request, timeout=timeout_s) as reply:
-            return Answer(reply.status, "", reply.read())
+            return Answer(reply.status, "", reply.headers, _body(reply, deadline))
     except urllib.error.HTTPError as error:
         with error:
             return Answer(error.code, error.headers.get("Retry-After", ""))
     except (OSError, http.client.HTTPException):
         return Answer(0)
+
+
+def _body(reply: http.client.HTTPResponse, deadline: float | None) -> bytes:
+    # the timeout of a socket is for one read: a body that drips would never meet it
+    body = b""
+    while piece := reply.read1(65536):
+        body += piece
+        if deadline is not None and time.monotonic() > deadline:
+            raise TimeoutError("the body did not come in time")
+    if reply.length:
+        raise http.client.IncompleteRead(body, reply.length)
+    return body
+
+
+def repeat(attempt: Callable[[], bool], gaps_s: Iterable[float]) -> bool:
+    """Attempts until one is good, with these gaps in between; False when the gaps are used up."""
+    for gap_s in gaps_s:
+        if attempt():
+            return True
+        time.sleep(gap_s)
+    return attempt()

@@ -1,12 +1,7 @@
-"""Wrong: five retries, 100 ms apart each, however long the trouble lasts and for everybody alike."""
+"""Wrong: five retries, 150 ms apart each, however long the trouble lasts, and for everybody alike."""
 
 import sys
-import time
 
-from attempt import read
+from attempt import read, repeat
 
-for _ in range(5):
-    if read(sys.argv[1]).ok:
-        sys.exit(0)
-    time.sleep(0.1)
-sys.exit(not read(sys.argv[1]).ok)
+sys.exit(not repeat(lambda: read(sys.argv[1]).ok, [0.15] * 5))

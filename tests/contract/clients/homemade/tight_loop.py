@@ -2,6 +2,6 @@
 
 import sys
 
-from attempt import read
+from attempt import read, repeat
 
-sys.exit(not any(read(sys.argv[1]).ok for _ in range(6)))
+sys.exit(not repeat(lambda: read(sys.argv[1]).ok, [0, 0, 0, 0, 0]))

@@ -1,4 +1,7 @@
-"""requests with `allowed_methods=None`: a plain PUT, perhaps done already, is done again after a lost reply."""
+"""requests with `allowed_methods=None`: also a POST, perhaps done already, is done again after a lost reply.
+
+Each POST of this one makes another prepared query.
+"""
 
 import sys
 
@@ -9,4 +12,5 @@ from urllib3.util import Retry
 retry = Retry(total=3, backoff_factor=0.1, status_forcelist=[429, 500, 502, 503, 504], allowed_methods=None)
 session = requests.Session()
 session.mount("http://", HTTPAdapter(max_retries=retry))
-session.put(f"{sys.argv[1]}/v1/kv/hashidrill/retry", data=b"from a client", timeout=1).raise_for_status()
+reply = session.post(f"{sys.argv[1]}/v1/query", json={"Service": {"Service": "consul"}}, timeout=1)
+reply.raise_for_status()

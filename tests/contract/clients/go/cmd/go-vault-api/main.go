@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/hashicorp/vault/api"
@@ -21,7 +22,10 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
-	_ = reply.Body.Close()
+	defer reply.Body.Close()
+	if _, err := io.Copy(io.Discard, reply.Body); err != nil {
+		fail(err)
+	}
 }
 
 func fail(err error) {

@@ -1,0 +1,118 @@
+"""Does each key of a `consul.kv.cas` load behave like one register, whoever asks which agent?"""
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.linearizability import DEFAULT_BUDGET, Answer, Op, check, core
+from hashidrill.loads.cas import Step
+from hashidrill.measure import when
+from hashidrill.recording import Operations, Recording
+
+_KEYS_EXPLAINED = 2
+_OPERATIONS_SHOWN = 12
+
+
+@hypothesis(needs_valid_run=False)
+def linearizable(recording: Recording, *, load: str, configurations: int = DEFAULT_BUDGET) -> Held:
+    """The reads, writes and compare-and-sets of each key can be put into one order that all answers agree with.
+
+    Each operation has to take effect at one moment between its start and its answer, as Jepsen checks it: the search
+    of Wing and Gong with Lowe's memory, key by key. What was not answered may have taken effect at any later time, or
+    never. A compare-and-set that Consul answered with `false` says that the key had another index. The reads at the end
+    of the run count too.
+
+    Consul promises this for `?consistent` reads and for `?cas`, and a snapshot that is restored under way breaks it. A
+    key that is not decided after that many `configurations` (200,000 is some seconds) is INVALID, not a PASS. It is
+    judged even in a run that is INVALID.
+    """
+    ops = recording.operations(load)
+    steps = _steps(ops, load)
+    histories = registers(ops, steps)
+    _add_final_reads(histories, recording, load, ops)
+    kinds = Counter(op.kind for history in histories.values() for op in history if op.certain)
+    if not (kinds["write"] or kinds["cas"]) or not kinds["read"]:
+        raise HypothesisInvalidError(f"{load} has no acknowledged change, or no read: there is nothing to judge")
+    verdicts = {key: check(history, budget=configurations) for key, history in histories.items()}
+    broken = {key: core(histories[key]) for key, (answer, _) in verdicts.items() if answer is Answer.NO}
+    undecided = [key for key, (answer, _) in verdicts.items() if answer is Answer.UNDECIDED]
+    unknown = sum(not op.certain for history in histories.values() for op in history)
+    figures = {
+        "keys": len(histories), "reads": kinds["read"], "writes": kinds["write"], "cas": kinds["cas"],
+        "cas_missed": kinds["miss"], "unknown": unknown,
+        "configurations": sum(looked for _, looked in verdicts.values()),
+        "broken_keys": sorted(broken), "undecided_keys": sorted(undecided),
+    }  # fmt: skip
+    require(not broken, _why(recording, load, broken), **figures)
+    if undecided:
+        raise HypothesisInvalidError(
+            f"undecided after {configurations} configurations: {', '.join(sorted(undecided))} ({unknown} operations of"
+            f" {load} are unknown); let fewer operations time out, use more keys, or raise `configurations`"
+        )
+    answered = sum(kinds.values())
+    return Held(
+        f"the {answered} answered operations of {load} on {len(histories)} keys have one order each"
+        f" ({unknown} unknown ones, {kinds['miss']} compare-and-sets that came too late)",
+        **figures,
+    )
+
+
+def registers(ops: Operations, steps: list[Step]) -> dict[str, list[Op]]:
+    """The history of each key. What certainly had no effect, and reads without an answer, say nothing."""
+    histories: defaultdict[str, list[Op]] = defaultdict(list)
+    ranks = {(key, step.value): step.index for key, step in zip(ops.keys, steps, strict=True) if step.op == "read"}
+    outcomes, starts, ends = ops.outcome.tolist(), ops.start_ns.tolist(), ops.end_ns.tolist()
+    for index, (key, step) in enumerate(zip(ops.keys, steps, strict=True)):
+        outcome = outcomes[index]
+        if outcome == "fail" or (outcome == "unknown" and step.op in {"read", "miss"}):
+            continue
+        end_ns = ends[index] if outcome == "ok" else None
+        hint = 0 if step.op == "read" else ranks.get((key, step.value), 0)
+        histories[key].append(Op(step.op, step.value, starts[index], end_ns, step.expected, hint))
+    return dict(histories)
+
+
+def _steps(ops: Operations, load: str) -> list[Step]:
+    try:
+        return [Step.decode(value) for value in ops.values]
+    except ValueError as error:
+        raise HypothesisInvalidError(f"{load} is not a load whose history can be checked: {error}") from None
+
+
+def _add_final_reads(histories: dict[str, list[Op]], recording: Recording, load: str, ops: Operations) -> None:
+    """They were made once every operation had ended, or been given up."""
+    if "quiesce" not in recording.phases:
+        return
+    start_ns, end_ns = recording.phases["quiesce"]
+    start_ns = max(start_ns, int(ops.end_ns.max()))
+    for key, text in recording.final_reads(load).items():
+        if text is not None:
+            value = Step.decode(text).value
+            histories.setdefault(key, []).append(Op("read", value, start_ns, max(start_ns, end_ns)))
+
+
+def _why(recording: Recording, load: str, broken: dict[str, list[Op]]) -> str:
+    lines = [f"{load} is not linearizable on {len(broken)} keys: {', '.join(sorted(broken))}"]
+    for key, found in sorted(broken.items())[:_KEYS_EXPLAINED]:
+        lines.append(f"  {key}: no order explains these {len(found)} operations:")
+        lines += [f"    {_told(recording, op)}" for op in found[:_OPERATIONS_SHOWN]]
+        if len(found) > _OPERATIONS_SHOWN:
+            lines.append(f"    and {len(found) - _OPERATIONS_SHOWN} more")
+    lines.append("hint: compare these times with changes of the leader, and look for a restore in the agents' logs")
+    return "\n".join(lines)
+
+
+def _told(recording: Recording, op: Op) -> str:
+    shown = replace(op, value=_short(op.value), expected=_short(op.expected))
+    what = {
+        "read": f"read {shown.value}", "write": f"write {shown.value}", "cas": f"cas {shown.expected} -> {shown.value}",
+        "miss": f"cas {shown.expected} -> {shown.value}, answered that {shown.expected} is not there",
+    }[op.kind]  # fmt: skip
+    until = "" if op.return_ns is None else f", {(op.return_ns - op.call_ns) / 1e6:.1f}ms long"
+    return f"{what} ({when(recording, op.call_ns)}{until})"
+
+
+def _short(value: str | None) -> str:
+    """The run's id is in every value; what is behind its last dot tells them apart."""
+    return "nothing" if value is None else "#" + value.rpartition(".")[2]

@@ -1,0 +1,233 @@
+"""Is a lock ever held twice, and who is shed first when there is too much? Over the operations of a `consul.lock` load."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.loads.contender import GONE, Deed
+from hashidrill.measure import SECOND, seconds, share, when
+from hashidrill.recording import Operations, Recording
+from hashidrill.units import Percent
+
+_SHOWN = 5
+_FEWEST = 10
+_SHED = (429, 503)
+
+
+@dataclass(frozen=True)
+class Act:
+    """One operation of a contender, with what it says about itself."""
+
+    deed: Deed
+    key: str
+    start_ns: int
+    end_ns: int
+    outcome: str
+    status: int
+    error: str
+
+
+@dataclass(frozen=True)
+class Belief:
+    """A time in which a session certainly believed to hold a lock."""
+
+    key: str
+    deed: Deed
+    start_ns: int
+    end_ns: int
+    ran_out: bool
+    """It ended because no renewal was acknowledged in time, and not because the lock or the session was given up."""
+
+
+@hypothesis(needs_valid_run=False)
+def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
+    """At no moment do two sessions both believe, and with good reason, that they hold the same lock.
+
+    A contender may rely on its lock from the moment at which its claim was acknowledged until it sends a release, or
+    learns that its session is gone, or one TTL has passed since it *sent* the last renewal that was acknowledged:
+    Consul does not expire a session before that. What was not acknowledged gives nobody a right to believe anything, so
+    that two such times which overlap are a lock that was held twice, and not two clocks. It is also broken when one
+    LockIndex, the fencing token of a lock, was seen with two sessions.
+
+    What it reports beside that, about how the locks fared: leases that ran out unrenewed, sessions that were gone when
+    they were renewed, and requests that were shed (answered 429 or 503). It is judged even in a run that is INVALID.
+    """
+    acts = _acts(recording.operations(load), load)
+    asked = defaultdict(set)
+    for act in acts:
+        if act.deed.op in {"claim", "refused"} and act.outcome == "ok":
+            asked[act.key].add(act.deed.session)
+    if not any(len(sessions) > 1 for sessions in asked.values()):
+        raise HypothesisInvalidError(f"no lock of {load} was asked for by two sessions: nobody could hold one twice")
+    held = beliefs(acts)
+    if not held:
+        raise HypothesisInvalidError(f"no claim of {load} was acknowledged: there was no holder at all")
+    twice = list(_overlaps(held))
+    reused = _reused_tokens(acts)
+    gone = {act.deed.session for act in acts if act.error.startswith(GONE)}
+    figures = {
+        "locks": len({belief.key for belief in held}), "holders": len({belief.deed.session for belief in held}),
+        "held_twice": len(twice), "held_twice_s": sum(_length_s(*pair) for pair in twice),
+        "longest_held_twice_s": max((_length_s(*pair) for pair in twice), default=0.0),
+        "fencing_tokens_reused": len(reused), "leases_ran_out": sum(belief.ran_out for belief in held),
+        "sessions_gone": len(gone), "shed": sum(act.status in _SHED for act in acts),
+        "timed_out": sum(act.outcome == "unknown" and not act.status for act in acts),
+    }  # fmt: skip
+    require(not twice and not reused, _why(recording, load, twice, reused), **figures)
+    return Held(
+        f"no lock of {load} was held twice: {figures['holders']} sessions held {figures['locks']} locks;"
+        f" {figures['leases_ran_out']} leases ran out, {figures['sessions_gone']} sessions were gone,"
+        f" {figures['shed']} requests were shed",
+        **figures,
+    )
+
+
+@hypothesis
+def renewals_before_claims(
+    recording: Recording, *, load: str, fault: str | None = None, slack: Percent = Percent("5%")
+) -> Held:
+    """Under overload renewals are served at least as well as claims: who is refused is refused a new lock.
+
+    A renewal that fails costs its holder the lock and everybody else an election, so juju-2021 ended with "shed claims
+    first". The share of renewals that succeeded while the fault was in force is at least that of the claims that were
+    answered (also with "somebody else holds it"), less `slack`. A session that was gone when it was renewed was not
+    renewed in time, and counts against the renewals. INVALID when nothing was shed or timed out: that was no overload.
+    """
+    ops = measure.during(recording, recording.operations(load), fault)
+    acts = _acts(ops, load)
+    renewals = [act.outcome == "ok" for act in acts if act.deed.op == "renew"]
+    claims = [_answered(act) for act in acts if act.deed.op in {"claim", "refused"}]
+    if min(len(renewals), len(claims)) < _FEWEST:
+        raise HypothesisInvalidError(
+            f"only {len(renewals)} renewals and {len(claims)} claims of {load} were due while {fault or 'a fault'} was in"
+            f" force: at least {_FEWEST} of each are needed to compare them"
+        )
+    if all(renewals) and all(claims):
+        raise HypothesisInvalidError(f"every renewal and claim of {load} was served: there was no overload to judge")
+    renewed, claimed = sum(renewals) / len(renewals), sum(claims) / len(claims)
+    figures = {
+        "renewals": len(renewals), "renewals_served_share": renewed, "claims": len(claims),
+        "claims_served_share": claimed, "shed": sum(act.status in _SHED for act in acts),
+    }  # fmt: skip
+    compared = f"{share(renewed)} of {len(renewals)} renewals against {share(claimed)} of {len(claims)} claims"
+    require(
+        renewed >= claimed - slack,
+        f"under overload {load} had fewer renewals served than claims: {compared} (slack {slack})\n"
+        "hint: Consul's rate limits count a renewal as a write like any other; leave room for renewals, claim less often"
+        " and never retry a claim",
+        **figures,
+    )
+    return Held(f"renewals of {load} were served at least as well as claims: {compared}", **figures)
+
+
+def beliefs(acts: Sequence[Act]) -> list[Belief]:
+    """Every time in which a session may rely on its lock."""
+    by_session: defaultdict[tuple[str, str], list[Act]] = defaultdict(list)
+    for act in acts:
+        if act.deed.session and act.deed.op != "fence":
+            by_session[act.key, act.deed.session].append(act)
+    ttls = [act.deed.ttl_s for act in acts if act.deed.op == "session"]
+    # every session of a load has the same TTL
+    ttl_ns = round(max(ttls, default=0.0) * SECOND)
+    return [belief for own in by_session.values() for belief in _of_session(own, ttl_ns)]
+
+
+def _of_session(acts: Sequence[Act], ttl_ns: int) -> Iterator[Belief]:
+    lease = _merged(
+        (act.end_ns, act.start_ns + ttl_ns)
+        for act in acts
+        if act.outcome == "ok" and act.deed.op in {"session", "renew"}
+    )
+    gone_ns = min((act.end_ns for act in acts if act.error.startswith(GONE)), default=None)
+    stops = sorted(act.start_ns for act in acts if act.deed.op in {"release", "end"})
+    claimed = []
+    for act in acts:
+        if act.deed.op == "claim" and act.outcome == "ok":
+            # a release that was sent while the claim was under way may have come after it
+            stop_ns = next((stop for stop in stops if stop >= act.start_ns), None)
+            ends = [end for end in (stop_ns, gone_ns) if end is not None]
+            claimed.append((act.end_ns, min(ends, default=2**63)))
+    for start_ns, stop_ns in _merged(claimed):
+        for from_ns, until_ns in lease:
+            begin_ns, end_ns = max(start_ns, from_ns), min(stop_ns, until_ns)
+            if begin_ns < end_ns:
+                yield Belief(acts[0].key, acts[0].deed, begin_ns, end_ns, ran_out=until_ns < stop_ns)
+
+
+def _merged(spans: Iterator[tuple[int, int]] | list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same time without overlaps; what ends before it begins is no time at all."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(span for span in spans if span[0] < span[1]):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _overlaps(held: Sequence[Belief]) -> Iterator[tuple[Belief, Belief]]:
+    """Pairs of different sessions on one lock, the earlier one first."""
+    by_key: defaultdict[str, list[Belief]] = defaultdict(list)
+    for belief in held:
+        by_key[belief.key].append(belief)
+    for beliefs_of_key in by_key.values():
+        open_ones: list[Belief] = []
+        for belief in sorted(beliefs_of_key, key=lambda each: each.start_ns):
+            open_ones = [other for other in open_ones if other.end_ns > belief.start_ns]
+            yield from ((other, belief) for other in open_ones if other.deed.session != belief.deed.session)
+            open_ones.append(belief)
+
+
+def _reused_tokens(acts: Sequence[Act]) -> dict[tuple[str, int], set[str]]:
+    """(lock, LockIndex) -> the sessions that were seen to hold it with that index, where these are several."""
+    seen: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+    for act in acts:
+        if act.deed.op == "fence" and act.outcome == "ok" and act.deed.session:
+            seen[act.key, act.deed.lock_index].add(act.deed.session)
+    return {token: sessions for token, sessions in seen.items() if len(sessions) > 1}
+
+
+def _acts(ops: Operations, load: str) -> list[Act]:
+    try:
+        deeds = [Deed.decode(value) for value in ops.values]
+    except ValueError as error:
+        raise HypothesisInvalidError(f"{load} is not a load of locks: {error}") from None
+    starts, ends, statuses = ops.start_ns.tolist(), ops.end_ns.tolist(), ops.status.tolist()
+    columns = zip(deeds, ops.keys, starts, ends, ops.outcome.tolist(), statuses, ops.errors, strict=True)
+    return [Act(*row) for row in columns]
+
+
+def _answered(act: Act) -> bool:
+    """Also a claim with a session that is gone was answered: it was not shed."""
+    return act.outcome == "ok" or act.error.startswith(GONE)
+
+
+def _length_s(one: Belief, other: Belief) -> float:
+    return (min(one.end_ns, other.end_ns) - max(one.start_ns, other.start_ns)) / SECOND
+
+
+def _why(
+    recording: Recording, load: str, twice: Sequence[tuple[Belief, Belief]], reused: dict[tuple[str, int], set[str]]
+) -> str:
+    lines = []
+    if twice:
+        locks = sorted({one.key for one, _ in twice})
+        lines.append(
+            f"{len(locks)} locks of {load} were held twice, {len(twice)} times in all: {', '.join(locks[:10])}"
+        )
+        lines += [
+            f"  {one.key}: {one.deed.holder} and {other.deed.holder} both held it for {seconds(_length_s(one, other))}"
+            f" ({when(recording, other.start_ns)})"
+            for one, other in twice[:_SHOWN]
+        ]
+    if reused:
+        lines.append(f"{len(reused)} fencing tokens of {load} were given to two sessions")
+        lines += [
+            f"  {key}: LockIndex {index}: {', '.join(sorted(sessions))}"
+            for (key, index), sessions in list(reused.items())[:_SHOWN]
+        ]
+    lines.append("hint: look for sessions that were destroyed, a lock-delay of 0s, or a restored snapshot")
+    return "\n".join(lines)

@@ -1,0 +1,144 @@
+"""Did what was done about an outage help? For incidents that are played again, measure by measure."""
+
+from dataclasses import dataclass
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.measure import SECOND, in_force, seconds, served_s, settled, when
+from hashidrill.recording import Recording
+from hashidrill.units import Duration
+
+ROBLOX_NORMAL = Duration("300ms")
+
+
+@hypothesis
+def helps(
+    recording: Recording,
+    *,
+    load: str,
+    fault: str,
+    p50_below: Duration = ROBLOX_NORMAL,
+    over: Duration = Duration("3s"),
+) -> Held:
+    """A load that was sick is well while this measure is in force.
+
+    Sick: in the last `over` before the measure was taken, the p50 of the load was at or over `p50_below`. Well: in the
+    last `over` of its time in force it is under that. (An operation that failed counts as infinitely slow.) The
+    measure is a step of the method, by its name or its kind. Where the load was not sick before, nothing could help:
+    INVALID. `p50_below` is what Roblox published as normal for Consul KV.
+    """
+    seen = _around(recording, load, fault, over)
+    seen.must_have_been_sick(p50_below)
+    require(
+        seen.after_s < p50_below,
+        f"{fault} did not help {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} at its end"
+        f" ({when(recording, seen.end_ns)}); expected under {p50_below}",
+        **seen.figures,
+    )
+    return Held(
+        f"{fault} helped {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} at its end",
+        **seen.figures,
+    )
+
+
+@hypothesis
+def does_not_help(
+    recording: Recording,
+    *,
+    load: str,
+    fault: str,
+    p50_below: Duration = ROBLOX_NORMAL,
+    over: Duration = Duration("3s"),
+) -> Held:
+    """A load that was sick stays so while this measure is in force: what was tried in vain.
+
+    The same measure as for `helps`; here the p50 is at or over `p50_below` at the end as well.
+    """
+    seen = _around(recording, load, fault, over)
+    seen.must_have_been_sick(p50_below)
+    require(
+        seen.after_s >= p50_below,
+        f"{fault} did help {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} at its end"
+        f" ({when(recording, seen.end_ns)}); expected it to stay over {p50_below}",
+        **seen.figures,
+    )
+    return Held(
+        f"{fault} did not help {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} at its end",
+        **seen.figures,
+    )
+
+
+@hypothesis
+def makes_sick(
+    recording: Recording,
+    *,
+    load: str,
+    fault: str,
+    p50_below: Duration = ROBLOX_NORMAL,
+    over: Duration = Duration("3s"),
+) -> Held:
+    """A load that was well is sick at the end of this step's time in force: what an incident begins with.
+
+    The same measure as for `helps`, the other way round. Where the load was sick before, it says nothing: INVALID.
+    """
+    seen = _around(recording, load, fault, over)
+    if not seen.before_s < p50_below:
+        raise HypothesisInvalidError(
+            f"{load} was sick before {fault} began (p50 {seconds(seen.before_s)}): nothing says that {fault} did it"
+        )
+    require(
+        seen.after_s >= p50_below,
+        f"{fault} did not make {load} sick: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} at its end"
+        f" ({when(recording, seen.end_ns)}); expected over {p50_below}",
+        **seen.figures,
+    )
+    return Held(
+        f"{fault} made {load} sick: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} at its end",
+        **seen.figures,
+    )
+
+
+@dataclass(frozen=True)
+class _Around:
+    """The p50 of a load before a step, and at the end of its time in force."""
+
+    load: str
+    fault: str
+    before_s: float
+    after_s: float
+    end_ns: int
+
+    @property
+    def figures(self) -> dict[str, float]:
+        return {"p50_before_s": self.before_s, "p50_after_s": self.after_s}
+
+    def must_have_been_sick(self, limit_s: float) -> None:
+        if self.before_s < limit_s:
+            raise HypothesisInvalidError(
+                f"{self.load} was not sick before {self.fault} began (p50 {seconds(self.before_s)}): nothing could help"
+            )
+
+
+def _around(recording: Recording, load: str, fault: str, over_s: float) -> _Around:
+    """Raises HypothesisInvalidError where nothing was due before the step or at its end, or it was too short."""
+    windows = measure.faults(recording, fault)
+    intended_ns = min(window.intent_ns for window in windows)
+    start_ns = max(in_force(recording, window)[0] for window in windows)
+    end_ns = min(in_force(recording, window)[1] for window in windows)
+    over_ns = int(over_s * SECOND)
+    if end_ns - start_ns < over_ns:
+        raise HypothesisInvalidError(
+            f"{fault} was in force for {seconds((end_ns - start_ns) / SECOND)} only, which is less than the"
+            f" {seconds(over_s)} to be judged: let it last longer"
+        )
+    before = _p50_s(recording, load, intended_ns - over_ns, intended_ns, f"before {fault}")
+    after = _p50_s(recording, load, end_ns - over_ns, end_ns, f"at the end of {fault}")
+    return _Around(load, fault, before, after, end_ns)
+
+
+def _p50_s(recording: Recording, load: str, start_ns: int, end_ns: int, where: str) -> float:
+    due = settled(recording, recording.operations(load).between(start_ns, end_ns))
+    if not len(due):
+        raise HypothesisInvalidError(f"no operation of {load} was due {where}, so there is nothing to judge")
+    return measure.percentile(served_s(due), 50)

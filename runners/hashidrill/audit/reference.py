@@ -1,0 +1,40 @@
+"""The reference page of the rules, made from the rules."""
+
+from __future__ import annotations
+
+from hashidrill.audit.all_rules import RULES
+from hashidrill.audit.report_text import about
+
+_HEAD = """\
+# Reference: the rules of the audit
+
+Made from the rules: `python -m hashidrill.audit.reference > playbooks/reference-audit.md`. `hashidrill audit --rules`
+lists them, `hashidrill audit --explain HD101` shows one. How to use them: [audit-your-config.md](audit-your-config.md).
+
+An error is a configuration that cannot do what it is for. A warning is one that turns a fault that passes by itself
+into one that is felt. An info is a default that one should know, and may well keep.
+
+"Shown by" names the test that showed the claim on the real Consul 1.22.2. The claims without one were read in the
+source or in the documentation that is named.
+
+| rule | severity | name |
+| --- | --- | --- |
+"""
+
+
+def page() -> str:
+    """The whole page, in Markdown."""
+    rows = "".join(
+        f"| [{each.id}](#{each.id.lower()}) | {each.severity.word} | {each.name} |\n" for each in RULES.values()
+    )
+    sections = []
+    for each in RULES.values():
+        lines = "".join(f"- **{label}**: {said}\n" for label, said in about(each))
+        sections.append(f"\n## {each.id}\n\n{each.name}, {each.severity.word}\n\n{lines}")
+    return _HEAD + rows + "".join(sections)
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(page())

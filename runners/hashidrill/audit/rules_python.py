@@ -1,0 +1,304 @@
+"""Rules about Python that calls Consul, Nomad and Vault, or anything over urllib3: read from the caller's code alone.
+
+What a module does with a client elsewhere is not seen; so a module that retries by any means is taken to retry all.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hashidrill.audit.audited import Audited
+from hashidrill.audit.python_text import calls, constant, imported_names, keywords, place_of, spreads
+from hashidrill.audit.rule import Hit, Severity, rule
+from hashidrill.audit.sources import Document
+
+_CONSUL = {"consul.Consul", "consul.std.Consul", "consul.aio.Consul", "consul.base.Consul"}
+_RETRY_LIBRARIES = {"aiohttp_retry", "backoff", "opnieuw", "retry", "retrying", "riprova", "stamina", "tenacity"}
+_URLLIB3 = "https://urllib3.readthedocs.io/en/stable/reference/urllib3.util.html#urllib3.util.Retry"
+_URLLIB3_SOURCE = "urllib3 2.8.0, util/retry.py"
+_NO_RETRY_FIX = (
+    "Wrap the calls, for instance with tenacity: `@retry(stop=stop_after_attempt(4), "
+    "wait=wait_random_exponential(multiplier=0.2, max=5))`; only those that may safely be repeated."
+)
+
+
+def _made(document: Document, names: set[str]) -> list[tuple[ast.Call, str]]:
+    return [each for each in calls(document.module) if each[1] in names] if document.module is not None else []
+
+
+def _retries_somehow(module: ast.Module) -> bool:
+    """A library for it, a urllib3 Retry, or a loop with a try in it."""
+    imported = set(imported_names(module).values())
+    if {name.partition(".")[0] for name in imported} & _RETRY_LIBRARIES or any(_is_retry(name) for name in imported):
+        return True
+    loops = (node for node in ast.walk(module) if isinstance(node, ast.For | ast.While | ast.AsyncFor))
+    return any(isinstance(within, ast.Try) for loop in loops for within in ast.walk(loop))
+
+
+def _is_retry(name: str) -> bool:
+    return name.endswith(".Retry") and ("urllib3" in name or name == "requests.adapters.Retry")
+
+
+def ignores_429(document: Document) -> bool:
+    """Whether this module calls Consul and nothing in it retries."""
+    return document.module is not None and bool(_made(document, _CONSUL)) and not _retries_somehow(document.module)
+
+
+def _without_retry(audited: Audited, names: set[str], *, session: bool) -> Iterator[tuple[Document, ast.Call]]:
+    """Clients made in modules that retry nothing; with `session`, one that brings a session of its own may retry."""
+    for document in audited.of("python"):
+        if document.module is None or _retries_somehow(document.module):
+            continue
+        for call, _ in _made(document, names):
+            if not (session and "session" in keywords(call)) and not spreads(call):
+                yield document, call
+
+
+@rule(
+    "HD601",
+    "python-consul-no-retry",
+    Severity.WARNING,
+    what="py-consul, in a module in which nothing is retried.",
+    why="py-consul sends each request once. An election takes seconds, in which writes answer 500; a connection that "
+    "the agent closed meanwhile is an error too.",
+    default="No retry; `requests.session()` without an adapter of its own.",
+    fix=_NO_RETRY_FIX,
+    link="https://tenacity.readthedocs.io/",
+    source="py-consul 1.8.0, consul/std.py",
+)
+def python_consul_no_retry(audited: Audited) -> Iterator[Hit]:
+    for document, call in _without_retry(audited, _CONSUL, session=False):
+        yield Hit(document, place_of(call), "this Consul client sends each request once, and nothing here retries")
+
+
+@rule(
+    "HD602",
+    "python-consul-no-timeout",
+    Severity.WARNING,
+    what="py-consul made without `connections_timeout`, or with None.",
+    why="A server that takes the request and is then cut off never answers: the caller waits for ever.",
+    default="None up to py-consul 1.7 and in python-consul; 30 s since py-consul 1.8, whose asyncio client still has "
+    "aiohttp's 5 minutes.",
+    fix="`Consul(connections_timeout=5)` with py-consul 1.8 or later.",
+    link="https://pypi.org/project/py-consul/",
+    source="py-consul 1.7.1 and 1.8.0, consul/std.py and consul/aio.py",
+)
+def python_consul_no_timeout(audited: Audited) -> Iterator[Hit]:
+    for document in audited.of("python"):
+        for call, _ in _made(document, _CONSUL):
+            if spreads(call):
+                continue
+            given = keywords(call).get("connections_timeout")
+            if given is None:
+                yield Hit(document, place_of(call), "no connections_timeout: before py-consul 1.8 this waits for ever")
+            elif constant(given) is None:
+                yield Hit(document, place_of(call), "connections_timeout=None: this waits for ever")
+
+
+@rule(
+    "HD603",
+    "python-vault-no-retry",
+    Severity.WARNING,
+    what="hvac, in a module in which nothing is retried and without a `session` that does.",
+    why="hvac sends each request once; Vault's own clients repeat 5xx and 412. While Vault's leader steps down, "
+    "requests answer 500 or 503.",
+    default="No retry; a timeout of 30 s.",
+    fix="Give it a session with a urllib3 Retry on its adapter: `hvac.Client(session=session)`. Or wrap the calls.",
+    link="https://hvac.readthedocs.io/en/stable/advanced_usage.html",
+    source="hvac 2.4.0, hvac/adapters.py",
+)
+def python_vault_no_retry(audited: Audited) -> Iterator[Hit]:
+    for document, call in _without_retry(audited, {"hvac.Client", "hvac.v1.Client"}, session=True):
+        yield Hit(document, place_of(call), "this Vault client sends each request once, and nothing here retries")
+
+
+@rule(
+    "HD604",
+    "python-nomad-no-retry",
+    Severity.WARNING,
+    what="python-nomad, in a module in which nothing is retried and without a `session` that does.",
+    why="python-nomad sends each request once. While the servers elect a leader, requests answer 500.",
+    default="No retry; a timeout of 5 s.",
+    fix="Give it a session with a urllib3 Retry on its adapter: `nomad.Nomad(session=session)`. Or wrap the calls.",
+    link="https://python-nomad.readthedocs.io/",
+    source="python-nomad 2.1.0, nomad/api/base.py",
+)
+def python_nomad_no_retry(audited: Audited) -> Iterator[Hit]:
+    for document, call in _without_retry(audited, {"nomad.Nomad"}, session=True):
+        yield Hit(document, place_of(call), "this Nomad client sends each request once, and nothing here retries")
+
+
+def _retries(audited: Audited) -> Iterator[tuple[Document, ast.Call, dict[str, ast.expr]]]:
+    """urllib3 Retry objects that retry at all, and of which all arguments are known."""
+    for document in audited.of("python"):
+        for call, name in calls(document.module) if document.module is not None else ():
+            if not _is_retry(name) or spreads(call):
+                continue
+            given = keywords(call)
+            total = constant(given.get("total") or (call.args[0] if call.args else None))
+            if total is not False and total != 0:
+                yield document, call, given
+
+
+@rule(
+    "HD611",
+    "urllib3-retry-no-status",
+    Severity.WARNING,
+    what="A urllib3 Retry without `status_forcelist`.",
+    why="It retries broken connections only. A 500, 502, 503 or 504 is a good answer to it, unless a 503 or 429 "
+    "comes with Retry-After, which Consul, Nomad and Vault do not send.",
+    default="No status.",
+    fix="`status_forcelist=[429, 500, 502, 503, 504]`.",
+    link=_URLLIB3,
+    source=_URLLIB3_SOURCE,
+)
+def urllib3_retry_no_status(audited: Audited) -> Iterator[Hit]:
+    for document, call, given in _retries(audited):
+        statuses = given.get("status_forcelist")
+        if statuses is None or constant(statuses) in (None, [], (), {}):
+            yield Hit(document, place_of(call), "no status_forcelist: a 500 or 503 is not retried")
+
+
+@rule(
+    "HD612",
+    "urllib3-retry-no-backoff",
+    Severity.WARNING,
+    what="A urllib3 Retry without `backoff_factor`.",
+    why="All retries follow within milliseconds: they are over before an election is, and they hit the server when "
+    "it is worst off.",
+    default="0: no pause.",
+    fix="`backoff_factor=0.5, backoff_jitter=0.5`.",
+    link=_URLLIB3,
+    source=_URLLIB3_SOURCE,
+)
+def urllib3_retry_no_backoff(audited: Audited) -> Iterator[Hit]:
+    for document, call, given in _retries(audited):
+        factor = given.get("backoff_factor")
+        if factor is None or constant(factor) == 0:
+            yield Hit(document, place_of(call), "no backoff_factor: the retries follow at once")
+
+
+@rule(
+    "HD613",
+    "urllib3-retry-no-jitter",
+    Severity.INFO,
+    what="A urllib3 Retry with `backoff_factor` and without `backoff_jitter`.",
+    why="Clients that failed together come back together, at the same doubling times.",
+    default="0: no jitter.",
+    fix="`backoff_jitter=0.5` (urllib3 2.0 or later).",
+    link=_URLLIB3,
+    source=_URLLIB3_SOURCE,
+)
+def urllib3_retry_no_jitter(audited: Audited) -> Iterator[Hit]:
+    for document, call, given in _retries(audited):
+        jitter, factor = given.get("backoff_jitter"), given.get("backoff_factor")
+        if factor is not None and constant(factor) != 0 and (jitter is None or constant(jitter) == 0):
+            yield Hit(document, place_of(call), "no backoff_jitter: clients that failed together come back together")
+
+
+@rule(
+    "HD614",
+    "urllib3-retry-repeats-writes",
+    Severity.WARNING,
+    what="A urllib3 Retry whose `allowed_methods` let POST or PATCH through, or all methods.",
+    why="A timeout or a 5xx does not say that nothing was done: what is repeated may be done twice.",
+    default="GET, HEAD, OPTIONS, TRACE, PUT and DELETE.",
+    fix='`allowed_methods=["GET", "HEAD"]`; repeat writes where the caller knows that it may.',
+    link=_URLLIB3,
+    source=_URLLIB3_SOURCE,
+)
+def urllib3_retry_repeats_writes(audited: Audited) -> Iterator[Hit]:
+    for document, call, given in _retries(audited):
+        methods = given.get("allowed_methods") or given.get("method_whitelist")
+        known = constant(methods)
+        if methods is None or known is ...:
+            continue
+        if known in (None, False):
+            yield Hit(document, place_of(call), "all methods are retried, POST included")
+        elif isinstance(known, list | tuple | set | frozenset):
+            writes = sorted({str(method).upper() for method in known} & {"POST", "PATCH"})
+            if writes:
+                yield Hit(document, place_of(call), f"{' and '.join(writes)} may be repeated after it was done")
+
+
+@rule(
+    "HD615",
+    "urllib3-retry-default-methods",
+    Severity.INFO,
+    what="A urllib3 Retry with `status_forcelist` and without `allowed_methods`, or with PUT or DELETE among them.",
+    why="PUT and DELETE are repeated too. Most are idempotent; Consul's are not all: `PUT /v1/session/create`, a KV "
+    "write that overwrites what came in between, a lock acquired twice.",
+    default="GET, HEAD, OPTIONS, TRACE, PUT and DELETE.",
+    fix='`allowed_methods=["GET", "HEAD"]`, or keep it where every PUT carries a CAS index.',
+    link=_URLLIB3,
+    source=_URLLIB3_SOURCE,
+)
+def urllib3_retry_default_methods(audited: Audited) -> Iterator[Hit]:
+    for document, call, given in _retries(audited):
+        methods = given.get("allowed_methods") or given.get("method_whitelist")
+        known = constant(methods)
+        said = {str(method).upper() for method in known} if isinstance(known, list | tuple | set | frozenset) else set()
+        if (methods is None and "status_forcelist" in given) or said & {"PUT", "DELETE"}:
+            yield Hit(document, place_of(call), "PUT and DELETE are repeated too")
+
+
+@rule(
+    "HD616",
+    "requests-retries-by-number",
+    Severity.WARNING,
+    what="requests' `HTTPAdapter(max_retries=3)`, with a number.",
+    why="A number repeats only connections that could not be made: no status, no reset and no timeout after the "
+    "request was sent, and without a pause.",
+    default="0.",
+    fix="`max_retries=Retry(total=3, status_forcelist=[429, 500, 502, 503, 504], backoff_factor=0.5, "
+    "backoff_jitter=0.5)`.",
+    link="https://requests.readthedocs.io/en/latest/api/#requests.adapters.HTTPAdapter",
+    source="requests 2.34, adapters.py",
+)
+def requests_retries_by_number(audited: Audited) -> Iterator[Hit]:
+    for document in audited.of("python"):
+        for call, name in calls(document.module) if document.module is not None else ():
+            if name in {"requests.adapters.HTTPAdapter", "requests_toolbelt.adapters.HTTPAdapter"}:
+                number = constant(keywords(call).get("max_retries"))
+                if isinstance(number, int) and not isinstance(number, bool) and number > 0:
+                    yield Hit(
+                        document, place_of(call), f"max_retries={number} repeats failed connections only, at once"
+                    )
+
+
+@rule(
+    "HD617",
+    "tenacity-retry-forever",
+    Severity.ERROR,
+    what="tenacity's `@retry` without `stop`.",
+    why="It retries until it succeeds: a caller that has given up long since keeps a thread and a request going. "
+    "Without `wait` it does so without a pause.",
+    default="`stop_never` and `wait_none`.",
+    fix="`@retry(stop=stop_after_attempt(4), wait=wait_random_exponential(multiplier=0.2, max=5))`.",
+    link="https://tenacity.readthedocs.io/en/latest/#basic-retry",
+    source="tenacity 9.2.1, tenacity/__init__.py",
+)
+def tenacity_retry_forever(audited: Audited) -> Iterator[Hit]:
+    for document in audited.of("python"):
+        if document.module is None:
+            continue
+        for decorator, arguments in _tenacity(document.module):
+            if arguments is None or "stop" not in arguments:
+                pause = "" if arguments and "wait" in arguments else ", without a pause"
+                yield Hit(document, place_of(decorator), f"this retries for ever{pause}")
+
+
+def _tenacity(module: ast.Module) -> Iterator[tuple[ast.expr, dict[str, ast.expr] | None]]:
+    """`@retry`, `@retry(...)` and `Retrying(...)` of tenacity, with their arguments, when all are known."""
+    names = imported_names(module)
+    wanted = {"tenacity.retry", "tenacity.Retrying", "tenacity.AsyncRetrying"}
+    for call, name in calls(module):
+        if name in wanted and not spreads(call):
+            yield call, keywords(call)
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for decorator in node.decorator_list:
+                bound = isinstance(decorator, ast.Name) and names.get(decorator.id) == "tenacity.retry"
+                if bound or (isinstance(decorator, ast.Attribute) and ast.unparse(decorator) == "tenacity.retry"):
+                    yield decorator, None

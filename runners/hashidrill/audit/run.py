@@ -1,0 +1,59 @@
+"""An audit from paths to findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hashidrill.audit.all_rules import RULES
+from hashidrill.audit.audited import Audited
+from hashidrill.audit.rule import Finding, Hit, Rule, Severity
+from hashidrill.audit.rules_suppressions import apply, idle
+from hashidrill.audit.sources import Problem, collect
+
+_IDLE = "HD002"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit came to. `suppressed` holds the findings that somebody took out, with the reason."""
+
+    findings: list[Finding]
+    suppressed: list[tuple[Finding, str]]
+    problems: list[Problem]
+    skipped: list[str]
+    files: dict[str, str]
+    """The files that were judged, and what each was taken for."""
+
+    def at_least(self, severity: Severity) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity >= severity]
+
+
+def audit(
+    paths: Sequence[Path],
+    *,
+    kind: str | None = None,
+    exclude: Sequence[str] = (),
+    ignore: Mapping[str, str] | None = None,
+) -> Audit:
+    """Judges everything under `paths`. `ignore` maps ids of rules to the reasons for leaving them out everywhere."""
+    ignore = ignore or {}
+    sources = collect(paths, kind=kind, exclude=exclude)
+    audited = Audited(tuple(sources.documents))
+    found = [finding for each in RULES.values() for finding in _findings(each, list(each.check(audited)))]
+    stands, taken = apply(found, sources.documents)
+    stands += _findings(RULES[_IDLE], list(idle(sources.documents, found)))
+    taken += [(finding, ignore[finding.rule_id]) for finding in stands if finding.rule_id in ignore]
+    stands = [finding for finding in stands if finding.rule_id not in ignore]
+    return Audit(
+        sorted(set(stands)),
+        sorted(set(taken)),
+        sorted(sources.problems, key=str),
+        sources.skipped,
+        {document.path: document.kind for document in sources.documents},
+    )
+
+
+def _findings(each: Rule, hits: list[Hit]) -> list[Finding]:
+    return [Finding(hit.document.path, hit.place, each.id, hit.message, each.severity) for hit in hits]

@@ -1,0 +1,201 @@
+"""What a configuration file says, with the line and column of each thing, whatever language it was written in.
+
+Names are compared folded: Consul, Nomad and Vault take `NumRetries`, `num_retries` and, in HCL, `NUM_RETRIES` for one.
+A value that only a run can know (`var.count`, `"${...}"`, a function call) is an Expression: rules must not guess it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A line and a column, both from 1."""
+
+    line: int
+    column: int
+
+
+class MalformedError(Exception):
+    """A text that cannot be read: `place` and what is wrong there."""
+
+    def __init__(self, place: Place, what: str) -> None:
+        super().__init__(what)
+        self.place = place
+        self.what = what
+
+
+@dataclass(frozen=True)
+class Scalar:
+    value: str | float | bool | None
+    place: Place
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A value that is not known before the run. `text` is as written; of a string, what stands between the quotes."""
+
+    text: str
+    place: Place
+
+
+@dataclass(frozen=True)
+class Sequence:
+    items: tuple[Value, ...]
+    place: Place
+
+
+@dataclass(frozen=True)
+class Entry:
+    """`key = value`, or a block with its labels and a Mapping as its value."""
+
+    key: str
+    labels: tuple[str, ...]
+    value: Value
+    place: Place
+
+
+@dataclass(frozen=True)
+class Comment:
+    """A comment's text without its marks, the line it stands on, and whether anything stands before it there."""
+
+    text: str
+    line: int
+    trailing: bool
+
+
+def fold(name: str) -> str:
+    """A name as it is compared."""
+    return name.replace("_", "").replace("-", "").lower()
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """The body of a block, an object, or a whole file. What is said later wins; blocks add up."""
+
+    entries: tuple[Entry, ...]
+    place: Place
+    labels: tuple[str, ...] = ()
+    _by_name: dict[str, list[Entry]] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for entry in self.entries:
+            self._by_name.setdefault(fold(entry.key), []).append(entry)
+
+    def find(self, *names: str) -> Entry | None:
+        """The last entry with one of these names; null counts as not said."""
+        found = [entry for name in names for entry in self._by_name.get(fold(name), [])]
+        said = [entry for entry in found if not (isinstance(entry.value, Scalar) and entry.value.value is None)]
+        return said[-1] if said else None
+
+    def has(self, *names: str) -> bool:
+        """Whether it says anything about one of these; an empty list or string says nothing."""
+        return any(not empty(entry.value) for name in names for entry in self._by_name.get(fold(name), []))
+
+    def blocks(self, *names: str) -> list[Mapping]:
+        """All bodies with one of these names: blocks, objects, and objects in lists, in the order of the file."""
+        found = []
+        for name in names:
+            for entry in self._by_name.get(fold(name), []):
+                values = entry.value.items if isinstance(entry.value, Sequence) else (entry.value,)
+                for value in values:
+                    if isinstance(value, Mapping):
+                        place = entry.place if value is entry.value else value.place
+                        found.append(Mapping(value.entries, place, entry.labels))
+        return found
+
+    def block(self, *names: str) -> Mapping | None:
+        """All bodies with one of these names as one, as the agents merge them; None without any."""
+        found = self.blocks(*names)
+        if not found:
+            return None
+        return Mapping(tuple(entry for body in found for entry in body.entries), found[0].place, found[0].labels)
+
+    def number(self, *names: str) -> float | None:
+        """A number, also one written as a string; None when it is not said or not known."""
+        entry = self.find(*names)
+        return None if entry is None else number_of(entry.value)
+
+    def flag(self, *names: str) -> bool | None:
+        """True or false, also written as a string; None when it is not said or not known."""
+        entry = self.find(*names)
+        if entry is None or not isinstance(entry.value, Scalar):
+            return None
+        value = entry.value.value
+        if isinstance(value, str):
+            return {"true": True, "1": True, "false": False, "0": False}.get(value.lower())
+        return bool(value) if isinstance(value, bool | int) else None
+
+    def text(self, *names: str) -> str | None:
+        """A string; None when it is not said, not known, or no string."""
+        entry = self.find(*names)
+        if entry is None or not isinstance(entry.value, Scalar) or not isinstance(entry.value.value, str):
+            return None
+        return entry.value.value
+
+    def texts(self, *names: str) -> list[str]:
+        """The strings of a list, or of one string; what is not known is left out."""
+        entry = self.find(*names)
+        if entry is None:
+            return []
+        values = entry.value.items if isinstance(entry.value, Sequence) else (entry.value,)
+        return [value.value for value in values if isinstance(value, Scalar) and isinstance(value.value, str)]
+
+    def names(self) -> set[str]:
+        """All names, folded."""
+        return set(self._by_name)
+
+    def walk(self) -> Iterator[Mapping]:
+        """All bodies: the one itself, and those within it."""
+        yield self
+        for entry in self.entries:
+            values = entry.value.items if isinstance(entry.value, Sequence) else (entry.value,)
+            for value in values:
+                if isinstance(value, Mapping):
+                    place = entry.place if value is entry.value else value.place
+                    yield from Mapping(value.entries, place, entry.labels).walk()
+
+
+Value = Scalar | Expression | Sequence | Mapping
+
+
+def empty(value: Value) -> bool:
+    """Whether a value says nothing: null, an empty string or an empty list. Numbers and false say something."""
+    if isinstance(value, Scalar):
+        return value.value is None or value.value == ""
+    return isinstance(value, Sequence) and not value.items
+
+
+def number_of(value: Value) -> float | None:
+    """A number, also one written as a string; None for anything else."""
+    if not isinstance(value, Scalar) or isinstance(value.value, bool):
+        return None
+    if isinstance(value.value, str):
+        try:
+            return float(value.value)
+        except ValueError:
+            return None
+    return value.value
+
+
+def is_zero_duration(value: Value) -> bool:
+    """Whether a duration, in Go's notation or as a number, is known to be zero."""
+    if isinstance(value, Scalar) and isinstance(value.value, str):
+        return value.value.strip() in {"0", "0s", "0ms", "0m", "0h"}
+    return number_of(value) == 0
+
+
+def texts_within(value: Value) -> Iterator[tuple[str, Place]]:
+    """All strings in a value, however deep, those with interpolation as they are written."""
+    if isinstance(value, Scalar) and isinstance(value.value, str):
+        yield value.value, value.place
+    elif isinstance(value, Expression):
+        yield value.text, value.place
+    elif isinstance(value, Sequence):
+        for item in value.items:
+            yield from texts_within(item)
+    elif isinstance(value, Mapping):
+        for entry in value.entries:
+            yield from texts_within(entry.value)

@@ -1,0 +1,153 @@
+"""audit: is retry logic configured, and is it sane?"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from hashidrill import live, registry
+from hashidrill.audit.all_rules import RULES
+from hashidrill.audit.kinds import KINDS
+from hashidrill.audit.report_files import FORMATS
+from hashidrill.audit.report_text import explain as explain_rule
+from hashidrill.audit.report_text import summary, write_text
+from hashidrill.audit.rule import Severity
+from hashidrill.audit.run import Audit
+from hashidrill.audit.run import audit as run_audit
+from hashidrill.cli.common import console, examples
+from hashidrill.errors import UsageError
+
+_FOUND, _UNREADABLE = 1, 2
+
+
+class FailOn(StrEnum):
+    """`--fail-on`. `never` leaves exit code 1 out altogether."""
+
+    error = "error"
+    warning = "warning"
+    info = "info"
+    never = "never"
+
+
+class Format(StrEnum):
+    """`--format`."""
+
+    text = "text"
+    json = "json"
+    sarif = "sarif"
+    junit = "junit"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=examples(
+            "audit consul/ nomad/jobs/", "audit . --format sarif --output audit.sarif", "audit --explain HD101"
+        )
+    )(audit)
+
+
+def audit(  # noqa: PLR0917 - each is an option of the command line
+    paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH...", help="Files and directories.")] = None,
+    output_format: Annotated[Format, typer.Option("--format", help="How findings are written.")] = Format.text,
+    output: Annotated[Path | None, typer.Option(help="The file to write to, instead of standard output.")] = None,
+    fail_on: Annotated[FailOn, typer.Option(help="The least severity that makes exit code 1.")] = FailOn.warning,
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="ID=REASON", help="Leave a rule out, and say why. Repeatable.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="Leave files or directories out. Repeatable.")
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option(help=f"What the files are, instead of recognising it: {', '.join(KINDS)}.")
+    ] = None,
+    rules: Annotated[bool, typer.Option("--rules", help="List all rules.")] = False,
+    explain: Annotated[str | None, typer.Option(metavar="ID", help="Show one rule.")] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say also what was judged and what was not.")
+    ] = False,
+) -> None:
+    """Read configuration and say where retry logic is missing or does harm. Starts and asks nothing.
+
+    Agents of Consul, Nomad and Vault, Nomad jobs, Consul config entries, consul-template, Vault Agent, systemd units,
+    environment files, and Python that calls them. Exit codes: 0 nothing found, 1 findings, 2 bad usage or a file that
+    cannot be read (the others are judged all the same).
+    """
+    if rules or explain is not None:
+        _show_rules(explain)
+        return
+    if not paths:
+        raise UsageError("audit what? Name files or directories: `hashidrill audit .`")
+    if kind is not None and kind not in KINDS:
+        raise UsageError(f"there is no kind {kind!r}: {registry.near(kind, KINDS)}")
+    reasons = dict(_ignored(each) for each in ignore or [])
+    result = run_audit(paths, kind=kind, exclude=exclude or [], ignore=reasons)
+    _write(result, output_format, output)
+    _tell(result, reasons, verbose=verbose)
+    raise typer.Exit(_exit_code(result, fail_on))
+
+
+def _show_rules(rule_id: str | None) -> None:
+    say = console()
+    if rule_id is not None:
+        explain_rule(RULES[_known(rule_id)], say)
+        return
+    for rule in RULES.values():
+        live.say(say, f"{rule.id}  {rule.severity.word:<8} {rule.name}")
+
+
+def _known(rule_id: str) -> str:
+    if rule_id.upper() not in RULES:
+        raise UsageError(f"there is no rule {rule_id!r}: {registry.near(rule_id.upper(), RULES)}")
+    return rule_id.upper()
+
+
+def _ignored(text: str) -> tuple[str, str]:
+    rule_id, _, reason = text.partition("=")
+    if not reason.strip():
+        raise UsageError(f"--ignore {text}: say why, as in --ignore 'HD101=a single node on purpose'")
+    return _known(rule_id.strip()), reason.strip()
+
+
+def _write(result: Audit, output_format: Format, output: Path | None) -> None:
+    try:
+        if output_format is not Format.text:
+            text = FORMATS[output_format.value](result)
+            sys.stdout.write(text) if output is None else output.write_text(text)
+        elif output is None:
+            write_text(result, console())
+        else:
+            with output.open("w") as file:
+                write_text(result, Console(file=file, width=120, highlight=False))
+    except OSError as error:
+        raise UsageError(f"{error.filename}: cannot be written: {(error.strerror or '').lower()}") from None
+
+
+def _tell(result: Audit, reasons: dict[str, str], *, verbose: bool) -> None:
+    """What is no finding goes to standard error, so that the output stays a document."""
+    for problem in result.problems:
+        sys.stderr.write(f"{problem}\n")
+    used = {finding.rule_id for finding, _ in result.suppressed}
+    for rule_id in sorted(reasons.keys() - used):
+        sys.stderr.write(f"--ignore {rule_id}: finds nothing here\n")
+    if not result.files and not result.problems:
+        sys.stderr.write("nothing was judged: no file here is of a kind that is known (-v says what was passed over)\n")
+    if verbose:
+        for path, taken_for in result.files.items():
+            sys.stderr.write(f"{path}: judged as {taken_for}\n")
+        for skipped in result.skipped:
+            sys.stderr.write(f"{skipped}\n")
+        sys.stderr.write(f"{summary(result)}\n")
+
+
+def _exit_code(result: Audit, fail_on: FailOn) -> int:
+    if result.problems:
+        return _UNREADABLE
+    if fail_on is not FailOn.never and result.at_least(Severity[fail_on.name.upper()]):
+        return _FOUND
+    return 0

@@ -1,0 +1,119 @@
+"""retry: does a command retry, and does it retry well?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import anyio
+import typer
+from rich.console import Console
+
+from hashidrill import live
+from hashidrill.cli.common import Json, console, examples, print_json
+from hashidrill.datacenter import binaries
+from hashidrill.errors import UsageError
+from hashidrill.registry import near
+from hashidrill.retry import catalogue
+from hashidrill.retry.battery import Settings
+from hashidrill.retry.card import as_json, print_card
+from hashidrill.retry.judged import overall
+from hashidrill.retry.judging import run_battery
+from hashidrill.retry.private_consul import private_consul
+from hashidrill.retry.upstream import HttpUpstream, Scripted, Upstream
+from hashidrill.units import Duration
+
+CONSUL_VERSION = "1.22.2"
+_INTERRUPTED = 130
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    how = {"allow_interspersed_args": False}  # what stands after the command belongs to it
+    app.command(
+        context_settings=how,
+        epilog=examples("retry -- curl -s --retry 3 {url}/v1/kv/x", "retry --json -- python my_client.py"),
+    )(retry)
+
+
+def retry(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Does one operation, and ends.")],
+    timeout: Annotated[
+        str, typer.Option(help="The deadline that you declare for one operation.", metavar="DURATION")
+    ] = "30s",
+    attempts: Annotated[int, typer.Option(help="How many retries are still bounded.", min=0)] = catalogue.MOST_RETRIES,
+    jitter_clients: Annotated[
+        int, typer.Option(help="How many independent clients show jitter.", min=4)
+    ] = catalogue.JITTER_CLIENTS,
+    fault: Annotated[
+        list[str] | None, typer.Option(help="Only this fault; may be given several times.", metavar="FAULT")
+    ] = None,
+    upstream: Annotated[str, typer.Option(help="A server of yours instead of a private Consul.", metavar="URL")] = "",
+    no_upstream: Annotated[bool, typer.Option("--no-upstream", help="Answer from a script, without any server.")] = False,
+    as_json_: Json = False,
+) -> None:
+    """Run a command behind a tap that fails its requests in many ways, and judge how it retries.
+
+    The tap's address is put where {url} stands, and in CONSUL_HTTP_ADDR, NOMAD_ADDR, VAULT_ADDR and http_proxy. The
+    command is run some 70 times: once for each fault, and 20 times side by side for jitter.
+
+    Exit codes: 0 all PASS, 1 a FAIL, 2 bad usage, 3 INVALID, 130 interrupted.
+    """
+    settings = Settings(_deadline_s(timeout), attempts, jitter_clients, _known(fault or []))
+    if upstream and no_upstream:
+        raise UsageError("--upstream and --no-upstream exclude each other: give one of them")
+    say = console(stderr=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        judged = asyncio.run(_judge(command, settings, upstream, say, scripted=no_upstream, quiet=as_json_))
+        if as_json_:
+            print_json(as_json(command, judged))
+        else:
+            print_card(console(), command, judged)
+        raise typer.Exit(overall(judged).exit_code)
+    raise typer.Exit(_INTERRUPTED)
+
+
+async def _judge(  # noqa: ANN202 - a list of Judged
+    command: list[str], settings: Settings, url: str, say: Console, *, scripted: bool, quiet: bool
+):
+    async with _upstream(url, say, scripted=scripted) as (upstream, private):
+        if quiet or not say.is_terminal:
+            return await run_battery(command, upstream, settings, may_seed=private)
+        with say.status("") as status:
+            return await run_battery(command, upstream, settings, may_seed=private, say=status.update)
+
+
+@contextlib.asynccontextmanager
+async def _upstream(url: str, say: Console, *, scripted: bool) -> AsyncIterator[tuple[Upstream, bool]]:
+    """What is behind the tap, and whether it is ours, so that keys may be put there."""
+    if scripted:
+        yield Scripted(), False
+    elif url:
+        yield HttpUpstream(url), False
+    else:
+        # building takes minutes, and Ctrl-C has to end it
+        binary = await anyio.to_thread.run_sync(
+            lambda: binaries.ensure("consul", CONSUL_VERSION, progress=lambda text: live.say(say, text)),
+            abandon_on_cancel=True,
+        )
+        async with private_consul(binary.path) as address:
+            yield HttpUpstream(address), True
+
+
+def _deadline_s(text: str) -> float:
+    try:
+        deadline_s = float(Duration(text))
+    except ValueError as error:
+        raise UsageError(f"--timeout: {error}") from None
+    if not deadline_s:
+        raise UsageError("--timeout: no operation ends in no time; write a duration like 10s")
+    return deadline_s
+
+
+def _known(faults: list[str]) -> tuple[str, ...]:
+    for fault in faults:
+        if fault not in catalogue.FAULTS:
+            raise UsageError(f"--fault: there is no fault {fault!r}: {near(fault, catalogue.FAULTS)}")
+    return tuple(faults)

@@ -1,0 +1,73 @@
+"""Small keys that faults of state write into Consul's KV store, to see by them what became of it."""
+
+from __future__ import annotations
+
+import base64
+from typing import NamedTuple
+
+from hashidrill.abc import ApiAnswer, Host
+from hashidrill.errors import FaultError
+from hashidrill.wait import wait_until
+
+PREFIX = "hashidrill-markers"
+"""Beside the keys of the loads, which are under `hashidrill`."""
+_REMOVED_WITHIN_S = 20.0
+
+
+class Marker(NamedTuple):
+    """What a marker holds, and Consul's index of that write."""
+
+    value: str
+    modify_index: int
+
+
+async def put(host: Host, key: str, value: str) -> None:
+    """Raises FaultError when the write is not acknowledged."""
+    answer = await host.api("PUT", f"/v1/kv/{PREFIX}/{key}", body=value.encode())
+    if answer.status != 200 or answer.body.strip() != b"true":
+        raise FaultError(f"{host.name}: the marker {PREFIX}/{key} could not be written: {said(answer)}")
+
+
+async def look(host: Host, key: str) -> Marker | None:
+    """The marker as the leader has it now; None when there is none. Raises FaultError when nobody can say."""
+    answer = await host.api("GET", f"/v1/kv/{PREFIX}/{key}", params={"consistent": ""})
+    if answer.status == 404:
+        return None
+    if answer.status != 200:
+        raise FaultError(f"{host.name}: the marker {PREFIX}/{key} could not be read: {said(answer)}")
+    [entry] = answer.json()
+    return Marker(base64.b64decode(entry["Value"] or "").decode(errors="replace"), entry["ModifyIndex"])
+
+
+async def remove(host: Host, key: str) -> None:
+    """Tries until it is acknowledged: a datacenter that has just lost its leader takes writes again soon.
+
+    Raises WaitTimeoutError.
+    """
+
+    async def removed() -> tuple[bool | None, str]:
+        try:
+            answer = await host.api("DELETE", f"/v1/kv/{PREFIX}/{key}")
+        except FaultError as error:
+            return None, str(error)
+        return (True if answer.status == 200 else None), said(answer)
+
+    await wait_until(f"{PREFIX}/{key} to be removed", removed, within_s=_REMOVED_WITHIN_S)
+
+
+async def takes_a_write(host: Host, fault_id: str) -> str:
+    """Empty when the datacenter acknowledges a write by this agent, and the removal of it; else why not."""
+    key = f"{PREFIX}/write/{fault_id}"
+    try:
+        for method in ("PUT", "DELETE"):
+            answer = await host.api(method, f"/v1/kv/{key}", body=b"?" if method == "PUT" else None)
+            if answer.status != 200 or answer.body.strip() != b"true":
+                return f"{method} of a key: {said(answer)}"
+    except FaultError as error:
+        return str(error)
+    return ""
+
+
+def said(answer: ApiAnswer) -> str:
+    """An answer for a message."""
+    return f"HTTP {answer.status} {answer.body[:200].decode(errors='replace').strip()}"

@@ -1,0 +1,299 @@
+"""Is a history of reads, writes and compare-and-sets of a register linearizable?
+
+The search of Wing and Gong (1993) with Lowe's memory of the configurations that were tried (2017), as in Porcupine and
+Knossos: take, one after another, an operation that no other one must precede, in every order that the register allows,
+until all that was acknowledged is placed. Each register (key) is checked for itself, as linearizability composes.
+
+An operation whose outcome is unknown has no end: it takes effect at any time after its start, or never. `prepared`
+makes that affordable without giving up exactness.
+
+The search is bounded by a number of configurations, not by time, so that the same history has the same result anywhere.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+DEFAULT_BUDGET = 200_000
+"""Configurations: some seconds of a CPU, 100 MB. A sound history takes about one for each write."""
+
+State = str | None
+_ATTEMPT = 10_000
+"""Configurations that one attempt at a smaller core may take: a hard one must not use up those of the others."""
+_IRRELEVANT = "\0"
+"""Stands for every value that no operation can tell from another one."""
+_NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation on one register, which takes effect at one moment between `call_ns` and `return_ns`.
+
+    `read`: the value was `value`. `write`: it becomes `value`. `cas`: it was `expected` and becomes `value`. `miss`: it
+    was not `expected`. None stands for a register that was never set. Without a `return_ns` the outcome is unknown: a
+    change that takes effect some time after `call_ns`, or never.
+    """
+
+    kind: str
+    value: State
+    call_ns: int
+    return_ns: int | None
+    expected: State = None
+    hint: int = 0
+    """Its rank among the changes, where that is known (0: it is not). It says what is tried first, and nothing more."""
+
+    @property
+    def certain(self) -> bool:
+        return self.return_ns is not None
+
+    @property
+    def changes(self) -> bool:
+        return self.kind in {"write", "cas"}
+
+    def fits(self, state: State) -> bool:
+        if self.kind == "write":
+            return True
+        if self.kind == "read":
+            return state == self.value
+        return (state == self.expected) is (self.kind == "cas")
+
+
+class Answer(StrEnum):
+    """`undecided`: the budget was used up before the search was over."""
+
+    YES = "yes"
+    NO = "no"
+    UNDECIDED = "undecided"
+
+
+def check(history: Sequence[Op], *, budget: int = DEFAULT_BUDGET) -> tuple[Answer, int]:
+    """Can the operations of one register, unset at first, be put into one order that all of them agree with?
+
+    Also how many configurations were looked at: `budget` is the most.
+    """
+    return _Search(prepared(history)).run(budget)
+
+
+def prepared(history: Sequence[Op]) -> list[Op]:
+    """The same question with fewer unknowns, in order of the calls.
+
+    - A value that only one operation can have written, and that somebody saw, was written before he saw it: that gives
+      an unknown operation an end.
+    - An unknown change that leads to no value that anybody saw explains nothing, unless a miss needs the value that it
+      replaces to be gone. All such values are one.
+    """
+    ops = _with_ends([op for op in history if op.certain or op.changes])
+    missed = {op.expected for op in ops if op.kind == "miss"}
+    relevant = _relevant(ops, missed)
+    kept = []
+    for op in ops:
+        if not op.changes or op.value in relevant:
+            kept.append(op)
+        elif op.certain or (missed if op.kind == "write" else op.expected in missed):
+            kept.append(replace(op, value=_IRRELEVANT))
+    return sorted(kept, key=lambda op: op.call_ns)
+
+
+def _with_ends(ops: list[Op]) -> list[Op]:
+    writers: defaultdict[State, list[int]] = defaultdict(list)
+    for index, op in enumerate(ops):
+        if op.changes:
+            writers[op.value].append(index)
+    seen = [(op.value if op.kind == "read" else op.expected, op.return_ns) for op in ops if _saw(op)]
+    while seen:
+        value, seen_ns = seen.pop()
+        if value is None or len(writers[value]) != 1:
+            continue
+        index = writers[value][0]
+        op = ops[index]
+        if seen_ns is not None and (op.return_ns is None or op.return_ns > seen_ns):
+            ops[index] = replace(op, return_ns=max(seen_ns, op.call_ns))
+            if op.kind == "cas":
+                seen.append((op.expected, ops[index].return_ns))
+    return ops
+
+
+def _saw(op: Op) -> bool:
+    return op.certain and op.kind in {"read", "cas"}
+
+
+def _relevant(ops: Sequence[Op], missed: set[State]) -> set[State]:
+    """Values that a certain operation saw or missed, and those from which an unknown cas leads to such a value."""
+    relevant = {op.value if op.kind == "read" else op.expected for op in ops if _saw(op)} | missed
+    waiting = [op for op in ops if op.kind == "cas" and not op.certain]
+    while found := [op for op in waiting if op.value in relevant]:
+        relevant |= {op.expected for op in found}
+        waiting = [op for op in waiting if op.value not in relevant]
+    return relevant
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A configuration: what is placed (a bit an operation), the state then, and the changes that are still to try."""
+
+    placed: int
+    state: State
+    lifted: list[int]
+    """What was placed to get here from the configuration before: a change, and the reads that fitted then."""
+    untried: list[int] = field(default_factory=list)
+
+
+class _Search:
+    """Depth first. Calls and returns are a linked list in order of time, out of which what is placed is lifted."""
+
+    def __init__(self, ops: Sequence[Op]) -> None:
+        self._ops = ops
+        self._certain = sum(op.certain for op in ops)
+        # at the same moment calls come first: operations that touch are concurrent
+        points = [(op.call_ns, 0, index) for index, op in enumerate(ops)]
+        points += [(op.return_ns, 1, index) for index, op in enumerate(ops) if op.return_ns is not None]
+        points.sort()
+        self._call, self._return = [0] * len(ops), [0] * len(ops)
+        self._is_call, self._op_of = [True], [-1]
+        for place, (_, is_return, index) in enumerate(points, start=1):
+            (self._return if is_return else self._call)[index] = place
+            self._is_call.append(not is_return)
+            self._op_of.append(index)
+        count = len(points) + 1
+        self._next = [*range(1, count), 0]
+        self._previous = [count - 1, *range(count - 1)]
+
+    def run(self, budget: int) -> tuple[Answer, int]:
+        frames = [self._settled(_Frame(0, None, []))]
+        tried: set[tuple[int, State]] = set()
+        looked = 0
+        while frames:
+            if not self._certain:
+                return Answer.YES, looked
+            frame = frames[-1]
+            if not frame.untried:
+                for index in reversed(frame.lifted):
+                    self._put_back(index)
+                frames.pop()
+                continue
+            index = frame.untried.pop()
+            placed, state = frame.placed | 1 << index, self._ops[index].value
+            if (placed, state) in tried:
+                continue
+            if looked == budget:
+                return Answer.UNDECIDED, looked
+            looked += 1
+            tried.add((placed, state))
+            self._lift(index)
+            frames.append(self._settled(_Frame(placed, state, [index])))
+        return Answer.NO, looked
+
+    def _settled(self, frame: _Frame) -> _Frame:
+        """Place every read and miss that fits now: they change nothing, so no later moment could be better for them."""
+        candidates = list(self._candidates())
+        while reads := [i for i in candidates if not self._ops[i].changes and self._ops[i].fits(frame.state)]:
+            for index in reads:
+                self._lift(index)
+                frame.lifted.append(index)
+                frame.placed |= 1 << index
+            candidates = list(self._candidates())
+        frame.untried = self._choices(candidates, frame.state)
+        return frame
+
+    def _candidates(self) -> Iterator[int]:
+        """What may come next: called before anything that is left has returned."""
+        place = self._next[0]
+        while place and self._is_call[place]:
+            yield self._op_of[place]
+            place = self._next[place]
+
+    def _choices(self, candidates: Sequence[int], state: State) -> list[int]:
+        """The changes that fit, the best one last.
+
+        Of unknown ones that do the same, the one that was called first stands for all: it can do what the others can.
+        """
+        alike: set[tuple[str, State, State]] = set()
+        choices = []
+        for index in candidates:
+            op = self._ops[index]
+            if not op.changes or not op.fits(state):
+                continue
+            if not op.certain:
+                if (what := (op.kind, op.expected, op.value)) in alike:
+                    continue
+                alike.add(what)
+            choices.append(index)
+        return sorted(choices, key=self._urgency, reverse=True)
+
+    def _urgency(self, index: int) -> tuple[bool, float, float]:
+        op = self._ops[index]
+        return not op.certain, op.hint or _NEVER, _NEVER if op.return_ns is None else op.return_ns
+
+    def _lift(self, index: int) -> None:
+        for place in (self._call[index], self._return[index]):
+            if place:
+                self._next[self._previous[place]] = self._next[place]
+                self._previous[self._next[place]] = self._previous[place]
+        self._certain -= self._ops[index].certain
+
+    def _put_back(self, index: int) -> None:
+        for place in (self._return[index], self._call[index]):
+            if place:
+                self._next[self._previous[place]] = place
+                self._previous[self._next[place]] = place
+        self._certain += self._ops[index].certain
+
+
+def core(history: Sequence[Op], *, budget: int = DEFAULT_BUDGET) -> list[Op]:
+    """A few certain operations that cannot be ordered, out of a history that is not linearizable; by their calls.
+
+    The history is cut as early as possible. Then reads and misses are left out, and acknowledged changes are taken for
+    unknown ones, as long as what remains is not linearizable: all of it only ever allows more orders, so what remains
+    is as impossible as the whole. When the budget runs out, what has been reached by then.
+    """
+    left = budget
+
+    def impossible(weaker: Sequence[Op]) -> bool:
+        nonlocal left
+        answer, looked = check(weaker, budget=min(left, _ATTEMPT))
+        left -= looked
+        return answer is Answer.NO
+
+    ops = _cut_early(history, impossible)
+    certain = {index for index, op in enumerate(ops) if op.certain}
+    without_misses = {index for index in certain if ops[index].kind != "miss"}
+    if impossible(_only(ops, without_misses)):
+        certain = without_misses
+    width = (len(certain) + 1) // 2
+    while width and left:
+        for part in _parts(sorted(certain, key=lambda index: ops[index].call_ns), width):
+            if impossible(_only(ops, fewer := certain - part)):
+                certain = fewer
+        width //= 2
+    return sorted((ops[index] for index in certain), key=lambda op: op.call_ns)
+
+
+def _cut_early(history: Sequence[Op], impossible: Callable[[Sequence[Op]], bool]) -> list[Op]:
+    """What had been called by the earliest moment at which no order was possible any more."""
+    ends = sorted({op.return_ns for op in history if op.return_ns is not None})
+    low, high = 0, len(ends) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if impossible(_until(history, ends[middle])):
+            high = middle
+        else:
+            low = middle + 1
+    return _until(history, ends[high])
+
+
+def _until(history: Sequence[Op], end_ns: int) -> list[Op]:
+    """What is known by that moment: what has not returned by then is unknown."""
+    called = [op for op in history if op.call_ns <= end_ns]
+    return [op if op.return_ns is None or op.return_ns <= end_ns else replace(op, return_ns=None) for op in called]
+
+
+def _only(ops: Sequence[Op], certain: set[int]) -> list[Op]:
+    return [op if index in certain else replace(op, return_ns=None) for index, op in enumerate(ops)]
+
+
+def _parts(indexes: Sequence[int], width: int) -> Iterator[set[int]]:
+    for start in range(0, len(indexes), width):
+        yield set(indexes[start : start + width])

@@ -1,0 +1,111 @@
+"""The level of a load over time, and the open-loop schedule that follows from it.
+
+A level is a multiple of what the experiment asks for: 1 is the nominal rate (or count), 2 is twice of it. A `Course` is
+made of pieces, in each of which the level is constant or changes evenly; a `Pace` integrates it, so that the n-th
+operation is due when exactly n operations should have been offered. Nothing adds up: each due time comes from the
+beginning of its piece, and not from the operation before.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """From `start_ns` until the next piece begins: the level at its start, and how much it changes in a second."""
+
+    start_ns: int
+    level: float
+    slope_per_s: float = 0.0
+
+    def at(self, t_ns: int) -> float:
+        return self.level + self.slope_per_s * (t_ns - self.start_ns) / _NS
+
+
+class Course:
+    """One load's level: 1 until the method begins, and then as its profile says.
+
+    `profile` is what follows the beginning of the method: pieces whose times count from there.
+    """
+
+    def __init__(self, profile: Sequence[Piece] = ()) -> None:
+        self._profile = profile
+        self.pieces: list[Piece] = [Piece(0, 1.0)]
+        self.changes = 0
+        """Counts what was changed; whoever has planned on the pieces looks at them again."""
+
+    def begin(self, t_ns: int) -> None:
+        """The method began at `t_ns`, which may be a little while ago: the course is as if this had been known."""
+        for piece in self._profile:
+            self._add(replace(piece, start_ns=t_ns + piece.start_ns))
+
+    def set(self, t_ns: int, level: float) -> None:
+        """The level is that from `t_ns` on."""
+        self._add(Piece(t_ns, level))
+
+    def _add(self, piece: Piece) -> None:
+        while self.pieces and self.pieces[-1].start_ns >= piece.start_ns:
+            self.pieces.pop()
+        self.pieces.append(piece)
+        self.changes += 1
+
+    def piece(self, t_ns: int) -> Piece:
+        """The one in which `t_ns` is."""
+        return self.pieces[max(0, bisect_right(self.pieces, t_ns, key=lambda piece: piece.start_ns) - 1)]
+
+    def at(self, t_ns: int) -> float:
+        return self.piece(t_ns).at(t_ns)
+
+
+class Pace:
+    """When the n-th operation of a load is due that began at `start_ns` and offers `rate_per_s` at level 1."""
+
+    def __init__(self, course: Course, rate_per_s: float, start_ns: int) -> None:
+        self._course = course
+        self._rate_per_s = rate_per_s
+        self._start_ns = start_ns
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self._changes = self._course.changes
+        self._index = 0
+        self._done = 0.0  # operations that were due before the piece at `_index`
+
+    def due_ns(self, n: int) -> int | None:
+        """None when no operation is to be offered any more, as things are now. `n` never falls."""
+        if self._changes != self._course.changes:
+            self._rewind()
+        pieces = self._course.pieces
+        while True:
+            piece = pieces[self._index]
+            begin_ns = max(piece.start_ns, self._start_ns)
+            last = self._index + 1 == len(pieces)
+            until_ns = None if last else max(pieces[self._index + 1].start_ns, self._start_ns)
+            level = piece.at(begin_ns)
+            if until_ns is None:
+                inside = math.inf if level > 0 else 0.0
+            else:
+                length_s = (until_ns - begin_ns) / _NS
+                inside = self._rate_per_s * length_s * (level + piece.slope_per_s * length_s / 2)
+            left = n - self._done
+            if left < inside:
+                return begin_ns + round(_after(left, self._rate_per_s, level, piece.slope_per_s) * _NS)
+            if last:
+                return None
+            self._done += inside
+            self._index += 1
+
+
+def _after(count: float, rate_per_s: float, level: float, slope_per_s: float) -> float:
+    """Seconds in which `count` operations are due: the integral of rate * (level + slope * t), solved for t."""
+    if slope_per_s == 0:
+        return count / (rate_per_s * level)
+    share = count / rate_per_s
+    # the form of the quadratic's root that loses no digits where the slope is small
+    return 2 * share / (level + math.sqrt(max(0.0, level * level + 2 * slope_per_s * share))) if share else 0.0

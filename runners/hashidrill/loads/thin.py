@@ -1,0 +1,207 @@
+"""A thin HTTP/1.1 client: keep-alive, one request at a time on a connection, sent at most once, little CPU for each.
+
+The generator shares its cores with the datacenter that it measures, so a request must cost it little; and thousands of
+standing queries must fit into one process. There are no redirects, no cookies, no proxies and no TLS here: these are
+the agents of a staging datacenter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+from urllib.parse import urlencode
+
+import httptools
+
+from hashidrill.loads.schedule import OVERLOADED
+
+_OWN_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
+"""Errors of connecting that come from the generator's machine, not from the datacenter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back. Without an answer `status` is 0, and `sent` says whether the request may have left."""
+
+    status: int
+    body: bytes = b""
+    error: str = ""
+    sent: bool = True
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """By lower-case name."""
+
+
+class _LostError(Exception):
+    """The connection broke after the request may have been sent."""
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, with at most one request under way, of which `_reply` is the future answer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._transport: Any = None
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._reply: asyncio.Future[Answer] | None = None
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+
+    @property
+    def usable(self) -> bool:
+        return self._transport is not None and self._reply is None and not self._transport.is_closing()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def send(self, request: bytes) -> asyncio.Future[Answer]:
+        self._reply = self._loop.create_future()
+        self._transport.write(request)
+        return self._reply
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(f"not HTTP: {error}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(f"connection lost: {exc or 'closed by the other side'}")
+
+    def _fail(self, text: str) -> None:
+        reply, self._reply = self._reply, None
+        if reply is not None and not reply.done():
+            reply.set_exception(_LostError(text))
+        self.close()
+
+    # the parser's side
+
+    def on_message_begin(self) -> None:
+        self._headers, self._body = {}, []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:  # `100 Continue` and its kind come before the answer
+            return
+        reply, self._reply = self._reply, None
+        if not self._parser.should_keep_alive():
+            self._transport.close()
+        if reply is None:
+            self.close()  # nobody asked
+        elif not reply.done():
+            reply.set_result(Answer(status, b"".join(self._body), headers=self._headers))
+
+
+class Client:
+    """An async context manager around one connection pool. Connections are not limited: a limit is a closed loop."""
+
+    def __init__(self, *, local_address: str | None = None) -> None:
+        self._local = None if local_address is None else (local_address, 0)
+        self._idle: defaultdict[str, list[_Connection]] = defaultdict(list)
+        self._open: set[_Connection] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._open = set()
+        self._loop = asyncio.get_running_loop()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for connection in self._open or ():
+            connection.close()
+        self._open = None
+        self._idle.clear()
+        await asyncio.sleep(0)  # the transports close in the loop's next turn
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        params: Mapping[str, str] | None = None,
+        timeout_s: float,
+    ) -> Answer:
+        """Send once and read the whole reply. Raises nothing but cancellation: a sick target is an Answer."""
+        if self._open is None:
+            raise RuntimeError("the client is used outside its `async with`")
+        place, _, path = url.removeprefix("http://").partition("/")
+        deadline = self._loop.time() + timeout_s
+        try:
+            connection = self._take(place) or await self._connect(place, timeout_s)
+        except TimeoutError:
+            return Answer(0, error=f"could not connect within {timeout_s:g}s", sent=False)
+        except OSError as error:
+            return Answer(0, error=_connect_error(error), sent=False)
+        query = f"{'&' if '?' in path else '?'}{urlencode(params)}" if params else ""
+        length = "" if body is None else f"Content-Length: {len(body)}\r\n"
+        head = f"{method} /{path}{query} HTTP/1.1\r\nHost: {place}\r\n{length}\r\n".encode()
+        reply = connection.send(head if body is None else head + body)
+        timer = self._loop.call_at(deadline, _expire, reply, f"no answer within {timeout_s:g}s")
+        try:
+            answer = await reply
+        except _LostError as error:
+            self._open.discard(connection)
+            return Answer(0, error=str(error))
+        except BaseException as error:
+            connection.close()
+            self._open.discard(connection)
+            if isinstance(error, TimeoutError):
+                return Answer(0, error=str(error))
+            raise
+        finally:
+            timer.cancel()
+        if connection.usable:
+            self._idle[place].append(connection)
+        else:
+            self._open.discard(connection)
+        return answer
+
+    def _take(self, place: str) -> _Connection | None:
+        """The connection that was used last: the others may idle until the server closes them."""
+        idle = self._idle[place]
+        while idle:
+            connection = idle.pop()
+            if connection.usable:
+                return connection
+            if self._open is not None:
+                self._open.discard(connection)
+        return None
+
+    async def _connect(self, place: str, timeout_s: float) -> _Connection:
+        host, _, port = place.rpartition(":")
+        async with asyncio.timeout(timeout_s):
+            _, connection = await self._loop.create_connection(
+                lambda: _Connection(self._loop), host.strip("[]"), int(port), local_addr=self._local
+            )
+        if self._open is None:
+            connection.close()
+            raise OSError(errno.ECANCELED, "the client was closed")
+        self._open.add(connection)
+        return connection
+
+
+def _expire(reply: asyncio.Future[Answer], text: str) -> None:
+    if not reply.done():
+        reply.set_exception(TimeoutError(text))
+
+
+def _connect_error(error: OSError) -> str:
+    said = os.strerror(error.errno) if error.errno else str(error)
+    reason = f"could not connect: {said}"
+    return f"{OVERLOADED}: {reason}" if error.errno in _OWN_LIMITS else reason

@@ -1,0 +1,300 @@
+"""The battery: one command, run once for each fault behind a tap of its own, and judged.
+
+1. Once without any fault: it has to succeed, and to make a request. A KV key that it reads and that is not there is
+   put there first.
+2. Once with each fault that comes once, and once with each that lasts, several at a time: waiting costs nothing.
+3. Many independent clients with a fault that lasts, beside clients that sleep the same gaps for certain: timing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from hashidrill.errors import FaultError
+from hashidrill.retry import catalogue, reference_client
+from hashidrill.retry.attempts import Run
+from hashidrill.retry.command import CommandError, Ended, pointed_at, run
+from hashidrill.retry.names import NAME, NameServer
+from hashidrill.retry.plans import Always, First, Nothing, OnceReused, Plan
+from hashidrill.retry.tap import Tap
+from hashidrill.retry.timing import typical_gaps_s
+from hashidrill.retry.upstream import Request, Upstream, UpstreamError
+
+_STARTING_AT_ONCE = 2
+"""Commands that have not made a request yet: a machine's cores are busy with those."""
+_LONGEST_WAIT_S = 0.5
+_GAPS_WANTED = 6
+_REFERENCE_GAPS_AT_MOST = 6
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the caller declares. `faults`: names to be given; empty for all."""
+
+    deadline_s: float = catalogue.DEADLINE_S
+    most_retries: int = catalogue.MOST_RETRIES
+    jitter_clients: int = catalogue.JITTER_CLIENTS
+    faults: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def wants(self, fault: str) -> bool:
+        return not self.faults or fault in self.faults
+
+
+@dataclass
+class Measured:
+    """What the runs of one command left: by fault; why a fault could not be given; and the timing runs."""
+
+    command: list[str]
+    settings: Settings
+    usual: dict[tuple[str, str], int] = field(default_factory=dict)
+    plain: Run | None = None
+    long_running: bool = False
+    once: dict[str, Run] = field(default_factory=dict)
+    lasting: dict[str, Run] = field(default_factory=dict)
+    reused: Run | None = None
+    backwards: Run | None = None
+    impossible: dict[str, str] = field(default_factory=dict)
+    timed_fault: str = ""
+    timed: list[Run] = field(default_factory=list)
+    reference: list[Run] = field(default_factory=list)
+
+    @property
+    def blocking(self) -> bool:
+        """The command made blocking queries."""
+        return self.plain is not None and any(attempt.asked_index for attempt in self.plain.attempts)
+
+
+class Battery:
+    """Runs a command behind taps. `slots` limits how many commands start at a time, also over several batteries."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        upstream: Upstream,
+        settings: Settings | None = None,
+        *,
+        slots: asyncio.Semaphore | None = None,
+        may_seed: bool = False,
+        say: Say | None = None,
+    ) -> None:
+        self.command = list(command)
+        self.settings = settings or Settings()
+        self._upstream = upstream
+        self._slots = slots or asyncio.Semaphore(_STARTING_AT_ONCE)
+        self._may_seed = may_seed
+        self._say = say or (lambda _text: None)
+        self._measured = Measured(self.command, self.settings)
+
+    async def measure(self) -> Measured:
+        """All runs. Raises CommandError or UsageError for a command that cannot be measured, UpstreamError."""
+        await self._plain()
+        measured = self._measured
+        if not measured.long_running:
+            await _all([self._once(fault) for fault in self._faults_once()] + [
+                self._lasting(fault) for fault in catalogue.LASTING if self.settings.wants(fault)
+            ] + [self._reused()])  # fmt: skip
+            await self._told_longer()
+            await self._timing()
+        if measured.blocking and self.settings.wants("index-backwards"):
+            measured.backwards = await self._one(First("index-backwards"))
+        return measured
+
+    # 1
+
+    async def _plain(self) -> None:
+        self._say("without any fault")
+        ended, tap = await self._ended(Nothing())
+        if self._may_seed and await self._seed(tap):
+            ended, tap = await self._ended(Nothing())
+        name = self.command[0]
+        if tap.upstream_errors:
+            raise UpstreamError(tap.upstream_errors[0])
+        if not tap.attempts:
+            raise CommandError(
+                f"{name}: {ended.note}, and it made no request to the tap. Put {{url}} where the address goes, or let"
+                " it read CONSUL_HTTP_ADDR, NOMAD_ADDR, VAULT_ADDR or http_proxy." + _quoted(ended)
+            )
+        self._measured.plain = self._as_run(ended, tap)
+        if ended.stopped:
+            if not self._measured.blocking:
+                raise CommandError(
+                    f"{name}: without any fault it was {ended.note}: the battery needs a command that does one"
+                    " operation and ends; --timeout says how long one may take." + _quoted(ended)
+                )
+            self._measured.long_running = True
+        elif not ended.ok:
+            said = sorted({attempt.status for attempt in tap.attempts})
+            raise CommandError(
+                f"{name}: without any fault it fails already ({ended.note}; it was answered"
+                f" {', '.join(map(str, said))}): nothing can be said about its retries." + _quoted(ended)
+            )
+        for attempt in tap.attempts:
+            self._measured.usual[attempt.what] = self._measured.usual.get(attempt.what, 0) + 1
+
+    async def _seed(self, tap: Tap) -> bool:
+        """Put the KV keys there that were asked for and are not. Whether there were any."""
+        missing = [a for a in tap.attempts if a.status == 404 and a.path.startswith("/v1/kv/") and a.method == "GET"]
+        link = self._upstream.link()
+        try:
+            for attempt in missing:
+                await link.ask(Request("PUT", urlsplit(attempt.path).path, [(b"host", b"tap")], b"hashidrill"))
+        finally:
+            link.close()
+        return bool(missing)
+
+    # 2
+
+    def _faults_once(self) -> list[str]:
+        return [
+            fault
+            for fault in (*catalogue.TRANSIENT, "slow-body", *catalogue.RETRY_AFTER)
+            if self.settings.wants(fault)
+        ]
+
+    async def _once(self, fault: str) -> None:
+        self._say(f"{fault}, once")
+        try:
+            self._measured.once[fault] = await (self._unresolved() if fault == "dns" else self._one(First(fault)))
+        except FaultError as error:
+            self._measured.impossible[fault] = str(error)
+
+    async def _lasting(self, fault: str) -> None:
+        self._say(f"{fault}, all the time")
+        try:
+            self._measured.lasting[fault] = await self._one(Always(fault), attempts=catalogue.UNBOUNDED_ATTEMPTS)
+        except FaultError as error:
+            self._measured.impossible[fault] = str(error)
+
+    async def _reused(self) -> None:
+        """A reset on a reused connection: as the command comes by, or led to one by a redirect."""
+        if not self.settings.wants("reset-after-reused"):
+            return
+        plain = self._measured.plain
+        naturally = plain is not None and any(attempt.reused for attempt in plain.attempts)
+        self._measured.reused = await self._one(OnceReused("reset-after-reused", redirect=not naturally))
+
+    async def _unresolved(self) -> Run:
+        async with Tap(self._upstream, longest_wait_s=_LONGEST_WAIT_S) as tap:
+            async with NameServer(1, lambda: tap.unseen("dns")) as names:
+                return await self._run(tap, f"http://{NAME}:{tap.port}", names.wrapped)
+
+    async def _told_longer(self) -> None:
+        """Where the client waits that long anyway, tell it to wait longer than it does."""
+        plain = self._measured.lasting.get("503") or self._measured.once.get("503")
+        usual = plain.gaps_s()[:1] if plain is not None and plain.retries else []
+        if not usual or usual[0] < catalogue.RETRY_AFTER_S - 0.5 or usual[0] + 3 > self.settings.deadline_s:
+            return
+        again = [fault for fault in catalogue.RETRY_AFTER if fault in self._measured.once]
+
+        async def one(fault: str) -> None:
+            self._measured.once[fault] = await self._one(First(fault), retry_after_s=int(usual[0]) + 2)
+
+        await _all([one(fault) for fault in again])
+
+    # 3
+
+    async def _timing(self) -> None:
+        measured = self._measured
+        lasting = [fault for fault in catalogue.LASTING if fault in measured.lasting]
+        retried = [fault for fault in lasting if measured.lasting[fault].gaps_s() and measured.lasting[fault].retries]
+        if not retried:
+            return
+        measured.timed_fault = retried[0]
+        await self.more_clients(self.settings.jitter_clients)
+
+    async def more_clients(self, count: int) -> None:
+        """So many more clients with the fault that lasts, and as many of the reference, all at the same time."""
+        measured = self._measured
+        fault = measured.timed_fault
+        self._say(f"{fault}: {count} clients beside each other")
+        gaps = typical_gaps_s([measured.lasting[fault]])[:_REFERENCE_GAPS_AT_MOST]
+
+        async def mine() -> None:
+            measured.timed.append(await self._one(Always(fault), attempts=_GAPS_WANTED + 1))
+
+        async def theirs() -> None:
+            measured.reference.append(await self._reference(gaps))
+
+        await _all([each() for _ in range(count) for each in (mine, theirs)])
+
+    async def _reference(self, gaps_s: Sequence[float]) -> Run:
+        async with Tap(plan=Always("503")) as tap:
+            command = [sys.executable, "-S", "-E", str(Path(reference_client.__file__)), "127.0.0.1", str(tap.port)]
+            command += [f"{gap:.6f}" for gap in gaps_s]
+            ended = await self._started(tap, command, {}, self.settings.deadline_s + 5, None)
+        return Run(tuple(tap.attempts), ended.ok, not ended.stopped, ended.start_ns, ended.end_ns)
+
+    # one run
+
+    async def _one(self, plan: Plan, *, attempts: int = 0, retry_after_s: int = catalogue.RETRY_AFTER_S) -> Run:
+        ended, tap = await self._ended(plan, attempts=attempts, retry_after_s=retry_after_s)
+        return self._as_run(ended, tap)
+
+    async def _ended(
+        self, plan: Plan, *, attempts: int = 0, retry_after_s: int = catalogue.RETRY_AFTER_S
+    ) -> tuple[Ended, Tap]:
+        tap = Tap(self._upstream, plan, longest_wait_s=_LONGEST_WAIT_S, retry_after_s=retry_after_s)
+        async with tap:
+            command, environment = pointed_at(self.command, tap.url, self.settings.environment)
+            return await self._started(tap, command, environment, self.settings.deadline_s, attempts or None), tap
+
+    async def _run(self, tap: Tap, url: str, wrapped: Callable[[Sequence[str]], list[str]]) -> Run:
+        command, environment = pointed_at(self.command, url, self.settings.environment)
+        ended = await self._started(tap, wrapped(command), environment, self.settings.deadline_s, None)
+        await tap.close()
+        return self._as_run(ended, tap)
+
+    async def _started(
+        self, tap: Tap, command: list[str], environment: dict[str, str], within_s: float, attempts: int | None
+    ) -> Ended:
+        """Run it; the slot is given back with its first request, since all it does from then on is wait."""
+
+        def enough() -> str:
+            return f"after {attempts} attempts" if attempts and len(tap.attempts) >= attempts else ""
+
+        async with self._slots:
+            ended = asyncio.create_task(run(command, environment, within_s=within_s, stop_when=enough if attempts else None))
+            first = asyncio.create_task(tap.first_attempt.wait())
+            try:
+                await asyncio.wait({ended, first}, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                ended.cancel()
+                await asyncio.gather(ended, return_exceptions=True)
+                raise
+            finally:
+                first.cancel()
+        try:
+            return await ended
+        finally:
+            await tap.close()
+
+    def _as_run(self, ended: Ended, tap: Tap) -> Run:
+        return Run(
+            tuple(tap.attempts), ended.ok, not ended.stopped, ended.start_ns, ended.end_ns, self._measured.usual,
+            ended.note,
+        )  # fmt: skip
+
+
+async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All at once; the first error ends the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for each in coroutines:
+                group.create_task(each)
+    except ExceptionGroup as several:
+        # all of one command: the first says what is wrong with it
+        raise several.exceptions[0] from None
+
+
+def _quoted(ended: Ended) -> str:
+    lines = ended.output.splitlines()[-3:]
+    return f"\nIt said: {' | '.join(lines)}" if lines else ""

@@ -1,0 +1,200 @@
+"""One client connection of the tap: HTTP/1.1 by h11, and an eye on the client, which may go away at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import h11
+
+from hashidrill.retry.upstream import Headers, Reply, Request
+
+_LARGEST_BODY_BYTES = 64 * 1024 * 1024
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""SO_LINGER, on, 0 seconds: close() sends RST and throws away what is unsent (socket(7))."""
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection before it had its reply."""
+
+
+class Connection(asyncio.Protocol):
+    """What `serve` (a coroutine function, run once) reads from and writes to."""
+
+    def __init__(self, serve: Callable[[Connection], Awaitable[None]]) -> None:
+        self._serve = serve
+        self.http = h11.Connection(h11.SERVER)
+        self.accepted_ns = 0
+        self.arrived_ns = 0
+        """When the first byte of the request at hand came; 0: not yet."""
+        self.gone = False
+        self._news: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
+
+    # what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.accepted_ns = time.monotonic_ns()
+        self.transport = cast("asyncio.Transport", transport)
+        self._loop = asyncio.get_running_loop()
+        self.task = self._loop.create_task(self._run())
+
+    def data_received(self, data: bytes) -> None:
+        if not self.arrived_ns:
+            self.arrived_ns = time.monotonic_ns()
+        self.http.receive_data(data)
+        self._wake()
+
+    def eof_received(self) -> bool:
+        self._leave()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - of asyncio's protocol
+        self._leave()
+
+    def pause_writing(self) -> None:
+        self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    # what the tap calls
+
+    async def request(self) -> h11.Request | None:
+        """The head of the next request; None when the client closes instead. Raises h11.RemoteProtocolError."""
+        while True:
+            event = self.http.next_event()
+            if isinstance(event, h11.Request):
+                return event
+            if event is not h11.NEED_DATA or self.gone:
+                return None
+            await self._wait()
+
+    async def body(self) -> bytes:
+        """The rest of the request. Raises ClientGoneError, h11.RemoteProtocolError."""
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            event = self.http.next_event()
+            if isinstance(event, h11.EndOfMessage):
+                return b"".join(parts)
+            if isinstance(event, h11.Data):
+                parts.append(bytes(event.data))
+                size += len(parts[-1])
+                if size > _LARGEST_BODY_BYTES:
+                    raise h11.RemoteProtocolError("the request's body is over 64 MiB")
+                continue
+            if self.gone:
+                raise ClientGoneError
+            if self.http.they_are_waiting_for_100_continue:
+                go_on = h11.InformationalResponse(status_code=100, headers=[], reason="Continue")
+                self.transport.write(self.http.send(go_on) or b"")
+            await self._wait()
+
+    async def unless_gone(self, waiting: Awaitable[Reply]) -> Reply:
+        """What is waited for. Raises ClientGoneError as soon as the client closes."""
+        if self.gone:
+            raise ClientGoneError
+        task = asyncio.ensure_future(waiting)
+        self._watched: asyncio.Future[Reply] | None = task
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.gone:
+                raise ClientGoneError from None
+            task.cancel()
+            raise
+        finally:
+            self._watched = None
+
+    async def until_gone(self) -> None:
+        """Until the client closes; what it still sends is thrown away."""
+        while not self.gone:
+            await self._wait()
+
+    async def reply(self, reply: Reply, *, head: bool) -> None:
+        """Send a whole reply; `head`: to a HEAD request, so without its body."""
+        length = reply.header(b"content-length") if head else b""
+        headers: Headers = [(k, v) for k, v in reply.headers if k != b"content-length"]
+        if reply.status not in {204, 304}:
+            headers.append((b"content-length", length or b"%d" % len(reply.body)))
+        data = self.http.send(h11.Response(status_code=reply.status, headers=headers, reason=reply.reason)) or b""
+        if reply.body and not head:
+            data += self.http.send(h11.Data(data=reply.body)) or b""
+        self.transport.write(data + (self.http.send(h11.EndOfMessage()) or b""))
+        while self._writable is not None and not self.gone:
+            await self._writable
+
+    def write(self, data: bytes) -> None:
+        """Bytes as they are: for replies that are wrong on purpose."""
+        self.transport.write(data)
+
+    def next(self) -> bool:
+        """Get ready for another request on this connection; False when it cannot have one."""
+        self.arrived_ns = 0
+        if self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE:
+            return False
+        self.http.start_next_cycle()
+        if self.http.trailing_data[0]:
+            self.arrived_ns = time.monotonic_ns()
+        return True
+
+    def reset(self) -> None:
+        """RST, now."""
+        raw: socket.socket | None = self.transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self.transport.abort()
+
+    def close(self) -> None:
+        """FIN, after what was written."""
+        self.transport.close()
+
+    # inside
+
+    _watched: asyncio.Future[Reply] | None = None
+
+    async def _run(self) -> None:
+        try:
+            await self._serve(self)
+        finally:
+            self.transport.close()
+
+    async def _wait(self) -> None:
+        self._news = self._loop.create_future()
+        try:
+            await self._news
+        finally:
+            self._news = None
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def _leave(self) -> None:
+        if self.gone:
+            return
+        self.gone = True
+        if self._watched is not None:
+            self._watched.cancel()
+        self.resume_writing()
+        self._wake()
+
+
+def origin_form(target: bytes) -> str:
+    """The path and query of a request's target, which a client that uses a proxy gives as a whole URL."""
+    text = target.decode("ascii", errors="replace")
+    if "://" in text[:9]:
+        rest = text.partition("://")[2]
+        return "/" + rest.partition("/")[2]
+    return text
+
+
+def whole(head: h11.Request, body: bytes) -> Request:
+    return Request(head.method.decode(), origin_form(head.target), list(head.headers), body)

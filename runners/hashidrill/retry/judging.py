@@ -1,0 +1,140 @@
+"""From what the battery measured to its verdicts; and the battery as a whole: `run_battery`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from hashidrill.retry import catalogue, timing
+from hashidrill.retry.attempts import Run
+from hashidrill.retry.battery import Battery, Measured, Say, Settings
+from hashidrill.retry.consul_clients import watch_resets
+from hashidrill.retry.judged import Judged, not_for_it, unknown
+from hashidrill.retry.presence import bounded, idempotent_only, present, timeout_present, transport_only
+from hashidrill.retry.upstream import Upstream
+
+_MOST_TIMES_MORE_CLIENTS = 2
+_NO_FAULT = "-"
+
+
+async def run_battery(
+    command: Sequence[str],
+    upstream: Upstream,
+    settings: Settings | None = None,
+    *,
+    slots: asyncio.Semaphore | None = None,
+    may_seed: bool = False,
+    say: Say | None = None,
+) -> list[Judged]:
+    """Measure and judge a command. Where a timing verdict hangs in the balance, more clients are asked, twice at most.
+
+    Raises UsageError for a command that cannot be started, CommandError for one that cannot be measured.
+    """
+    settings = settings or Settings()
+    battery = Battery(command, upstream, settings, slots=slots, may_seed=may_seed, say=say)
+    measured = await battery.measure()
+    judged = judge(measured)
+    for _ in range(_MOST_TIMES_MORE_CLIENTS):
+        if not any(one.evidence.get("more_clients") for one in judged):
+            break
+        await battery.more_clients(settings.jitter_clients)
+        judged = judge(measured)
+    return judged
+
+
+def judge(measured: Measured) -> list[Judged]:
+    """Every verdict, in the order of the catalogue. Pure."""
+    found: list[Judged] = []
+    for name, about in catalogue.VERDICTS.items():
+        faults = [fault for fault in about.battery_faults if measured.settings.wants(fault)]
+        if name in _TIMING:
+            found += _timed(measured, name)
+        elif about.battery_faults:
+            found += [_on_one_fault(measured, name, fault) for fault in faults]
+        elif not measured.settings.faults:
+            text = "one process for one operation cannot show this: judge it over an experiment"
+            found.append(not_for_it(name, _NO_FAULT, text))
+    return found
+
+
+def _on_one_fault(measured: Measured, name: str, fault: str) -> Judged:
+    if reason := measured.impossible.get(fault):
+        return unknown(name, fault, reason)
+    if measured.long_running and name != "watch_resets":
+        return not_for_it(name, fault, "it runs on and on: only its watches can be judged by the battery")
+    return _JUDGES[name](measured, fault)
+
+
+def _runs(run: Run | None) -> list[Run]:
+    return [] if run is None else [run]
+
+
+def _present(measured: Measured, fault: str) -> Judged:
+    return present(fault, _runs(measured.once.get(fault)))
+
+
+def _transport_only(measured: Measured, fault: str) -> Judged:
+    names = ("503", "reset-before-fresh", "reset-after-fresh")
+    others = {name: _runs(measured.once.get(name)) for name in names}
+    return transport_only(fault, _runs(measured.reused), others)
+
+
+def _bounded(measured: Measured, fault: str) -> Judged:
+    settings = measured.settings
+    runs = _runs(measured.lasting.get(fault))
+    return bounded(fault, runs, most_retries=settings.most_retries, deadline_s=settings.deadline_s)
+
+
+def _timeout_present(measured: Measured, fault: str) -> Judged:
+    return timeout_present(fault, _runs(measured.once.get(fault)), deadline_s=measured.settings.deadline_s)
+
+
+def _idempotent_only(measured: Measured, fault: str) -> Judged:
+    return idempotent_only(fault, _runs(measured.once.get(fault)))
+
+
+def _retry_after(measured: Measured, fault: str) -> Judged:
+    usual = measured.lasting.get("503") or measured.once.get("503")
+    gaps = usual.gaps_s() if usual is not None and usual.retries else []
+    runs = _runs(measured.once.get(fault))
+    return timing.retry_after_honoured(fault, runs, usual_gap_s=gaps[0] if gaps else None)
+
+
+def _watch_resets(measured: Measured, fault: str) -> Judged:
+    if not measured.blocking:
+        return not_for_it("watch_resets", fault, "it made no blocking query")
+    return watch_resets(fault, measured.backwards.attempts if measured.backwards is not None else ())
+
+
+_JUDGES: dict[str, Callable[[Measured, str], Judged]] = {
+    "present": _present,
+    "transport_only": _transport_only,
+    "bounded": _bounded,
+    "timeout_present": _timeout_present,
+    "idempotent_only": _idempotent_only,
+    "retry_after_honoured": _retry_after,
+    "watch_resets": _watch_resets,
+}
+
+
+def _timed(measured: Measured, name: str) -> list[Judged]:
+    """On the fault that the client retries on: 503 where it does."""
+    wanted = [fault for fault in catalogue.LASTING if measured.settings.wants(fault)]
+    if not wanted:
+        return []
+    fault = measured.timed_fault or wanted[0]
+    if not measured.timed:
+        return [not_for_it(name, fault, f"it retries neither after {' nor after '.join(wanted)}: there are no gaps")]
+    return [_TIMING[name](measured, fault)]
+
+
+def _jitter(measured: Measured, fault: str) -> Judged:
+    clients = measured.settings.jitter_clients
+    return timing.jitter(fault, measured.timed, measured.reference, clients=clients)
+
+
+_TIMING: dict[str, Callable[[Measured, str], Judged]] = {
+    "backoff": lambda measured, fault: timing.backoff(fault, measured.timed),
+    "exponential": lambda measured, fault: timing.exponential(fault, measured.timed),
+    "jitter": _jitter,
+}

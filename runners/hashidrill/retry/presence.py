@@ -1,0 +1,149 @@
+"""Verdicts on whether a client tries again: present, transport_only, bounded, timeout_present, idempotent_only.
+
+Pure functions of runs (hashidrill.retry.attempts); definitions and sources are in hashidrill.retry.catalogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hashidrill.retry.attempts import SECOND, Attempt, Run, is_ambiguous
+from hashidrill.retry.catalogue import MOST_RETRIES, UNBOUNDED_ATTEMPTS
+from hashidrill.retry.judged import Judged, failed, not_for_it, passed, unknown
+
+_PROMPT_S = 0.1
+"""An attempt that ends so close to the moment its client was killed was ended by that."""
+
+
+def present(fault: str, runs: Sequence[Run], *, success: float = 1.0) -> Judged:
+    """Every operation that failed once is tried again, and so large a share of them (0 to 1) succeeds."""
+    faulted = [run for run in runs if run.faulted]
+    if not faulted:
+        return unknown("present", fault, "no attempt was failed so", operations=len(runs))
+    if is_ambiguous(fault) and (write := _unkeyed(faulted)):
+        return not_for_it(
+            "present", fault, f"{_named(write)} has no key: sending it again would be wrong (see idempotent_only)"
+        )
+    single = [run for run in faulted if not run.retries]
+    ok = sum(run.ok for run in faulted)
+    evidence = {
+        "operations": len(faulted), "attempts": max(1 + run.retries for run in faulted),
+        "not_retried": len(single), "succeeded": ok, "caller": faulted[0].note,
+    }  # fmt: skip
+    if single:
+        fooled = sum(run.ok for run in single)
+        text = f"not tried again: {_of(len(single), faulted)}, {single[0].note}" if single[0].note else "not tried again"
+        if fooled:
+            text += "; the caller takes the failure for an answer"
+        return failed("present", fault, text, **evidence)
+    if ok < success * len(faulted):
+        note = next(run.note for run in faulted if not run.ok)
+        return failed("present", fault, f"tried again, but the caller did not succeed: {note}", **evidence)
+    return passed("present", fault, f"tried again ({evidence['attempts']} attempts), and it succeeded", **evidence)
+
+
+def transport_only(fault: str, reused: Sequence[Run], others: Mapping[str, Sequence[Run]]) -> Judged:
+    """`reused` had a reset on a reused connection; `others`, by fault, are runs with a 503 or a reset on a fresh one."""
+    tried = {name: [run for run in runs if run.faulted] for name, runs in others.items()}
+    tried = {name: runs for name, runs in tried.items() if runs}
+    if not tried:
+        return unknown("transport_only", fault, "no 503 and no reset on a fresh connection was given to compare with")
+    own = sorted(name for name, runs in tried.items() if any(run.retries for run in runs))
+    if own:
+        return passed(
+            "transport_only", fault, f"it retries by itself: after {', '.join(own)}", transport_only=False, retried=own
+        )
+    resets = [run for run in reused if run.faulted]
+    if not resets:
+        return not_for_it("transport_only", fault, "it never used a connection twice, and retries nothing else")
+    replays = max(run.retries for run in resets)
+    if replays:
+        return failed(
+            "transport_only", fault,
+            f"is transport_only: replayed after a reset on a reused connection, never after {', '.join(sorted(tried))}",
+            transport_only=True, replays=replays,
+        )  # fmt: skip
+    return not_for_it(
+        "transport_only", fault, "nothing is replayed, on a reused connection neither", transport_only=False
+    )
+
+
+def bounded(
+    fault: str, runs: Sequence[Run], *, most_retries: int = MOST_RETRIES, deadline_s: float | None = None
+) -> Judged:
+    """The fault lasted: the client gave up after at most so many retries, and in time."""
+    faulted = [run for run in runs if run.faulted]
+    if not faulted:
+        return unknown("bounded", fault, "no attempt was failed so")
+    worst = max(faulted, key=lambda run: (not run.ended, run.retries))
+    attempts, took_s = 1 + worst.retries, (worst.end_ns - worst.start_ns) / SECOND
+    evidence = {"attempts": attempts, "most": 1 + most_retries, "took_s": round(took_s, 3), "caller": worst.note}
+    if not worst.retries:
+        return not_for_it("bounded", fault, "it does not retry on this: there is nothing to bound", **evidence)
+    late = not worst.ended or (deadline_s is not None and took_s > deadline_s)
+    if attempts >= UNBOUNDED_ATTEMPTS or late:
+        return failed("bounded", fault, f"unbounded: {attempts} attempts in {took_s:.1f}s, {worst.note}", **evidence)
+    if worst.retries > most_retries:
+        text = f"{attempts} attempts, at most {1 + most_retries} expected (one and {most_retries} retries)"
+        return failed("bounded", fault, text, **evidence)
+    return passed("bounded", fault, f"gave up after {attempts} attempts, {took_s:.1f}s", **evidence)
+
+
+def timeout_present(fault: str, runs: Sequence[Run], *, deadline_s: float) -> Judged:
+    """The client itself ended an attempt whose reply never came to its end."""
+    faulted = [run for run in runs if run.faulted]
+    if not faulted:
+        return unknown("timeout_present", fault, "no attempt was failed so")
+    waits = [_waited_s(run, run.faulted[0]) for run in faulted]
+    still = [run for run, waited in zip(faulted, waits, strict=True) if waited is None or waited > deadline_s]
+    if still:
+        text = f"still {'waiting' if fault == 'hang' else 'reading, though no limit for one read was reached,'}"
+        return failed("timeout_present", fault, f"{text} after {deadline_s:g}s", deadline_s=deadline_s)
+    longest = max(waited for waited in waits if waited is not None)
+    return passed(
+        "timeout_present", fault, f"gave the attempt up after {longest:.1f}s (allowed: {deadline_s:g}s)",
+        waited_s=round(longest, 3), deadline_s=deadline_s,
+    )  # fmt: skip
+
+
+def idempotent_only(fault: str, runs: Sequence[Run]) -> Judged:
+    """After a fault that leaves open whether a write was applied, it is not sent again without a key."""
+    faulted = [run for run in runs if run.faulted]
+    if not faulted:
+        return unknown("idempotent_only", fault, "no attempt was failed so")
+    writes = [run for run in faulted if run.faulted[0].needs_a_key]
+    if not writes:
+        harmless = _named(faulted[0].faulted[0])
+        return not_for_it("idempotent_only", fault, f"{harmless} may be sent twice: no write without a key was sent")
+    over = [run for run in writes if _waited_s(run, run.faulted[0]) is not None]
+    if not over:
+        return not_for_it("idempotent_only", fault, "it was still waiting at the deadline: nothing to replay yet")
+    replayed = [run for run in over if run.retries]
+    first = _named(over[0].faulted[0])
+    applied = sum(attempt.upstream for run in replayed for attempt in run.at())
+    evidence = {"writes": len(over), "replayed": len(replayed), "request": first}
+    if replayed:
+        text = f"{first} was sent {1 + max(run.retries for run in replayed)} times without a key"
+        if applied:
+            text += f", and applied {applied} times"
+        return failed("idempotent_only", fault, text, applied=applied, **evidence)
+    return passed("idempotent_only", fault, f"{first} was sent once", **evidence)
+
+
+def _unkeyed(runs: Sequence[Run]) -> Attempt | None:
+    return next((run.faulted[0] for run in runs if run.faulted[0].needs_a_key), None)
+
+
+def _named(attempt: Attempt) -> str:
+    return f"{attempt.method} {attempt.path.partition('?')[0]}"
+
+
+def _waited_s(run: Run, attempt: Attempt) -> float | None:
+    """How long the client waited for a reply; None when it was still waiting as it was stopped."""
+    if not run.ended and attempt.end_ns > run.end_ns - _PROMPT_S * SECOND:
+        return None
+    return (attempt.end_ns - attempt.start_ns) / SECOND
+
+
+def _of(count: int, runs: Sequence[Run]) -> str:
+    return "1 attempt" if len(runs) == 1 else f"{count} of {len(runs)} operations"

@@ -1,0 +1,159 @@
+"""What the manifest says of the reference clients is what they do: a server counts that shares nothing with the tap."""
+
+import asyncio
+import dataclasses
+import os
+import shutil
+import signal
+from dataclasses import dataclass
+
+import pytest
+from clients import prepare
+from clients.facts import NEVER
+from clients.manifest import CLIENTS
+from scripted_server import ScriptedServer
+
+AT_A_TIME = 12
+LONG_S = 2.5
+"""Longer than the timeout of every client that has a short one."""
+START_S = 20
+LATE_S = 1.5
+"""What a busy machine may add to a gap."""
+JUDGED = [client for client in CLIENTS if not client.service]
+BY_NAME = {client.name: client for client in CLIENTS}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """`status` is None for a client that had to be stopped."""
+
+    attempts: int
+    status: int | None
+    gaps: list
+
+    @property
+    def said(self):
+        ended = "had to be stopped" if self.status is None else f"exit status {self.status}"
+        return f"{self.attempts} attempts, {ended}, gaps {[round(gap, 2) for gap in self.gaps[:9]]}"
+
+
+@pytest.fixture(scope="module")
+def bin_folder():
+    if shutil.which("go") is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("the Go clients need Go to be built")
+    return prepare.go_binaries()
+
+
+def test_without_a_fault_every_caller_gets_what_it_asked_for(bin_folder):
+    """All that is concluded from a failure later on would be worthless otherwise."""
+
+    def wrong(client, seen):
+        return seen.status != 0
+
+    check([client for client in JUDGED if not client.facts.retries_on], bin_folder, wrong)
+
+
+def test_after_a_reset_on_a_fresh_connection_those_send_again_that_are_said_to(bin_folder):
+    def wrong(client, seen):
+        again = "reset-after-fresh" in client.facts.retries_on
+        return (seen.attempts, seen.status == 0) != ((2, True) if again else (1, False))
+
+    check([one for one in JUDGED if one.name != "put-cas"], bin_folder, wrong, fault="reset-after")
+
+
+def test_after_a_lasting_503_the_attempts_are_counted_right(bin_folder):
+    """And the gaps between them are those of the manifest, as far as a busy machine lets one see."""
+    check(JUDGED, bin_folder, wrong_when_503_lasts, fault="503", times=NEVER, limit_s=9)
+
+
+def test_retry_after_is_waited_for_by_those_that_are_said_to(bin_folder):
+    def wrong(client, seen):
+        waited = seen.gaps[0] > 1.9 if seen.gaps else None
+        return seen.status != 0 or seen.attempts != 2 or waited != client.facts.obeys_retry_after
+
+    retrying = [one for one in JUDGED if "503" in one.facts.retries_on or one.facts.retry_after_only]
+    check(retrying, bin_folder, wrong, fault="503-retry-after")
+
+
+def test_what_hangs_is_given_up_by_those_that_have_a_short_timeout(bin_folder):
+    def wrong(client, seen):
+        if client.facts.timeout > LONG_S:
+            return seen.status is not None or seen.attempts != 1
+        again = "hang" in client.facts.retries_on
+        return (seen.attempts, seen.status == 0) != ((2, True) if again else (1, False)) or seen.status is None
+
+    check(
+        JUDGED, bin_folder, wrong, fault="hang", limit_s=lambda client: LONG_S if client.facts.timeout > LONG_S else 8
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("careful", {"attempts": 5}),
+        ("careful", {"gaps": (1.0, 2.0, 4.0), "jitter": False}),
+        ("requests-bare", {"retries_on": frozenset({"503"}), "attempts": 4}),
+    ],
+)
+def test_a_wrong_fact_is_found(bin_folder, name, changed):
+    client = BY_NAME[name]
+    lying = dataclasses.replace(client, facts=dataclasses.replace(client.facts, **changed))
+
+    with pytest.raises(AssertionError, match=name):
+        check([lying], bin_folder, wrong_when_503_lasts, fault="503", times=NEVER)
+
+
+def wrong_when_503_lasts(client, seen):
+    facts = client.facts
+    if "503" not in facts.retries_on:
+        return seen.attempts != 1 or seen.status in {0, None}
+    if facts.attempts == NEVER:
+        return seen.attempts < 10 or seen.status is not None
+    if seen.attempts != facts.attempts or seen.status in {0, None}:
+        return True
+    spread = 1.0 if facts.jitter else 0.02
+    return not all(
+        meant * (1 - spread) <= gap <= meant * (1 + spread) + LATE_S
+        for gap, meant in zip(seen.gaps, facts.gaps, strict=True)
+    )
+
+
+def check(clients, bin_folder, wrong, *, fault="", times=1, limit_s=8):
+    """Runs each client once against a server of its own; fails with a line for each that did not do as it should."""
+    seen = asyncio.run(_run_all(clients, bin_folder, fault, times, limit_s))
+    lines = [
+        f"{client.name}: {one.said}; the manifest says {client.facts}"
+        for client, one in zip(clients, seen, strict=True)
+        if wrong(client, one)
+    ]
+    assert not lines, "\n".join(lines)
+
+
+async def _run_all(clients, bin_folder, fault, times, limit_s):
+    room = asyncio.Semaphore(AT_A_TIME)
+
+    async def one(client):
+        async with room, ScriptedServer(fault, times).running() as server:
+            command = prepare.command(client.argv, url=server.url, bin_folder=bin_folder)
+            status = await _run(command, server, limit_s(client) if callable(limit_s) else limit_s)
+            return Seen(len(server.seen), status, server.gaps)
+
+    return await asyncio.gather(*(one(client) for client in clients))
+
+
+async def _run(command, server, limit_s):
+    """The exit status; None for a client that is still at it so long after its first attempt, and is stopped."""
+    nothing, ours = asyncio.subprocess.DEVNULL, prepare.environment(server.url)
+    process = await asyncio.create_subprocess_exec(
+        *command, env=ours, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
+    )
+    ended, came = asyncio.create_task(process.wait()), asyncio.create_task(server.came.wait())
+    try:
+        await asyncio.wait({ended, came}, timeout=START_S, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({ended}, timeout=limit_s)
+        return ended.result() if ended.done() else None
+    finally:
+        came.cancel()
+        if not ended.done():
+            os.killpg(process.pid, signal.SIGKILL)
+        await ended
