@@ -3,6 +3,10 @@
 All of it is read from the majority's view of the leader, which is sampled: times are good to one probe interval.
 """
 
+from itertools import pairwise
+
+import numpy as np
+
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
@@ -120,6 +124,48 @@ def leadership_stays(recording: Recording, *, fault: str | None = None, grace: D
             changes=len(wrong),
         )
     return Held(f"{leader} led all the time", leader=leader, changes=0)
+
+
+@hypothesis
+def survives_leader_changes(
+    recording: Recording, *, load: str, changes: int = 3, within: Duration = Duration("5s")
+) -> Held:
+    """Leadership changes at least so many times, and the load is never without an acknowledgement for longer than that.
+
+    From the start of the method until the loads stop. A change is another host that a majority names as the leader. No
+    stall, around the changes or elsewhere, is longer than `within`: an election at `raft_multiplier: 1` costs 2 to 4 s,
+    a transfer of leadership well under one. Fewer changes than asked for are INVALID: there was nothing to survive.
+    """
+    start_ns, end_ns = measure.method(recording)[0], measure.loads_end_ns(recording)
+    seen = measure.reigns(recording, start_ns, end_ns)
+    named = [reign for reign in seen if reign.host]
+    moved = [after for before, after in pairwise(named) if after.host != before.host]
+    if len(moved) < changes:
+        raise HypothesisInvalidError(
+            f"leadership changed {len(moved)} times and not {changes} times: there was too little to survive\n"
+            f"seen: {_story(recording, seen)}"
+        )
+    ops = recording.operations(load)
+    acked_ns = np.sort(ops.end_ns[ops.ok & (ops.end_ns >= start_ns) & (ops.end_ns <= end_ns)])
+    edges = np.concatenate(([start_ns], acked_ns, [end_ns]))
+    longest = int(np.argmax(np.diff(edges)))
+    stall_s = float(np.diff(edges)[longest]) / SECOND
+    figures = {
+        "leader_changes": len(moved), "longest_stall_s": stall_s, "acknowledged": len(acked_ns),
+        "leaders": len({reign.host for reign in named}),
+    }  # fmt: skip
+    require(
+        stall_s <= within,
+        f"{load} did not go on through {len(moved)} changes of the leader: nothing was acknowledged for"
+        f" {seconds(stall_s)} ({when(recording, int(edges[longest]))}), allowed are {within}"
+        f"\nseen: {_story(recording, seen)}\nhint: each election costs the writes of its whole length",
+        **figures,
+    )
+    return Held(
+        f"{load} went on through {len(moved)} changes of the leader; the longest stall was {seconds(stall_s)}"
+        f" (allowed: {within})",
+        **figures,
+    )
 
 
 def _watched_until(recording: Recording, window: FaultWindow) -> int:

@@ -1,7 +1,7 @@
-"""Is a lock ever held twice, and who is shed first when there is too much? Over the operations of a `consul.lock` load."""
+"""Is a lock of a `consul.lock` load ever held twice, and who is shed first when there is too much?"""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hashidrill import measure
@@ -15,6 +15,8 @@ from hashidrill.units import Percent
 _SHOWN = 5
 _FEWEST = 10
 _SHED = (429, 503)
+_SERVED = 0.99
+"""So large a share of renewals is well served, whatever became of the claims."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +89,15 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
 
 @hypothesis
 def renewals_before_claims(
-    recording: Recording, *, load: str, fault: str | None = None, slack: Percent = Percent("5%")
+    recording: Recording, *, load: str, fault: str | None = None, by: Percent = Percent("10%")
 ) -> Held:
-    """Under overload renewals are served at least as well as claims: who is refused is refused a new lock.
+    """Under overload renewals are served better than claims: who is refused is refused a new lock.
 
-    A renewal that fails costs its holder the lock and everybody else an election, so juju-2021 ended with "shed claims
-    first". The share of renewals that succeeded while the fault was in force is at least that of the claims that were
-    answered (also with "somebody else holds it"), less `slack`. A session that was gone when it was renewed was not
-    renewed in time, and counts against the renewals. INVALID when nothing was shed or timed out: that was no overload.
+    A renewal that fails costs its holder the lock and everybody else an election. To refuse extensions as often as
+    claims made it worse in juju-2021, which ended with "shed claims first". The share of renewals that succeeded while
+    the fault was in force is larger by so many points than that of the claims that were answered (also with "somebody
+    else holds it"), or is 99 % anyway. A session that was gone when it was renewed was not renewed in time, and counts
+    against the renewals. INVALID when nothing was shed or timed out: that was no overload.
     """
     ops = measure.during(recording, recording.operations(load), fault)
     acts = _acts(ops, load)
@@ -102,8 +105,8 @@ def renewals_before_claims(
     claims = [_answered(act) for act in acts if act.deed.op in {"claim", "refused"}]
     if min(len(renewals), len(claims)) < _FEWEST:
         raise HypothesisInvalidError(
-            f"only {len(renewals)} renewals and {len(claims)} claims of {load} were due while {fault or 'a fault'} was in"
-            f" force: at least {_FEWEST} of each are needed to compare them"
+            f"only {len(renewals)} renewals and {len(claims)} claims of {load} were due while {fault or 'a fault'} was"
+            f" in force: at least {_FEWEST} of each are needed to compare them"
         )
     if all(renewals) and all(claims):
         raise HypothesisInvalidError(f"every renewal and claim of {load} was served: there was no overload to judge")
@@ -114,50 +117,54 @@ def renewals_before_claims(
     }  # fmt: skip
     compared = f"{share(renewed)} of {len(renewals)} renewals against {share(claimed)} of {len(claims)} claims"
     require(
-        renewed >= claimed - slack,
-        f"under overload {load} had fewer renewals served than claims: {compared} (slack {slack})\n"
-        "hint: Consul's rate limits count a renewal as a write like any other; leave room for renewals, claim less often"
-        " and never retry a claim",
+        renewed >= min(claimed + by, _SERVED),
+        f"under overload renewals of {load} were not served better than claims: {compared} (expected {by} more)\n"
+        "hint: Consul's rate limits count a renewal as a write like any other; leave room for renewals, claim less"
+        " often and never retry a claim",
         **figures,
     )
-    return Held(f"renewals of {load} were served at least as well as claims: {compared}", **figures)
+    return Held(f"renewals of {load} were served better than claims: {compared}", **figures)
 
 
 def beliefs(acts: Sequence[Act]) -> list[Belief]:
-    """Every time in which a session may rely on its lock."""
-    by_session: defaultdict[tuple[str, str], list[Act]] = defaultdict(list)
+    """Every time in which a session may rely on a lock."""
+    by_session: defaultdict[str, list[Act]] = defaultdict(list)
     for act in acts:
         if act.deed.session and act.deed.op != "fence":
-            by_session[act.key, act.deed.session].append(act)
-    ttls = [act.deed.ttl_s for act in acts if act.deed.op == "session"]
+            by_session[act.deed.session].append(act)
     # every session of a load has the same TTL
-    ttl_ns = round(max(ttls, default=0.0) * SECOND)
-    return [belief for own in by_session.values() for belief in _of_session(own, ttl_ns)]
+    ttl_ns = round(max((act.deed.ttl_s for act in acts), default=0.0) * SECOND)
+    # what somebody believed after the load had ended is nobody's business
+    last_ns = max((act.end_ns for act in acts), default=0)
+    return [belief for own in by_session.values() for belief in _of_session(own, ttl_ns, last_ns)]
 
 
-def _of_session(acts: Sequence[Act], ttl_ns: int) -> Iterator[Belief]:
+def _of_session(acts: Sequence[Act], ttl_ns: int, last_ns: int) -> Iterator[Belief]:
     lease = _merged(
         (act.end_ns, act.start_ns + ttl_ns)
         for act in acts
         if act.outcome == "ok" and act.deed.op in {"session", "renew"}
     )
-    gone_ns = min((act.end_ns for act in acts if act.error.startswith(GONE)), default=None)
-    stops = sorted(act.start_ns for act in acts if act.deed.op in {"release", "end"})
-    claimed = []
+    gone_ns = min((act.end_ns for act in acts if act.error.startswith(GONE)), default=last_ns)
+    claimed: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for act in acts:
         if act.deed.op == "claim" and act.outcome == "ok":
             # a release that was sent while the claim was under way may have come after it
-            stop_ns = next((stop for stop in stops if stop >= act.start_ns), None)
-            ends = [end for end in (stop_ns, gone_ns) if end is not None]
-            claimed.append((act.end_ns, min(ends, default=2**63)))
-    for start_ns, stop_ns in _merged(claimed):
-        for from_ns, until_ns in lease:
-            begin_ns, end_ns = max(start_ns, from_ns), min(stop_ns, until_ns)
-            if begin_ns < end_ns:
-                yield Belief(acts[0].key, acts[0].deed, begin_ns, end_ns, ran_out=until_ns < stop_ns)
+            stops = [other.start_ns for other in acts if _gives_up(other, act.key) and other.start_ns >= act.start_ns]
+            claimed[act.key].append((act.end_ns, min([gone_ns, last_ns, *stops])))
+    for key, times in claimed.items():
+        for start_ns, stop_ns in _merged(times):
+            for from_ns, until_ns in lease:
+                begin_ns, end_ns = max(start_ns, from_ns), min(stop_ns, until_ns)
+                if begin_ns < end_ns:
+                    yield Belief(key, acts[0].deed, begin_ns, end_ns, ran_out=until_ns < stop_ns)
 
 
-def _merged(spans: Iterator[tuple[int, int]] | list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _gives_up(act: Act, key: str) -> bool:
+    return act.deed.op == "end" or (act.deed.op == "release" and act.key == key)
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """The same time without overlaps; what ends before it begins is no time at all."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(span for span in spans if span[0] < span[1]):

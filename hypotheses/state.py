@@ -1,5 +1,6 @@
 """What a reset of Consul's state took away, and what a bloated raft.db costs each commit."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -8,15 +9,16 @@ from pydantic import Field
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.loads.cas import Step
 from hashidrill.measure import SECOND, seconds, share, when
-from hashidrill.recording import Recording
+from hashidrill.recording import Operations, Recording, Series
 from hashidrill.resets import Fate, Judged, Reset, find_reset, judge
-from hashidrill.snapshots import identify_all
 from hashidrill.units import Duration, Percent
 
 Since = Literal["end", "start"]
 _NAMED = 10
 _SHOWN = 3
+_FEWEST_COMMITS = 20
 
 
 @hypothesis
@@ -60,7 +62,9 @@ def no_write_lost_but_rolled_back(
     count = judged.count(Fate.ROLLED_BACK)
     too_many = f"{count} acknowledged writes were rolled back, and {at_most} at most may be, on {_names(rolled_back)}"
     require(at_most is None or count <= at_most, f"{too_many}\n{what}", **figures)
-    return Held(f"{what}; right after the restore the state was the snapshot's{_and_rolled_back(rolled_back)}", **figures)
+    return Held(
+        f"{what}; right after the restore the state was the snapshot's{_and_rolled_back(rolled_back)}", **figures
+    )
 
 
 def _and_rolled_back(keys: list[str]) -> str:
@@ -84,3 +88,183 @@ def _why(judged: Judged) -> str:
 def _names(keys: list[str]) -> str:
     more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
     return ", ".join(keys[:_NAMED]) + more
+
+
+@hypothesis
+def cas_does_not_cross_reset(recording: Recording, *, load: str) -> Held:
+    """A compare-and-set with an index read before a snapshot reset succeeds after it only on a key that is the same.
+
+    The load is one of `consul.kv.cas`: each operation says which ModifyIndex it sent, and with which value it had read
+    that. Every value is written once in a run, so a value that was there before the reset and is not in the snapshot
+    cannot be what the key holds after it. Per-object indexes go backwards in a reset: a client that only compares
+    "greater" would be wrong, and Consul itself compares "the same".
+    """
+    reset = find_reset(recording)
+    tried = _tried_across(recording.operations(load), reset)
+    if not tried:
+        raise HypothesisInvalidError(
+            f"no client of {load} tried an index from before the reset after it: give the load more clients or keys"
+        )
+    wrong = [each for each in tried if each.succeeded and not each.same]
+    figures = {
+        "tried_across": len(tried), "refused": sum(not each.succeeded for each in tried),
+        "succeeded_on_the_same_key": sum(each.succeeded and each.same for each in tried),
+        "crossed": len(wrong), "keys_crossed": sorted({each.key for each in wrong}),
+    }  # fmt: skip
+    lines = [
+        f"  {each.key}: {when(recording, each.start_ns)} a CAS with index {each.step.index} and"
+        f" {each.step.expected!r} expected succeeded; the snapshot held {each.saved}"
+        for each in wrong[:_SHOWN]
+    ]
+    text = f"{len(wrong)} of {len(tried)} compare-and-sets with an index from before the reset succeeded on another key"
+    require(not wrong, "\n".join([text, *lines]), **figures)
+    return Held(
+        f"{len(tried)} compare-and-sets of {load} crossed the reset: {figures['refused']} were refused,"
+        f" {figures['succeeded_on_the_same_key']} met the key as it had been",
+        **figures,
+    )
+
+
+@dataclass(frozen=True)
+class _Across:
+    """A CAS that surely came after the reset, with what had been read before it."""
+
+    key: str
+    start_ns: int
+    step: Step
+    succeeded: bool
+    saved: str
+    same: bool
+
+
+def _tried_across(ops: Operations, reset: Reset) -> list[_Across]:
+    steps = [Step.decode(value) for value in ops.values]
+    began, ended = reset.restore_ns
+    before = {
+        (key, step.value)
+        for key, step, ok, end in zip(ops.keys, steps, ops.ok.tolist(), ops.end_ns.tolist(), strict=True)
+        if ok and end < began and step.op in ("read", "write", "cas")
+    }
+    found = []
+    for key, step, ok, start in zip(ops.keys, steps, ops.ok.tolist(), ops.start_ns.tolist(), strict=True):
+        if ok and start >= ended and step.op in ("cas", "miss") and (key, step.expected) in before:
+            entry = reset.saved.kv.get(key)
+            index, value = (0, None) if entry is None else (entry.modify_index, entry.value.decode(errors="replace"))
+            saved = "no such key" if entry is None else f"{value!r} at index {index}"
+            same = (index, value) == (step.index, step.expected)
+            found.append(_Across(key, start, step, step.op == "cas", saved, same))
+    return found
+
+
+@hypothesis
+def write_amplification_below(
+    recording: Recording,
+    *,
+    times: Annotated[float, Field(gt=0)],
+    fault: str | None = None,
+    since: Since = "end",
+    host: str = "leader",
+) -> Held:
+    """A commit costs the server less than so many times the bytes that it cost in the steady state.
+
+    Bytes per commit: the mean of `process.wchar_rate` (all that the Consul process passes to write calls, sockets
+    included) over the rate at which `raft.commit_index` grew. It is a figure of the software and hardly of the machine:
+    with BoltDB each commit rewrites the list of free pages, 8 bytes for each. Measured on the `host`, or on whoever
+    leads, from the end of the fault until the loads stop, or with `since: start` while the fault is in force; and, to
+    compare it with, from the start of the steady state to that of the method.
+    """
+    method_ns, _ = measure.method(recording)
+    before = _bytes_per_commit(recording, host, recording.phases["steady"][0], method_ns)
+    judged = _bytes_per_commit(recording, host, *_span(recording, fault, since))
+    figures = {
+        "bytes_per_commit": judged.each, "bytes_per_commit_before": before.each, "times": judged.each / before.each,
+        "commits": judged.commits, "commits_before": before.commits,
+    }  # fmt: skip
+    text = (
+        f"{judged.each / 1000:.1f} kB were written per commit by {host}, {judged.each / before.each:.1f} times the"
+        f" {before.each / 1000:.1f} kB of the steady state (allowed: under {times:g} times)"
+    )
+    hint = "hint: `bbolt stats` of a stopped server's raft.db counts its free pages; `bbolt compact` gets rid of them"
+    require(judged.each < times * before.each, f"{text}\n{hint}", **figures)
+    return Held(text, **figures)
+
+
+@dataclass(frozen=True)
+class _Cost:
+    each: float
+    commits: float
+
+
+def _span(recording: Recording, fault: str | None, since: Since) -> tuple[int, int]:
+    if since == "end":
+        return measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
+    windows = measure.faults(recording, fault)
+    proven = max(window.proven_ns or 0 for window in windows)
+    return proven, min(measure.in_force(recording, window)[1] for window in windows)
+
+
+def _bytes_per_commit(recording: Recording, host: str, start_ns: int, end_ns: int) -> _Cost:
+    """Raises HypothesisInvalidError when too little was committed or measured there."""
+    if host == "leader":
+        spans = [(reign.host, max(reign.start_ns, start_ns), reign.end_ns)
+                 for reign in measure.reigns(recording, start_ns, end_ns) if reign.host]  # fmt: skip
+    else:
+        spans = [(host, start_ns, end_ns)]
+    written, commits = 0.0, 0.0
+    for name, began, ended in spans:
+        index = _measured(recording.series("raft.commit_index", name).between(began, ended))
+        if len(index.t_ns) < 2:  # a reign between two samples
+            continue
+        first, last = int(index.t_ns[0]), int(index.t_ns[-1])
+        rate = _measured(recording.series("process.wchar_rate", name).between(first, last + 1))
+        if len(rate.t_ns):
+            written += float(rate.value.mean()) * (last - first) / SECOND
+            commits += float(index.value[-1] - index.value[0])
+    if commits < _FEWEST_COMMITS or not written:
+        raise HypothesisInvalidError(
+            f"{commits:g} commits of {host} were measured from {when(recording, start_ns)} to"
+            f" {when(recording, end_ns)}; {_FEWEST_COMMITS} are needed: more load, or a longer time"
+        )
+    return _Cost(written / commits, commits)
+
+
+def _measured(series: Series) -> Series:
+    picked = np.flatnonzero(series.ok & ~np.isnan(series.value))
+    return Series(
+        series.t_ns[picked], series.value[picked], [series.text[i] for i in picked], [series.host[i] for i in picked],
+        series.ok[picked],
+    )  # fmt: skip
+
+
+@hypothesis
+def raft_commit_below(
+    recording: Recording,
+    *,
+    below: Duration,
+    within: Duration = Duration("12s"),
+    percent: Percent = Percent("95%"),
+    fault: str | None = None,
+    since: Since = "end",
+) -> Held:
+    """Commits are quick by Consul's own measure: so many percent of the samples of `raft.commit_time` are below that.
+
+    A sample is the mean of Consul's own last 10 s interval (`raft.commitTime`), of whoever leads. Those count that
+    were taken at least `within` after the end of the fault (or its start, with `since: start`): by then an interval
+    has passed that knows nothing of what was before.
+    """
+    start_ns, end_ns = _span(recording, fault, since)
+    start_ns += int(within * SECOND)
+    times = _measured(recording.series("raft.commit_time").between(start_ns, end_ns))
+    if not len(times.t_ns):
+        raise HypothesisInvalidError(
+            f"raft.commit_time was not sampled from {when(recording, start_ns)} to {when(recording, end_ns)}: give the"
+            f" experiment a longer {'recovery' if since == 'end' else 'fault'}, or a shorter `within`"
+        )
+    value = measure.percentile(times.value, percent * 100)
+    text = (
+        f"{share(percent)} of {len(times.t_ns)} samples of raft.commitTime were within {seconds(value)}"
+        f" (allowed: under {below})"
+    )
+    figures = {"commit_time_s": value, "worst_s": float(times.value.max()), "samples": len(times.t_ns)}
+    require(value < below, text, **figures)
+    return Held(text, **figures)

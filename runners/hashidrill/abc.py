@@ -27,6 +27,7 @@ Undo = Mapping[str, Any]
 class Target:
     """The one thing a fault is put on: a host, and (where the fault is about a process) one agent of it.
 
+    For what a tap does, `host` is the name of the client behind it, and `agent` is `client`.
     `pid` and `start_time` (clock ticks since boot) are the agent's process when the target was resolved, 0 if none ran.
     """
 
@@ -208,6 +209,9 @@ class Host(Protocol):
 
     # observers
     async def agent_process(self, agent: str) -> AgentProcess | None: ...
+    async def written_bytes(self, agent: str) -> int:
+        """What the agent has passed to write calls since it started, sockets included. Raises FaultError."""
+
     async def canary_fsync(self) -> Timing: ...
     async def canary_write(self, size_bytes: int) -> Timing: ...
     async def canary_read(self, size_bytes: int) -> Timing: ...
@@ -220,6 +224,22 @@ class Host(Protocol):
     async def exchange(self, address: str, port: int, request: ExchangeRequest) -> Sequence[Exchange]: ...
     async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float: ...
     async def agent_answers(self, agent: str, timeout_s: float) -> bool: ...
+
+
+class ClientTap(Protocol):
+    """The tap of one client: `fail` and `let_pass` are the injector's side, `look` is the observer's."""
+
+    async def fail(self, fault_id: str, fault: str, share: float, seed: int) -> None:
+        """From now on that share of the attempts, 0 to 1, fails so. Raises FaultError."""
+
+    async def let_pass(self, fault_id: str) -> None:
+        """Ends that again; nothing when it was not there, or the tap is gone with its client. Raises FaultError."""
+
+    async def look(self, fault: str, tries: int) -> Sequence[str]:
+        """What real exchanges through the tap came to, such as that fault can befall: its name, or what else was seen.
+
+        None of them is the client's, or is recorded as such.
+        """
 
 
 @dataclass(frozen=True)
@@ -237,6 +257,9 @@ class Hosts(Protocol):
     def host(self, name: str) -> Host: ...
 
     def all_hosts(self) -> Sequence[Host]: ...
+
+    def tap(self, client: str) -> ClientTap:
+        """Of one client of the experiment, by its name."""
 
     def load_addresses(self) -> Sequence[str]:
         """Where our own loads come from: they count as clients."""

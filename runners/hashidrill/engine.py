@@ -128,7 +128,7 @@ async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path
     Never raises for what goes wrong in a run: that is its outcome. Cancellation reverts, closes, and goes on.
     """
     writer = RecordingWriter(path)
-    monitor = Monitor(experiment.load)
+    monitor = Monitor(experiment.measured)
     outcome, error = "interrupted", ""
     details: dict[str, Any] = {}
     with Journal(path / "journal.jsonl", clock, lambda entry: tell(_flat(entry))) as journal:
@@ -199,7 +199,7 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
         watchers.start_soon(_ticks, running)
         running.enter("load")
         specifications = await datacenter.load_specifications(experiment)
-        profiled = [replace(each, profile=experiment.load[each.name].profile) for each in specifications]
+        profiled = [replace(each, profile=experiment.traffic[each.name].profile) for each in specifications]
         await loads.start(profiled, running.operation, running.sample)
         await _hold_steady_state(running)
         tripped = await _method(running, loads)
@@ -258,7 +258,7 @@ async def _method(running: Run, levels: Levels = NO_LEVELS) -> str:
     await levels.begin(running.method_ns)
     tripped: list[str] = []
     async with anyio.create_task_group() as watcher:
-        for load, spec in running.experiment.load.items():
+        for load, spec in running.experiment.traffic.items():
             if spec.profile is not None and spec.profile.ramp is not None and spec.profile.conditions:
                 watcher.start_soon(climb, load, spec.profile.ramp, running.monitor, running.clock, levels)
         method = anyio.CancelScope()

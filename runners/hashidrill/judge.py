@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import ValidationError
 
-from hashidrill import hypothesis
+from hashidrill import hypothesis, measure
 from hashidrill.errors import HashidrillError, HypothesisInvalidError, RecordingError
+from hashidrill.loads.schedule import OVERLOADED
+from hashidrill.loads.services import ENDED
+from hashidrill.model import ATTEMPTS
 from hashidrill.verdict import Finding, Judgement, RunVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hashidrill.model import Expectation, Experiment
+    from hashidrill.model import ClientSpec, Expectation, Experiment
     from hashidrill.recording import FaultWindow, Operations, Recording
 
 VERDICT_NAME = "verdict.json"
@@ -144,6 +147,8 @@ def _invalid_reasons(recording: Recording, experiment: Experiment) -> Iterator[s
         yield from _steps_left_out(recording, experiment)
     for load in experiment.load:
         yield from _load_reasons(recording, load)
+    for name, client in experiment.clients.items():
+        yield from _client_reasons(recording, name, client)
 
 
 def _outcome_reason(recording: Recording, outcome: str) -> str:
@@ -214,6 +219,32 @@ def _load_reasons(recording: Recording, load: str) -> Iterator[str]:
         yield f"load {load}: {late}"
 
 
+def _client_reasons(recording: Recording, client: str, spec: ClientSpec) -> Iterator[str]:
+    """As for a load, and its attempts were seen at its tap. A service need not report any operation.
+
+    How late a service starts its operations is its own doing, as when it bounds how many are under way.
+    """
+    try:
+        attempts = recording.operations(f"{client}{ATTEMPTS}")
+    except HypothesisInvalidError:
+        yield (
+            f"client {client} made no request to its tap: put {{url}} where the address goes, or let it read"
+            " CONSUL_HTTP_ADDR, NOMAD_ADDR, VAULT_ADDR or http_proxy"
+        )
+        return
+    if not spec.service:
+        yield from _load_reasons(recording, client)
+        return
+    if not attempts.ok.any():
+        yield f"no attempt of client {client} succeeded out of {len(attempts)}"
+    if client not in recording.loads:
+        return
+    ops = recording.operations(client)
+    reported = measure.pick(ops, np.array([not error.startswith(ENDED) for error in ops.errors], np.bool_))
+    if len(reported) and not reported.ok.any():
+        yield f"client {client} reported no successful operation out of {len(reported)}"
+
+
 def _generator_behind(ops: Operations) -> str | None:
     """What to say when the generator, not the datacenter, was slow; None when it kept its schedule.
 
@@ -221,6 +252,8 @@ def _generator_behind(ops: Operations) -> str | None:
     is the sleep granularity of a busy two-core machine, several times over. And the lag's p99 is over 250 ms: just
     under 300 ms, the tightest published SLO for KV latency (Roblox, 2021), which the generator alone would then eat up.
     """
+    if refused := sum(error.startswith(OVERLOADED) for error in ops.errors):
+        return f"{refused} of {len(ops)} operations could not be started: the {OVERLOADED}; ask for a lower rate"
     late = float((ops.lag_s > LATE_S).mean())
     p99 = float(np.percentile(ops.lag_s, 99))
     if late <= LATE_SHARE_MAX or p99 <= LAG_P99_MAX_S:

@@ -19,7 +19,17 @@ from hashidrill import registry, rules
 from hashidrill.documents import Document, read_document
 from hashidrill.errors import ExperimentError, UnknownNameError
 from hashidrill.explain import explain
-from hashidrill.model import API_VERSION, MOST_ENTRIES, Consul, Disk, Expectation, Experiment, LoadSpec, Step
+from hashidrill.model import (
+    API_VERSION,
+    MOST_ENTRIES,
+    ClientSpec,
+    Consul,
+    Disk,
+    Expectation,
+    Experiment,
+    LoadSpec,
+    Step,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -182,13 +192,13 @@ class _Loading:
     # what the rules look at: each part by itself, so that a mistake in one does not hide those in another
 
     def _draft(self, data: Mapping[str, Any]) -> rules.Draft:
-        loads = data.get("load")
-        named = dict(islice(loads.items(), MOST_ENTRIES)) if isinstance(loads, dict) else {}
+        named, clients = (_first(data.get(key, {})) for key in ("load", "clients"))
         return rules.Draft(
             consul=_maybe(Consul, _at(data, "datacenter", "consul", default={})),
             disk=_maybe(Disk, _at(data, "datacenter", "disk", default={})),
-            load_names=list(named) if isinstance(loads, dict) else None,
-            loads={name: self._load(name, load) for name, load in named.items()},
+            load_names=None if named is None or clients is None else [*named, *clients],
+            loads={name: self._load(name, load) for name, load in (named or {}).items()},
+            clients={name: _maybe(ClientSpec, client) for name, client in (clients or {}).items()},
             steps=[self._step(index, step) for index, step in enumerate(_list(data.get("method")))],
             guardrails=[rules.condition(text) for text in _list(data.get("guardrails"))],
             require=[rules.condition(text) for text in _list(_at(data, "steady_state", "require", default=[]))],
@@ -266,6 +276,11 @@ def _at(data: Any, *keys: str | int, default: Any) -> Any:
             return default
         data = data[key]
     return data
+
+
+def _first(data: Any) -> dict[str, Any] | None:
+    """At most as many entries of a mapping as the model allows; None for what is no mapping."""
+    return dict(islice(data.items(), MOST_ENTRIES)) if isinstance(data, dict) else None
 
 
 def _list(data: Any) -> list[Any]:

@@ -12,13 +12,18 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 
 from hashidrill.conditions import Condition
 from hashidrill.loads.profile import Profile
-from hashidrill.units import Duration, Size
+from hashidrill.units import Duration, Rate, Size
 
 API_VERSION = "hashidrill/v1"
 NAME_PATTERN = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
 VERSION_PATTERN = r"^[0-9]+\.[0-9]+\.[0-9]+$"
 ISSUE_PATTERN = r"^([A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+#[0-9]+|https://[^\s/]+\S*)$"
 MOST_ENTRIES = 100
+MOST_RUNS_PER_S = 100
+ATTEMPTS = ".attempts"
+"""CLIENT.attempts: what its tap saw, beside the operations of CLIENT."""
+SCRIPT = "script"
+"""`via` of a client without a datacenter behind its tap."""
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=60)]
 
 
@@ -77,6 +82,49 @@ class LoadSpec(BaseModel):
         return dict(self.model_extra or {})
 
 
+class ClientSpec(Strict):
+    """A real client: any command, with a tap in front of the datacenter's agents."""
+
+    command: list[str] = Field(
+        min_length=1,
+        max_length=MOST_ENTRIES,
+        description="Program and arguments, without a shell; {url} is the tap's address, {python} this Python",
+    )
+    rate: Rate | None = Field(default=None, description="Runs offered a second, whatever comes back: each an operation")
+    service: bool = Field(default=False, description="It runs all the time; it is started again when it ends by itself")
+    timeout: Duration = Field(default=Duration("10s"), description="A run that takes longer is ended: outcome unknown")
+    at_once: int = Field(default=50, ge=1, le=1000, description="How many runs there may be at one time")
+    on: str | None = Field(
+        default=None,
+        pattern=r"^host:[^\s:]+$",
+        description="The host it runs on, host:NAME; else where loads come from",
+    )
+    via: str = Field(
+        default="consul:clients",
+        description="Selector of the agents behind the tap, in turn; or script: the tap answers by itself",
+    )
+    profile: Profile | None = Field(default=None, description="How its rate changes once the method has begun")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> ClientSpec:
+        if (self.rate is None) != self.service:
+            raise ValueError("a client has either a rate (`rate: 4/s`: each run is an operation) or `service: true`")
+        if self.rate is not None and not 0 < self.rate <= MOST_RUNS_PER_S:
+            raise ValueError(f"a rate is over 0/s and at most {MOST_RUNS_PER_S}/s (each is a process), not {self.rate}")
+        if self.timeout <= 0:
+            raise ValueError("a timeout is longer than 0s")
+        fields = type(self).model_fields
+        extra = [name for name in ("timeout", "at_once", "profile") if getattr(self, name) != fields[name].default]
+        if self.service and extra:
+            raise ValueError(f"{' and '.join(extra)}: that is about runs at a rate, of which a service has none")
+        return self
+
+    @property
+    def agents(self) -> str | None:
+        """The selector of the agents behind the tap; None when the tap answers from a script."""
+        return None if self.via == SCRIPT else self.via
+
+
 class SteadyState(Strict):
     """What must hold, and for how long, before the first fault is applied."""
 
@@ -98,7 +146,7 @@ class Step(Strict):
     fault: str
     on: str = Field(
         description="A selector: consul:leader, consul:followers, consul:one-follower, consul:servers, "
-        "consul:clients, host:NAME"
+        "consul:clients, host:NAME; client:NAME for what a tap does"
     )
     with_: dict[str, Any] = Field(default={}, alias="with")
     at: Duration = Duration("0s")
@@ -150,15 +198,32 @@ class Expectation(BaseModel):
 
 
 class Experiment(Strict):
-    """datacenter + load + steady state + method + guardrails + expectations."""
+    """datacenter + load and clients + steady state + method + guardrails + expectations."""
 
     api_version: Literal["hashidrill/v1"] = Field(alias="apiVersion")
     kind: Literal["Experiment"]
     metadata: Metadata
     datacenter: DatacenterSpec = DatacenterSpec()
-    load: dict[Name, LoadSpec] = Field(min_length=1, max_length=MOST_ENTRIES)
+    load: dict[Name, LoadSpec] = Field(default={}, max_length=MOST_ENTRIES)
+    clients: dict[Name, ClientSpec] = Field(default={}, max_length=MOST_ENTRIES)
     steady_state: SteadyState
     method: list[Step] = Field(min_length=1, max_length=MOST_ENTRIES)
     guardrails: list[Condition] = Field(default=[], max_length=MOST_ENTRIES)
     recovery: Recovery = Recovery()
     expect: list[Expectation] = Field(min_length=1, max_length=MOST_ENTRIES)
+
+    @model_validator(mode="after")
+    def _has_traffic(self) -> Experiment:
+        if not self.traffic:
+            raise ValueError("without any load or client nothing would be measured: add `load:` or `clients:`")
+        return self
+
+    @property
+    def traffic(self) -> dict[str, LoadSpec | ClientSpec]:
+        """Loads and clients by their names."""
+        return {**self.load, **self.clients}
+
+    @property
+    def measured(self) -> list[str]:
+        """The names that operations are recorded under: loads, clients, and the attempts of clients."""
+        return [*self.traffic, *(f"{client}{ATTEMPTS}" for client in self.clients)]

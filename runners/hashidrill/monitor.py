@@ -14,6 +14,7 @@ import numpy as np
 
 from hashidrill.abc import Operation, Sample
 from hashidrill.conditions import LOAD_STATISTICS, Condition
+from hashidrill.model import ATTEMPTS
 
 _KEEP_S = 120.0
 _TICK_S = 1.0
@@ -56,8 +57,10 @@ class Monitor:
         said to be below a limit, and does not hide one that is above.
         """
         since = now_ns - int(window_s * 1e9)
-        if condition.source in self._operations and condition.what in LOAD_STATISTICS:
-            return self._load_value(condition.source, condition.what, since, window_s)
+        of_attempts = condition.what.removeprefix(f"{ATTEMPTS[1:]}.")
+        if condition.source in self._operations and of_attempts in LOAD_STATISTICS:
+            load = condition.source if of_attempts == condition.what else f"{condition.source}{ATTEMPTS}"
+            return self._load_value(load, of_attempts, since, window_s)
         by_host: dict[str, list[float]] = defaultdict(list)
         for t_ns, host, value in self._samples.get(f"{condition.source}.{condition.what}", ()):
             if t_ns >= since:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from hashidrill._pytest_runs import Runs
     from hashidrill.recording import Recording
+    from hashidrill.retry.fixture import TapInThread
 
 _SUFFIXES = {".yaml", ".yml"}
 _HEAD_BYTES = 65536
@@ -81,6 +82,15 @@ def recording(request: pytest.FixtureRequest) -> Recording:
         return runs(request.config).valid(found[0]).recording
     except NotJudgedError as error:
         pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture
+def tap() -> Iterator[TapInThread]:
+    """An HTTP server that fails attempts by plan and records them, for tests of a client's retries."""
+    from hashidrill.retry.fixture import tap_in_thread  # noqa: PLC0415 - see the module's docstring
+
+    with tap_in_thread() as made:
+        yield made
 
 
 @pytest.hookimpl

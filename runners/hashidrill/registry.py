@@ -15,8 +15,10 @@ from typing import Any
 
 from hashidrill.errors import UnknownNameError
 
-_FAULT_MODULES = ("noop", "disk", "process", "cpu", "network", "toxics", "consul_snapshot")
-_LOAD_MODULES = ("kv", "cas", "locks")
+CLIENT = "client"
+"""The kind of load that a client is; an experiment writes it under `clients:`, not under `load:`."""
+_FAULT_MODULES = ("noop", "disk", "process", "cpu", "network", "toxics", "consul_snapshot", "consul_raft", "tap")
+_LOAD_MODULES = ("kv", "cas", "locks", "checks", "views", "churn", "watch")
 
 
 def near(name: str, names: Iterable[str]) -> str:
@@ -46,6 +48,13 @@ def fault(kind: str) -> Any:
 def load(kind: str) -> Any:
     """The load class. Raises UnknownNameError with near names."""
     return _get("load", kind, loads())
+
+
+def traffic(kind: str) -> Any:
+    """What the load process runs: a load's class, or that of the clients, which have no kind in YAML."""
+    if kind == CLIENT:
+        return importlib.import_module("hashidrill.loads.clients").Client
+    return load(kind)
 
 
 def _get(noun: str, kind: str, known: dict[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hashidrill import registry
 from hashidrill.conditions import (
+    LOAD_SIGNALS,
     LOAD_STATISTICS,
     PROBE_NAMESPACES,
     PROBE_SIGNALS,
@@ -20,7 +21,7 @@ from hashidrill.conditions import (
 )
 from hashidrill.errors import UnknownNameError
 from hashidrill.registry import near
-from hashidrill.selectors import Selector, parse_selector
+from hashidrill.selectors import CLIENT_PREFIX, HOST_FORMS, Selector, parse_selector
 from hashidrill.units import Duration, shown
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from hashidrill.loads.profile import Profile
-    from hashidrill.model import Consul, Disk
+    from hashidrill.model import ClientSpec, Consul, Disk
     from hashidrill.problems import Loc
 
 __all__ = ["Draft", "Expectation", "Load", "Step", "check", "condition", "duration", "shown"]
@@ -56,6 +57,9 @@ _LINKS = frozenset(
 
 _MANY = ("followers", "servers", "clients", "all")
 """Selectors that can match several hosts at once."""
+
+_OF_CLIENTS = (*LOAD_STATISTICS, *(f"attempts.{each}" for each in LOAD_STATISTICS), *LOAD_SIGNALS)
+"""What a condition may compare of a client."""
 
 _PEERS = ("all", "clients", "servers")
 """Words for the other side of a network fault, beside selectors."""
@@ -98,6 +102,7 @@ class Draft:
     guardrails: list[Condition | None]
     require: list[Condition | None]
     expectations: list[Expectation | None]
+    clients: dict[str, ClientSpec | None] = field(default_factory=dict)
     durations: dict[Loc, Duration | None] = field(default_factory=dict)
 
 
@@ -126,6 +131,7 @@ def duration(text: Any) -> Duration | None:
 def check(draft: Draft, note: Note) -> None:
     """Note every problem of the draft."""
     _check_loads(draft, note)
+    _check_clients(draft, note)
     for index, each in enumerate(draft.require):
         _check_condition(each, draft, ("steady_state", "require", index), note)
     for index, each in enumerate(draft.guardrails):
@@ -150,6 +156,21 @@ def _check_loads(draft: Draft, note: Note) -> None:
             _check_selector(via, draft, ("load", name, "via"), note)
         if load is not None and load.profile is not None:
             _check_profile(load.profile, draft, ("load", name, "profile"), note)
+
+
+def _check_clients(draft: Draft, note: Note) -> None:
+    for name, client in draft.clients.items():
+        if name in PROBE_NAMESPACES or name in draft.loads:
+            taken = "a load" if name in draft.loads else "a probe's signals"
+            note(("clients", name), f"{name} is the name of {taken}; give the client another", key=True)
+        if client is None:
+            continue
+        if client.on is not None:
+            _check_selector(client.on, draft, ("clients", name, "on"), note)
+        if client.agents is not None and client.agents != "consul:clients":  # without clients, that means the servers
+            _check_selector(client.agents, draft, ("clients", name, "via"), note)
+        if client.profile is not None:
+            _check_profile(client.profile, draft, ("clients", name, "profile"), note)
 
 
 def _check_profile(profile: Profile, draft: Draft, loc: Loc, note: Note) -> None:
@@ -180,21 +201,29 @@ def _check_condition(condition: Condition | None, draft: Draft, loc: Loc, note: 
     elif source not in draft.load_names:
         known = [*draft.load_names, *PROBE_NAMESPACES]
         note(loc, f"{shown(condition.text)}: there is no load or probe {source!r}: {near(source, known)}")
+    elif source in draft.clients:
+        if what not in _OF_CLIENTS:
+            note(loc, f"{shown(condition.text)}: a client has no {what!r}: {near(what, _OF_CLIENTS)}")
     elif what not in LOAD_STATISTICS:
-        load = draft.loads.get(source)
-        # a load that could not be read may be of any kind
-        kinds = registry.loads().values() if load is None else [registry.load(load.kind)]
-        own = {name: unit for kind in kinds for name, unit in load_signals(kind).items()}
-        if what not in own:
-            known = (*LOAD_STATISTICS, *own)
-            note(loc, f"{shown(condition.text)}: a load has no {what!r}: {near(what, known)}")
-        elif load is not None and (trouble := unit_trouble(condition, own[what])):
-            note(loc, trouble)
+        _check_own_signal(condition, draft, loc, note)
+
+
+def _check_own_signal(condition: Condition, draft: Draft, loc: Loc, note: Note) -> None:
+    """A signal that only some kinds of load have."""
+    what, load = condition.what, draft.loads.get(condition.source)
+    # a load that could not be read may be of any kind
+    kinds = registry.loads().values() if load is None else [registry.load(load.kind)]
+    own = {name: unit for kind in kinds for name, unit in load_signals(kind).items()}
+    if what not in own:
+        known = (*LOAD_STATISTICS, *own)
+        note(loc, f"{shown(condition.text)}: a load has no {what!r}: {near(what, known)}")
+    elif load is not None and (trouble := unit_trouble(condition, own[what])):
+        note(loc, trouble)
 
 
 def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
     if step.on is not None:
-        _check_selector(step.on, draft, (*loc, "on"), note)
+        _check_on(step, step.on, draft, (*loc, "on"), note)
     peers = _param(step.params, "from") if step.kind.startswith(("network.", "toxiproxy.")) else None
     if isinstance(peers, str) and peers not in _PEERS:
         _check_selector(peers, draft, (*loc, "with", "from"), note)
@@ -209,6 +238,24 @@ def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
     if step.for_ is not None and step.at is not None and step.at + step.for_ > LONGEST:
         end = Duration(step.at + step.for_)
         note((*loc, "for"), f"the fault would end {end} into the method; {LONGEST} is the most (at + for)")
+
+
+def _check_on(step: Step, on: str, draft: Draft, loc: Loc, note: Note) -> None:
+    """What a tap does is put on a client, and all else on hosts."""
+    client = on.removeprefix(CLIENT_PREFIX) if on.startswith(CLIENT_PREFIX) else None
+    of_a_tap = step.kind.startswith("tap.")
+    if client is None and of_a_tap:
+        note(loc, f"{step.kind} is put on a client, like client:NAME, not on {shown(on)}: {near(on, _taps(draft))}")
+    elif client is None:
+        _check_selector(on, draft, loc, note)
+    elif not of_a_tap:
+        note(loc, f"{shown(on)} is the tap of a client, which takes tap.fail alone; {step.kind} is put on a host")
+    elif client not in draft.clients:
+        note(loc, f"there is no client {shown(client)}: {near(on, _taps(draft))}")
+
+
+def _taps(draft: Draft) -> list[str]:
+    return [f"{CLIENT_PREFIX}{client}" for client in draft.clients]
 
 
 def _check_names(draft: Draft, note: Note) -> None:
@@ -231,6 +278,8 @@ def _check_selector(text: str, draft: Draft, loc: Loc, note: Note) -> None:
     except UnknownNameError as unknown:
         note(loc, str(unknown))
         return
+    if selector.is_client:
+        note(loc, f"{shown(text)} is the tap of a client, and no host: {near(text, HOST_FORMS)}")
     if draft.consul is None:
         return
     if reason := selector.impossible(draft.consul.servers, draft.consul.clients):
@@ -334,6 +383,7 @@ def _check_expectations(draft: Draft, note: Note) -> None:
     for index, expectation in enumerate(draft.expectations):
         for key, noun, known in (
             ("load", "load", draft.load_names),
+            ("client", "client", draft.clients),
             ("fault", "step of the method with the fault", kinds),
         ):
             for value in _named(expectation, key):

@@ -29,7 +29,8 @@ def experiment_schema() -> Schema:
     """The schema of an experiment, draft 2020-12. Raises UsageError when a file of hypotheses cannot be imported."""
     schema = Experiment.model_json_schema(by_alias=True, schema_generator=_Untitled)
     definitions: Schema = schema.pop("$defs")
-    schema["properties"]["load"]["additionalProperties"] = False  # names that do not match the pattern
+    for named in ("load", "clients"):
+        schema["properties"][named]["additionalProperties"] = False  # names that do not match the pattern
     definitions["Step"] = _steps(definitions["Step"], registry.faults(), definitions)
     definitions["LoadSpec"] = _loads(registry.loads(), definitions)
     definitions["Expectation"] = _expectations(definitions)

@@ -14,13 +14,15 @@ from hashidrill.registry import near
 from hashidrill.units import shown
 
 CONSUL_ROLES = ("leader", "followers", "one-follower", "servers", "clients", "all")
-SELECTOR_PATTERN = rf"^(consul:({'|'.join(CONSUL_ROLES)})|host:[^\s:]+)$"
-FORMS = (*(f"consul:{role}" for role in CONSUL_ROLES), "host:NAME")
+CLIENT_PREFIX = "client:"
+SELECTOR_PATTERN = rf"^(consul:({'|'.join(CONSUL_ROLES)})|host:[^\s:]+|{CLIENT_PREFIX}[^\s:]+)$"
+HOST_FORMS = (*(f"consul:{role}" for role in CONSUL_ROLES), "host:NAME")
+FORMS = (*HOST_FORMS, f"{CLIENT_PREFIX}NAME")
 
 
 @dataclass(frozen=True)
 class Selector:
-    """`service:who`. `service` is `consul` (then `who` is one of CONSUL_ROLES) or `host` (then it is its name)."""
+    """`service:who`. `service` is `consul` (then `who` is one of CONSUL_ROLES), or `host` or `client` (then a name)."""
 
     service: str
     who: str
@@ -28,10 +30,17 @@ class Selector:
     def __str__(self) -> str:
         return f"{self.service}:{self.who}"
 
+    @property
+    def is_client(self) -> bool:
+        """It names a client of the experiment, and no host at all."""
+        return f"{self.service}:" == CLIENT_PREFIX
+
     def candidates(self, servers: int, clients: int) -> frozenset[str]:
         """The hosts it can match at some moment, in a datacenter of that many servers and clients."""
         if self.service == "host":
             return frozenset({self.who}) & frozenset(host_names(servers, clients))
+        if self.is_client:  # no host has such a name
+            return frozenset({str(self)})
         if self.who == "clients":
             return frozenset(host_names(0, clients))
         if self.who == "all":

@@ -18,10 +18,12 @@ _BODIES = {"GET": b'[{"Key":"hashidrill/retry","Value":"eA==","Flags":0}]', "PUT
 
 @dataclass
 class ScriptedServer:
-    """`fault` is given to the first `times` requests (on a fresh connection, all of them); the others are answered.
+    """`fault` is given to the first `times` requests; the others are answered.
 
     `fault`: a status, `503-retry-after` (of `retry_after` seconds), `reset-before`, `reset-after`, `dropped`,
-    `truncated`, `hang`, `drip`, or an empty string. `seen` is when each attempt came, in seconds.
+    `truncated`, `hang`, `drip`, or an empty string. `reset-reused` (2 times) sends the first request on to the same
+    place, and resets the connection if the next one comes over it (`was_reset`).
+    `seen` is when each attempt came, in seconds.
     """
 
     fault: str = ""
@@ -29,6 +31,7 @@ class ScriptedServer:
     retry_after: int = 2
     seen: list[float] = field(default_factory=list)
     url: str = ""
+    was_reset: bool = False
     came: asyncio.Event = field(default_factory=asyncio.Event)
     """The first attempt is here."""
 
@@ -65,24 +68,27 @@ class ScriptedServer:
             self._see()
             _reset(writer)
             return
+        reused = False
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
             length = head.lower().partition(b"content-length:")[2].split(b"\r\n")[0].strip()
             await reader.readexactly(int(length or 0))
             self._see()
-            if self.fault and len(self.seen) <= self.times:
-                if not await self._fail(writer, head):
-                    return
-            else:
+            if not self.fault or len(self.seen) > self.times:
                 await _answer(writer, "200 OK", _body(head), "X-Consul-Index: 7\r\n")
+            elif not await self._fail(writer, head, reused=reused):
+                return
+            reused = True
 
     def _see(self):
         self.seen.append(time.monotonic())
         self.came.set()
 
-    async def _fail(self, writer, head) -> bool:
+    async def _fail(self, writer, head, *, reused) -> bool:
         """Whether the connection can go on."""
         body = _body(head)
+        if self.fault == "reset-reused":
+            return await self._reset_reused(writer, head, reused=reused)
         if self.fault[:3].isdigit():
             extra = f"Retry-After: {self.retry_after}\r\n" if self.fault.endswith("retry-after") else ""
             await _answer(writer, f"{self.fault[:3]} Scripted", b"no", extra)
@@ -101,6 +107,16 @@ class ScriptedServer:
         elif self.fault == "reset-after":
             _reset(writer)
         return False
+
+    async def _reset_reused(self, writer, head, *, reused) -> bool:
+        if len(self.seen) == 1:
+            await _answer(writer, "307 Temporary Redirect", b"", f"Location: {head.split()[1].decode()}\r\n")
+        elif reused:
+            self.was_reset = True
+            _reset(writer)
+        else:
+            await _answer(writer, "200 OK", _body(head), "X-Consul-Index: 7\r\n")
+        return not self.was_reset
 
 
 async def _answer(writer, status, body, extra):

@@ -3,17 +3,21 @@
 import asyncio
 import dataclasses
 import os
-import shutil
 import signal
 from dataclasses import dataclass
 
+import httpx
 import pytest
 from clients import prepare
 from clients.facts import NEVER
 from clients.manifest import CLIENTS
 from scripted_server import ScriptedServer
 
-AT_A_TIME = 12
+from hashidrill.datacenter import binaries_build
+from hashidrill.retry.private_consul import private_consul
+from hashidrill.wait import pause, wait_until
+
+AT_A_TIME = 20
 LONG_S = 2.5
 """Longer than the timeout of every client that has a short one."""
 START_S = 20
@@ -30,6 +34,7 @@ class Seen:
     attempts: int
     status: int | None
     gaps: list
+    was_reset: bool
 
     @property
     def said(self):
@@ -39,7 +44,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def bin_folder():
-    if shutil.which("go") is None:
+    if binaries_build.find_go() is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("the Go clients need Go to be built")
     return prepare.go_binaries()
 
@@ -59,6 +64,18 @@ def test_after_a_reset_on_a_fresh_connection_those_send_again_that_are_said_to(b
         return (seen.attempts, seen.status == 0) != ((2, True) if again else (1, False))
 
     check([one for one in JUDGED if one.name != "put-cas"], bin_folder, wrong, fault="reset-after")
+
+
+def test_after_a_reset_on_a_reused_connection_those_send_again_that_are_said_to(bin_folder):
+    """Each is sent on to the same place first: that is how one that makes a single request is led to a second one."""
+
+    def wrong(client, seen):
+        if not client.facts.replays:
+            return seen.was_reset
+        again = client.facts.replays == "again"
+        return not seen.was_reset or (seen.attempts, seen.status == 0) != ((3, True) if again else (2, False))
+
+    check([one for one in JUDGED if one.facts.watches is None], bin_folder, wrong, fault="reset-reused", times=2)
 
 
 def test_after_a_lasting_503_the_attempts_are_counted_right(bin_folder):
@@ -118,8 +135,63 @@ def wrong_when_503_lasts(client, seen):
     )
 
 
+def test_services_send_as_much_as_they_are_said_to_while_a_503_lasts(bin_folder):
+    """Of 60 operations in 3 s: `breaker` makes three until it opens, and then one every half second."""
+    meant = {"breaker": (4, 12), "no-breaker": (180, 180), "storm": (540, 540), "retry-budget": (63, 66)}
+    seconds = 3
+
+    async def attempts(name):
+        async with ScriptedServer("503", NEVER).running() as server:
+            assert await _run(_service(name, server.url, bin_folder, seconds), server, 10 * seconds) == 0
+            return len(server.seen)
+
+    async def all_attempts():
+        return await asyncio.gather(*(attempts(name) for name in meant))
+
+    seen = dict(zip(meant, asyncio.run(all_attempts()), strict=True))
+    assert {name for name, (fewest, most) in meant.items() if not fewest <= seen[name] <= most} == set(), seen
+
+
+@pytest.mark.parametrize(("name", "comes_back"), [("lock-reacquires", True), ("lock-forgets", False)])
+def test_a_lock_that_was_lost_is_taken_again_or_not(consul, bin_folder, name, comes_back):
+    """Its session is destroyed on a real Consul, which is how a lock is lost to an expired TTL too."""
+
+    async def holder_after_the_loss():
+        async with private_consul(consul.path) as url, httpx.AsyncClient(base_url=url, trust_env=False) as api:
+            command = _service(name, url, bin_folder, 4)
+            process = await asyncio.create_subprocess_exec(*command, start_new_session=True)
+            try:
+                first = await wait_until("the lock to be held", lambda: _holder(api), within_s=15)
+                (await api.put(f"/v1/session/destroy/{first}")).raise_for_status()
+                ended = asyncio.create_task(process.wait())
+                while not ended.done():
+                    second, _ = await _holder(api, first)
+                    if second is not None:
+                        return second
+                    await pause(0.05)
+                return None
+            finally:
+                if process.returncode is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+
+    assert (asyncio.run(holder_after_the_loss()) is not None) == comes_back
+
+
+async def _holder(api, other_than=""):
+    """The session that has the lock, unless it is that one."""
+    reply = await api.get("/v1/kv/hashidrill/lock")
+    holder = reply.json()[0].get("Session") if reply.status_code == 200 else None
+    return (holder if holder != other_than else None), f"held by {holder}"
+
+
+def _service(name, url, bin_folder, seconds):
+    return prepare.command(BY_NAME[name].argv, url=url, bin_folder=bin_folder, seconds=seconds)
+
+
 def check(clients, bin_folder, wrong, *, fault="", times=1, limit_s=8):
     """Runs each client once against a server of its own; fails with a line for each that did not do as it should."""
+    clients = sorted(clients, key=lambda client: -sum(client.facts.gaps))  # the slowest are not to be the last to start
     seen = asyncio.run(_run_all(clients, bin_folder, fault, times, limit_s))
     lines = [
         f"{client.name}: {one.said}; the manifest says {client.facts}"
@@ -136,7 +208,7 @@ async def _run_all(clients, bin_folder, fault, times, limit_s):
         async with room, ScriptedServer(fault, times).running() as server:
             command = prepare.command(client.argv, url=server.url, bin_folder=bin_folder)
             status = await _run(command, server, limit_s(client) if callable(limit_s) else limit_s)
-            return Seen(len(server.seen), status, server.gaps)
+            return Seen(len(server.seen), status, server.gaps, server.was_reset)
 
     return await asyncio.gather(*(one(client) for client in clients))
 

@@ -81,9 +81,8 @@ def test_the_files_of_all_clients_exist_and_say_what_they_do():
         if client.kind == "python":
             assert (prepare.FOLDER / script.removeprefix("{clients}/")).read_text().startswith('"""'), client.name
         if client.kind == "go":
-            assert (
-                (prepare.FOLDER / "go" / "cmd" / client.name / "main.go").read_text().startswith(f"// {client.name} ")
-            )
+            source = prepare.FOLDER / "go" / "cmd" / client.name / "main.go"
+            assert source.read_text().startswith(f"// {client.name} ")
 
 
 def test_no_client_is_left_out_of_the_manifest():

@@ -11,17 +11,18 @@ from hashidrill.audit import (
     rules_suppressions,
     rules_vault,
 )
-from hashidrill.audit.rule import RULES
-
-__all__ = ["RULES"]
+from hashidrill.audit.rule import REGISTERED, Rule
 
 _MODULES = (
-    rules_suppressions,
     rules_consul,
     rules_consul_entries,
     rules_nomad,
     rules_nomad_jobs,
-    rules_vault,
     rules_python,
+    rules_suppressions,
+    rules_vault,
 )
-"""Named so that none of them is taken for unused; the order is that of the reference page."""
+"""Named so that none of them is taken for an import without a use."""
+
+RULES: dict[str, Rule] = dict(sorted(REGISTERED.items()))
+"""In the order of their ids, which is that of every list and of the reference page."""

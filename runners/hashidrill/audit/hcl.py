@@ -63,12 +63,13 @@ class _Reader:
 
     def entries(self, closing: str) -> tuple[Entry, ...]:
         """Attributes and blocks up to `closing`, which is read too."""
+        opened = self.here().line
         found: list[Entry] = []
         while True:
             self.blank(newlines=True)
             if self.at >= len(self.text):
                 if closing:
-                    raise self.wrong("the file ends inside a block: a } is missing")
+                    raise self.wrong(f"a }} is missing: the block opened in line {opened} does not end")
                 return tuple(found)
             if closing and self.text[self.at] == closing:
                 self.at += 1
@@ -223,12 +224,12 @@ class _Reader:
                 self.depth -= 1
                 return Sequence(tuple(items), place)
             if self.at >= len(self.text):
-                raise self.wrong("the file ends inside a list: a ] is missing")
+                raise self.wrong(f"a ] is missing: the list opened in line {place.line} does not end")
             items.append(self.expression(newlines=True))
             self.blank(newlines=True)
             if self.next_is(","):
                 self.at += 1
-            elif not self.next_is("]"):
+            elif self.at < len(self.text) and not self.next_is("]"):
                 raise self.wrong(f"in a list there should be a comma or ], not {self.shown()}")
 
     # strings

@@ -45,6 +45,9 @@ _VAULT_STORAGE = {
 }  # fmt: skip
 _VAULT_SERVER = {"backend", "ha_storage", "seal", "storage", "disable_mlock"}
 _VAULT_AGENT = {"api_proxy", "auto_auth", "cache", "env_template", "exit_after_auth", "template_config"}
+_ENVCONSUL = {"pristine", "sanitize", "upcase", "prefix", "secret"}
+"""envconsul shares the rest with consul-template, and has defaults of its own."""
+
 _CONSUL_TEMPLATE = {"deduplicate", "template", "reload_signal", "kill_signal", "vault_agent_token_file", "max_stale"}
 
 
@@ -94,6 +97,8 @@ def _is_nomad_agent(tree: Mapping) -> bool:
 
 
 def _is_consul_template(tree: Mapping) -> bool:
+    if _any(tree, _ENVCONSUL):
+        return False
     templates = tree.blocks("template")
     if any(body.has("source", "contents", "destination") for body in templates):
         return True

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from hashidrill.audit.rule import RULES, Finding, Rule, Severity
+from hashidrill.audit.all_rules import RULES
+from hashidrill.audit.rule import Finding, Rule, Severity
 from hashidrill.audit.run import Audit
 
 _COLOURS = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}

@@ -68,8 +68,8 @@ class Finding:
     severity: Severity
 
 
-RULES: dict[str, Rule] = {}
-"""All rules by their ids, once `hashidrill.audit.all_rules` is imported."""
+REGISTERED: dict[str, Rule] = {}
+"""What `rule` has registered so far; `hashidrill.audit.all_rules` imports all of them."""
 
 
 def rule(
@@ -88,8 +88,8 @@ def rule(
     """Registers the check below it as a rule."""
 
     def register(check: Check) -> Check:
-        assert rule_id not in RULES, f"two rules are called {rule_id}"
-        RULES[rule_id] = Rule(rule_id, name, severity, what, why, default, fix, link, source, verified, check)
+        assert rule_id not in REGISTERED, f"two rules are called {rule_id}"
+        REGISTERED[rule_id] = Rule(rule_id, name, severity, what, why, default, fix, link, source, verified, check)
         return check
 
     return register

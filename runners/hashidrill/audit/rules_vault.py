@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from hashidrill.audit.audited import Audited
 from hashidrill.audit.rule import Hit, Severity, rule
 from hashidrill.audit.sources import Document
 from hashidrill.audit.tree import Mapping, Place, is_zero_duration, number_of
+from hashidrill.audit.unit_files import Unit
 
 _AGENT = "https://developer.hashicorp.com/vault/docs/agent-and-proxy/agent"
 _CT = "https://github.com/hashicorp/consul-template/blob/main/docs/configuration.md"
 _CT_SOURCE = "consul-template 0.41.0, config/retry.go"
+_VARIABLE = "VAULT_MAX_RETRIES"
 _CT_RETRIES = 12
 _VAULT_API_RETRIES = 2
 """Defaults: consul-template 0.41.0, config/retry.go; vault/api 1.21.0, client.go."""
@@ -53,11 +56,9 @@ def vault_raft_no_retry_join(audited: Audited) -> Iterator[Hit]:
     source="vault/api 1.21.0, client.go",
 )
 def vault_max_retries_zero(audited: Audited) -> Iterator[Hit]:
+    one_layer = [unit for _, unit in _template_units(audited)]  # which retries by itself: HD403
     for document, name, value, place in environment(audited):
-        stacked = document.unit is not None and any(
-            words[:1] and words[0].endswith("consul-template") for words, _ in document.unit.commands()
-        )
-        if name == "VAULT_MAX_RETRIES" and value.strip() == "0" and not stacked:
+        if name == _VARIABLE and value.strip() == "0" and document.unit not in one_layer:
             yield Hit(document, place, "VAULT_MAX_RETRIES=0: Vault's clients here retry nothing")
 
 
@@ -183,10 +184,6 @@ def consul_template_retry_uncapped(audited: Audited) -> Iterator[Hit]:
     source=f"{_CT_SOURCE} and dependency/client_set.go; vault/api 1.21.0, client.go",
 )
 def consul_template_times_vault(audited: Audited) -> Iterator[Hit]:
-    below = _VAULT_API_RETRIES
-    for _, name, value, _ in environment(audited):
-        if name == "VAULT_MAX_RETRIES" and value.isdigit():
-            below = int(value)
     for document in audited.of("consul-template"):
         vault = document.body.block("vault")
         if vault is None:
@@ -196,17 +193,32 @@ def consul_template_times_vault(audited: Audited) -> Iterator[Hit]:
             continue
         said = retry.find("attempts") if retry is not None else None
         above = _CT_RETRIES if said is None else number_of(said.value)
+        below = _api_retries(audited, document)
         if above is None or below == 0:  # one layer only
             continue
         product = (above + 1) * (below + 1)
         if above == 0:  # without limit
             yield Hit(document, vault.place, f"each of endless retries of a secret is {below + 1} requests")
         elif product > _TOO_MANY_REQUESTS:
-            yield Hit(
-                document,
-                vault.place,
-                f"one failing read of a secret is {above + 1:g} x {below + 1} = {product:g} requests",
-            )
+            shown = f"{above + 1:g} x {below + 1} = {product:g} requests"
+            yield Hit(document, vault.place, f"one failing read of a secret is {shown}")
+
+
+def _api_retries(audited: Audited, document: Document) -> int:
+    """VAULT_MAX_RETRIES of the unit that starts consul-template with this file, by the file's name."""
+    name = Path(document.path).name
+    for words, unit in _template_units(audited):
+        if any(word.rpartition("/")[2] == name for word in words):
+            for each in unit.variables():
+                if each.name == _VARIABLE and each.value.isdigit():
+                    return int(each.value)
+    return _VAULT_API_RETRIES
+
+
+def _template_units(audited: Audited) -> Iterator[tuple[list[str], Unit]]:
+    for document, words, _ in audited.command_lines():
+        if document.unit is not None and words and words[0].rpartition("/")[2] == "consul-template":
+            yield words, document.unit
 
 
 @rule(

@@ -67,6 +67,11 @@ class LocalHost:
         self._canary = root / "s" / f"{name}.canary"
         self._diskd = root / "s" / "diskd"
 
+    @property
+    def namespace(self) -> str:
+        """Path of the host's network namespace."""
+        return f"/proc/{self.pid}/ns/net"
+
     # injectors
 
     async def set_disk_rule(self, rule_id: str, rule: Mapping[str, Any]) -> None:
@@ -116,7 +121,7 @@ class LocalHost:
         if nsenter is None or nft is None:
             command = packages.install_command("nftables", "util-linux")
             raise FaultError(f"{self.name}: nft or nsenter is missing; get them with: {command}")
-        return [nsenter, f"--net=/proc/{self.pid}/ns/net", nft]
+        return [nsenter, f"--net={self.namespace}", nft]
 
     async def nft_tables(self) -> Sequence[str]:
         result = await anyio.run_process([*self._in_namespace(), "-j", "list", "tables"], check=False)
@@ -272,6 +277,16 @@ class LocalHost:
         if answer["pid"] is None:
             return None
         return AgentProcess(answer["pid"], answer["start_time"], answer["state"])
+
+    async def written_bytes(self, agent: str) -> int:
+        process = await self.agent_process(agent)
+        if process is None:
+            raise FaultError(f"{self.name}: {agent} does not run")
+        try:
+            counters = (Path("/proc") / str(process.pid) / "io").read_text()
+        except OSError as error:
+            raise FaultError(f"{self.name}: what {agent} has written cannot be read: {error.strerror}") from None
+        return int(dict(line.split(": ") for line in counters.splitlines())["wchar"])
 
     async def canary_fsync(self) -> Timing:
         return await self._timing({"op": "fsync"})

@@ -23,12 +23,14 @@ from hashidrill.abc import Host, Probe, Target
 from hashidrill.datacenter import agents, network
 from hashidrill.datacenter.hosts import LocalHost
 from hashidrill.datacenter.sandbox import boot_command
+from hashidrill.datacenter.taps import LocalTap
 from hashidrill.errors import DatacenterError, FaultError, SelectorError
 from hashidrill.loads.process import LoadSpecification
 from hashidrill.model import DatacenterSpec, Experiment
 from hashidrill.probes.consul import consul_probes
 from hashidrill.probes.disk import DiskProbe
 from hashidrill.probes.process import ProcessProbe
+from hashidrill.selectors import CLIENT_PREFIX
 from hashidrill.tasks import all_at_once
 from hashidrill.wait import wait_until
 
@@ -152,6 +154,12 @@ class LocalDatacenter:
     def all_hosts(self) -> Sequence[Host]:
         return list(self.hosts.values())
 
+    def tap(self, client: str) -> LocalTap:
+        return LocalTap(client, self._tap_socket(client))
+
+    def _tap_socket(self, client: str) -> Path:
+        return self.root / f"s/tap-{client}"
+
     def load_addresses(self) -> Sequence[str]:
         return [network.LOAD_ADDRESS]
 
@@ -174,7 +182,12 @@ class LocalDatacenter:
         return [host for host in self.hosts.values() if host.role != "spare"]
 
     async def select(self, selector: str) -> Sequence[Target]:
-        """The hosts a selector means now, with their Consul processes. Raises SelectorError when that is none."""
+        """The hosts a selector means now, with their Consul processes. Raises SelectorError when that is none.
+
+        `client:NAME` means that client's tap.
+        """
+        if selector.startswith(CLIENT_PREFIX):
+            return [Target(selector.removeprefix(CLIENT_PREFIX), network.LOAD_ADDRESS, "client")]
         return [await self._target(host) for host in await self._chosen(selector)]
 
     @staticmethod
@@ -248,15 +261,25 @@ class LocalDatacenter:
                 raise DatacenterError(f"{host.name}: consul ended: {_tail(host.logs / 'consul.log')}")
 
     async def load_specifications(self, experiment: Experiment) -> Sequence[LoadSpecification]:
-        """Each load with the agents that its `via` selects now: the clients, or the servers where there are none."""
+        """Each load and client with the agents of its `via`: the clients now, or the servers where there are none."""
         specifications = []
         for name, load in experiment.load.items():
             params = registry.load(load.kind).Params.model_validate(load.params)
-            fallback = params.via == "consul:clients" and not self.clients()
-            hosts = await self._chosen("consul:servers" if fallback else params.via)
-            endpoints = [f"http://{host.address}:{agents.HTTP_PORT}" for host in hosts]
+            endpoints = await self._endpoints(params.via)
             specifications.append(LoadSpecification(name, load.kind, params, endpoints, network.LOAD_ADDRESS))
+        for name, client in experiment.clients.items():
+            endpoints = [] if client.agents is None else await self._endpoints(client.agents)
+            specification = LoadSpecification(
+                name, registry.CLIENT, client, endpoints, network.LOAD_ADDRESS, control=str(self._tap_socket(name)),
+                namespace=None if client.on is None else self.hosts[client.on.removeprefix("host:")].namespace,
+            )  # fmt: skip
+            specifications.append(specification)
         return specifications
+
+    async def _endpoints(self, via: str) -> list[str]:
+        fallback = via == "consul:clients" and not self.clients()
+        hosts = await self._chosen("consul:servers" if fallback else via)
+        return [f"http://{host.address}:{agents.HTTP_PORT}" for host in hosts]
 
     def probes(self) -> Sequence[Probe]:
         """Everything that is watched during a run, from the control address."""

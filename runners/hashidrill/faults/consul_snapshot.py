@@ -16,6 +16,7 @@ from hashidrill.abc import Evidence, Host, Target, Undo
 from hashidrill.errors import FaultError
 from hashidrill.faults import markers
 from hashidrill.faults.base import BaseFault
+from hashidrill.faults.consul_api import said
 from hashidrill.model import Name, Strict
 from hashidrill.snapshots import Snapshot, SnapshotError, read_snapshot, restored_name, saved_name
 
@@ -115,7 +116,7 @@ class SnapshotRestore(BaseFault[RestoreParams]):
         body = await anyio.to_thread.run_sync(self._file.read_bytes)
         answer = await host.api("PUT", "/v1/snapshot", body=body, timeout_s=_SNAPSHOT_WITHIN_S)
         if answer.status != 200:
-            raise FaultError(f"{host.name}: the snapshot was not restored: {markers.said(answer)}")
+            raise FaultError(f"{host.name}: the snapshot was not restored: {said(answer)}")
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         host = self._host(undo)
@@ -179,7 +180,7 @@ async def _take(host: Host) -> bytes:
     """A snapshot of the leader's state, through this agent. Raises FaultError."""
     answer = await host.api("GET", "/v1/snapshot", timeout_s=_SNAPSHOT_WITHIN_S)
     if answer.status != 200:
-        raise FaultError(f"{host.name}: no snapshot could be taken: {markers.said(answer)}")
+        raise FaultError(f"{host.name}: no snapshot could be taken: {said(answer)}")
     return answer.body
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 from typing import NamedTuple
 
-from hashidrill.abc import ApiAnswer, Host
+from hashidrill.abc import Host
 from hashidrill.errors import FaultError
+from hashidrill.faults.consul_api import said
 from hashidrill.wait import wait_until
 
 PREFIX = "hashidrill-markers"
@@ -39,15 +40,17 @@ async def look(host: Host, key: str) -> Marker | None:
     return Marker(base64.b64decode(entry["Value"] or "").decode(errors="replace"), entry["ModifyIndex"])
 
 
-async def remove(host: Host, key: str) -> None:
-    """Tries until it is acknowledged: a datacenter that has just lost its leader takes writes again soon.
+async def remove(host: Host, key: str, *, below: bool = False) -> None:
+    """The marker, or (`below`) all whose keys begin like that.
+
+    Tries until it is acknowledged: a datacenter that has just lost its leader takes writes again soon.
 
     Raises WaitTimeoutError.
     """
 
     async def removed() -> tuple[bool | None, str]:
         try:
-            answer = await host.api("DELETE", f"/v1/kv/{PREFIX}/{key}")
+            answer = await host.api("DELETE", f"/v1/kv/{PREFIX}/{key}", params={"recurse": ""} if below else None)
         except FaultError as error:
             return None, str(error)
         return (True if answer.status == 200 else None), said(answer)
@@ -66,8 +69,3 @@ async def takes_a_write(host: Host, fault_id: str) -> str:
     except FaultError as error:
         return str(error)
     return ""
-
-
-def said(answer: ApiAnswer) -> str:
-    """An answer for a message."""
-    return f"HTTP {answer.status} {answer.body[:200].decode(errors='replace').strip()}"

@@ -30,7 +30,7 @@ class LoadContext:
 
     `local_address` is the IPv4 address to send from (None: the kernel chooses). `lag` collects how late operations
     start. `course` is the level of this load over time: hand it to the OpenLoop, or ask it how much of a standing load
-    there should be now.
+    there should be now. `control` and `namespace` are for clients: see LoadSpecification.
     """
 
     endpoints: Sequence[str]
@@ -40,6 +40,8 @@ class LoadContext:
     lag: LagMeter = field(default_factory=LagMeter)
     course: Course = field(default_factory=Course)
     emit_sample: Callable[[str, float | None, str], None] = _nowhere
+    control: str | None = None
+    namespace: str | None = None
 
     def sample(self, what: str, value: float | None, text: str = "") -> None:
         """Record a sample of the load's own, now, as the signal `LOAD.what`; no value is a failed sample.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from hashidrill.loads.changes import mark
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error, write_reply
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import OpenLoop, Reply
@@ -64,9 +65,9 @@ def stamp(run_id: str, n: int) -> str:
     return f"{run_id}.{n}"
 
 
-def padded(identity: str, size_bytes: int) -> bytes:
-    """The value that is written: the identity, a separator, and filler up to the size."""
-    return f"{identity}{_SEPARATOR}".ljust(size_bytes, "x").encode()
+def padded(identity: str, size_bytes: int, sent: str = "") -> bytes:
+    """The value that is written: the identity, a separator, when it was sent (`changes.mark`), and filler."""
+    return f"{identity}{_SEPARATOR}{sent}".ljust(size_bytes, "x").encode()
 
 
 def identify(value: bytes) -> str:
@@ -138,7 +139,7 @@ class KvWrite(_KvLoad):
 
             async def put(n: int, key: str, value: str) -> Reply:
                 url = self._endpoint(n) + _path(key)
-                body = padded(value, size_bytes)
+                body = padded(value, size_bytes, mark(self.context.clock.now_ns()))
                 return write_reply(await client.request("PUT", url, body=body, timeout_s=self._timeout_s))
 
             await self._open_loop(self.params.rate, put).run(emit)

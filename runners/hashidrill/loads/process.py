@@ -39,7 +39,7 @@ _STDERR_BYTES = 4096
 
 @dataclass(frozen=True)
 class LoadSpecification:
-    """One load of an experiment: validated `params`, and the base URLs of the agents that `via` selected."""
+    """One load (or client) of an experiment: validated `params`, and the URLs of the agents that `via` selected."""
 
     name: str
     kind: str
@@ -47,6 +47,10 @@ class LoadSpecification:
     endpoints: Sequence[str]
     local_address: str | None = None
     profile: Profile | None = None
+    control: str | None = None
+    """Path of the Unix socket on which a client's tap is spoken to."""
+    namespace: str | None = None
+    """Path of the network namespace that a client's command runs in; None: our own."""
 
 
 class LoadProcess:
@@ -112,6 +116,8 @@ class LoadProcess:
                     "endpoints": list(load.endpoints),
                     "local_address": load.local_address,
                     "profile": load.profile and load.profile.model_dump(mode="json", by_alias=True),
+                    "control": load.control,
+                    "namespace": load.namespace,
                 }
                 for load in loads
             ],

@@ -84,7 +84,7 @@ class Generator:
         self._running: asyncio.Task[None] | None = None
 
     def _load(self, run_id: str, load: dict[str, Any]) -> Any:
-        kind = registry.load(load["kind"])
+        kind = registry.traffic(load["kind"])
         context = LoadContext(
             endpoints=load["endpoints"],
             clock=self._clock,
@@ -92,6 +92,8 @@ class Generator:
             run_id=run_id,
             lag=self._lag,
             course=self._courses[load["name"]],
+            control=load["control"],
+            namespace=load["namespace"],
             emit_sample=lambda what, value, text: self._sample(f"{load['name']}.{what}", value, text),
         )
         return kind(load["name"], kind.Params.model_validate(load["params"]), context)

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -19,11 +20,12 @@ from urllib.parse import urlsplit
 
 from hashidrill.errors import FaultError
 from hashidrill.retry import catalogue, reference_client
-from hashidrill.retry.attempts import Run
+from hashidrill.retry.attempts import Attempt, Run
 from hashidrill.retry.command import CommandError, Ended, pointed_at, run
 from hashidrill.retry.names import NAME, NameServer
 from hashidrill.retry.plans import Always, First, Nothing, OnceReused, Plan
 from hashidrill.retry.tap import Tap
+from hashidrill.retry.timed_taps import SOONER, TimedTaps
 from hashidrill.retry.timing import typical_gaps_s
 from hashidrill.retry.upstream import Request, Upstream, UpstreamError
 
@@ -32,6 +34,7 @@ _STARTING_AT_ONCE = 2
 _LONGEST_WAIT_S = 0.5
 _GAPS_WANTED = 6
 _REFERENCE_GAPS_AT_MOST = 6
+_TRIES = 5
 Say = Callable[[str], None]
 
 
@@ -99,9 +102,7 @@ class Battery:
         await self._plain()
         measured = self._measured
         if not measured.long_running:
-            await _all([self._once(fault) for fault in self._faults_once()] + [
-                self._lasting(fault) for fault in catalogue.LASTING if self.settings.wants(fault)
-            ] + [self._reused()])  # fmt: skip
+            await _all([*(self._once(fault) for fault in self._faults_once()), self._reused()])
             await self._told_longer()
             await self._timing()
         if measured.blocking and self.settings.wants("index-backwards"):
@@ -123,7 +124,7 @@ class Battery:
                 f"{name}: {ended.note}, and it made no request to the tap. Put {{url}} where the address goes, or let"
                 " it read CONSUL_HTTP_ADDR, NOMAD_ADDR, VAULT_ADDR or http_proxy." + _quoted(ended)
             )
-        self._measured.plain = self._as_run(ended, tap)
+        self._measured.plain = self._run_of(ended, tap.attempts)
         if ended.stopped:
             if not self._measured.blocking:
                 raise CommandError(
@@ -163,16 +164,24 @@ class Battery:
     async def _once(self, fault: str) -> None:
         self._say(f"{fault}, once")
         try:
-            self._measured.once[fault] = await (self._unresolved() if fault == "dns" else self._one(First(fault)))
+            if fault == "dns":
+                self._measured.once[fault] = await self._unresolved()
+            elif fault == "refused":
+                self._measured.once[fault] = await self._refused()
+            else:
+                self._measured.once[fault] = await self._one(First(fault))
         except FaultError as error:
             self._measured.impossible[fault] = str(error)
+            return
+        if fault in catalogue.LASTING:
+            if self._measured.once[fault].retries:
+                await self._lasting(fault)
+            else:  # what is not tried again once is not tried again for ever
+                self._measured.lasting[fault] = self._measured.once[fault]
 
     async def _lasting(self, fault: str) -> None:
         self._say(f"{fault}, all the time")
-        try:
-            self._measured.lasting[fault] = await self._one(Always(fault), attempts=catalogue.UNBOUNDED_ATTEMPTS)
-        except FaultError as error:
-            self._measured.impossible[fault] = str(error)
+        self._measured.lasting[fault] = await self._one(Always(fault), attempts=catalogue.UNBOUNDED_ATTEMPTS)
 
     async def _reused(self) -> None:
         """A reset on a reused connection: as the command comes by, or led to one by a redirect."""
@@ -182,10 +191,26 @@ class Battery:
         naturally = plain is not None and any(attempt.reused for attempt in plain.attempts)
         self._measured.reused = await self._one(OnceReused("reset-after-reused", redirect=not naturally))
 
+    async def _refused(self) -> Run:
+        """A client that comes back within microseconds may be refused again before the port is open: once more then.
+
+        Raises FaultError when it is quicker every time.
+        """
+        for _ in range(_TRIES):
+            run = await self._one(First("refused"))
+            if run.ok or len(run.faulted) <= 1:
+                return run
+        raise FaultError(f"it came back so quickly that it was refused {len(run.faulted)} times instead of once")
+
     async def _unresolved(self) -> Run:
         async with Tap(self._upstream, longest_wait_s=_LONGEST_WAIT_S) as tap:
             async with NameServer(1, lambda: tap.unseen("dns")) as names:
-                return await self._run(tap, f"http://{NAME}:{tap.port}", names.wrapped)
+                url = f"http://{NAME}:{tap.port}"
+                command, environment = pointed_at(self.command, url, self.settings.environment)
+                wrapped = names.wrapped(command)
+                deadline_s = self.settings.deadline_s
+                ended = await self._started(tap.first_attempt, wrapped, environment, deadline_s, None)
+        return self._run_of(ended, tap.attempts)
 
     async def _told_longer(self) -> None:
         """Where the client waits that long anyway, tell it to wait longer than it does."""
@@ -218,70 +243,105 @@ class Battery:
         self._say(f"{fault}: {count} clients beside each other")
         gaps = typical_gaps_s([measured.lasting[fault]])[:_REFERENCE_GAPS_AT_MOST]
 
-        async def mine() -> None:
-            measured.timed.append(await self._one(Always(fault), attempts=_GAPS_WANTED + 1))
+        timed: list[Run] = []
+        reference: list[Run] = []
+        async with TimedTaps(fault, count) as taps, TimedTaps("503", count) as quiet:
 
-        async def theirs() -> None:
-            measured.reference.append(await self._reference(gaps))
+            async def mine(number: int) -> None:
+                timed.append(await self._timed(taps, number))
 
-        await _all([each() for _ in range(count) for each in (mine, theirs)])
+            async def theirs(number: int) -> None:
+                reference.append(await self._reference(quiet, number, gaps))
 
-    async def _reference(self, gaps_s: Sequence[float]) -> Run:
-        async with Tap(plan=Always("503")) as tap:
-            command = [sys.executable, "-S", "-E", str(Path(reference_client.__file__)), "127.0.0.1", str(tap.port)]
-            command += [f"{gap:.6f}" for gap in gaps_s]
-            ended = await self._started(tap, command, {}, self.settings.deadline_s + 5, None)
-        return Run(tuple(tap.attempts), ended.ok, not ended.stopped, ended.start_ns, ended.end_ns)
+            await _all([each(number) for number in range(count) for each in (mine, theirs)])
+        measured.timed += timed
+        measured.reference += reference
+
+    async def _timed(self, taps: TimedTaps, number: int) -> Run:
+        command, environment = pointed_at(self.command, taps.urls[number], self.settings.environment)
+        seen = taps.attempts[number]
+
+        def enough() -> str:
+            return f"after {len(seen)} attempts" if len(seen) > _GAPS_WANTED else ""
+
+        ended = await self._started(taps.first[number], command, environment, self.settings.deadline_s, enough, timed=True)
+        return self._run_of(ended, seen)
+
+    async def _reference(self, taps: TimedTaps, number: int, gaps_s: Sequence[float]) -> Run:
+        command = [sys.executable, "-S", "-E", str(Path(reference_client.__file__)), taps.urls[number]]
+        command += [f"{gap:.6f}" for gap in gaps_s]
+        ended = await self._started(taps.first[number], command, {}, sum(gaps_s) + self.settings.deadline_s, None, timed=True)
+        return Run(tuple(taps.attempts[number]), ended.ok, not ended.stopped, ended.start_ns, ended.end_ns)
 
     # one run
 
     async def _one(self, plan: Plan, *, attempts: int = 0, retry_after_s: int = catalogue.RETRY_AFTER_S) -> Run:
         ended, tap = await self._ended(plan, attempts=attempts, retry_after_s=retry_after_s)
-        return self._as_run(ended, tap)
+        return self._run_of(ended, tap.attempts)
 
     async def _ended(
         self, plan: Plan, *, attempts: int = 0, retry_after_s: int = catalogue.RETRY_AFTER_S
     ) -> tuple[Ended, Tap]:
         tap = Tap(self._upstream, plan, longest_wait_s=_LONGEST_WAIT_S, retry_after_s=retry_after_s)
-        async with tap:
-            command, environment = pointed_at(self.command, tap.url, self.settings.environment)
-            return await self._started(tap, command, environment, self.settings.deadline_s, attempts or None), tap
-
-    async def _run(self, tap: Tap, url: str, wrapped: Callable[[Sequence[str]], list[str]]) -> Run:
-        command, environment = pointed_at(self.command, url, self.settings.environment)
-        ended = await self._started(tap, wrapped(command), environment, self.settings.deadline_s, None)
-        await tap.close()
-        return self._as_run(ended, tap)
-
-    async def _started(
-        self, tap: Tap, command: list[str], environment: dict[str, str], within_s: float, attempts: int | None
-    ) -> Ended:
-        """Run it; the slot is given back with its first request, since all it does from then on is wait."""
 
         def enough() -> str:
-            return f"after {attempts} attempts" if attempts and len(tap.attempts) >= attempts else ""
+            return f"after {len(tap.attempts)} attempts" if len(tap.attempts) >= attempts else ""
 
+        async with tap:
+            command, environment = pointed_at(self.command, tap.url, self.settings.environment)
+            stop_when = enough if attempts else None
+            return await self._started(tap.first_attempt, command, environment, self.settings.deadline_s, stop_when), tap
+
+    async def _started(
+        self,
+        first_attempt: asyncio.Event,
+        command: list[str],
+        environment: dict[str, str],
+        within_s: float,
+        stop_when: Callable[[], str] | None,
+        *,
+        timed: bool = False,
+    ) -> Ended:
+        """Run it; the slot is given back with its first attempt, since most of what it does from then on is wait."""
+        pids: list[int] = []
         async with self._slots:
-            ended = asyncio.create_task(run(command, environment, within_s=within_s, stop_when=enough if attempts else None))
-            first = asyncio.create_task(tap.first_attempt.wait())
+            ended = asyncio.create_task(
+                run(command, environment, within_s=within_s, stop_when=stop_when, started=pids.append)
+            )
+            first = asyncio.create_task(first_attempt.wait())
             try:
                 await asyncio.wait({ended, first}, return_when=asyncio.FIRST_COMPLETED)
+                if timed and not ended.done():
+                    _hurry(pids)
             except asyncio.CancelledError:
-                ended.cancel()
-                await asyncio.gather(ended, return_exceptions=True)
+                await _cancelled(ended)
                 raise
             finally:
                 first.cancel()
         try:
             return await ended
-        finally:
-            await tap.close()
+        except asyncio.CancelledError:
+            await _cancelled(ended)
+            raise
 
-    def _as_run(self, ended: Ended, tap: Tap) -> Run:
+    def _run_of(self, ended: Ended, attempts: Sequence[Attempt]) -> Run:
         return Run(
-            tuple(tap.attempts), ended.ok, not ended.stopped, ended.start_ns, ended.end_ns, self._measured.usual,
+            tuple(attempts), ended.ok, not ended.stopped, ended.start_ns, ended.end_ns, self._measured.usual,
             ended.note,
         )  # fmt: skip
+
+
+def _hurry(pids: Sequence[int]) -> None:
+    """A process group whose waits are measured goes before those that only start, where we may say so (root)."""
+    with contextlib.suppress(OSError):
+        for pid in pids:
+            os.setpriority(os.PRIO_PGRP, pid, SOONER)
+
+
+async def _cancelled(task: asyncio.Task[Ended]) -> None:
+    """Nothing of it is left when this returns."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:

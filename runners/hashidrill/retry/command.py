@@ -65,20 +65,22 @@ async def run(
     *,
     within_s: float,
     stop_when: Callable[[], str] | None = None,
+    started: Callable[[int], None] | None = None,
 ) -> Ended:
     """Run it until it ends, `within_s` seconds are over, or `stop_when` (asked now and then) gives a reason.
 
+    `started` is called with its pid, which is that of its process group too.
     Nothing of its process group is left afterwards. Raises UsageError for a command that cannot be started,
     CommandError for one that floods its output.
     """
     start_ns = time.monotonic_ns()
-    process = await _start(command, environment)
+    process = await start(command, environment)
     tails = [asyncio.create_task(_tail(stream)) for stream in (process.stdout, process.stderr) if stream is not None]
     try:
         stopped = await _watch(process, tails, within_s, stop_when)
         end_ns = time.monotonic_ns()
     finally:
-        await _end(process)
+        await end(process)
         for tail in tails:
             tail.cancel()
         kept = await asyncio.gather(*tails, return_exceptions=True)
@@ -91,7 +93,7 @@ async def run(
     return Ended(None if stopped else process.returncode, stopped, start_ns, end_ns, output)
 
 
-async def _start(command: Sequence[str], environment: Mapping[str, str]) -> asyncio.subprocess.Process:
+async def start(command: Sequence[str], environment: Mapping[str, str]) -> asyncio.subprocess.Process:
     if not command:
         raise UsageError("there is no command: write it after --, like `hashidrill retry -- curl -s {url}/v1/kv/x`")
     try:
@@ -134,7 +136,7 @@ async def _watch(
         waiting.cancel()
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def end(process: asyncio.subprocess.Process) -> None:
     """Kill what is left of its group, which is ours alone: it was made with the process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -11,13 +11,17 @@ import contextlib
 import ctypes
 import socket
 import struct
+import time
 from collections.abc import Awaitable, Callable
 
 from hashidrill.errors import FaultError
 
 _ETH_P_IP = 0x0800
 _SO_ATTACH_FILTER = 26
+_SO_TIMESTAMPNS = 35
 _SNAP_BYTES = 64
+_ANCILLARY_BYTES = 64
+_BACKLOG = 512
 
 
 class Door:
@@ -50,13 +54,13 @@ class Door:
 
     async def shut(
         self,
-        refused: Callable[[], None],
+        refused: Callable[[int], None],
         listen: Callable[[], Awaitable[asyncio.Server]],
         *,
         count: float = float("inf"),
         seconds: float | None = None,
     ) -> None:
-        """Refuse connections, `count` of them or for so many seconds; then open. `refused` is called at each.
+        """Refuse connections, `count` of them or for so many seconds; then open. `refused` is called with the time of each, in ns.
 
         Raises FaultError without the right to see packets: an attempt that nobody counts proves nothing.
         """
@@ -67,25 +71,28 @@ class Door:
             self.socket = socket.socket()
             self.bind()
         self._watcher = _syn_watcher(self.port)
-        loop = asyncio.get_running_loop()
-        seen = 0
+        watcher, loop = self._watcher, asyncio.get_running_loop()
+        seen, listening_ns = 0, 0
 
         def look() -> None:
-            nonlocal seen
-            while self._watcher is not None:
-                try:
-                    self._watcher.recv(_SNAP_BYTES)
-                except BlockingIOError:
-                    return
+            nonlocal seen, listening_ns
+            while (at_ns := _next_syn_ns(watcher)) is not None:
+                if listening_ns and at_ns > listening_ns:
+                    continue  # it was let in
                 seen += 1
-                refused()
-                if seen >= count:
+                refused(at_ns)
+                if seen == count:
+                    # at once, since some clients come back within a millisecond
+                    self.socket.listen(_BACKLOG)
+                    listening_ns = time.monotonic_ns()
                     self._opening = loop.create_task(self.open(listen))
-                    return
 
-        loop.add_reader(self._watcher, look)
+        def over() -> None:
+            self._opening = loop.create_task(self.open(listen))
+
+        loop.add_reader(watcher, look)
         if seconds is not None:
-            self._timer = loop.call_later(seconds, lambda: setattr(self, "_opening", loop.create_task(self.open(listen))))
+            self._timer = loop.call_later(seconds, over)
 
     def close(self) -> None:
         """Idempotent."""
@@ -115,6 +122,20 @@ def can_count_refusals() -> bool:
     return False
 
 
+def _next_syn_ns(watcher: socket.socket) -> int | None:
+    """When the kernel saw the next SYN, in ns of the monotonic clock; None when there is no more."""
+    try:
+        _, ancillary, _, _ = watcher.recvmsg(_SNAP_BYTES, _ANCILLARY_BYTES)
+    except BlockingIOError:
+        return None
+    now_ns, wall_ns = time.monotonic_ns(), time.time_ns()
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
+            seconds, rest_ns = struct.unpack("qq", data[:16])
+            return now_ns - (wall_ns - (int(seconds) * 1_000_000_000 + int(rest_ns)))
+    return now_ns
+
+
 def _syn_watcher(port: int) -> socket.socket:
     """A packet socket on the loopback device that gets SYNs to that TCP port and nothing else.
 
@@ -141,6 +162,7 @@ def _syn_watcher(port: int) -> socket.socket:
     watcher.setsockopt(
         socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(buffer))
     )
+    watcher.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     watcher.setblocking(False)
     watcher.bind(("lo", _ETH_P_IP))
     return watcher

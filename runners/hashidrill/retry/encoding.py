@@ -11,10 +11,11 @@ from dataclasses import fields
 
 from hashidrill.abc import Operation
 from hashidrill.errors import HypothesisInvalidError
+from hashidrill.model import ATTEMPTS
 from hashidrill.recording import Operations
 from hashidrill.retry.attempts import Attempt
 
-SUFFIX = ".attempts"
+SUFFIX = ATTEMPTS
 _COLUMNS = {"start_ns", "end_ns", "method", "path", "fault", "status"}
 _DEFAULTS = {field.name: field.default for field in fields(Attempt) if field.name not in _COLUMNS}
 

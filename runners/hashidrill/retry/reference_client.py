@@ -1,6 +1,6 @@
 """A client without any jitter, in a process of its own: it asks, sleeps a given gap, and asks again.
 
-    python reference_client.py HOST PORT GAP_S...
+    python reference_client.py URL GAP_S...
 
 What its gaps vary by is what this machine adds. Standard library only, and little of it, so that it starts at once.
 """
@@ -14,8 +14,9 @@ _TIMEOUT_S = 60
 
 
 def main() -> None:
-    host, port, gaps_s = sys.argv[1], int(sys.argv[2]), [float(word) for word in sys.argv[3:]]
-    with socket.create_connection((host, port), timeout=_TIMEOUT_S) as connection:
+    host, _, port = sys.argv[1].rpartition("/")[2].partition(":")
+    gaps_s = [float(word) for word in sys.argv[2:]]
+    with socket.create_connection((host, int(port)), timeout=_TIMEOUT_S) as connection:
         for gap_s in [*gaps_s, 0.0]:
             connection.sendall(_REQUEST)
             connection.recv(65536)

@@ -118,10 +118,10 @@ class Tap:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def unseen(self, fault: str) -> None:
-        """Record an attempt that never came to a connection of ours: refused, or stuck at a name."""
-        now = time.monotonic_ns()
-        self.note(Attempt(now, now, 0, fault=fault, operation=self.operation))
+    def unseen(self, fault: str, at_ns: int = 0) -> None:
+        """Record an attempt that never came to a connection of ours: refused, or stuck at a name. 0 is now."""
+        at_ns = at_ns or time.monotonic_ns()
+        self.note(Attempt(at_ns, at_ns, 0, fault=fault, operation=self.operation))
 
     def note(self, attempt: Attempt) -> None:
         """Record an attempt that is over."""
@@ -136,8 +136,8 @@ class Tap:
             lambda: Connection(self._serve), sock=self._door.socket, ssl=self._tls, backlog=512
         )
 
-    def _refused(self) -> None:
-        self.unseen("refused")
+    def _refused(self, at_ns: int) -> None:
+        self.unseen("refused", at_ns)
 
     async def _serve(self, connection: Connection) -> None:
         self._open.add(connection)

@@ -34,6 +34,9 @@ _LOW, _HIGH = 5, 75
 _SPREAD_TO_DEVIATION = 0.42
 """Standard deviation over the distance of these two percentiles: 0.412 for a uniform distribution, 0.431 for a normal
 one. Delays only ever add, and the upper quarter, where they gather, is left out."""
+_LONG = 0.6
+_DOUBTFUL = 2.0
+"""Two spreads of 20 clients each differ by less than this factor by chance."""
 _CLEARLY = 3.0
 """Client over reference where the reference itself scatters more than what is to be told."""
 GREY = 1.5
@@ -71,7 +74,7 @@ def backoff(fault: str, runs: Sequence[Run]) -> Judged:
     growth = max(typical[start + 1 :]) / typical[start]
     evidence["growth"] = round(growth, 3)
     last = columns[start + 1 + int(np.argmax(typical[start + 1 :]))]
-    if abs(math.log(growth / BACKOFF_GROWTH)) < _SIGMAS * (_scatter(columns[start]) + _scatter(last)):
+    if abs(math.log(growth / BACKOFF_GROWTH)) < _SIGMAS * math.hypot(_scatter(columns[start]), _scatter(last)):
         text = f"gaps {_listed(typical)} scatter too much to say whether they grow; more clients would tell"
         return unknown("backoff", fault, text, more_clients=True, **evidence)
     if growth < BACKOFF_GROWTH:
@@ -114,15 +117,20 @@ def jitter(fault: str, runs: Sequence[Run], reference: Sequence[Run], *, clients
         return unknown("jitter", fault, f"{len(runs)} clients; at least {clients} are needed", **evidence)
     if max(typical) < SHORTEST_GAP_S:
         return failed("jitter", fault, f"no waiting at all, so nothing is spread: gaps {_listed(typical)}", **evidence)
-    waits = [k for k, gap in enumerate(typical) if gap >= SHORTEST_GAP_S and k < len(theirs)]
+    # what a machine adds is the same for every gap, what a client spreads grows with it: the longest ones tell most
+    waits = [k for k, gap in enumerate(typical) if gap >= _LONG * max(typical) and k < len(theirs)]
     if not waits:
         return unknown("jitter", fault, "the reference clients have no gaps to compare with", **evidence)
-    noise = variation([theirs[k] for k in waits])
     spread = variation([mine[k] for k in waits])
+    noise = variation([theirs[k] for k in waits])
+    at_once = [k for k, gap in enumerate(typical) if gap < SHORTEST_GAP_S]
+    if at_once:  # a retry without waiting shows what this client's own work adds
+        own_noise_s = min(_spread_s(mine[k]) for k in at_once)
+        noise = max(noise, own_noise_s / float(np.mean([typical[k] for k in waits])))
     own = math.sqrt(max(0.0, spread**2 - noise**2))
     evidence |= {"variation": round(spread, 5), "reference": round(noise, 5), "jitter": round(own, 5)}
     text = f"gaps vary by {spread:.2%} over {len(runs)} clients; without jitter they vary by {noise:.2%} here"
-    if noise > JITTER_VARIATION and spread < _CLEARLY * noise:
+    if (noise > JITTER_VARIATION and spread < _CLEARLY * noise) or (own > JITTER_VARIATION and spread < _DOUBTFUL * noise):
         busy = f"too busy a machine to tell: {text}"
         return unknown("jitter", fault, busy, more_clients=True, **evidence)
     if JITTER_VARIATION / GREY < own < JITTER_VARIATION * GREY:
@@ -130,6 +138,11 @@ def jitter(fault: str, runs: Sequence[Run], reference: Sequence[Run], *, clients
     if own > JITTER_VARIATION:
         return passed("jitter", fault, text, **evidence)
     return failed("jitter", fault, text, **evidence)
+
+
+def _spread_s(column: Floats) -> float:
+    low, high = np.percentile(column, [_LOW, _HIGH])
+    return float(high - low) * _SPREAD_TO_DEVIATION
 
 
 def variation(columns: Sequence[Floats]) -> float:
@@ -178,10 +191,11 @@ def _uncapped(waits: Sequence[float]) -> list[float]:
 
 
 def _scatter(column: Floats) -> float:
-    """Standard error of the log of the median."""
-    if len(column) < 2 or float(np.min(column)) <= 0:
+    """Standard error of the median, as a share of it; by quartiles, since gaps have long tails."""
+    if len(column) < 2:
         return 0.0
-    return 1.25 * float(np.std(np.log(column))) / math.sqrt(len(column))
+    low, middle, high = np.percentile(column, [25, 50, 75])
+    return 1.25 * float(high - low) / 1.35 / float(middle) / math.sqrt(len(column))
 
 
 def _rounded(gaps: Sequence[float]) -> list[float]:

@@ -67,9 +67,11 @@ class Upstream(Protocol):
 
 
 class HttpUpstream:
-    """A server at an address. Raises UsageError for a URL that is none."""
+    """A server at an address; `local_address` is where its connections come from. Raises UsageError for no URL."""
 
-    def __init__(self, url: str, *, trust: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, url: str, *, trust: ssl.SSLContext | None = None, local_address: str | None = None
+    ) -> None:
         split = urlsplit(url)
         try:
             port = split.port
@@ -78,6 +80,7 @@ class HttpUpstream:
         if split.scheme not in {"http", "https"} or not split.hostname:
             raise UsageError(f"{url!r} is no URL of a server; write it like http://127.0.0.1:8500")
         self.url = url
+        self.local = None if local_address is None else (local_address, 0)
         self.host = split.hostname
         self.port = port or (443 if split.scheme == "https" else 80)
         self.tls = (trust or ssl.create_default_context()) if split.scheme == "https" else None
@@ -116,7 +119,7 @@ class _HttpLink:
     async def _connect(self) -> None:
         self.close()
         up = self._upstream
-        self._reader, self._writer = await asyncio.open_connection(up.host, up.port, ssl=up.tls)
+        self._reader, self._writer = await asyncio.open_connection(up.host, up.port, ssl=up.tls, local_addr=up.local)
         self._http = h11.Connection(h11.CLIENT)
 
     async def _exchange(self, request: Request) -> Reply:

@@ -20,6 +20,8 @@ import anyio
 
 from hashidrill.abc import AgentProcess, ApiAnswer, Exchange, ExchangeRequest, Host, Target, Timing, Toxic
 from hashidrill.errors import FaultError, SelectorError
+from hashidrill.loads.clients import Faults
+from hashidrill.retry.plans import Moment
 from hashidrill.testing.consul import FakeConsul
 from hashidrill.testing.toxics import FakeProxy, pass_through
 
@@ -73,6 +75,7 @@ class FakeHost:
     limits: dict[str, float] = field(default_factory=dict)
     process: AgentProcess | None = None
     config: dict[str, Any] = field(default_factory=dict)
+    written: int = 0
 
     # injectors
 
@@ -201,6 +204,11 @@ class FakeHost:
     async def agent_process(self, agent: str) -> AgentProcess | None:  # noqa: ARG002 - there is one agent a host
         return self.process
 
+    async def written_bytes(self, agent: str) -> int:
+        if self.process is None:
+            raise FaultError(f"{self.name}: {agent} does not run")
+        return self.written
+
     async def canary_fsync(self) -> Timing:
         return self._operate("fsync", 0)
 
@@ -264,6 +272,24 @@ class FakeHost:
         return self.process is not None and self.process.state != "T"
 
 
+class FakeTap:
+    """The tap of a client, in memory: the plan is that of a real one, and each look asks it as an attempt would."""
+
+    def __init__(self) -> None:
+        self.faults = Faults()
+
+    async def fail(self, fault_id: str, fault: str, share: float, seed: int) -> None:
+        self.faults.answer({"op": "fail", "id": fault_id, "fault": fault, "share": share, "seed": seed})
+
+    async def let_pass(self, fault_id: str) -> None:
+        self.faults.answer({"op": "pass", "id": fault_id})
+
+    async def look(self, fault: str, tries: int) -> Sequence[str]:
+        accepted = Moment(0, accepted=True)
+        asked = Moment(0, reused=fault.endswith("-reused"), blocking=fault == "index-backwards")
+        return [self.faults.decide(accepted) or self.faults.decide(asked) or "200" for _ in range(tries)]
+
+
 class FakeDatacenter:
     """Three servers and a client, with a leader, and one random generator for all that happens by chance."""
 
@@ -279,6 +305,7 @@ class FakeDatacenter:
         names += [(f"consul-{n}", f"10.73.0.{10 + n}", "spare") for n in range(servers + 1, servers + spares + 1)]
         names += [(f"client-{n}", f"10.73.0.{30 + n}", "client") for n in range(1, clients + 1)]
         self.hosts = {name: FakeHost(name, address, role, self) for name, address, role in names}
+        self.taps: dict[str, FakeTap] = {}
         self.consul = FakeConsul(self.hosts)
         for host in self.hosts.values():
             if host.role != "spare":
@@ -320,6 +347,9 @@ class FakeDatacenter:
             return self.tools[name]
         except KeyError:
             raise FaultError(f"the datacenter was started without {name}") from None
+
+    def tap(self, client: str) -> FakeTap:
+        return self.taps.setdefault(client, FakeTap())
 
     def load_addresses(self) -> Sequence[str]:
         return ["10.73.0.2"]

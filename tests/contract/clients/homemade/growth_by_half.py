@@ -4,4 +4,4 @@ import sys
 
 from attempt import read, repeat
 
-sys.exit(not repeat(lambda: read(sys.argv[1]).ok, [0.15 * 1.5**retry for retry in range(5)]))
+sys.exit(not repeat(lambda: read(sys.argv[1]).ok, [0.3 * 1.5**retry for retry in range(5)]))

@@ -4,4 +4,4 @@ import sys
 
 from attempt import read, repeat
 
-sys.exit(not repeat(lambda: read(sys.argv[1]).ok, [0.15, 0.3, 0.6, 1.2]))
+sys.exit(not repeat(lambda: read(sys.argv[1]).ok, [0.3, 0.6, 1.2, 2.4]))

@@ -4,15 +4,14 @@ import json
 import random
 import sys
 import urllib.request
+import uuid
 
 from attempt import repeat, send
 
-BODY = json.dumps({"Service": {"Service": "consul"}}).encode()
-
 
 def post() -> bool:
-    request = urllib.request.Request(f"{sys.argv[1]}/v1/query", data=BODY, method="POST")
-    return send(request).ok
+    query = {"Name": str(uuid.uuid4()), "Service": {"Service": "consul"}}
+    return send(urllib.request.Request(f"{sys.argv[1]}/v1/query", json.dumps(query).encode(), method="POST")).ok
 
 
 gaps_s = (gap_s * random.uniform(0.5, 1.0) for gap_s in (0.1, 0.2, 0.4))

@@ -1,6 +1,6 @@
 // go-retryablehttp does a Get with github.com/hashicorp/go-retryablehttp: up to 4 retries of any error of the
 // connection, any 5xx but 501, and 429; exponential without jitter; Retry-After honoured on 429 and 503. Its defaults,
-// but for the first gap (100 ms in place of 1 s). There is no timeout in them.
+// but for the first gap (300 ms in place of 1 s). There is no timeout in them.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 func main() {
 	client := retryablehttp.NewClient()
 	client.Logger = nil
-	client.RetryWaitMin = 100 * time.Millisecond
+	client.RetryWaitMin = 300 * time.Millisecond
 	reply, err := client.Get(os.Args[1] + "/v1/kv/hashidrill/retry")
 	if err != nil {
 		fail(err)

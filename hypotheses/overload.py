@@ -1,0 +1,184 @@
+"""What happens when there is too much load, and whether things come back by themselves when it is over."""
+
+import numpy as np
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.loads.schedule import OVERLOADED
+from hashidrill.measure import SECOND, STEP_S, seconds, share, when
+from hashidrill.recording import Bools, Operations, Recording
+from hashidrill.units import Duration, Percent
+
+_REFUSED = (429, 503)
+_NO_FAULT = "noop"
+_LEAST_REFUSALS = 10
+_FOREVER = 2**62
+_SAME_LOOK_NS = SECOND // 20
+"""Samples of one look at a process are taken one right after the other."""
+
+
+@hypothesis
+def load_is_shed(
+    recording: Recording,
+    *,
+    load: str,
+    refused: Percent = Percent("90%"),
+    within: Duration = Duration("1s"),
+    fault: str | None = None,
+) -> Held:
+    """What cannot be served is refused, and at once: 429 or 503, rather than timeouts.
+
+    Of the operations that were not acknowledged (during the method and after, or while faults of the kind `fault`
+    were in force) at least the share `refused` was answered 429 or 503, and 99 % of these came back `within`. Consul
+    answers so when a rate limit is exceeded (1.16 and later): 503 where only the leader could have served the request.
+    """
+    ops = recording.operations(load)
+    picked = measure.during(recording, ops, fault) if fault else ops.between(measure.method(recording)[0], _FOREVER)
+    picked = measure.settled(recording, picked)
+    not_served = measure.pick(picked, ~picked.ok)
+    ours = sum(error.startswith(OVERLOADED) for error in not_served.errors)
+    if ours:
+        raise HypothesisInvalidError(f"{ours} operations of {load} were not even sent: {OVERLOADED}")
+    shed = np.isin(not_served.status, _REFUSED)
+    if len(not_served) < _LEAST_REFUSALS:
+        raise HypothesisInvalidError(
+            f"only {len(not_served)} of {len(picked)} operations of {load} were not served: it was never too much, so"
+            " nothing had to be shed; offer more"
+        )
+    quick_s = measure.percentile(not_served.latency_s[shed], 99)
+    part = float(shed.mean())
+    figures = {
+        "refused_share": part, "refused": int(shed.sum()), "timed_out_or_failed": int((~shed).sum()),
+        "served": int(picked.ok.sum()), "p99_of_refusals_s": quick_s,
+    }  # fmt: skip
+    others = _first_of(recording, not_served, ~shed)
+    require(
+        part >= refused,
+        f"{load} was not shed but left hanging: of {len(not_served)} operations that were not served, {share(part)}"
+        f" were refused with 429 or 503, expected at least {refused}\n{others}",
+        **figures,
+    )
+    require(
+        quick_s <= within,
+        f"{load} was refused too slowly: 99% of the refusals came within {seconds(quick_s)}, expected {within}",
+        **figures,
+    )
+    return Held(
+        f"{share(part)} of the {len(not_served)} operations of {load} that were not served were refused with 429 or 503"
+        f" (at least {refused}), 99% of them within {seconds(quick_s)}",
+        **figures,
+    )
+
+
+def _first_of(recording: Recording, ops: Operations, mask: Bools) -> str:
+    at = np.flatnonzero(mask)
+    if not len(at):
+        return ""
+    first = int(at[0])
+    at_time = when(recording, int(ops.intended_ns[first]))
+    return f"the first other one: {at_time}, {ops.outcome[first]}: {ops.errors[first]}"
+
+
+@hypothesis
+def recovers_without_restart(
+    recording: Recording,
+    *,
+    load: str,
+    within: Duration,
+    goodput: Percent = Percent("95%"),
+    served_within: Duration = Duration("1s"),
+    window: Duration = Duration("2s"),
+) -> Held:
+    """Once the load is back to normal, goodput comes back by itself: the overload leaves no state that feeds on itself.
+
+    Goodput is the operations a second that were acknowledged within `served_within` of the moment they were due. Before
+    is the steady state. The time runs from when every load's profile was over and every fault (but noop) was gone;
+    within `within` of that, goodput over each `window` is at least the share `goodput` of before, and stays so until
+    the loads stop. A datacenter that needed one of its agents restarted for it has not recovered by itself.
+    """
+    start_ns, end_ns = _back_to_normal_ns(recording), measure.loads_end_ns(recording)
+    left_s = (end_ns - start_ns) / SECOND
+    if left_s < within + window:
+        raise HypothesisInvalidError(
+            f"the loads stopped {seconds(max(left_s, 0.0))} after they were back to normal, before {within} and one"
+            f" window of {window} were over: give the experiment a longer `recovery: {{for: ...}}`"
+        )
+    ops = recording.operations(load)
+    before = _goodput(ops, *_steady(recording), served_within)
+    if not before:
+        raise HypothesisInvalidError(f"{load} had no goodput in the steady state, so there is nothing to come back to")
+    t_ns = np.arange(start_ns, end_ns - int(window * SECOND) + 1, int(STEP_S * SECOND), dtype=np.int64)
+    after = np.array([_goodput(ops, int(t), int(t + window * SECOND), served_within) for t in t_ns])
+    low = np.flatnonzero(after < goodput * before)
+    back_s = 0.0 if not len(low) else float("inf") if low[-1] + 1 == len(t_ns) else (low[-1] + 1) * STEP_S
+    figures = {
+        "goodput_before_per_s": before, "goodput_at_end_per_s": float(after[-1]), "recovered_after_s": back_s,
+        "worst_goodput_per_s": float(after.min()),
+    }  # fmt: skip
+    require(
+        back_s <= within,
+        f"{load} did not recover within {within} of the load being back to normal ({when(recording, start_ns)}):"
+        f" goodput was {before:.1f}/s before and {after[-1]:.1f}/s in the end, expected {goodput} of before; it came"
+        f" back {'never' if np.isinf(back_s) else 'after ' + seconds(back_s)}",
+        **figures,
+    )
+    hosts = _restarted(recording, start_ns, start_ns + int(back_s * SECOND))
+    require(
+        not hosts,
+        f"{load} recovered {seconds(back_s)} after the load was back to normal, but not by itself: the agent ended or"
+        f" was restarted on {', '.join(hosts)} in that time",
+        **figures,
+    )
+    return Held(
+        f"{load} was back to {goodput} of its goodput of {before:.1f}/s {seconds(back_s)} after the load was back to"
+        f" normal (allowed: {within}), with every agent's process the same",
+        **figures,
+    )
+
+
+def _back_to_normal_ns(recording: Recording) -> int:
+    """When the last profile was over, and the last fault gone. Raises HypothesisInvalidError when one never was."""
+    begin_ns, _ = measure.method(recording)
+    ends = [begin_ns]
+    for name, spec in recording.experiment.load.items():
+        if spec.profile is None:
+            continue
+        if spec.profile.ramp is not None:
+            raise HypothesisInvalidError(f"load {name} ramps and never comes back to 100%: use steps or a spike")
+        ends.append(begin_ns + int(spec.profile.length_s * SECOND))
+    for window in measure.faults(recording):
+        if window.kind == _NO_FAULT:
+            continue
+        if window.gone_ns is None:
+            raise HypothesisInvalidError(f"fault {window.kind} on {window.host} was never gone: nothing can recover")
+        ends.append(window.gone_ns)
+    return max(ends)
+
+
+def _steady(recording: Recording) -> tuple[int, int]:
+    """The last part of the steady phase, over which it held."""
+    start_ns, end_ns = recording.phases["steady"]
+    return max(start_ns, end_ns - int(recording.experiment.steady_state.for_ * SECOND)), end_ns
+
+
+def _goodput(ops: Operations, start_ns: int, end_ns: int, served_within_s: float) -> float:
+    due = (ops.intended_ns >= start_ns) & (ops.intended_ns < end_ns)
+    good = due & ops.ok & (ops.latency_s <= served_within_s)
+    return float(good.sum()) * SECOND / max(end_ns - start_ns, 1)
+
+
+def _restarted(recording: Recording, start_ns: int, end_ns: int) -> list[str]:
+    """Hosts whose agent was not there, or another process than before, at some moment in between.
+
+    A probe that finds a new process samples its memory, but has no CPU time of it yet.
+    """
+    memory = recording.series("process.rss").between(start_ns, end_ns)
+    cpu = recording.series("process.cpu")
+    hosts = {host for host, ok in zip(memory.host, memory.ok, strict=True) if not ok}
+    for host in set(memory.host):
+        seen = cpu.t_ns[[index for index, name in enumerate(cpu.host) if name == host and cpu.ok[index]]]
+        for t_ns in memory.t_ns[[index for index, name in enumerate(memory.host) if name == host]]:
+            if not len(seen) or np.abs(seen - t_ns).min() > _SAME_LOOK_NS:
+                hosts.add(host)
+    return sorted(hosts)

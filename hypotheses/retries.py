@@ -1,0 +1,270 @@
+"""Do the clients retry, and do they retry well? The verdicts of `hashidrill retry`, over the recording of an experiment.
+
+Operations of a client are those of the load that has its name; its attempts are those of the load `CLIENT.attempts`.
+An attempt that failed without any help from the tap counts by its status: `503`, or `no-reply`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Broken, Held, hypothesis
+from hashidrill.recording import Operations, Recording
+from hashidrill.retry import consul_clients, presence, pressure, timing
+from hashidrill.retry.attempts import Attempt, Run
+from hashidrill.retry.catalogue import AMPLIFICATION, DEADLINE_S, JITTER_CLIENTS, MOST_RETRIES
+from hashidrill.retry.encoding import SUFFIX, from_operations
+from hashidrill.retry.judged import Judged
+from hashidrill.units import Duration, Percent, Rate
+from hashidrill.verdict import Verdict
+
+_ANY = "any fault"
+
+
+@hypothesis
+def present(
+    recording: Recording, *, client: str, fault: str | None = None, success: Percent = Percent("99%")
+) -> Held:
+    """Every operation whose attempt failed is tried again, and so large a share of these operations succeeds.
+
+    `fault` is what the tap did, or a status. Source: RFC 9110 section 9.2.2.
+    """
+    return _answer(presence.present(fault or _ANY, _faulted(recording, client, fault), success=success))
+
+
+@hypothesis
+def transport_only(recording: Recording, *, client: str) -> Held:
+    """The client's retries are its own. Broken by a client that only has its HTTP library's replays on reused connections.
+
+    Such a replay after a reset counts as no retry; Go's net/http and aiohttp do it.
+    """
+    runs = _runs(recording, client)
+    reset = [run for run in runs if run.faulted and run.faulted[0].fault.endswith("-reused")]
+    names = {run.faulted[0].fault for run in runs if run.faulted} - {"reset-before-reused", "reset-after-reused"}
+    others = {name: [run for run in runs if run.faulted and run.faulted[0].fault == name] for name in names}
+    return _answer(presence.transport_only("reset-after-reused", reset, others))
+
+
+@hypothesis
+def bounded(
+    recording: Recording,
+    *,
+    client: str,
+    fault: str | None = None,
+    retries: int = MOST_RETRIES,
+    deadline: Duration = Duration(DEADLINE_S),
+) -> Held:
+    """No operation makes more than so many retries, or takes longer than the deadline over them."""
+    runs = _faulted(recording, client, fault)
+    return _answer(presence.bounded(fault or _ANY, runs, most_retries=retries, deadline_s=deadline))
+
+
+@hypothesis
+def timeout_present(
+    recording: Recording, *, client: str, fault: str = "hang", deadline: Duration = Duration(DEADLINE_S)
+) -> Held:
+    """The client itself ends an attempt that hangs, within the deadline."""
+    return _answer(presence.timeout_present(fault, _faulted(recording, client, fault), deadline_s=deadline))
+
+
+@hypothesis
+def backoff(recording: Recording, *, client: str, fault: str | None = None) -> Held:
+    """The gaps between the attempts of an operation grow."""
+    return _answer(timing.backoff(fault or _ANY, _faulted(recording, client, fault)))
+
+
+@hypothesis
+def exponential(recording: Recording, *, client: str, fault: str | None = None) -> Held:
+    """The gaps between the attempts of an operation grow by a factor, until they meet a cap."""
+    return _answer(timing.exponential(fault or _ANY, _faulted(recording, client, fault)))
+
+
+@hypothesis
+def jitter(
+    recording: Recording, *, client: str, reference: str, fault: str | None = None, clients: int = JITTER_CLIENTS
+) -> Held:
+    """The gaps of the client's operations scatter more than those of `reference`, a client without any jitter."""
+    mine, theirs = _faulted(recording, client, fault), _faulted(recording, reference, fault)
+    return _answer(timing.jitter(fault or _ANY, mine, theirs, clients=clients))
+
+
+@hypothesis
+def retry_after_honoured(recording: Recording, *, client: str) -> Held:
+    """No attempt comes sooner than the Retry-After of the one before told it to. Source: RFC 9110 section 10.2.3."""
+    told = [run for run in _runs(recording, client) if any(each.retry_after_s is not None for each in run.attempts)]
+    return _answer(timing.retry_after_honoured("Retry-After", told))
+
+
+@hypothesis
+def idempotent_only(recording: Recording, *, client: str, fault: str | None = None) -> Held:
+    """No POST, PATCH or plain PUT is sent again after a fault that leaves open whether it was applied."""
+    runs = [run for run in _faulted(recording, client, fault) if _leaves_open(run.faulted[0])]
+    return _answer(presence.idempotent_only(fault or _ANY, runs))
+
+
+@hypothesis
+def amplification(
+    recording: Recording, *, client: str, at_most: float = AMPLIFICATION, fault: str | None = None
+) -> Held:
+    """Requests over operations stay under a bound while a fault is in force; with layers, the product of their attempts.
+
+    `fault` is a kind of fault of the experiment. Source: Google's SRE book, Handling Overload.
+    """
+    attempts, operations = _during(recording, client, fault)
+    return _answer(pressure.amplification(fault or _ANY, len(attempts), len(operations), at_most=at_most))
+
+
+@hypothesis
+def retry_budget(
+    recording: Recording, *, client: str, at_most: Percent = Percent("20%"), fault: str | None = None
+) -> Held:
+    """Retries are at most so large a share of the attempts while a fault is in force. Source: Finagle's RetryBudget."""
+    attempts, operations = _during(recording, client, fault)
+    return _answer(pressure.retry_budget(fault or _ANY, len(attempts), len(operations), at_most=at_most))
+
+
+@hypothesis
+def no_storm(recording: Recording, *, client: str, capacity: Rate, window: Duration = Duration("1s")) -> Held:
+    """Attempts never come faster than the upstream's capacity, in any window, where operations alone do not."""
+    attempts, operations = _load(recording, client + SUFFIX), _load(recording, client)
+    return _answer(
+        pressure.no_storm(
+            _ANY, attempts.start_ns, operations.intended_ns, capacity_per_s=capacity, window_s=window
+        )
+    )  # fmt: skip
+
+
+@hypothesis
+def recovers(
+    recording: Recording,
+    *,
+    client: str,
+    within: Duration,
+    goodput: Percent = Percent("90%"),
+    window: Duration = Duration("1s"),
+    fault: str | None = None,
+) -> Held:
+    """Once the fault is gone, with the load constant, goodput is back within so long and stays: no metastable state.
+
+    `goodput` is the share of what succeeded in each second before the fault. Source: Bronson et al., HotOS 2021.
+    """
+    operations = _load(recording, client)
+    spans = [measure.in_force(recording, one) for one in measure.faults(recording, fault)]
+    before_ns = int(operations.intended_ns[0]), min(start for start, _ in spans)
+    after_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
+    judged = pressure.recovers(
+        fault or _ANY, operations.intended_ns, operations.ok, before_ns=before_ns, after_ns=after_ns,
+        within_s=within, goodput=goodput, window_s=window,
+    )  # fmt: skip
+    return _answer(judged)
+
+
+@hypothesis
+def circuit_breaks(recording: Recording, *, client: str, fault: str | None = None) -> Held:
+    """In the second half of a fault, attempts come at a fifth of the rate of operations, or less."""
+    attempts, operations = _load(recording, client + SUFFIX), _load(recording, client)
+    spans = [measure.in_force(recording, one) for one in measure.faults(recording, fault)]
+    lasted_ns = min(start for start, _ in spans), max(end for _, end in spans)
+    judged = pressure.circuit_breaks(
+        fault or _ANY, attempts.start_ns, operations.intended_ns, lasted_ns=lasted_ns
+    )  # fmt: skip
+    return _answer(judged)
+
+
+@hypothesis
+def watch_resets(recording: Recording, *, client: str) -> Held:
+    """After an index that went backwards, a blocking query begins again at 0, and does not spin."""
+    return _answer(consul_clients.watch_resets(_ANY, _attempts(recording, client)))
+
+
+@hypothesis
+def lock_reacquired(
+    recording: Recording, *, client: str, within: Duration | None = None, fault: str | None = None
+) -> Held:
+    """A lock that was held when the fault came is granted to the client again."""
+    lost_ns = min(measure.in_force(recording, one)[0] for one in measure.faults(recording, fault))
+    attempts = _attempts(recording, client)
+    return _answer(consul_clients.lock_reacquired(fault or _ANY, attempts, lost_ns=lost_ns, within_s=within))
+
+
+def _answer(judged: Judged) -> Held:
+    if judged.verdict is Verdict.INVALID:
+        raise HypothesisInvalidError(judged.text)
+    if judged.verdict is Verdict.FAIL:
+        raise Broken(judged.text, **judged.evidence)
+    return Held(judged.text, **judged.evidence)
+
+
+def _load(recording: Recording, name: str) -> Operations:
+    return recording.operations(name)
+
+
+def _attempts(recording: Recording, client: str) -> list[Attempt]:
+    """All attempts; one that failed by itself is given a fault of its own."""
+    return [_named(each) for each in from_operations(_load(recording, client + SUFFIX))]
+
+
+def _named(attempt: Attempt) -> Attempt:
+    if attempt.fault or (0 < attempt.status < 500 and attempt.status != 429):
+        return attempt
+    return replace(attempt, fault=str(attempt.status) if attempt.status else "no-reply")
+
+
+def _leaves_open(attempt: Attempt) -> bool:
+    return presence.is_ambiguous(attempt.fault) or attempt.fault == "no-reply"
+
+
+def _runs(recording: Recording, client: str) -> list[Run]:
+    """Every operation with its attempts: by the operation that an attempt names, or else by its time.
+
+    Raises HypothesisInvalidError when operations overlap and attempts do not say which one they belong to.
+    """
+    operations, attempts = _load(recording, client), _attempts(recording, client)
+    by_key = {key: index for index, key in enumerate(operations.keys)}
+    mine: list[list[Attempt]] = [[] for _ in range(len(operations))]
+    for attempt in attempts:
+        index = by_key.get(attempt.operation) if attempt.operation else _by_time(client, operations, attempt)
+        if index is not None:
+            mine[index].append(attempt)
+    return [
+        Run(
+            tuple(sorted(each, key=lambda attempt: attempt.start_ns)), bool(operations.ok[index]),
+            operations.outcome[index] != "unknown", int(operations.start_ns[index]), int(operations.end_ns[index]),
+            note=operations.errors[index],
+        )
+        for index, each in enumerate(mine)
+    ]  # fmt: skip
+
+
+def _by_time(client: str, operations: Operations, attempt: Attempt) -> int | None:
+    at_ns = attempt.start_ns
+    inside = np.flatnonzero((operations.start_ns <= at_ns) & (operations.end_ns >= at_ns))
+    if len(inside) > 1:
+        raise HypothesisInvalidError(
+            f"operations of {client} overlap, and its attempts do not say which one they belong to: run one at a time"
+        )
+    return int(inside[0]) if len(inside) else None
+
+
+def _faulted(recording: Recording, client: str, fault: str | None) -> Sequence[Run]:
+    runs = [run for run in _runs(recording, client) if run.faulted]
+    picked = [run for run in runs if fault is None or run.faulted[0].fault == fault]
+    if not picked:
+        known = sorted({run.faulted[0].fault for run in runs})
+        what = "no attempt failed" if fault is None else f"no attempt failed with {fault}"
+        raise HypothesisInvalidError(f"{what} ({client}); there are: {', '.join(known) or 'none'}")
+    return picked
+
+
+def _during(recording: Recording, client: str, fault: str | None) -> tuple[Operations, Operations]:
+    """Attempts that came, and operations that were due, while a fault was in force."""
+    operations = measure.during(recording, _load(recording, client), fault)
+    attempts = _load(recording, client + SUFFIX)
+    inside = np.zeros(len(attempts), np.bool_)
+    for one in measure.faults(recording, fault):
+        start_ns, end_ns = measure.in_force(recording, one)
+        inside |= (attempts.start_ns >= start_ns) & (attempts.start_ns < end_ns)
+    return measure.pick(attempts, inside), operations

@@ -1,0 +1,295 @@
+"""Streaming against long polls, and whether those who watch see what is there in the end."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.measure import SECOND, seconds
+from hashidrill.recording import FaultWindow, Recording
+from hashidrill.units import Duration, Level
+
+_KIND, _KEY = "consul.config", "use_streaming_backend"
+STREAMING, LONG_POLL = "streaming", "long polls"
+ROBLOX_NORMAL = Duration("300ms")
+_LEAST_OPERATIONS = 20
+"""A median of fewer says little."""
+
+
+@hypothesis
+def streaming_no_worse_than_long_poll(
+    recording: Recording,
+    *,
+    load: str,
+    steps_of: str,
+    p50_below: Duration = ROBLOX_NORMAL,
+    settle: Duration = Duration("2s"),
+    churn: str | None = None,
+    p50_at_most: Level | None = None,
+    find_knee: bool = False,
+) -> Held:
+    """Streaming bears at least as much as long polls do before the KV latency is over its SLO, in one and the same run.
+
+    The run has two arms: while a `consul.config` fault that sets `use_streaming_backend` is in force, and while none
+    is. A step of the profile of `steps_of` counts for an arm when it lies whole in it; it keeps the SLO when the p50 of
+    `load`, `settle` after its beginning, is under `p50_below` (300 ms is Roblox's normal; what failed is infinitely
+    slow). An arm's knee is its highest level up to which every step kept it. With `find_knee`, a run in which no arm
+    broke is INVALID: its steps were too low to say anything. With `p50_at_most`, streaming's p50 must also be at most
+    that much of long polls', at every level that both kept. `churn` names the load whose acknowledged changes a second
+    are reported beside: long polls that look quick may only have throttled them.
+    """
+    arms = _arms(recording, load, steps_of, limit=p50_below, settle=settle, churn=churn)
+    stream, poll = arms[STREAMING], arms[LONG_POLL]
+    figures = {**stream.figures("streaming"), **poll.figures("long_poll"), **_crossing(stream, poll)}
+    if find_knee and not (stream.broke or poll.broke):
+        raise HypothesisInvalidError(
+            f"neither arm brought {load} over {p50_below}: up to {Level(stream.steps[-1].level)} of {steps_of} both"
+            f" kept it, so no knee was found; give {steps_of} higher steps\n{_table(stream, poll)}"
+        )
+    said = f"{stream.said()}; {poll.said()}; {_crossing_text(figures)}\n{_table(stream, poll)}"
+    require(stream.knee >= poll.knee, f"streaming bears less than long polls do: {said}", **figures)
+    if p50_at_most is not None:
+        slower = [
+            (one, other)
+            for one, other in zip(stream.steps, poll.steps, strict=False)
+            if one.kept and other.kept and one.p50_s > p50_at_most * other.p50_s
+        ]
+        if slower:
+            one, other = slower[0]
+            require(
+                False,
+                f"at {Level(one.level)} of {steps_of} the p50 was {seconds(one.p50_s)} with streaming and"
+                f" {seconds(other.p50_s)} with long polls, expected at most {p50_at_most} of it: {said}",
+                **figures,
+            )
+    return Held(f"streaming bears at least what long polls do: {said}", **figures)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One level in one arm. `kept` is whether the SLO was."""
+
+    level: float
+    p50_s: float
+    kept: bool
+    changes_per_s: float
+
+
+@dataclass
+class _Arm:
+    """One backend's steps, in order of their levels."""
+
+    name: str
+    steps: list[_Step] = field(default_factory=list)
+
+    @property
+    def broke(self) -> bool:
+        return not all(step.kept for step in self.steps)
+
+    @property
+    def knee(self) -> float:
+        """0 when not even the lowest level kept the SLO."""
+        knee = 0.0
+        for step in self.steps:
+            if not step.kept:
+                break
+            knee = step.level
+        return knee
+
+    def said(self) -> str:
+        if not self.broke:
+            return f"{self.name} kept every level, up to {Level(self.knee)}"
+        return f"{self.name} kept the SLO up to {Level(self.knee)}" if self.knee else f"{self.name} kept it at no level"
+
+    def figures(self, name: str) -> dict[str, Any]:
+        p50s = {f"{name}_p50_at_{round(step.level * 100)}_percent_s": step.p50_s for step in self.steps}
+        return {f"{name}_knee_level": self.knee, f"{name}_broke": self.broke, **p50s}
+
+
+def _arms(
+    recording: Recording, load: str, steps_of: str, *, limit: Duration, settle: Duration, churn: str | None
+) -> dict[str, _Arm]:
+    """Both arms, with the levels that both have. Raises HypothesisInvalidError when there is nothing to compare."""
+    spec = recording.experiment.load.get(steps_of)
+    levels = spec.profile.levels() if spec is not None and spec.profile is not None else []
+    if not levels:
+        raise HypothesisInvalidError(f"load {steps_of!r} has no profile with steps, so there are no levels to compare")
+    begin_ns, _ = measure.method(recording)
+    ops, end_ns = recording.operations(load), measure.loads_end_ns(recording)
+    changes = None if churn is None else recording.operations(churn)
+    found: dict[str, dict[float, _Step]] = {STREAMING: {}, LONG_POLL: {}}
+    for begin_s, end_s, level in levels:
+        start, stop = begin_ns + int((begin_s + settle) * SECOND), begin_ns + int(end_s * SECOND)
+        arm = _arm_of(recording, begin_ns + int(begin_s * SECOND), stop)
+        step = ops.between(start, stop)
+        if not level or arm is None or stop > end_ns or len(step) < _LEAST_OPERATIONS:
+            continue
+        p50 = measure.percentile(measure.served_s(step), 50)
+        done = 0.0
+        if changes is not None:
+            acknowledged = changes.ok & (changes.end_ns >= start) & (changes.end_ns < stop)
+            done = float(acknowledged.sum()) * SECOND / (stop - start)
+        here = _Step(level, p50, p50 < limit, done)
+        found[arm][level] = max(found[arm].get(level, here), here, key=lambda one: one.p50_s)  # held twice: the worse
+    both = sorted(found[STREAMING].keys() & found[LONG_POLL].keys())
+    if not both:
+        measured = {name: [str(Level(level)) for level in sorted(steps)] for name, steps in found.items()}
+        raise HypothesisInvalidError(
+            f"no level of {steps_of} was held in both arms: {measured}; a step counts when it lies whole in an arm and"
+            f" had {_LEAST_OPERATIONS} operations of {load} or more"
+        )
+    return {name: _Arm(name, [steps[level] for level in both]) for name, steps in found.items()}
+
+
+def _arm_of(recording: Recording, start_ns: int, end_ns: int) -> str | None:
+    """Which backend all agents used all of that time, or None."""
+    windows = [w for w in measure.faults(recording, _KIND) if _KEY in _set(w)]
+    if not windows:
+        raise HypothesisInvalidError(f"no {_KIND} fault set {_KEY} in this run, so it has one arm only")
+    if len({_set(window)[_KEY] for window in windows}) > 1:
+        raise HypothesisInvalidError(f"{_KIND} faults of this run set {_KEY} to more than one value")
+    asked = bool(_set(windows[0])[_KEY])
+    inside = max(w.proven_ns or 0 for w in windows), min(_ends_ns(recording, w) for w in windows)
+    if inside[0] <= start_ns and end_ns <= inside[1]:
+        return STREAMING if asked else LONG_POLL
+    outside = min(w.intent_ns for w in windows), max(w.gone_ns or w.reverted_ns or end_ns + 1 for w in windows)
+    if end_ns <= outside[0] or start_ns >= outside[1]:
+        return LONG_POLL if asked else STREAMING
+    return None
+
+
+def _set(window: FaultWindow) -> dict[str, Any]:
+    return dict(window.params.get("set", {}))
+
+
+def _ends_ns(recording: Recording, window: FaultWindow) -> int:
+    """When its revert began: its agent is restarted by that, some time before `reverted`."""
+    lengths = [
+        step.for_
+        for step in recording.experiment.method
+        if step.fault == window.kind and _KEY in step.with_.get("set", step.with_.get("set_", {}))
+    ]
+    held_ns = (window.proven_ns or window.intent_ns) + int(max(lengths, default=0) * SECOND)
+    reverted_ns = measure.in_force(recording, window)[1]
+    return min(held_ns, reverted_ns) if lengths else reverted_ns
+
+
+def _crossing(stream: _Arm, poll: _Arm) -> dict[str, Any]:
+    """From which level on streaming is the slower one, after a level at which it was the quicker one."""
+    quicker = False
+    for one, other in zip(stream.steps, poll.steps, strict=True):
+        if one.p50_s < other.p50_s:
+            quicker = True
+        elif quicker and one.p50_s > other.p50_s:
+            return {"crossing_level": one.level}
+    return {"crossing_level": "none"}
+
+
+def _crossing_text(figures: dict[str, Any]) -> str:
+    level = figures["crossing_level"]
+    if isinstance(level, float):
+        return f"they cross at {Level(level)}: streaming is the quicker one below, long polls from there on"
+    return "they do not cross"
+
+
+def _table(stream: _Arm, poll: _Arm) -> str:
+    rows = [f"{'level':>8}  {'streaming p50':>14} {'changes':>9}  {'long poll p50':>14} {'changes':>9}"]
+    for one, other in zip(stream.steps, poll.steps, strict=True):
+        cells = [f"{seconds(s.p50_s) + ('' if s.kept else ' !'):>14} {s.changes_per_s:>7.1f}/s" for s in (one, other)]
+        rows.append(f"{Level(one.level)!s:>8}  {'  '.join(cells)}")
+    return "\n".join(rows)
+
+
+@hypothesis
+def watchers_converge(
+    recording: Recording,
+    *,
+    load: str,
+    within: Duration,
+    writes: str | None = None,
+    fault: str | None = None,
+) -> Held:
+    """Every watcher of a `consul.watch` load sees the final state of what it watches, and soon.
+
+    The final state is what a consistent read found after the loads were stopped. A watcher that had it within `within`
+    of the last change (of `writes`, of the same key where that load writes keys) and of the end of the last fault, and
+    nothing else after, has converged. One whose time was not over when the loads were stopped cannot be judged.
+    After a restore, indexes go backwards: a watcher that does not reset its own waits out its whole `wait`.
+    """
+    finals = recording.final_reads(load)
+    if not finals:
+        raise HypothesisInvalidError(f"the final reads of {load} are not there, so nobody knows the final state")
+    since_ns, end_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
+    last_change = _last_changes(recording, writes)
+    late: list[tuple[str, float]] = []
+    took: list[float] = []
+    too_soon = 0
+    for watcher, sightings in sorted(_sightings(recording, load).items()):
+        what = watcher.rpartition("#")[0]
+        changed_ns = max(since_ns, last_change.get(what, last_change.get("", 0)))
+        if changed_ns + within * SECOND > end_ns:
+            too_soon += 1
+            continue
+        seen_ns = _seen_for_good(sightings, finals.get(what) or "")
+        after_s = max(0.0, (seen_ns - changed_ns) / SECOND)
+        (late.append((watcher, after_s)) if after_s > within else took.append(after_s))
+    judged = len(late) + len(took)
+    if not judged:
+        raise HypothesisInvalidError(
+            f"no watcher of {load} had {within} between the last change and the end of the loads; let the changes end"
+            " earlier, or the recovery last longer"
+        )
+    worst = max([*took, *(after for _, after in late)])
+    figures = {"watchers": judged, "late": len(late), "not_judged": too_soon, "slowest_s": worst,
+               "median_s": float(np.median([*took, *(after for _, after in late)]))}  # fmt: skip
+    first = f"; the first: {late[0][0]}, {seconds(late[0][1])}" if late else ""
+    require(
+        not late,
+        f"{len(late)} of {judged} watchers of {load} did not see the final state within {within} of the last change"
+        f"{first} (never: not before the loads were stopped)\n"
+        "hint: does the client begin again at index 0 when the index goes backwards?",
+        **figures,
+    )
+    return Held(
+        f"all {judged} watchers of {load} saw the final state within {seconds(worst)} (allowed: {within})"
+        + (f"; {too_soon} could not be judged" if too_soon else ""),
+        **figures,
+    )
+
+
+def _sightings(recording: Recording, load: str) -> dict[str, list[tuple[int, str]]]:
+    """Watcher -> (when, state) in order of time, of what it was told."""
+    ops = recording.operations(load)
+    told: dict[str, list[tuple[int, str]]] = {}
+    for at in np.argsort(ops.end_ns, kind="stable"):
+        states = told.setdefault(ops.keys[at], [])
+        if ops.ok[at]:
+            states.append((int(ops.end_ns[at]), ops.values[at]))
+    return told
+
+
+def _seen_for_good(sightings: list[tuple[int, str]], final: str) -> float:
+    """When the watcher saw the final state and no other one afterwards; infinity for never."""
+    seen: float = float("inf")
+    for t_ns, state in sightings:
+        if state != final:
+            seen = float("inf")
+        elif np.isinf(seen):
+            seen = float(t_ns)
+    return seen
+
+
+def _last_changes(recording: Recording, writes: str | None) -> dict[str, int]:
+    """When the last change that may have been applied ended, by key; under "" that of the load as a whole."""
+    if writes is None:
+        return {}
+    ops = recording.operations(writes)
+    last: dict[str, int] = {}
+    for at in np.flatnonzero(ops.outcome != "fail"):
+        end_ns = int(ops.end_ns[at])
+        last[ops.keys[at]] = max(end_ns, last.get(ops.keys[at], 0))
+        last[""] = max(end_ns, last.get("", 0))
+    return last

@@ -1,0 +1,163 @@
+"""What faults of Consul ask its HTTP API, and what they wait for. Paths and fields as 1.10.3 and 1.22.2 have them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hashidrill.abc import ApiAnswer, Host, Hosts
+from hashidrill.errors import FaultError
+from hashidrill.wait import wait_until
+
+AGENT = "consul"
+ALIVE, LEFT = 1, 3
+"""Of Serf's states of a member; 4 is failed."""
+BACK_WITHIN_S = 40.0
+"""How long a restarted agent may take until it is in step again: some 3 s here; a busy machine takes its time."""
+_LOG_GAP = 128
+"""So many log entries behind the leader a server may be and count as in step: under load it always is by some."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A server as Raft's configuration has it."""
+
+    id: str
+    name: str
+    address: str
+    voter: bool
+
+
+def said(answer: ApiAnswer) -> str:
+    """An answer for a message."""
+    return f"HTTP {answer.status} {answer.body[:400].decode(errors='replace').strip()}".rstrip()
+
+
+async def get(host: Host, path: str, params: Mapping[str, str] | None = None, *, timeout_s: float = 5.0) -> Any:
+    """The JSON of an answer. Raises FaultError for any status but 200."""
+    answer = await host.api("GET", path, params=params, timeout_s=timeout_s)
+    if answer.status != 200:
+        raise FaultError(f"{host.name}: GET {path}: {said(answer)}")
+    return answer.json()
+
+
+async def agent_self(host: Host) -> dict[str, Any]:
+    """The agent about itself: Config, DebugConfig, Stats, Meta. Raises FaultError."""
+    answer: dict[str, Any] = await get(host, "/v1/agent/self")
+    return answer
+
+
+async def raft_stats(host: Host) -> Mapping[str, str]:
+    """A server's own view of Raft: `state`, `term`, `commit_index`, ... as text. Raises FaultError."""
+    stats: Mapping[str, str] = (await agent_self(host))["Stats"].get("raft", {})
+    if not stats:
+        raise FaultError(f"{host.name}: its agent is no server")
+    return stats
+
+
+async def version_of(host: Host) -> tuple[int, ...]:
+    """Like (1, 22, 2). Raises FaultError."""
+    text = str((await agent_self(host))["Config"]["Version"])
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
+
+
+async def has_agent(host: Host) -> bool:
+    return await host.agent_process(AGENT) is not None
+
+
+def servers_of(hosts: Hosts) -> list[Host]:
+    return [host for host in hosts.all_hosts() if host.role == "server"]
+
+
+async def ask_servers(hosts: Hosts, path: str, params: Mapping[str, str] | None = None, *, but: str = "") -> Any:
+    """What the first server that can answers, `but` left out. Raises FaultError when none does."""
+    errors = []
+    for host in servers_of(hosts):
+        if host.name != but:
+            try:
+                return await get(host, path, params, timeout_s=2.0)
+            except FaultError as error:
+                errors.append(str(error))
+    raise FaultError("; ".join(errors) or f"there is no other server than {but}")
+
+
+async def peers(hosts: Hosts, *, but: str = "") -> list[Peer]:
+    """Raft's configuration, from any server but that one. Raises FaultError."""
+    answer = await ask_servers(hosts, "/v1/operator/raft/configuration", {"stale": ""}, but=but)
+    return [Peer(one["ID"], one["Node"], one["Address"], one["Voter"]) for one in answer["Servers"]]
+
+
+async def member_states(hosts: Hosts, *, but: str) -> dict[str, int]:
+    """Serf's state of each member by name, as another server than `but` sees it. Raises FaultError."""
+    return {one["Name"]: one["Status"] for one in await ask_servers(hosts, "/v1/agent/members", but=but)}
+
+
+async def check_quorum_without(hosts: Hosts, host: Host) -> None:
+    """Raises FaultError when the others would be no majority, should this server end now.
+
+    With one or two voters there never is one, and nothing to protect.
+    """
+    voters = [peer for peer in await peers(hosts) if peer.voter]
+    if host.name not in {peer.name for peer in voters} or len(voters) < 3:
+        return
+    states = await member_states(hosts, but=host.name)
+    left = [
+        peer.name for peer in voters
+        if peer.name != host.name and states.get(peer.name) == ALIVE and await _serves(hosts, peer.name)
+    ]  # fmt: skip
+    if len(left) * 2 <= len(voters):
+        raise FaultError(
+            f"{host.name} would leave {len(left)} of {len(voters)} voters ({', '.join(left) or 'none'}): no majority; "
+            "let the faults on the other servers end first"
+        )
+
+
+async def _serves(hosts: Hosts, name: str) -> bool:
+    return await hosts.host(name).agent_answers(AGENT, 1.0)
+
+
+async def wait_in_step(hosts: Hosts, host: Host) -> None:
+    """Until a (re)started agent is a part of the datacenter again.
+
+    It answers, another server sees it alive, it knows the leader; a server is as far in the log as the leader.
+    Raises WaitTimeoutError with what is missing, FaultError when the agent has ended.
+    """
+
+    async def in_step() -> tuple[bool | None, str]:
+        if not await has_agent(host):
+            raise FaultError(f"{host.name}: {AGENT} ended just after its start; its log says why")
+        try:
+            return await _in_step(hosts, host)
+        except FaultError as error:
+            return None, str(error)
+
+    await wait_until(f"{AGENT} on {host.name} to be in step", in_step, within_s=BACK_WITHIN_S, gap_s=0.1)
+
+
+async def _in_step(hosts: Hosts, host: Host) -> tuple[bool | None, str]:
+    if not await get(host, "/v1/status/leader"):
+        return None, "it knows no leader"
+    if len(servers_of(hosts)) > 1 or host.role != "server":
+        state = (await member_states(hosts, but=host.name)).get(host.name)
+        if state != ALIVE:
+            return None, f"the others see it in state {state}, not alive"
+    if host.role == "client":
+        return True, ""
+    leader = await hosts.leader()
+    if leader is None:
+        return None, "no leader is known to a majority of the servers"
+    committed = int((await raft_stats(hosts.host(leader)))["commit_index"])
+    behind = committed - int((await raft_stats(host))["applied_index"])
+    return (None, f"it is {behind} log entries behind {leader}") if behind > _LOG_GAP else (True, "")
+
+
+async def wait_for_leader(hosts: Hosts, what: str, wanted: Sequence[str], *, within_s: float = 30.0) -> str:
+    """Until one of `wanted` leads, as a majority of the servers sees it. Raises WaitTimeoutError."""
+
+    async def leads() -> tuple[str | None, str]:
+        leader = await hosts.leader()
+        return (leader if leader in wanted else None), f"{leader or 'nobody'} leads"
+
+    return await wait_until(what, leads, within_s=within_s, gap_s=0.05)

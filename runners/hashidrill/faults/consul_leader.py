@@ -1,0 +1,223 @@
+"""Who leads: a transfer of the leadership, a server that is kept from it, a server that is kept in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+from pydantic import StringConstraints
+
+from hashidrill.abc import Evidence, Host, Target, Undo
+from hashidrill.errors import FaultError
+from hashidrill.faults import consul_api as api
+from hashidrill.faults import consul_votes as votes
+from hashidrill.faults.base import BaseFault, NoParams, P, peers_of, table_of
+from hashidrill.model import NAME_PATTERN, Strict
+
+_TRANSFER_SINCE = (1, 15)
+_TRANSFERRED_WITHIN_S = 20.0
+
+
+class _LeaderFault(BaseFault[P]):
+    """`undo["servers"]` are all of them: rules may have been put on any."""
+
+    def plan_more(self, target: Target) -> dict[str, Any]:
+        others = [peer.name for peer in peers_of(self.hosts, target, "servers")]
+        return {"servers": sorted([target.host, *others])}
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError for a host that is no voter, for a single one, and when nobody leads."""
+        leader = await self.hosts.leader()
+        if leader is None:
+            raise FaultError("no server is known to a majority as the leader just now")
+        voters = {peer.name: peer.id for peer in await api.peers(self.hosts) if peer.voter}
+        if target.host not in voters:
+            raise FaultError(f"{target.host} is no voter; the voters are {', '.join(sorted(voters))}")
+        if len(voters) < 2:
+            raise FaultError(f"{target.host} is the only voter: nobody else can lead")
+        term = int((await api.raft_stats(self.hosts.host(leader)))["term"])
+        return {"leader": leader, "term": term, "voters": voters}
+
+    def _others(self, undo: Undo, but: Sequence[str]) -> list[Host]:
+        return [self.hosts.host(name) for name in undo["servers"] if name not in but]
+
+    async def _cut_votes(self, undo: Undo, of: Sequence[Host]) -> None:
+        """None of these servers can be elected from now on."""
+        for host in of:
+            others = self._others(undo, [host.name])
+            await host.nft(votes.cut_votes(table_of(undo["fault_id"]), [other.address for other in others]))
+
+    async def _transfer(self, undo: Undo, leader: Host, to: str | None) -> str:
+        """The new leader. Raises FaultError, or WaitTimeoutError when nobody else is elected in time."""
+        if await api.version_of(leader) < _TRANSFER_SINCE:
+            return await self._depose(undo, leader, to)
+        params = {} if to is None else {"id": undo["prior"]["voters"][to]}
+        path = "/v1/operator/raft/transfer-leader"
+        answer = await leader.api("POST", path, params=params, timeout_s=_TRANSFERRED_WITHIN_S)
+        if answer.status != 200:
+            raise FaultError(f"{leader.name}: the leadership was not transferred: {api.said(answer)}")
+        return await self._wait_for(undo, leader, to)
+
+    async def _depose(self, undo: Undo, leader: Host, to: str | None) -> str:
+        """Older versions have no way to ask: the leader is cut off until another leads."""
+        others = self._others(undo, [leader.name])
+        mute = [] if to is None else [host for host in others if host.name != to]
+        await self._cut_votes(undo, mute)
+        await leader.nft(votes.cut_off(table_of(undo["fault_id"]), [host.address for host in others]))
+        try:
+            return await self._wait_for(undo, leader, to)
+        finally:
+            for host in [leader, *mute]:
+                await votes.remove(host, table_of(undo["fault_id"]))
+
+    async def _wait_for(self, undo: Undo, leader: Host, to: str | None) -> str:
+        wanted = [to] if to else [host.name for host in self._others(undo, [leader.name])]
+        what = f"{to or f'another server than {leader.name}'} to lead"
+        return await api.wait_for_leader(self.hosts, what, wanted)
+
+    async def _tables(self, undo: Undo) -> list[str]:
+        """The servers that have rules of this fault."""
+        names = []
+        for host in self._others(undo, []):
+            if table_of(undo["fault_id"]) in await host.nft_tables():
+                names.append(host.name)
+        return names
+
+    async def revert(self, undo: Undo) -> None:
+        for host in self._others(undo, []):
+            await votes.remove(host, table_of(undo["fault_id"]))
+
+
+class TransferParams(Strict):
+    """To whom; without it, Raft chooses."""
+
+    to: Annotated[str, StringConstraints(pattern=NAME_PATTERN)] | None = None
+
+
+class LeaderTransfer(_LeaderFault[TransferParams]):
+    """The leader hands its office over, or is deposed where it cannot be asked; it may be elected again later."""
+
+    kind: ClassVar[str] = "consul.leader.transfer"
+    Params: ClassVar[type[Strict]] = TransferParams
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        prior = await super().prior(target)
+        if prior["leader"] != target.host:
+            raise FaultError(f"{target.host} does not lead, {prior['leader']} does; put it on consul:leader")
+        if self.params.to == target.host:
+            raise FaultError(f"{target.host} leads already; name another server in `to`, or none")
+        if self.params.to is not None and self.params.to not in prior["voters"]:
+            known = ", ".join(sorted(prior["voters"]))
+            raise FaultError(f"{self.params.to} is no voter; the voters are {known}")
+        await api.check_quorum_without(self.hosts, self.hosts.host(target.host))
+        return prior
+
+    async def apply(self, undo: Undo) -> None:
+        await self._transfer(undo, self._host(undo), self.params.to)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """In force: another leads, in a later term. Gone: somebody leads, and nobody is cut off."""
+        prior, leader = undo["prior"], await self.hosts.leader()
+        term = 0 if leader is None else int((await api.raft_stats(self.hosts.host(leader)))["term"])
+        measured = f"{leader or 'nobody'} leads in term {term}"
+        if present:
+            right = leader == self.params.to if self.params.to else leader not in (None, prior["leader"])
+            asked = f"{self.params.to or 'another server'} leads instead of {prior['leader']}, after term {prior['term']}"
+            return Evidence(right and term > prior["term"], asked, measured, {"term": term})
+        tables = await self._tables(undo)
+        measured += f"; rules on {', '.join(tables) or 'no server'}"
+        return Evidence(leader is not None and not tables, "somebody leads, and no rules are left", measured)
+
+
+class _Electable(_LeaderFault[NoParams]):
+    """Some servers cannot be elected as long as the fault is in force."""
+
+    def muted(self, undo: Undo) -> list[Host]:
+        raise NotImplementedError
+
+    def leads_rightly(self, undo: Undo, leader: str) -> bool:
+        raise NotImplementedError
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        host = self.hosts.host(target.host)
+        if _encrypted((await api.agent_self(host))["DebugConfig"]):
+            raise FaultError(f"{host.name}: its RPC is encrypted, so that requests for votes cannot be told from others")
+        await api.check_quorum_without(self.hosts, host)
+        return await super().prior(target)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """Who leads; and whether a connection that begins like Raft's passes from each server to another one."""
+        leader = await self.hosts.leader()
+        cut = []
+        for host in self._others(undo, []):
+            if await votes.is_cut(host, self._others(undo, [host.name])[0]):
+                cut.append(host.name)
+        words = f"{leader or 'nobody'} leads, Raft's connections of {', '.join(cut) or 'no server'} are cut"
+        if not present:
+            tables = await self._tables(undo)
+            left = f"; rules on {', '.join(tables)}" if tables else ""
+            return Evidence(
+                leader is not None and not cut and not tables, "somebody leads, and every server can be elected",
+                words + left,
+            )  # fmt: skip
+        muted = [host.name for host in self.muted(undo)]
+        right = leader is not None and self.leads_rightly(undo, leader)
+        return Evidence(right and cut == muted, self.asked(undo), words, {"leader": leader or ""})
+
+    def asked(self, undo: Undo) -> str:
+        raise NotImplementedError
+
+
+class LeaderAvoid(_Electable):
+    """The server cannot be elected: it votes and follows, but its own requests for votes reach nobody."""
+
+    kind: ClassVar[str] = "consul.leader.avoid"
+
+    def muted(self, undo: Undo) -> list[Host]:
+        return [self._host(undo)]
+
+    def leads_rightly(self, undo: Undo, leader: str) -> bool:
+        return leader != undo["host"]
+
+    def asked(self, undo: Undo) -> str:
+        return f"another server than {undo['host']} leads, and it cannot be elected"
+
+    async def apply(self, undo: Undo) -> None:
+        host = self._host(undo)
+        if await self.hosts.leader() == host.name:
+            await self._transfer(undo, host, None)
+        await self._cut_votes(undo, [host])
+        await self._wait_for(undo, host, None)
+
+
+class LeaderPin(_Electable):
+    """The server leads, and no other can be elected: an election that comes all the same is won by it."""
+
+    kind: ClassVar[str] = "consul.leader.pin"
+
+    def muted(self, undo: Undo) -> list[Host]:
+        return self._others(undo, [undo["host"]])
+
+    def leads_rightly(self, undo: Undo, leader: str) -> bool:
+        return leader == undo["host"]
+
+    def asked(self, undo: Undo) -> str:
+        return f"{undo['host']} leads, and no other can be elected"
+
+    async def apply(self, undo: Undo) -> None:
+        leader = await self.hosts.leader()
+        if leader is None:
+            raise FaultError("nobody leads just now")
+        if leader != undo["host"]:
+            await self._transfer(undo, self.hosts.host(leader), undo["host"])
+        await self._cut_votes(undo, self.muted(undo))
+        await api.wait_for_leader(self.hosts, f"{undo['host']} to lead", [undo["host"]])
+
+
+def _encrypted(debug_config: Mapping[str, Any]) -> bool:
+    """1.12 moved VerifyOutgoing below TLS."""
+    old, new = debug_config.get("VerifyOutgoing"), debug_config.get("TLS", {}).get("InternalRPC", {})
+    return bool(old or new.get("VerifyOutgoing"))
+
+
+KINDS = (LeaderTransfer, LeaderAvoid, LeaderPin)

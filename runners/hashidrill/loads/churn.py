@@ -1,0 +1,133 @@
+"""`consul.service.churn`: services that come, fail, get well and go, as deployments and flapping checks make them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from hashidrill.loads.changes import mark
+from hashidrill.loads.client import Answer, Client, LoadContext
+from hashidrill.loads.kv import LoadRate, Timeout, Via
+from hashidrill.loads.patient import for_each
+from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.loads.views import Service
+from hashidrill.model import Strict
+from hashidrill.units import Duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hashidrill.abc import EmitOperation
+
+_LEAVE_WITHIN_S = 4.0
+_CHECK_TTL = "1h"
+_FLIPS = ("critical", "passing")
+
+
+class ServiceChurn:
+    """`rate` changes a second of `services` instances of one service, in turn, through the agents in turn."""
+
+    kind: ClassVar[str] = "consul.service.churn"
+
+    class Params(Strict):
+        """Each instance is registered, becomes critical, becomes passing, is deregistered, and so on."""
+
+        rate: LoadRate
+        services: Annotated[int, Field(ge=1, le=10_000, description="Instances, each with an id of its own")] = 50
+        service: Service = "hashidrill"
+        only: Annotated[
+            str, Field(pattern="^(flips|all)$", description="`flips`: registered once, then checks alone change")
+        ] = "all"
+        via: Via = "consul:clients"
+        timeout: Timeout = Duration("30s")
+
+    def __init__(self, name: str, params: Params, context: LoadContext) -> None:
+        if not context.endpoints:
+            raise ValueError(f"load {name!r} has no agent to talk to")
+        self.name = name
+        self.params = params
+        self.context = context
+        self._turns = [asyncio.Lock() for _ in range(params.services)]
+        self._registered: set[int] = set()
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; then every instance is deregistered, as far as the agents answer soon."""
+        context = self.context
+        async with Client(local_address=context.local_address) as self._client:
+            loop = OpenLoop(
+                self.name, self.params.rate, self._plan, self._change, context.clock, lag=context.lag,
+                course=context.course,
+            )  # fmt: skip
+            try:
+                await loop.run(emit)
+            finally:
+                await self._leave()
+
+    async def final_reads(self) -> Mapping[str, str | None]:
+        """Empty: no instance is to be there at the end."""
+        return {}
+
+    def _id(self, instance: int) -> str:
+        return f"{self.params.service}-{self.name}-{instance}"
+
+    def _agent(self, instance: int) -> str:
+        """An instance stays with the agent that it was registered at."""
+        agents = self.context.endpoints
+        return agents[instance % len(agents)].rstrip("/")
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        turn, instance = divmod(n, self.params.services)
+        steps = _FLIPS if self.params.only == "flips" else (*_FLIPS, "deregister", "register")
+        return self._id(instance), "register" if turn == 0 else steps[(turn - 1) % len(steps)]
+
+    async def _change(self, n: int, key: str, step: str) -> Reply:
+        instance = n % self.params.services
+        async with self._turns[instance]:  # what happens to one instance happens in order
+            answer = await self._send(instance, key, step)
+        return _reply(answer, step)
+
+    async def _send(self, instance: int, key: str, step: str) -> Answer:
+        agent, timeout_s = self._agent(instance), float(self.params.timeout)
+        sent = mark(self.context.clock.now_ns())
+        if step == "register":
+            self._registered.add(instance)
+            check = {"CheckID": f"service:{key}", "TTL": _CHECK_TTL, "Status": "passing"}
+            body = {"ID": key, "Name": self.params.service, "Meta": {"hashidrill": sent}, "Check": check}
+            path, content = "/v1/agent/service/register", json.dumps(body).encode()
+        elif step == "deregister":
+            self._registered.discard(instance)
+            path, content = f"/v1/agent/service/deregister/{key}", b""
+        else:
+            path = f"/v1/agent/check/update/service:{key}"
+            content = json.dumps({"Status": step, "Output": sent}).encode()
+        return await self._client.request("PUT", agent + path, body=content, timeout_s=timeout_s)
+
+    async def _leave(self) -> None:
+        """Deregister what is there, for a few seconds: an agent that is sick is not waited for."""
+
+        async def leave(instance: int) -> None:
+            await self._send(instance, self._id(instance), "deregister")
+
+        try:
+            async with asyncio.timeout(_LEAVE_WITHIN_S):
+                await for_each(sorted(self._registered), leave)
+        except TimeoutError:
+            left = len(self._registered)
+            self.context.sample("left", float(left), f"{left} instances were not deregistered: agents did not answer")
+
+
+def _reply(answer: Answer, step: str) -> Reply:
+    """`ok` is 200, or word that what should go is not there; `fail` what the agent refused; all else is `unknown`."""
+    said = answer.error or answer.body[:200].decode(errors="replace").strip()
+    if answer.status == 200:
+        return Reply("ok", status=200)
+    if step == "deregister" and answer.status == 404:
+        return Reply("ok", status=404, error=said)
+    refused = not answer.sent or (400 <= answer.status < 500 and answer.status != 408)
+    return Reply("fail" if refused else "unknown", status=answer.status, error=said or "(empty body)")
+
+
+KINDS = (ServiceChurn,)

@@ -1,0 +1,205 @@
+"""Real clients: any command with a tap in front of the datacenter's agents, as a load.
+
+At a rate, each run of the command is one operation, and has a tap of its own, so that each attempt is known to belong
+to its operation. A service runs all the time behind one tap; it may report its operations (hashidrill.loads.services).
+Attempts become operations of the load `CLIENT.attempts` (hashidrill.retry.encoding).
+
+All taps of a client fail what one list of faults says. It is changed over a Unix socket, one JSON object a line:
+
+    {"op": "fail", "id": "0-tap.fail-careful", "fault": "503", "share": 0.3, "seed": 7}
+    {"op": "pass", "id": "0-tap.fail-careful"}
+    {"op": "observe"}       -> {"url": "http://10.73.0.2:41000"}: a tap as the command's, of which nothing is recorded
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hashidrill import packages
+from hashidrill.abc import Operation
+from hashidrill.errors import DatacenterError, HashidrillError, MachineError, UsageError
+from hashidrill.loads import services
+from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.model import ClientSpec
+from hashidrill.registry import CLIENT
+from hashidrill.retry.command import CommandError, Ended, pointed_at, run
+from hashidrill.retry.encoding import to_operation
+from hashidrill.retry.plans import Moment, WithProbability
+from hashidrill.retry.tap import Tap
+from hashidrill.retry.upstream import HttpUpstream, Link, Scripted, Upstream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hashidrill.abc import EmitOperation
+    from hashidrill.loads.client import LoadContext
+    from hashidrill.retry.attempts import Attempt
+
+AGAIN_AFTER_S = 1.0
+_SAID_CHARACTERS = 300
+
+
+class Faults:
+    """The plan of all taps of a client: what was switched on, by its id. The first that fits an attempt is given."""
+
+    def __init__(self) -> None:
+        self._plans: dict[str, WithProbability] = {}
+        self.faults: Sequence[str] = ()
+
+    def decide(self, moment: Moment) -> str:
+        return next((fault for plan in self._plans.values() if (fault := plan.decide(moment))), "")
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Obey `fail` or `pass`. Raises UsageError for a fault that a tap cannot give by chance, KeyError."""
+        if request["op"] == "fail":
+            self._plans[request["id"]] = WithProbability(request["fault"], request["share"], request["seed"])
+        elif request["op"] == "pass":
+            self._plans.pop(request["id"], None)
+        else:
+            raise UsageError(f"the tap does not know how to {request['op']!r}")
+        self.faults = [plan.fault for plan in self._plans.values()]
+        return {}
+
+
+class _Agents:
+    """Agents in turn, one for each connection to the tap."""
+
+    def __init__(self, upstreams: Sequence[Upstream]) -> None:
+        self._turn = itertools.cycle(upstreams)
+
+    def link(self) -> Link:
+        return next(self._turn).link()
+
+
+class Client:
+    """A command at a rate, or a service, behind taps. What it was given is `ClientSpec`."""
+
+    kind: ClassVar[str] = CLIENT
+    Params: ClassVar[type[ClientSpec]] = ClientSpec
+
+    def __init__(self, name: str, params: ClientSpec, context: LoadContext) -> None:
+        self.name, self.params, self.context = name, params, context
+        self.faults = Faults()
+        self._open = contextlib.AsyncExitStack()
+        self._emit: EmitOperation = lambda _operation: None
+        local = context.local_address
+        agents = [HttpUpstream(url, local_address=local) for url in context.endpoints]
+        self._upstream: Upstream = _Agents(agents) if agents else Scripted()
+        self._command = [sys.executable if word == "{python}" else word for word in params.command]
+
+    async def prepare(self) -> None:
+        """Be there for faults. Raises UsageError for a command that does not exist, DatacenterError, MachineError."""
+        if shutil.which(self._command[0]) is None:
+            raise UsageError(
+                f"client {self.name}: {self._command[0]}: there is no such command; is it installed, and on PATH?"
+            )
+        if self.context.namespace is not None:
+            self._command = [*_entering(self.context.namespace), *self._command]
+        observed = await self._open.enter_async_context(self._tap())
+        if self.context.control is not None:
+            await self._listen(self.context.control, observed.url)
+
+    async def run(self, emit: EmitOperation) -> None:
+        self._emit = emit
+        try:
+            await (self._serve() if self.params.service else self._runs(emit))
+        finally:
+            await self._open.aclose()
+
+    async def final_reads(self) -> Mapping[str, str | None]:
+        return {}
+
+    def _tap(self, operation: str = "", on_attempt: Callable[[Attempt], None] | None = None) -> Tap:
+        host = self.context.local_address or "127.0.0.1"
+        return Tap(self._upstream, self.faults, host=host, operation=operation, on_attempt=on_attempt)
+
+    def _note(self, attempt: Attempt) -> None:
+        self._emit(to_operation(self.name, attempt, origin_ns=self._origin_ns()))
+
+    def _origin_ns(self) -> int:
+        """The zero of the run's clock, on CLOCK_MONOTONIC."""
+        return time.monotonic_ns() - self.context.clock.now_ns()
+
+    # one run of the command after the other
+
+    async def _runs(self, emit: EmitOperation) -> None:
+        loop = OpenLoop(
+            self.name, float(self.params.rate or 0), lambda n: (f"{self.name}/{n}", ""), self._perform,
+            self.context.clock, lag=self.context.lag, course=self.context.course, max_in_flight=self.params.at_once,
+        )  # fmt: skip
+        await loop.run(emit)
+
+    async def _perform(self, _n: int, key: str, _value: str) -> Reply:
+        async with self._tap(key, self._note) as tap:
+            command, environment = pointed_at(self._command, tap.url, os.environ)
+            try:
+                ended = await run(command, environment, within_s=self.params.timeout)
+            except CommandError as flooding:
+                return Reply("unknown", error=str(flooding))
+        if ended.ok:
+            return Reply("ok")
+        outcome = "unknown" if ended.status is None else "fail"
+        return Reply(outcome, status=max(0, ended.status or 0), error=_said(ended))
+
+    # a service
+
+    async def _serve(self) -> None:
+        while True:
+            began_ns = self.context.clock.now_ns()
+            async with self._tap(on_attempt=self._note) as tap:
+                command, environment = pointed_at(self._command, tap.url, os.environ)
+                ended = await services.serve(command, environment, self._reported)
+            error = f"{services.ENDED}: {_said(ended)}"
+            now_ns = self.context.clock.now_ns()
+            self._emit(Operation(self.name, began_ns, began_ns, now_ns, "fail", self.name, error=error))
+            await asyncio.sleep(AGAIN_AFTER_S)
+
+    def _reported(self, line: bytes) -> None:
+        operation = services.reported(self.name, line, origin_ns=self._origin_ns(), now_ns=time.monotonic_ns())
+        if operation is not None:
+            self._emit(operation)
+
+    # what faults ask for
+
+    async def _listen(self, control: str, url: str) -> None:
+        async def obey(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(ConnectionError), contextlib.closing(writer):
+                while line := await reader.readline():
+                    writer.write(json.dumps(self._answer(line, url)).encode() + b"\n")
+
+        try:
+            server = await asyncio.start_unix_server(obey, control)
+        except (OSError, ValueError) as error:
+            raise DatacenterError(f"client {self.name}: its tap cannot be spoken to at {control}: {error}") from None
+        self._open.callback(Path(control).unlink, missing_ok=True)
+        self._open.callback(server.close)
+
+    def _answer(self, line: bytes, url: str) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+            return {"url": url} if request["op"] == "observe" else self.faults.answer(request)
+        except (HashidrillError, ValueError, KeyError, TypeError) as error:
+            return {"error": str(error) or type(error).__name__}
+
+
+def _entering(namespace: str) -> list[str]:
+    """The start of a command in that network namespace. Raises MachineError."""
+    nsenter = packages.tool("nsenter")
+    if nsenter is None:
+        raise MachineError(f"nsenter is missing; get it with: {packages.install_command('util-linux')}")
+    return [nsenter, f"--net={namespace}", "--"]
+
+
+def _said(ended: Ended) -> str:
+    """How it ended, and the last line of what it wrote."""
+    lines = ended.output.splitlines()
+    return f"{ended.note}: {lines[-1]}"[:_SAID_CHARACTERS] if lines else ended.note

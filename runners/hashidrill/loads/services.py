@@ -1,0 +1,127 @@
+"""Services among the clients: commands that run all the time and may report what they do.
+
+A report is one line on standard output, a JSON object; other lines are the service's own business.
+
+    {"intended_ns": 100, "start_ns": 120, "end_ns": 950, "ok": true, "key": "orders/7"}
+
+Times are nanoseconds of CLOCK_MONOTONIC (Python: time.monotonic_ns()); `ok` is true, false, or null for an outcome that
+is not known; `intended_ns` (when it was due) and `key` may be left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.abc import Operation
+from hashidrill.errors import UsageError
+from hashidrill.retry.command import Ended, end, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+ENDED = "the service ended by itself"
+"""How the error of the operation begins that stands for that."""
+STOP_WITHIN_S = 1.0
+_LONGEST_LINE_BYTES = 65536
+_READ_BYTES = 65536
+_CLOCKS_APART_NS = 1_000_000_000
+_OUTCOMES = {True: "ok", False: "fail", None: "unknown"}
+
+
+async def serve(command: Sequence[str], environment: Mapping[str, str], on_line: Callable[[bytes], None]) -> Ended:
+    """Run it until it ends. Cancelled, it is asked to end (SIGTERM), and has a second to report what was going on.
+
+    Nothing of its process group is left afterwards. Raises UsageError for a command that cannot be started, and what
+    `on_line` raises.
+    """
+    start_ns = time.monotonic_ns()
+    process = await start(command, environment)
+    if process.stdout is None or process.stderr is None:
+        raise RuntimeError("the process has no pipes")
+    said = _Tail()
+    lines = asyncio.create_task(_lines(process.stdout, on_line))
+    errors = asyncio.create_task(_lines(process.stderr, said.take))
+    ended = asyncio.create_task(process.wait())
+    try:
+        await asyncio.wait({lines, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if not lines.done() or lines.exception() is None:  # it may close its output and go on
+            await ended
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        await asyncio.wait({lines}, timeout=STOP_WITHIN_S)
+        raise
+    finally:
+        await end(process)
+        # what it wrote just before its end is still in the pipe; a grandchild may hold that open for ever
+        await asyncio.wait({lines, errors}, timeout=STOP_WITHIN_S)
+        for task in (lines, errors, ended):
+            task.cancel()
+        left = await asyncio.gather(lines, errors, ended, return_exceptions=True)
+    if isinstance(left[0], Exception):
+        raise left[0]
+    return Ended(process.returncode, "", start_ns, time.monotonic_ns(), said.text)
+
+
+class _Tail:
+    """The last line that was written."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def take(self, line: bytes) -> None:
+        self.text = line.decode(errors="replace").strip() or self.text
+
+
+async def _lines(stream: asyncio.StreamReader, on_line: Callable[[bytes], None]) -> None:
+    rest = b""
+    while data := await stream.read(_READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            on_line(line)
+        if len(rest) > _LONGEST_LINE_BYTES:  # no report; without a bound it would fill the memory
+            rest = b""
+
+
+def reported(client: str, line: bytes, *, origin_ns: int, now_ns: int) -> Operation | None:
+    """The operation that a line reports; None for a line that is no report.
+
+    `origin_ns` and `now_ns`: the zero of the run's clock, and now, on CLOCK_MONOTONIC. Raises UsageError for a report
+    that is wrong: what it meant to say would be missing from the recording.
+    """
+    said = _object(line)
+    if said is None or not {"start_ns", "end_ns", "ok"} <= said.keys():
+        return None
+    start_ns, end_ns = said["start_ns"], said["end_ns"]
+    intended_ns = said.get("intended_ns", start_ns)
+    times = (intended_ns, start_ns, end_ns)
+    if not all(type(t) is int for t in times) or said["ok"] not in (True, False, None):
+        raise _wrong(client, line, "the times are whole numbers, and ok is true, false or null")
+    if not 0 <= intended_ns <= start_ns <= end_ns:
+        raise _wrong(client, line, "it is due (intended_ns), starts, and ends, in this order")
+    if end_ns > now_ns + _CLOCKS_APART_NS or intended_ns < origin_ns:
+        raise _wrong(client, line, f"times are nanoseconds of CLOCK_MONOTONIC, which shows {now_ns} now")
+    return Operation(
+        client, intended_ns - origin_ns, start_ns - origin_ns, end_ns - origin_ns, _OUTCOMES[said["ok"]],
+        key=str(said.get("key", "")), error=str(said.get("error", "")),
+    )  # fmt: skip
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    if not line.lstrip().startswith(b"{"):
+        return None
+    with contextlib.suppress(ValueError):
+        said = json.loads(line)
+        return said if isinstance(said, dict) else None
+    return None
+
+
+def _wrong(client: str, line: bytes, right: str) -> UsageError:
+    shown = line.decode(errors="replace")[:200]
+    return UsageError(f"client {client}: its report of an operation is wrong: {right}; it said {shown}")

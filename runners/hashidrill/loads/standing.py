@@ -1,0 +1,133 @@
+"""Things that stand open: queries, views, streams. As many as are wanted, opened one after the other at a steady rate.
+
+A load of them has a `count` and an `establish` rate; its profile moves the count. Openings are open loop as requests
+are: each has a moment at which it was due, and a slow one delays no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from hashidrill.units import Percent, Rate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from hashidrill.loads.client import LoadContext
+
+MAX_COUNT = 100_000
+_LOOK_EVERY_S = 0.05
+_SAMPLE_EVERY_S = 1.0
+_NS = 1_000_000_000
+
+
+def _sane_rate(rate: Rate) -> Rate:
+    if not 0 < rate <= 5000:
+        raise ValueError(f"things are opened at over 0/s and at most 5000/s, not {rate}")
+    return rate
+
+
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+Establish = Annotated[
+    Rate, AfterValidator(_sane_rate), Field(description="How quickly they are opened, and opened again when lost")
+]
+SIGNALS = {"open": None, "streaming": Percent}
+
+
+class Standing:
+    """Keeps `count` times the load's level of them; `hold(slot, due_ns)` opens one and holds it until it is lost.
+
+    Slots are numbered from 0; one that was lost is opened again, those with the highest numbers are closed first (by
+    cancellation). `hold` raises nothing but cancellation, and says `opened` and `closed` as it goes.
+    """
+
+    def __init__(
+        self,
+        context: LoadContext,
+        count: int,
+        establish_per_s: float,
+        hold: Callable[[int, int], Coroutine[Any, Any, None]],
+        *,
+        each: int = 1,
+        shrinks: bool = True,
+    ) -> None:
+        self._context = context
+        self._count, self._each = count, each
+        self._gap_ns = _NS / establish_per_s
+        self._hold = hold
+        self._shrinks = shrinks
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._lost: deque[int] = deque()
+        self._next = 0
+        self._backends: dict[int, str] = {}
+
+    def opened(self, slot: int, backend: str = "") -> None:
+        """It stands. `backend` is what answers it: `streaming` or `blocking-query`."""
+        self._backends[slot] = backend
+
+    def closed(self, slot: int) -> None:
+        self._backends.pop(slot, None)
+
+    @property
+    def open(self) -> int:
+        return len(self._backends)
+
+    def wanted(self) -> int:
+        level = self._context.course.at(self._context.clock.now_ns())
+        return max(0, round(self._count * level)) * self._each
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._sample())
+            await self._keep(tasks)
+
+    async def _keep(self, tasks: asyncio.TaskGroup) -> None:
+        clock = self._context.clock
+        due_ns = float(clock.now_ns())
+        while True:
+            now_ns = clock.now_ns()
+            wanted = self.wanted()
+            if self._shrinks:
+                self._shrink(wanted)
+            while len(self._tasks) < wanted and due_ns <= now_ns:
+                self._open(tasks, round(due_ns))
+                due_ns += self._gap_ns
+            missing = len(self._tasks) < wanted
+            if not missing:  # what was not wanted is not owed
+                due_ns = max(due_ns, float(now_ns))
+            wait_s = min(_LOOK_EVERY_S, (due_ns - now_ns) / _NS) if missing else _LOOK_EVERY_S
+            await asyncio.sleep(math.ceil(wait_s * 1e3) / 1e3)
+
+    def _open(self, tasks: asyncio.TaskGroup, due_ns: int) -> None:
+        if self._lost:
+            slot = self._lost.popleft()
+        else:
+            slot, self._next = self._next, self._next + 1
+        self._context.lag.note(self._context.clock.now_ns() - due_ns)
+        task = tasks.create_task(self._hold(slot, due_ns))
+        self._tasks[slot] = task
+        task.add_done_callback(lambda _: self._ended(slot))
+
+    def _ended(self, slot: int) -> None:
+        self._tasks.pop(slot, None)
+        self.closed(slot)
+        self._lost.append(slot)
+
+    def _shrink(self, wanted: int) -> None:
+        while len(self._tasks) > wanted:
+            slot = max(self._tasks)
+            self._tasks.pop(slot).cancel()
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(_SAMPLE_EVERY_S)
+            self._context.sample("open", float(self.open))
+            if self._backends:
+                streaming = sum(backend == "streaming" for backend in self._backends.values())
+                self._context.sample("streaming", streaming / self.open)

@@ -1,0 +1,132 @@
+"""What a tap does, seen from outside: one exchange over a connection of its own, in HTTP/1.1 written by hand.
+
+It shares nothing with the tap, and sends its request in pieces, so that it can tell at which of them a reset comes. The
+request is a GET that an agent of Consul answers by itself, whether there is a leader or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+PAUSE_S = 0.1
+"""How long to wait, between two pieces, for a reset that does not need the next one."""
+PATIENCE_S = 2.0
+"""What has not come by then is not coming: the agents' answer takes milliseconds."""
+_OWN_PATH = "/v1/agent/members"
+_WATCHED_PATH = "/v1/catalog/nodes?stale"
+_LOWEST_INDEX = 4
+"""From here on, half of an index is less than what was asked for, one below it."""
+
+
+class _EndError(Exception):
+    """The exchange is over; the text is what it was."""
+
+
+@dataclass(frozen=True)
+class _Reply:
+    status: int
+    headers: dict[str, str]
+
+
+async def exchange(url: str, fault: str) -> str:
+    """The name of the fault that befell this exchange, or what else came: `200`, `refused`.
+
+    `fault` decides what is tried: faults of reused connections need two requests, the index a blocking query.
+    """
+    split = urlsplit(url)
+    try:
+        reader, writer = await asyncio.open_connection(split.hostname, split.port)
+    except OSError:
+        return "refused"
+    try:
+        if fault == "index-backwards":
+            return await _watched(reader, writer)
+        return await _asked(reader, writer, reused=fault.endswith("-reused"))
+    except _EndError as over:
+        return str(over)
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def _asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, reused: bool) -> str:
+    where = "fresh"
+    if await _reset_comes(reader):
+        return "reset-before-fresh"
+    if reused:
+        where = "reused"
+        await _whole(reader, writer, _OWN_PATH)
+    _send(writer, f"GET {_OWN_PATH} HTTP/1.1\r\nHost: tap\r\nContent-Length: 1\r\n\r\n")
+    if await _reset_comes(reader):
+        return f"reset-before-{where}"
+    _send(writer, " ")
+    return _named(await _reply(reader, where))
+
+
+async def _watched(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    first = await _whole(reader, writer, _WATCHED_PATH)
+    index = int(first.headers.get("x-consul-index", "0"))
+    if index < _LOWEST_INDEX:
+        return f"an index of {index}"
+    again = await _whole(reader, writer, f"{_WATCHED_PATH}&index={index - 1}")
+    backwards = int(again.headers.get("x-consul-index", "0")) < index - 1
+    return "index-backwards" if backwards else _named(again)
+
+
+async def _whole(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str) -> _Reply:
+    _send(writer, f"GET {path} HTTP/1.1\r\nHost: tap\r\n\r\n")
+    return await _reply(reader, "fresh")
+
+
+def _send(writer: asyncio.StreamWriter, text: str) -> None:
+    writer.write(text.encode())
+
+
+async def _reset_comes(reader: asyncio.StreamReader) -> bool:
+    """Whether it comes by itself, before anything else was sent."""
+    try:
+        async with asyncio.timeout(PAUSE_S):
+            early = await reader.read(1)
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+    raise _EndError("an answer before its question" if early else "closed before its question")
+
+
+async def _reply(reader: asyncio.StreamReader, where: str) -> _Reply:
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            head = await reader.readuntil(b"\r\n\r\n")
+    except TimeoutError:
+        raise _EndError("hang") from None
+    except ConnectionError:
+        raise _EndError(f"reset-after-{where}") from None
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        raise _EndError("reply-dropped") from None
+    reply = _parsed(head)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await reader.readexactly(int(reply.headers.get("content-length", "0")))
+    except TimeoutError:
+        raise _EndError("slow-body") from None
+    except (asyncio.IncompleteReadError, ConnectionError):
+        raise _EndError("truncated-body") from None
+    return reply
+
+
+def _parsed(head: bytes) -> _Reply:
+    first, *rest = head.decode("latin-1").split("\r\n")
+    headers = dict(line.split(": ", 1) for line in rest if ": " in line)
+    return _Reply(int(first.split()[1]), {name.lower(): value for name, value in headers.items()})
+
+
+def _named(reply: _Reply) -> str:
+    after = reply.headers.get("retry-after")
+    if after is None:
+        return str(reply.status)
+    return f"{reply.status}-retry-after" + ("" if after.isdecimal() else "-date")

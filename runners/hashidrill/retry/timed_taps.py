@@ -1,0 +1,98 @@
+"""Taps in a process of their own, for what is timed: starting commands stops a process for milliseconds at a time.
+
+    python -m hashidrill.retry.timed_taps FAULT COUNT
+
+prints the ports of so many taps, as JSON, then a line for each attempt; it ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from dataclasses import asdict
+from types import TracebackType
+from typing import Self
+
+from hashidrill.errors import FaultError
+from hashidrill.retry.attempts import Attempt
+from hashidrill.retry.plans import Always
+from hashidrill.retry.tap import Tap
+
+SOONER = -10
+"""Niceness, where it may be had: a busy machine shall not make the tap late."""
+_LINE_BYTES = 1024 * 1024
+
+
+class TimedTaps:
+    """`count` taps that give every attempt `fault`. Attempts come in as they end, by the number of their tap."""
+
+    def __init__(self, fault: str, count: int) -> None:
+        self._fault, self._count = fault, count
+        self.urls: list[str] = []
+        self.attempts: list[list[Attempt]] = [[] for _ in range(count)]
+        self.first = [asyncio.Event() for _ in range(count)]
+
+    async def __aenter__(self) -> Self:
+        """Raises FaultError."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", __name__, self._fault, str(self._count), limit=_LINE_BYTES,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        first = await self._output().readline()
+        if not first:
+            await self._process.wait()
+            raise FaultError(f"the taps for {self._fault} could not be opened (status {self._process.returncode})")
+        self.urls = [f"http://127.0.0.1:{port}" for port in json.loads(first)]
+        self._reading = asyncio.create_task(self._read())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            await self._reading
+            await self._process.wait()
+        except asyncio.CancelledError:
+            self._process.kill()
+            raise
+
+    async def _read(self) -> None:
+        while line := await self._output().readline():
+            number, attempt = json.loads(line)
+            self.attempts[number].append(Attempt(**attempt))
+            self.first[number].set()
+
+    def _output(self) -> asyncio.StreamReader:
+        if self._process.stdout is None:
+            raise FaultError("the timed taps have no output")
+        return self._process.stdout
+
+
+async def _serve(fault: str, count: int) -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), ended.set)
+
+    def opened(number: int) -> Tap:
+        def say(attempt: Attempt) -> None:
+            sys.stdout.write(json.dumps([number, asdict(attempt)]) + "\n")
+            sys.stdout.flush()
+
+        return Tap(plan=Always(fault), on_attempt=say)
+
+    async with contextlib.AsyncExitStack() as stack:
+        taps = [await stack.enter_async_context(opened(number)) for number in range(count)]
+        sys.stdout.write(json.dumps([tap.port for tap in taps]) + "\n")
+        sys.stdout.flush()
+        await ended.wait()
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, SOONER)
+    asyncio.run(_serve(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,2 @@
+data_dir = "/opt/consul"
+retry_join = ["10.0.0.1", "10.0.0.2"]

@@ -1,0 +1,2 @@
+server = true
+bootstrap_expect = 3

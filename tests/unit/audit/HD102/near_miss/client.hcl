@@ -1,0 +1,3 @@
+data_dir = "/opt/consul"
+retry_join = ["10.0.0.1"]
+retry_max = 0

@@ -1,0 +1,7 @@
+server = true
+bootstrap_expect = 3
+data_dir = "/opt/consul"
+retry_join = ["10.1.0.1"]
+datacenter = "dc2"
+primary_datacenter = "dc1"
+retry_join_wan = ["10.0.0.1"]

@@ -1,0 +1,3 @@
+import consul
+
+agent = consul.Consul(connections_timeout=5)

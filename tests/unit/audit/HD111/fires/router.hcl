@@ -1,0 +1,16 @@
+Kind = "service-router"
+Name = "web"
+Routes = [
+  {
+    Match {
+      HTTP {
+        PathPrefix = "/"
+        
+      }
+    }
+    Destination {
+      Service = "web"
+      NumRetries = 3 # <- HD111
+    }
+  },
+]

@@ -1,0 +1,16 @@
+Kind = "service-router"
+Name = "web"
+Routes = [
+  {
+    Match {
+      HTTP {
+        PathPrefix = "/"
+        
+      }
+    }
+    Destination {
+      Service = "web"
+      RetryOnStatusCodes = [429] # <- HD112
+    }
+  },
+]

@@ -1,0 +1,4 @@
+Kind = "service-defaults"
+Name = "payments"
+Protocol = "http"
+Meta { critical = "true" }

@@ -1,0 +1,3 @@
+Kind = "service-resolver" # <- HD114
+Name = "payments"
+ConnectTimeout = "5s"

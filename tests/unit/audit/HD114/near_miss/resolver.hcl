@@ -1,0 +1,8 @@
+Kind = "service-resolver"
+Name = "payments"
+Meta {
+  critical = "true"
+}
+Failover = {
+  "*" = { Datacenters = ["dc2"] }
+}

@@ -1,0 +1,3 @@
+Kind = "service-resolver"
+Name = "wiki"
+ConnectTimeout = "5s"

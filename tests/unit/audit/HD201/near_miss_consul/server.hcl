@@ -1,0 +1,5 @@
+data_dir = "/opt/nomad"
+server {
+  enabled          = true
+  bootstrap_expect = 3
+}

@@ -1,0 +1,8 @@
+data_dir = "/opt/nomad"
+server {
+  enabled          = true
+  bootstrap_expect = 1
+}
+client {
+  enabled = true
+}

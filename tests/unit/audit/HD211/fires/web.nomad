@@ -1,0 +1,19 @@
+job "web" {
+  datacenters = ["dc1"]
+  type        = "service"
+  
+  group "web" {
+    restart {
+      attempts = 0
+    }
+    task "web" {
+      driver = "docker"
+      artifact { # <- HD211
+        source = "https://example.com/web.tar.gz"
+      }
+      config {
+        image = "web:1.0"
+      }
+    }
+  }
+}

@@ -1,0 +1,18 @@
+job "web" {
+  datacenters = ["dc1"]
+  type        = "service"
+  
+  group "web" {
+    restart {
+      attempts = 3
+      mode     = "fail"
+    }
+    task "web" {
+      driver = "docker"
+      
+      config {
+        image = "web:1.0"
+      }
+    }
+  }
+}

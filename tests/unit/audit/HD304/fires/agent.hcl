@@ -1,0 +1,13 @@
+vault {
+  address = "https://vault:8200"
+  retry {
+    num_retries = 0
+  }
+}
+auto_auth {
+  method "approle" {}
+}
+template { # <- HD304
+  source      = "/etc/vault/web.ctmpl"
+  destination = "/run/web.conf"
+}

@@ -1,0 +1,5 @@
+class Consul:
+    pass
+
+
+agent = Consul()

@@ -1,0 +1,6 @@
+import consul
+import tenacity  # noqa: F401
+
+agent = consul.Consul(connections_timeout=5)
+options = {}
+other = consul.Consul(**options)

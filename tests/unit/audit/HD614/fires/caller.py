@@ -1,0 +1,3 @@
+from urllib3.util.retry import Retry
+
+policy = Retry(total=3, status_forcelist=[503], allowed_methods=None)  # <- HD614

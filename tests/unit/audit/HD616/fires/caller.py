@@ -1,0 +1,3 @@
+from requests.adapters import HTTPAdapter
+
+adapter = HTTPAdapter(max_retries=3)  # <- HD616

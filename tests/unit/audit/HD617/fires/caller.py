@@ -1,0 +1,6 @@
+from tenacity import retry
+
+
+@retry  # <- HD617
+def fetch():
+    raise NotImplementedError

@@ -1,0 +1,65 @@
+"""Do writes go on while leadership moves about?"""
+
+import pytest
+
+from hashidrill import hypothesis
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Broken
+from hashidrill.testing.recordings import RecordingBuilder
+
+LEADERS = ("consul-1", "consul-2", "consul-3", "consul-1")
+
+
+def moving(t):
+    """Another leader every five seconds of the method, half a second after the last one was lost."""
+    turn, since = divmod(t - 10, 5)
+    if turn < 0:
+        return LEADERS[0]
+    return "" if turn and since < 0.5 and turn < 4 else LEADERS[min(int(turn), 3)]
+
+
+@pytest.fixture
+def builder(tmp_path):
+    return RecordingBuilder(tmp_path / "run").fault("process.pause", "consul-1", at=10, until=30).leader(moving)
+
+
+def check(builder, **params):
+    return hypothesis.get("survives_leader_changes").check(builder.build(), {"load": "kv-writes", **params})
+
+
+def test_holds_when_writes_go_on_through_every_change(builder):
+    lost = lambda t: "fail" if 10 < t < 30 and (t - 10) % 5 < 0.5 else "ok"  # noqa: E731
+    held = check(builder.load("kv-writes", outcome=lost))
+    assert held.figures["leader_changes"] == 3
+    assert held.figures["leaders"] == 3
+    assert held.figures["longest_stall_s"] == pytest.approx(0.52, abs=0.03)
+
+
+def test_a_planted_stall_is_caught(builder):
+    stalls = lambda t: "unknown" if 15 <= t < 22 else "ok"  # noqa: E731
+    with pytest.raises(Broken, match=r"nothing was acknowledged for 7\.02s \(5\.0s into the method\)") as broken:
+        check(builder.load("kv-writes", outcome=stalls))
+    assert "then consul-2 5.5s into the method" in broken.value.text
+
+
+def test_one_long_answer_for_all_is_a_stall_too(builder):
+    """Nothing failed, but all that was due in six seconds was answered at their end."""
+    with pytest.raises(Broken):
+        check(builder.load("kv-writes", latency=lambda t: 21.0 - t if 15 <= t < 21 else 0.01))
+
+
+def test_a_load_that_stalls_to_the_end_is_caught(builder):
+    with pytest.raises(Broken):
+        check(builder.load("kv-writes", outcome=lambda t: "fail" if t > 40 else "ok"))
+
+
+def test_a_leader_that_comes_back_is_no_change(tmp_path):
+    blinks = lambda t: "" if 12 <= t < 14 else "consul-1"  # noqa: E731
+    builder = RecordingBuilder(tmp_path / "run").fault("process.pause", "consul-1", at=10, until=30).leader(blinks)
+    with pytest.raises(HypothesisInvalidError, match="changed 0 times and not 1 times"):
+        check(builder.load("kv-writes"), changes=1)
+
+
+def test_too_few_changes_are_invalid(builder):
+    with pytest.raises(HypothesisInvalidError, match="changed 3 times and not 4 times"):
+        check(builder.load("kv-writes"), changes=4)
