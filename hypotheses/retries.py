@@ -1,4 +1,4 @@
-"""Do the clients retry, and do they retry well? The verdicts of `hashidrill retry`, over the recording of an experiment.
+"""Do the clients retry, and do they retry well? The verdicts of `hashidrill retry`, over a recording.
 
 Operations of a client are those of the load that has its name; its attempts are those of the load `CLIENT.attempts`.
 An attempt that failed without any help from the tap counts by its status: `503`, or `no-reply`.
@@ -14,7 +14,7 @@ from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Broken, Held, hypothesis
 from hashidrill.recording import Operations, Recording
 from hashidrill.retry import consul_clients, presence, pressure, timing
-from hashidrill.retry.attempts import Attempt, Run
+from hashidrill.retry.attempts import Attempt, Run, is_ambiguous
 from hashidrill.retry.catalogue import AMPLIFICATION, DEADLINE_S, JITTER_CLIENTS, MOST_RETRIES
 from hashidrill.retry.encoding import SUFFIX, from_operations
 from hashidrill.retry.judged import Judged
@@ -25,9 +25,7 @@ _ANY = "any fault"
 
 
 @hypothesis
-def present(
-    recording: Recording, *, client: str, fault: str | None = None, success: Percent = Percent("99%")
-) -> Held:
+def present(recording: Recording, *, client: str, fault: str | None = None, success: Percent = Percent("99%")) -> Held:
     """Every operation whose attempt failed is tried again, and so large a share of these operations succeeds.
 
     `fault` is what the tap did, or a status. Source: RFC 9110 section 9.2.2.
@@ -37,9 +35,9 @@ def present(
 
 @hypothesis
 def transport_only(recording: Recording, *, client: str) -> Held:
-    """The client's retries are its own. Broken by a client that only has its HTTP library's replays on reused connections.
+    """The client retries by itself; broken by one that only has its HTTP library's replays on reused connections.
 
-    Such a replay after a reset counts as no retry; Go's net/http and aiohttp do it.
+    Such a replay counts as no retry; Go's net/http does it.
     """
     runs = _runs(recording, client)
     reset = [run for run in runs if run.faulted and run.faulted[0].fault.endswith("-reused")]
@@ -109,9 +107,10 @@ def idempotent_only(recording: Recording, *, client: str, fault: str | None = No
 def amplification(
     recording: Recording, *, client: str, at_most: float = AMPLIFICATION, fault: str | None = None
 ) -> Held:
-    """Requests over operations stay under a bound while a fault is in force; with layers, the product of their attempts.
+    """Requests over operations stay within a bound while a fault is in force.
 
-    `fault` is a kind of fault of the experiment. Source: Google's SRE book, Handling Overload.
+    With several layers that retry, the bound is the product of their attempts. `fault` is a kind of fault of the
+    experiment. Source: Google's SRE book, Handling Overload.
     """
     attempts, operations = _during(recording, client, fault)
     return _answer(pressure.amplification(fault or _ANY, len(attempts), len(operations), at_most=at_most))
@@ -214,7 +213,7 @@ def _named(attempt: Attempt) -> Attempt:
 
 
 def _leaves_open(attempt: Attempt) -> bool:
-    return presence.is_ambiguous(attempt.fault) or attempt.fault == "no-reply"
+    return is_ambiguous(attempt.fault) or attempt.fault == "no-reply"
 
 
 def _runs(recording: Recording, client: str) -> list[Run]:

@@ -96,7 +96,7 @@ def bloat(path: Path, more: int) -> None:
         free.extend(range(meta.freelist, meta.freelist + old_run))  # the list's own pages are free once it has moved
         free = array("Q", sorted(free))
         free.extend(range(first_new, list_at))
-        run = _list_page(free, list_at, meta.page_size)
+        run = listed(free, list_at, meta.page_size)
         file.seek(list_at * meta.page_size)
         file.write(run)
         _sync(file)
@@ -159,7 +159,7 @@ def _free(file: BinaryIO, meta: Meta, path: Path) -> tuple[array[int], int]:
     return ids, overflow + 1
 
 
-def _list_page(ids: array[int], at: int, page_size: int) -> bytes:
+def listed(ids: array[int], at: int, page_size: int) -> bytes:
     """The run of pages that lists these."""
     many = len(ids) >= _COUNT_OVERFLOW
     body = (struct.pack("<Q", len(ids)) if many else b"") + ids.tobytes()

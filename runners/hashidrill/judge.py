@@ -16,6 +16,7 @@ from hashidrill import hypothesis, measure
 from hashidrill.errors import HashidrillError, HypothesisInvalidError, RecordingError
 from hashidrill.loads.schedule import OVERLOADED
 from hashidrill.loads.services import ENDED
+from hashidrill.measure import longest_run
 from hashidrill.model import ATTEMPTS
 from hashidrill.verdict import Finding, Judgement, RunVerdict
 
@@ -33,6 +34,8 @@ GUARDRAIL = "guardrail"
 LATE_S = 0.05
 LATE_SHARE_MAX = 0.10
 LAG_P99_MAX_S = 0.25
+SATURATED_CORES = 0.9
+SATURATED_SAMPLES = 3
 
 _OUTCOMES = {
     "died": "the run died: its journal has no end (was it killed?)",
@@ -145,6 +148,7 @@ def _invalid_reasons(recording: Recording, experiment: Experiment) -> Iterator[s
     yield from _fault_reasons(recording)
     if outcome == "complete":
         yield from _steps_left_out(recording, experiment)
+    yield from generator_reasons(recording, experiment)
     for load in experiment.load:
         yield from _load_reasons(recording, load)
     for name, client in experiment.clients.items():
@@ -215,8 +219,35 @@ def _load_reasons(recording: Recording, load: str) -> Iterator[str]:
     if not ops.ok.any():
         last = next((error for error in reversed(ops.errors) if error), "no error was recorded")
         yield f"load {load} had no successful operation out of {len(ops)}; the last error: {last}"
-    elif (late := _generator_behind(ops)) is not None:
-        yield f"load {load}: {late}"
+
+
+def generator_reasons(recording: Recording, experiment: Experiment) -> Iterator[str]:
+    """Where the generator was the bottleneck, and not the datacenter."""
+    if (saturated := _generator_saturated(recording)) is not None:
+        yield saturated
+    for load in experiment.load:
+        if load in recording.loads:
+            ops = recording.operations(load)
+            if ops.ok.any() and (late := _generator_behind(ops)) is not None:
+                yield f"load {load}: {late}"
+
+
+def _generator_saturated(recording: Recording) -> str | None:
+    """What to say when the generator used up its core for a while: then it was its own queue that was measured.
+
+    It is one process with one thread. Three samples in a row (a second each) are no burst any more, and over 90 % of a
+    core, what is due waits ten times as long as it takes, by the usual rule of a single queue.
+    """
+    if "generator.cpu" not in recording.signals:
+        return None
+    series = recording.series("generator.cpu")
+    first, last = longest_run(series.value > SATURATED_CORES)
+    if last - first + 1 < SATURATED_SAMPLES:
+        return None
+    return (
+        f"the generator used up its core: over {SATURATED_CORES:g} for {last - first + 1} s in a row, at most"
+        f" {float(series.value[first : last + 1].max()):.2f}; ask for less load"
+    )
 
 
 def _client_reasons(recording: Recording, client: str, spec: ClientSpec) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from hashidrill import registry, rules
+from hashidrill import contrast, registry, rules
 from hashidrill.documents import Document, read_document
 from hashidrill.errors import ExperimentError, UnknownNameError
 from hashidrill.explain import explain
@@ -32,7 +32,7 @@ from hashidrill.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from hashidrill.hypothesis import Hypothesis
     from hashidrill.problems import Loc
@@ -249,7 +249,24 @@ class _Loading:
         params = self._kind_params(
             lambda: _hypothesis(name, self._near_to), raw or {}, (*loc, name), (*loc, name), name_is_key=True
         )
-        return None if params is None else rules.Expectation(name, params)
+        if params is None:
+            return None
+        sides = list(self._sides(params, (*loc, name))) if name == contrast.NAME else []
+        return rules.Expectation(name, params, sides)
+
+    def _sides(self, params: BaseModel, loc: Loc) -> Iterator[rules.Side]:
+        """What a contrast says about another hypothesis, for its good and its bad side."""
+        written = params.model_dump()
+        for which in contrast.SIDES:
+            try:
+                model = _hypothesis(written["of"], self._near_to).Params
+            except UnknownNameError as unknown:
+                self._document.problem((*loc, "of"), str(unknown))
+                return
+            raw = contrast.side(model, written[which], written["params"])
+            checked = self._check(model, raw, (*loc, which))
+            if checked is not None:
+                yield rules.Side((*loc, which), checked)
 
     def _kind_params(
         self, find: Callable[[], Any], raw: Mapping[str, Any], kind_loc: Loc, loc: Loc, *, name_is_key: bool = False

@@ -7,7 +7,7 @@ offline, from the recording.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,11 +65,7 @@ class Monitor:
         for t_ns, host, value in self._samples.get(f"{condition.source}.{condition.what}", ()):
             if t_ns >= since:
                 by_host[host].append(value)
-        if "" in by_host:  # the majority's view
-            by_host = {"": by_host[""]}
-        means = [float(np.mean(values)) for values in by_host.values()]
-        worst = np.max if condition.op in _OF_ALL_HOSTS else np.fmax.reduce  # the latter leaves NaN out
-        return float(worst(means)) if means else float("nan")
+        return of_worst_host(condition, by_host)
 
     def _load_value(self, load: str, what: str, since_ns: int, window_s: float) -> float:
         recent = [(latency, ok) for end_ns, latency, ok in self._operations[load] if end_ns >= since_ns]
@@ -93,6 +89,14 @@ class Monitor:
                 "errors": self._load_value(load, "errors", since, _TICK_S),
             }
         return table
+
+
+def of_worst_host(condition: Condition, by_host: Mapping[str, Sequence[float]]) -> float:
+    """The mean of the worst (highest) host, or of the majority's view where there is one; NaN when there is nothing."""
+    chosen = [by_host[""]] if "" in by_host else list(by_host.values())
+    means = [float(np.mean(values)) for values in chosen]
+    worst = np.max if condition.op in _OF_ALL_HOSTS else np.fmax.reduce  # the latter leaves NaN out
+    return float(worst(means)) if means else float("nan")
 
 
 def _forget(window: deque[Any], now_ns: int) -> None:

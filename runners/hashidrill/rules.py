@@ -21,11 +21,14 @@ from hashidrill.conditions import (
 )
 from hashidrill.errors import UnknownNameError
 from hashidrill.registry import near
+from hashidrill.retry.catalogue import FAULTS
+from hashidrill.rules_consul import check_consul
+from hashidrill.rules_state import check_state
 from hashidrill.selectors import CLIENT_PREFIX, HOST_FORMS, Selector, parse_selector
 from hashidrill.units import Duration, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pydantic import BaseModel
 
@@ -85,9 +88,18 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Side:
+    """One side of a contrast: the parameters that it gives to another hypothesis."""
+
+    loc: Loc
+    params: BaseModel
+
+
+@dataclass(frozen=True)
 class Expectation:
     name: str
     params: BaseModel
+    sides: Sequence[Side] = ()
 
 
 @dataclass(frozen=True)
@@ -141,6 +153,8 @@ def check(draft: Draft, note: Note) -> None:
             _check_step(step, draft, ("method", index), note)
     _check_names(draft, note)
     _check_collisions(draft, note)
+    check_state(draft, note)
+    check_consul(draft, note)
     _check_expectations(draft, note)
     for loc, length in draft.durations.items():
         if length is not None and length > LONGEST:
@@ -381,20 +395,34 @@ def _check_expectations(draft: Draft, note: Note) -> None:
     steps = [step for step in draft.steps if step is not None]
     kinds = sorted({step.kind for step in steps} | {step.name for step in steps if step.name})
     for index, expectation in enumerate(draft.expectations):
-        for key, noun, known in (
-            ("load", "load", draft.load_names),
-            ("client", "client", draft.clients),
-            ("fault", "step of the method with the fault", kinds),
-        ):
-            for value in _named(expectation, key):
-                if known is not None and value not in known:
-                    loc: Loc = ("expect", index, expectation.name if expectation else "", key)
-                    note(loc, f"there is no {noun} {shown(value)}: {near(value, known)}")
+        if expectation is None:
+            continue
+        whole = Side(("expect", index, expectation.name), expectation.params)
+        for each in (whole, *expectation.sides):
+            _check_named(each, draft, kinds, note)
 
 
-def _named(expectation: Expectation | None, key: str) -> Iterator[str]:
+def _check_named(side: Side, draft: Draft, kinds: Sequence[str], note: Note) -> None:
+    of_a_client = _param(side.params, "client") is not None
+    for key, noun, known in (
+        ("load", "load", draft.load_names),
+        ("client", "client", draft.clients),
+        ("fault", "step of the method with the fault", kinds),
+    ):
+        for value in _named(side.params, key):
+            if known is None or value in known or (key == "fault" and of_a_client and _befalls(value)):
+                continue
+            note((*side.loc, key), f"there is no {noun} {shown(value)}: {near(value, known)}")
+
+
+def _befalls(name: str) -> bool:
+    """Whether attempts can fail so: verdicts on one client may name that instead of a step."""
+    return name in FAULTS or name == "no-reply" or name.isdecimal()
+
+
+def _named(params: BaseModel, key: str) -> Iterator[str]:
     """What the parameter `key` names: one text, or each of a list; nothing when it was left out."""
-    value = _param(expectation.params, key) if expectation else None
+    value = _param(params, key)
     if isinstance(value, str):
         yield value
     elif isinstance(value, (list, tuple)):

@@ -50,8 +50,38 @@ LINK_CASES: list[Case] = [
         {"port": 8500, "from": "clients", "type": "limit_data", "attributes": {"bytes": 500}, "stream": "upstream"},
     ),
 ]
+CONSUL_CASES: list[Case] = [
+    ("consul.config", {"set": {"raft_snapshot_threshold": 50, "raft_trailing_logs": 60}}),
+    ("consul.config", {"set": {"raft_snapshot_interval": "7s"}, "by": "restart"}),
+    ("consul.config", {"set": {"use_streaming_backend": False, "rpc": {"enable_streaming": False}}}),
+    ("consul.config", {"set": {"telemetry": {"prefix_filter": ["-consul.raft"]}}}),
+    ("consul.leader.transfer", {}),
+    ("consul.leader.transfer", {"to": "consul-3"}),
+    ("consul.leader.avoid", {}),
+    ("consul.leader.pin", {}),
+    ("consul.agent.stop", {}),
+    ("consul.agent.stop", {"leave": True}),
+    ("consul.server.replace", {}),
+    ("consul.session.expire", {}),
+    ("consul.session.expire", {"prefix": "lock"}),
+    ("consul.kv.bloat", {"keys": 300, "value": "2kB"}),
+]
+"""On consul-1, which leads the fake and has a session there; on the real thing: see real_consul_faults.py."""
+STATE_CASES: list[Case] = [
+    ("consul.snapshot.save", {"name": "later"}),
+    ("consul.snapshot.restore", {"snapshot": "before"}),
+    ("consul.raft.bloat", {"free_pages": 50_000}),
+    ("consul.raft.compact", {}),
+]
+"""Checked and disarmed in test_state_faults_fake.py and test_state_faults_real.py: they need a state to begin with."""
 
-CASES = [*HOST_CASES, *LINK_CASES]
+TAP_CASES: list[Case] = [
+    ("tap.fail", {"fault": "503"}),
+    ("tap.fail", {"fault": "reset-after-fresh", "percent": "30%", "seed": 7}),
+]
+"""On a client; of every class, on a real tap, and disarmed: see test_clients_real.py."""
+
+CASES = [*HOST_CASES, *LINK_CASES, *CONSUL_CASES, *TAP_CASES]
 
 UNDISARMABLE = {
     "noop": "it has no effect that could be taken away",
@@ -63,6 +93,12 @@ DISARMED: list[Case] = list(
 """One case of each kind of fault on a host that can be taken away behind its back; links: see real_links.py."""
 
 
+MOMENTARY = {
+    "process.restart", "consul.leader.transfer", "consul.session.expire", "consul.snapshot.save",
+    "consul.snapshot.restore", "consul.raft.compact",
+}  # fmt: skip
+
+
 def nature(kind: str) -> dict[str, bool]:
     """What check_fault must know of a kind of fault."""
-    return {"has_effect": kind != "noop", "momentary": kind == "process.restart"}
+    return {"has_effect": kind != "noop", "momentary": kind in MOMENTARY}

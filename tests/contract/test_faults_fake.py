@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any, ClassVar
 
 import anyio
 import pytest
-from fault_cases import CASES, nature
+from fault_cases import CASES, STATE_CASES, TAP_CASES, nature
 
 from hashidrill import registry
+from hashidrill.abc import Target
 from hashidrill.faults.disk import DiskLatency
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.faults import check_fault
 
 
 @pytest.mark.parametrize(("kind", "params"), CASES)
-def test_a_fault_keeps_its_contract_on_the_fake(kind: str, params: dict[str, Any]):
-    world = FakeDatacenter()
+def test_a_fault_keeps_its_contract_on_the_fake(kind: str, params: dict[str, Any], tmp_path: Path):
+    world = FakeDatacenter(spares=1, root=tmp_path)
+    world.consul.make_session("consul-1", "lock of a job", "jobs/lock")
     cls = registry.fault(kind)
     fault = cls(cls.Params.model_validate(params), world)
-    report = anyio.run(lambda: check_fault(fault, lambda: world.target("consul-1"), **nature(kind)))
+    client = Target("careful", "10.73.0.2", "client")
+    aim = client if (kind, params) in TAP_CASES else lambda: world.target("consul-1")
+    report = anyio.run(lambda: check_fault(fault, aim, **nature(kind)))
     assert report.present.ok
     assert report.gone.ok
     for host in world.hosts.values():
@@ -28,7 +33,7 @@ def test_a_fault_keeps_its_contract_on_the_fake(kind: str, params: dict[str, Any
 
 
 def test_every_kind_of_fault_has_a_case():
-    assert {kind for kind, _ in CASES} == set(registry.faults())
+    assert {kind for kind, _ in [*CASES, *STATE_CASES]} == set(registry.faults())
 
 
 def _broken(**overrides: Any) -> type[DiskLatency]:

@@ -8,12 +8,14 @@ from itertools import pairwise
 
 import pytest
 from standing_consul import StandingConsul
+from streaming_server import StreamingServer
 
 from hashidrill.journal import Clock
 from hashidrill.loads.changes import mark
 from hashidrill.loads.churn import ServiceChurn
 from hashidrill.loads.client import LoadContext
 from hashidrill.loads.course import Course, Piece
+from hashidrill.loads.streams import Streams
 from hashidrill.loads.views import Views
 from hashidrill.loads.watch import Watch
 from hashidrill.wait import wait_until
@@ -290,3 +292,91 @@ def test_an_agent_that_refuses_is_a_failure_and_an_unknown_instance_that_should_
     seen = asyncio.run(main())
     assert ("deregister", "ok", 404) in seen
     assert {outcome for step, outcome, _ in seen if step in ("critical", "passing")} & {"fail"}
+
+
+# streams
+
+
+def streams(server, **params):
+    agent = StandingConsul(url="http://127.0.0.1:1")
+    return Offered(Streams, {"port": server.port, "service": "web", "establish": "500/s", **params}, agent)
+
+
+def test_streams_stand_over_few_connections_and_measure_the_lag_of_each_event():
+    async def main():
+        async with StreamingServer().running() as server, streams(server, count=50, connections=2) as offered:
+            await offered.until("all streams", open_now(50))
+            assert len(server.connections) == 2
+            sent_ns = offered.clock.now_ns() - 300_000_000
+            server.publish(mark(sent_ns).encode())
+            await offered.until("the events", lambda o: 50.0 in o.samples["events"])
+            await offered.until("their lag", lambda o: o.samples["lag"])
+            server.publish(mark(sent_ns - 5_000_000_000).encode())  # a deregistration tells of the last change
+            await offered.until("the others", lambda o: o.samples["events"].count(50.0) == 2)
+            return server, offered
+
+    server, offered = asyncio.run(main())
+    assert {(op.outcome, op.error) for op in offered.operations} == {("ok", "")}
+    assert len({op.key for op in offered.operations}) == len(server.calls) == 50
+    assert {(call[1], call[2]) for call in server.calls} == {(1, b"web")}
+    assert len(offered.samples["lag"]) == 1
+    assert 0.3 <= offered.samples["lag"][0] < 2
+
+
+def test_streams_that_are_lost_are_opened_again():
+    async def main():
+        async with StreamingServer().running() as server, streams(server, count=10) as offered:
+            await offered.until("all streams", open_now(10))
+            server.drop()
+            await offered.until("a loss", lambda o: o.samples["open"][-1] < 10)
+            await offered.until("all streams again", open_now(10))
+            return len(offered.operations)
+
+    assert asyncio.run(main()) == 20
+
+
+def test_a_stream_that_is_refused_or_never_gets_its_snapshot_is_a_failure_that_says_why():
+    async def main():
+        async with StreamingServer().running() as server:
+            server.refuse = "14"
+            async with streams(server, count=1) as offered:
+                await offered.until("a refusal", lambda o: o.operations)
+            server.refuse, server.silent = "", True
+            async with streams(server, count=1, timeout="100ms") as silent:
+                await silent.until("a silence", lambda o: o.operations)
+                await silent.until("its end", lambda o: server.cancelled)
+        async with streams(server, count=1) as nobody:
+            await nobody.until("nobody", lambda o: o.operations)
+        return [each.operations[0] for each in (offered, silent, nobody)]
+
+    refused, silent, nobody = asyncio.run(main())
+    assert [op.outcome for op in (refused, silent, nobody)] == ["fail"] * 3
+    assert refused.error == "gRPC status 14: no leader"
+    assert silent.error == "no snapshot within 100ms"
+    assert nobody.error.startswith("could not connect")
+
+
+def test_streams_are_closed_when_the_level_falls_and_all_when_the_load_ends():
+    async def main():
+        async with StreamingServer().running() as server:
+            async with streams(server, count=20) as offered:
+                await offered.until("all", open_now(20))
+                offered.course.set(offered.clock.now_ns(), 0.25)
+                await offered.until("a quarter", open_now(5))
+                await offered.until("the server to see it", lambda o: server.cancelled == 15)
+            return {op.outcome for op in offered.operations}
+
+    assert asyncio.run(main()) == {"ok"}
+
+
+def test_a_server_that_speaks_something_else_is_a_failure():
+    async def main():
+        async with StandingConsul().running() as agent:
+            port = int(agent.url.rpartition(":")[2])
+            async with Offered(Streams, {"count": 1, "port": port}, agent) as offered:
+                await offered.until("its failure", lambda o: o.operations)
+            return offered.operations[0]
+
+    failed = asyncio.run(main())
+    assert failed.outcome == "fail"
+    assert failed.error

@@ -9,9 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-
 from clients.manifest import CLIENTS, ReferenceClient
 from clients.prepare import command, go_binaries
+
 from hashidrill.errors import HashidrillError
 from hashidrill.retry.battery import Settings
 from hashidrill.retry.catalogue import CONFUSION_DEADLINE_S
@@ -22,7 +22,7 @@ from hashidrill.retry.upstream import HttpUpstream
 
 JUDGED = [client for client in CLIENTS if not client.service]
 _AT_ONCE = 12
-_STARTING_AT_ONCE = 3
+_STARTING_AT_ONCE = 2
 
 
 @dataclass

@@ -66,6 +66,7 @@ POOL: list[tuple[str, dict[str, object]]] = [
     ("toxiproxy.toxic", {"port": 8500, "from": "clients", "type": "latency", "attributes": {"latency": 200}}),
 ]
 LEFT_OUT = {
+    "tap.fail": "it is put on a client, and these runs have none",
     "disk.error": "an error on fsync ends the agent, as it should: what else was on it is then gone too",
     "disk.full": "it needs a disk of a size, on which the others have no room to work",
 }

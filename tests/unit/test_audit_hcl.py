@@ -47,6 +47,11 @@ job "web" {
 VERSION_1 = """
 "datacenter" = "east" // quoted names
 ports { http = 8500, https = 8501 }
+acl
+# on a line of its own
+{
+  enabled = true
+}
 limits { rate = 0x10 burst = 1e3 }
 Routes = [
   {
@@ -126,7 +131,8 @@ def test_version_1_is_read():
     assert (tree.block("limits").number("rate"), tree.block("limits").number("burst")) == (16, 1000)
     [route] = tree.blocks("Routes")
     assert route.block("match").block("http").text("path_prefix") == "/"
-    assert [comment.text for comment in comments] == ["quoted names"]
+    assert tree.block("acl").flag("enabled") is True
+    assert [comment.text for comment in comments] == ["quoted names", "on a line of its own"]
 
 
 def test_python_hcl2_does_not_read_version_1():

@@ -70,6 +70,7 @@ def test_a_file_is_recognised_by_what_it_says(name, text, kind):
         ("env.hcl", 'vault {\n  address = "a"\n}\nsecret {\n  path = "a"\n}\nupcase = true'),
         ("volume.hcl", 'type = "csi"\nid = "a"\nplugin_id = "b"'),
         ("empty.hcl", ""),
+        ("policy.hcl", 'path "secret/*"\n{\n  capabilities = ["read"]\n}'),
     ],
 )
 def test_what_is_not_ours_is_left_alone(tmp_path, name, text):
@@ -166,6 +167,15 @@ def test_a_file_that_cannot_be_read_is_told_in_one_line(tmp_path, data, said):
 def test_other_languages_are_refused_with_their_place(tmp_path, name, text, said):
     (tmp_path / name).write_text(text)
     assert said in problem(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", ["", "// for an editor\n{}"])
+def test_json_that_is_none_from_the_first_character_is_somebody_elses(tmp_path, text):
+    (tmp_path / "devcontainer.json").write_text(text)
+    found = collect([tmp_path])
+    assert found.problems == []
+    assert "not JSON" in found.skipped[0]
+    assert "not JSON" in problem(tmp_path / "devcontainer.json")
 
 
 def test_a_huge_file_is_not_read(tmp_path, monkeypatch):

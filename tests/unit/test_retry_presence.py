@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from retry_runs import attempt, recovered, run, tried
 
 from hashidrill.retry.presence import bounded, idempotent_only, present, timeout_present, transport_only
-from retry_runs import attempt, recovered, run, tried
 
 
 class TestPresent:
@@ -56,25 +56,27 @@ class TestPresent:
         assert present("503", [recovered()] * 98 + [recovered(ok=False)] * 2, success=0.99).verdict == "FAIL"
 
 
+DEAF = {"503": [tried([])], "reset-after-fresh": [tried([], fault="reset-after-fresh")]}
+
+
 class TestTransportOnly:
     reset = run(attempt(fault="reset-after-reused", reused=True), attempt(0.001, status=200))
     no_replay = run(attempt(fault="reset-after-reused", reused=True), ok=False)
-    deaf = {"503": [tried([])], "reset-after-fresh": [tried([], fault="reset-after-fresh")]}
 
     def test_a_replay_on_a_reused_connection_alone_is_transport_only(self):
-        judged = transport_only("reset-after-reused", [self.reset], self.deaf)
+        judged = transport_only("reset-after-reused", [self.reset], DEAF)
         assert (judged.verdict, judged.evidence["transport_only"]) == ("FAIL", True)
 
     def test_a_client_that_retries_a_503_is_not(self):
-        judged = transport_only("reset-after-reused", [self.reset], {**self.deaf, "503": [recovered()]})
+        judged = transport_only("reset-after-reused", [self.reset], {**DEAF, "503": [recovered()]})
         assert (judged.verdict, judged.evidence["retried"]) == ("PASS", ["503"])
 
     def test_a_client_that_replays_nothing_is_not_said_to_retry(self):
-        judged = transport_only("reset-after-reused", [self.no_replay], self.deaf)
+        judged = transport_only("reset-after-reused", [self.no_replay], DEAF)
         assert (judged.verdict, judged.applies) == ("INVALID", False)
 
     def test_without_a_reused_connection_nothing_is_known(self):
-        judged = transport_only("reset-after-reused", [run(attempt(status=200))], self.deaf)
+        judged = transport_only("reset-after-reused", [run(attempt(status=200))], DEAF)
         assert (judged.verdict, judged.applies) == ("INVALID", False)
 
     def test_without_anything_to_compare_with_it_is_invalid(self):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from retry_runs import attempt
 
 from hashidrill.retry.consul_clients import lock_reacquired, watch_resets
 from hashidrill.retry.pressure import amplification, circuit_breaks, no_storm, recovers, retry_budget
-from retry_runs import attempt
 
 _NS = 1_000_000_000
 
@@ -67,7 +67,9 @@ def test_a_breaker_sends_a_fifth_or_less_in_the_second_half():
     operations = every(0.1)
     span = {"lasted_ns": (0, 10 * _NS)}
     assert circuit_breaks("f", every(0.1, 0, 5), operations, **span).verdict == "PASS"
-    assert circuit_breaks("f", np.concatenate([every(0.1, 0, 5), every(0.5, 5, 10)]), operations, **span).verdict == "PASS"
+    assert (
+        circuit_breaks("f", np.concatenate([every(0.1, 0, 5), every(0.5, 5, 10)]), operations, **span).verdict == "PASS"
+    )
     assert circuit_breaks("f", every(0.4), operations, **span).verdict == "FAIL"
     assert circuit_breaks("f", operations, every(1.0), **span).verdict == "INVALID"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from retry_runs import attempt, run, tried
 
 from hashidrill.retry.timing import backoff, exponential, jitter, retry_after_honoured
-from retry_runs import attempt, run, tried
 
 
 def clients(gaps, *, spread=0.0, noise_s=0.0, count=20, seed=1):
@@ -108,7 +108,9 @@ class TestRetryAfter:
         first = attempt(0, fault="503-retry-after", status=503, retry_after_s=told)
         return run(first, *([attempt(waited, status=200)] if retried else []))
 
-    @pytest.mark.parametrize(("waited", "verdict"), [(2.0, "PASS"), (1.95, "PASS"), (5, "PASS"), (1.8, "FAIL"), (0, "FAIL")])
+    @pytest.mark.parametrize(
+        ("waited", "verdict"), [(2.0, "PASS"), (1.95, "PASS"), (5, "PASS"), (1.8, "FAIL"), (0, "FAIL")]
+    )
     def test_it_comes_back_no_sooner_than_told(self, waited, verdict):
         assert retry_after_honoured("503-retry-after", [self.told(waited)]).verdict == verdict
 

@@ -110,3 +110,7 @@ class Audited:
             if "agent" in words and any(Path(word).name in names for word in given if "/" in word):
                 return words
         return []
+
+    def flags_unknown(self, agent: Agent) -> bool:
+        """Whether its unit passes on a variable, which may hold any flag."""
+        return any(word.startswith("$") for word in self.flags_of(agent))

@@ -88,12 +88,20 @@ class _Reader:
             self.blank(newlines=True)
             return Entry(key, (), self.expression(newlines=False), place)
         labels = []
-        while not self.next_is("{"):
+        while not self.brace_follows():
             if not (self.next_is('"') or _NAME.match(self.text, self.at)):
                 raise self.wrong(f"after {key!r} there should be =, {{ or a label")
             labels.append(self.key())
             self.blank(newlines=False)
         return Entry(key, tuple(labels), self.body(place), place)
+
+    def brace_follows(self) -> bool:
+        """Whether a body comes next, here or, as version 1 has it, on a later line; it is gone to then."""
+        here = self.at
+        self.blank(newlines=True)
+        if not self.next_is("{"):
+            self.at = here
+        return self.at != here or self.next_is("{")
 
     def key(self) -> str:
         if self.next_is('"'):
@@ -309,7 +317,7 @@ class _Reader:
                 self.at += 1
             elif self.next_is("#", "//"):
                 end = self.text.find("\n", self.at)
-                self.comment(len(self.text) if end < 0 else end, self.text[self.at :][:2])
+                self.comment(len(self.text) if end < 0 else end, self.text[self.at : self.at + 2])
             elif self.next_is("/*"):
                 end = self.text.find("*/", self.at + 2)
                 if end < 0:

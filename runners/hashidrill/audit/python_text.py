@@ -6,23 +6,73 @@ import ast
 import io
 import tokenize
 import warnings
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from hashidrill.audit.tree import Comment, MalformedError, Place
 
+_CLIENTS = ("consul", "hvac", "nomad", "requests", "tenacity", "urllib3")
+"""What the rules ask about: a module that holds none of these words is parsed, but not looked into."""
 
-def read_python(text: str) -> tuple[ast.Module, list[Comment]]:
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+@dataclass
+class Module:
+    """What the rules need of a module, from one walk over its tree."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    """What each name that imports bind stands for: `Retry` -> `urllib3.util.retry.Retry`."""
+
+    calls: list[tuple[ast.Call, str]] = field(default_factory=list)
+    """All calls of something imported, with its full name, in the order of the file."""
+
+    decorators: list[ast.expr] = field(default_factory=list)
+    tries_in_a_loop: bool = False
+
+
+def read_python(text: str) -> tuple[Module, list[Comment]]:
     """The module, and its comments. Raises MalformedError for what this Python cannot parse."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a caller's invalid escapes are not the question
-            module = ast.parse(text)
+            tree = ast.parse(text)
     except SyntaxError as error:
         place = Place(error.lineno or 1, max(error.offset or 1, 1))
         raise MalformedError(place, f"not Python 3: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError):
         raise MalformedError(Place(1, 1), "not Python 3, or nested too deep") from None
-    return module, _comments(text)
+    module = _look_into(tree) if any(word in text for word in _CLIENTS) else Module()
+    # splitting a file into tokens takes longer than all the rest
+    return module, _comments(text) if "hashidrill" in text else []
+
+
+def _look_into(tree: ast.Module) -> Module:
+    module, calls = Module(), []
+    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while waiting:
+        node, in_loop = waiting.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module.names |= _bound(node)
+        elif isinstance(node, ast.Call):
+            calls.append(node)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            module.decorators += node.decorator_list
+        elif isinstance(node, ast.Try) and in_loop:
+            module.tries_in_a_loop = True
+        in_loop = in_loop or isinstance(node, _LOOPS)
+        waiting += [(child, in_loop) for child in ast.iter_child_nodes(node)]
+    named = [(call, dotted(call.func, module.names)) for call in calls]
+    module.calls = sorted((each for each in named if each[1]), key=lambda each: (each[0].lineno, each[0].col_offset))
+    return module
+
+
+def _bound(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
+    if isinstance(node, ast.Import):
+        roots = {alias.name.partition(".")[0]: alias.name.partition(".")[0] for alias in node.names if not alias.asname}
+        return roots | {alias.asname: alias.name for alias in node.names if alias.asname}
+    if node.module is None or node.level:
+        return {}
+    return {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
 
 
 def _comments(text: str) -> list[Comment]:
@@ -37,21 +87,6 @@ def _comments(text: str) -> list[Comment]:
     return found
 
 
-def imported_names(module: ast.Module) -> dict[str, str]:
-    """What each name that imports bind stands for: `Retry` -> `urllib3.util.retry.Retry`."""
-    names = {}
-    for node in ast.walk(module):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                names[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    return names
-
-
 def dotted(node: ast.expr, names: dict[str, str]) -> str:
     """The full name of what an expression names, through the imports; an empty string when it names nothing."""
     if isinstance(node, ast.Name):
@@ -60,15 +95,6 @@ def dotted(node: ast.expr, names: dict[str, str]) -> str:
         start = dotted(node.value, names)
         return f"{start}.{node.attr}" if start else ""
     return ""
-
-
-def calls(module: ast.Module) -> Iterator[tuple[ast.Call, str]]:
-    """All calls of something imported, with its full name, in the order of the file."""
-    names = imported_names(module)
-    found = [(node, dotted(node.func, names)) for node in ast.walk(module) if isinstance(node, ast.Call)]
-    yield from sorted(
-        ((node, name) for node, name in found if name), key=lambda each: (each[0].lineno, each[0].col_offset)
-    )
 
 
 def keywords(call: ast.Call) -> dict[str, ast.expr]:

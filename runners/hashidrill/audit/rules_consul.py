@@ -52,7 +52,7 @@ def consul_no_retry_join(audited: Audited) -> Iterator[Hit]:
         # auto_config brings the addresses of the servers along, and auto_encrypt needs retry_join all the same
         automatic = any(body.flag("enabled") is True for body in told.blocks("auto_config"))
         by_flag = _flag(audited.flags_of(agent), "retry-join", "join", "dev")
-        if told.has("retry_join", "start_join") or automatic or by_flag is not None:
+        if told.has("retry_join", "start_join") or automatic or by_flag is not None or audited.flags_unknown(agent):
             continue
         document, place = agent.where("server", "data_dir", "bootstrap_expect")
         role = "server" if told.flag("server") else "agent"

@@ -50,7 +50,7 @@ def nomad_no_server_join(audited: Audited) -> Iterator[Hit]:
             consul = [body for _, body in agent.bodies("consul")]
             found = _joins(bodies, "retry_join", "start_join", "servers")
             flags = [word.lstrip("-").partition("=")[0] for word in audited.flags_of(agent) if word.startswith("-")]
-            by_flag = {"retry-join", "join", "servers", "dev"} & set(flags)
+            by_flag = {"retry-join", "join", "servers", "dev"} & set(flags) or audited.flags_unknown(agent)
             if not found and not by_flag and not any(body.flag(auto) is not False for body in consul):
                 document, body = bodies[0]
                 role = "server" if bodies is servers else "client"

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from hashidrill.audit.audited import Audited
-from hashidrill.audit.python_text import calls, constant, imported_names, keywords, place_of, spreads
+from hashidrill.audit.python_text import Module, constant, dotted, keywords, place_of, spreads
 from hashidrill.audit.rule import Hit, Severity, rule
 from hashidrill.audit.sources import Document
 
@@ -23,17 +23,21 @@ _NO_RETRY_FIX = (
 )
 
 
-def _made(document: Document, names: set[str]) -> list[tuple[ast.Call, str]]:
-    return [each for each in calls(document.module) if each[1] in names] if document.module is not None else []
+def _modules(audited: Audited) -> Iterator[tuple[Document, Module]]:
+    for document in audited.of("python"):
+        if document.module is not None:
+            yield document, document.module
 
 
-def _retries_somehow(module: ast.Module) -> bool:
+def _made(module: Module, names: set[str]) -> list[ast.Call]:
+    return [call for call, name in module.calls if name in names]
+
+
+def _retries_somehow(module: Module) -> bool:
     """A library for it, a urllib3 Retry, or a loop with a try in it."""
-    imported = set(imported_names(module).values())
-    if {name.partition(".")[0] for name in imported} & _RETRY_LIBRARIES or any(_is_retry(name) for name in imported):
-        return True
-    loops = (node for node in ast.walk(module) if isinstance(node, ast.For | ast.While | ast.AsyncFor))
-    return any(isinstance(within, ast.Try) for loop in loops for within in ast.walk(loop))
+    imported = set(module.names.values())
+    libraries = {name.partition(".")[0] for name in imported} & _RETRY_LIBRARIES
+    return bool(libraries) or any(map(_is_retry, imported)) or module.tries_in_a_loop
 
 
 def _is_retry(name: str) -> bool:
@@ -42,15 +46,16 @@ def _is_retry(name: str) -> bool:
 
 def ignores_429(document: Document) -> bool:
     """Whether this module calls Consul and nothing in it retries."""
-    return document.module is not None and bool(_made(document, _CONSUL)) and not _retries_somehow(document.module)
+    module = document.module
+    return module is not None and bool(_made(module, _CONSUL)) and not _retries_somehow(module)
 
 
 def _without_retry(audited: Audited, names: set[str], *, session: bool) -> Iterator[tuple[Document, ast.Call]]:
     """Clients made in modules that retry nothing; with `session`, one that brings a session of its own may retry."""
-    for document in audited.of("python"):
-        if document.module is None or _retries_somehow(document.module):
+    for document, module in _modules(audited):
+        if _retries_somehow(module):
             continue
-        for call, _ in _made(document, names):
+        for call in _made(module, names):
             if not (session and "session" in keywords(call)) and not spreads(call):
                 yield document, call
 
@@ -85,8 +90,8 @@ def python_consul_no_retry(audited: Audited) -> Iterator[Hit]:
     source="py-consul 1.7.1 and 1.8.0, consul/std.py and consul/aio.py",
 )
 def python_consul_no_timeout(audited: Audited) -> Iterator[Hit]:
-    for document in audited.of("python"):
-        for call, _ in _made(document, _CONSUL):
+    for document, module in _modules(audited):
+        for call in _made(module, _CONSUL):
             if spreads(call):
                 continue
             given = keywords(call).get("connections_timeout")
@@ -131,8 +136,8 @@ def python_nomad_no_retry(audited: Audited) -> Iterator[Hit]:
 
 def _retries(audited: Audited) -> Iterator[tuple[Document, ast.Call, dict[str, ast.expr]]]:
     """urllib3 Retry objects that retry at all, and of which all arguments are known."""
-    for document in audited.of("python"):
-        for call, name in calls(document.module) if document.module is not None else ():
+    for document, module in _modules(audited):
+        for call, name in module.calls:
             if not _is_retry(name) or spreads(call):
                 continue
             given = keywords(call)
@@ -257,8 +262,8 @@ def urllib3_retry_default_methods(audited: Audited) -> Iterator[Hit]:
     source="requests 2.34, adapters.py",
 )
 def requests_retries_by_number(audited: Audited) -> Iterator[Hit]:
-    for document in audited.of("python"):
-        for call, name in calls(document.module) if document.module is not None else ():
+    for document, module in _modules(audited):
+        for call, name in module.calls:
             if name in {"requests.adapters.HTTPAdapter", "requests_toolbelt.adapters.HTTPAdapter"}:
                 number = constant(keywords(call).get("max_retries"))
                 if isinstance(number, int) and not isinstance(number, bool) and number > 0:
@@ -280,25 +285,16 @@ def requests_retries_by_number(audited: Audited) -> Iterator[Hit]:
     source="tenacity 9.2.1, tenacity/__init__.py",
 )
 def tenacity_retry_forever(audited: Audited) -> Iterator[Hit]:
-    for document in audited.of("python"):
-        if document.module is None:
-            continue
-        for decorator, arguments in _tenacity(document.module):
+    for document, module in _modules(audited):
+        for decorator, arguments in _tenacity(module):
             if arguments is None or "stop" not in arguments:
                 pause = "" if arguments and "wait" in arguments else ", without a pause"
                 yield Hit(document, place_of(decorator), f"this retries for ever{pause}")
 
 
-def _tenacity(module: ast.Module) -> Iterator[tuple[ast.expr, dict[str, ast.expr] | None]]:
+def _tenacity(module: Module) -> Iterator[tuple[ast.expr, dict[str, ast.expr] | None]]:
     """`@retry`, `@retry(...)` and `Retrying(...)` of tenacity, with their arguments, when all are known."""
-    names = imported_names(module)
-    wanted = {"tenacity.retry", "tenacity.Retrying", "tenacity.AsyncRetrying"}
-    for call, name in calls(module):
-        if name in wanted and not spreads(call):
+    for call, name in module.calls:
+        if name in {"tenacity.retry", "tenacity.Retrying", "tenacity.AsyncRetrying"} and not spreads(call):
             yield call, keywords(call)
-    for node in ast.walk(module):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            for decorator in node.decorator_list:
-                bound = isinstance(decorator, ast.Name) and names.get(decorator.id) == "tenacity.retry"
-                if bound or (isinstance(decorator, ast.Attribute) and ast.unparse(decorator) == "tenacity.retry"):
-                    yield decorator, None
+    yield from ((each, None) for each in module.decorators if dotted(each, module.names) == "tenacity.retry")

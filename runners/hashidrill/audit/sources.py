@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import fnmatch
 import os
 import stat
@@ -13,7 +12,7 @@ from pathlib import Path
 from hashidrill.audit.hcl import read_hcl
 from hashidrill.audit.json_text import read_json
 from hashidrill.audit.kinds import entries_of, kind_of, part_of
-from hashidrill.audit.python_text import read_python
+from hashidrill.audit.python_text import Module, read_python
 from hashidrill.audit.tree import Comment, MalformedError, Mapping, Place, Value
 from hashidrill.audit.unit_files import Unit, Variable, read_environment, read_unit
 
@@ -23,7 +22,7 @@ SUFFIXES = (".hcl", ".nomad", ".json", ".service", ".py", ".env")
 SKIPPED = frozenset({".git", ".hg", ".svn", ".terraform", ".tox", ".venv", "__pycache__", "node_modules", "venv"})
 """Directories that are not gone into."""
 
-MAX_BYTES = 4 * 1024 * 1024
+MAX_BYTES = 1024 * 1024
 """Of a file that is read; configuration is far smaller."""
 
 
@@ -38,7 +37,7 @@ class Document:
     value: Value | None = None
     unit: Unit | None = None
     variables: list[Variable] = field(default_factory=list)
-    module: ast.Module | None = None
+    module: Module | None = None
 
     @property
     def body(self) -> Mapping:
@@ -144,6 +143,9 @@ def _add(path: Path, sources: Sources, seen: set[tuple[int, int]], *, kind: str 
     except OSError as error:
         sources.problems.append(Problem(str(path), 0, 0, _reason(error)))
     except MalformedError as error:
+        if not named and path.suffix == ".json" and not text.lstrip().startswith(("{", "[")):
+            sources.skipped.append(f"{path}: not JSON from its first character on")  # editors' JSON with comments
+            return
         what = f"{error.what}{_hint(text) if error.place.line else ''}"
         sources.problems.append(Problem(str(path), error.place.line, error.place.column, what))
     else:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hashidrill import __version__
-from hashidrill.cli import audit, datacenter, library, machine, retry, runs
+from hashidrill.cli import audit, capacity, datacenter, library, machine, retry, runs
 
 app = typer.Typer(
     name="hashidrill",
@@ -36,5 +36,5 @@ def _options(
     """Options that stand before the command."""
 
 
-for module in (runs, library, datacenter, machine, audit, retry):
+for module in (runs, capacity, library, datacenter, machine, audit, retry):
     module.register(app)

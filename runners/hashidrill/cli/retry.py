@@ -19,7 +19,7 @@ from hashidrill.registry import near
 from hashidrill.retry import catalogue
 from hashidrill.retry.battery import Settings
 from hashidrill.retry.card import as_json, print_card
-from hashidrill.retry.judged import overall
+from hashidrill.retry.judged import Judged, overall
 from hashidrill.retry.judging import run_battery
 from hashidrill.retry.private_consul import private_consul
 from hashidrill.retry.upstream import HttpUpstream, Scripted, Upstream
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
     )(retry)
 
 
-def retry(
+def retry(  # noqa: PLR0917 - typer reads options from parameters
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Does one operation, and ends.")],
     timeout: Annotated[
         str, typer.Option(help="The deadline that you declare for one operation.", metavar="DURATION")
@@ -51,7 +51,9 @@ def retry(
         list[str] | None, typer.Option(help="Only this fault; may be given several times.", metavar="FAULT")
     ] = None,
     upstream: Annotated[str, typer.Option(help="A server of yours instead of a private Consul.", metavar="URL")] = "",
-    no_upstream: Annotated[bool, typer.Option("--no-upstream", help="Answer from a script, without any server.")] = False,
+    no_upstream: Annotated[
+        bool, typer.Option("--no-upstream", help="Answer from a script, without any server.")
+    ] = False,
     as_json_: Json = False,
 ) -> None:
     """Run a command behind a tap that fails its requests in many ways, and judge how it retries.
@@ -75,9 +77,9 @@ def retry(
     raise typer.Exit(_INTERRUPTED)
 
 
-async def _judge(  # noqa: ANN202 - a list of Judged
+async def _judge(
     command: list[str], settings: Settings, url: str, say: Console, *, scripted: bool, quiet: bool
-):
+) -> list[Judged]:
     async with _upstream(url, say, scripted=scripted) as (upstream, private):
         if quiet or not say.is_terminal:
             return await run_battery(command, upstream, settings, may_seed=private)

@@ -61,6 +61,7 @@ class LocalHost:
         self.pid = pid
         self.data = root / "hosts" / name / "data"
         self.logs = root / "hosts" / name / "logs"
+        self.commands: dict[str, Sequence[str]] = {}
         self._root = root
         self._toxiproxy = toxiproxy
         self._hostd = root / "s" / f"{name}.host"
@@ -195,7 +196,11 @@ class LocalHost:
         return sc.signal_process(pid, start_time, signals.Signals(signal))
 
     async def start_agent(self, agent: str) -> None:
-        await ask(self._hostd, {"op": "start", "agent": agent})
+        """By the command that is known here, or, in a later process, by that of its last start."""
+        if agent in self.commands:
+            await self.spawn_agent(agent, self.commands[agent], {})
+        else:
+            await ask(self._hostd, {"op": "start", "agent": agent})
 
     async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:
         process = await self.agent_process(agent)

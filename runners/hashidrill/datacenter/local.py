@@ -70,6 +70,7 @@ class LocalDatacenter:
             self.hosts[name] = host
         await all_at_once(partial(host.configure_network, network.PREFIX) for host in self.hosts.values())
         self._remember()
+        await all_at_once(partial(self._configure, host) for host in self.hosts.values() if host.role == "spare")
         await all_at_once(partial(self.start_consul, host) for host in self.hosts.values() if host.role != "spare")
 
     async def _start_hosts(self) -> dict[str, int]:
@@ -127,13 +128,21 @@ class LocalDatacenter:
 
     async def start_consul(self, host: LocalHost) -> None:
         """The first start of a host's agent. On a spare host it is that of a server that joins the others."""
+        await self._configure(host)
+        await host.start_agent("consul")
+
+    async def _configure(self, host: LocalHost) -> None:
+        """The agent's first configuration, and its command: a spare host's agent is started by a fault, or never."""
         servers = [network.server_address(n) for n in range(1, self.spec.consul.servers + 1)]
         config = agents.consul_config(
             self.spec.consul, name=host.name, role=host.role, address=host.address, servers=servers, data=host.data
         )
+        if self.spare_servers and config["retry_join"] == servers:  # with all servers replaced, these are the only ones
+            spares = [address for role, address in self._placed().values() if role == "spare"]
+            config["retry_join"] = [*servers, *spares]
         self.configs[host.name] = config
         await host.set_agent_config("consul", config)
-        await host.spawn_agent("consul", agents.consul_command(self.binaries["consul"], host.config_file("consul")), {})
+        host.commands["consul"] = agents.consul_command(self.binaries["consul"], host.config_file("consul"))
 
     def _remember(self) -> None:
         """What a later process in this sandbox needs to find the hosts again."""

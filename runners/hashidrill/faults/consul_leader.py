@@ -63,6 +63,8 @@ class _LeaderFault(BaseFault[P]):
         others = self._others(undo, [leader.name])
         mute = [] if to is None else [host for host in others if host.name != to]
         await self._cut_votes(undo, mute)
+        if mute:  # from now on `to` alone gets the newest entries: without them it could not be elected
+            await leader.nft(votes.cut_off(table_of(undo["fault_id"]), [host.address for host in mute]))
         await leader.nft(votes.cut_off(table_of(undo["fault_id"]), [host.address for host in others]))
         try:
             return await self._wait_for(undo, leader, to)
@@ -77,11 +79,8 @@ class _LeaderFault(BaseFault[P]):
 
     async def _tables(self, undo: Undo) -> list[str]:
         """The servers that have rules of this fault."""
-        names = []
-        for host in self._others(undo, []):
-            if table_of(undo["fault_id"]) in await host.nft_tables():
-                names.append(host.name)
-        return names
+        table = table_of(undo["fault_id"])
+        return [host.name for host in self._others(undo, []) if table in await host.nft_tables()]
 
     async def revert(self, undo: Undo) -> None:
         for host in self._others(undo, []):
@@ -122,7 +121,7 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
         measured = f"{leader or 'nobody'} leads in term {term}"
         if present:
             right = leader == self.params.to if self.params.to else leader not in (None, prior["leader"])
-            asked = f"{self.params.to or 'another server'} leads instead of {prior['leader']}, after term {prior['term']}"
+            asked = f"{self.params.to or 'another server'} leads, after {prior['leader']} in term {prior['term']}"
             return Evidence(right and term > prior["term"], asked, measured, {"term": term})
         tables = await self._tables(undo)
         measured += f"; rules on {', '.join(tables) or 'no server'}"
@@ -141,17 +140,15 @@ class _Electable(_LeaderFault[NoParams]):
     async def prior(self, target: Target) -> Mapping[str, Any]:
         host = self.hosts.host(target.host)
         if _encrypted((await api.agent_self(host))["DebugConfig"]):
-            raise FaultError(f"{host.name}: its RPC is encrypted, so that requests for votes cannot be told from others")
+            raise FaultError(f"{host.name}: its RPC is encrypted: requests for votes cannot be told from others")
         await api.check_quorum_without(self.hosts, host)
         return await super().prior(target)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         """Who leads; and whether a connection that begins like Raft's passes from each server to another one."""
         leader = await self.hosts.leader()
-        cut = []
-        for host in self._others(undo, []):
-            if await votes.is_cut(host, self._others(undo, [host.name])[0]):
-                cut.append(host.name)
+        servers = self._others(undo, [])
+        cut = [host.name for host in servers if await votes.is_cut(host, self._others(undo, [host.name])[0])]
         words = f"{leader or 'nobody'} leads, Raft's connections of {', '.join(cut) or 'no server'} are cut"
         if not present:
             tables = await self._tables(undo)
@@ -177,7 +174,7 @@ class LeaderAvoid(_Electable):
         return [self._host(undo)]
 
     def leads_rightly(self, undo: Undo, leader: str) -> bool:
-        return leader != undo["host"]
+        return leader != str(undo["host"])
 
     def asked(self, undo: Undo) -> str:
         return f"another server than {undo['host']} leads, and it cannot be elected"
@@ -199,7 +196,7 @@ class LeaderPin(_Electable):
         return self._others(undo, [undo["host"]])
 
     def leads_rightly(self, undo: Undo, leader: str) -> bool:
-        return leader == undo["host"]
+        return leader == str(undo["host"])
 
     def asked(self, undo: Undo) -> str:
         return f"{undo['host']} leads, and no other can be elected"

@@ -25,9 +25,10 @@ from hashidrill.errors import FaultError
 RPC_PORT = 8300
 _CANARY_PORT = 21_990
 _OPENED, _PASSED, _CUT = "0x68640001", "0x68640002", "0x68640003"
-_RAFT, _CANARY = "0x01", "0x31"
+_FIRST = ("0x01", "0x00", "0x31")
+"""First bytes of a new connection that are cut: Raft's, one of which the rules missed that byte, and the canary's."""
 _VOTES = ("0x01", "0x04")
-"""First bytes of requests on an open Raft connection: RequestVote and RequestPreVote."""
+"""First bytes of requests on an older Raft connection: RequestVote and RequestPreVote."""
 _TRIAL = ExchangeRequest(upload_bytes=1, download_bytes=1, timeout_s=1.0)
 _PAYLOADS = ("tcp doff 5 @th,160,8", "tcp doff 8 @th,256,8")
 """Where the first byte is, without TCP options and with timestamps, which are all that a connection's data carries."""
@@ -35,14 +36,16 @@ _PAYLOADS = ("tcp doff 5 @th,160,8", "tcp doff 8 @th,256,8")
 
 def cut_votes(table: str, addresses: Sequence[str]) -> str:
     """An nft script for the server that shall not be elected; `addresses` are those of the other servers."""
-    to_others = f"add rule inet {table} votes ip daddr {{ {', '.join(addresses)} }} tcp dport {{ {RPC_PORT}, {_CANARY_PORT} }}"
+    to_others = (
+        f"add rule inet {table} votes ip daddr {{ {', '.join(addresses)} }} tcp dport {{ {RPC_PORT}, {_CANARY_PORT} }}"
+    )
     cut = f"ct mark set {_CUT} reject with tcp reset"
     data = "tcp flags & psh == psh"
     rules = [
         f"ct mark {_CUT} reject with tcp reset",
         f"ct mark {_PASSED} accept",
         f"tcp flags & (syn | ack) == syn ct mark set {_OPENED} accept",
-        *(f"{data} ct mark {_OPENED} {at} {first} {cut}" for at in _PAYLOADS for first in (_RAFT, _CANARY)),
+        *(f"{data} ct mark {_OPENED} {at} {first} {cut}" for at in _PAYLOADS for first in _FIRST),
         f"{data} ct mark {_OPENED} ct mark set {_PASSED} accept",
         # connections that are older than the rules: what they are for is seen when they are used
         *(f"{data} ct mark 0 {at} {first} {cut}" for at in _PAYLOADS for first in _VOTES),

@@ -7,11 +7,12 @@ meanwhile says so, and is looked at again.
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 
@@ -30,9 +31,8 @@ _WRITES_WITHIN_S = 30.0
 
 @dataclass(frozen=True)
 class Look:
-    """What bbolt says: the last transaction, free pages, and pages in all."""
+    """What bbolt says: free pages, and pages in all."""
 
-    transaction: int
     free: int
     pages: int
 
@@ -43,6 +43,14 @@ class Cost:
 
     bytes_each: float
     transactions: float
+
+
+class _Meta(NamedTuple):
+    """A meta page: the one with the higher transaction counts."""
+
+    transaction: int
+    freelist: int
+    pages: int
 
 
 @dataclass(frozen=True)
@@ -80,17 +88,10 @@ class RaftDb:
         """Raises FaultError, or WaitTimeoutError when the file never holds still."""
 
         async def looked() -> tuple[Look | None, str]:
-            metas = await self._pages("0", "1")
-            numbers = [
-                [int(found) for found in re.findall(pattern, metas)]
-                for pattern in (r"Txn ID: +(\d+)", r"Freelist: +<pgid=(\d+)>", r"HWM: +<pgid=(\d+)>")
-            ]
-            if [len(found) for found in numbers] != [2, 2, 2]:
-                return None, metas[-300:]
-            transaction, freelist, pages = max(zip(*numbers, strict=True))
-            listed = await self._pages(str(freelist))
-            count = re.search(r"Page Type: +freelist\n.*?Item Count: (\d+)", listed, re.DOTALL)
-            return (None, listed[:300]) if count is None else (Look(transaction, int(count[1]), pages), "")
+            meta = await self._meta()
+            listed = await self._beginning_of(meta.freelist)
+            count = re.search(r"Page Type: +freelist\n.*?Item Count: (\d+)\n", listed, re.DOTALL)
+            return (None, listed[-300:]) if count is None else (Look(int(count[1]), meta.pages), "")
 
         return await wait_until(f"bbolt to read {self.path}", looked, within_s=_LOOKS_WITHIN_S)
 
@@ -102,7 +103,7 @@ class RaftDb:
             await markers.put(self.host, key, str(number))
 
         async def committed() -> tuple[bool | None, str]:
-            done = (await self.look()).transaction - before.transaction
+            done = (await self._meta()).transaction - before.transaction
             return (True if done >= _BURST else None), f"{done:g} of {_BURST} transactions"
 
         await wait_until(f"{self.host.name} to write its log", committed, within_s=_COMMITTED_WITHIN_S)
@@ -113,10 +114,35 @@ class RaftDb:
 
     async def _reading(self) -> _Reading:
         """The server may commit between two looks: what it had written belongs to the moment between them."""
-        first = (await self.look()).transaction
+        first = (await self._meta()).transaction
         written = await self.host.written_bytes(api.AGENT)
-        second = (await self.look()).transaction
+        second = (await self._meta()).transaction
         return _Reading((first + second) / 2, written)
+
+    async def _meta(self) -> _Meta:
+        """The newer of the two meta pages. Raises FaultError."""
+        said = await self._run("page", str(self.path), "0", "1")
+        columns = [
+            [int(found) for found in re.findall(pattern, said)]
+            for pattern in (r"Txn ID: +(\d+)", r"Freelist: +<pgid=(\d+)>", r"HWM: +<pgid=(\d+)>")
+        ]
+        if any(len(column) != 2 for column in columns):
+            raise FaultError(f"{self.host.name}: bbolt page {self.path}: {said[-300:]}")
+        return max(_Meta(*row) for row in zip(*columns, strict=True))
+
+    async def _beginning_of(self, page: int) -> str:
+        """What bbolt prints of a page, up to the count of what is in it: the rest may be a million lines."""
+        said = b""
+        command = [str(self.hosts.tool("bbolt")), "page", str(self.path), str(page)]
+        async with await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT) as bbolt:
+            assert bbolt.stdout is not None
+            async for part in bbolt.stdout:
+                said += part
+                if b"\n" in said.partition(b"Item Count: ")[2]:
+                    break
+            with suppress(ProcessLookupError):
+                bbolt.kill()
+        return said.decode(errors="replace")
 
     @asynccontextmanager
     async def stopped(self) -> AsyncIterator[None]:
@@ -157,9 +183,6 @@ class RaftDb:
     def identity(self) -> int:
         """Another one after a compaction."""
         return self.path.stat().st_ino
-
-    async def _pages(self, *numbers: str) -> str:
-        return await self._run("page", str(self.path), *numbers)
 
     async def _run(self, command: str, *arguments: str) -> str:
         bbolt: Path = self.hosts.tool("bbolt")

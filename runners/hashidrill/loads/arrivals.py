@@ -45,8 +45,10 @@ class Arrivals:
             return False
         self._due_ns[check] = now_ns + self._interval_ns
         if due_ns:
-            # a little early is what the network made of it
-            emit(Operation(self._load, min(due_ns, now_ns), now_ns, now_ns, "ok", check, status=200))
+            # A little early is what the network made of it. It starts when it is due: to be late is its latency, and
+            # not a lag of the generator's own schedule.
+            due_ns = min(due_ns, now_ns)
+            emit(Operation(self._load, due_ns, due_ns, now_ns, "ok", check, status=200))
         return True
 
     def look(self, now_ns: int, emit: EmitOperation) -> None:

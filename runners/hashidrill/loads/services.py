@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.abc import Operation
 from hashidrill.errors import UsageError
-from hashidrill.retry.command import Ended, end, start
+from hashidrill.retry.command import Ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ async def serve(command: Sequence[str], environment: Mapping[str, str], on_line:
     `on_line` raises.
     """
     start_ns = time.monotonic_ns()
-    process = await start(command, environment)
+    process = await _start(command, environment)
     if process.stdout is None or process.stderr is None:
         raise RuntimeError("the process has no pipes")
     said = _Tail()
@@ -58,7 +58,7 @@ async def serve(command: Sequence[str], environment: Mapping[str, str], on_line:
         await asyncio.wait({lines}, timeout=STOP_WITHIN_S)
         raise
     finally:
-        await end(process)
+        await _end(process)
         # what it wrote just before its end is still in the pipe; a grandchild may hold that open for ever
         await asyncio.wait({lines, errors}, timeout=STOP_WITHIN_S)
         for task in (lines, errors, ended):
@@ -67,6 +67,25 @@ async def serve(command: Sequence[str], environment: Mapping[str, str], on_line:
     if isinstance(left[0], Exception):
         raise left[0]
     return Ended(process.returncode, "", start_ns, time.monotonic_ns(), said.text)
+
+
+async def _start(command: Sequence[str], environment: Mapping[str, str]) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE, env=dict(environment), start_new_session=True,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"{command[0]}: it cannot be run: {reason}") from None
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill what is left of its group, which is ours alone: it was made with the process."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), STOP_WITHIN_S)
 
 
 class _Tail:
@@ -101,7 +120,7 @@ def reported(client: str, line: bytes, *, origin_ns: int, now_ns: int) -> Operat
     start_ns, end_ns = said["start_ns"], said["end_ns"]
     intended_ns = said.get("intended_ns", start_ns)
     times = (intended_ns, start_ns, end_ns)
-    if not all(type(t) is int for t in times) or said["ok"] not in (True, False, None):
+    if not all(type(t) is int for t in times) or not isinstance(said["ok"], (bool, type(None))):
         raise _wrong(client, line, "the times are whole numbers, and ok is true, false or null")
     if not 0 <= intended_ns <= start_ns <= end_ns:
         raise _wrong(client, line, "it is due (intended_ns), starts, and ends, in this order")

@@ -128,6 +128,6 @@ class Standing:
         while True:
             await asyncio.sleep(_SAMPLE_EVERY_S)
             self._context.sample("open", float(self.open))
-            if self._backends:
+            if any(self._backends.values()):
                 streaming = sum(backend == "streaming" for backend in self._backends.values())
                 self._context.sample("streaming", streaming / self.open)

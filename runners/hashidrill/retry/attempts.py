@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from urllib.parse import parse_qsl, urlsplit
 
 from hashidrill.retry.catalogue import FAULTS
@@ -45,7 +46,7 @@ class Attempt:
     upstream: bool = False
     """The upstream got it."""
     abandoned: bool = False
-    """The client closed the connection before it had its reply."""
+    """The client closed the connection, or was ended, before it had its reply."""
     retry_after_s: float | None = None
     """What Retry-After told the client, in seconds from `end_ns`."""
     index: int = 0
@@ -125,7 +126,7 @@ class Run:
         attempts = self.at()
         return [
             max(0.0, (later.start_ns - earlier.end_ns) / SECOND)
-            for earlier, later in zip(attempts, attempts[1:], strict=False)
+            for earlier, later in pairwise(attempts)
             if earlier.fault
         ]
 
@@ -135,9 +136,9 @@ def replay_key(path: str, headers: list[tuple[bytes, bytes]]) -> str:
     for name, value in headers:
         if name in _KEY_HEADERS:
             return f"{name.decode()}: {value.decode(errors='replace')}"
-    for name, value in parse_qsl(urlsplit(path).query, keep_blank_values=True):
-        if name in _KEY_PARAMETERS:
-            return f"{name}={value}"
+    for parameter, text in parse_qsl(urlsplit(path).query, keep_blank_values=True):
+        if parameter in _KEY_PARAMETERS:
+            return f"{parameter}={text}"
     return ""
 
 

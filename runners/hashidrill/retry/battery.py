@@ -156,9 +156,7 @@ class Battery:
 
     def _faults_once(self) -> list[str]:
         return [
-            fault
-            for fault in (*catalogue.TRANSIENT, "slow-body", *catalogue.RETRY_AFTER)
-            if self.settings.wants(fault)
+            fault for fault in (*catalogue.TRANSIENT, "slow-body", *catalogue.RETRY_AFTER) if self.settings.wants(fault)
         ]
 
     async def _once(self, fault: str) -> None:
@@ -203,13 +201,12 @@ class Battery:
         raise FaultError(f"it came back so quickly that it was refused {len(run.faulted)} times instead of once")
 
     async def _unresolved(self) -> Run:
-        async with Tap(self._upstream, longest_wait_s=_LONGEST_WAIT_S) as tap:
-            async with NameServer(1, lambda: tap.unseen("dns")) as names:
-                url = f"http://{NAME}:{tap.port}"
-                command, environment = pointed_at(self.command, url, self.settings.environment)
-                wrapped = names.wrapped(command)
-                deadline_s = self.settings.deadline_s
-                ended = await self._started(tap.first_attempt, wrapped, environment, deadline_s, None)
+        tap = Tap(self._upstream, longest_wait_s=_LONGEST_WAIT_S)
+        async with tap, NameServer(1, lambda: tap.unseen("dns")) as names:
+            url = f"http://{NAME}:{tap.port}"
+            command, environment = pointed_at(self.command, url, self.settings.environment)
+            wrapped, deadline_s = names.wrapped(command), self.settings.deadline_s
+            ended = await self._started(tap.first_attempt, wrapped, environment, deadline_s, None)
         return self._run_of(ended, tap.attempts)
 
     async def _told_longer(self) -> None:
@@ -245,13 +242,13 @@ class Battery:
 
         timed: list[Run] = []
         reference: list[Run] = []
-        async with TimedTaps(fault, count) as taps, TimedTaps("503", count) as quiet:
+        async with TimedTaps([fault] * count + ["503"] * count) as taps:
 
             async def mine(number: int) -> None:
                 timed.append(await self._timed(taps, number))
 
             async def theirs(number: int) -> None:
-                reference.append(await self._reference(quiet, number, gaps))
+                reference.append(await self._reference(taps, count + number, gaps))
 
             await _all([each(number) for number in range(count) for each in (mine, theirs)])
         measured.timed += timed
@@ -264,13 +261,15 @@ class Battery:
         def enough() -> str:
             return f"after {len(seen)} attempts" if len(seen) > _GAPS_WANTED else ""
 
-        ended = await self._started(taps.first[number], command, environment, self.settings.deadline_s, enough, timed=True)
+        deadline_s = self.settings.deadline_s
+        ended = await self._started(taps.first[number], command, environment, deadline_s, enough, timed=True)
         return self._run_of(ended, seen)
 
     async def _reference(self, taps: TimedTaps, number: int, gaps_s: Sequence[float]) -> Run:
         command = [sys.executable, "-S", "-E", str(Path(reference_client.__file__)), taps.urls[number]]
         command += [f"{gap:.6f}" for gap in gaps_s]
-        ended = await self._started(taps.first[number], command, {}, sum(gaps_s) + self.settings.deadline_s, None, timed=True)
+        within_s = sum(gaps_s) + self.settings.deadline_s
+        ended = await self._started(taps.first[number], command, {}, within_s, None, timed=True)
         return Run(tuple(taps.attempts[number]), ended.ok, not ended.stopped, ended.start_ns, ended.end_ns)
 
     # one run
@@ -289,8 +288,8 @@ class Battery:
 
         async with tap:
             command, environment = pointed_at(self.command, tap.url, self.settings.environment)
-            stop_when = enough if attempts else None
-            return await self._started(tap.first_attempt, command, environment, self.settings.deadline_s, stop_when), tap
+            deadline_s, stop_when = self.settings.deadline_s, enough if attempts else None
+            return await self._started(tap.first_attempt, command, environment, deadline_s, stop_when), tap
 
     async def _started(
         self,

@@ -196,7 +196,7 @@ _VERDICTS = [
     ),
     VerdictClass(
         "no_storm",
-        "PASS: retries never push the rate of attempts past the declared capacity while operations alone stay under it.",
+        "PASS: retries never push the rate of attempts past the declared capacity, under which operations alone stay.",
         "the operations alone exceed the capacity",
         "Google SRE book, Addressing Cascading Failures",
         (),

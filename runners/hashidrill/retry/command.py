@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from hashidrill.errors import HashidrillError, UsageError
 _FLOOD_BYTES = 8 * 1024 * 1024
 _KEPT_BYTES = 4096
 _READ_BYTES = 65536
-_REAP_S = 5.0
+_LOOK_GAP_S = 0.1
 
 
 class CommandError(HashidrillError):
@@ -74,90 +75,110 @@ async def run(
     CommandError for one that floods its output.
     """
     start_ns = time.monotonic_ns()
-    process = await start(command, environment)
-    tails = [asyncio.create_task(_tail(stream)) for stream in (process.stdout, process.stderr) if stream is not None]
+    child = _Child(command, environment)
     try:
-        stopped = await _watch(process, tails, within_s, stop_when)
+        if started is not None:
+            started(child.pid)
+        stopped = await _watch(child, within_s, stop_when)
         end_ns = time.monotonic_ns()
     finally:
-        await end(process)
-        for tail in tails:
-            tail.cancel()
-        kept = await asyncio.gather(*tails, return_exceptions=True)
-    if any(isinstance(each, _FloodError) for each in kept):
+        child.end()
+    if child.flooded:
         raise CommandError(
             f"{command[0]}: it wrote more than {_FLOOD_BYTES // 1024 // 1024} MiB of output and was stopped;"
             " let it write less (to a file, or nowhere)"
         )
-    output = "\n".join(each.strip() for each in kept if isinstance(each, str) and each.strip())
-    return Ended(None if stopped else process.returncode, stopped, start_ns, end_ns, output)
+    return Ended(None if stopped else child.status, stopped, start_ns, end_ns, child.output)
 
 
-async def start(command: Sequence[str], environment: Mapping[str, str]) -> asyncio.subprocess.Process:
-    if not command:
-        raise UsageError("there is no command: write it after --, like `hashidrill retry -- curl -s {url}/v1/kv/x`")
-    try:
-        return await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE, env=dict(environment), start_new_session=True,
-        )  # fmt: skip
-    except FileNotFoundError:
-        raise UsageError(f"{command[0]}: there is no such command; is it installed, and on PATH?") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"{command[0]}: it cannot be run: {reason}") from None
-
-
-async def _watch(
-    process: asyncio.subprocess.Process,
-    tails: Sequence[asyncio.Task[str]],
-    within_s: float,
-    stop_when: Callable[[], str] | None,
-) -> str:
+async def _watch(child: _Child, within_s: float, stop_when: Callable[[], str] | None) -> str:
     """Why it has to be stopped; empty when it ended."""
     deadline = time.monotonic() + within_s
-    waiting = asyncio.create_task(process.wait())
-    try:
-        while True:
-            left_s = deadline - time.monotonic()
-            gap_s = min(left_s, 0.1) if stop_when is not None else left_s
-            # a stream at its end says nothing; one that floods ends with an error
-            open_tails = [tail for tail in tails if not tail.done()]
-            await asyncio.wait({waiting, *open_tails}, timeout=max(gap_s, 0), return_when=asyncio.FIRST_COMPLETED)
-            if waiting.done():
-                return ""
-            if any(tail.done() and tail.exception() is not None for tail in tails):
-                return "for its output"
-            if stop_when is not None and (reason := stop_when()):
-                return reason
-            if time.monotonic() >= deadline:
-                return f"after {within_s:g}s"
-    finally:
-        waiting.cancel()
+    while True:
+        left_s = max(0.0, deadline - time.monotonic())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(child.news.wait(), left_s if stop_when is None else min(left_s, _LOOK_GAP_S))
+        if child.flooded:
+            return "for its output"
+        if child.exited:
+            return ""
+        if stop_when is not None and (reason := stop_when()):
+            return reason
+        if time.monotonic() >= deadline:
+            return f"after {within_s:g}s"
 
 
-async def end(process: asyncio.subprocess.Process) -> None:
-    """Kill what is left of its group, which is ours alone: it was made with the process."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), _REAP_S)
+class _Child:
+    """A process that leads a group of its own, and the end of what it writes.
 
+    Not asyncio's own subprocess: that one is not over before every grandchild has closed the pipes.
+    """
 
-class _FloodError(Exception):
-    pass
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Raises UsageError for a command that cannot be started."""
+        if not command:
+            raise UsageError("there is no command: write it after --, like `hashidrill retry -- curl -s {url}/v1/kv/x`")
+        try:
+            self._process = subprocess.Popen(
+                list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=dict(environment), start_new_session=True,
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise UsageError(f"{command[0]}: there is no such command; is it installed, and on PATH?") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise UsageError(f"{command[0]}: it cannot be run: {reason}") from None
+        self.pid = self._process.pid
+        self.news = asyncio.Event()
+        """It has exited, or flooded its output."""
+        self.exited = self.flooded = False
+        self.status: int | None = None
+        self._kept: dict[int, bytes] = {}
+        self._size = 0
+        self._loop = asyncio.get_running_loop()
+        self._pidfd = os.pidfd_open(self.pid)
+        self._loop.add_reader(self._pidfd, self._exit)
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                os.set_blocking(stream.fileno(), False)
+                self._kept[stream.fileno()] = b""
+                self._loop.add_reader(stream.fileno(), self._read, stream.fileno())
 
+    @property
+    def output(self) -> str:
+        texts = [kept.decode(errors="replace").strip() for kept in self._kept.values()]
+        return "\n".join(text for text in texts if text)
 
-async def _tail(stream: asyncio.StreamReader) -> str:
-    """The end of a stream. Raises _FloodError."""
-    kept, size = b"", 0
-    try:
-        while data := await stream.read(_READ_BYTES):
-            size += len(data)
-            kept = (kept + data)[-_KEPT_BYTES:]
-            if size > _FLOOD_BYTES:
-                raise _FloodError
-    except asyncio.CancelledError:
-        # a grandchild may hold the pipe open for ever; what came so far is all that is wanted
-        return kept.decode(errors="replace")
-    return kept.decode(errors="replace")
+    def end(self) -> None:
+        """Kill what is left of its group, which is ours alone, and read what is left of its output."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        for descriptor in self._kept:
+            self._read(descriptor)
+            self._loop.remove_reader(descriptor)
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def _exit(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        self.status = self._process.wait()
+        self.exited = True
+        self.news.set()
+
+    def _read(self, descriptor: int) -> None:
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.remove_reader(descriptor)
+            return
+        self._size += len(data)
+        self._kept[descriptor] = (self._kept[descriptor] + data)[-_KEPT_BYTES:]
+        if self._size > _FLOOD_BYTES:
+            self.flooded = True
+            self.news.set()

@@ -21,7 +21,7 @@ _SO_ATTACH_FILTER = 26
 _SO_TIMESTAMPNS = 35
 _SNAP_BYTES = 64
 _ANCILLARY_BYTES = 64
-_BACKLOG = 512
+BACKLOG = 512
 
 
 class Door:
@@ -29,7 +29,7 @@ class Door:
 
     def __init__(self, host: str, port: int = 0) -> None:
         self.host, self.port = host, port
-        self.socket = socket.socket()
+        self.socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._watcher: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -37,14 +37,22 @@ class Door:
 
     def bind(self) -> None:
         """Raises FaultError for an address that cannot be had."""
-        # the port stays ours while the socket is closed and made again
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made = socket.socket()
+        # connections of an earlier socket on this port may still be closing
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            self.socket.bind((self.host, self.port))
+            made.bind((self.host, self.port))
         except OSError as error:
+            made.close()
             raise FaultError(f"the tap cannot listen on {self.host}:{self.port}: {error.strerror}") from None
-        self.socket.setblocking(False)
-        self.port = self.socket.getsockname()[1]
+        made.setblocking(False)
+        self.socket, self.port = made, made.getsockname()[1]
+
+    def bound(self) -> socket.socket:
+        """The socket, which has to be bound."""
+        if self.socket is None:
+            raise FaultError("the tap is not open: use it with `async with`")
+        return self.socket
 
     async def open(self, listen: Callable[[], Awaitable[asyncio.Server]]) -> None:
         """Listen, if it does not yet."""
@@ -60,7 +68,9 @@ class Door:
         count: float = float("inf"),
         seconds: float | None = None,
     ) -> None:
-        """Refuse connections, `count` of them or for so many seconds; then open. `refused` is called with the time of each, in ns.
+        """Refuse connections, `count` of them or for so many seconds; then open.
+
+        `refused` is called with the time of each, in ns.
 
         Raises FaultError without the right to see packets: an attempt that nobody counts proves nothing.
         """
@@ -68,23 +78,22 @@ class Door:
         if self._server is not None:
             self._server.close()
             self._server = None
-            self.socket = socket.socket()
             self.bind()
         self._watcher = _syn_watcher(self.port)
         watcher, loop = self._watcher, asyncio.get_running_loop()
-        seen, listening_ns = 0, 0
+        seen, listening_ns = 0, 0  # the latter by the wall clock, as are the kernel's stamps
 
         def look() -> None:
             nonlocal seen, listening_ns
-            while (at_ns := _next_syn_ns(watcher)) is not None:
-                if listening_ns and at_ns > listening_ns:
+            while (stamp_ns := _next_syn_ns(watcher)) is not None:
+                if listening_ns and stamp_ns > listening_ns:
                     continue  # it was let in
                 seen += 1
-                refused(at_ns)
-                if seen == count:
+                refused(time.monotonic_ns() - max(0, time.time_ns() - stamp_ns))
+                if seen == count and self.socket is not None:
                     # at once, since some clients come back within a millisecond
-                    self.socket.listen(_BACKLOG)
-                    listening_ns = time.monotonic_ns()
+                    self.socket.listen(BACKLOG)
+                    listening_ns = time.time_ns()
                     self._opening = loop.create_task(self.open(listen))
 
         def over() -> None:
@@ -102,7 +111,8 @@ class Door:
         if self._server is not None:
             self._server.close()
             self._server = None
-        self.socket.close()
+        if self.socket is not None:
+            self.socket.close()
 
     def _unwatch(self) -> None:
         if self._timer is not None:
@@ -123,17 +133,16 @@ def can_count_refusals() -> bool:
 
 
 def _next_syn_ns(watcher: socket.socket) -> int | None:
-    """When the kernel saw the next SYN, in ns of the monotonic clock; None when there is no more."""
+    """When the kernel saw the next SYN, in ns of the wall clock; None when there is no more."""
     try:
         _, ancillary, _, _ = watcher.recvmsg(_SNAP_BYTES, _ANCILLARY_BYTES)
     except BlockingIOError:
         return None
-    now_ns, wall_ns = time.monotonic_ns(), time.time_ns()
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
             seconds, rest_ns = struct.unpack("qq", data[:16])
-            return now_ns - (wall_ns - (int(seconds) * 1_000_000_000 + int(rest_ns)))
-    return now_ns
+            return int(seconds) * 1_000_000_000 + int(rest_ns)
+    return time.time_ns()
 
 
 def _syn_watcher(port: int) -> socket.socket:
@@ -159,9 +168,7 @@ def _syn_watcher(port: int) -> socket.socket:
     ]  # fmt: skip
     code = b"".join(struct.pack("HBBI", *line) for line in program)
     buffer = ctypes.create_string_buffer(code)
-    watcher.setsockopt(
-        socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(buffer))
-    )
+    watcher.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(buffer)))
     watcher.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     watcher.setblocking(False)
     watcher.bind(("lo", _ETH_P_IP))

@@ -50,15 +50,14 @@ def from_operations(operations: Operations) -> list[Attempt]:
         method, _, path = operations.keys[index].partition(" ")
         try:
             extra = json.loads(operations.values[index])
-            found.append(
-                Attempt(
-                    start_ns=int(operations.start_ns[index]), end_ns=int(operations.end_ns[index]), method=method,
-                    path=path, fault=operations.errors[index], status=int(operations.status[index]), **extra,
-                )  # fmt: skip
-            )
+            attempt = Attempt(
+                start_ns=int(operations.start_ns[index]), end_ns=int(operations.end_ns[index]), method=method,
+                path=path, fault=operations.errors[index], status=int(operations.status[index]), **extra,
+            )  # fmt: skip
         except (ValueError, TypeError):
             raise HypothesisInvalidError(
                 f"operation {index + 1} of this load is no attempt at a tap: its value is {operations.values[index]!r};"
                 f" name the client, without {SUFFIX}"
             ) from None
+        found.append(attempt)
     return found

@@ -28,7 +28,6 @@ _SERVED = range(200, 400)
 _LONGEST_GAP_S = 30.0
 _LARGEST_BURST = 10.0
 _WATCH_S = 5.0
-_SPIN_GAP_S = 0.02
 
 
 class FailedError(Exception):
@@ -100,7 +99,7 @@ def _seconds(retry_after: str) -> float:
 
 @dataclass(frozen=True)
 class Retries:
-    """When to try again: `retries` times, after `gap_s`, each gap `backoff` times the one before, less `jitter` of it."""
+    """Try again `retries` times, after `gap_s`; each gap is `backoff` times the last, less `jitter` of it by chance."""
 
     retries: int
     gap_s: float
@@ -211,11 +210,7 @@ def watch(asked: Asked, *, resets: bool) -> None:
             time.sleep(1.0)
             continue
         got = int(headers.get("x-consul-index", "0"))
-        if got < index and resets:
-            index = 0
-        else:
-            index = max(index, got) if not resets else got
-        time.sleep(_SPIN_GAP_S)
+        index = (0 if got < index else got) if resets else max(index, got)
 
 
 def _options() -> argparse.Namespace:
@@ -223,7 +218,7 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("url")
     add("--method", default="GET")
-    add("--body-bytes", type=int, default=0, help="size of the request's body")
+    add("--body", default="")
     add("--timeout", type=float, help="seconds that one attempt may take; without it: for ever")
     add("--retries", type=int, default=0, help="after the first attempt")
     add("--gap", type=float, default=0.0, help="seconds between the first attempt and the second")
@@ -232,6 +227,7 @@ def _options() -> argparse.Namespace:
     add("--budget", type=float, help="retries may be this share of the operations")
     add("--retry-after", action="store_true", help="wait as long as the server says")
     add("--layers", type=int, default=1, help="so many layers that each retry by themselves")
+    add("--times", type=int, default=1, help="an operation is so many requests, one after the other")
     add("--rate", type=float, help="a service: operations a second")
     add("--in-flight", type=int, default=1000, help="of a service: at most so many operations under way")
     add("--watch", choices=["resets", "keeps"], help="blocking queries; what to do when the index goes backwards")
@@ -241,23 +237,22 @@ def _options() -> argparse.Namespace:
 def main() -> int:
     """The exit status: 0 when the operation succeeded."""
     options = _options()
-    asked = Asked(options.url, options.method, b"x" * options.body_bytes, options.timeout)
+    asked = Asked(options.url, options.method, options.body.encode(), options.timeout)
     if options.watch:
         watch(asked, resets=options.watch == "resets")
     budget = None if options.budget is None else Budget(options.budget)
-    retries = Retries(
-        options.retries, options.gap, options.backoff, options.jitter, options.retry_after, budget
-    )
+    retries = Retries(options.retries, options.gap, options.backoff, options.jitter, options.retry_after, budget)
 
     def operation() -> None:
-        layered(retries, options.layers, asked.once)
+        for _ in range(options.times):
+            layered(retries, options.layers, asked.once)
 
     if options.rate:
         Service(operation, options.rate, options.in_flight).run()
     try:
         operation()
     except FailedError as failure:
-        print(failure, file=sys.stderr)
+        sys.stderr.write(f"{failure}\n")
         return 1
     return 0
 

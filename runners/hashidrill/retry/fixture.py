@@ -1,9 +1,9 @@
 """The fixture `tap` of the pytest plugin: a tap in a thread of its own, for tests of anyone's client.
 
-    def test_my_client_retries(tap):
-        tap.fail("503", times=2)
-        assert my_client(tap.url).read() == "value"
-        assert len(tap.attempts) == 3
+def test_my_client_retries(tap):
+tap.fail("503", times=2)
+assert my_client(tap.url).read() == "value"
+assert len(tap.attempts) == 3
 """
 
 from __future__ import annotations

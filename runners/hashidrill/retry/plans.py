@@ -1,11 +1,11 @@
 """Which attempts the tap fails, and how: scripts, decided attempt by attempt.
 
-    First("503", 2)                  the first two attempts, then pass
-    Always("hang")                   every one
-    WithProbability("503", 0.1, seed=7)
-    ForSeconds("refused", 2.0)       from the first attempt, or from `begin()`, on
-    InTurn(["503", "", "502"])       by position; "" passes; whatever comes after the end passes
-    Nothing()
+First("503", 2)                  the first two attempts, then pass
+Always("hang")                   every one
+WithProbability("503", 0.1, seed=7)
+ForSeconds("refused", 2.0)       from the first attempt, or from `begin()`, on
+InTurn(["503", "", "502"])       by position; "" passes; whatever comes after the end passes
+Nothing()
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Moment:
 class Plan(Protocol):
     """What the tap asks, once for each connection (`accepted`) and once for each request."""
 
-    faults: Sequence[str]
+    @property
+    def faults(self) -> Sequence[str]:
+        """All that it may give."""
 
     def decide(self, moment: Moment) -> str:
         """The name of the fault for this attempt, or an empty string. It is given; `decide` counts it as such."""

@@ -32,7 +32,7 @@ def present(fault: str, runs: Sequence[Run], *, success: float = 1.0) -> Judged:
     }  # fmt: skip
     if single:
         fooled = sum(run.ok for run in single)
-        text = f"not tried again: {_of(len(single), faulted)}, {single[0].note}" if single[0].note else "not tried again"
+        text = f"not tried again: {_of(len(single), faulted)}" + (f", {single[0].note}" if single[0].note else "")
         if fooled:
             text += "; the caller takes the failure for an answer"
         return failed("present", fault, text, **evidence)
@@ -43,7 +43,7 @@ def present(fault: str, runs: Sequence[Run], *, success: float = 1.0) -> Judged:
 
 
 def transport_only(fault: str, reused: Sequence[Run], others: Mapping[str, Sequence[Run]]) -> Judged:
-    """`reused` had a reset on a reused connection; `others`, by fault, are runs with a 503 or a reset on a fresh one."""
+    """`reused` had a reset on a reused connection; `others`, by fault, had a 503 or a reset on a fresh one."""
     tried = {name: [run for run in runs if run.faulted] for name, runs in others.items()}
     tried = {name: runs for name, runs in tried.items() if runs}
     if not tried:

@@ -81,7 +81,7 @@ def recovers(
         return unknown("recovers", fault, "too few operations before or after the trigger")
     rate, later = (float(mask.sum()) / ((b - a) / SECOND) for mask, (a, b) in ((before, before_ns), (after, after_ns)))
     normal = float(ok[before].sum()) / ((before_ns[1] - before_ns[0]) / SECOND)
-    evidence = {
+    evidence: dict[str, float | str] = {
         "rate_before_per_s": round(rate, 2), "rate_after_per_s": round(later, 2),
         "goodput_before_per_s": round(normal, 2), "goodput_share": goodput,
     }  # fmt: skip

@@ -26,7 +26,7 @@ import h11
 from hashidrill.retry.attempts import Attempt, replay_key
 from hashidrill.retry.catalogue import FAULTS, RETRY_AFTER_S
 from hashidrill.retry.connection import ClientGoneError, Connection, origin_form, whole
-from hashidrill.retry.door import Door
+from hashidrill.retry.door import BACKLOG, Door
 from hashidrill.retry.plans import ForSeconds, Moment, Nothing, OnceReused, Plan
 from hashidrill.retry.upstream import Link, Reply, Request, Scripted, Upstream, UpstreamError
 
@@ -133,7 +133,7 @@ class Tap:
     async def _listen(self) -> asyncio.Server:
         loop = asyncio.get_running_loop()
         return await loop.create_server(
-            lambda: Connection(self._serve), sock=self._door.socket, ssl=self._tls, backlog=512
+            lambda: Connection(self._serve), sock=self._door.bound(), ssl=self._tls, backlog=BACKLOG
         )
 
     def _refused(self, at_ns: int) -> None:
@@ -194,6 +194,9 @@ class _Exchange:
         except ClientGoneError:
             self.noted["abandoned"] = True
             return False
+        except asyncio.CancelledError:  # the tap closes, mostly because its client has ended
+            self.noted["abandoned"] = "status" not in self.noted
+            raise
         finally:
             # the end of the whole exchange, unless a part of it was noted as its end before
             self.noted.setdefault("end_ns", time.monotonic_ns())

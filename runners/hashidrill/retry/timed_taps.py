@@ -1,8 +1,8 @@
 """Taps in a process of their own, for what is timed: starting commands stops a process for milliseconds at a time.
 
-    python -m hashidrill.retry.timed_taps FAULT COUNT
+    python -m hashidrill.retry.timed_taps FAULT...
 
-prints the ports of so many taps, as JSON, then a line for each attempt; it ends with its standard input.
+prints the ports of the taps, one for each fault, as JSON, then a line for each attempt; it ends with its standard input.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from types import TracebackType
 from typing import Self
@@ -27,24 +28,24 @@ _LINE_BYTES = 1024 * 1024
 
 
 class TimedTaps:
-    """`count` taps that give every attempt `fault`. Attempts come in as they end, by the number of their tap."""
+    """Taps that give every attempt their fault. Attempts come in as they end, by the number of their tap."""
 
-    def __init__(self, fault: str, count: int) -> None:
-        self._fault, self._count = fault, count
+    def __init__(self, faults: Sequence[str]) -> None:
+        self._faults = list(faults)
         self.urls: list[str] = []
-        self.attempts: list[list[Attempt]] = [[] for _ in range(count)]
-        self.first = [asyncio.Event() for _ in range(count)]
+        self.attempts: list[list[Attempt]] = [[] for _ in faults]
+        self.first = [asyncio.Event() for _ in faults]
 
     async def __aenter__(self) -> Self:
         """Raises FaultError."""
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", __name__, self._fault, str(self._count), limit=_LINE_BYTES,
+            sys.executable, "-m", __name__, *self._faults, limit=_LINE_BYTES,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         first = await self._output().readline()
         if not first:
             await self._process.wait()
-            raise FaultError(f"the taps for {self._fault} could not be opened (status {self._process.returncode})")
+            raise FaultError(f"taps for {self._faults[0]} could not be opened (status {self._process.returncode})")
         self.urls = [f"http://127.0.0.1:{port}" for port in json.loads(first)]
         self._reading = asyncio.create_task(self._read())
         return self
@@ -73,12 +74,12 @@ class TimedTaps:
         return self._process.stdout
 
 
-async def _serve(fault: str, count: int) -> None:
+async def _serve(faults: Sequence[str]) -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), ended.set)
 
-    def opened(number: int) -> Tap:
+    def opened(number: int, fault: str) -> Tap:
         def say(attempt: Attempt) -> None:
             sys.stdout.write(json.dumps([number, asdict(attempt)]) + "\n")
             sys.stdout.flush()
@@ -86,7 +87,7 @@ async def _serve(fault: str, count: int) -> None:
         return Tap(plan=Always(fault), on_attempt=say)
 
     async with contextlib.AsyncExitStack() as stack:
-        taps = [await stack.enter_async_context(opened(number)) for number in range(count)]
+        taps = [await stack.enter_async_context(opened(number, fault)) for number, fault in enumerate(faults)]
         sys.stdout.write(json.dumps([tap.port for tap in taps]) + "\n")
         sys.stdout.flush()
         await ended.wait()
@@ -95,4 +96,4 @@ async def _serve(fault: str, count: int) -> None:
 if __name__ == "__main__":
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, SOONER)
-    asyncio.run(_serve(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(_serve(sys.argv[1:]))

@@ -35,10 +35,8 @@ _SPREAD_TO_DEVIATION = 0.42
 """Standard deviation over the distance of these two percentiles: 0.412 for a uniform distribution, 0.431 for a normal
 one. Delays only ever add, and the upper quarter, where they gather, is left out."""
 _LONG = 0.6
-_DOUBTFUL = 2.0
-"""Two spreads of 20 clients each differ by less than this factor by chance."""
 _CLEARLY = 3.0
-"""Client over reference where the reference itself scatters more than what is to be told."""
+"""Two spreads of 20 clients each differ by less than this factor by chance."""
 GREY = 1.5
 """A variation within this factor of the threshold is worth more clients."""
 _SIGMAS = 2.0
@@ -113,24 +111,19 @@ def jitter(fault: str, runs: Sequence[Run], reference: Sequence[Run], *, clients
     evidence = {"clients": len(runs), "gaps_s": _rounded(typical)}
     if not typical:
         return not_for_it("jitter", fault, "it does not retry on this: there is no gap to spread", **evidence)
-    if len(runs) < clients:
-        return unknown("jitter", fault, f"{len(runs)} clients; at least {clients} are needed", **evidence)
     if max(typical) < SHORTEST_GAP_S:
         return failed("jitter", fault, f"no waiting at all, so nothing is spread: gaps {_listed(typical)}", **evidence)
     # what a machine adds is the same for every gap, what a client spreads grows with it: the longest ones tell most
     waits = [k for k, gap in enumerate(typical) if gap >= _LONG * max(typical) and k < len(theirs)]
-    if not waits:
-        return unknown("jitter", fault, "the reference clients have no gaps to compare with", **evidence)
+    if not waits or len(runs) < clients:
+        text = f"{len(runs)} clients, at least {clients} are needed; {len(reference)} of the reference"
+        return unknown("jitter", fault, text, **evidence)
     spread = variation([mine[k] for k in waits])
-    noise = variation([theirs[k] for k in waits])
-    at_once = [k for k, gap in enumerate(typical) if gap < SHORTEST_GAP_S]
-    if at_once:  # a retry without waiting shows what this client's own work adds
-        own_noise_s = min(_spread_s(mine[k]) for k in at_once)
-        noise = max(noise, own_noise_s / float(np.mean([typical[k] for k in waits])))
+    noise = max(variation([theirs[k] for k in waits]), _own_noise(mine, typical, waits))
     own = math.sqrt(max(0.0, spread**2 - noise**2))
     evidence |= {"variation": round(spread, 5), "reference": round(noise, 5), "jitter": round(own, 5)}
     text = f"gaps vary by {spread:.2%} over {len(runs)} clients; without jitter they vary by {noise:.2%} here"
-    if (noise > JITTER_VARIATION and spread < _CLEARLY * noise) or (own > JITTER_VARIATION and spread < _DOUBTFUL * noise):
+    if max(noise, own) > JITTER_VARIATION and spread < _CLEARLY * noise:
         busy = f"too busy a machine to tell: {text}"
         return unknown("jitter", fault, busy, more_clients=True, **evidence)
     if JITTER_VARIATION / GREY < own < JITTER_VARIATION * GREY:
@@ -140,9 +133,13 @@ def jitter(fault: str, runs: Sequence[Run], reference: Sequence[Run], *, clients
     return failed("jitter", fault, text, **evidence)
 
 
-def _spread_s(column: Floats) -> float:
-    low, high = np.percentile(column, [_LOW, _HIGH])
-    return float(high - low) * _SPREAD_TO_DEVIATION
+def _own_noise(columns: Sequence[Floats], typical: Sequence[float], waits: Sequence[int]) -> float:
+    """What the client's own work adds, as a retry without waiting shows it, as a share of its waits."""
+    at_once = [column for column, gap in zip(columns, typical, strict=True) if gap < SHORTEST_GAP_S]
+    if not at_once:
+        return 0.0
+    low, high = np.percentile(np.concatenate(at_once), [_LOW, _HIGH])
+    return float(high - low) * _SPREAD_TO_DEVIATION / float(np.mean([typical[k] for k in waits]))
 
 
 def variation(columns: Sequence[Floats]) -> float:

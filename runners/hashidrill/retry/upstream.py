@@ -69,9 +69,7 @@ class Upstream(Protocol):
 class HttpUpstream:
     """A server at an address; `local_address` is where its connections come from. Raises UsageError for no URL."""
 
-    def __init__(
-        self, url: str, *, trust: ssl.SSLContext | None = None, local_address: str | None = None
-    ) -> None:
+    def __init__(self, url: str, *, trust: ssl.SSLContext | None = None, local_address: str | None = None) -> None:
         split = urlsplit(url)
         try:
             port = split.port

@@ -39,6 +39,17 @@ _REDIRECT = re.compile(
     r"tcp flags & \(fin\|syn\|rst\|ack\) == syn (?P<counter>counter )?redirect to :(?P<to>\d+)"
     r'( comment "(?P<comment>\w+)")?'
 )
+_VOTES = re.compile(
+    r"add rule inet (?P<table>\w+) votes ip daddr \{ (?P<addresses>[^}]*) \} tcp dport \{ (?P<ports>[^}]*) \} .*"
+)
+
+
+@dataclass(frozen=True)
+class _Votes:
+    """Connections to these that begin as Raft's are cut (hashidrill.faults.consul_votes)."""
+
+    addresses: frozenset[str]
+    ports: frozenset[int]
 
 
 @dataclass
@@ -69,7 +80,7 @@ class FakeHost:
     world: FakeDatacenter
     disk_rules: dict[str, dict[str, Any]] = field(default_factory=dict)
     ballast: dict[str, int] = field(default_factory=dict)
-    tables: dict[str, list[_Rule | _Redirect]] = field(default_factory=dict)
+    tables: dict[str, list[_Rule | _Redirect | _Votes]] = field(default_factory=dict)
     proxies: dict[str, FakeProxy] = field(default_factory=dict)
     listening: set[int] = field(default_factory=set)
     limits: dict[str, float] = field(default_factory=dict)
@@ -115,6 +126,9 @@ class FakeHost:
                 self.tables[redirect["table"]].append(
                     _Redirect(frozenset(addresses), port, to, redirect["comment"] if redirect["counter"] else None)
                 )
+            elif (votes := _VOTES.fullmatch(line)) is not None:
+                ports = frozenset(map(int, votes["ports"].split(", ")))
+                self.tables[votes["table"]].append(_Votes(frozenset(votes["addresses"].split(", ")), ports))
             elif (passing := _PASS_BY.fullmatch(line)) is not None:
                 gone = _Rule if passing["flushed"] else _Redirect
                 name = passing["flushed"] or passing["passed"]
@@ -193,6 +207,11 @@ class FakeHost:
         """What is done to connections before that."""
         return [rule for rules in self.tables.values() for rule in rules if isinstance(rule, _Redirect)]
 
+    def votes_cut(self, address: str, port: int = 8300) -> bool:
+        """Whether a connection there that begins as Raft's would be reset."""
+        cuts = [rule for rules in self.tables.values() for rule in rules if isinstance(rule, _Votes)]
+        return any(address in cut.addresses and port in cut.ports for cut in cuts)
+
     async def limit_cpu(self, name: str, cores: float) -> None:
         self.limits[name] = cores
 
@@ -255,6 +274,8 @@ class FakeHost:
         return [self._exchange(address, port, request) for _ in range(request.connections)]
 
     def _exchange(self, address: str, port: int, request: ExchangeRequest) -> Exchange:
+        if self.votes_cut(address, port) and str(request.upload_bytes).startswith("1"):
+            return Exchange(_QUICK_S, errno.ECONNRESET)
         port = self.world.arrives_at(self, address, port)
         there = next(host for host in self.world.hosts.values() if host.address == address)
         proxy = next((proxy for proxy in there.proxies.values() if proxy.listen == port), None)

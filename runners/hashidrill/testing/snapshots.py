@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,9 +24,7 @@ _REGISTRATION = 0
 _KV, _SNAPSHOT = "/v1/kv/", "/v1/snapshot"
 
 
-def packed(
-    entries: Iterable[Entry], sessions: Iterable[Session] = (), *, index: int = 100, term: int = 2
-) -> bytes:  # fmt: skip
+def packed(entries: Iterable[Entry], sessions: Iterable[Session] = (), *, index: int = 100, term: int = 2) -> bytes:
     """A snapshot file that holds these, and a node, which readers have to step over."""
     pack = msgpack.Packer(use_bin_type=False).pack
     state = pack({"LastIndex": index})
@@ -69,6 +67,7 @@ class FakeKv:
     def __init__(self) -> None:
         self.index = 10
         self.entries: dict[str, Entry] = {}
+        self.on_commit: list[Callable[[], None]] = []
 
     def answer(self, method: str, path: str, params: Mapping[str, str], body: bytes) -> ApiAnswer | None:
         """What an agent answers to a request for a key or for a snapshot; None for any other."""
@@ -81,11 +80,16 @@ class FakeKv:
             return self._get(key, params)
         if method == "PUT":
             return _said(value=self._put(key, params, body))
-        self.index += 1
+        self._commit()
         gone = [each for each in self.entries if each == key or ("recurse" in params and each.startswith(key))]
         for each in gone:
             del self.entries[each]
         return _said(value=True)
+
+    def _commit(self) -> None:
+        self.index += 1
+        for heard in self.on_commit:
+            heard()
 
     def _get(self, key: str, params: Mapping[str, str]) -> ApiAnswer:
         found = [one for each, one in sorted(self.entries.items())
@@ -98,7 +102,7 @@ class FakeKv:
         there = self.entries.get(key)
         if "cas" in params and int(params["cas"]) != (there.modify_index if there else 0):
             return False
-        self.index += 1
+        self._commit()
         if there is None:
             self.entries[key] = Entry(key, body, self.index, self.index)
         else:

@@ -1,0 +1,62 @@
+"""Two clients in one run, one of them bad on purpose: what holds for the good one must be broken for the other."""
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from hashidrill import contrast as sides
+from hashidrill import hypothesis as hypotheses
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Broken, Held, Hypothesis, hypothesis
+from hashidrill.recording import Recording
+
+
+@hypothesis
+def contrast(
+    recording: Recording,
+    *,
+    of: str,
+    good: str | dict[str, Any],
+    bad: str | dict[str, Any],
+    params: dict[str, Any] = {},  # noqa: B006 - never changed, and pydantic copies it
+) -> Held:
+    """A hypothesis holds for the good client and is broken for the bad one, so that it is the client that matters.
+
+    `of` is any other hypothesis, and `params` are its parameters. `good` and `bad` are what differs: the name of a
+    client (or load), or parameters of its own, like `{client: hasty, fault: trigger}`. Where it holds for both, the
+    trial did not show the difference; where it is INVALID for either, so is the contrast.
+    """
+    judged = hypotheses.get(of, near_to=recording.path)
+    held = _held(judged, recording, sides.side(judged.Params, good, params), f"the good side ({_named(good)})")
+    if isinstance(held, Broken):
+        raise Broken(f"{of} is broken for the good side, {_named(good)}: {held.text}", **held.figures)
+    broken = _held(judged, recording, sides.side(judged.Params, bad, params), f"the bad side ({_named(bad)})")
+    figures = {f"good_{name}": value for name, value in held.figures.items()}
+    figures |= {f"bad_{name}": value for name, value in broken.figures.items()}
+    if isinstance(broken, Held):
+        raise Broken(
+            f"{of} holds for the bad side, {_named(bad)}, as well: {broken.text}\n"
+            f"so that this run shows no difference to {_named(good)}: {held.text}",
+            **figures,
+        )
+    return Held(f"{_named(good)}: {held.text}\n{_named(bad)}, as it should: {broken.text}", **figures)
+
+
+def _held(judged: Hypothesis, recording: Recording, params: dict[str, Any], which: str) -> Held | Broken:
+    """Raises HypothesisInvalidError."""
+    try:
+        return judged.check(recording, params)
+    except Broken as broken:
+        return broken
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or judged.name
+        raise HypothesisInvalidError(f"{judged.name} for {which}: {where}: {first['msg']}") from None
+    except HypothesisInvalidError as invalid:
+        raise HypothesisInvalidError(f"{judged.name} for {which}: {invalid}") from None
+
+
+def _named(side: str | dict[str, Any]) -> str:
+    if isinstance(side, str):
+        return side
+    return str(side.get("client") or side.get("load") or ", ".join(f"{key}={value}" for key, value in side.items()))

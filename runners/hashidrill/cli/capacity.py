@@ -1,0 +1,197 @@
+"""capacity: the highest load, or any other parameter, at which an SLO still holds."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hashidrill import live, registry
+from hashidrill.capacity import Outcome, Probe, Search, Value, Varied, probe_of, search
+from hashidrill.cli.common import Json, RunsDir, console, examples, print_json
+from hashidrill.conditions import LOAD_STATISTICS, PROBE_SIGNALS, Condition, load_signals, unit_trouble
+from hashidrill.errors import UsageError
+from hashidrill.library import find_experiment
+from hashidrill.loader import load_experiment
+from hashidrill.model import Experiment
+from hashidrill.packages import ensure_system_packages
+from hashidrill.recording import Recording
+from hashidrill.runner import RUNS_DIR, run_experiment
+from hashidrill.units import Level
+
+_NOT_HELD, _INVALID, _NOT_REVERTED, _INTERRUPTED = 1, 3, 4, 130
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    example = 'capacity raft/slow-leader-disk --vary load.kv-writes.rate --until "kv-writes.latency.p50 < 300ms"'
+    app.command(epilog=examples(example))(capacity)
+
+
+def capacity(
+    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name or path of an experiment.")],
+    *,
+    vary: Annotated[str, typer.Option(help="The parameter, as a path into the YAML: load.kv-writes.rate")],
+    until: Annotated[list[str], typer.Option(help="A condition that must hold; may be given again.")],
+    from_: Annotated[str | None, typer.Option("--from", help="Begin here; else with what the YAML says.")] = None,
+    to: Annotated[str | None, typer.Option(help="Go no higher than this.")] = None,
+    precision: Annotated[str, typer.Option(help="How narrow the bracket is to be.")] = "10%",
+    tries: Annotated[int, typer.Option(min=1, max=50, help="At most so many runs.")] = 12,
+    plain: Annotated[bool, typer.Option("--plain", help="Plain lines, as when the output is no terminal.")] = False,
+    as_json: Json = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Find the highest value at which an SLO holds, by running the experiment again and again.
+
+    Exit codes: 0 found, 1 it does not hold even at the lowest value, 2 bad usage, 3 no run said anything about the
+    datacenter, 4 a fault could not be reverted, 130 interrupted (what is known by then is printed).
+    """
+    path = find_experiment(experiment)
+    conditions = [_condition(text, load_experiment(path)) for text in until]
+    varied = Varied.of(path, vary)
+    start, highest = _bounds(varied, from_, to)
+    narrow = _precision(precision)
+    say = console(stderr=as_json)
+    _check(varied, start)
+    ensure_system_packages(lambda text: live.say(say, text))
+    found = Search()
+    stuck: list[Path] = []
+
+    def run(file: Path) -> Path:
+        recording = _run(file, runs_dir, say, plain=plain or as_json, title=f"{vary}: {len(found.probes) + 1}. run")
+        if Recording(recording).outcome == "revert":
+            stuck.append(recording)
+            raise KeyboardInterrupt  # nothing is to be broken further
+        return recording
+
+    judge = probe_of(varied, conditions, run)
+
+    def probe(value: Value) -> Probe:
+        live.say(say, f"{vary} = {value}")
+        done = judge(value)
+        live.say(say, f"{vary} = {value}: {done.outcome}: {done.text}")
+        return done
+
+    search(start, probe, highest=highest, precision=narrow, tries=tries, into=found)
+    code = _NOT_REVERTED if stuck else exit_code(found)
+    if as_json:
+        print_json(as_document(found, vary, until, code))
+    else:
+        print_table(say, found, vary, until)
+        if stuck:
+            live.say(say, f"a fault could not be reverted: `hashidrill heal {stuck[0]}`")
+    raise typer.Exit(code)
+
+
+def _run(file: Path, runs_dir: Path, say: Console, *, plain: bool, title: str) -> Path:
+    with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
+        return run_experiment(file, runs_dir=runs_dir, progress=view.event)
+
+
+def _condition(text: str, experiment: Experiment) -> Condition:
+    """Raises UsageError for one that could never hold because nothing measures it."""
+    try:
+        condition = Condition.parse(text)
+    except ValueError as error:
+        raise UsageError(f"--until {error}") from None
+    signal = f"{condition.source}.{condition.what}"
+    known = list(PROBE_SIGNALS)
+    for name, load in experiment.load.items():
+        own = load_signals(registry.load(load.kind))
+        known += [f"{name}.{what}" for what in (*LOAD_STATISTICS, *own)]
+        unfit = unit_trouble(condition, own[condition.what]) if signal in {f"{name}.{what}" for what in own} else ""
+        if unfit:
+            raise UsageError(f"--until {unfit}")
+    if signal not in known:
+        raise UsageError(f"--until {text!r}: nothing measures {signal}: {registry.near(signal, known)}")
+    return condition
+
+
+def _precision(text: str) -> float:
+    try:
+        share = Level(text)
+    except ValueError as error:
+        raise UsageError(f"--precision {error}") from None
+    if share < 0.01:
+        raise UsageError(f"--precision {text}: no run is exact to less than 1%")
+    return float(share)
+
+
+def _bounds(varied: Varied, from_: str | None, to: str | None) -> tuple[Value, Value | None]:
+    present = varied.present()
+    if present is None and from_ is None:
+        raise UsageError(f"{'.'.join(varied.place)} is not written in {varied.path}: say where to begin, with --from")
+    start = Value.parse(present if from_ is None else from_)
+    if to is None:
+        return start, None
+    highest = Value.parse(to)
+    if highest.unit != start.unit:
+        raise UsageError(f"--to {to} and the {start} that it begins with have different units")
+    if highest.number <= start.number:
+        raise UsageError(f"--to {to} is not over the {start} that it begins with")
+    return start, highest
+
+
+def _check(varied: Varied, value: Value) -> None:
+    """The changed experiment is a right one, before anything is run. Raises ExperimentError."""
+    with tempfile.TemporaryDirectory(prefix="hashidrill-capacity-") as folder:
+        load_experiment(varied.write(value, Path(folder)))
+
+
+def exit_code(found: Search) -> int:
+    """What the search came to, for scripts."""
+    if found.interrupted:
+        return _INTERRUPTED
+    if found.held is not None:
+        return 0
+    return _INVALID if found.bounded_by_generator else _NOT_HELD
+
+
+def answer(found: Search, vary: str) -> str:
+    """One sentence: the highest value that held, its bracket, and what bounds it."""
+    if found.held is None:
+        if found.not_held is None:
+            return "no run was finished: nothing is known"
+        if found.bounded_by_generator:
+            return f"the run at {vary} = {found.not_held} says nothing about the datacenter; begin lower"
+        return f"it does not hold even at {vary} = {found.not_held}; begin lower"
+    if found.not_held is None:
+        return f"it held at {vary} = {found.held}, the highest value that was tried"
+    bound = f"it holds at {vary} = {found.held}"
+    if found.bounded_by_generator:
+        return f"{bound}; the run at {found.not_held} says nothing about the datacenter, so the limit may be higher"
+    return f"{bound}, and does not at {found.not_held}"
+
+
+def as_document(found: Search, vary: str, until: list[str], code: int) -> dict[str, Any]:
+    """What --json prints."""
+    return {
+        "vary": vary,
+        "until": until,
+        "held": None if found.held is None else found.held.written,
+        "not_held": None if found.not_held is None else found.not_held.written,
+        "bounded_by_generator": found.bounded_by_generator,
+        "interrupted": found.interrupted,
+        "answer": answer(found, vary),
+        "exit_code": code,
+        "probes": [
+            {"value": p.value.written, "outcome": p.outcome, "text": p.text, "recording": p.recording}
+            for p in found.probes
+        ],
+    }
+
+
+def print_table(say: Console, found: Search, vary: str, until: list[str]) -> None:
+    """All that was tried, from the lowest to the highest, and the answer."""
+    table = Table(vary, "SLO", "measured", title=" and ".join(until), title_justify="left", box=None)
+    marks = {Outcome.HELD: "✓ held", Outcome.BROKEN: "✗ broken", Outcome.INVALID: "! invalid"}
+    for probe in sorted(found.probes, key=lambda probe: probe.value.number):
+        table.add_row(str(probe.value), marks[probe.outcome], probe.text)
+    say.print(table)
+    if found.interrupted:
+        live.say(say, "the search was interrupted; so far:")
+    live.say(say, answer(found, vary))

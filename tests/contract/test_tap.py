@@ -1,0 +1,415 @@
+"""The tap on real sockets: what each fault looks like to a client that knows nothing of it, and what is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import os
+import socket
+import ssl
+import struct
+import time
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import psutil
+import pytest
+import trustme
+
+from hashidrill.errors import FaultError, UsageError
+from hashidrill.retry.command import CommandError, run
+from hashidrill.retry.door import can_count_refusals
+from hashidrill.retry.plans import Always, First, ForSeconds, Nothing, OnceReused
+from hashidrill.retry.tap import Tap
+from hashidrill.retry.upstream import HttpUpstream, Reply, Scripted
+
+needs_packets = pytest.mark.skipif(not can_count_refusals(), reason="counting SYNs needs CAP_NET_RAW")
+
+
+class Upstream(Scripted):
+    """Answers 200 and remembers what it was asked."""
+
+    def __init__(self, headers=(), body=b"0123456789"):
+        super().__init__(self.answer)
+        self.asked, self.headers, self.body = [], list(headers), body
+
+    def answer(self, request):
+        self.asked.append(request)
+        return Reply(200, self.headers, self.body)
+
+
+def behind(plan, work, *, upstream=None, **tap):
+    """`work` (blocking, gets the tap) in a thread beside it; (what it returned, the attempts, the upstream)."""
+    upstream = upstream or Upstream()
+
+    async def main():
+        async with Tap(upstream, plan, **tap) as made:
+            result = await asyncio.to_thread(work, made)
+        return result, made.attempts, upstream
+
+    return asyncio.run(main())
+
+
+def get(tap, *, method="GET", path="/v1/kv/x", timeout=5, body=None, headers=None):
+    """One request on a connection of its own: (status, body) or the error's class."""
+    connection = http.client.HTTPConnection("127.0.0.1", tap.port, timeout=timeout)
+    with contextlib.closing(connection):
+        try:
+            connection.request(method, path, body=body, headers=headers or {})
+            reply = connection.getresponse()
+            return reply.status, reply.read()
+        except (OSError, http.client.HTTPException) as error:
+            return type(error)
+
+
+def test_what_is_passed_arrives_whole_and_comes_back_whole():
+    result, attempts, upstream = behind(
+        Nothing(), lambda tap: get(tap, method="PUT", path="/v1/kv/x?cas=3", body=b"abc", headers={"X-A": "b"})
+    )
+    assert result == (200, b"0123456789")
+    (asked,) = upstream.asked
+    assert (asked.method, asked.target, asked.body) == ("PUT", "/v1/kv/x?cas=3", b"abc")
+    assert (b"x-a", b"b") in asked.headers
+    (attempt,) = attempts
+    assert (attempt.method, attempt.path, attempt.key) == ("PUT", "/v1/kv/x?cas=3", "cas=3")
+    assert (attempt.status, attempt.received, attempt.sent, attempt.upstream) == (200, 3, 10, True)
+    assert 0 < attempt.end_ns - attempt.start_ns < 5e9
+
+
+GIVEN = [
+    ("reset-before-fresh", ConnectionResetError, 0, False),
+    ("reset-after-fresh", ConnectionResetError, 0, False),
+    ("truncated-body", http.client.IncompleteRead, 0, True),
+    ("reply-dropped", http.client.RemoteDisconnected, 0, True),
+    ("429", 429, 429, False),
+    ("503", 503, 503, False),
+    ("500", 500, 500, False),
+    ("502", 502, 502, False),
+    ("504", 504, 504, False),
+]
+
+
+@pytest.mark.parametrize(("fault", "seen", "status", "upstream"), GIVEN, ids=[fault for fault, *_ in GIVEN])
+def test_a_fault_is_seen_once_and_recorded_and_the_next_attempt_passes(fault, seen, status, upstream):
+    (first, second), attempts, behind_it = behind(First(fault), lambda tap: (get(tap), get(tap)))
+    assert (first if isinstance(first, type) else first[0]) == seen
+    assert second == (200, b"0123456789")
+    assert [(a.fault, a.status, a.upstream) for a in attempts] == [(fault, status, upstream), ("", 200, True)]
+    assert len(behind_it.asked) == 1 + upstream
+
+
+@needs_packets
+def test_refused_is_refused_by_the_kernel_and_counted():
+    def work(tap):
+        return [get(tap) for _ in range(3)]
+
+    result, attempts, _ = behind(First("refused", 2), work)
+    assert result == [ConnectionRefusedError, ConnectionRefusedError, (200, b"0123456789")]
+    assert [a.fault for a in attempts] == ["refused", "refused", ""]
+
+
+@needs_packets
+def test_a_client_that_comes_back_at_once_is_counted_truly():
+    """As many refusals as the client saw, however quick it is; one that comes in the very moment of opening may be
+    counted although it was let in."""
+
+    def work(tap):
+        seen = 0
+        while get(tap) is ConnectionRefusedError:
+            seen += 1
+        return seen
+
+    for _ in range(20):
+        seen, attempts, _ = behind(First("refused"), work)
+        refused = sum(a.fault == "refused" for a in attempts)
+        assert seen <= refused <= seen + 1
+        assert attempts[-1].fault == ""
+
+
+@needs_packets
+def test_refused_for_a_time():
+    def work(tap):
+        began = time.monotonic()
+        while get(tap) is ConnectionRefusedError:
+            time.sleep(0.02)
+        return time.monotonic() - began
+
+    waited_s, attempts, _ = behind(ForSeconds("refused", 0.3), work)
+    assert 0.25 < waited_s < 3
+    assert {a.fault for a in attempts[:-1]} == {"refused"}
+
+
+def test_a_plan_may_be_changed_while_clients_come():
+    async def main():
+        async with Tap(Upstream(), First("503", 1)) as tap:
+            assert (await asyncio.to_thread(get, tap))[0] == 503
+            assert (await asyncio.to_thread(get, tap))[0] == 200
+            await tap.give(Always("502"))
+            assert (await asyncio.to_thread(get, tap))[0] == 502
+
+    asyncio.run(main())
+
+
+def test_hang_holds_until_the_client_leaves():
+    result, attempts, upstream = behind(First("hang"), lambda tap: get(tap, timeout=0.3))
+    assert result is TimeoutError
+    (attempt,) = attempts
+    assert attempt.abandoned
+    assert 0.25e9 < attempt.end_ns - attempt.start_ns < 3e9
+    assert upstream.asked == []
+
+
+def test_a_slow_body_outlives_a_timeout_of_each_read():
+    def work(tap):
+        with socket.create_connection(("127.0.0.1", tap.port), timeout=1.5) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: tap\r\n\r\n")
+            began, pieces = time.monotonic(), 0
+            while time.monotonic() - began < 1.8:
+                pieces += bool(client.recv(100))
+            return pieces
+
+    pieces, attempts, _ = behind(First("slow-body"), work)
+    assert pieces >= 3
+    assert attempts[0].abandoned
+
+
+@pytest.mark.parametrize("form", ["seconds", "date"])
+def test_retry_after_says_what_is_recorded(form):
+    fault = "503-retry-after" + ("-date" if form == "date" else "")
+
+    def work(tap):
+        connection = http.client.HTTPConnection("127.0.0.1", tap.port, timeout=5)
+        with contextlib.closing(connection):
+            connection.request("GET", "/")
+            return connection.getresponse().getheader("Retry-After")
+
+    value, (attempt,), _ = behind(First(fault), work, retry_after_s=7)
+    if form == "seconds":
+        assert (value, attempt.retry_after_s) == ("7", 7.0)
+    else:
+        left_s = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
+        assert left_s == pytest.approx(attempt.retry_after_s, abs=1)
+        assert 7 <= attempt.retry_after_s <= 8
+
+
+@pytest.mark.parametrize("fault", ["reset-before-reused", "reset-after-reused"])
+def test_a_reused_connection_is_reset_and_a_fresh_one_is_not(fault):
+    def work(tap):
+        connection = http.client.HTTPConnection("127.0.0.1", tap.port, timeout=5)
+        with contextlib.closing(connection):
+            connection.request("GET", "/1")
+            connection.getresponse().read()
+            try:
+                connection.request("GET", "/2")
+                connection.getresponse()
+            except ConnectionResetError:
+                return "reset", get(tap, path="/3")
+
+    result, attempts, _ = behind(First(fault), work)
+    assert result == ("reset", (200, b"0123456789"))
+    assert [(a.path, a.reused, a.fault, a.connection) for a in attempts] == [
+        ("/1", False, "", 1), ("/2", True, fault, 1), ("/3", False, "", 2),
+    ]  # fmt: skip
+
+
+def test_a_client_that_follows_redirects_is_led_to_a_reused_connection():
+    def work(tap):
+        connection = http.client.HTTPConnection("127.0.0.1", tap.port, timeout=5)
+        with contextlib.closing(connection):
+            connection.request("GET", "/v1/kv/x?raw")
+            reply = connection.getresponse()
+            reply.read()
+            place = reply.getheader("Location")
+            connection.request("GET", place)
+            with pytest.raises(ConnectionResetError):
+                connection.getresponse()
+            return reply.status, place
+
+    result, attempts, _ = behind(OnceReused("reset-after-reused", redirect=True), work)
+    assert result == (307, "/v1/kv/x?raw")
+    assert [a.fault for a in attempts] == ["", "reset-after-reused"]
+
+
+def test_an_index_goes_backwards_and_a_wait_is_shortened():
+    upstream = Upstream([(b"x-consul-index", b"100")])
+    paths = ["/v1/kv/x", "/v1/kv/x?index=100&wait=5m", "/v1/kv/x?index=100&wait=5m"]
+
+    def work(tap):
+        return [get(tap, path=path)[0] for path in paths]
+
+    _, attempts, _ = behind(First("index-backwards"), work, upstream=upstream, longest_wait_s=0.5)
+    assert [(a.index, a.backwards) for a in attempts] == [(100, False), (50, True), (100, False)]
+    assert [request.target for request in upstream.asked] == [paths[0], *["/v1/kv/x?index=100&wait=500ms"] * 2]
+    assert [a.path for a in attempts] == paths
+
+
+def test_what_consul_said_to_a_lock_is_noted():
+    _, (attempt,), _ = behind(
+        Nothing(), lambda tap: get(tap, method="PUT", path="/v1/kv/l?acquire=s"), upstream=Upstream(body=b"true\n")
+    )
+    assert (attempt.granted, attempt.key) == (True, "acquire=s")
+
+
+def test_a_client_that_uses_the_tap_as_a_proxy_is_understood():
+    result, (attempt,), upstream = behind(Nothing(), lambda tap: get(tap, path="http://consul.example/v1/kv/x?raw"))
+    assert result[0] == 200
+    assert (attempt.path, upstream.asked[0].target) == ("/v1/kv/x?raw", "/v1/kv/x?raw")
+
+
+def test_a_tunnel_is_refused_with_a_reason():
+    connect = b"CONNECT consul.example:443 HTTP/1.1\r\nHost: consul.example:443\r\n\r\n"
+
+    def work(tap):
+        with socket.create_connection(("127.0.0.1", tap.port), timeout=5) as client:
+            client.sendall(connect)
+            return client.recv(1000)
+
+    result, _, _ = behind(Nothing(), work)
+    assert result.startswith(b"HTTP/1.1 501 ")
+
+
+def test_what_is_no_http_is_answered_by_closing():
+    def work(tap):
+        with socket.create_connection(("127.0.0.1", tap.port), timeout=5) as client:
+            client.sendall(b"\x16\x03\x01 this is no HTTP\r\n\r\n")
+            return client.recv(1000)
+
+    result, attempts, _ = behind(Nothing(), work)
+    assert (result, attempts) == (b"", [])
+
+
+def test_a_client_that_resets_in_the_middle_of_its_request_does_no_harm():
+    def work(tap):
+        client = socket.create_connection(("127.0.0.1", tap.port), timeout=5)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.sendall(b"PUT /v1/kv/x HTTP/1.1\r\nHost: tap\r\nContent-Length: 100\r\n\r\nhalf")
+        client.close()
+        return get(tap)
+
+    result, attempts, _ = behind(Nothing(), work)
+    assert result[0] == 200
+    assert [a.status for a in attempts if a.method == "GET"] == [200]
+
+
+def test_an_upstream_that_is_not_there_is_no_fault_of_the_clients():
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+
+        async def main():
+            async with Tap(HttpUpstream(url)) as tap:
+                return await asyncio.to_thread(get, tap), tap.attempts, tap.upstream_errors
+
+        (status, body), (attempt,), errors = asyncio.run(main())
+    assert (status, attempt.upstream, attempt.fault) == (502, False, "")
+    assert url in body.decode()
+    assert len(errors) == 1
+
+
+@pytest.mark.parametrize("url", ["consul:8500", "ftp://x", "http://", "http://x:y"])
+def test_an_upstream_that_is_no_url_is_named(url):
+    with pytest.raises(UsageError, match="write it like http://"):
+        HttpUpstream(url)
+
+
+def test_tls_on_both_sides():
+    ca = trustme.CA()
+    server, trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    ca.issue_cert("127.0.0.1", "localhost").configure_cert(server)
+    ca.configure_trust(trust)
+
+    def https(tap):
+        connection = http.client.HTTPSConnection("127.0.0.1", tap.port, timeout=5, context=trust)
+        with contextlib.closing(connection):
+            try:
+                connection.request("GET", "/v1/kv/x")
+                reply = connection.getresponse()
+                return reply.status, reply.read()
+            except OSError as error:
+                return type(error)
+
+    async def main():
+        behind_it = Upstream()
+        async with Tap(behind_it, tls=server) as upstream:
+            url = upstream.url
+            async with Tap(HttpUpstream(url, trust=trust), First("reset-after-fresh"), tls=server) as tap:
+                first = await asyncio.to_thread(https, tap)
+                return first, await asyncio.to_thread(https, tap), tap.url, len(behind_it.asked)
+
+    first, second, url, asked = asyncio.run(main())
+    assert issubclass(first, OSError)
+    assert (second, asked) == ((200, b"0123456789"), 1)
+    assert url.startswith("https://")
+
+
+def test_a_port_that_is_taken_is_named():
+    async def main():
+        async with Tap() as tap:
+            with pytest.raises(FaultError, match=f"cannot listen on 127.0.0.1:{tap.port}"):
+                await Tap(port=tap.port).__aenter__()
+
+    asyncio.run(main())
+
+
+# commands
+
+
+def ran(command, within_s=10.0, **options):
+    async def main():
+        return await run(command, {"PATH": "/usr/bin:/bin"}, within_s=within_s, **options)
+
+    return asyncio.run(main())
+
+
+def alive_in_group(group):
+    """Its processes but for zombies, which are dead and only not yet reaped by whoever adopted them."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.cmdline())
+    return found
+
+
+def test_a_command_that_ends_says_how():
+    ended = ran(["sh", "-c", "echo out; echo err >&2; exit 7"])
+    assert (ended.status, ended.note, ended.output) == (7, "exit status 7", "out\nerr")
+
+
+def test_a_command_that_hangs_is_ended_with_all_its_children():
+    began = time.monotonic()
+    ended = ran(["sh", "-c", "echo $$; sleep 98765 & sleep 98765"], within_s=0.3)
+    assert ended.note == "stopped after 0.3s"
+    assert time.monotonic() - began < 5
+    # SIGKILL is sent to all at once; a busy machine takes a moment over it
+    deadline = time.monotonic() + 5
+    while (left := alive_in_group(int(ended.output))) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert left == []
+
+
+def test_a_command_whose_child_keeps_the_pipe_open_does_not_hold_us():
+    began = time.monotonic()
+    assert ran(["sh", "-c", "sleep 98765 & exit 0"]).ok
+    assert time.monotonic() - began < 5
+
+
+def test_a_command_that_floods_is_ended_with_a_reason():
+    with pytest.raises(CommandError, match="more than 8 MiB of output"):
+        ran(["sh", "-c", "yes"])
+
+
+@pytest.mark.parametrize(("command", "message"), [
+    (["no-such-command-here"], "there is no such command"),
+    (["/etc/passwd"], "cannot be run"),
+    ([], "write it after --"),
+])  # fmt: skip
+def test_a_command_that_cannot_start_is_named(command, message):
+    with pytest.raises(UsageError, match=message):
+        ran(command)
+
+
+def test_a_command_is_stopped_when_there_is_enough():
+    ended = ran(["sleep", "98765"], stop_when=lambda: "after 90 attempts")
+    assert (ended.ok, ended.note) == (False, "stopped after 90 attempts")
