@@ -20,24 +20,26 @@ def helps(
     fault: str,
     p50_below: Duration = ROBLOX_NORMAL,
     over: Duration = Duration("3s"),
+    after: Duration | None = None,
 ) -> Held:
     """A load that was sick is well while this measure is in force.
 
     Sick: in the last `over` before the measure was taken, the p50 of the load was at or over `p50_below`. Well: in the
     last `over` of its time in force it is under that. (An operation that failed counts as infinitely slow.) The
-    measure is a step of the method, by its name or its kind. Where the load was not sick before, nothing could help:
-    INVALID. `p50_below` is what Roblox published as normal for Consul KV.
+    measure is a step of the method, by its name or its kind. With `after` it is judged so long after it was put in
+    force, and not at its end: where other things happen while it lasts. Where the load was not sick before, nothing
+    could help: INVALID. `p50_below` is what Roblox published as normal for Consul KV.
     """
-    seen = _around(recording, load, fault, over)
+    seen = _around(recording, load, fault, over, after)
     seen.must_have_been_sick(p50_below)
     require(
         seen.after_s < p50_below,
-        f"{fault} did not help {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} at its end"
+        f"{fault} did not help {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} {seen.where}"
         f" ({when(recording, seen.end_ns)}); expected under {p50_below}",
         **seen.figures,
     )
     return Held(
-        f"{fault} helped {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} at its end",
+        f"{fault} helped {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} {seen.where}",
         **seen.figures,
     )
 
@@ -50,21 +52,22 @@ def does_not_help(
     fault: str,
     p50_below: Duration = ROBLOX_NORMAL,
     over: Duration = Duration("3s"),
+    after: Duration | None = None,
 ) -> Held:
     """A load that was sick stays so while this measure is in force: what was tried in vain.
 
     The same measure as for `helps`; here the p50 is at or over `p50_below` at the end as well.
     """
-    seen = _around(recording, load, fault, over)
+    seen = _around(recording, load, fault, over, after)
     seen.must_have_been_sick(p50_below)
     require(
         seen.after_s >= p50_below,
-        f"{fault} did help {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} at its end"
+        f"{fault} did help {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} {seen.where}"
         f" ({when(recording, seen.end_ns)}); expected it to stay over {p50_below}",
         **seen.figures,
     )
     return Held(
-        f"{fault} did not help {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} at its end",
+        f"{fault} did not help {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} {seen.where}",
         **seen.figures,
     )
 
@@ -89,12 +92,12 @@ def makes_sick(
         )
     require(
         seen.after_s >= p50_below,
-        f"{fault} did not make {load} sick: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} at its end"
+        f"{fault} did not make {load} sick: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} {seen.where}"
         f" ({when(recording, seen.end_ns)}); expected over {p50_below}",
         **seen.figures,
     )
     return Held(
-        f"{fault} made {load} sick: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} at its end",
+        f"{fault} made {load} sick: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} {seen.where}",
         **seen.figures,
     )
 
@@ -108,6 +111,7 @@ class _Around:
     before_s: float
     after_s: float
     end_ns: int
+    where: str
 
     @property
     def figures(self) -> dict[str, float]:
@@ -120,21 +124,27 @@ class _Around:
             )
 
 
-def _around(recording: Recording, load: str, fault: str, over_s: float) -> _Around:
+def _around(
+    recording: Recording, load: str, fault: str, over_s: float, judged_after_s: float | None = None
+) -> _Around:
     """Raises HypothesisInvalidError where nothing was due before the step or at its end, or it was too short."""
     windows = measure.faults(recording, fault)
     intended_ns = min(window.intent_ns for window in windows)
     start_ns = max(in_force(recording, window)[0] for window in windows)
     end_ns = min(in_force(recording, window)[1] for window in windows)
     over_ns = int(over_s * SECOND)
-    if end_ns - start_ns < over_ns:
+    wanted_ns = over_ns if judged_after_s is None else max(over_ns, int(judged_after_s * SECOND))
+    if end_ns - start_ns < wanted_ns:
         raise HypothesisInvalidError(
             f"{fault} was in force for {seconds((end_ns - start_ns) / SECOND)} only, which is less than the"
-            f" {seconds(over_s)} to be judged: let it last longer"
+            f" {seconds(wanted_ns / SECOND)} to be judged: let it last longer"
         )
+    where = "at its end"
+    if judged_after_s is not None:
+        end_ns, where = start_ns + wanted_ns, f"{seconds(judged_after_s)} into it"
     before = _p50_s(recording, load, intended_ns - over_ns, intended_ns, f"before {fault}")
     after = _p50_s(recording, load, end_ns - over_ns, end_ns, f"at the end of {fault}")
-    return _Around(load, fault, before, after, end_ns)
+    return _Around(load, fault, before, after, end_ns, where)
 
 
 def _p50_s(recording: Recording, load: str, start_ns: int, end_ns: int, where: str) -> float:

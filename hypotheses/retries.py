@@ -219,10 +219,12 @@ def _leaves_open(attempt: Attempt) -> bool:
 def _runs(recording: Recording, client: str) -> list[Run]:
     """Every operation with its attempts: by the operation that an attempt names, or else by its time.
 
-    Raises HypothesisInvalidError when operations overlap and attempts do not say which one they belong to.
+    Without those that the end of the loads cut off: what they would have done next is not known. Raises
+    HypothesisInvalidError when operations overlap and attempts do not say which one they belong to.
     """
     operations, attempts = _load(recording, client), _attempts(recording, client)
     by_key = {key: index for index, key in enumerate(operations.keys)}
+    cut_off = (operations.outcome == "unknown") & (operations.end_ns >= measure.loads_end_ns(recording))
     mine: list[list[Attempt]] = [[] for _ in range(len(operations))]
     for attempt in attempts:
         index = by_key.get(attempt.operation) if attempt.operation else _by_time(client, operations, attempt)
@@ -234,7 +236,7 @@ def _runs(recording: Recording, client: str) -> list[Run]:
             operations.outcome[index] != "unknown", int(operations.start_ns[index]), int(operations.end_ns[index]),
             note=operations.errors[index],
         )
-        for index, each in enumerate(mine)
+        for index, each in enumerate(mine) if not cut_off[index]
     ]  # fmt: skip
 
 

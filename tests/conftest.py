@@ -14,6 +14,7 @@ import pytest
 
 from hashidrill import machine, packages
 from hashidrill.datacenter import binaries
+from hashidrill.datacenter.binaries_products import DEFAULT_VERSIONS
 from hashidrill.datacenter.sandbox import work_parent
 from hashidrill.datacenter.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.errors import BinaryError, MachineError
@@ -85,3 +86,30 @@ def toxiproxy(consul, tell):
         return binaries.ensure("toxiproxy-server", TOXIPROXY_VERSION, progress=tell)
     except BinaryError as error:
         return pytest.exit(f"tests of slow links cannot be set up: {error}", returncode=_BAD_MACHINE)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def library_runs(ground, request, tmp_path_factory):
+    """The runs of the library's experiments, where tests of them were selected: they go on beside the other tests.
+
+    All binaries are there before the first of them begins: what builds takes the machine that what measures needs.
+    """
+    items = [item for item in request.session.items if item.path.name == "test_experiments.py"]
+    named = {item.callspec.params.get("name") for item in items if hasattr(item, "callspec")}
+    if not items:
+        yield None
+        return
+    request.getfixturevalue("toxiproxy")
+    tell = request.getfixturevalue("tell")
+    for name, version in DEFAULT_VERSIONS:
+        try:
+            binaries.ensure(name, version, progress=tell)
+        except BinaryError as error:
+            pytest.exit(f"the library's experiments cannot be set up: {error}", returncode=_BAD_MACHINE)
+    from library_runs import FLAGSHIP, LIBRARY, LibraryRuns
+
+    runs = LibraryRuns(tmp_path_factory.mktemp("library"), (named & set(LIBRARY)) - {FLAGSHIP})
+    try:
+        yield runs
+    finally:
+        runs.close()

@@ -71,6 +71,8 @@ def faults(recording: Recording, kind: str | None = None) -> list[FaultWindow]:
         return proven
     steps = {step.name: number for number, step in enumerate(recording.experiment.method) if step.name}
     meant = [window for window in recording.faults if window.kind == kind or window.step == steps.get(kind)]
+    if not meant and kind in steps:
+        raise HypothesisInvalidError(f"the run ended before its step {kind}, so there is nothing to judge")
     if not meant:
         known = {window.kind for window in recording.faults} | set(steps)
         raise HypothesisInvalidError(f"no fault {kind!r} in this run: {near(kind, known)}")

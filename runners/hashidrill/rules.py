@@ -21,22 +21,20 @@ from hashidrill.conditions import (
 )
 from hashidrill.errors import UnknownNameError
 from hashidrill.registry import near
-from hashidrill.retry.catalogue import FAULTS
 from hashidrill.rules_consul import check_consul
+from hashidrill.rules_expectations import Expectation, Side, check_expectations, param
 from hashidrill.rules_state import check_state
 from hashidrill.selectors import CLIENT_PREFIX, HOST_FORMS, Selector, parse_selector
 from hashidrill.units import Duration, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from pydantic import BaseModel
 
     from hashidrill.loads.profile import Profile
     from hashidrill.model import ClientSpec, Consul, Disk
     from hashidrill.problems import Loc
 
-__all__ = ["Draft", "Expectation", "Load", "Step", "check", "condition", "duration", "shown"]
+__all__ = ["Draft", "Expectation", "Load", "Side", "Step", "check", "condition", "duration", "shown"]
 
 LONGEST = Duration("1h")
 DURATIONS: tuple[Loc, ...] = (
@@ -85,21 +83,6 @@ class Step:
     at: Duration | None
     for_: Duration | None
     name: str | None = None
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side of a contrast: the parameters that it gives to another hypothesis."""
-
-    loc: Loc
-    params: BaseModel
-
-
-@dataclass(frozen=True)
-class Expectation:
-    name: str
-    params: BaseModel
-    sides: Sequence[Side] = ()
 
 
 @dataclass(frozen=True)
@@ -155,7 +138,7 @@ def check(draft: Draft, note: Note) -> None:
     _check_collisions(draft, note)
     check_state(draft, note)
     check_consul(draft, note)
-    _check_expectations(draft, note)
+    check_expectations(draft, note)
     for loc, length in draft.durations.items():
         if length is not None and length > LONGEST:
             note(loc, f"{length} is longer than {LONGEST}, the most that a part of an experiment may take")
@@ -165,7 +148,7 @@ def _check_loads(draft: Draft, note: Note) -> None:
     for name, load in draft.loads.items():
         if name in PROBE_NAMESPACES:
             note(("load", name), f"{name} is the name of a probe's signals; give the load another", key=True)
-        via = _param(load.params, "via") if load and load.kind.startswith("consul.") else None
+        via = param(load.params, "via") if load and load.kind.startswith("consul.") else None
         if isinstance(via, str) and via != "consul:clients":  # without clients, that means the servers
             _check_selector(via, draft, ("load", name, "via"), note)
         if load is not None and load.profile is not None:
@@ -238,7 +221,7 @@ def _check_own_signal(condition: Condition, draft: Draft, loc: Loc, note: Note) 
 def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
     if step.on is not None:
         _check_on(step, step.on, draft, (*loc, "on"), note)
-    peers = _param(step.params, "from") if step.kind.startswith(("network.", "toxiproxy.")) else None
+    peers = param(step.params, "from") if step.kind.startswith(("network.", "toxiproxy.")) else None
     if isinstance(peers, str) and peers not in _PEERS:
         _check_selector(peers, draft, (*loc, "with", "from"), note)
     if isinstance(peers, str) and (lonely := _without_peer(step, peers, draft)):
@@ -246,7 +229,7 @@ def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
         note((*loc, "with", "from"), f"{text}; name others, or give the datacenter more clients")
     if step.kind == "disk.full" and draft.disk is not None and draft.disk.size is None:
         note((*loc, "fault"), "disk.full needs a disk of its own that can be full: set datacenter.disk.size (256MiB)")
-    if step.kind in _LINKS and _param(step.params, "direction") == "both" and _matches_many(step, draft):
+    if step.kind in _LINKS and param(step.params, "direction") == "both" and _matches_many(step, draft):
         text = "both ways on several hosts: a connection between two of them would be redirected twice"
         note((*loc, "with", "direction"), f"{step.kind} on {step.on} {text}; write in or out")
     if step.for_ is not None and step.at is not None and step.at + step.for_ > LONGEST:
@@ -328,9 +311,9 @@ def _same_connections(one: Step, two: Step, draft: Draft) -> bool:
         return True  # the canaries that prove the one would not get through the other
     if not kinds <= _LINKS | {"network.block"}:
         return False
-    if _param(one.params, "port") != _param(two.params, "port") or draft.consul is None:
+    if param(one.params, "port") != param(two.params, "port") or draft.consul is None:
         return False
-    ways = {_param(step.params, "direction") or "in" for step in (one, two)}  # what is blocked is what comes in
+    ways = {param(step.params, "direction") or "in" for step in (one, two)}  # what is blocked is what comes in
     if len(ways) == 1 and "both" not in ways:
         return _same_host(one, two, draft)
     if "both" in ways:
@@ -387,51 +370,5 @@ def _kept_apart(one: Step, two: Step) -> bool:
     name = _APART.get(one.kind)
     if name is None or one.params is None or two.params is None:
         return False
-    values = [_param(step.params, name) for step in (one, two)]
+    values = [param(step.params, name) for step in (one, two)]
     return None not in values and "all" not in values and values[0] != values[1]
-
-
-def _check_expectations(draft: Draft, note: Note) -> None:
-    steps = [step for step in draft.steps if step is not None]
-    kinds = sorted({step.kind for step in steps} | {step.name for step in steps if step.name})
-    for index, expectation in enumerate(draft.expectations):
-        if expectation is None:
-            continue
-        whole = Side(("expect", index, expectation.name), expectation.params)
-        for each in (whole, *expectation.sides):
-            _check_named(each, draft, kinds, note)
-
-
-def _check_named(side: Side, draft: Draft, kinds: Sequence[str], note: Note) -> None:
-    of_a_client = _param(side.params, "client") is not None
-    for key, noun, known in (
-        ("load", "load", draft.load_names),
-        ("client", "client", draft.clients),
-        ("fault", "step of the method with the fault", kinds),
-    ):
-        for value in _named(side.params, key):
-            if known is None or value in known or (key == "fault" and of_a_client and _befalls(value)):
-                continue
-            note((*side.loc, key), f"there is no {noun} {shown(value)}: {near(value, known)}")
-
-
-def _befalls(name: str) -> bool:
-    """Whether attempts can fail so: verdicts on one client may name that instead of a step."""
-    return name in FAULTS or name == "no-reply" or name.isdecimal()
-
-
-def _named(params: BaseModel, key: str) -> Iterator[str]:
-    """What the parameter `key` names: one text, or each of a list; nothing when it was left out."""
-    value = _param(params, key)
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        yield from (each for each in value if isinstance(each, str))
-
-
-def _param(params: BaseModel | None, key: str) -> Any:
-    """The parameter that YAML calls `key`, or None where there is none."""
-    if params is None:
-        return None
-    fields = type(params).model_fields.items()
-    return next((getattr(params, name) for name, spec in fields if key == (spec.alias or name)), None)

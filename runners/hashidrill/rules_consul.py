@@ -62,22 +62,26 @@ def _collision(one: Step, two: Step, draft: Draft) -> str:
     """Why the two cannot be in force at one time; empty when they can, or are not."""
     if not _same_time(one, two) or draft.consul is None:
         return ""
+    return next(_reasons(one, two, draft), "")
+
+
+def _reasons(one: Step, two: Step, draft: Draft) -> Iterator[str]:
     kinds, meet = {one.kind, two.kind}, bool(_hosts(one, draft) & _hosts(two, draft))
     if kinds <= _LEADERS:
-        return "both are about who leads"
+        yield "both are about who leads"
     if kinds <= _AGENT and kinds & {_CONFIG, _STOP} and meet:
-        return "they may be on one host, and one would end the agent that the other needs, or undo what it set"
+        yield "they may be on one host, and one would end the agent that the other needs, or undo what it set"
     if _REPLACE in kinds and meet and kinds - {"noop", _REPLACE}:
-        return "they may be on one host, which will not be there any more"
+        yield "they may be on one host, which will not be there any more"
     if kinds == {_REPLACE} and (one.at == two.at or one.on == two.on):
-        return "each takes the next free spare host and server; let them begin one after the other, on other servers"
+        yield "each takes the next free spare host; let them begin one after the other, on other servers"
     if _REPLACE in kinds and kinds & {_AVOID, _PIN}:
-        return "the new server could be elected, whoever shall not or shall lead"
+        yield "the new server could be elected, whoever shall not or shall lead"
     if kinds == {_RAFT_BLOAT, _CONFIG} and meet and _by_writes(one, two):
-        return "both set the server's configuration"
+        yield "both set the server's configuration"
     if kinds == {_KV} and getattr(one.params, "prefix", None) == getattr(two.params, "prefix", None):
-        return "both write below the same prefix"
-    return _lost_majority(one, two, draft) or _lost_majority(two, one, draft)
+        yield "both write below the same prefix"
+    yield from filter(None, (_lost_majority(one, two, draft), _lost_majority(two, one, draft)))
 
 
 def _by_writes(*steps: Step) -> bool:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 Schema = dict[str, Any]
+_TRAFFIC = ("load", "clients")
+"""An experiment has one of these at least."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -29,11 +31,14 @@ def experiment_schema() -> Schema:
     """The schema of an experiment, draft 2020-12. Raises UsageError when a file of hypotheses cannot be imported."""
     schema = Experiment.model_json_schema(by_alias=True, schema_generator=_Untitled)
     definitions: Schema = schema.pop("$defs")
-    for named in ("load", "clients"):
+    for named in _TRAFFIC:
         schema["properties"][named]["additionalProperties"] = False  # names that do not match the pattern
     definitions["Step"] = _steps(definitions["Step"], registry.faults(), definitions)
     definitions["LoadSpec"] = _loads(registry.loads(), definitions)
     definitions["Expectation"] = _expectations(definitions)
+    schema["anyOf"] = [
+        {"required": [named], "properties": {named: {"type": "object", "minProperties": 1}}} for named in _TRAFFIC
+    ]
     head = {"$schema": DIALECT, "title": "hashidrill experiment", "description": schema.pop("description")}
     return head | {key: value for key, value in schema.items() if key != "title"} | {"$defs": definitions}
 

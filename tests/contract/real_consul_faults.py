@@ -109,7 +109,8 @@ async def refused(datacenter):
     said = {}
     for name, settings in (("key", {"raft_snapshot_thresold": 5}), ("value", {"raft_snapshot_threshold": "many"})):
         said[name] = await _refusal(datacenter, "consul.config", {"set": settings}, target)
-    other = next(host for host in datacenter.servers() if host.name not in (target.host, await datacenter.leader()))
+    leader = await datacenter.leader()
+    other = next(host for host in datacenter.servers() if host.name not in (target.host, leader))
     await other.stop_agent("consul")
     process = await datacenter.hosts[target.host].agent_process("consul")
     for kind, params in (

@@ -267,6 +267,19 @@ def test_what_happens_to_one_instance_happens_in_order_however_slow_the_agent_is
     assert agent.services == {}
 
 
+def test_changes_beyond_those_that_may_be_under_way_are_not_made_and_count_as_failed():
+    async def main():
+        async with StandingConsul(delay_s=0.5).running() as agent:
+            params = {"rate": "200/s", "services": 50, "at_once": 5}
+            async with Offered(ServiceChurn, params, agent) as offered:
+                await offered.until("some refusals", lambda o: len(o.operations) >= 40)
+            return offered.operations, len(agent.puts)
+
+    operations, sent = asyncio.run(main())
+    assert {op.error for op in operations if op.outcome == "fail"} == {"not made: 5 changes are under way"}
+    assert sent <= 10 + 5
+
+
 def test_flips_change_checks_alone():
     async def main():
         async with StandingConsul().running() as agent:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from clients.manifest import CLIENTS, ReferenceClient
@@ -20,6 +25,7 @@ from hashidrill.retry.judging import run_battery
 from hashidrill.retry.private_consul import private_consul
 from hashidrill.retry.upstream import HttpUpstream
 
+PREFORK = Path(__file__).with_name("prefork.py")
 JUDGED = [client for client in CLIENTS if not client.service]
 _AT_ONCE = 12
 _STARTING_AT_ONCE = 2
@@ -67,6 +73,8 @@ async def confusion(consul, bin_folder, clients=JUDGED) -> Matrix:
 
     async def one(client):
         argv = command(client.argv, url="{url}", bin_folder=bin_folder)
+        if argv[0] == sys.executable:
+            argv = [sys.executable, "-I", "-S", str(PREFORK), "run", starter, *argv[1:]]
         async with at_once:
             try:
                 battery = run_battery(argv, HttpUpstream(url), settings, slots=slots, may_seed=True)
@@ -74,10 +82,24 @@ async def confusion(consul, bin_folder, clients=JUDGED) -> Matrix:
             except HashidrillError as error:
                 matrix.troubles.append(f"{client.name}: {error}")
 
-    async with private_consul(consul) as url, asyncio.TaskGroup() as group:
-        for client in clients:
-            group.create_task(one(client))
+    with prefork() as starter:
+        async with private_consul(consul) as url, asyncio.TaskGroup() as group:
+            for client in clients:
+                group.create_task(one(client))
     return matrix
+
+
+@contextlib.contextmanager
+def prefork():
+    """The path of the socket at which Python clients are forked."""
+    with tempfile.TemporaryDirectory(prefix="hdt-") as folder:
+        path = str(Path(folder) / "s")
+        with subprocess.Popen([sys.executable, PREFORK, "serve", path], stdout=subprocess.PIPE) as server:
+            try:
+                assert server.stdout.readline() == b"ready\n"
+                yield path
+            finally:
+                server.kill()
 
 
 @pytest.fixture(scope="session")

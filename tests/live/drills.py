@@ -69,9 +69,9 @@ def hashidrill(*arguments, env=None, cwd=None, within_s=_LONGEST_S):
 class Drill:
     """One run of an experiment by `hashidrill run --json`; or, without `path`, the last one in `runs`, judged again."""
 
-    def __init__(self, path, runs, *, env=None, cwd=None):
+    def __init__(self, path, runs, *, env=None, cwd=None, within_s=_LONGEST_S):
         what = ("run", path) if path else ("check", "last")
-        done = hashidrill(*what, "--json", "--runs", runs, env=env, cwd=cwd)
+        done = hashidrill(*what, "--json", "--runs", runs, env=env, cwd=cwd, within_s=within_s)
         self.exit_code, self.said = done.returncode, done.stderr
         assert done.stdout.startswith(("[", "{")), done.stderr
         said = json.loads(done.stdout)

@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 from drills import Drill
+from library_runs import FLAGSHIP, LIBRARY, NOT_RUN
 
-from hashidrill.library import experiment_name, experiments_dir, list_experiments
 from hashidrill.loader import load_experiment
 from hashidrill.recording import Recording
 
-LIBRARY = {experiment_name(path): path for path in list_experiments()}
-NOT_RUN: dict[str, str] = {}
-"""Name of an experiment: why it is not run here."""
-
-FLAGSHIP = "raft/slow-leader-disk"
-_AT_ONCE = 3
 _TOLERATED_SHARE, _TOLERATED_S = 0.02, 0.002
 _SICK_TIMES, _WELL_S, _WELL_WITHIN_S = 20, 0.3, 10.0
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, demo, request):
-    """{name: its run}: each experiment is run once, however many tests ask for it. The flagship's is the demo's.
-
-    Those that were selected go ahead three at a time: a run mostly waits, and takes well under half a core.
-    """
-    folder = tmp_path_factory.mktemp("runs")
-    selected = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-
-        def start(name):
-            return pool.submit(Drill, name, folder, cwd=experiments_dir().parent)
-
-        begun = {name: start(name) for name in sorted(set(LIBRARY) & selected) if name != FLAGSHIP}
-        flagship = Drill(None, demo[0] / ".hashidrill" / "runs")
-
-        def run(name):
-            if name == FLAGSHIP:
-                return flagship
-            if name not in begun:
-                begun[name] = start(name)
-            return begun[name].result()
-
-        yield run
+def runs(demo, library_runs):
+    """{name: its run}: each experiment is run once, however many tests ask for it. The flagship's is the demo's."""
+    flagship = Drill(None, demo[0] / ".hashidrill" / "runs")
+    return lambda name: flagship if name == FLAGSHIP else library_runs.run(name)
 
 
 @pytest.mark.parametrize("name", sorted(set(LIBRARY) - set(NOT_RUN)))

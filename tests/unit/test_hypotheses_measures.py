@@ -91,3 +91,18 @@ def test_a_step_that_is_not_there_is_named_with_near_ones(tmp_path):
     recording = played(tmp_path, cured, name="streaming-off")
     with pytest.raises(HypothesisInvalidError, match="did you mean streaming-off"):
         check(recording, "helps", fault="streaming-of")
+
+
+def test_what_happens_later_does_not_count_where_a_moment_is_named(tmp_path):
+    relapse = played(tmp_path, lambda t: 2.0 if t < 16 or t >= 20 else 0.02)
+    assert check(relapse, "helps", after="5s").text == "measure helped kv-writes: p50 2s before it, 20ms 5s into it"
+    assert check(relapse, "does_not_help").figures["p50_after_s"] == 2.0
+    with pytest.raises(HypothesisInvalidError, match="in force for 10s only, which is less than the 12s"):
+        check(relapse, "helps", after="12s")
+
+
+def test_a_step_that_the_run_never_came_to_is_no_typing_error(tmp_path):
+    builder = RecordingBuilder(tmp_path / "run").fault("noop", at=10, until=40).load(LOAD)
+    builder._method.append({"name": "measure", "fault": "noop", "on": "host:consul-1", "at": "50s", "for": "5s"})
+    with pytest.raises(HypothesisInvalidError, match="the run ended before its step measure"):
+        check(builder.build(), "helps")

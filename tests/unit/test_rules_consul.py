@@ -26,7 +26,7 @@ def step(fault, on, at="0s", lasts="10s", **params):
 def refused(*steps, servers=3):
     with pytest.raises(ExperimentError) as error:
         load_text(with_method(*steps, servers=servers), "x.yaml")
-    return str(error.value)
+    return " ".join(str(error.value).split())
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,15 @@ def _is_an_agent(agent: Agent) -> bool:
     return any(agent.merged.has(name) for name in ("data_dir", "server", "bootstrap_expect", "bootstrap"))
 
 
-def _alone_on_purpose(agent: Agent) -> bool:
-    expected = agent.merged.number("bootstrap_expect")
-    return agent.merged.flag("bootstrap") is True or expected == 1
+def _alone_on_purpose(agent: Agent, flags: list[str]) -> bool:
+    """A single server; or one of which only its unseen command line can say how many there are."""
+    told = agent.merged
+    said = _flag(flags, "bootstrap-expect")
+    expected = told.number("bootstrap_expect") if said is None else float(said) if said.isdigit() else None
+    if told.flag("bootstrap") is True or _flag(flags, "bootstrap") is not None or expected == 1:
+        return True
+    # without bootstrap_expect a server neither forms a datacenter nor, told of nobody, joins one: flags do it then
+    return told.flag("server") is True and not told.has("bootstrap_expect") and not flags
 
 
 def _flag(flags: list[str], *names: str) -> str | None:
@@ -35,7 +41,9 @@ def _flag(flags: list[str], *names: str) -> str | None:
     "HD101",
     "consul-no-retry-join",
     Severity.ERROR,
-    what="A Consul agent that is told of no other agent: neither `retry_join` nor anything that stands in for it.",
+    what="A Consul agent that is told of no other agent: neither `retry_join` nor anything that stands in for it. A "
+    "single server (`bootstrap_expect = 1`) is meant to be alone; a server that does not say how many there are gets "
+    "flags that are not seen here, and is left out.",
     why="It starts, finds nobody and never looks again: it stays alone until a person runs `consul join`. An agent "
     "that was a member before rejoins from its snapshot of members only while one of those still has its address.",
     default="`retry_join` is empty, and then no join is tried.",
@@ -47,11 +55,12 @@ def _flag(flags: list[str], *names: str) -> str | None:
 def consul_no_retry_join(audited: Audited) -> Iterator[Hit]:
     for agent in audited.consul_agents:
         told = agent.merged
-        if not _is_an_agent(agent) or _alone_on_purpose(agent):
+        flags = audited.flags_of(agent)
+        if not _is_an_agent(agent) or _alone_on_purpose(agent, flags):
             continue
         # auto_config brings the addresses of the servers along, and auto_encrypt needs retry_join all the same
         automatic = any(body.flag("enabled") is True for body in told.blocks("auto_config"))
-        by_flag = _flag(audited.flags_of(agent), "retry-join", "join", "dev")
+        by_flag = _flag(flags, "retry-join", "join", "dev")
         if told.has("retry_join", "start_join") or automatic or by_flag is not None or audited.flags_unknown(agent):
             continue
         document, place = agent.where("server", "data_dir", "bootstrap_expect")

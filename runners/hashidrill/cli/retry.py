@@ -26,7 +26,6 @@ from hashidrill.retry.upstream import HttpUpstream, Scripted, Upstream
 from hashidrill.units import Duration
 
 CONSUL_VERSION = "1.22.2"
-_INTERRUPTED = 130
 
 
 def register(app: typer.Typer) -> None:
@@ -67,14 +66,12 @@ def retry(  # noqa: PLR0917 - typer reads options from parameters
     if upstream and no_upstream:
         raise UsageError("--upstream and --no-upstream exclude each other: give one of them")
     say = console(stderr=True)
-    with contextlib.suppress(KeyboardInterrupt):
-        judged = asyncio.run(_judge(command, settings, upstream, say, scripted=no_upstream, quiet=as_json_))
-        if as_json_:
-            print_json(as_json(command, judged))
-        else:
-            print_card(console(), command, judged)
-        raise typer.Exit(overall(judged).exit_code)
-    raise typer.Exit(_INTERRUPTED)
+    judged = asyncio.run(_judge(command, settings, upstream, say, scripted=no_upstream, quiet=as_json_))
+    if as_json_:
+        print_json(as_json(command, judged))
+    else:
+        print_card(console(), command, judged)
+    raise typer.Exit(overall(judged).exit_code)
 
 
 async def _judge(

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -292,8 +292,8 @@ class LocalDatacenter:
 
     def probes(self) -> Sequence[Probe]:
         """Everything that is watched during a run, from the control address."""
-        servers = {host.name: host.address for host in self.servers()}
-        probes = consul_probes(servers, port=agents.HTTP_PORT)
+        known = {host.name: host.address for host in self.hosts.values() if host.role != "client"}
+        probes = consul_probes(_Servers(self.hosts), port=agents.HTTP_PORT, known=known)
         for host in self.hosts.values():
             probes += [DiskProbe(host), ProcessProbe(host)]
         return probes
@@ -308,6 +308,24 @@ class LocalDatacenter:
             (into / host.name).mkdir(parents=True, exist_ok=True)
             for log in host.logs.glob("*.log"):
                 shutil.copyfile(log, into / host.name / log.name)
+
+
+class _Servers(Mapping[str, str]):
+    """Name -> address of the hosts that are servers just now."""
+
+    def __init__(self, hosts: Mapping[str, LocalHost]) -> None:
+        self._hosts = hosts
+
+    def __getitem__(self, name: str) -> str:
+        if self._hosts[name].role != "server":
+            raise KeyError(name)
+        return self._hosts[name].address
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, host in self._hosts.items() if host.role == "server")
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _tail(log: Path) -> str:

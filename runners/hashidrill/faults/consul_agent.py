@@ -141,11 +141,16 @@ class ServerReplace(BaseFault[NoParams]):
         if host.name not in voters:
             raise FaultError(f"{host.name} is no voter; the voters are {', '.join(voters)}")
         await api.check_quorum_without(self.hosts, host)
-        spares = [one for one in self.hosts.all_hosts() if one.role == "spare" and not await api.has_agent(one)]
-        spares = [one for one in spares if one.name not in voters]
+        spares = [one for one in self.hosts.all_hosts() if await self._is_free(one)]
         if not spares:
             raise FaultError(f"no spare host is left to replace {host.name}: let an earlier replacement end first")
         return {"spare": spares[voters.index(host.name) % len(spares)].name}
+
+    async def _is_free(self, host: Host) -> bool:
+        """Whether it waits for its first server: one of the founders, if it is out, comes back to its own host."""
+        if host.role != "spare" or await api.has_agent(host):
+            return False
+        return "bootstrap_expect" not in await host.agent_config(api.AGENT)
 
     def _spare(self, undo: Undo) -> Host:
         return self.hosts.host(undo["prior"]["spare"])
@@ -189,7 +194,10 @@ class ServerReplace(BaseFault[NoParams]):
 
     async def revert(self, undo: Undo) -> None:
         old, new = self._host(undo), self._spare(undo)
+        if await api.has_agent(new):
+            new.role = "server"
         if not await api.has_agent(old):
+            old.role = "spare"
             if old.name not in {peer.name for peer in await api.peers(self.hosts, but=old.name)}:
                 await wipe(old)  # it has left: what it kept of Raft would be of a member that is none
             await self._join(old)

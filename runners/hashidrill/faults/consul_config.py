@@ -176,8 +176,11 @@ def _seen(value: Any) -> str:
 
 
 async def _backend(host: Host) -> str:
-    """`streaming` or `blocking-query`, whichever answers a blocking query of this agent. Raises FaultError."""
-    path, params = "/v1/health/service/consul", {"index": "1", "wait": "1s"}
+    """`streaming` or `blocking-query`, whichever answers a blocking query of this agent. Raises FaultError.
+
+    A stale one, which needs no leader: another server may be restarting just now, and be it the leader.
+    """
+    path, params = "/v1/health/service/consul", {"index": "1", "wait": "1s", "stale": ""}
     answer = await host.api("GET", path, params=params)
     if answer.status != 200:
         raise FaultError(f"{host.name}: GET {path}: {api.said(answer)}")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _LEAVE_WITHIN_S = 4.0
 _CHECK_TTL = "1h"
+_GONE = (200, 404)
 _FLIPS = ("critical", "passing")
 
 
@@ -33,11 +34,18 @@ class ServiceChurn:
     kind: ClassVar[str] = "consul.service.churn"
 
     class Params(Strict):
-        """Each instance is registered, becomes critical, becomes passing, is deregistered, and so on."""
+        """Each instance is registered, becomes critical, becomes passing, is deregistered, and so on.
+
+        An agent carries out one change after the other, each up to its commit by Raft. A queue without an end would
+        outlast the load that made it, so that a change that is due when `at_once` are under way counts as failed.
+        """
 
         rate: LoadRate
         services: Annotated[int, Field(ge=1, le=10_000, description="Instances, each with an id of its own")] = 50
         service: Service = "hashidrill"
+        at_once: Annotated[
+            int, Field(ge=1, le=10_000, description="Changes under way at most; one that is due then is not made")
+        ] = 50
         only: Annotated[
             str, Field(pattern="^(flips|all)$", description="`flips`: registered once, then checks alone change")
         ] = "all"
@@ -52,6 +60,7 @@ class ServiceChurn:
         self.context = context
         self._turns = [asyncio.Lock() for _ in range(params.services)]
         self._registered: set[int] = set()
+        self._under_way = 0
 
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled; then every instance is deregistered, as far as the agents answer soon."""
@@ -85,9 +94,14 @@ class ServiceChurn:
 
     async def _change(self, n: int, key: str, step: str) -> Reply:
         instance = n % self.params.services
-        async with self._turns[instance]:  # what happens to one instance happens in order
-            answer = await self._send(instance, key, step)
-        return _reply(answer, step)
+        if self._under_way >= self.params.at_once:
+            return Reply("fail", error=f"not made: {self._under_way} changes are under way")
+        self._under_way += 1
+        try:
+            async with self._turns[instance]:  # what happens to one instance happens in order
+                return _reply(await self._send(instance, key, step), step)
+        finally:
+            self._under_way -= 1
 
     async def _send(self, instance: int, key: str, step: str) -> Answer:
         agent, timeout_s = self._agent(instance), float(self.params.timeout)
@@ -98,12 +112,14 @@ class ServiceChurn:
             body = {"ID": key, "Name": self.params.service, "Meta": {"hashidrill": sent}, "Check": check}
             path, content = "/v1/agent/service/register", json.dumps(body).encode()
         elif step == "deregister":
-            self._registered.discard(instance)
             path, content = f"/v1/agent/service/deregister/{key}", b""
         else:
             path = f"/v1/agent/check/update/service:{key}"
             content = json.dumps({"Status": step, "Output": sent}).encode()
-        return await self._client.request("PUT", agent + path, body=content, timeout_s=timeout_s)
+        answer = await self._client.request("PUT", agent + path, body=content, timeout_s=timeout_s)
+        if step == "deregister" and answer.status in _GONE:
+            self._registered.discard(instance)
+        return answer
 
     async def _leave(self) -> None:
         """Deregister what is there, for a few seconds: an agent that is sick is not waited for."""
@@ -124,7 +140,7 @@ def _reply(answer: Answer, step: str) -> Reply:
     said = answer.error or answer.body[:200].decode(errors="replace").strip()
     if answer.status == 200:
         return Reply("ok", status=200)
-    if step == "deregister" and answer.status == 404:
+    if step == "deregister" and answer.status in _GONE:
         return Reply("ok", status=404, error=said)
     refused = not answer.sent or (400 <= answer.status < 500 and answer.status != 408)
     return Reply("fail" if refused else "unknown", status=answer.status, error=said or "(empty body)")

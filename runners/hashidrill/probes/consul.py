@@ -76,7 +76,7 @@ _METRICS = TypeAdapter(_Metrics)
 
 class _ConsulProbe(BaseProbe):
     def __init__(self, hosts: Mapping[str, str], *, port: int = 8500, api: ConsulApi | None = None) -> None:
-        self.hosts = dict(hosts)
+        self.hosts = hosts  # as they are when it samples: servers may be replaced meanwhile
         self._api = api or ConsulApi(port=port)
 
     async def aclose(self) -> None:
@@ -232,14 +232,20 @@ def _merged(signal: str, timers: Sequence[_Timer], since: str, host: str) -> Sam
     return Sample(signal, mean_s, f"max {worst_s:.6f}s, {count} in 10s since {since}", host)
 
 
-def consul_probes(servers: Mapping[str, str], *, port: int = 8500) -> list[Probe]:
-    """All probes of Consul for servers by host name and address. `run_probes` closes what they hold open."""
+def consul_probes(
+    servers: Mapping[str, str], *, port: int = 8500, known: Mapping[str, str] | None = None
+) -> list[Probe]:
+    """All probes of Consul for servers by host name and address. `run_probes` closes what they hold open.
+
+    `servers` are read anew for each sample; `known` are all that may ever be servers, where that is more.
+    """
+    known = servers if known is None else known
     api = ConsulApi(port=port)
     probes: list[Probe] = [
         LeaderProbe(servers, api=api),
         MembersProbe(servers, api=api),
         AutopilotProbe(servers, api=api),
     ]
-    for host in servers:
-        probes += [kind(host, servers, api=api) for kind in (LeaderViewProbe, RaftProbe, RaftTimesProbe)]
+    for host in known:
+        probes += [kind(host, known, api=api) for kind in (LeaderViewProbe, RaftProbe, RaftTimesProbe)]
     return probes

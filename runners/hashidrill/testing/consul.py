@@ -31,7 +31,7 @@ _SHOWN: dict[tuple[str, ...], tuple[tuple[str, ...], Any]] = {
     ("limits", "rpc_max_burst"): (("RPCMaxBurst",), 1000),
 }
 """Keys of the configuration, where DebugConfig shows them, and their defaults."""
-_NOT_SHOWN = {"node_meta", "server", "node_name", "telemetry", "leave_on_terminate"}
+_NOT_SHOWN = {"node_meta", "server", "bootstrap_expect", "node_name", "telemetry", "leave_on_terminate"}
 _LATE_SELF = (1, 16, 2)
 """Before it, an agent shows what it was started with, whatever it has reloaded."""
 _TRANSFERS = (1, 15, 0)
@@ -47,6 +47,7 @@ class FakeConsul:
         self.kv = FakeKv()
         self.sessions: dict[str, dict[str, Any]] = {}
         self.term = 2
+        self.encrypted = False
         self.voters = [host.name for host in hosts.values() if host.role == "server"]
         self._left: set[str] = set()
         self._members = {host.name for host in hosts.values() if host.role != "spare"}
@@ -56,6 +57,8 @@ class FakeConsul:
         self._made = 0
         for host in hosts.values():
             host.config = {"node_name": host.name, "server": host.role != "client"}
+            if host.role == "server":
+                host.config["bootstrap_expect"] = len(self.voters)
             self._started[host.name] = self._read[host.name] = copy.deepcopy(host.config)
 
     # who leads
@@ -184,7 +187,10 @@ class FakeConsul:
         raft = {"state": state, "term": str(self.term), "commit_index": "20", "applied_index": "20"}
         return {
             "Config": {"Version": self.version, "NodeName": host.name},
-            "DebugConfig": _debug_config(shows[host.name]),
+            "DebugConfig": {
+                **_debug_config(shows[host.name]),
+                "TLS": {"InternalRPC": {"VerifyOutgoing": self.encrypted}},
+            },
             "Stats": {"raft": raft} if host.name in self.voters else {},
             "Meta": dict(self._read[host.name].get("node_meta", {})),
         }

@@ -1,4 +1,4 @@
-"""BoltDB files made by hand, for tests of what looks into one; and servers of a fake datacenter that write to theirs."""
+"""BoltDB files made by hand, for tests of what looks into one; and servers of a fake datacenter that write to them."""
 
 from __future__ import annotations
 

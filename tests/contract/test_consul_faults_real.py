@@ -1,0 +1,99 @@
+"""Faults of Consul keep their contract on real datacenters, of a current version and of the incident's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from consul_fault_cases import cases_of, disarmed_of
+
+import hashidrill
+from hashidrill.datacenter import binaries
+from hashidrill.datacenter.sandbox import sandbox
+
+pytestmark = pytest.mark.live
+SCRIPT = Path(__file__).with_name("real_consul_faults.py")
+VERSIONS = ("1.22.2", "1.10.3")
+
+
+@pytest.fixture(scope="session")
+def reported(tell, tmp_path_factory):
+    """What the script says of each version, got when it is first asked for."""
+    said = {}
+
+    def of(version):
+        if version not in said:
+            consul = binaries.ensure("consul", version, progress=tell)
+            log = tmp_path_factory.mktemp("consul-faults") / "log"
+            command = [sys.executable, str(SCRIPT), str(consul.path), "{root}", version]
+            with sandbox(command, {"PYTHONPATH": str(Path(hashidrill.__file__).parents[1])}, log) as box:
+                said[version] = [json.loads(line) for line in box.output], log.read_text()
+        lines, log_text = said[version]
+        assert len([line for line in lines if "kind" in line]) == len(cases_of(version)), log_text
+        return lines
+
+    return of
+
+
+def the(lines, key):
+    [line] = [line for line in lines if key in line]
+    assert "error" not in line, line["error"]
+    return line["result"]
+
+
+CASES = [(version, number) for version in VERSIONS for number in range(len(cases_of(version)))]
+
+
+def _name(case):
+    version, number = case
+    kind, _, on = cases_of(version)[number]
+    return f"{version}-{number}-{kind}-{on}"
+
+
+@pytest.mark.parametrize(("version", "number"), CASES, ids=[_name(case) for case in CASES])
+def test_a_fault_keeps_its_contract_on_the_real_thing(reported, version, number):
+    line = [line for line in reported(version) if "kind" in line][number]
+    assert (line["kind"], line["params"], line["on"]) == cases_of(version)[number]
+    assert "error" not in line, line["error"]
+
+
+DISARMED = [(version, kind, by) for version in VERSIONS for kind, _, _, by in disarmed_of(version)]
+
+
+@pytest.mark.parametrize(("version", "kind", "by"), DISARMED)
+def test_the_proof_fails_when_the_fault_is_disarmed_behind_its_back(reported, version, kind, by):
+    [line] = [line for line in reported(version) if line.get("disarmed") == kind and line["by"] == by]
+    assert "error" not in line, line["error"]
+    assert line["result"]["armed"], "it was not in force to begin with"
+    assert not line["result"]["disarmed"], line["result"]["measured"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_bad_configuration_and_a_lost_majority_are_refused_before_anything_is_touched(reported, version):
+    said = the(reported(version), "refused")
+    assert "invalid config key raft_snapshot_thresold" in said["key"]
+    assert "'raft_snapshot_threshold' expected type 'int'" in said["value"]
+    for kind in ("consul.config", "consul.leader.avoid"):
+        assert "would leave 1 of 3 voters" in said[f"{kind} without a majority"]
+    assert said["untouched"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_avoided_server_wins_no_election(reported, version):
+    result = the(reported(version), "elections")
+    assert sum(result["wins"].values()) >= 6
+    assert result["avoided"] not in result["wins"]
+
+
+def test_what_was_asked_for_beside_what_was_measured(reported, capsys):
+    with capsys.disabled():
+        for version in VERSIONS:
+            print(f"\n\nConsul {version}: fault, asked for, measured in force, measured afterwards, seconds in all")
+            for line in [line for line in reported(version) if "kind" in line]:
+                result = line["result"]
+                row = (line["kind"], line["on"], result["asked"], result["measured"], result["gone"])
+                print("  " + " | ".join(row) + f" | {line['seconds']}")
+            print(f"  elections with one avoided: {the(reported(version), 'elections')}")
+    assert all(line["seconds"] for line in reported(VERSIONS[0]) if "kind" in line)

@@ -1,0 +1,50 @@
+"""The library's experiments, run a few at a time beside the other tests: a run mostly waits."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drills import Drill
+
+from hashidrill.library import experiment_name, experiments_dir, list_experiments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+AT_ONCE = 3
+LIBRARY = {experiment_name(path): path for path in list_experiments()}
+
+NOT_RUN: dict[str, str] = {
+    "config/streaming-extreme": "it searches for a limit for minutes, and needs all of the machine for itself",
+    "config/streaming-extreme-1-10-3": "it searches for a limit for minutes, and needs all of the machine for itself",
+    "config/streaming-moderate": "it compares two arms under a load that needs all of the machine for itself",
+    "config/streaming-off-again": "it needs all of the machine for itself, for two minutes",
+    "incidents/roblox-2021": "it takes five minutes, and needs all of the machine for itself",
+}
+"""Name of an experiment: why it is not run beside the others. `-m long` runs these, one at a time."""
+
+FLAGSHIP = "raft/slow-leader-disk"
+"""Its run is that of `hashidrill demo`."""
+
+
+class LibraryRuns:
+    """Begins all of `names` at once, `AT_ONCE` at a time; asked for one, it waits for that."""
+
+    def __init__(self, folder: Path, names: Iterable[str]) -> None:
+        self._folder = folder
+        self._pool = ThreadPoolExecutor(AT_ONCE)
+        self._begun: dict[str, Future[Drill]] = {name: self._begin(name) for name in sorted(names)}
+
+    def _begin(self, name: str) -> Future[Drill]:
+        return self._pool.submit(Drill, name, self._folder, cwd=experiments_dir().parent)
+
+    def run(self, name: str) -> Drill:
+        if name not in self._begun:
+            self._begun[name] = self._begin(name)
+        return self._begun[name].result()
+
+    def close(self) -> None:
+        """What has not begun is not begun any more; what has is waited for."""
+        self._pool.shutdown(cancel_futures=True)

@@ -1,0 +1,2 @@
+data_dir = "/opt/consul"
+server   = true # <- HD101
