@@ -174,9 +174,8 @@ def test_the_tap_beside_mitmproxy(tell):
                 rows.append(("mitmproxy", measured(port, process.pid)))
         except pytest.skip.Exception as skipped:
             reason = str(skipped)
-    tell(
-        f"\n{'':<12}{'p50 alone':>12}{'p99 alone':>12}{'answered/s':>12}{'p50 loaded':>12}{'p99 loaded':>12}{'cores':>8}"
-    )
+    titles = ("p50 alone", "p99 alone", "answered/s", "p50 loaded", "p99 loaded", "cores")
+    tell("\n" + " " * 12 + "".join(f"{title:>12}" for title in titles))
     for name, (alone, rate, loaded, cpu) in rows:
         cells = [
             f"{alone[0]:.2f} ms",

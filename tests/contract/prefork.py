@@ -7,12 +7,17 @@
 it when it is killed. The scripts and the libraries are the same; each client is a process of its own.
 """
 
+# pathlib takes longer to import than all that `run` does:
+# ruff: noqa: PTH109, PTH116, PTH120
+
+import contextlib
 import marshal
 import os
 import socket
 import sys
 
 _MESSAGE_BYTES = 1 << 20
+_LIBRARIES = ("requests", "tenacity", "httpx", "aiohttp", "hvac", "consul", "nomad", "urllib.request", "uuid")
 
 
 def run(path: str, argv: list[str]) -> int:
@@ -20,79 +25,93 @@ def run(path: str, argv: list[str]) -> int:
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(path)
         message = marshal.dumps([argv, dict(os.environ), os.getcwd(), os.getpid()])
-        socket.send_fds(server, [len(message).to_bytes(4) + message], [1, 2])
+        socket.send_fds(server, [len(message).to_bytes(4, "big") + message], [1, 2])
         answer = server.recv(1)
     return answer[0] if answer else 1
 
 
-def serve(path: str) -> None:
-    """Until it is killed."""
-    import contextlib
-    import gc
-    import importlib
-    import selectors
-    import signal
+class Server:
+    """Forks a client for each connection; the connection is its life line."""
 
-    for name in ("requests", "tenacity", "httpx", "aiohttp", "hvac", "consul", "nomad", "urllib.request", "uuid"):
-        importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
-    listener.listen(512)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    selector = selectors.DefaultSelector()
-    selector.register(listener, selectors.EVENT_READ, None)
-    clients: dict[int, tuple[int, socket.socket]] = {}
+    def __init__(self, path: str) -> None:
+        import selectors
 
-    def begin() -> None:
-        link, _ = listener.accept()
+        self.selector = selectors.DefaultSelector()
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(path)
+        self.listener.listen(512)
+        self.selector.register(self.listener, selectors.EVENT_READ, None)
+        self.clients: dict[int, tuple[int, socket.socket]] = {}
+
+    def serve(self) -> None:
+        """Until this process is killed."""
+        while True:
+            for key, _ in self.selector.select():
+                if key.data is None:
+                    self.begin()
+                elif key.data in self.clients:
+                    self.end(key.data)
+
+    def begin(self) -> None:
+        link, _ = self.listener.accept()
         data, descriptors, _, _ = socket.recv_fds(link, _MESSAGE_BYTES, 2)
-        size = int.from_bytes(data[:4])
+        size = int.from_bytes(data[:4], "big")
         while len(data) < 4 + size:
             data += link.recv(_MESSAGE_BYTES)
-        argv, environment, folder, asker = marshal.loads(data[4:])
         pid = os.fork()
         if not pid:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, signal.SIG_DFL)
-            selector.close()
-            listener.close()
-            link.close()
-            client(argv, environment, folder, asker, descriptors)
+            for each in (self.selector, self.listener, link):
+                each.close()
+            client(*marshal.loads(data[4:]), descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         pidfd = os.pidfd_open(pid)
-        clients[pidfd] = pid, link
-        selector.register(pidfd, selectors.EVENT_READ, pidfd)
-        selector.register(link, selectors.EVENT_READ, pidfd)
+        self.clients[pidfd] = pid, link
+        for each in (pidfd, link):
+            self.selector.register(each, 1, pidfd)
 
-    def end(pidfd: int) -> None:
+    def end(self, pidfd: int) -> None:
         """It ended, or whoever asked for it is gone."""
-        pid, link = clients.pop(pidfd)
+        pid, link = self.clients.pop(pidfd)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, 9)
         _, status = os.waitpid(pid, 0)
         with contextlib.suppress(OSError):
             link.send(bytes([os.waitstatus_to_exitcode(status) & 255]))
-        selector.unregister(link)
-        selector.unregister(pidfd)
+        for each in (pidfd, link):
+            self.selector.unregister(each)
         link.close()
         os.close(pidfd)
 
-    while True:
-        for key, _ in selector.select():
-            if key.data is None:
-                begin()
-            elif key.data in clients:
-                end(key.data)
+
+def serve(path: str) -> None:
+    """Import the libraries, say that it is ready, and serve."""
+    import gc
+    import importlib
+
+    for name in _LIBRARIES:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # what is shared stays shared
+    server = Server(path)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    server.serve()
+
+
+def enter_mounts_of(pid: int) -> None:
+    """Its caller may have a name server of its own: /etc/resolv.conf is mounted over for it."""
+    import ctypes
+
+    ours, theirs = "/proc/self/ns/mnt", f"/proc/{pid}/ns/mnt"
+    if os.stat(ours).st_ino != os.stat(theirs).st_ino:
+        place = os.open(theirs, os.O_RDONLY)
+        if ctypes.CDLL(None, use_errno=True).setns(place, 0):
+            raise OSError(ctypes.get_errno(), "setns")
 
 
 def client(argv: list[str], environment: dict[str, str], folder: str, asker: int, descriptors: list[int]) -> None:
     """Become the client. Does not return."""
-    import contextlib
-    import ctypes
     import runpy
     import traceback
 
@@ -101,11 +120,7 @@ def client(argv: list[str], environment: dict[str, str], folder: str, asker: int
         for number, descriptor in zip((1, 2), descriptors, strict=True):
             os.dup2(descriptor, number)
         os.setsid()
-        ours, theirs = "/proc/self/ns/mnt", f"/proc/{asker}/ns/mnt"
-        if os.stat(ours).st_ino != os.stat(theirs).st_ino:
-            place = os.open(theirs, os.O_RDONLY)
-            if ctypes.CDLL(None, use_errno=True).setns(place, 0):
-                raise OSError(ctypes.get_errno(), "setns")
+        enter_mounts_of(asker)
         with contextlib.suppress(OSError):
             # what its caller would be given once its client is timed, and cannot give to a stranger
             os.setpriority(os.PRIO_PROCESS, 0, -10)
@@ -115,11 +130,12 @@ def client(argv: list[str], environment: dict[str, str], folder: str, asker: int
         sys.argv = argv
         sys.path[0] = os.path.dirname(argv[0])
         runpy.run_path(argv[0], run_name="__main__")
-        status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(bool(end.code))
     except BaseException:
         traceback.print_exc()
+    else:
+        status = 0
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -313,6 +313,23 @@ def test_agents_behind_the_tap_are_asked_in_turn_and_from_the_address_of_the_loa
     assert peers == [(port, "127.0.0.73") for port in ports * 2]
 
 
+@pytest.mark.parametrize("fault", ["hang", "slow-body"])
+def test_the_timeout_of_the_example_is_that_of_the_whole_attempt(fault, tmp_path):
+    async def armed(offered):
+        await offered.tap("patient").fail("x", fault, 1.0, 0)
+
+    command = spec(*EXAMPLE, "--timeout", "1", "{url}/v1/kv/x", rate="1/s")
+
+    def gave_up(offered):
+        return any(op.outcome == "fail" for op in offered.of("patient"))
+
+    offered = Offered(tmp_path, {"patient": command}, gave_up, during=armed)
+    failed = next(op for op in offered.of("patient") if op.outcome == "fail")
+    assert "TimeoutError" in failed.error
+    attempt = next(op for op in offered.of("patient.attempts") if op.error == fault)
+    assert 0.9 < (attempt.end_ns - attempt.start_ns) / 1e9 < 3
+
+
 # services
 
 

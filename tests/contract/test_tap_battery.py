@@ -67,6 +67,16 @@ def test_a_bare_curl_is_not_said_to_retry():
 
 
 @curl
+def test_over_tls_a_command_is_told_whom_to_trust():
+    options = ["--json", "--no-upstream", "--tls", "--timeout", "20s", "--fault", "503", "--fault", "reset-after-fresh"]
+    _, out, err = retry(*options, "--", "curl", "-sf", "--retry", "2", "{url}/v1/kv/x")
+    found = verdicts(out)
+    assert err == ""
+    assert (found["present", "503"], found["present", "reset-after-fresh"]) == ("PASS", "FAIL")
+    assert (found["backoff", "503"], found["jitter", "503"]) == ("PASS", "FAIL")
+
+
+@curl
 def test_curl_with_retries_in_front_of_a_real_consul_whose_key_is_put_there(consul):
     """`curl --fail` on a key that does not exist would fail without any fault."""
     options = ["--json", "--fault", "503", "--fault", "503-retry-after"]
@@ -111,11 +121,10 @@ def test_an_upstream_that_is_not_there_is_named():
 
 
 def test_ctrl_c_leaves_nothing(consul):
-    with start(
-        "--", "python3", "-c", "import time, urllib.request as u; u.urlopen('{url}').read(); time.sleep(86398)"
-    ) as run:
+    client = "import time, urllib.request as u; u.urlopen('{url}').read(); time.sleep(86398)"
+    with start("--", "python3", "-c", client) as run:
         deadline = time.monotonic() + 60
-        while not alive("86398 ") and not [p for p in alive("86398") if p != run.pid] and time.monotonic() < deadline:
+        while alive("86398") in ([], [run.pid]) and time.monotonic() < deadline:
             time.sleep(0.1)
         os.kill(run.pid, signal.SIGINT)
         _, err = run.communicate(timeout=30)

@@ -129,7 +129,7 @@ def test_an_agent_with_retry_max_exits_with_1(start):
 def test_enforced_request_limits_answer_429(start, mode, refused):
     """HD104: reads that any server could answer get 429; in permissive mode nothing is refused."""
     limits = {"request_limits": {"mode": mode, "read_rate": 1, "write_rate": 1}}
-    agent = start("server", server=True, bootstrap_expect=1, limits=limits)
+    agent = start("server", server=True, bootstrap_expect=1, limits=limits, log_level="DEBUG")
     wait("a leader", lambda: agent.said("cluster leadership acquired|New leader elected") or None)
     wait("an answer", lambda: agent.get("agent/self"))
     answers = []

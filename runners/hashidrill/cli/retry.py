@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated
 
 import anyio
@@ -17,6 +18,7 @@ from hashidrill.datacenter import binaries
 from hashidrill.errors import UsageError
 from hashidrill.registry import near
 from hashidrill.retry import catalogue
+from hashidrill.retry.authority import Authority
 from hashidrill.retry.battery import Settings
 from hashidrill.retry.card import as_json, print_card
 from hashidrill.retry.judged import Judged, overall
@@ -53,6 +55,7 @@ def retry(  # noqa: PLR0917 - typer reads options from parameters
     no_upstream: Annotated[
         bool, typer.Option("--no-upstream", help="Answer from a script, without any server.")
     ] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="Listen with TLS, by a CA that the command is told of.")] = False,
     as_json_: Json = False,
 ) -> None:
     """Run a command behind a tap that fails its requests in many ways, and judge how it retries.
@@ -66,7 +69,12 @@ def retry(  # noqa: PLR0917 - typer reads options from parameters
     if upstream and no_upstream:
         raise UsageError("--upstream and --no-upstream exclude each other: give one of them")
     say = console(stderr=True)
-    judged = asyncio.run(_judge(command, settings, upstream, say, scripted=no_upstream, quiet=as_json_))
+    with contextlib.ExitStack() as stack:
+        if tls:
+            authority = stack.enter_context(Authority())
+            trusting = {**settings.environment, **authority.environment()}
+            settings = replace(settings, certificate=authority.certificate, environment=trusting)
+        judged = asyncio.run(_judge(command, settings, upstream, say, scripted=no_upstream, quiet=as_json_))
     if as_json_:
         print_json(as_json(command, judged))
     else:

@@ -54,7 +54,7 @@ class _LeaderFault(BaseFault[P]):
         params = {} if to is None else {"id": undo["prior"]["voters"][to]}
         path = "/v1/operator/raft/transfer-leader"
         answer = await leader.api("POST", path, params=params, timeout_s=_TRANSFERRED_WITHIN_S)
-        if answer.status != 200 and to is None:  # a leader that is sick may be too slow to hand over in an election's time
+        if answer.status != 200 and to is None:  # a sick leader may be too slow to hand over
             return await self._depose(undo, leader, to)
         if answer.status != 200:
             raise FaultError(f"{leader.name}: the leadership was not transferred: {api.said(answer)}")

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from hashidrill.errors import FaultError
 from hashidrill.retry import catalogue, reference_client
 from hashidrill.retry.attempts import Attempt, Run
+from hashidrill.retry.authority import server_side
 from hashidrill.retry.command import CommandError, Ended, pointed_at, run
 from hashidrill.retry.names import NAME, NameServer
 from hashidrill.retry.plans import Always, First, Nothing, OnceReused, Plan
@@ -47,6 +48,8 @@ class Settings:
     jitter_clients: int = catalogue.JITTER_CLIENTS
     faults: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    certificate: Path | None = None
+    """Key and certificate (PEM) for the taps to listen with TLS; the environment has to make the command trust it."""
 
     def wants(self, fault: str) -> bool:
         return not self.faults or fault in self.faults
@@ -96,6 +99,8 @@ class Battery:
         self._may_seed = may_seed
         self._say = say or (lambda _text: None)
         self._measured = Measured(self.command, self.settings)
+        certificate = self.settings.certificate
+        self._tls = None if certificate is None else server_side(certificate)
 
     async def measure(self) -> Measured:
         """All runs. Raises CommandError or UsageError for a command that cannot be measured, UpstreamError."""
@@ -201,9 +206,9 @@ class Battery:
         raise FaultError(f"it came back so quickly that it was refused {len(run.faulted)} times instead of once")
 
     async def _unresolved(self) -> Run:
-        tap = Tap(self._upstream, longest_wait_s=_LONGEST_WAIT_S)
+        tap = Tap(self._upstream, tls=self._tls, longest_wait_s=_LONGEST_WAIT_S)
         async with tap, NameServer(1, lambda: tap.unseen("dns")) as names:
-            url = f"http://{NAME}:{tap.port}"
+            url = tap.url.replace("127.0.0.1", NAME)
             command, environment = pointed_at(self.command, url, self.settings.environment)
             wrapped, deadline_s = names.wrapped(command), self.settings.deadline_s
             ended = await self._started(tap.first_attempt, wrapped, environment, deadline_s, None)
@@ -240,9 +245,10 @@ class Battery:
         self._say(f"{fault}: {count} clients beside each other")
         gaps = typical_gaps_s([measured.lasting[fault]])[:_REFERENCE_GAPS_AT_MOST]
 
+        tls = "tls:" if self.settings.certificate else ""
         timed: list[Run] = []
         reference: list[Run] = []
-        async with TimedTaps([fault] * count + ["503"] * count) as taps:
+        async with TimedTaps([f"{tls}{fault}"] * count + ["503"] * count, self.settings.certificate) as taps:
 
             async def mine(number: int) -> None:
                 timed.append(await self._timed(taps, number))
@@ -281,7 +287,7 @@ class Battery:
     async def _ended(
         self, plan: Plan, *, attempts: int = 0, retry_after_s: int = catalogue.RETRY_AFTER_S
     ) -> tuple[Ended, Tap]:
-        tap = Tap(self._upstream, plan, longest_wait_s=_LONGEST_WAIT_S, retry_after_s=retry_after_s)
+        tap = Tap(self._upstream, plan, tls=self._tls, longest_wait_s=_LONGEST_WAIT_S, retry_after_s=retry_after_s)
 
         def enough() -> str:
             return f"after {len(tap.attempts)} attempts" if len(tap.attempts) >= attempts else ""

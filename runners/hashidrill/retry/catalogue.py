@@ -23,7 +23,7 @@ FEWEST_EXPONENTIAL_GAPS = 4
 EXPONENTIAL_SLOPE = 0.5
 """`exponential`: doublings of the gap per retry, at least; 1 is doubling each time, 0.58 is a factor of 1.5."""
 JITTER_CLIENTS = 20
-JITTER_VARIATION = 0.007
+JITTER_VARIATION = 0.008
 """`jitter`: coefficient of variation above that of the reference; 5 % of uniform jitter has 0.014 to 0.029."""
 SHORTEST_GAP_S = 0.02
 """Gaps under this are no waiting: the client went on at once."""

@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 _SERVED = range(200, 400)
 _LONGEST_GAP_S = 30.0
+_READ_BYTES = 65536
 _LARGEST_BURST = 10.0
 _WATCH_S = 5.0
 
@@ -78,7 +79,7 @@ class Asked:
         try:
             connection.request(self.method, target, body=self.body or None)
             reply = connection.getresponse()
-            body = reply.read()
+            body = self._read(reply, time.monotonic())
         except (OSError, http.client.HTTPException) as error:
             raise FailedError(f"{type(error).__name__}: {error}") from None
         finally:
@@ -86,6 +87,17 @@ class Asked:
         if reply.status not in _SERVED:
             raise FailedError(f"HTTP {reply.status}", _seconds(reply.getheader("Retry-After", "")))
         return body, {name.lower(): value for name, value in reply.getheaders()}
+
+    def _read(self, reply: http.client.HTTPResponse, since_s: float) -> bytes:
+        """The whole body, within the timeout: the socket's own one begins anew with each byte that drips in."""
+        parts = []
+        while part := reply.read1(_READ_BYTES):
+            parts.append(part)
+            if self.timeout_s is not None and time.monotonic() - since_s > self.timeout_s:
+                raise TimeoutError("the body takes too long")
+        if reply.length:
+            raise http.client.IncompleteRead(b"".join(parts), reply.length)
+        return b"".join(parts)
 
 
 def _seconds(retry_after: str) -> float:

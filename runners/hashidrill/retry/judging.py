@@ -74,7 +74,7 @@ def _present(measured: Measured, fault: str) -> Judged:
 
 
 def _transport_only(measured: Measured, fault: str) -> Judged:
-    names = ("503", "reset-before-fresh", "reset-after-fresh")
+    names = ("503", "reset-after-fresh")  # a reset right after accept may still look like a failed connect
     others = {name: _runs(measured.once.get(name)) for name in names}
     return transport_only(fault, _runs(measured.reused), others)
 

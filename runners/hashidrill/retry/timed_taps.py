@@ -1,8 +1,9 @@
 """Taps in a process of their own, for what is timed: starting commands stops a process for milliseconds at a time.
 
-    python -m hashidrill.retry.timed_taps FAULT...
+    python -m hashidrill.retry.timed_taps CERTIFICATE FAULT...
 
-prints the ports of the taps, one for each fault, as JSON, then a line for each attempt; it ends with its standard input.
+prints the ports of the taps, one for each fault, as JSON, then a line for each attempt; it ends with its input. A fault
+like `tls:503` has its tap listen with the certificate; `-` stands for none.
 """
 
 from __future__ import annotations
@@ -14,24 +15,29 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from hashidrill.errors import FaultError
 from hashidrill.retry.attempts import Attempt
+from hashidrill.retry.authority import server_side
 from hashidrill.retry.plans import Always
 from hashidrill.retry.tap import Tap
 
 SOONER = -10
 """Niceness, where it may be had: a busy machine shall not make the tap late."""
+_TLS = "tls:"
+_NONE = "-"
 _LINE_BYTES = 1024 * 1024
 
 
 class TimedTaps:
     """Taps that give every attempt their fault. Attempts come in as they end, by the number of their tap."""
 
-    def __init__(self, faults: Sequence[str]) -> None:
+    def __init__(self, faults: Sequence[str], certificate: Path | None = None) -> None:
         self._faults = list(faults)
+        self._certificate = str(certificate or _NONE)
         self.urls: list[str] = []
         self.attempts: list[list[Attempt]] = [[] for _ in faults]
         self.first = [asyncio.Event() for _ in faults]
@@ -39,14 +45,16 @@ class TimedTaps:
     async def __aenter__(self) -> Self:
         """Raises FaultError."""
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", __name__, *self._faults, limit=_LINE_BYTES,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+            sys.executable, "-m", __name__, self._certificate, *self._faults, limit=_LINE_BYTES, start_new_session=True,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         first = await self._output().readline()
         if not first:
             await self._process.wait()
             raise FaultError(f"taps for {self._faults[0]} could not be opened (status {self._process.returncode})")
-        self.urls = [f"http://127.0.0.1:{port}" for port in json.loads(first)]
+        schemes = ["https" if fault.startswith(_TLS) else "http" for fault in self._faults]
+        ports = json.loads(first)
+        self.urls = [f"{scheme}://127.0.0.1:{port}" for scheme, port in zip(schemes, ports, strict=True)]
         self._reading = asyncio.create_task(self._read())
         return self
 
@@ -74,7 +82,8 @@ class TimedTaps:
         return self._process.stdout
 
 
-async def _serve(faults: Sequence[str]) -> None:
+async def _serve(certificate: str, faults: Sequence[str]) -> None:
+    tls = None if certificate == _NONE else server_side(Path(certificate))
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), ended.set)
@@ -84,7 +93,7 @@ async def _serve(faults: Sequence[str]) -> None:
             sys.stdout.write(json.dumps([number, asdict(attempt)]) + "\n")
             sys.stdout.flush()
 
-        return Tap(plan=Always(fault), on_attempt=say)
+        return Tap(plan=Always(fault.removeprefix(_TLS)), tls=tls if fault.startswith(_TLS) else None, on_attempt=say)
 
     async with contextlib.AsyncExitStack() as stack:
         taps = [await stack.enter_async_context(opened(number, fault)) for number, fault in enumerate(faults)]
@@ -96,4 +105,4 @@ async def _serve(faults: Sequence[str]) -> None:
 if __name__ == "__main__":
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, SOONER)
-    asyncio.run(_serve(sys.argv[1:]))
+    asyncio.run(_serve(sys.argv[1], sys.argv[2:]))
