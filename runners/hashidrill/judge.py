@@ -225,7 +225,8 @@ def generator_reasons(recording: Recording, experiment: Experiment) -> Iterator[
     """Where the generator was the bottleneck, and not the datacenter."""
     if (saturated := _generator_saturated(recording)) is not None:
         yield saturated
-    for load in experiment.load:
+    runs = [name for name, client in experiment.clients.items() if not client.service]
+    for load in (*experiment.load, *runs):
         if load in recording.loads:
             ops = recording.operations(load)
             if ops.ok.any() and (late := _generator_behind(ops)) is not None:

@@ -123,7 +123,7 @@ def jitter(fault: str, runs: Sequence[Run], reference: Sequence[Run], *, clients
     own = math.sqrt(max(0.0, spread**2 - noise**2))
     evidence |= {"variation": round(spread, 5), "reference": round(noise, 5), "jitter": round(own, 5)}
     text = f"gaps vary by {spread:.2%} over {len(runs)} clients; without jitter they vary by {noise:.2%} here"
-    if max(noise, own) > JITTER_VARIATION and spread < _CLEARLY * noise:
+    if JITTER_VARIATION < spread < _CLEARLY * noise:  # under that there is no room for jitter, whoever makes it
         busy = f"too busy a machine to tell: {text}"
         return unknown("jitter", fault, busy, more_clients=True, **evidence)
     if JITTER_VARIATION / GREY < own < JITTER_VARIATION * GREY:

@@ -1,0 +1,146 @@
+"""What standing loads cost: streams, views and watches for each CPU-second and each GB, beside a plain Python client.
+
+    pytest -m bench tests/bench/test_bench_streams.py
+
+The same real Consul server, the same count and the same changes in one run, one client after the other. Figures are
+printed; only sanity is asserted, because a busy machine is not a defect of ours.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from test_bench_load import server, table
+
+from hashidrill.datacenter import binaries
+
+pytestmark = pytest.mark.bench
+
+FOLDER = Path(__file__).parent
+SECONDS = 8
+CHANGES_PER_S = 2
+REQUESTS_PER_S = 1500
+
+
+def client(program, *arguments):
+    """What one client process did and cost, while it ran beside the server alone."""
+    command = [sys.executable, FOLDER / program, *map(str, arguments)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def consul(tmp_path_factory):
+    """A development server that takes thousands of connections of one address, and whose service changes all the time."""
+    folder = tmp_path_factory.mktemp("consul")
+    http, rpc = _ports()
+    config = {
+        "ports": {"http": http, "server": rpc, "dns": -1, "grpc": -1, "grpc_tls": -1, "serf_wan": -1},
+        "limits": {"http_max_conns_per_client": 8000}, "log_level": "error",
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    command = [binaries.ensure("consul", "1.22.2").path, "agent", "-dev", f"-config-file={folder / 'config.json'}"]
+    with (folder / "consul.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            url = f"http://127.0.0.1:{http}"
+            _put_when_ready(
+                f"{url}/v1/agent/service/register", {"Name": "bench", "Check": {"TTL": "1h", "CheckID": "b"}}
+            )
+            with _changes(url):
+                yield url, rpc
+        finally:
+            process.kill()
+
+
+def _ports():
+    import socket
+
+    found = []
+    with contextlib.ExitStack() as held:
+        for _ in range(2):
+            probe = held.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            found.append(probe.getsockname()[1])
+    return found
+
+
+def _put_when_ready(url, body):
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(url, json.dumps(body).encode(), method="PUT"), timeout=5
+            ):
+                return
+        except (OSError, urllib.error.URLError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def _changes(url):
+    """The check of the service flips so many times a second, from a process of its own."""
+    flip = (
+        "import itertools,json,sys,time,urllib.request as u\n"
+        "for n in itertools.count():\n"
+        "    body = json.dumps({'Status': ('passing', 'critical')[n % 2], 'Output': f'@hd{n}@'}).encode()\n"
+        "    u.urlopen(u.Request(sys.argv[1] + '/v1/agent/check/update/b', body, method='PUT'), timeout=30).read()\n"
+        f"    time.sleep({1 / CHANGES_PER_S})\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", flip, url], stderr=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def row(name, count, figures):
+    """Standing things for each CPU-second of holding them (and of opening them), for each GB, and CPU of an operation."""
+    each_us = 1e6 * figures["cpu_s"] / figures["operations"] if figures["operations"] else float("nan")
+    held = count * SECONDS / figures["cpu_s"] if figures["cpu_s"] else float("inf")
+    per_gb = count * 1e9 / figures["bytes"] if figures["bytes"] > 0 else float("inf")
+    opening_us = 1e6 * figures["opening_cpu_s"] / max(1, figures["opened"])
+    return (name, f"{count}", f"{held:.0f}", f"{opening_us:.0f} us", f"{per_gb:.0f}", f"{figures['operations']:.0f}", f"{each_us:.0f} us")  # fmt: skip
+
+
+HEAD = ("", "standing", "per CPU-second", "CPU to open one", "per GB", "told", "CPU for each")
+
+
+@pytest.mark.parametrize(("what", "count"), [("watches", 1000), ("views", 3000)])
+def test_standing_queries_beside_a_plain_client(capsys, consul, what, count):
+    url, _ = consul
+    ours = client("our_clients.py", what, url, count, SECONDS)
+    plain = client("plain_clients.py", what, url, count, SECONDS)
+    title = f"{what}: {count} on one real agent, {CHANGES_PER_S} changes/s, {SECONDS} s"
+    table(capsys, title, [HEAD, row("hashidrill", count, ours), row("aiohttp, a task for each", count, plain)])
+    assert ours["opened"] >= count
+    assert plain["opened"] >= count
+
+
+def test_standing_streams(capsys, consul):
+    url, rpc = consul
+    count = 2000
+    ours = client("our_clients.py", "streams", url, count, SECONDS, rpc)
+    plain = client("plain_clients.py", "watches", url, 1000, SECONDS)
+    title = f"streams: {count} over one connection beside 1000 plain long polls, {CHANGES_PER_S} changes/s, {SECONDS} s"
+    table(capsys, title, [HEAD, row("hashidrill streams", count, ours), row("aiohttp long polls", 1000, plain)])
+    assert ours["opened"] >= count
+    assert ours["operations"] > count
+
+
+def test_a_request_beside_a_plain_client(capsys):
+    with server() as (url, _):
+        ours = client("our_clients.py", "requests", url, REQUESTS_PER_S, SECONDS)
+        plain = client("plain_clients.py", "requests", url, REQUESTS_PER_S, SECONDS)
+    rows = [("", "done", "CPU for each")]
+    for name, figures in (("hashidrill (with its recording)", ours), ("aiohttp", plain)):
+        rows.append((name, f"{figures['operations']}", f"{1e6 * figures['cpu_s'] / figures['operations']:.0f} us"))
+    table(capsys, f"PUT of 512 B, {REQUESTS_PER_S}/s, keep-alive, {SECONDS} s", rows)
+    assert ours["operations"] > 0
