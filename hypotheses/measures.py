@@ -21,16 +21,18 @@ def helps(
     p50_below: Duration = ROBLOX_NORMAL,
     over: Duration = Duration("3s"),
     after: Duration | None = None,
+    since: str | None = None,
 ) -> Held:
     """A load that was sick is well while this measure is in force.
 
     Sick: in the last `over` before the measure was taken, the p50 of the load was at or over `p50_below`. Well: in the
     last `over` of its time in force it is under that. (An operation that failed counts as infinitely slow.) The
     measure is a step of the method, by its name or its kind. With `after` it is judged so long after it was put in
-    force, and not at its end: where other things happen while it lasts. Where the load was not sick before, nothing
-    could help: INVALID. `p50_below` is what Roblox published as normal for Consul KV.
+    force, and not at its end: where other things happen while it lasts. With `since` it must have been sick before
+    that earlier step: where several steps together are the measure. Where the load was not sick before, nothing could
+    help: INVALID. `p50_below` is what Roblox published as normal for Consul KV.
     """
-    seen = _around(recording, load, fault, over, after)
+    seen = _around(recording, load, fault, over, judged_after_s=after, since=since)
     seen.must_have_been_sick(p50_below)
     require(
         seen.after_s < p50_below,
@@ -53,12 +55,13 @@ def does_not_help(
     p50_below: Duration = ROBLOX_NORMAL,
     over: Duration = Duration("3s"),
     after: Duration | None = None,
+    since: str | None = None,
 ) -> Held:
     """A load that was sick stays so while this measure is in force: what was tried in vain.
 
     The same measure as for `helps`; here the p50 is at or over `p50_below` at the end as well.
     """
-    seen = _around(recording, load, fault, over, after)
+    seen = _around(recording, load, fault, over, judged_after_s=after, since=since)
     seen.must_have_been_sick(p50_below)
     require(
         seen.after_s >= p50_below,
@@ -92,7 +95,7 @@ def makes_sick(
         )
     require(
         seen.after_s >= p50_below,
-        f"{fault} did not make {load} sick: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} {seen.where}"
+        f"{fault} did not make {load} sick: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} at its end"
         f" ({when(recording, seen.end_ns)}); expected over {p50_below}",
         **seen.figures,
     )
@@ -107,7 +110,7 @@ class _Around:
     """The p50 of a load before a step, and at the end of its time in force."""
 
     load: str
-    fault: str
+    begin: str
     before_s: float
     after_s: float
     end_ns: int
@@ -120,16 +123,22 @@ class _Around:
     def must_have_been_sick(self, limit_s: float) -> None:
         if self.before_s < limit_s:
             raise HypothesisInvalidError(
-                f"{self.load} was not sick before {self.fault} began (p50 {seconds(self.before_s)}): nothing could help"
+                f"{self.load} was not sick before {self.begin} began (p50 {seconds(self.before_s)}): nothing could help"
             )
 
 
 def _around(
-    recording: Recording, load: str, fault: str, over_s: float, judged_after_s: float | None = None
+    recording: Recording,
+    load: str,
+    fault: str,
+    over_s: float,
+    *,
+    judged_after_s: float | None = None,
+    since: str | None = None,
 ) -> _Around:
     """Raises HypothesisInvalidError where nothing was due before the step or at its end, or it was too short."""
     windows = measure.faults(recording, fault)
-    intended_ns = min(window.intent_ns for window in windows)
+    intended_ns = min(window.intent_ns for window in measure.faults(recording, since or fault))
     start_ns = max(in_force(recording, window)[0] for window in windows)
     end_ns = min(in_force(recording, window)[1] for window in windows)
     over_ns = int(over_s * SECOND)
@@ -142,9 +151,9 @@ def _around(
     where = "at its end"
     if judged_after_s is not None:
         end_ns, where = start_ns + wanted_ns, f"{seconds(judged_after_s)} into it"
-    before = _p50_s(recording, load, intended_ns - over_ns, intended_ns, f"before {fault}")
+    before = _p50_s(recording, load, intended_ns - over_ns, intended_ns, f"before {since or fault}")
     after = _p50_s(recording, load, end_ns - over_ns, end_ns, f"at the end of {fault}")
-    return _Around(load, fault, before, after, end_ns, where)
+    return _Around(load, since or fault, before, after, end_ns, where)
 
 
 def _p50_s(recording: Recording, load: str, start_ns: int, end_ns: int, where: str) -> float:

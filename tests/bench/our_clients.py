@@ -54,4 +54,4 @@ async def main(what, url, count, seconds, port):
 
 
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), int((sys.argv + ["8300"])[5])))
+    uvloop.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), int([*sys.argv, "8300"][5])))

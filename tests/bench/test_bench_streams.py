@@ -25,7 +25,7 @@ pytestmark = pytest.mark.bench
 FOLDER = Path(__file__).parent
 SECONDS = 8
 CHANGES_PER_S = 2
-REQUESTS_PER_S = 1500
+REQUESTS_PER_S = 500
 
 
 def client(program, *arguments):
@@ -37,7 +37,7 @@ def client(program, *arguments):
 
 @pytest.fixture(scope="module")
 def consul(tmp_path_factory):
-    """A development server that takes thousands of connections of one address, and whose service changes all the time."""
+    """A development server that takes thousands of connections of one address, and whose service changes on and on."""
     folder = tmp_path_factory.mktemp("consul")
     http, rpc = _ports()
     config = {
@@ -102,12 +102,13 @@ def _changes(url):
 
 
 def row(name, count, figures):
-    """Standing things for each CPU-second of holding them (and of opening them), for each GB, and CPU of an operation."""
+    """Standing things for each CPU-second of holding them and for each GB; CPU of opening one, and of an operation."""
     each_us = 1e6 * figures["cpu_s"] / figures["operations"] if figures["operations"] else float("nan")
-    held = count * SECONDS / figures["cpu_s"] if figures["cpu_s"] else float("inf")
+    held = count * SECONDS / figures["cpu_s"] if figures["cpu_s"] >= 0.01 else float("inf")  # the clock's tick
     per_gb = count * 1e9 / figures["bytes"] if figures["bytes"] > 0 else float("inf")
     opening_us = 1e6 * figures["opening_cpu_s"] / max(1, figures["opened"])
-    return (name, f"{count}", f"{held:.0f}", f"{opening_us:.0f} us", f"{per_gb:.0f}", f"{figures['operations']:.0f}", f"{each_us:.0f} us")  # fmt: skip
+    told = f"{figures['operations']:.0f}"
+    return (name, f"{count}", f"{held:.0f}", f"{opening_us:.0f} us", f"{per_gb:.0f}", told, f"{each_us:.0f} us")
 
 
 HEAD = ("", "standing", "per CPU-second", "CPU to open one", "per GB", "told", "CPU for each")

@@ -27,7 +27,9 @@ class Datacenter(FakeDatacenter):
         if selector.startswith("host:"):
             return [self.target(selector.removeprefix("host:"))]
         servers = [name for name, host in self.hosts.items() if host.role == "server"]
-        chosen = {"consul:servers": servers, "consul:leader": [self.consul.leader] if self.consul.leader else []}[selector]
+        chosen = {"consul:servers": servers, "consul:leader": [self.consul.leader] if self.consul.leader else []}[
+            selector
+        ]
         if not chosen:
             raise SelectorError(f"{selector}: no server is known to a majority as the leader just now")
         return [self.target(name) for name in chosen]

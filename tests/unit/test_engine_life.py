@@ -115,6 +115,9 @@ class Loads:
         for n in range(3):
             operation(Operation("kv-writes", n, n, n + 1000, "ok", "k", f"v{n}"))
 
+    async def begin(self, t_ns):
+        self.begun_ns = t_ns
+
     async def stop(self):
         self.stopped = True
 

@@ -106,3 +106,12 @@ def test_a_step_that_the_run_never_came_to_is_no_typing_error(tmp_path):
     builder._method.append({"name": "measure", "fault": "noop", "on": "host:consul-1", "at": "50s", "for": "5s"})
     with pytest.raises(HypothesisInvalidError, match="the run ended before its step measure"):
         check(builder.build(), "helps")
+
+
+def test_several_steps_together_are_judged_from_before_the_first_of_them(tmp_path):
+    builder = RecordingBuilder(tmp_path / "run").fault("network.block", "consul-1", at=14, until=20, name="block-all")
+    builder.fault("consul.snapshot.restore", "consul-1", at=17, until=30, name="measure")
+    recording = builder.load(LOAD, latency=lambda t: 0.02 if 14 <= t < 20 else 2.0).build()
+    assert check(recording, "does_not_help", since="block-all").figures == {"p50_before_s": 2.0, "p50_after_s": 2.0}
+    with pytest.raises(HypothesisInvalidError, match="was not sick before measure began"):
+        check(recording, "does_not_help")
