@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+import re
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,9 @@ import virtual_time
 from pydantic import ValidationError
 from virtual_time import VirtualClock
 
+from hashidrill import registry
 from hashidrill.abc import Operation, Sample
+from hashidrill.conditions import load_signals
 from hashidrill.errors import ExperimentError
 from hashidrill.levels import climb
 from hashidrill.loader import load_text
@@ -302,3 +305,36 @@ def test_a_profile_of_an_experiment_is_read():
     experiment = load_text(EXPERIMENT.replace("PROFILE", "profile: {steps: [10%, 200%], each: 30s}"))
     assert experiment.load["w"].profile.levels() == [(0, 30, 0.1), (30, 60, 2.0)]
     assert experiment.load["w"].params == {"rate": "50/s"}
+
+
+# signals of a load's own
+
+STANDING = EXPERIMENT.replace(
+    "w: {kind: consul.kv.write, rate: 50/s, PROFILE}", "w: {kind: consul.watch, count: 5, service: x}"
+)
+
+
+@pytest.mark.parametrize("condition", ["w.open >= 5", "w.wakeups < 50/s", "w.streaming == 100%", "w.level == 100%"])
+def test_a_condition_may_name_a_signal_that_the_loads_class_declares(condition):
+    assert load_text(STANDING.replace("w.errors < 1%", condition)).steady_state.require[0].text == condition
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("w.open >= 5s", "'5s' is not a plain number, which w.open is compared with"),
+        ("w.wakeups < 50", "has no unit: a rate"),
+        ("w.streaming == 200%", "over 100%"),
+        ("w.held > 3", "a load has no 'held'"),
+    ],
+)
+def test_a_condition_on_a_loads_own_signal_has_the_unit_of_it(condition, said):
+    with pytest.raises(ExperimentError) as refused:
+        load_text(STANDING.replace("w.errors < 1%", condition), "x.yaml")
+    assert said in str(refused.value).replace("\n    ", " ")
+
+
+@pytest.mark.parametrize("kind", sorted(registry.loads()))
+def test_every_load_declares_signals_that_conditions_can_name(kind):
+    assert all(re.fullmatch(r"[a-z][a-z_.]*", name) for name in load_signals(registry.load(kind)))
+    assert "level" in load_signals(registry.load(kind))
