@@ -64,7 +64,14 @@ class StandingConsul:
         await asyncio.sleep(self.delay_s)
         self.puts.append((request.path, body))
         parts = request.path.split("/")
-        if parts[-1] == "register":
+        if parts[2] == "catalog":
+            told = json.loads(body)
+            if parts[-1] == "register":
+                self.services[told["Service"]["ID"]] = told
+                self.checks[told["Check"]["CheckID"]] = told["Check"]["Status"]
+            else:
+                self.services.pop(told["ServiceID"], None)
+        elif parts[-1] == "register":
             self.services[json.loads(body)["ID"]] = json.loads(body)
             self.checks[json.loads(body)["Check"]["CheckID"]] = "passing"
         elif "deregister" in parts:
@@ -83,6 +90,7 @@ class StandingConsul:
         app.router.add_get("/v1/health/service/{name}", self._read)
         app.router.add_get("/v1/kv/{key:.*}", self._read)
         app.router.add_put("/v1/agent/{rest:.*}", self._put)
+        app.router.add_put("/v1/catalog/{rest:.*}", self._put)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -149,7 +149,8 @@ def instances(*rows, sent_ns=0):
 def test_every_watcher_is_told_of_a_change_with_the_latency_since_it_was_sent():
     async def main():
         async with StandingConsul(state=instances(("web-1", "passing"))).running() as agent:
-            async with Offered(Watch, {"count": 8, "service": "web", "establish": "100/s"}, agent) as offered:
+            params = {"count": 8, "service": "web", "establish": "100/s"}
+            async with Offered(Watch, params, agent) as offered:
                 await offered.until("all to wait", lambda o: agent.waiting == 8)
                 await offered.until("half a second", lambda o: o.clock.now_ns() > 500_000_000)
                 sent_ns = offered.clock.now_ns() - 500_000_000
@@ -278,6 +279,23 @@ def test_changes_beyond_those_that_may_be_under_way_are_not_made_and_count_as_fa
     operations, sent = asyncio.run(main())
     assert {op.error for op in operations if op.outcome == "fail"} == {"not made: 5 changes are under way"}
     assert sent <= 10 + 5
+
+
+def test_changes_may_go_straight_to_the_catalog():
+    async def main():
+        async with StandingConsul().running() as agent:
+            params = {"rate": "200/s", "services": 3, "through": "catalog", "service": "web"}
+            async with Offered(ServiceChurn, params, agent) as offered:
+                await offered.until("some turns", lambda o: len(o.operations) >= 30)
+            return offered.operations, agent
+
+    operations, agent = asyncio.run(main())
+    assert {op.outcome for op in operations if op.status} == {"ok"}
+    assert {path for path, _ in agent.puts} == {"/v1/catalog/register", "/v1/catalog/deregister"}
+    told = [json.loads(body) for path, body in agent.puts if path.endswith("/register")]
+    assert {each["Check"]["Status"] for each in told} == {"passing", "critical"}
+    assert {(each["Node"], each["Service"]["Service"]) for each in told} == {("hashidrill-x", "web")}
+    assert agent.services == {}
 
 
 def test_flips_change_checks_alone():

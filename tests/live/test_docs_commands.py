@@ -122,3 +122,13 @@ def test_the_demo_passes_and_leaves_its_report_where_it_says(demo):
     assert list(recording.glob("logs/consul-*/consul.log"))
     # the recording alone gives the same verdict
     assert json.loads(hashidrill("check", "last", "--json", cwd=folder).stdout)["verdict"] == "PASS"
+
+
+def test_a_folder_is_audited_and_its_finding_named(stranger):
+    (stranger.folder / "consul.hcl").write_text('data_dir = "/opt/consul"\nretry_max = 3\nretry_join = ["10.0.0.1"]\n')
+    assert "HD102" in stranger("audit", ".", code=1)
+
+
+def test_a_bare_curl_is_said_not_to_retry(stranger):
+    said = stranger("retry", "--fault", "502", "--", "curl", "-sf", "{url}/v1/kv/my-key", code=1, timeout_s=120)
+    assert re.search(r"present.*502.*FAIL|FAIL.*present.*502", said), said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _LEAVE_WITHIN_S = 4.0
 _CHECK_TTL = "1h"
+_NOWHERE = "192.0.2.1"
+"""An address for documentation (RFC 5737): nothing is there."""
 _GONE = (200, 404)
 _FLIPS = ("critical", "passing")
 
@@ -46,6 +48,13 @@ class ServiceChurn:
         at_once: Annotated[
             int, Field(ge=1, le=10_000, description="Changes under way at most; one that is due then is not made")
         ] = 50
+        through: Annotated[
+            str,
+            Field(
+                pattern="^(agents|catalog)$",
+                description="`catalog`: registered with the servers, as an external service is: nothing takes turns",
+            ),
+        ] = "agents"
         only: Annotated[
             str, Field(pattern="^(flips|all)$", description="`flips`: registered once, then checks alone change")
         ] = "all"
@@ -105,21 +114,36 @@ class ServiceChurn:
 
     async def _send(self, instance: int, key: str, step: str) -> Answer:
         agent, timeout_s = self._agent(instance), float(self.params.timeout)
-        sent = mark(self.context.clock.now_ns())
+        path, body = (self._at_agent if self.params.through == "agents" else self._in_catalog)(key, step)
         if step == "register":
             self._registered.add(instance)
-            check = {"CheckID": f"service:{key}", "TTL": _CHECK_TTL, "Status": "passing"}
-            body = {"ID": key, "Name": self.params.service, "Meta": {"hashidrill": sent}, "Check": check}
-            path, content = "/v1/agent/service/register", json.dumps(body).encode()
-        elif step == "deregister":
-            path, content = f"/v1/agent/service/deregister/{key}", b""
-        else:
-            path = f"/v1/agent/check/update/service:{key}"
-            content = json.dumps({"Status": step, "Output": sent}).encode()
+        content = json.dumps(body).encode() if body else b""
         answer = await self._client.request("PUT", agent + path, body=content, timeout_s=timeout_s)
         if step == "deregister" and answer.status in _GONE:
             self._registered.discard(instance)
         return answer
+
+    def _at_agent(self, key: str, step: str) -> tuple[str, dict[str, Any]]:
+        """Path and body of a change that the agent makes, and brings to the servers."""
+        sent = mark(self.context.clock.now_ns())
+        if step == "register":
+            check = {"CheckID": f"service:{key}", "TTL": _CHECK_TTL, "Status": "passing"}
+            meta = {"hashidrill": sent}
+            return "/v1/agent/service/register", {"ID": key, "Name": self.params.service, "Meta": meta, "Check": check}
+        if step == "deregister":
+            return f"/v1/agent/service/deregister/{key}", {}
+        return f"/v1/agent/check/update/service:{key}", {"Status": step, "Output": sent}
+
+    def _in_catalog(self, key: str, step: str) -> tuple[str, dict[str, Any]]:
+        """Path and body of a change that the servers make, to a service on a node that has no agent."""
+        node = f"hashidrill-{self.name}"
+        if step == "deregister":
+            return "/v1/catalog/deregister", {"Node": node, "ServiceID": key}
+        sent = mark(self.context.clock.now_ns())
+        status = "passing" if step == "register" else step
+        check = {"CheckID": f"service:{key}", "Name": key, "ServiceID": key, "Status": status, "Output": sent}
+        service = {"ID": key, "Service": self.params.service}
+        return "/v1/catalog/register", {"Node": node, "Address": _NOWHERE, "Service": service, "Check": check}
 
     async def _leave(self) -> None:
         """Deregister what is there, for a few seconds: an agent that is sick is not waited for."""
