@@ -39,7 +39,7 @@ async def main() -> None:
     datacenter = LocalDatacenter(spec, Path(root), binaries, artifacts=Path(root) / "artifacts")
     await datacenter.start()
     await datacenter.wait_ready()
-    for check in CHECKS:
+    for check in CHECKS if version.startswith("1.10.") else [*CHECKS, bloat_by_writes_keeps_its_contract]:
         began = time.monotonic()
         line = {"check": check.__name__}
         try:
@@ -191,7 +191,7 @@ async def _until(fault, undo, *, ok, present=True):
 
 CHECKS = (
     save_and_restore_keep_their_contract, a_restore_that_did_not_happen_is_noticed, a_save_that_is_damaged_is_noticed,
-    bloat_keeps_its_contract, a_bloated_leader_writes_many_times_as_much, bloat_by_writes_keeps_its_contract,
+    bloat_keeps_its_contract, a_bloated_leader_writes_many_times_as_much,
 )  # fmt: skip
 
 if __name__ == "__main__":

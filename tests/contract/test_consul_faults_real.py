@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from consul_fault_cases import cases_of, disarmed_of
+from consul_fault_cases import RUNS, cases_of, disarmed_of
 
 import hashidrill
 from hashidrill.datacenter import binaries
@@ -15,7 +15,7 @@ from hashidrill.datacenter.sandbox import sandbox
 
 pytestmark = pytest.mark.live
 SCRIPT = Path(__file__).with_name("real_consul_faults.py")
-VERSIONS = ("1.22.2", "1.10.3")
+VERSIONS = [pytest.param(run, marks=[pytest.mark.long] if "long" in run else []) for run in RUNS]
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +25,7 @@ def reported(tell, tmp_path_factory):
 
     def of(version):
         if version not in said:
-            consul = binaries.ensure("consul", version, progress=tell)
+            consul = binaries.ensure("consul", version.partition(" ")[0], progress=tell)
             log = tmp_path_factory.mktemp("consul-faults") / "log"
             command = [sys.executable, str(SCRIPT), str(consul.path), "{root}", version]
             with sandbox(command, {"PYTHONPATH": str(Path(hashidrill.__file__).parents[1])}, log) as box:
@@ -43,23 +43,25 @@ def the(lines, key):
     return line["result"]
 
 
-CASES = [(version, number) for version in VERSIONS for number in range(len(cases_of(version)))]
+def marked(version, *values, name):
+    return pytest.param(version, *values, id=f"{version}-{name}", marks=[pytest.mark.long] if "long" in version else [])
 
 
-def _name(case):
-    version, number = case
-    kind, _, on = cases_of(version)[number]
-    return f"{version}-{number}-{kind}-{on}"
+CASES = [
+    marked(run, number, name=f"{number}-{kind}-{on}")
+    for run in RUNS
+    for number, (kind, _, on) in enumerate(cases_of(run))
+]
 
 
-@pytest.mark.parametrize(("version", "number"), CASES, ids=[_name(case) for case in CASES])
+@pytest.mark.parametrize(("version", "number"), CASES)
 def test_a_fault_keeps_its_contract_on_the_real_thing(reported, version, number):
     line = [line for line in reported(version) if "kind" in line][number]
     assert (line["kind"], line["params"], line["on"]) == cases_of(version)[number]
     assert "error" not in line, line["error"]
 
 
-DISARMED = [(version, kind, by) for version in VERSIONS for kind, _, _, by in disarmed_of(version)]
+DISARMED = [marked(run, kind, by, name=f"{kind}-{by}") for run in RUNS for kind, _, _, by in disarmed_of(run)]
 
 
 @pytest.mark.parametrize(("version", "kind", "by"), DISARMED)
@@ -87,13 +89,13 @@ def test_an_avoided_server_wins_no_election(reported, version):
     assert result["avoided"] not in result["wins"]
 
 
-def test_what_was_asked_for_beside_what_was_measured(reported, capsys):
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_was_asked_for_beside_what_was_measured(reported, version, capsys):
     with capsys.disabled():
-        for version in VERSIONS:
-            print(f"\n\nConsul {version}: fault, asked for, measured in force, measured afterwards, seconds in all")
-            for line in [line for line in reported(version) if "kind" in line]:
-                result = line["result"]
-                row = (line["kind"], line["on"], result["asked"], result["measured"], result["gone"])
-                print("  " + " | ".join(row) + f" | {line['seconds']}")
-            print(f"  elections with one avoided: {the(reported(version), 'elections')}")
-    assert all(line["seconds"] for line in reported(VERSIONS[0]) if "kind" in line)
+        print(f"\n\nConsul {version}: fault, asked for, measured in force, measured afterwards, seconds in all")
+        for line in [line for line in reported(version) if "kind" in line]:
+            result = line["result"]
+            row = (line["kind"], line["on"], result["asked"], result["measured"], result["gone"])
+            print("  " + " | ".join(row) + f" | {line['seconds']}")
+        print(f"  elections with one avoided: {the(reported(version), 'elections')}")
+    assert all(line["seconds"] for line in reported(version) if "kind" in line)

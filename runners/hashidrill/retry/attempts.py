@@ -95,6 +95,8 @@ class Run:
     start_ns: int
     end_ns: int
     usual: dict[tuple[str, str], int] = field(default_factory=dict)
+    cpu_s: float = 0.0
+    """Processor time that the caller took, in seconds, where that is known."""
     note: str = ""
     """How the caller ended, for a person: `exit status 1`, `stopped after 90 attempts`."""
 

@@ -273,10 +273,18 @@ class Battery:
 
     async def _reference(self, taps: TimedTaps, number: int, gaps_s: Sequence[float]) -> Run:
         command = [sys.executable, "-S", "-E", str(Path(reference_client.__file__)), taps.urls[number]]
-        command += [f"{gap:.6f}" for gap in gaps_s]
+        command += [f"{number:.6f}" for number in (self._work_s(), *gaps_s)]
         within_s = sum(gaps_s) + self.settings.deadline_s
         ended = await self._started(taps.first[number], command, {}, within_s, None, timed=True)
         return Run(tuple(taps.attempts[number]), ended.ok, not ended.stopped, ended.start_ns, ended.end_ns)
+
+    def _work_s(self) -> float:
+        """Processor time of one more attempt, in seconds: what runs longer for it took more of."""
+        measured = self._measured
+        lasting, plain = measured.lasting[measured.timed_fault], measured.plain
+        if plain is None or not lasting.retries:
+            return 0.0
+        return max(0.0, lasting.cpu_s - plain.cpu_s) / lasting.retries
 
     # one run
 
@@ -332,7 +340,7 @@ class Battery:
     def _run_of(self, ended: Ended, attempts: Sequence[Attempt]) -> Run:
         return Run(
             tuple(attempts), ended.ok, not ended.stopped, ended.start_ns, ended.end_ns, self._measured.usual,
-            ended.note,
+            ended.cpu_s, ended.note,
         )  # fmt: skip
 
 

@@ -35,6 +35,8 @@ class Ended:
     end_ns: int
     output: str
     """The end of what it wrote, both streams."""
+    cpu_s: float = 0.0
+    """Processor time that it took, with the children that it waited for."""
 
     @property
     def ok(self) -> bool:
@@ -88,7 +90,7 @@ async def run(
             f"{command[0]}: it wrote more than {_FLOOD_BYTES // 1024 // 1024} MiB of output and was stopped;"
             " let it write less (to a file, or nowhere)"
         )
-    return Ended(None if stopped else child.status, stopped, start_ns, end_ns, child.output)
+    return Ended(None if stopped else child.status, stopped, start_ns, end_ns, child.output, child.cpu_s)
 
 
 async def _watch(child: _Child, within_s: float, stop_when: Callable[[], str] | None) -> str:
@@ -133,6 +135,7 @@ class _Child:
         """It has exited, or flooded its output."""
         self.exited = self.flooded = False
         self.status: int | None = None
+        self.cpu_s = 0.0
         self._kept: dict[int, bytes] = {}
         self._size = 0
         self._loop = asyncio.get_running_loop()
@@ -153,7 +156,7 @@ class _Child:
         """Kill what is left of its group, which is ours alone, and read what is left of its output."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
+        self._reap()
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         for descriptor in self._kept:
@@ -165,9 +168,15 @@ class _Child:
 
     def _exit(self) -> None:
         self._loop.remove_reader(self._pidfd)
-        self.status = self._process.wait()
+        self._reap()
         self.exited = True
         self.news.set()
+
+    def _reap(self) -> None:
+        if self.status is None:
+            _, status, usage = os.wait4(self.pid, 0)
+            self.status = self._process.returncode = os.waitstatus_to_exitcode(status)
+            self.cpu_s = usage.ru_utime + usage.ru_stime
 
     def _read(self, descriptor: int) -> None:
         try:

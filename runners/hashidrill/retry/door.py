@@ -90,11 +90,12 @@ class Door:
                     continue  # it was let in
                 seen += 1
                 refused(time.monotonic_ns() - max(0, time.time_ns() - stamp_ns))
-                if seen == count and self.socket is not None:
-                    # at once, since some clients come back within a millisecond
-                    self.socket.listen(BACKLOG)
-                    listening_ns = time.time_ns()
-                    self._opening = loop.create_task(self.open(listen))
+            # what was there was refused, all of it: the kernel's stamps are not to be had for the first packets
+            if seen >= count and not listening_ns:
+                self.bound().listen(BACKLOG)  # at once, since some clients come back within a millisecond
+                listening_ns = time.time_ns()
+                self._opening = loop.create_task(self.open(listen))
+                look()
 
         def over() -> None:
             self._opening = loop.create_task(self.open(listen))

@@ -1,9 +1,9 @@
 """A client without any jitter, in a process of its own: it asks, sleeps a given gap, and asks again.
 
-    python reference_client.py URL GAP_S...
+    python reference_client.py URL WORK_S GAP_S...
 
-What its gaps vary by is what this machine adds. It works as much around each gap as a client of a big library does,
-since whoever has work to do waits for a processor. Standard library only, and little of it, so that it starts at once.
+What its gaps vary by is what this machine adds. It works as much around each gap as the client does (WORK_S, half
+of it before and half after), since whoever has work to do waits for a processor. Standard library only, and little of it, so that it starts at once.
 """
 
 import socket
@@ -12,20 +12,20 @@ import time
 
 _REQUEST = b"GET /v1/kv/reference HTTP/1.1\r\nHost: tap\r\nContent-Length: 0\r\n\r\n"
 _TIMEOUT_S = 60
-_WORK_S = 0.002
-"""CPU time after a reply, and again before the next request: about that of Python's requests."""
-_WORK_SHARE = 0.005
-"""No more than this share of the gap: twenty of us shall not be what the machine is busy with."""
+_LEAST_WORK_S = 0.004
+"""About what Python's requests takes."""
+_WORK_SHARE = 0.05
+"""No more than this share of the gap: twenty of us shall not be all that the machine is busy with."""
 
 
 def main() -> None:
     host, _, port = sys.argv[1].rpartition("/")[2].partition(":")
-    gaps_s = [float(word) for word in sys.argv[2:]]
+    asked_s, *gaps_s = (float(word) for word in sys.argv[2:])
     with socket.create_connection((host, int(port)), timeout=_TIMEOUT_S) as connection:
         for gap_s in [*gaps_s, 0.0]:
             connection.sendall(_REQUEST)
             connection.recv(65536)
-            work_s = min(_WORK_S, _WORK_SHARE * gap_s)
+            work_s = min(max(asked_s, _LEAST_WORK_S), _WORK_SHARE * gap_s) / 2
             work(work_s)
             time.sleep(gap_s)
             work(work_s)
