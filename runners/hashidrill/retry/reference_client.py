@@ -2,8 +2,9 @@
 
     python reference_client.py URL WORK_S GAP_S...
 
-What its gaps vary by is what this machine adds. It works as much around each gap as the client does (WORK_S, half
-of it before and half after), since whoever has work to do waits for a processor. Standard library only, and little of it, so that it starts at once.
+What its gaps vary by is what this machine adds. It works as much around each gap as the client does (WORK_S, half of
+it before and half after), since whoever has work to do waits for a processor. Standard library only, and little of it,
+so that it starts at once.
 """
 
 import socket
@@ -12,10 +13,10 @@ import time
 
 _REQUEST = b"GET /v1/kv/reference HTTP/1.1\r\nHost: tap\r\nContent-Length: 0\r\n\r\n"
 _TIMEOUT_S = 60
-_LEAST_WORK_S = 0.004
-"""About what Python's requests takes."""
-_WORK_SHARE = 0.05
-"""No more than this share of the gap: twenty of us shall not be all that the machine is busy with."""
+_LEAST_WORK_S, _LEAST_SHARE = 0.004, 0.01
+"""About what Python's requests takes, but no more than that share of the gap."""
+_MOST_SHARE = 0.05
+"""Twenty of us shall not be all that the machine is busy with."""
 
 
 def main() -> None:
@@ -25,7 +26,7 @@ def main() -> None:
         for gap_s in [*gaps_s, 0.0]:
             connection.sendall(_REQUEST)
             connection.recv(65536)
-            work_s = min(max(asked_s, _LEAST_WORK_S), _WORK_SHARE * gap_s) / 2
+            work_s = max(min(asked_s, _MOST_SHARE * gap_s), min(_LEAST_WORK_S, _LEAST_SHARE * gap_s)) / 2
             work(work_s)
             time.sleep(gap_s)
             work(work_s)
