@@ -107,6 +107,23 @@ def bin_folder():
     return go_binaries()
 
 
+EVERYDAY = ("requests-bare", "go-net-http", "curl", "curl-retry", "go-retryablehttp", "wget", "tight-loop", "put-again")
+"""What people have, good and bad; the whole matrix takes minutes."""
+
+
+def test_the_verdicts_on_everyday_clients_are_right(consul, bin_folder, tell):
+    """All but jitter, which a busy machine cannot tell; then its verdict is INVALID, and says so."""
+    clients = [client for client in JUDGED if client.name in EVERYDAY]
+    assert len(clients) == len(EVERYDAY)
+    matrix = asyncio.run(confusion(consul.path, bin_folder, clients))
+    for line in matrix.lines():
+        tell(line)
+    assert not matrix.troubles
+    assert [text for name, text in matrix.wrong if name != "jitter"] == []
+    assert sum(matrix.right.values()) > 20 * len(clients)
+
+
+@pytest.mark.long
 def test_every_verdict_on_every_reference_client_is_right(consul, bin_folder, tell):
     began = time.monotonic()
     matrix = asyncio.run(confusion(consul.path, bin_folder))

@@ -239,7 +239,7 @@ _HOMEMADE = [
     ),
     _script(
         "homemade", "no_cap", "no end to it; jitter without growth",
-        Facts(EVERYTHING, NEVER, (0.1,) * 100, jitter=True, **_CAREFUL),
+        Facts(EVERYTHING, NEVER, (0.2,) * 100, jitter=True, **_CAREFUL),
     ),
     _script("homemade", "constant_gap", "no growth, no jitter", Facts(EVERYTHING, 6, (0.8,) * 5, **_CAREFUL)),
     _script(

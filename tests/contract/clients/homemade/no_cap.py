@@ -1,4 +1,4 @@
-"""Wrong: tries for ever, 90 to 110 ms apart. At least not all at the same moment."""
+"""Wrong: tries for ever, 180 to 220 ms apart. At least not all at the same moment."""
 
 import random
 import sys
@@ -7,4 +7,4 @@ import time
 from attempt import read
 
 while not read(sys.argv[1]).ok:
-    time.sleep(random.uniform(0.09, 0.11))
+    time.sleep(random.uniform(0.18, 0.22))
