@@ -23,6 +23,7 @@ from leaks import VARIABLE, Ground
 collect_ignore_glob = ["*.yaml", "*.yml"]
 
 CONSUL_VERSION = "1.22.2"
+LIBRARY_TESTS = "test_experiments.py"
 _GONE_WITHIN_S = 15.0
 _BAD_MACHINE = 2
 
@@ -88,13 +89,25 @@ def toxiproxy(consul, tell):
         return pytest.exit(f"tests of slow links cannot be set up: {error}", returncode=_BAD_MACHINE)
 
 
-@pytest.fixture(scope="session", autouse=True)
+def pytest_collection_modifyitems(items):
+    """What waits for the library's runs comes last; the order is kept otherwise."""
+    items.sort(key=lambda item: item.path.name == LIBRARY_TESTS)
+
+
+@pytest.fixture(autouse=True)
+def _the_library_goes_ahead(request, library_runs):
+    """From the first test on that measures nothing itself, as those in contract/ do."""
+    if library_runs is not None and request.path.parent.name != "contract":
+        library_runs.begin()
+
+
+@pytest.fixture(scope="session")
 def library_runs(ground, request, tmp_path_factory):
-    """The runs of the library's experiments, where tests of them were selected: they go on beside the other tests.
+    """The runs of the library's experiments, where tests of them were selected: they go on beside other tests.
 
     All binaries are there before the first of them begins: what builds takes the machine that what measures needs.
     """
-    items = [item for item in request.session.items if item.path.name == "test_experiments.py"]
+    items = [item for item in request.session.items if item.path.name == LIBRARY_TESTS]
     named = {item.callspec.params.get("name") for item in items if hasattr(item, "callspec")}
     if not items:
         yield None

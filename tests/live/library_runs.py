@@ -30,12 +30,19 @@ FLAGSHIP = "raft/slow-leader-disk"
 
 
 class LibraryRuns:
-    """Begins all of `names` at once, `AT_ONCE` at a time; asked for one, it waits for that."""
+    """Runs all of `names`, `AT_ONCE` at a time, once it is told to begin; asked for one, it waits for that."""
 
     def __init__(self, folder: Path, names: Iterable[str]) -> None:
         self._folder = folder
+        self._names = sorted(names)
         self._pool = ThreadPoolExecutor(AT_ONCE)
-        self._begun: dict[str, Future[Drill]] = {name: self._begin(name) for name in sorted(names)}
+        self._begun: dict[str, Future[Drill]] = {}
+
+    def begin(self) -> None:
+        """Idempotent."""
+        for name in self._names:
+            if name not in self._begun:
+                self._begun[name] = self._begin(name)
 
     def _begin(self, name: str) -> Future[Drill]:
         return self._pool.submit(Drill, name, self._folder, cwd=experiments_dir().parent)

@@ -16,6 +16,7 @@ _SICK_TIMES, _WELL_S, _WELL_WITHIN_S = 20, 0.3, 10.0
 @pytest.fixture(scope="module")
 def runs(demo, library_runs):
     """{name: its run}: each experiment is run once, however many tests ask for it. The flagship's is the demo's."""
+    library_runs.begin()
     flagship = Drill(None, demo[0] / ".hashidrill" / "runs")
     return lambda name: flagship if name == FLAGSHIP else library_runs.run(name)
 
