@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from consul_fault_cases import RUNS, disarmed_of
 from fault_cases import DISARMED, HOST_CASES, LINK_CASES, STATE_CASES, TAP_CASES, UNDISARMABLE
 
 from hashidrill import registry
@@ -70,8 +71,9 @@ def test_an_observer_notices_that_a_fault_was_disarmed_behind_its_back(case, res
 
 
 def test_every_kind_of_fault_is_disarmed_or_says_why_it_cannot_be():
-    links = {kind for kind, _ in LINK_CASES}  # disarmed in test_links_real.py
-    links |= {kind for kind, _ in TAP_CASES}  # disarmed in test_clients_real.py
-    links |= {kind for kind, _ in STATE_CASES}  # disarmed in test_state_faults_real.py
-    assert {kind for kind, _ in DISARMED} | set(UNDISARMABLE) | links == set(registry.faults())
+    elsewhere = {kind for kind, _ in LINK_CASES}  # disarmed in test_links_real.py
+    elsewhere |= {kind for kind, _ in TAP_CASES}  # disarmed in test_clients_real.py
+    elsewhere |= {kind for kind, _ in STATE_CASES}  # disarmed in test_state_faults_real.py
+    elsewhere |= {kind for run in RUNS for kind, *_ in disarmed_of(run)}  # disarmed in test_consul_faults_real.py
+    assert {kind for kind, _ in DISARMED} | set(UNDISARMABLE) | elsewhere == set(registry.faults())
     assert not {kind for kind, _ in DISARMED} & set(UNDISARMABLE)
