@@ -20,8 +20,6 @@ NOT_RUN: dict[str, str] = {
     "config/streaming-extreme": "it searches for a limit for minutes, and needs all of the machine for itself",
     "config/streaming-extreme-1-10-3": "it searches for a limit for minutes, and needs all of the machine for itself",
     "config/streaming-moderate": "it compares two arms under a load that needs all of the machine for itself",
-    "config/streaming-off-again": "it needs all of the machine for itself, for two minutes",
-    "incidents/roblox-2021": "it takes five minutes, and needs all of the machine for itself",
 }
 """Name of an experiment: why it is not run beside the others. `-m long` runs these, one at a time."""
 
