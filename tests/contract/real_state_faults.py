@@ -39,7 +39,7 @@ async def main() -> None:
     datacenter = LocalDatacenter(spec, Path(root), binaries, artifacts=Path(root) / "artifacts")
     await datacenter.start()
     await datacenter.wait_ready()
-    for check in CHECKS if version.startswith("1.10.") else [*CHECKS, bloat_by_writes_keeps_its_contract]:
+    for check in [*CHECKS, bloat_by_writes_keeps_its_contract] if version.startswith("1.10.") else CHECKS:
         began = time.monotonic()
         line = {"check": check.__name__}
         try:
