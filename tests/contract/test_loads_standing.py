@@ -227,9 +227,11 @@ def test_watchers_are_closed_when_the_level_falls():
                 Watch, {"count": 20, "service": "web", "establish": "500/s"}, agent, course=course
             ) as offered:
                 await offered.until("all", open_now(20))
+                # one that has not got there would be closed before the agent could count it
+                await offered.until("the agent to have all", lambda _: agent.waiting == 20)
                 course.set(offered.clock.now_ns(), 0.25)
                 await offered.until("a quarter of them", open_now(5))
-                await offered.until("the agent to see it", lambda o: agent.waiting == 5)
+                await offered.until("the agent to see it", lambda _: agent.waiting == 5)
 
     asyncio.run(main())
 
