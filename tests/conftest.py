@@ -90,14 +90,19 @@ def toxiproxy(consul, tell):
 
 
 def pytest_collection_modifyitems(items):
-    """What waits for the library's runs comes last; the order is kept otherwise."""
-    items.sort(key=lambda item: item.path.name == LIBRARY_TESTS)
+    """First what needs the machine for itself, last what waits for the library's runs; the order is kept otherwise."""
+    items.sort(key=lambda item: (not alone(item.path), item.path.name == LIBRARY_TESTS))
+
+
+def alone(path):
+    """Whether tests of that file measure, or go by the clock, so that nothing may run beside them."""
+    return path.parent.name == "contract" or path.name == "test_killed_runner.py"
 
 
 @pytest.fixture(autouse=True)
 def _the_library_goes_ahead(request, library_runs):
-    """From the first test on that measures nothing itself, as those in contract/ do."""
-    if library_runs is not None and request.path.parent.name != "contract":
+    """From the first test on that does not need the machine for itself."""
+    if library_runs is not None and not alone(request.path):
         library_runs.begin()
 
 
