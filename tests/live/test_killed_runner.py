@@ -22,8 +22,8 @@ from leaks import VARIABLE, Ground, processes_of
 KILLS = 25
 ENGINES = 6
 """In so many of them it is the engine that is killed, inside of the sandbox, and the runner has to cope."""
-LIFE_S = 11.0
-"""A whole run takes some ten seconds on two cores that have two of them to run."""
+LIFE_S = 15.0
+"""A whole run takes some fifteen seconds on two cores that have two of them to run."""
 AT_ONCE = 2
 GONE_WITHIN_S = 10.0
 ENDS_WITHIN_S = 20.0
@@ -157,7 +157,7 @@ def test_nothing_is_left_10_s_after_a_kill(kills):
 def test_the_kills_met_runs_in_all_of_their_phases(kills):
     """Else this file would have shown nothing."""
     killed = [one for one in kills if one.exit_code == -signal.SIGKILL]
-    assert len(killed) >= (KILLS - ENGINES) * 2 // 3
+    assert len(killed) >= (KILLS - ENGINES) // 2
     assert any(one.in_force for one in killed)
     assert any(one.victim == "engine" and one.in_force for one in kills)
     assert any(one.phase == "-" for one in killed)
