@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,6 +22,15 @@ from hashidrill.wait import wait_until
 
 _READY_WITHIN_S = 30.0
 _LOG_LINES = 5
+_RUNNERS = str(Path(__file__).parents[2])
+_DIES_WITH_US = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from hashidrill.datacenter.inside.syscalls import die_with_parent
+die_with_parent(int(sys.argv[2]))
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""Becomes the agent, which the kernel ends when we end, however that comes about."""
 
 
 @contextlib.asynccontextmanager
@@ -40,9 +50,12 @@ async def private_consul(binary: Path) -> AsyncIterator[str]:
         with log.open("wb") as output:
             # a session of its own: Ctrl-C is for us, and we end it
             process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", "-c", _DIES_WITH_US, _RUNNERS, str(os.getpid()),
                 binary, "agent", f"-config-file={folder / 'consul.json'}",
                 stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
             )  # fmt: skip
+        # `hashidrill heal` leaves a directory alone whose process runs, and removes one whose process is gone
+        (folder / "pid").write_text(str(process.pid))
         try:
             url = f"http://127.0.0.1:{ports['http']}"
             await _ready(url, process, log)
