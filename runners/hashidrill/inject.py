@@ -19,7 +19,7 @@ from hashidrill.journal import Journal
 from hashidrill.wait import pause
 
 PROVEN_WITHIN_S = 5.0
-"""How long the effect of a fault may take to be seen."""
+"""How long the effect of a fault may take to be seen, unless the fault has an `observed_within_s` of its own."""
 GONE_WITHIN_S = 20.0
 """How long its traces may last: a killed agent that starts again on a busy machine answers after some seconds."""
 REVERT_TRIES = 3
@@ -69,11 +69,12 @@ async def _apply(fault: Fault, undo: Undo, journal: Journal) -> Evidence:
         journal.write("fault.failed", sync=True, fault_id=fault_id, error=f"{type(error).__name__}: {error}")
         raise FaultError(f"{where}: apply crashed: {type(error).__name__}: {error}") from error
     journal.write("fault.applied", sync=True, fault_id=fault_id)
-    evidence = await _seen(fault, undo, present=True, within_s=PROVEN_WITHIN_S)
+    within_s = getattr(fault, "observed_within_s", PROVEN_WITHIN_S)
+    evidence = await _seen(fault, undo, present=True, within_s=within_s)
     if not evidence.ok:
         journal.write("fault.unproven", sync=True, fault_id=fault_id, evidence=asdict(evidence))
         raise FaultError(
-            f"{where}: not proven in force within {PROVEN_WITHIN_S:g}s: asked for {evidence.asked}; "
+            f"{where}: not proven in force within {within_s:g}s: asked for {evidence.asked}; "
             f"measured {evidence.measured}"
         )
     journal.write("fault.proven", sync=True, fault_id=fault_id, evidence=asdict(evidence))
@@ -88,6 +89,7 @@ async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: f
         journal.write("fault.stuck", sync=True, fault_id=fault_id, error=f"{type(error).__name__}: {error}")
         raise RevertError(f"{where}: could not be reverted: {type(error).__name__}: {error}")
     journal.write("fault.reverted", sync=True, fault_id=fault_id)
+    gone_within_s = max(gone_within_s, getattr(fault, "observed_within_s", 0.0))
     evidence = await _seen(fault, undo, present=False, within_s=gone_within_s)
     if not evidence.ok:
         journal.write("fault.stuck", sync=True, fault_id=fault_id, evidence=asdict(evidence))

@@ -24,6 +24,7 @@ from hashidrill.datacenter import binaries
 from hashidrill.datacenter.binaries_products import BBOLT_VERSION
 from hashidrill.datacenter.sandbox import Sandbox, python_path, sandbox
 from hashidrill.datacenter.toxiproxy import VERSION as TOXIPROXY_VERSION
+from hashidrill.documents import read_document
 from hashidrill.errors import MachineError, UsageError
 from hashidrill.journal import JOURNAL_NAME, Clock, Journal, read_journal
 from hashidrill.loader import load_experiment
@@ -44,12 +45,13 @@ Progress = Callable[[dict[str, Any]], None]
 def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress | None = None) -> Path:
     """Run one experiment; returns its recording's directory. Blocks, in the main thread.
 
-    Nothing is started before the YAML is right and the binaries are there. Ctrl-C and SIGTERM revert what is in force,
-    close the recording, and raise KeyboardInterrupt then; its `args[0]` is the recording. Raises ExperimentError,
-    BinaryError, MachineError.
+    Nothing is started before the YAML is right, and the binaries and the commands of clients are there. Ctrl-C and
+    SIGTERM revert what is in force, close the recording, and raise KeyboardInterrupt then; its `args[0]` is the
+    recording. Raises ExperimentError, BinaryError, MachineError.
     """
     tell = progress or (lambda _event: None)
     experiment = load_experiment(path)
+    _check_clients(path, experiment)
     version = experiment.datacenter.consul.version
     say = lambda text: tell({"event": "note", "t_ns": 0, "text": text})  # noqa: E731 - one line, used twice
     found = {"consul": binaries.ensure("consul", version, explicit=experiment.datacenter.consul.binary, progress=say)}
@@ -78,6 +80,14 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
     if interrupt.happened:
         raise KeyboardInterrupt(recording)
     return recording
+
+
+def _check_clients(path: Path, experiment: Experiment) -> None:
+    """Raises ExperimentError for a command that is not on this machine: `load_experiment` is for others, too."""
+    if experiment.clients:
+        from hashidrill.loads.clients import check_commands  # noqa: PLC0415 - most experiments have no clients
+
+        check_commands(read_document(path), experiment.clients)
 
 
 def _follow(box: Sandbox, tell: Progress) -> None:

@@ -19,12 +19,14 @@ from hashidrill.datacenter.local import LocalDatacenter
 from hashidrill.journal import Clock
 from hashidrill.loader import load_experiment
 from hashidrill.model import DatacenterSpec
+from hashidrill.priority import ahead
 from hashidrill.units import Size
 
 
 def main() -> None:
     """Exits with 0 whatever the run's outcome is: that is in its recording."""
     spec = json.loads(sys.argv[1])
+    ahead()
     anyio.run(_run, spec, Path(sys.argv[2]))
 
 

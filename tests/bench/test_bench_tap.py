@@ -2,7 +2,9 @@
 
     pytest -m bench tests/bench/test_bench_tap.py
 
-The work: GETs of 160 bytes over kept-alive connections to one upstream, which answers from a script.
+The work: GETs of 160 bytes over kept-alive connections to one upstream, which answers from a script. The generator
+and the upstream share the machine with what is measured, so both are thin: "late" says how long after its time the
+generator sent a request, which is in the latency, and "direct" what is left without anything in between.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -26,7 +29,9 @@ pytestmark = pytest.mark.bench
 RATE_PER_S = 2000
 SECONDS = 8
 LATENCY_REQUESTS = 2000
+MOST_ADDED_MS = 1.0
 CONNECTIONS = 16
+GRACE_S = 1.0
 MITMPROXY_READY_S = 60
 _REQUEST = b"GET /v1/kv/x HTTP/1.1\r\nHost: upstream\r\nAccept: */*\r\n\r\n"
 _BODY = b"x" * 160
@@ -49,15 +54,17 @@ async def main():
 uvloop.run(main())
 """
 TAP = """
-import asyncio, sys
+import asyncio, sys, LOOP
 from hashidrill.retry.tap import Tap
 from hashidrill.retry.upstream import HttpUpstream
 async def main():
     async with Tap(HttpUpstream(sys.argv[1])) as tap:
         print(tap.port, flush=True)
         await asyncio.Event().wait()
-asyncio.run(main())
+LOOP.run(main())
 """
+LOOPS = {"tap": "asyncio", "tap, uvloop": "uvloop"}
+"""As `hashidrill retry` runs it, and as the clients of an experiment have it."""
 
 
 @contextlib.contextmanager
@@ -119,77 +126,73 @@ def latencies_ms(port):
     return np.array(found[100:])
 
 
-async def offered(port, rate_per_s, seconds):
-    """Open loop over some connections: (requests that were answered each second, latencies from when they were due)."""
-    due: list[list[float]] = [[] for _ in range(CONNECTIONS)]
-    latencies, answered = [], 0
-    links = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS)]
-
-    async def read(number):
-        nonlocal answered
-        while True:
-            await links[number][0].readuntil(b"\r\n\r\n")
-            await links[number][0].readexactly(160)
-            latencies.append(time.perf_counter() - due[number].pop(0))
-            answered += 1
-
-    readers = [asyncio.create_task(read(number)) for number in range(CONNECTIONS)]
+def offered(port):
+    """Open loop over some connections: (answered a second, ms from when each was due, ms that each was sent late)."""
+    links = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
+    for link in links:
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    due = {link: [] for link in links}
+    received = dict.fromkeys(links, b"")
+    latencies, late = [], []
     began = time.perf_counter()
-    sent = 0
-    while sent < rate_per_s * seconds:
-        while sent < (time.perf_counter() - began) * rate_per_s and sent < rate_per_s * seconds:
-            number = sent % CONNECTIONS
-            due[number].append(began + sent / rate_per_s)
-            links[number][1].write(_REQUEST)
-            sent += 1
-        await asyncio.sleep(0.001)
-    in_time = answered
-    for reader in readers:
-        reader.cancel()
-    for _, writer in links:
-        writer.close()
-    return in_time / (time.perf_counter() - began), np.array(latencies) * 1e3
+    times = [began + number / RATE_PER_S for number in range(RATE_PER_S * SECONDS)]
+    while (now := time.perf_counter()) < times[-1] + GRACE_S and len(latencies) < len(times):
+        while len(late) < len(times) and times[len(late)] <= now:
+            link, when = links[len(late) % CONNECTIONS], times[len(late)]
+            due[link].append(when)
+            link.sendall(_REQUEST)
+            now = time.perf_counter()
+            late.append(now - when)
+        wait_s = times[len(late)] - now if len(late) < len(times) else GRACE_S / 10
+        for link in select.select(links, [], [], max(0.0, wait_s))[0]:
+            *replies, received[link] = (received[link] + link.recv(65536)).split(_BODY)
+            now = time.perf_counter()
+            latencies += [now - due[link].pop(0) for _ in replies]
+    for link in links:
+        link.close()
+    return len(latencies) / (now - began), np.array(latencies) * 1e3, np.array(late) * 1e3
 
 
 def measured(port, pid):
     one = latencies_ms(port)
-    process = psutil.Process(pid) if pid else None
-    before = sum(process.cpu_times()[:2]) if process else 0
-    rate, under_load = asyncio.run(offered(port, RATE_PER_S, SECONDS))
-    cpu = (sum(process.cpu_times()[:2]) - before) / SECONDS if process else 0
-    return np.percentile(one, [50, 99]), rate, np.percentile(under_load, [50, 99]), cpu
+    process = psutil.Process(pid)
+    before = sum(process.cpu_times()[:2])
+    rate, loaded, late = offered(port)
+    cpu_us = (sum(process.cpu_times()[:2]) - before) / len(loaded) * 1e6
+    return {
+        "p50 alone": np.percentile(one, 50), "p99 alone": np.percentile(one, 99), "a second": rate,
+        "p50 loaded": np.percentile(loaded, 50), "p99 loaded": np.percentile(loaded, 99),
+        "late p50": np.percentile(late, 50), "late p99": np.percentile(late, 99),
+        "cpu us each": cpu_us, "load": os.getloadavg()[0],
+    }  # fmt: skip
 
 
 def test_the_tap_beside_mitmproxy(tell):
-    rows = []
+    rows = {}
     with python(UPSTREAM) as (upstream_port, upstream):
-        direct = measured(upstream_port, upstream.pid)
-        rows.append(("direct", direct))
-        with python(TAP, f"http://127.0.0.1:{upstream_port}") as (port, process):
-            tap = measured(port, process.pid)
-        rows.append(("tap", tap))
+        rows["direct"] = measured(upstream_port, upstream.pid)
+        for name, loop in LOOPS.items():
+            with python(TAP.replace("LOOP", loop), f"http://127.0.0.1:{upstream_port}") as (port, process):
+                rows[name] = measured(port, process.pid)
         reason = ""
         try:
             with mitmproxy(upstream_port) as (port, process):
-                rows.append(("mitmproxy", measured(port, process.pid)))
+                rows["mitmproxy"] = measured(port, process.pid)
         except pytest.skip.Exception as skipped:
             reason = str(skipped)
-    titles = ("p50 alone", "p99 alone", "answered/s", "p50 loaded", "p99 loaded", "cores")
-    tell("\n" + " " * 12 + "".join(f"{title:>12}" for title in titles))
-    for name, (alone, rate, loaded, cpu) in rows:
-        cells = [
-            f"{alone[0]:.2f} ms",
-            f"{alone[1]:.2f} ms",
-            f"{rate:.0f}",
-            f"{loaded[0]:.2f} ms",
-            f"{loaded[1]:.2f} ms",
-        ]
-        tell(f"{name:<12}" + "".join(f"{cell:>12}" for cell in cells) + f"{cpu:>8.2f}")
-    tell(f"  {RATE_PER_S}/s offered for {SECONDS} s over {CONNECTIONS} connections; load {os.getloadavg()[0]:.1f}")
+    tell("\n" + " " * 12 + "".join(f"{title:>12}" for title in rows["direct"]))
+    for name, figures in rows.items():
+        tell(f"{name:<12}" + "".join(f"{figure:>12.{0 if figure > 99 else 2}f}" for figure in figures.values()))
+    tell(f"  ms; {RATE_PER_S}/s offered for {SECONDS} s over {CONNECTIONS} connections, one at a time when alone")
     if reason:
         tell(f"  mitmproxy was left out: {reason}")
-    assert tap[0][0] - direct[0][0] < 1.0
-    assert tap[1] > 0.97 * RATE_PER_S
+    without = rows["direct"]["p50 loaded"]
+    if without > MOST_ADDED_MS:
+        pytest.skip(f"the machine is too busy to tell: with nothing in between p50 is {without:.0f} ms already")
+    for name in LOOPS:
+        for figure in ("p50 alone", "p50 loaded"):
+            assert rows[name][figure] - rows["direct"][figure] < MOST_ADDED_MS, (name, figure)
+        assert rows[name]["a second"] > 0.97 * RATE_PER_S
 
 
 def test_the_jitter_verdict_twenty_times_while_the_other_core_is_busy(tell):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import itertools
 import os
 import socket
 import ssl
@@ -20,9 +21,10 @@ import trustme
 from hashidrill.errors import FaultError, UsageError
 from hashidrill.retry.command import CommandError, run
 from hashidrill.retry.door import can_count_refusals
+from hashidrill.retry.messages import Reply
 from hashidrill.retry.plans import Always, First, ForSeconds, Nothing, OnceReused
 from hashidrill.retry.tap import Tap
-from hashidrill.retry.upstream import HttpUpstream, Reply, Scripted
+from hashidrill.retry.upstream import HttpUpstream, Scripted
 
 needs_packets = pytest.mark.skipif(not can_count_refusals(), reason="counting SYNs needs CAP_NET_RAW")
 
@@ -285,6 +287,292 @@ def test_a_client_that_resets_in_the_middle_of_its_request_does_no_harm():
     result, attempts, _ = behind(Nothing(), work)
     assert result[0] == 200
     assert [a.status for a in attempts if a.method == "GET"] == [200]
+
+
+# connections, byte by byte
+
+GET = b"GET /v1/kv/%d HTTP/1.1\r\nHost: tap\r\n\r\n"
+PUT = b"PUT /v1/kv/%d HTTP/1.1\r\nHost: tap\r\nContent-Length: 3\r\n\r\nabc"
+CHUNKS = b"PUT /v1/kv/%d HTTP/1.1\r\nHost: tap\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+EXPECTS = b"PUT /v1/kv/%d HTTP/1.1\r\nHost: tap\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc"
+HEAD = b"HEAD /v1/kv/%d HTTP/1.1\r\nHost: tap\r\n\r\n"
+LAST = b"GET /v1/kv/%d HTTP/1.1\r\nHost: tap\r\nConnection: close\r\n\r\n"
+
+
+def said(tap, pieces):
+    """What comes back to these pieces, each sent once there is an answer to the one before, until it is closed."""
+    with socket.create_connection(("127.0.0.1", tap.port), timeout=5) as client:
+        received = b""
+        for count, piece in enumerate(pieces, start=1):
+            client.sendall(piece)
+            while count < len(pieces) and received.count(b"HTTP/1.1 200") < count:
+                received += client.recv(65536)
+        while more := client.recv(65536):
+            received += more
+        return received
+
+
+FORMS = {"GET": GET, "PUT": PUT, "chunks": CHUNKS, "expects": EXPECTS, "HEAD": HEAD}
+
+
+@pytest.mark.parametrize("second", FORMS)
+@pytest.mark.parametrize("first", FORMS)
+@pytest.mark.parametrize("at_once", [True, False], ids=["at-once", "one-by-one"])
+def test_requests_of_every_form_follow_each_other_on_one_connection(first, second, at_once):
+    """Some are read by h11 and some are not, and what is pipelined stays in its order."""
+    pieces = [form % number for number, form in enumerate([FORMS[first], FORMS[second], FORMS[first], LAST])]
+    received, attempts, upstream = behind(
+        Nothing(), lambda tap: said(tap, [b"".join(pieces)] if at_once else pieces), upstream=Upstream()
+    )
+    assert received.count(b"HTTP/1.1 200 ") == 4
+    assert [(a.path, a.reused, a.status, a.connection) for a in attempts] == [
+        (f"/v1/kv/{number}", number > 0, 200, 1) for number in range(4)
+    ]
+    assert [request.body for request in upstream.asked] == [b"abc" * (b"abc" in piece) for piece in pieces]
+    assert all(earlier.end_ns <= later.start_ns for earlier, later in itertools.pairwise(attempts))
+
+
+def test_a_request_that_comes_byte_by_byte_is_one_attempt_from_its_first_byte():
+    def work(tap):
+        with socket.create_connection(("127.0.0.1", tap.port), timeout=5) as client:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for at in range(len(PUT % 1)):
+                client.sendall((PUT % 1)[at : at + 1])
+                time.sleep(0.002)
+            return client.recv(1000)
+
+    result, (attempt,), upstream = behind(Nothing(), work)
+    assert result.startswith(b"HTTP/1.1 200 ")
+    assert (attempt.received, upstream.asked[0].body) == (3, b"abc")
+    assert attempt.end_ns - attempt.start_ns > 0.002e9 * 50
+
+
+@pytest.mark.parametrize("reply", [
+    Reply(200, [(b"connection", b"close")], b"last"),
+    Reply(200, [(b"transfer-encoding", b"chunked")], b"last"),
+], ids=["close", "chunked"])  # fmt: skip
+def test_a_script_may_say_what_only_h11_can_say(reply):
+    """Also in the middle of requests that were sent at once."""
+    received, attempts, _ = behind(
+        Nothing(), lambda tap: said(tap, [GET % 0 + GET % 1 + LAST % 2]), upstream=Scripted(lambda _: reply)
+    )
+    assert received.count(b"last") == len(attempts) == (1 if reply.headers[0][1] == b"close" else 3)
+
+
+def test_a_reply_that_is_no_http_closes_the_connection():
+    wrong = Scripted(lambda _: Reply(200, [(b"x", b"two\r\nlines: 1")], b""))
+    received, _, _ = behind(Nothing(), lambda tap: said(tap, [GET % 0 + LAST % 1]), upstream=wrong)
+    assert received == b""
+
+
+def test_replies_are_not_held_back_for_the_acknowledgement_of_the_one_before():
+    """TCP_NODELAY: else a reply that follows another one waits up to 40 ms, or for the client's next request."""
+
+    async def main():
+        async with Tap(Upstream()) as tap:
+            _, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+            await tap_has(tap, 1)
+            (connection,) = tap._open
+            options = connection.transport.get_extra_info("socket")
+            writer.close()
+            return options.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    assert asyncio.run(main())
+
+
+async def tap_has(tap, connections):
+    async with asyncio.timeout(5):
+        while len(tap._open) != connections:
+            await asyncio.sleep(0.01)
+
+
+class Slow(Scripted):
+    """Answers never; says when it was asked and when the question was taken back."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.cancelled = asyncio.Event(), asyncio.Event()
+
+    async def ask(self, request):
+        self.asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled.set()
+
+
+@pytest.mark.parametrize("first", [GET, CHUNKS], ids=["plain", "by-h11"])
+@pytest.mark.parametrize("how", ["FIN", "RST", "the tap closes"])
+def test_a_client_that_leaves_before_its_reply_ends_the_question_to_the_upstream(first, how):
+    async def main():
+        upstream = Slow()
+        async with Tap(upstream) as tap:
+            _, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+            writer.write(first % 1)
+            await asyncio.wait_for(upstream.asked.wait(), 5)
+            if how == "FIN":
+                writer.close()
+            elif how == "RST":
+                writer.transport.abort()
+            else:
+                await tap.close()
+            await asyncio.wait_for(upstream.cancelled.wait(), 5)
+            await tap_has(tap, 0)
+            writer.close()
+            return tap.attempts
+
+    (attempt,) = asyncio.run(main())
+    assert (attempt.abandoned, attempt.status, attempt.path) == (True, 0, "/v1/kv/1")
+
+
+def test_a_client_that_leaves_while_the_tap_closes_stops_nothing():
+    """Both end the same task at the same moment."""
+
+    async def main():
+        upstream = Slow()
+        async with Tap(upstream) as tap:
+            _, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+            writer.write(GET % 1)
+            await asyncio.wait_for(upstream.asked.wait(), 5)
+            (connection,) = tap._open
+            async with asyncio.timeout(5):
+                connection.connection_lost(None)
+                await tap.close()
+            writer.close()
+            return tap.attempts, connection.task.cancelled()
+
+    attempts, cancelled = asyncio.run(main())
+    assert ([a.abandoned for a in attempts], cancelled) == ([True], True)
+
+
+# the upstream, byte by byte
+
+PLAIN = b"HTTP/1.1 200 OK\r\nX-Consul-Index: 7\r\nContent-Length: 5\r\n\r\nhello"
+
+
+class Canned:
+    """A server that answers request after request, on each connection anew, with pieces of its own; None closes."""
+
+    def __init__(self, *replies):
+        self.replies, self.connections, self.asked = replies, 0, b""
+
+    async def serve(self, reader, writer):
+        self.connections += 1
+        with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            for pieces in self.replies:
+                self.asked += await reader.readuntil(b"\r\n\r\n")
+                for piece in pieces:
+                    if piece is None:
+                        return
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0.02)
+            await reader.read(1)
+
+    def asked_by(self, work, plan=None):
+        async def main():
+            server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+            async with server, Tap(HttpUpstream(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"), plan) as tap:
+                return await asyncio.to_thread(work, tap), tap
+
+        return asyncio.run(main())
+
+
+WHOLE = {
+    "plain": [PLAIN],
+    "in two pieces": [PLAIN[:-3], PLAIN[-3:]],
+    "head and body apart": [PLAIN[:-5], PLAIN[-5:]],
+    "head in two pieces": [PLAIN[:20], PLAIN[20:]],
+    "in chunks": [
+        b"HTTP/1.1 200 OK\r\nX-Consul-Index: 7\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n",
+        b"3\r\nllo\r\n0\r\n\r\n",
+    ],
+    "until the end": [PLAIN.replace(b"Content-Length: 5\r\n", b""), None],
+    "by HTTP/1.0": [b"HTTP/1.0 200 OK\r\nX-Consul-Index: 7\r\n\r\nhe", b"llo", None],
+    "the last one": [PLAIN.replace(b"X-Consul", b"Connection: close\r\nX-Consul"), None],
+    "after a 103": [b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + PLAIN],
+    "and closed": [PLAIN, None],
+}
+
+
+@pytest.mark.parametrize("reply", WHOLE.values(), ids=WHOLE)
+def test_a_whole_reply_of_every_form_comes_through_and_so_does_the_next_one(reply):
+    canned = Canned(reply, [PLAIN])
+
+    def work(tap):
+        connection = http.client.HTTPConnection("127.0.0.1", tap.port, timeout=5)
+        found = []
+        with contextlib.closing(connection):
+            for _ in range(2):
+                connection.request("GET", "/v1/kv/x")
+                answer = connection.getresponse()
+                found.append((answer.status, answer.getheader("X-Consul-Index"), answer.read()))
+                time.sleep(0.05)  # the server has closed by then, where it does
+        return found
+
+    found, tap = canned.asked_by(work)
+    assert found == [(200, "7", b"hello")] * 2
+    assert tap.upstream_errors == []
+    assert [(a.index, a.sent, a.upstream) for a in tap.attempts] == [(7, 5, True)] * 2
+    assert canned.connections == (1 if reply[-1] is not None else 2)
+
+
+BROKEN = {
+    "nothing": [None],
+    "half a head": [PLAIN[:20], None],
+    "half a body": [PLAIN[:-2], None],
+    "half of the chunks": [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n", None],
+    "no HTTP": [b"SSH-2.0-OpenSSH_9.6\r\n\r\n"],
+    "another protocol": [b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"],
+}
+
+
+@pytest.mark.parametrize("reply", BROKEN.values(), ids=BROKEN)
+def test_half_a_reply_is_the_upstreams_error_and_the_next_request_has_a_connection_of_its_own(reply):
+    canned = Canned(reply)
+
+    def work(tap):
+        first = get(tap)
+        canned.replies = ([PLAIN],)
+        return first, get(tap)
+
+    (first, second), tap = canned.asked_by(work)
+    assert first[0] == 502
+    assert b"did not answer" in first[1]
+    assert second == (200, b"hello")
+    assert [(a.status, a.upstream) for a in tap.attempts] == [(502, False), (200, True)]
+
+
+LATE = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize("reply", [[PLAIN, LATE], [PLAIN + LATE]], ids=["afterwards", "with-its-reply"])
+def test_what_the_upstream_says_unasked_is_no_answer_to_the_next_request(reply):
+    canned = Canned(reply, [PLAIN])
+
+    def work(tap):
+        connection = http.client.HTTPConnection("127.0.0.1", tap.port, timeout=5)
+        with contextlib.closing(connection):
+            found = []
+            for _ in range(2):
+                connection.request("GET", "/v1/kv/x")
+                answer = connection.getresponse()
+                found.append((answer.status, answer.read()))
+                time.sleep(0.1)
+        return found
+
+    found, _ = canned.asked_by(work)
+    assert found == [(200, b"hello")] * 2
+    assert canned.connections == 2
+
+
+def test_what_the_upstream_is_asked_has_no_headers_of_the_clients_connection():
+    canned = Canned([PLAIN])
+    canned.asked_by(lambda tap: get(tap, headers={"Connection": "keep-alive", "TE": "trailers", "X-A": "b"}))
+    lines = canned.asked.split(b"\r\n")
+    assert lines[0] == b"GET /v1/kv/x HTTP/1.1"
+    assert lines[1].startswith(b"host: 127.0.0.1:")
+    assert sorted(lines[2:]) == [b"", b"", b"accept-encoding: identity", b"x-a: b"]
 
 
 def test_an_upstream_that_is_not_there_is_no_fault_of_the_clients():

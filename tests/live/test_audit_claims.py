@@ -3,84 +3,13 @@
 from __future__ import annotations
 
 import http.client
-import json
-import re
-import socket
 import subprocess
-from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-import anyio
 import httpx
 import pytest
-
-from hashidrill.wait import wait_until
-
-START_WITHIN_S = 20
-
-
-def wait(what, check, within_s=START_WITHIN_S):
-    """`check` returns what was waited for, or None."""
-
-    async def look():
-        value = check()
-        return value, repr(value)
-
-    return anyio.run(lambda: wait_until(what, look, within_s=within_s))
-
-
-def free_ports(count):
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-class Agent:
-    """A Consul agent on the loopback. `config` is added to what keeps it small and apart from others."""
-
-    def __init__(self, binary, folder, name, **config):
-        self.http, self.serf, rpc = free_ports(3)
-        self.url = f"http://127.0.0.1:{self.http}"
-        self.log = folder / f"{name}.log"
-        document = {
-            "node_name": name,
-            "data_dir": str(folder / name),
-            "bind_addr": "127.0.0.1",
-            "disable_update_check": True,
-            "performance": {"raft_multiplier": 1},
-            "ports": {"http": self.http, "serf_lan": self.serf, "server": rpc, "serf_wan": -1, "dns": -1, "grpc": -1,
-                      "grpc_tls": -1},
-            **config,
-        }  # fmt: skip
-        file = folder / f"{name}.json"
-        file.write_text(json.dumps(document))
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen([binary.path, "agent", "-config-file", file], stdout=log, stderr=log)
-
-    def said(self, pattern):
-        return re.findall(pattern, self.log.read_text())
-
-    def get(self, path):
-        try:
-            return httpx.get(f"{self.url}/v1/{path}", timeout=2)
-        except httpx.HTTPError:
-            return None
-
-    def members(self):
-        """Names of those it sees alive; None while it does not answer."""
-        answer = self.get("agent/members")
-        return None if answer is None else {each["Name"] for each in answer.json() if each["Status"] == 1}
-
-    def leader(self):
-        answer = self.get("status/leader")
-        return None if answer is None else answer.json() or None
-
-    def stop(self):
-        self.process.kill()
-        self.process.wait(10)
+from claims import START_WITHIN_S, Agent, free_ports, wait
 
 
 @pytest.fixture
@@ -123,6 +52,27 @@ def test_an_agent_with_retry_max_exits_with_1(start):
     assert len(limited.said("Join cluster failed, will retry")) == 3
     wait("more tries", lambda: len(unlimited.said("Join cluster failed, will retry")) > 6 or None)
     assert unlimited.process.poll() is None
+
+
+def test_a_datacenter_without_retry_join_wan_is_not_federated(start):
+    """HD103: of two servers elsewhere one has it, joins, and brings the other along; a third datacenter stays alone."""
+
+    def far(name, datacenter, **config):
+        [wan] = free_ports(1)
+        soon = {"retry_interval": "500ms", "retry_interval_wan": "500ms"}
+        agent = start(name, ports={"serf_wan": wan}, server=True, datacenter=datacenter, **soon, **config)
+        agent.wan = wan
+        return agent
+
+    first = far("first", "dc1", bootstrap_expect=1)
+    joins = far("joins", "dc2", bootstrap_expect=2, retry_join_wan=[f"127.0.0.1:{first.wan}"])
+    along = far("along", "dc2", bootstrap_expect=2, retry_join=[f"127.0.0.1:{joins.serf}"])
+    alone = far("alone", "dc3", bootstrap_expect=1)
+    everywhere = {"first.dc1", "joins.dc2", "along.dc2"}
+    for agent in (first, joins, along):
+        wait(f"{agent.name} to see all", lambda agent=agent: agent.members("agent/members?wan=1") == everywhere or None)
+    wait("a leader of the third", alone.leader)
+    assert alone.members("agent/members?wan=1") == {"alone.dc3"}
 
 
 @pytest.mark.parametrize(("mode", "refused"), [("enforcing", {429}), ("permissive", set())])

@@ -11,7 +11,13 @@ import pytest
 
 from hashidrill.datacenter import binaries, binaries_archive, binaries_build, binaries_products
 from hashidrill.datacenter.binaries_build import Go
-from hashidrill.datacenter.binaries_products import DEFAULT_VERSIONS, PRODUCTS, WayError, product_named
+from hashidrill.datacenter.binaries_products import (
+    AUDITED_VERSIONS,
+    DEFAULT_VERSIONS,
+    PRODUCTS,
+    WayError,
+    product_named,
+)
 from hashidrill.errors import BinaryError
 
 
@@ -225,13 +231,17 @@ def test_an_unknown_binary_lists_near_ones():
         ("toxiproxy-server", "toxiproxy-server version 2.12.0\n", "2.12.0"),
         ("toxiproxy-cli", "toxiproxy-cli version git\n", "git"),
         ("bbolt", "bbolt Version: 1.4.3\nGo Version: go1.26.8\nGo OS/Arch: linux/amd64\n", "1.4.3"),
+        ("consul-template", "consul-template v0.41.0 ()\n", "0.41.0"),
+        ("nomad", "Nomad v1.10.5\nBuildDate \nRevision \n", "1.10.5"),
+        ("nomad", "Nomad v1.10.5+ent\n", "1.10.5+ent"),
+        ("vault", "Vault v1.21.0, built 2025-10-21T19:33:32Z\n", "1.21.0"),
     ],
 )
 def test_each_binary_is_understood_when_it_says_its_version(name, printed, version):
     assert re.search(PRODUCTS[name].says, printed, re.MULTILINE)[1] == version
 
 
-@pytest.mark.parametrize(("name", "version"), DEFAULT_VERSIONS)
+@pytest.mark.parametrize(("name", "version"), DEFAULT_VERSIONS + AUDITED_VERSIONS)
 def test_what_ships_can_be_built_from_a_pinned_module_that_names_that_very_version(name, version):
     product = PRODUCTS[name]
     module = binaries_build.module_folder(product, version)

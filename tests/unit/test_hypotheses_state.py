@@ -361,6 +361,18 @@ def test_bytes_per_commit_are_compared_with_the_steady_state(tmp_path):
     assert amplification(recording, since="start", times=51.0, host="consul-1")
 
 
+def test_a_restart_takes_no_commits_away(tmp_path):
+    builder = RecordingBuilder(tmp_path / "run").fault("consul.raft.bloat", at=10, until=30).load(LOAD).leader()
+    # it begins again at its snapshot, and catches up at once
+    builder.series("raft.commit_index", lambda t: 5 if t == 20 else 1000 + 20 * t, host="consul-1", every=1)
+    builder.series("process.wchar_rate", 20 * 16e3, host="consul-1", every=1)
+    builder.series("raft.commit_index", lambda t: 1000 + 20 * t if t < 25 else 20 * t, host="consul-2", every=1)
+    builder.series("process.wchar_rate", 20 * 16e3, host="consul-2", every=1)
+    held = amplification(builder.build(), since="start", host="consul-2")
+    assert held.figures["commits"] == pytest.approx(20 * 18, abs=41)
+    assert held.figures["times"] == pytest.approx(1, rel=0.1)
+
+
 def test_a_server_that_stays_bloated_is_caught(tmp_path):
     builder = bloated(tmp_path / "run", 50, until=31)
     builder.series("process.wchar_rate", 16e6, host="consul-1", start=31, every=1)

@@ -123,6 +123,16 @@ def test_an_apply_that_does_nothing_is_not_proven(game):
     assert waited_ns == pytest.approx(PROVEN_WITHIN_S * 1e9)
 
 
+def test_a_fault_may_say_how_long_its_proof_takes(game):
+    async def apply(self, undo):
+        return
+
+    with pytest.raises(FaultError, match=r"not proven in force within 30s"):
+        virtual_time.run(game.inject(game.fault(apply=apply, observed_within_s=30.0)))
+    waited_ns = game.entry("fault.unproven").t_ns - game.entry("fault.applied").t_ns
+    assert waited_ns == pytest.approx(30e9)
+
+
 def test_an_effect_that_shows_after_some_seconds_is_waited_for(game):
     async def verify(self, undo, *, present):
         if present and anyio.current_time() < self.game.began + 3:

@@ -10,18 +10,20 @@ import pytest
 
 from hashidrill.abc import Operation
 from hashidrill.conditions import Condition
+from hashidrill.documents import Document
 from hashidrill.engine import needs
 from hashidrill.errors import ExperimentError, UsageError
 from hashidrill.judge import judge
-from hashidrill.loader import load_text
+from hashidrill.loader import load_experiment, load_text
 from hashidrill.loads.client import LoadContext
-from hashidrill.loads.clients import Client, Faults
+from hashidrill.loads.clients import Client, Faults, check_commands
 from hashidrill.loads.services import ENDED, reported
 from hashidrill.model import ClientSpec
 from hashidrill.monitor import Monitor
 from hashidrill.retry.attempts import Attempt
 from hashidrill.retry.encoding import to_operation
 from hashidrill.retry.plans import Moment
+from hashidrill.runner import run_experiment
 from hashidrill.testing.recordings import RecordingBuilder
 
 GOOD = textwrap.dedent("""\
@@ -182,6 +184,31 @@ def test_a_command_that_does_not_exist_is_said_before_anything_is_offered(comman
         UsageError, match=r"client careful: \S+: there is no such command; is it installed, and on PATH"
     ):
         asyncio.run(client.prepare())
+
+
+def test_commands_that_cannot_be_run_are_named_with_their_places_before_anything_is_started(tmp_path, monkeypatch):
+    """`run` refuses them; `validate` does not, since it may be another machine that runs the experiment."""
+    script = tmp_path / "hasty.sh"
+    script.write_text("#!/bin/sh\n")
+    experiment = tmp_path / "x.yaml"
+    experiment.write_text(GOOD.replace("[curl,", "[crul,").replace("[daemon,", f"[{script},"))
+    load_experiment(experiment)
+    for name in ("binaries.ensure", "sandbox", "_new_recording"):
+        monkeypatch.setattr(f"hashidrill.runner.{name}", lambda *_, **__: pytest.fail("something was started"))
+    with pytest.raises(ExperimentError) as error:
+        run_experiment(experiment, runs_dir=tmp_path)
+    said = " ".join(str(error.value).split())
+    assert error.value.exit_code == 2
+    assert f"{experiment}:7:23: clients.careful.command[0]: crul: there is no such command; is it installed" in said
+    assert f"{experiment}:8:21: clients.hasty.command[0]: {script}: it is not executable; `chmod" in said
+
+
+def test_commands_that_are_there_are_no_problem(tmp_path):
+    script = tmp_path / "hasty.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    text = GOOD.replace("[curl,", "['{python}',").replace("[daemon,", f"[{script},")
+    check_commands(Document("x.yaml", text), load_text(text, "x.yaml").clients)
 
 
 # what a service reports

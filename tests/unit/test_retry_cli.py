@@ -23,13 +23,16 @@ def hashidrill(monkeypatch, capsys):
     """The command line in this process, with a battery that finds what it is told; nothing can be started."""
     asked = {}
 
-    def go(*arguments, finds=(GOOD,)):
+    def go(*arguments, finds=(GOOD,), real_programs=False):
         async def battery(command, upstream, settings, **_):
             asked.update(command=command, upstream=type(upstream).__name__, settings=settings)
             return list(finds)
 
         monkeypatch.setattr(retry, "run_battery", battery)
         monkeypatch.setattr(retry, "private_consul", lambda _: pytest.fail("consul was started"))
+        monkeypatch.setattr(retry.binaries, "ensure", lambda *_, **__: pytest.fail("consul was built"))
+        if not real_programs:
+            monkeypatch.setattr(retry, "unrunnable", lambda _: "")
         monkeypatch.setenv("COLUMNS", "120")
         monkeypatch.setattr(sys, "argv", ["hashidrill", "retry", *arguments])
         code = 0
@@ -89,6 +92,18 @@ def test_what_is_declared_arrives(hashidrill):
     assert (settings.deadline_s, settings.most_retries, settings.jitter_clients) == (5, 7, 40)
     assert settings.faults == ("503", "hang")
     assert hashidrill.asked["command"] == ["my-client", "--fault", "x"]
+
+
+def test_a_command_that_cannot_be_run_is_said_before_anything_is_started_for_it(hashidrill, tmp_path):
+    script = tmp_path / "client.sh"
+    script.write_text("#!/bin/sh\n")
+    for program, reason in (
+        ("no-such-command-here", "no-such-command-here: there is no such command; is it installed, and on PATH?"),
+        (str(script), "it is not executable; `chmod +x"),
+    ):
+        code, out, err = hashidrill("--", program, "{url}", real_programs=True)
+        assert (code, out) == (2, "")
+        assert reason in " ".join(err.split())
 
 
 def test_a_server_of_ones_own(hashidrill):

@@ -14,8 +14,9 @@ lists them, `hashidrill audit --explain HD101` shows one. How to use them: [audi
 An error is a configuration that cannot do what it is for. A warning is one that turns a fault that passes by itself
 into one that is felt. An info is a default that one should know, and may well keep.
 
-"Shown by" names the test that showed the claim on the real Consul 1.22.2. The claims without one were read in the
-source or in the documentation that is named.
+"Shown by" names the test that showed the claim on the real thing: Consul 1.22.2, Nomad 1.10.5, Vault 1.21.0,
+consul-template 0.41.0, or the Python library itself. Of Consul's config entries they show what an Envoy is told; what
+Envoy then does, and the claims without a test, were read in the source or in the documentation that is named.
 
 | rule | severity | name |
 | --- | --- | --- |

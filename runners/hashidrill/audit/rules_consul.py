@@ -73,9 +73,9 @@ def consul_no_retry_join(audited: Audited) -> Iterator[Hit]:
     "consul-retry-max",
     Severity.WARNING,
     what="`retry_max` or `retry_max_wan` above 0.",
-    why="After that many failed joins the agent process exits with code 1. A datacenter that is away for longer than "
-    "retry_max x retry_interval takes every agent with it that happens to start then, and whoever supervises it must "
-    "bring it back.",
+    why="After that many retries of a failed join the agent process exits with code 1. A datacenter that is away for "
+    "longer than retry_max x retry_interval takes every agent with it that happens to start then, and whoever "
+    "supervises it must bring it back.",
     default="0: the agent tries until it succeeds, every 30 s.",
     fix="Leave `retry_max` out.",
     link=f"{_CONFIG}/join",
@@ -87,7 +87,9 @@ def consul_retry_max(audited: Audited) -> Iterator[Hit]:
         for name in ("retry_max", "retry_max_wan"):
             entry, attempts = document.body.find(name), document.body.number(name)
             if entry is not None and attempts is not None and attempts > 0:
-                yield Hit(document, entry.place, f"after {attempts:g} failed joins this agent exits with code 1")
+                yield Hit(
+                    document, entry.place, f"after {attempts:g} retries of a failed join this agent exits with code 1"
+                )
 
 
 @rule(
@@ -96,12 +98,13 @@ def consul_retry_max(audited: Audited) -> Iterator[Hit]:
     Severity.WARNING,
     what="A server of a federated datacenter that is told of no server elsewhere: no `retry_join_wan`, here or with "
     "another server of its datacenter.",
-    why="Without it the two datacenters do not find each other again by themselves after both were away. One server "
-    "that has joined is enough: Consul floods the others into the WAN pool.",
+    why="Without it a datacenter finds no other by itself. One server that joins is enough: Consul floods the others "
+    "of its datacenter into the WAN pool.",
     default="`retry_join_wan` is empty, and then no join is tried.",
     fix="Set `retry_join_wan` to servers of the other datacenter, or federate through mesh gateways.",
     link=f"{_CONFIG}/join",
     source="consul 1.22.2, agent/retry_join.go and agent/consul/flood.go",
+    verified=f"{_TESTS}::test_a_datacenter_without_retry_join_wan_is_not_federated",
 )
 def consul_no_retry_join_wan(audited: Audited) -> Iterator[Hit]:
     joined = {

@@ -9,6 +9,7 @@ from hashidrill.audit.rule import Hit, Severity, rule
 from hashidrill.audit.sources import Document
 from hashidrill.audit.tree import Mapping
 
+_TESTS = "tests/live/test_audit_claims_entries.py"
 _ROUTER = "https://developer.hashicorp.com/consul/docs/reference/config-entry/service-router"
 _ROUTER_SOURCE = "consul 1.22.2, agent/xds/routes.go, getRetryPolicyForDestination; Envoy's route.RetryPolicy"
 _SAFE = {"connect-failure", "refused-stream", "envoy-ratelimited", "resource-exhausted"}
@@ -49,6 +50,7 @@ def _conditions(destination: Mapping) -> bool:
     fix='Say when to retry, for instance `RetryOn = ["connect-failure", "refused-stream"]`.',
     link=f"{_ROUTER}#routes-destination-retryon",
     source=_ROUTER_SOURCE,
+    verified=f"{_TESTS}::test_num_retries_without_a_condition_names_nothing_to_retry_on",
 )
 def router_retries_without_condition(audited: Audited) -> Iterator[Hit]:
     for document, _, destination in _destinations(audited):
@@ -67,6 +69,7 @@ def router_retries_without_condition(audited: Audited) -> Iterator[Hit]:
     fix="Add `NumRetries`.",
     link=f"{_ROUTER}#routes-destination-numretries",
     source=_ROUTER_SOURCE,
+    verified=f"{_TESTS}::test_a_condition_without_num_retries_leaves_the_number_to_envoy",
 )
 def router_condition_without_count(audited: Audited) -> Iterator[Hit]:
     for document, _, destination in _destinations(audited):
@@ -88,6 +91,7 @@ def router_condition_without_count(audited: Audited) -> Iterator[Hit]:
     "`refused-stream`.",
     link=f"{_ROUTER}#routes-match-http-methods",
     source=_ROUTER_SOURCE,
+    verified=f"{_TESTS}::test_a_route_without_methods_retries_all_of_them",
 )
 def router_retries_not_idempotent(audited: Audited) -> Iterator[Hit]:
     for document, route, destination in _destinations(audited):
@@ -127,6 +131,7 @@ def _codes(destination: Mapping) -> list[str]:
     fix='Add `Failover = { "*" = { Datacenters = ["dc2"] } }`, or targets in a peer.',
     link="https://developer.hashicorp.com/consul/docs/reference/config-entry/service-resolver#failover",
     source="consul 1.22.2, agent/structs/config_entry_discoverychain.go",
+    verified=f"{_TESTS}::test_without_failover_a_proxy_has_no_healthy_endpoint_left",
 )
 def resolver_without_failover(audited: Audited) -> Iterator[Hit]:
     critical = {
@@ -154,6 +159,7 @@ def resolver_without_failover(audited: Audited) -> Iterator[Hit]:
     fix="Leave `EnforcingConsecutive5xx` out, and set `MaxEjectionPercent` to what may be missing at once.",
     link="https://developer.hashicorp.com/consul/docs/reference/config-entry/service-defaults",
     source="consul 1.22.2, agent/xds/config/config.go, ToOutlierDetection; Envoy's OutlierDetection",
+    verified=f"{_TESTS}::test_a_passive_health_check_of_zero_reaches_envoy_as_zero",
 )
 def passive_health_check_never_ejects(audited: Audited) -> Iterator[Hit]:
     seen = set()

@@ -9,6 +9,7 @@ from hashidrill.audit.rule import Hit, Severity, rule
 from hashidrill.audit.sources import Document
 from hashidrill.audit.tree import Mapping, is_zero_duration
 
+_TESTS = "tests/live/test_audit_claims_nomad.py"
 _JOIN = "https://developer.hashicorp.com/nomad/docs/configuration/server_join"
 _RETRY = "https://developer.hashicorp.com/nomad/docs/configuration/client#template-parameters"
 _RETRIES = ("consul_retry", "vault_retry", "nomad_retry")
@@ -37,6 +38,7 @@ def _joins(bodies: list[tuple[Document, Mapping]], *names: str) -> bool:
     fix='`server_join { retry_join = ["10.0.0.1", "10.0.0.2", "10.0.0.3"] }`, or a `consul` block with its address.',
     link=_JOIN,
     source="nomad 1.10.5, website/content/docs/configuration/server_join.mdx and consul.mdx",
+    verified=f"{_TESTS}::test_a_client_without_server_join_has_consul_to_ask_and_nobody_else",
 )
 def nomad_no_server_join(audited: Audited) -> Iterator[Hit]:
     for agent in audited.nomad_agents:
@@ -62,17 +64,20 @@ def nomad_no_server_join(audited: Audited) -> Iterator[Hit]:
     "nomad-retry-max",
     Severity.WARNING,
     what="`server_join { retry_max }` above 0.",
-    why="After that many failed joins the agent exits with code 1.",
+    why="After that many retries of a failed join the agent exits with code 1.",
     default="0: the agent tries until it succeeds, every 30 s.",
     fix="Leave `retry_max` out.",
     link=f"{_JOIN}#retry_max",
     source="nomad 1.10.5, command/agent/retry_join.go",
+    verified=f"{_TESTS}::test_an_agent_with_retry_max_exits_with_1",
 )
 def nomad_retry_max(audited: Audited) -> Iterator[Hit]:
     for document, join in _all_joins(audited):
         entry, attempts = join.find("retry_max"), join.number("retry_max")
         if entry is not None and attempts is not None and attempts > 0:
-            yield Hit(document, entry.place, f"after {attempts:g} failed joins this agent exits with code 1")
+            yield Hit(
+                document, entry.place, f"after {attempts:g} retries of a failed join this agent exits with code 1"
+            )
 
 
 @rule(
@@ -85,6 +90,7 @@ def nomad_retry_max(audited: Audited) -> Iterator[Hit]:
     fix="Use `server_join { retry_join = [...] }` with the same addresses.",
     link=f"{_JOIN}#start_join",
     source="nomad 1.10.5, website/content/docs/configuration/server_join.mdx",
+    verified=f"{_TESTS}::test_an_agent_with_start_join_does_not_start_when_nobody_answers",
 )
 def nomad_start_join(audited: Audited) -> Iterator[Hit]:
     for document, join in _all_joins(audited):
@@ -111,6 +117,7 @@ def _all_joins(audited: Audited) -> Iterator[tuple[Document, Mapping]]:
     fix='Leave `max_backoff` out, or say `"1m"`.',
     link=_RETRY,
     source="nomad 1.10.5, website/content/docs/configuration/client.mdx; consul-template 0.41.0, config/retry.go",
+    verified=f"{_TESTS}::test_without_a_limit_the_task_goes_on_and_without_a_cap_the_pauses_double",
 )
 def nomad_template_retry_uncapped(audited: Audited) -> Iterator[Hit]:
     for document, retry in _template_retries(audited):
@@ -125,11 +132,12 @@ def nomad_template_retry_uncapped(audited: Audited) -> Iterator[Hit]:
     Severity.INFO,
     what="A client's `consul_retry`, `vault_retry` or `nomad_retry` with `attempts` above 0.",
     why="When the attempts are used up, tasks whose templates ask that service are killed, also those that run well "
-    "with what they have. 0 is no prohibition here: it is without limit.",
+    "with what they have, unless `change_mode` is `noop`. 0 is no prohibition here: it is without limit.",
     default="12, which is about 5 minutes.",
     fix="`attempts = 0`, where an old value is better than none.",
     link=_RETRY,
     source="nomad 1.10.5, website/content/docs/configuration/client.mdx",
+    verified=f"{_TESTS}::test_the_attempts_of_a_template_are_as_many_as_are_said",
 )
 def nomad_template_retry_limited(audited: Audited) -> Iterator[Hit]:
     for document, retry in _template_retries(audited):

@@ -10,6 +10,8 @@ from hashidrill.audit.jobs import Group
 from hashidrill.audit.rule import Hit, Severity, rule
 from hashidrill.audit.tree import Mapping, texts_within
 
+_TESTS = "tests/live/test_audit_claims_jobs.py"
+_AGENT_TESTS = "tests/live/test_audit_claims_nomad.py"
 _SPEC = "https://developer.hashicorp.com/nomad/docs/job-specification"
 _STRUCTS = "nomad 1.10.5, nomad/structs/structs.go"
 _ACTION = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
@@ -48,6 +50,7 @@ def _no_reschedule(group: Group) -> bool:
     "prestart task of its own, which may be restarted.",
     link=f"{_SPEC}/artifact",
     source="nomad 1.10.5, client/allocrunner/taskrunner/artifact_hook.go and restarts/restarts.go",
+    verified=f"{_TESTS}::test_an_artifact_is_downloaded_once_unless_the_task_is_restarted",
 )
 def job_artifact_not_retried(audited: Audited) -> Iterator[Hit]:
     for group in audited.groups:
@@ -71,6 +74,7 @@ def job_artifact_not_retried(audited: Audited) -> Iterator[Hit]:
     fix="Leave `mode` out. In a system job, which is never rescheduled, `delay` is right and is not reported.",
     link=f"{_SPEC}/restart#mode-values",
     source="nomad 1.10.5, client/allocrunner/taskrunner/restarts/restarts.go",
+    verified=f"{_TESTS}::test_a_task_with_restart_mode_delay_never_leaves_its_node",
 )
 def job_restart_delay(audited: Audited) -> Iterator[Hit]:
     for job in audited.jobs:
@@ -95,6 +99,7 @@ def job_restart_delay(audited: Audited) -> Iterator[Hit]:
     ' max_delay = "10m"  unlimited = false }`.',
     link=f"{_SPEC}/reschedule#parameter-defaults",
     source=f"{_STRUCTS}, DefaultBatchJobReschedulePolicy",
+    verified=f"{_TESTS}::test_a_batch_job_is_rescheduled_once_a_day_by_default",
 )
 def job_batch_reschedule_default(audited: Audited) -> Iterator[Hit]:
     for group in audited.groups:
@@ -110,14 +115,15 @@ def job_batch_reschedule_default(audited: Audited) -> Iterator[Hit]:
     Severity.INFO,
     what="A `template` that asks Consul, Vault or Nomad, where no audited client configuration sets the retry for it.",
     why="When what it asks is away, the client tries 12 times, from 250 ms doubling to 1 min, without jitter: 5 "
-    "minutes in all. Then the task is killed, also one that has long been running with what it has. All clients do "
-    "so at once.",
+    "minutes in all. Then the task is killed, also one that has long been running with what it has, unless all its "
+    'templates have `change_mode = "noop"`. All clients do so at once.',
     default="12 retries, backoff 250 ms, at most 1 min.",
     fix="In the clients' configuration: `client { template { consul_retry { attempts = 0 } vault_retry { attempts = "
     "0 } nomad_retry { attempts = 0 } } }`; 0 is without limit.",
     link="https://developer.hashicorp.com/nomad/docs/configuration/client#template-parameters",
     source="nomad 1.10.5, client/config/config.go and client/allocrunner/taskrunner/template/template.go; "
     "consul-template 0.41.0, config/retry.go",
+    verified=f"{_AGENT_TESTS}::test_a_running_task_is_killed_when_the_retries_of_its_template_are_used_up",
 )
 def job_template_kills_task(audited: Audited) -> Iterator[Hit]:
     configured = {
@@ -160,6 +166,7 @@ def _asked(template: Mapping) -> set[str]:
     fix='`check_restart { limit = 3  grace = "90s" }`, where a restart is what you would do by hand.',
     link=f"{_SPEC}/check_restart",
     source="nomad 1.10.5, website/content/docs/job-specification/check_restart.mdx",
+    verified=f"{_TESTS}::test_a_failing_check_restarts_nothing_by_itself",
 )
 def job_check_without_restart(audited: Audited) -> Iterator[Hit]:
     names = ("check_restart",)
@@ -192,6 +199,7 @@ def _restarts(block: Mapping | None) -> bool:
     " at once.",
     link=f"{_SPEC}/disconnect",
     source="nomad 1.10.5, website/content/docs/job-specification/disconnect.mdx",
+    verified=f"{_AGENT_TESTS}::test_without_disconnect_an_allocation_is_lost_with_its_node_and_replaced",
 )
 def job_no_disconnect(audited: Audited) -> Iterator[Hit]:
     for group in audited.groups:
@@ -221,6 +229,7 @@ def _keeps_data(group: Mapping) -> bool:
     fix="`auto_revert = true`.",
     link=f"{_SPEC}/update#auto_revert",
     source=f"{_STRUCTS}, DefaultUpdateStrategy",
+    verified=f"{_TESTS}::test_a_failed_deployment_stays_unless_auto_revert_is_on",
 )
 def job_update_without_auto_revert(audited: Audited) -> Iterator[Hit]:
     for job in audited.jobs:

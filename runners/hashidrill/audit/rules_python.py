@@ -13,6 +13,7 @@ from hashidrill.audit.python_text import Module, constant, dotted, keywords, pla
 from hashidrill.audit.rule import Hit, Severity, rule
 from hashidrill.audit.sources import Document
 
+_TESTS = "tests/live/test_audit_claims_python.py"
 _CONSUL = {"consul.Consul", "consul.std.Consul", "consul.aio.Consul", "consul.base.Consul"}
 _RETRY_LIBRARIES = {"aiohttp_retry", "backoff", "opnieuw", "retry", "retrying", "riprova", "stamina", "tenacity"}
 _URLLIB3 = "https://urllib3.readthedocs.io/en/stable/reference/urllib3.util.html#urllib3.util.Retry"
@@ -66,11 +67,12 @@ def _without_retry(audited: Audited, names: set[str], *, session: bool) -> Itera
     Severity.WARNING,
     what="py-consul, in a module in which nothing is retried.",
     why="py-consul sends each request once. An election takes seconds, in which writes answer 500; a connection that "
-    "the agent closed meanwhile is an error too.",
+    "ends under a request, because the agent restarts for instance, is an error too.",
     default="No retry; `requests.session()` without an adapter of its own.",
     fix=_NO_RETRY_FIX,
     link="https://tenacity.readthedocs.io/",
     source="py-consul 1.8.0, consul/std.py",
+    verified=f"{_TESTS}::test_py_consul_sends_each_request_once",
 )
 def python_consul_no_retry(audited: Audited) -> Iterator[Hit]:
     for document, call in _without_retry(audited, _CONSUL, session=False):
@@ -88,6 +90,7 @@ def python_consul_no_retry(audited: Audited) -> Iterator[Hit]:
     fix="`Consul(connections_timeout=5)` with py-consul 1.8 or later.",
     link="https://pypi.org/project/py-consul/",
     source="py-consul 1.7.1 and 1.8.0, consul/std.py and consul/aio.py",
+    verified=f"{_TESTS}::test_py_consul_without_a_timeout_waits_for_ever",
 )
 def python_consul_no_timeout(audited: Audited) -> Iterator[Hit]:
     for document, module in _modules(audited):
@@ -112,6 +115,7 @@ def python_consul_no_timeout(audited: Audited) -> Iterator[Hit]:
     fix="Give it a session with a urllib3 Retry on its adapter: `hvac.Client(session=session)`. Or wrap the calls.",
     link="https://hvac.readthedocs.io/en/stable/advanced_usage.html",
     source="hvac 2.4.0, hvac/adapters.py",
+    verified=f"{_TESTS}::test_hvac_sends_each_request_once",
 )
 def python_vault_no_retry(audited: Audited) -> Iterator[Hit]:
     for document, call in _without_retry(audited, {"hvac.Client", "hvac.v1.Client"}, session=True):
@@ -128,6 +132,7 @@ def python_vault_no_retry(audited: Audited) -> Iterator[Hit]:
     fix="Give it a session with a urllib3 Retry on its adapter: `nomad.Nomad(session=session)`. Or wrap the calls.",
     link="https://python-nomad.readthedocs.io/",
     source="python-nomad 2.1.0, nomad/api/base.py",
+    verified=f"{_TESTS}::test_python_nomad_sends_each_request_once",
 )
 def python_nomad_no_retry(audited: Audited) -> Iterator[Hit]:
     for document, call in _without_retry(audited, {"nomad.Nomad"}, session=True):
@@ -152,11 +157,12 @@ def _retries(audited: Audited) -> Iterator[tuple[Document, ast.Call, dict[str, a
     Severity.WARNING,
     what="A urllib3 Retry without `status_forcelist`.",
     why="It retries broken connections only. A 500, 502, 503 or 504 is a good answer to it, unless a 503 or 429 "
-    "comes with Retry-After, which Consul, Nomad and Vault do not send.",
+    "comes with Retry-After, which Consul and Nomad do not send, and Vault only where `sys/quotas/config` turns it on.",
     default="No status.",
     fix="`status_forcelist=[429, 500, 502, 503, 504]`.",
     link=_URLLIB3,
     source=_URLLIB3_SOURCE,
+    verified=f"{_TESTS}::test_a_retry_without_status_forcelist_takes_a_status_for_an_answer",
 )
 def urllib3_retry_no_status(audited: Audited) -> Iterator[Hit]:
     for document, call, given in _retries(audited):
@@ -176,6 +182,7 @@ def urllib3_retry_no_status(audited: Audited) -> Iterator[Hit]:
     fix="`backoff_factor=0.5, backoff_jitter=0.5`.",
     link=_URLLIB3,
     source=_URLLIB3_SOURCE,
+    verified=f"{_TESTS}::test_retries_without_backoff_follow_at_once",
 )
 def urllib3_retry_no_backoff(audited: Audited) -> Iterator[Hit]:
     for document, call, given in _retries(audited):
@@ -194,6 +201,7 @@ def urllib3_retry_no_backoff(audited: Audited) -> Iterator[Hit]:
     fix="`backoff_jitter=0.5` (urllib3 2.0 or later).",
     link=_URLLIB3,
     source=_URLLIB3_SOURCE,
+    verified=f"{_TESTS}::test_without_jitter_clients_come_back_at_the_same_times",
 )
 def urllib3_retry_no_jitter(audited: Audited) -> Iterator[Hit]:
     for document, call, given in _retries(audited):
@@ -212,6 +220,7 @@ def urllib3_retry_no_jitter(audited: Audited) -> Iterator[Hit]:
     fix='`allowed_methods=["GET", "HEAD"]`; repeat writes where the caller knows that it may.',
     link=_URLLIB3,
     source=_URLLIB3_SOURCE,
+    verified=f"{_TESTS}::test_a_write_let_through_is_repeated_after_it_was_done",
 )
 def urllib3_retry_repeats_writes(audited: Audited) -> Iterator[Hit]:
     for document, call, given in _retries(audited):
@@ -238,6 +247,7 @@ def urllib3_retry_repeats_writes(audited: Audited) -> Iterator[Hit]:
     fix='`allowed_methods=["GET", "HEAD"]`, or keep it where every PUT carries a CAS index.',
     link=_URLLIB3,
     source=_URLLIB3_SOURCE,
+    verified=f"{_TESTS}::test_by_default_put_and_delete_are_repeated",
 )
 def urllib3_retry_default_methods(audited: Audited) -> Iterator[Hit]:
     for document, call, given in _retries(audited):
@@ -253,13 +263,15 @@ def urllib3_retry_default_methods(audited: Audited) -> Iterator[Hit]:
     "requests-retries-by-number",
     Severity.WARNING,
     what="requests' `HTTPAdapter(max_retries=3)`, with a number.",
-    why="A number repeats only connections that could not be made: no status, no reset and no timeout after the "
-    "request was sent, and without a pause.",
+    why="A number repeats no status: a 500 or 503 is a good answer to it. It does repeat refused and broken "
+    "connections and timeouts, without a pause, the latter two for PUT and DELETE as well, which may have been done by "
+    "then. The documentation of requests promises that it never repeats what was sent; with urllib3 2 it does.",
     default="0.",
     fix="`max_retries=Retry(total=3, status_forcelist=[429, 500, 502, 503, 504], backoff_factor=0.5, "
     "backoff_jitter=0.5)`.",
     link="https://requests.readthedocs.io/en/latest/api/#requests.adapters.HTTPAdapter",
     source="requests 2.34, adapters.py",
+    verified=f"{_TESTS}::test_a_number_of_retries_repeats_connections_at_once_and_no_status",
 )
 def requests_retries_by_number(audited: Audited) -> Iterator[Hit]:
     for document, module in _modules(audited):
@@ -268,7 +280,9 @@ def requests_retries_by_number(audited: Audited) -> Iterator[Hit]:
                 number = constant(keywords(call).get("max_retries"))
                 if isinstance(number, int) and not isinstance(number, bool) and number > 0:
                     yield Hit(
-                        document, place_of(call), f"max_retries={number} repeats failed connections only, at once"
+                        document,
+                        place_of(call),
+                        f"max_retries={number} repeats failed connections, at once, and no status",
                     )
 
 
@@ -283,6 +297,7 @@ def requests_retries_by_number(audited: Audited) -> Iterator[Hit]:
     fix="`@retry(stop=stop_after_attempt(4), wait=wait_random_exponential(multiplier=0.2, max=5))`.",
     link="https://tenacity.readthedocs.io/en/latest/#basic-retry",
     source="tenacity 9.2.1, tenacity/__init__.py",
+    verified=f"{_TESTS}::test_tenacity_without_stop_retries_without_end_and_without_a_pause",
 )
 def tenacity_retry_forever(audited: Audited) -> Iterator[Hit]:
     for document, module in _modules(audited):

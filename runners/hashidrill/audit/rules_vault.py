@@ -11,6 +11,7 @@ from hashidrill.audit.sources import Document
 from hashidrill.audit.tree import Mapping, Place, is_zero_duration, number_of
 from hashidrill.audit.unit_files import Unit
 
+_TEMPLATE_TESTS = "tests/live/test_audit_claims_templates.py"
 _AGENT = "https://developer.hashicorp.com/vault/docs/agent-and-proxy/agent"
 _CT = "https://github.com/hashicorp/consul-template/blob/main/docs/configuration.md"
 _CT_SOURCE = "consul-template 0.41.0, config/retry.go"
@@ -50,10 +51,12 @@ def vault_raft_no_retry_join(audited: Audited) -> Iterator[Hit]:
     what="`VAULT_MAX_RETRIES=0` in a systemd unit, an environment file or a Nomad task.",
     why="Vault's Go client then repeats nothing: a 5xx or a refused connection during a leader's step-down reaches the "
     "caller at once.",
-    default="2 retries, 1 to 1.5 s apart, with jitter.",
+    default="2 retries, after 1 to 1.5 s and another 2 to 3 s, with jitter. Vault's own command line retries nothing "
+    "unless the variable is set.",
     fix="Leave the variable out.",
     link="https://developer.hashicorp.com/vault/docs/commands#vault_max_retries",
     source="vault/api 1.21.0, client.go",
+    verified=f"{_TEMPLATE_TESTS}::test_the_retries_of_consul_template_and_of_vaults_client_multiply",
 )
 def vault_max_retries_zero(audited: Audited) -> Iterator[Hit]:
     one_layer = [unit for _, unit in _template_units(audited)]  # which retries by itself: HD403
@@ -137,12 +140,13 @@ def _ct_retries(audited: Audited) -> Iterator[tuple[Document, str, Mapping]]:
     "consul-template-retry-disabled",
     Severity.ERROR,
     what="consul-template with `retry { enabled = false }`.",
-    why="The first error ends consul-template: every election in Consul or Vault is a crash, and an `exec` child goes "
-    "down with it.",
+    why="The first error ends consul-template: every election in Consul or Vault is a crash. An `exec` child is not "
+    "stopped then: it goes on without anyone who would restart it or render anew.",
     default="Enabled: 12 retries, from 250 ms doubling to 1 min.",
     fix="Leave `enabled` out.",
     link=_CT,
     source=f"{_CT_SOURCE}; watch/view.go",
+    verified=f"{_TEMPLATE_TESTS}::test_with_retry_disabled_the_first_error_ends_it",
 )
 def consul_template_retry_disabled(audited: Audited) -> Iterator[Hit]:
     for document, service, retry in _ct_retries(audited):
@@ -161,6 +165,7 @@ def consul_template_retry_disabled(audited: Audited) -> Iterator[Hit]:
     fix='Leave `max_backoff` out, or say `"1m"`.',
     link=_CT,
     source=_CT_SOURCE,
+    verified=f"{_TEMPLATE_TESTS}::test_without_a_cap_the_pauses_double_for_ever",
 )
 def consul_template_retry_uncapped(audited: Audited) -> Iterator[Hit]:
     for document, _, retry in _ct_retries(audited):
@@ -182,6 +187,7 @@ def consul_template_retry_uncapped(audited: Audited) -> Iterator[Hit]:
     "`attempts`.",
     link=_CT,
     source=f"{_CT_SOURCE} and dependency/client_set.go; vault/api 1.21.0, client.go",
+    verified=f"{_TEMPLATE_TESTS}::test_the_retries_of_consul_template_and_of_vaults_client_multiply",
 )
 def consul_template_times_vault(audited: Audited) -> Iterator[Hit]:
     for document in audited.of("consul-template"):

@@ -21,6 +21,7 @@ from hashidrill.retry import catalogue
 from hashidrill.retry.authority import Authority
 from hashidrill.retry.battery import Settings
 from hashidrill.retry.card import as_json, print_card
+from hashidrill.retry.command import unrunnable
 from hashidrill.retry.judged import Judged, overall
 from hashidrill.retry.judging import run_battery
 from hashidrill.retry.private_consul import private_consul
@@ -68,6 +69,8 @@ def retry(  # noqa: PLR0917 - typer reads options from parameters
     settings = Settings(_deadline_s(timeout), attempts, jitter_clients, _known(fault or []))
     if upstream and no_upstream:
         raise UsageError("--upstream and --no-upstream exclude each other: give one of them")
+    if command and (reason := unrunnable(command[0])):  # before anything is built or started for it
+        raise UsageError(f"{command[0]}: {reason}")
     say = console(stderr=True)
     with contextlib.ExitStack() as stack:
         if tls:

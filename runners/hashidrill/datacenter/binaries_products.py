@@ -104,6 +104,34 @@ PRODUCTS = {
             r"^bbolt Version: (\S+)",
             build_time="some seconds",
         ),
+        Product(
+            "consul-template",
+            HASHICORP,
+            "consul-template",
+            "github.com/hashicorp/consul-template",
+            "-version",
+            r"^consul-template v(\S+)",
+            build_time="about 2 minutes",
+        ),
+        Product(
+            "nomad",
+            HASHICORP,
+            "nomad",
+            "github.com/hashicorp/nomad",
+            "version",
+            r"^Nomad v(\S+)",
+            cgo=True,  # libcontainer, under the exec driver
+            build_time="about 8 minutes",
+        ),
+        Product(
+            "vault",
+            HASHICORP,
+            "vault",
+            "github.com/hashicorp/vault",
+            "version",
+            r"^Vault v([^\s,]+)",
+            build_time="about 15 minutes",
+        ),
     )
 }
 
@@ -117,6 +145,9 @@ DEFAULT_VERSIONS = (
     ("bbolt", BBOLT_VERSION),
 )
 """What the shipped experiments ask for, the most wanted first."""
+
+AUDITED_VERSIONS = (("consul-template", "0.41.0"), ("nomad", "1.10.5"), ("vault", "1.21.0"))
+"""What the audit's claims are shown on, beside Consul; only the tests of them run these."""
 
 
 def product_named(name: str) -> Product:

@@ -43,9 +43,9 @@ async def get(host: Host, path: str, params: Mapping[str, str] | None = None, *,
     return answer.json()
 
 
-async def agent_self(host: Host) -> dict[str, Any]:
+async def agent_self(host: Host, *, timeout_s: float = 5.0) -> dict[str, Any]:
     """The agent about itself: Config, DebugConfig, Stats, Meta. Raises FaultError."""
-    answer: dict[str, Any] = await get(host, "/v1/agent/self")
+    answer: dict[str, Any] = await get(host, "/v1/agent/self", timeout_s=timeout_s)
     return answer
 
 

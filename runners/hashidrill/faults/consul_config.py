@@ -21,6 +21,8 @@ from hashidrill.model import Strict
 
 _BACKEND_KEY = "use_streaming_backend"
 _BACKEND_HEADER = "x-consul-query-backend"
+_PATIENT_S = 20.0
+"""How long one answer of an overloaded agent may take."""
 _MARKER = "hashidrill-config"
 """A key of `node_meta`, which agents show as they have read it: for what they do not show."""
 
@@ -53,6 +55,8 @@ class ConsulConfig(BaseFault[ConfigParams]):
 
     kind: ClassVar[str] = "consul.config"
     Params: ClassVar[type[Strict]] = ConfigParams
+    observed_within_s: ClassVar[float] = 90.0
+    """A client agent that opened 4,000 views again after its restart took over 40 s to answer what its settings are."""
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         host = self.hosts.host(target.host)
@@ -80,7 +84,10 @@ class ConsulConfig(BaseFault[ConfigParams]):
 
     async def _shown(self, host: Host) -> dict[str, Any]:
         """What the agent shows for each key."""
-        debug = (await api.agent_self(host))["DebugConfig"]
+        return self._shown_by(await api.agent_self(host, timeout_s=_PATIENT_S))
+
+    def _shown_by(self, about: Mapping[str, Any]) -> dict[str, Any]:
+        debug = about["DebugConfig"]
         return {settings.dotted(path): settings.shown(debug, path) for path, _ in settings.leaves(self.params.set_)}
 
     async def apply(self, undo: Undo) -> None:
@@ -116,8 +123,8 @@ class ConsulConfig(BaseFault[ConfigParams]):
         in_file = settings.holds(await host.agent_config(api.AGENT), self.params.set_)
         process = await host.agent_process(api.AGENT)
         new = process is not None and (process.pid, process.start_time) != (undo["pid"], undo["start_time"])
-        about = await api.agent_self(host)
-        shown = await self._shown(host)
+        about = await api.agent_self(host, timeout_s=_PATIENT_S)
+        shown = self._shown_by(about)
         differing = self._differing(shown)
         marked = about["Meta"].get(_MARKER) == undo["fault_id"]
         restarted = prior["by"] == "reload" or new
@@ -150,8 +157,9 @@ class ConsulConfig(BaseFault[ConfigParams]):
     async def _gone(self, undo: Undo) -> Evidence:
         host, prior = self._host(undo), undo["prior"]
         restored = await host.agent_config(api.AGENT) == prior["config"]
-        shown = await self._shown(host)
-        unmarked = (await api.agent_self(host))["Meta"].get(_MARKER) != undo["fault_id"]
+        about = await api.agent_self(host, timeout_s=_PATIENT_S)
+        shown = self._shown_by(about)
+        unmarked = about["Meta"].get(_MARKER) != undo["fault_id"]
         backend = None if prior["backend"] is None else await _backend(host)
         words = [
             f"its file {'as before' if restored else 'differs'}",
@@ -181,7 +189,7 @@ async def _backend(host: Host) -> str:
     A stale one, which needs no leader: another server may be restarting just now, and be it the leader.
     """
     path, params = "/v1/health/service/consul", {"index": "1", "wait": "1s", "stale": ""}
-    answer = await host.api("GET", path, params=params)
+    answer = await host.api("GET", path, params=params, timeout_s=_PATIENT_S)
     if answer.status != 200:
         raise FaultError(f"{host.name}: GET {path}: {api.said(answer)}")
     return answer.headers.get(_BACKEND_HEADER, "")

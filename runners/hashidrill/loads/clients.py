@@ -18,7 +18,6 @@ import contextlib
 import itertools
 import json
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -31,7 +30,7 @@ from hashidrill.loads import services
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.model import ClientSpec
 from hashidrill.registry import CLIENT
-from hashidrill.retry.command import CommandError, Ended, pointed_at, run
+from hashidrill.retry.command import CommandError, Ended, pointed_at, run, unrunnable
 from hashidrill.retry.encoding import to_operation
 from hashidrill.retry.plans import Moment, WithProbability
 from hashidrill.retry.tap import Tap
@@ -41,9 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hashidrill.abc import EmitOperation
+    from hashidrill.documents import Document
     from hashidrill.loads.client import LoadContext
     from hashidrill.retry.attempts import Attempt
 
+THIS_PYTHON = "{python}"
 AGAIN_AFTER_S = 1.0
 _SAID_CHARACTERS = 300
 
@@ -70,6 +71,15 @@ class Faults:
         return {}
 
 
+def check_commands(document: Document, clients: Mapping[str, ClientSpec]) -> None:
+    """Raises ExperimentError, with the place of each command that cannot be run on this machine."""
+    for name, client in clients.items():
+        program = client.command[0]
+        if program != THIS_PYTHON and (reason := unrunnable(program)):
+            document.problem(("clients", name, "command", 0), f"{program}: {reason}")
+    document.raise_problems()
+
+
 class _Agents:
     """Agents in turn, one for each connection to the tap."""
 
@@ -94,14 +104,12 @@ class Client:
         local = context.local_address
         agents = [HttpUpstream(url, local_address=local) for url in context.endpoints]
         self._upstream: Upstream = _Agents(agents) if agents else Scripted()
-        self._command = [sys.executable if word == "{python}" else word for word in params.command]
+        self._command = [sys.executable if word == THIS_PYTHON else word for word in params.command]
 
     async def prepare(self) -> None:
-        """Be there for faults. Raises UsageError for a command that does not exist, DatacenterError, MachineError."""
-        if shutil.which(self._command[0]) is None:
-            raise UsageError(
-                f"client {self.name}: {self._command[0]}: there is no such command; is it installed, and on PATH?"
-            )
+        """Be there for faults. Raises UsageError for a command that cannot be run, DatacenterError, MachineError."""
+        if reason := unrunnable(self._command[0]):
+            raise UsageError(f"client {self.name}: {self._command[0]}: {reason}")
         if self.context.namespace is not None:
             self._command = [*_entering(self.context.namespace), *self._command]
         observed = await self._open.enter_async_context(self._tap())

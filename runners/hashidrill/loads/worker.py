@@ -35,6 +35,7 @@ from hashidrill.loads.client import LoadContext
 from hashidrill.loads.course import Course
 from hashidrill.loads.profile import Profile
 from hashidrill.loads.schedule import LagMeter
+from hashidrill.priority import ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -272,4 +273,5 @@ def _settle_in() -> None:
 def main() -> int:
     """The exit code: 0, or 1 when the loads ended by themselves."""
     _settle_in()
+    ahead()
     return uvloop.run(serve())

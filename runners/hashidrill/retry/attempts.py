@@ -138,6 +138,8 @@ def replay_key(path: str, headers: list[tuple[bytes, bytes]]) -> str:
     for name, value in headers:
         if name in _KEY_HEADERS:
             return f"{name.decode()}: {value.decode(errors='replace')}"
+    if "?" not in path:
+        return ""
     for parameter, text in parse_qsl(urlsplit(path).query, keep_blank_values=True):
         if parameter in _KEY_PARAMETERS:
             return f"{parameter}={text}"

@@ -23,12 +23,13 @@ from hashidrill.retry import catalogue, reference_client
 from hashidrill.retry.attempts import Attempt, Run
 from hashidrill.retry.authority import server_side
 from hashidrill.retry.command import CommandError, Ended, pointed_at, run
+from hashidrill.retry.messages import Request
 from hashidrill.retry.names import NAME, NameServer
 from hashidrill.retry.plans import Always, First, Nothing, OnceReused, Plan
 from hashidrill.retry.tap import Tap
 from hashidrill.retry.timed_taps import SOONER, TimedTaps
 from hashidrill.retry.timing import typical_gaps_s
-from hashidrill.retry.upstream import Request, Upstream, UpstreamError
+from hashidrill.retry.upstream import Upstream, UpstreamError
 
 _STARTING_AT_ONCE = 2
 """Commands that have not made a request yet: a machine's cores are busy with those."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -60,6 +61,15 @@ def pointed_at(command: Sequence[str], url: str, environment: Mapping[str, str])
         "no_proxy": direct, "NO_PROXY": direct,
     }  # fmt: skip
     return [word.replace("{url}", url) for word in command], {**environment, **values}
+
+
+def unrunnable(program: str) -> str:
+    """Why this program cannot be run, and what to do; empty where it can."""
+    if shutil.which(program) is not None:
+        return ""
+    if (found := shutil.which(program, os.F_OK)) is not None:
+        return f"it is not executable; `chmod +x {found}`, or name the program that runs it first"
+    return "there is no such command; is it installed, and on PATH?"
 
 
 async def run(

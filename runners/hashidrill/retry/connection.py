@@ -1,4 +1,8 @@
-"""One client connection of the tap: HTTP/1.1 by h11, and an eye on the client, which may go away at any time."""
+"""One client connection of the tap: HTTP/1.1, and an eye on the client, which may go away at any time.
+
+A plain request is read and answered by hashidrill.retry.wire, any other by h11, which then does not know that there
+were plain ones on this connection.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,8 @@ from typing import cast
 
 import h11
 
-from hashidrill.retry.upstream import Headers, Reply, Request
+from hashidrill.retry import wire
+from hashidrill.retry.messages import Headers, Reply, Request, origin_form
 
 _LARGEST_BODY_BYTES = 64 * 1024 * 1024
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -32,6 +37,15 @@ class Connection(asyncio.Protocol):
         self.arrived_ns = 0
         """When the first byte of the request at hand came; 0: not yet."""
         self.gone = False
+        self._unread = bytearray()
+        """What came, and nobody has looked at."""
+        self._plain: Request | None = None
+        """The request at hand, where h11 has not seen it."""
+        self._unseen = b""
+        """Its bytes."""
+        self._h11_reads = False
+        """What comes is for h11: it has a request at hand, or the beginning of the next one."""
+        self._asking = False
         self._news: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
 
@@ -46,7 +60,10 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not self.arrived_ns:
             self.arrived_ns = time.monotonic_ns()
-        self.http.receive_data(data)
+        if self._h11_reads:
+            self.http.receive_data(data)
+        else:
+            self._unread += data
         self._wake()
 
     def eof_received(self) -> bool:
@@ -66,18 +83,25 @@ class Connection(asyncio.Protocol):
 
     # what the tap calls
 
-    async def request(self) -> h11.Request | None:
-        """The head of the next request; None when the client closes instead. Raises h11.RemoteProtocolError."""
+    async def request(self) -> Request | None:
+        """The next request, without its body; None when the client closes instead. Raises h11.RemoteProtocolError."""
         while True:
-            event = self.http.next_event()
-            if isinstance(event, h11.Request):
-                return event
-            if event is not h11.NEED_DATA or self.gone:
+            if self._unread and (plain := self._take()) is not None:
+                return plain
+            if self._h11_reads:
+                event = self.http.next_event()
+                if isinstance(event, h11.Request):
+                    return Request(event.method.decode(), origin_form(event.target), list(event.headers), b"")
+                if event is not h11.NEED_DATA:
+                    return None
+            if self.gone:
                 return None
             await self._wait()
 
     async def body(self) -> bytes:
         """The rest of the request. Raises ClientGoneError, h11.RemoteProtocolError."""
+        if self._plain is not None:
+            return self._plain.body
         parts: list[bytes] = []
         size = 0
         while True:
@@ -97,21 +121,20 @@ class Connection(asyncio.Protocol):
                 self.transport.write(self.http.send(go_on) or b"")
             await self._wait()
 
-    async def unless_gone(self, waiting: Awaitable[Reply]) -> Reply:
-        """What is waited for. Raises ClientGoneError as soon as the client closes."""
+    async def unless_gone(self, ask: Callable[[Request], Awaitable[Reply]], request: Request) -> Reply:
+        """The answer of `ask`. Raises ClientGoneError, and cancels it, as soon as the client closes."""
         if self.gone:
             raise ClientGoneError
-        task = asyncio.ensure_future(waiting)
-        self._watched: asyncio.Future[Reply] | None = task
+        self._asking = True
         try:
-            return await task
+            return await ask(request)
         except asyncio.CancelledError:
-            if self.gone:
+            # by `_leave`, unless the tap closes (too): then it stays cancelled
+            if self.gone and self.task.uncancel() == 0:
                 raise ClientGoneError from None
-            task.cancel()
             raise
         finally:
-            self._watched = None
+            self._asking = False
 
     async def until_gone(self) -> None:
         """Until the client closes; what it still sends is thrown away."""
@@ -124,10 +147,9 @@ class Connection(asyncio.Protocol):
         headers: Headers = [(k, v) for k, v in reply.headers if k != b"content-length"]
         if reply.status not in {204, 304}:
             headers.append((b"content-length", length or b"%d" % len(reply.body)))
-        data = self.http.send(h11.Response(status_code=reply.status, headers=headers, reason=reply.reason)) or b""
-        if reply.body and not head:
-            data += self.http.send(h11.Data(data=reply.body)) or b""
-        self.transport.write(data + (self.http.send(h11.EndOfMessage()) or b""))
+        reply = Reply(reply.status, headers, b"" if head else reply.body, reply.reason)
+        data = wire.reply_bytes(reply) if self._plain is not None else None
+        self.transport.write(self._by_h11(reply) if data is None else data)
         while self._writable is not None and not self.gone:
             await self._writable
 
@@ -138,10 +160,15 @@ class Connection(asyncio.Protocol):
     def next(self) -> bool:
         """Get ready for another request on this connection; False when it cannot have one."""
         self.arrived_ns = 0
-        if self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE:
+        if self._plain is not None:
+            self._plain = None
+            more = bool(self._unread)
+        elif self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE:
             return False
-        self.http.start_next_cycle()
-        if self.http.trailing_data[0]:
+        else:
+            self.http.start_next_cycle()
+            more = self._h11_reads = bool(self.http.trailing_data[0])
+        if more:
             self.arrived_ns = time.monotonic_ns()
         return True
 
@@ -158,7 +185,35 @@ class Connection(asyncio.Protocol):
 
     # inside
 
-    _watched: asyncio.Future[Reply] | None = None
+    def _by_h11(self, reply: Reply) -> bytes:
+        """What h11 sends as this reply. Raises h11.LocalProtocolError."""
+        if self._plain is not None:  # it has to know the request
+            self._to_h11(self._unseen + self._unread)
+            self._plain = None
+            while not isinstance(self.http.next_event(), h11.EndOfMessage):
+                pass
+        response = h11.Response(status_code=reply.status, headers=reply.headers, reason=reply.reason)
+        data = self.http.send(response) or b""
+        if reply.body:
+            data += self.http.send(h11.Data(data=reply.body)) or b""
+        return data + (self.http.send(h11.EndOfMessage()) or b"")
+
+    def _take(self) -> Request | None:
+        """The plain request that is there; if there is none, what is there goes to h11."""
+        data = bytes(self._unread)
+        found = wire.plain_request(data)
+        if found is None:
+            self._to_h11(data)
+            return None
+        self._plain, size = found
+        self._unseen = data[:size]
+        del self._unread[:size]
+        return self._plain
+
+    def _to_h11(self, data: bytes) -> None:
+        self.http.receive_data(data)
+        self._h11_reads = True
+        self._unread.clear()
 
     async def _run(self) -> None:
         try:
@@ -181,20 +236,7 @@ class Connection(asyncio.Protocol):
         if self.gone:
             return
         self.gone = True
-        if self._watched is not None:
-            self._watched.cancel()
+        if self._asking:
+            self.task.cancel()
         self.resume_writing()
         self._wake()
-
-
-def origin_form(target: bytes) -> str:
-    """The path and query of a request's target, which a client that uses a proxy gives as a whole URL."""
-    text = target.decode("ascii", errors="replace")
-    if "://" in text[:9]:
-        rest = text.partition("://")[2]
-        return "/" + rest.partition("/")[2]
-    return text
-
-
-def whole(head: h11.Request, body: bytes) -> Request:
-    return Request(head.method.decode(), origin_form(head.target), list(head.headers), body)

@@ -37,7 +37,8 @@ class Door:
 
     def bind(self) -> None:
         """Raises FaultError for an address that cannot be had."""
-        made = socket.socket()
+        # asyncio sets TCP_NODELAY only where the protocol is named; else a reply waits for the ACK of the one before
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         # connections of an earlier socket on this port may still be closing
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

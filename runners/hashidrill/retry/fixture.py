@@ -15,9 +15,10 @@ from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
 from hashidrill.retry.attempts import Attempt, Run
+from hashidrill.retry.messages import Reply, Request
 from hashidrill.retry.plans import Always, First, ForSeconds, InTurn, Nothing, Plan, WithProbability
 from hashidrill.retry.tap import Tap
-from hashidrill.retry.upstream import HttpUpstream, Reply, Request, Scripted
+from hashidrill.retry.upstream import HttpUpstream, Scripted
 
 T = TypeVar("T")
 _CALL_WITHIN_S = 30.0

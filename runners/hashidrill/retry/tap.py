@@ -25,10 +25,11 @@ import h11
 
 from hashidrill.retry.attempts import Attempt, replay_key
 from hashidrill.retry.catalogue import FAULTS, RETRY_AFTER_S
-from hashidrill.retry.connection import ClientGoneError, Connection, origin_form, whole
+from hashidrill.retry.connection import ClientGoneError, Connection
 from hashidrill.retry.door import BACKLOG, Door
+from hashidrill.retry.messages import Reply, Request
 from hashidrill.retry.plans import ForSeconds, Moment, Nothing, OnceReused, Plan
-from hashidrill.retry.upstream import Link, Reply, Request, Scripted, Upstream, UpstreamError
+from hashidrill.retry.upstream import Link, Scripted, Upstream, UpstreamError
 
 DRIP_GAP_S = 0.5
 _DRIP_BYTES = 65536
@@ -164,13 +165,13 @@ class _Exchange:
     """One request on one connection: its fault is decided and given, or it is passed through; then it is recorded."""
 
     def __init__(
-        self, tap: Tap, connection: Connection, link: Link, number: int, head: h11.Request, *, reused: bool
+        self, tap: Tap, connection: Connection, link: Link, number: int, head: Request, *, reused: bool
     ) -> None:
         self.tap, self.connection, self.link, self.head = tap, connection, link, head
-        path = origin_form(head.target)
+        path = head.target
         self.noted: dict[str, Any] = {
             "start_ns": connection.arrived_ns or time.monotonic_ns(), "connection": number, "reused": reused,
-            "method": head.method.decode(), "path": path, "key": replay_key(path, list(head.headers)),
+            "method": head.method, "path": path, "key": replay_key(path, head.headers),
             "operation": tap.operation,
         }  # fmt: skip
         self.asked = Attempt(self.noted["start_ns"], 0, number, path=path).asked_index if "index=" in path else None
@@ -234,7 +235,7 @@ class _Exchange:
             sent = reply.body[: length // 2]
             lines = [b"%s: %s\r\n" % pair for pair in reply.headers]
             head = b"HTTP/1.1 %d OK\r\n%scontent-length: %d\r\n\r\n" % (reply.status, b"".join(lines), length)
-            self.connection.write(head + (sent if self.head.method != b"HEAD" else b""))
+            self.connection.write(head + (sent if self.head.method != "HEAD" else b""))
             self.noted["sent"] = len(sent)
         self.connection.close()
         return False
@@ -256,11 +257,11 @@ class _Exchange:
     async def _ask(self) -> Reply:
         body = await self.connection.body()
         self.noted["received"] = len(body)
-        request = self._shortened(whole(self.head, body))
+        request = self._shortened(Request(self.head.method, self.head.target, self.head.headers, body))
         if request.method == "CONNECT":
             return _plain(501, b"the tap speaks plain HTTP to its clients: it cannot be a proxy for https:// addresses")
         try:
-            reply = await self.connection.unless_gone(self.link.ask(request))
+            reply = await self.connection.unless_gone(self.link.ask, request)
         except UpstreamError as error:
             self.tap.upstream_errors.append(str(error))
             return _plain(502, str(error).encode())
@@ -273,7 +274,7 @@ class _Exchange:
         index = reply.header(b"x-consul-index")
         if index.isdigit():
             self.noted["index"] = int(index)
-        head = self.head.method == b"HEAD"
+        head = self.head.method == "HEAD"
         await self.connection.reply(reply, head=head)
         self.noted |= {"status": reply.status, "sent": 0 if head else len(reply.body), "end_ns": time.monotonic_ns()}
         return self.connection.next()

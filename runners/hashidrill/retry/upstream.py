@@ -6,49 +6,25 @@ import asyncio
 import json
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 import h11
 
 from hashidrill.errors import HashidrillError, UsageError
+from hashidrill.retry import wire
+from hashidrill.retry.messages import Reply, Request
 
-Headers = list[tuple[bytes, bytes]]
 _HOP_BY_HOP = {
     b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"upgrade", b"transfer-encoding",
     b"content-length", b"proxy-authorization", b"expect",
 }  # fmt: skip
-_READ_BYTES = 65536
 
 
 class UpstreamError(HashidrillError):
     """The upstream cannot be reached, or does not speak HTTP. What was measured says nothing about the client."""
 
     exit_code = 3
-
-
-@dataclass(frozen=True)
-class Request:
-    """A whole request, its target in origin form."""
-
-    method: str
-    target: str
-    headers: Headers
-    body: bytes
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A whole reply; the headers are end to end ones only."""
-
-    status: int
-    headers: Headers
-    body: bytes
-    reason: bytes = b""
-
-    def header(self, name: bytes) -> bytes:
-        return next((value for key, value in self.headers if key == name), b"")
 
 
 class Link(Protocol):
@@ -92,15 +68,16 @@ class _HttpLink:
 
     def __init__(self, upstream: HttpUpstream) -> None:
         self._upstream = upstream
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._http = h11.Connection(h11.CLIENT)
+        self._connection: _Connection | None = None
 
     async def ask(self, request: Request) -> Reply:
+        headers = [(name, value) for name, value in request.headers if name not in _HOP_BY_HOP]
+        if request.body or request.method in {"POST", "PUT", "PATCH"}:
+            headers.append((b"content-length", b"%d" % len(request.body)))
         try:
-            if self._reader is None or self._reader.at_eof() or self._http.our_state is not h11.IDLE:
-                await self._connect()
-            return await self._exchange(request)
+            if self._connection is None or self._connection.over:
+                self._connection = await self._connect()
+            return await self._connection.ask(Request(request.method, request.target, headers, request.body))
         except (OSError, h11.RemoteProtocolError, EOFError) as error:
             self.close()
             reason = str(error) or type(error).__name__
@@ -110,56 +87,119 @@ class _HttpLink:
             raise
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._reader = self._writer = None
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
-    async def _connect(self) -> None:
+    async def _connect(self) -> _Connection:
         self.close()
-        up = self._upstream
-        self._reader, self._writer = await asyncio.open_connection(up.host, up.port, ssl=up.tls, local_addr=up.local)
-        self._http = h11.Connection(h11.CLIENT)
+        up, loop = self._upstream, asyncio.get_running_loop()
+        _, made = await loop.create_connection(
+            lambda: _Connection(loop), up.host, up.port, ssl=up.tls, local_addr=up.local
+        )
+        return made
 
-    async def _exchange(self, request: Request) -> Reply:
-        if self._reader is None or self._writer is None:
-            raise EOFError("the connection was closed")
-        headers = [(name, value) for name, value in request.headers if name not in _HOP_BY_HOP]
-        if request.body or request.method in {"POST", "PUT", "PATCH"}:
-            headers.append((b"content-length", b"%d" % len(request.body)))
-        head = h11.Request(method=request.method, target=request.target, headers=headers)
-        data = self._http.send(head) or b""
-        if request.body:
-            data += self._http.send(h11.Data(data=request.body)) or b""
-        self._writer.write(data + (self._http.send(h11.EndOfMessage()) or b""))
-        await self._writer.drain()
-        return await self._reply(self._reader)
 
-    async def _reply(self, reader: asyncio.StreamReader) -> Reply:
-        response: h11.Response | None = None
-        body: list[bytes] = []
-        while True:
-            event = self._http.next_event()
-            if event is h11.NEED_DATA:
-                data = await reader.read(_READ_BYTES)
-                if not data and self._http.their_state is not h11.SEND_BODY:
-                    raise EOFError("it closed the connection")
-                self._http.receive_data(data)
-            elif isinstance(event, h11.Response):
-                response = event
-            elif isinstance(event, h11.Data):
-                body.append(bytes(event.data))
-            elif isinstance(event, h11.EndOfMessage):
-                break
-            elif isinstance(event, h11.ConnectionClosed):
-                raise EOFError("it closed the connection")
-        if response is None:
-            raise EOFError("it ended before it began")
-        headers = [(name, value) for name, value in response.headers if name not in _HOP_BY_HOP]
-        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
-            self._http.start_next_cycle()
+class _Connection(asyncio.Protocol):
+    """One connection to the server, with at most one request under way. What is not plain is read by h11."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._answered: asyncio.Future[Reply] = loop.create_future()
+        self._answered.cancel()  # nothing was asked yet
+        self._http: h11.Connection | None = None
+        self._parts: list[bytes] = []
+        self.over = False
+        """It cannot have another request."""
+
+    def ask(self, request: Request) -> asyncio.Future[Reply]:
+        """Send it. The reply comes, or OSError, EOFError, h11.RemoteProtocolError. Raises h11.LocalProtocolError."""
+        data = wire.request_bytes(request)
+        self._request, self._http = request, None
+        if data is None:
+            self._http, data = _by_h11(request)
+        self._answered = self._loop.create_future()
+        self._transport.write(data)
+        return self._answered
+
+    def close(self) -> None:
+        self.over = True
+        self._transport.close()
+
+    # what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answered.done():
+            self.close()  # nobody asked
+            return
+        if self._http is None:
+            reply = wire.plain_reply(data) if self._request.method != "HEAD" else None
+            if reply is not None:
+                self._answer(reply)
+                return
+            self._http, _ = _by_h11(self._request)
+        self._read(self._http, data)
+
+    def eof_received(self) -> bool:
+        self._end(None)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(exc)
+
+    # inside
+
+    def _end(self, error: Exception | None) -> None:
+        self.over = True
+        if self._answered.done():
+            return
+        if error is None and self._http is not None:  # that may be the end of the reply
+            self._read(self._http, b"")
         else:
-            self.close()
-        return Reply(response.status_code, headers, b"".join(body), response.reason)
+            self._answered.set_exception(error or EOFError("it closed the connection"))
+
+    def _read(self, http: h11.Connection, data: bytes) -> None:
+        """`data` of a reply that is not plain; nothing: its end."""
+        try:
+            http.receive_data(data)
+            reply = self._next_reply(http)
+        except (h11.RemoteProtocolError, EOFError) as error:
+            self._answered.set_exception(error)
+        else:
+            if reply is not None:
+                self._answer(reply)
+
+    def _next_reply(self, http: h11.Connection) -> Reply | None:
+        while (event := http.next_event()) is not h11.NEED_DATA:
+            if isinstance(event, h11.Response):
+                self._response, self._parts = event, []
+            elif isinstance(event, h11.Data):
+                self._parts.append(bytes(event.data))
+            elif isinstance(event, h11.EndOfMessage):
+                if http.our_state is not h11.DONE or http.their_state is not h11.DONE or http.trailing_data[0]:
+                    self.close()
+                head = self._response
+                return Reply(head.status_code, list(head.headers), b"".join(self._parts), head.reason)
+            elif event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
+                raise EOFError("it closed the connection")
+        return None
+
+    def _answer(self, reply: Reply) -> None:
+        headers = [(name, value) for name, value in reply.headers if name not in _HOP_BY_HOP]
+        self._answered.set_result(Reply(reply.status, headers, reply.body, reply.reason))
+
+
+def _by_h11(request: Request) -> tuple[h11.Connection, bytes]:
+    """A connection of h11 that has sent this request, and what it sent. Raises h11.LocalProtocolError."""
+    http = h11.Connection(h11.CLIENT)
+    head = h11.Request(method=request.method, target=request.target, headers=request.headers)
+    data = http.send(head) or b""
+    if request.body:
+        data += http.send(h11.Data(data=request.body)) or b""
+    return http, data + (http.send(h11.EndOfMessage()) or b"")
 
 
 Script = Callable[[Request], Reply]
