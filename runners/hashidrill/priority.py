@@ -12,7 +12,7 @@ _AUTOGROUP = Path("/proc/self/autogroup")
 
 
 def ahead() -> None:
-    """This process comes before ordinary ones from now on, where the user may ask for that (root may); children do not.
+    """Put this process before ordinary ones, where the user may ask for that (root may); its children stay behind.
 
     What measures would otherwise measure its own waiting, when what it measures takes every core. Where the kernel
     shares the processor among sessions first (autogroups), niceness says nothing beyond its own session; a process
