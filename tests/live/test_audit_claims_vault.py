@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(BUILD_WITHIN_S)]
 WITHIN_S = 60
 UNAVAILABLE = Answer(500, b'{"errors": ["error performing token check"]}')
 SECRET = Answer(body=b'{"data": {"key": "value"}, "lease_duration": 3600}')
-TOKEN = Answer(body=b'{"data": {"id": "t", "renewable": false, "ttl": 0}}')
+TOKEN = Answer(body=b'{"data": {"id": "t", "type": "service", "renewable": false, "ttl": 3600}}')
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def agent(vault, run, tmp_path):  # noqa: F811
         if template_config:
             document["template_config"] = template_config
         (tmp_path / "agent.json").write_text(json.dumps(document))
-        program = run("agent", vault.path, "agent", "-config", tmp_path / "agent.json", **environment)
+        program = run(f"agent-{port}", vault.path, "agent", "-config", tmp_path / "agent.json", **environment)
         program.url = f"http://127.0.0.1:{port}"
         return program
 

@@ -11,6 +11,7 @@ from hashidrill.audit.sources import Document
 from hashidrill.audit.tree import Mapping, Place, is_zero_duration, number_of
 from hashidrill.audit.unit_files import Unit
 
+_TESTS = "tests/live/test_audit_claims_vault.py"
 _TEMPLATE_TESTS = "tests/live/test_audit_claims_templates.py"
 _AGENT = "https://developer.hashicorp.com/vault/docs/agent-and-proxy/agent"
 _CT = "https://github.com/hashicorp/consul-template/blob/main/docs/configuration.md"
@@ -35,6 +36,7 @@ _TOO_MANY_REQUESTS = 15
     fix='One `retry_join { leader_api_addr = "https://..." }` for each of the others, or `auto_join`.',
     link="https://developer.hashicorp.com/vault/docs/configuration/storage/raft#retry_join-stanza",
     source="vault 1.21.0, vault/raft.go and physical/raft/config.go",
+    verified=f"{_TESTS}::test_a_node_without_retry_join_joins_nobody",
 )
 def vault_raft_no_retry_join(audited: Audited) -> Iterator[Hit]:
     for document in audited.of("vault-server"):
@@ -90,6 +92,7 @@ def environment(audited: Audited) -> Iterator[tuple[Document, str, str, Place]]:
     fix="Leave the block out.",
     link=f"{_AGENT}#retry-stanza",
     source="vault 1.21.0, command/agent/config/config.go",
+    verified=f"{_TESTS}::test_minus_one_turns_the_retries_of_an_agents_listener_off_and_0_does_not",
 )
 def vault_agent_retry_disabled(audited: Audited) -> Iterator[Hit]:
     for document in audited.of("vault-agent"):
@@ -111,6 +114,7 @@ def vault_agent_retry_disabled(audited: Audited) -> Iterator[Hit]:
     fix="Set it, where a supervisor restarts the agent; or watch the agent's log for `template server error`.",
     link=f"{_AGENT}/template#exit_on_retry_failure",
     source="vault 1.21.0, command/agent/template/template.go",
+    verified=f"{_TESTS}::test_an_agent_whose_templates_fail_lives_on_unless_told_otherwise",
 )
 def vault_agent_template_stays_silent(audited: Audited) -> Iterator[Hit]:
     for document in audited.of("vault-agent"):
