@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import http.client
 import itertools
 import os
@@ -696,3 +697,20 @@ def test_a_command_that_cannot_start_is_named(command, message):
 def test_a_command_is_stopped_when_there_is_enough():
     ended = ran(["sleep", "98765"], stop_when=lambda: "after 90 attempts")
     assert (ended.ok, ended.note) == (False, "stopped after 90 attempts")
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_client_that_comes_as_the_tap_closes_is_not_left_open(turns):
+    """Accepted, or with a connection made, or with a task that had not begun: it hears of the end in each case."""
+
+    async def main():
+        tap = Tap(Upstream(), Nothing())
+        async with tap:
+            client = socket.create_connection(("127.0.0.1", tap.port), timeout=5)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        return client
+
+    with contextlib.closing(asyncio.run(main())) as client, contextlib.suppress(ConnectionResetError):
+        assert client.recv(1) == b""
+    gc.collect()  # a transport that nobody closed would warn, which is an error here

@@ -46,6 +46,8 @@ class Connection(asyncio.Protocol):
         self._h11_reads = False
         """What comes is for h11: it has a request at hand, or the beginning of the next one."""
         self._asking = False
+        self.task: asyncio.Task[None] | None = None
+        self._over = False
         self._news: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
 
@@ -55,7 +57,10 @@ class Connection(asyncio.Protocol):
         self.accepted_ns = time.monotonic_ns()
         self.transport = cast("asyncio.Transport", transport)
         self._loop = asyncio.get_running_loop()
-        self.task = self._loop.create_task(self._run())
+        if self._over:
+            self.transport.abort()
+        else:
+            self.task = self._loop.create_task(self._run())
 
     def data_received(self, data: bytes) -> None:
         if not self.arrived_ns:
@@ -183,6 +188,18 @@ class Connection(asyncio.Protocol):
         """FIN, after what was written."""
         self.transport.close()
 
+    def stop(self) -> None:
+        """The tap closes. Idempotent."""
+        if self.task is not None and not self._over:
+            self.task.cancel()
+        self._over = True
+
+    async def stopped(self) -> None:
+        """Until it is closed, after `stop`."""
+        if self.task is not None:
+            await asyncio.gather(self.task, return_exceptions=True)
+            self.transport.close()  # a task that had not begun closes nothing
+
     # inside
 
     def _by_h11(self, reply: Reply) -> bytes:
@@ -236,7 +253,7 @@ class Connection(asyncio.Protocol):
         if self.gone:
             return
         self.gone = True
-        if self._asking:
+        if self._asking and self.task is not None:
             self.task.cancel()
         self.resume_writing()
         self._wake()

@@ -105,6 +105,11 @@ class Door:
         if seconds is not None:
             self._timer = loop.call_later(seconds, over)
 
+    def accept_no_more(self) -> None:
+        """Before `close`: asyncio forgets to close what it has accepted, but not told us of, when its server closes."""
+        if self.socket is not None and self.socket.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self.socket)
+
     def close(self) -> None:
         """Idempotent."""
         if self._opening is not None:

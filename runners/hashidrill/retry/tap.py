@@ -35,6 +35,8 @@ DRIP_GAP_S = 0.5
 _DRIP_BYTES = 65536
 _LEADERLESS = b"No cluster leader"
 """What Consul says with its 500."""
+_ACCEPT_TURNS = 4
+"""So many turns of its loop asyncio takes at most from accepting a connection to telling us."""
 
 
 class Tap:
@@ -113,11 +115,14 @@ class Tap:
 
     async def close(self) -> None:
         """Close the door and every connection; what was still going on is recorded as it stood. Idempotent."""
+        self._door.accept_no_more()
+        for _ in range(_ACCEPT_TURNS):
+            for connection in self._open:
+                connection.stop()
+            await asyncio.sleep(0)
         self._door.close()
-        tasks = [connection.task for connection in self._open]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(connection.stopped() for connection in self._open))
+        self._open.clear()
 
     def unseen(self, fault: str, at_ns: int = 0) -> None:
         """Record an attempt that never came to a connection of ours: refused, or stuck at a name. 0 is now."""
@@ -133,15 +138,17 @@ class Tap:
 
     async def _listen(self) -> asyncio.Server:
         loop = asyncio.get_running_loop()
-        return await loop.create_server(
-            lambda: Connection(self._serve), sock=self._door.bound(), ssl=self._tls, backlog=BACKLOG
-        )
+        return await loop.create_server(self._met, sock=self._door.bound(), ssl=self._tls, backlog=BACKLOG)
+
+    def _met(self) -> Connection:
+        connection = Connection(self._serve)
+        self._open.add(connection)
+        return connection
 
     def _refused(self, at_ns: int) -> None:
         self.unseen("refused", at_ns)
 
     async def _serve(self, connection: Connection) -> None:
-        self._open.add(connection)
         self._count += 1
         number, link = self._count, self.upstream.link()
         try:
