@@ -299,6 +299,7 @@ class Fault(Protocol):
 
     kind: ClassVar[str]
     Params: ClassVar[type[BaseModel]]
+    # `observed_within_s: ClassVar[float]`, where its observer needs longer than others' (hashidrill.inject)
 
     def __init__(self, params: Any, hosts: Hosts) -> None: ...
 

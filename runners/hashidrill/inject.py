@@ -19,7 +19,7 @@ from hashidrill.journal import Journal
 from hashidrill.wait import pause
 
 PROVEN_WITHIN_S = 5.0
-"""How long the effect of a fault may take to be seen, unless the fault has an `observed_within_s` of its own."""
+"""How long the effect of a fault may take to be seen."""
 GONE_WITHIN_S = 20.0
 """How long its traces may last: a killed agent that starts again on a busy machine answers after some seconds."""
 REVERT_TRIES = 3
@@ -49,6 +49,12 @@ async def injected(
             await revert(fault, undo, journal, gone_within_s=gone_within_s)
 
 
+def observed_within_s(fault: Fault, ordinary_s: float) -> float:
+    """How long its observer may take to agree: `ordinary_s`, or what the kind says of itself where that is longer."""
+    own_s: float = getattr(fault, "observed_within_s", 0.0)
+    return max(ordinary_s, own_s)
+
+
 async def planned(fault: Fault, target: Target, fault_id: str) -> Undo:
     """The whole undo: what the fault plans, and what it finds before it is applied. Raises FaultError."""
     undo = fault.plan(target, fault_id=fault_id)
@@ -69,7 +75,7 @@ async def _apply(fault: Fault, undo: Undo, journal: Journal) -> Evidence:
         journal.write("fault.failed", sync=True, fault_id=fault_id, error=f"{type(error).__name__}: {error}")
         raise FaultError(f"{where}: apply crashed: {type(error).__name__}: {error}") from error
     journal.write("fault.applied", sync=True, fault_id=fault_id)
-    within_s = getattr(fault, "observed_within_s", PROVEN_WITHIN_S)
+    within_s = observed_within_s(fault, PROVEN_WITHIN_S)
     evidence = await _seen(fault, undo, present=True, within_s=within_s)
     if not evidence.ok:
         journal.write("fault.unproven", sync=True, fault_id=fault_id, evidence=asdict(evidence))
@@ -89,7 +95,7 @@ async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: f
         journal.write("fault.stuck", sync=True, fault_id=fault_id, error=f"{type(error).__name__}: {error}")
         raise RevertError(f"{where}: could not be reverted: {type(error).__name__}: {error}")
     journal.write("fault.reverted", sync=True, fault_id=fault_id)
-    gone_within_s = max(gone_within_s, getattr(fault, "observed_within_s", 0.0))
+    gone_within_s = observed_within_s(fault, gone_within_s)
     evidence = await _seen(fault, undo, present=False, within_s=gone_within_s)
     if not evidence.ok:
         journal.write("fault.stuck", sync=True, fault_id=fault_id, evidence=asdict(evidence))

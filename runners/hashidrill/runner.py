@@ -62,21 +62,21 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
     ):
         if needed:
             found[name] = binaries.ensure(name, tool_version, progress=say)
-    recording = _new_recording(runs_dir, experiment.metadata.name)
-    shutil.copyfile(path, recording / "experiment.yaml")
-    clock = Clock()
-    info = _info(experiment, recording, path, found)
-    (recording / RUN_NAME).write_text(json.dumps(info, indent=2) + "\n")
-    spec = {
-        "recording": str(recording), "binaries": {name: str(binary.path) for name, binary in found.items()},
-        "origin_ns": clock.origin_ns, "info": info,
-    }  # fmt: skip
-    command = [sys.executable, "-m", "hashidrill.sandboxed", json.dumps(spec), "{root}"]
-    environment = {"PYTHONPATH": python_path()}
-    with _interruptible() as interrupt, sandbox(command, environment, recording / ENGINE_LOG) as box:
-        interrupt.pass_to(box.process)
-        _follow(box, tell)
-    _close(recording, clock, info, interrupted=interrupt.happened)
+    with _interruptible() as interrupt:  # from before there is a recording that nobody would close
+        recording = _new_recording(runs_dir, experiment.metadata.name)
+        shutil.copyfile(path, recording / "experiment.yaml")
+        clock = Clock()
+        info = _info(experiment, recording, path, found)
+        (recording / RUN_NAME).write_text(json.dumps(info, indent=2) + "\n")
+        spec = {
+            "recording": str(recording), "binaries": {name: str(binary.path) for name, binary in found.items()},
+            "origin_ns": clock.origin_ns, "info": info,
+        }  # fmt: skip
+        command = [sys.executable, "-m", "hashidrill.sandboxed", json.dumps(spec), "{root}"]
+        with sandbox(command, {"PYTHONPATH": python_path()}, recording / ENGINE_LOG) as box:
+            interrupt.pass_to(box.process)
+            _follow(box, tell)
+        _close(recording, clock, info, interrupted=interrupt.happened)
     if interrupt.happened:
         raise KeyboardInterrupt(recording)
     return recording

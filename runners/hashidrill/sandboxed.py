@@ -6,9 +6,11 @@ SIGINT or SIGTERM the run is cancelled, which reverts what is in force; a second
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +44,9 @@ async def _run(spec: dict[str, Any], root: Path) -> None:
         spare_servers=needs.spare_servers,
         artifacts=recording / "artifacts",
     )
-    async with anyio.create_task_group() as group:
-        group.start_soon(_cancel_on_signal, group.cancel_scope)
-        info = {**spec["info"], "root": str(root)}
+    info = {**spec["info"], "root": str(root)}
+    async with _cancelled_by_signals():
         await engine.run(experiment, datacenter, recording, info, clock=Clock(spec["origin_ns"]), tell=_tell)
-        group.cancel_scope.cancel()
 
 
 DEFAULT_DISK_SIZE = Size("256MB")
@@ -60,10 +60,20 @@ def sized(spec: DatacenterSpec) -> DatacenterSpec:
     return spec.model_copy(update={"disk": spec.disk.model_copy(update={"size": DEFAULT_DISK_SIZE})})
 
 
-async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+@contextlib.asynccontextmanager
+async def _cancelled_by_signals() -> AsyncIterator[None]:
+    """The first signal cancels what is within. Those that follow do nothing: what is in force is being reverted."""
+
+    async def cancel(scope: anyio.CancelScope, signals: AsyncIterator[signal.Signals]) -> None:
         async for _ in signals:
             scope.cancel()
+
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with anyio.create_task_group() as group:
+            with anyio.CancelScope() as run:  # not the group's own: the receiver stays until the run has ended
+                group.start_soon(cancel, run, signals)
+                yield
+            group.cancel_scope.cancel()
 
 
 def _tell(event: dict[str, Any]) -> None:

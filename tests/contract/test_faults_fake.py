@@ -60,8 +60,8 @@ DEFECTS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_fault_that_breaks_the_contract_is_caught(defect: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("hashidrill.testing.faults._PRESENT_WITHIN_S", 0.1)
-    monkeypatch.setattr("hashidrill.testing.faults._GONE_WITHIN_S", 0.1)
+    monkeypatch.setattr("hashidrill.testing.faults.PROVEN_WITHIN_S", 0.1)
+    monkeypatch.setattr("hashidrill.testing.faults.GONE_WITHIN_S", 0.1)
     overrides, message = DEFECTS[defect]
     world = FakeDatacenter()
     cls = _broken(**overrides)
@@ -71,7 +71,7 @@ def test_a_fault_that_breaks_the_contract_is_caught(defect: str, monkeypatch: py
 
 
 def test_a_fault_whose_revert_does_nothing_is_caught(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("hashidrill.testing.faults._GONE_WITHIN_S", 0.1)
+    monkeypatch.setattr("hashidrill.testing.faults.GONE_WITHIN_S", 0.1)
     world = FakeDatacenter()
     cls = _broken(revert=_nothing)
     fault = cls(cls.Params.model_validate({"delay": "500ms"}), world)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from drills import environment, experiment, hashidrill, start
 
+from hashidrill import runner
 from hashidrill.journal import JOURNAL_NAME, read_journal
 from leaks import VARIABLE, Ground
 
@@ -51,7 +52,8 @@ def test_a_signal_while_a_fault_is_in_force_reverts_it(number, tmp_path):
 
 def test_a_second_signal_does_not_stop_the_reverting(tmp_path):
     runs = tmp_path / "runs"
-    process = start("run", experiment(tmp_path / "short.yaml", method=[FSYNC]), "--plain", "--runs", runs)
+    reluctant = {**FSYNC, "fault": "planted.reluctant"}
+    process = start("run", experiment(tmp_path / "short.yaml", method=[reluctant]), "--plain", "--runs", runs)
     run = wait_for("fault.proven", runs, process)
     while process.poll() is None and not any(e.event == "fault.reverted" for e in read_journal(run / JOURNAL_NAME)):
         process.send_signal(signal.SIGINT)
@@ -81,8 +83,23 @@ def test_a_signal_at_any_moment_of_the_start_ends_the_run(tmp_path):
         work.rmdir()
 
 
+def test_a_signal_as_the_recording_is_made_closes_it(tmp_path, monkeypatch):
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGTERM)
+        return info(*arguments)
+
+    info = runner._info
+    monkeypatch.setattr(runner, "_info", interrupted)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        runner.run_experiment(experiment(tmp_path / "short.yaml", method=[FSYNC]), runs_dir=tmp_path / "runs")
+    [recording] = (tmp_path / "runs").iterdir()
+    assert stopped.value.args == (recording,)
+    assert json.loads((recording / "run.json").read_text())["outcome"] == "interrupted"
+    assert read_journal(recording / JOURNAL_NAME)[-1].event == "end"
+
+
 def wait_for_recording(runs, process):
-    while process.poll() is None and not list(runs.glob("*/run.json")):
+    while process.poll() is None and not list(runs.glob("*")):
         time.sleep(0.002)
 
 

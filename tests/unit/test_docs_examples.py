@@ -63,7 +63,7 @@ def test_every_runnable_example_is_run_by_a_test_here():
 
 
 def test_the_example_of_a_fault_keeps_the_contract(examples, monkeypatch):
-    monkeypatch.setattr("hashidrill.testing.faults._PRESENT_WITHIN_S", 0.1)
+    monkeypatch.setattr("hashidrill.testing.faults.PROVEN_WITHIN_S", 0.1)
     for test in cases_of(examples("CONTRIBUTING.md")("test_readonly_disk.py")):
         test()
 

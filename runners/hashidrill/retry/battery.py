@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hashidrill.errors import FaultError
+from hashidrill.priority import SOONER
 from hashidrill.retry import catalogue, reference_client
 from hashidrill.retry.attempts import Attempt, Run
 from hashidrill.retry.authority import server_side
@@ -27,7 +28,7 @@ from hashidrill.retry.messages import Request
 from hashidrill.retry.names import NAME, NameServer
 from hashidrill.retry.plans import Always, First, Nothing, OnceReused, Plan
 from hashidrill.retry.tap import Tap
-from hashidrill.retry.timed_taps import SOONER, TimedTaps
+from hashidrill.retry.timed_taps import TimedTaps
 from hashidrill.retry.timing import typical_gaps_s
 from hashidrill.retry.upstream import Upstream, UpstreamError
 

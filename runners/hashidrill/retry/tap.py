@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import ssl
 import time
+import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -71,7 +72,8 @@ class Tap:
         self._tls = tls
         self._door = Door(host, port)
         self._ended: list[Attempt] = []
-        self._open: set[Connection] = set()
+        # weakly: asyncio alone knows when a handshake with TLS failed
+        self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._count = 0
 
     @property

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,13 +19,12 @@ from types import TracebackType
 from typing import Self
 
 from hashidrill.errors import FaultError
+from hashidrill.priority import ahead
 from hashidrill.retry.attempts import Attempt
 from hashidrill.retry.authority import server_side
 from hashidrill.retry.plans import Always
 from hashidrill.retry.tap import Tap
 
-SOONER = -10
-"""Niceness, where it may be had: a busy machine shall not make the tap late."""
 _TLS = "tls:"
 _NONE = "-"
 _LINE_BYTES = 1024 * 1024
@@ -103,6 +101,5 @@ async def _serve(certificate: str, faults: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, SOONER)
+    ahead()  # a busy machine shall not make the tap late
     asyncio.run(_serve(sys.argv[1], sys.argv[2:]))

@@ -12,11 +12,8 @@ from dataclasses import dataclass
 
 from hashidrill.abc import Evidence, Fault, Target, Undo
 from hashidrill.errors import WaitTimeoutError
-from hashidrill.inject import fault_from_undo, planned
+from hashidrill.inject import GONE_WITHIN_S, PROVEN_WITHIN_S, fault_from_undo, observed_within_s, planned
 from hashidrill.wait import wait_until
-
-_PRESENT_WITHIN_S = 5.0
-_GONE_WITHIN_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,7 @@ async def _seen(fault: Fault, undo: Undo, *, present: bool) -> Evidence:
         evidence = await fault.verify(undo, present=present)
         return (evidence if evidence.ok else None), f"asked {evidence.asked}, measured {evidence.measured}"
 
-    within_s = _PRESENT_WITHIN_S if present else _GONE_WITHIN_S
+    within_s = observed_within_s(fault, PROVEN_WITHIN_S if present else GONE_WITHIN_S)
     what = f"{fault.kind} to be {'in force' if present else 'gone'}"
     try:
         return await wait_until(what, look, within_s=within_s)

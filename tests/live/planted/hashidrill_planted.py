@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+import anyio
+
 from hashidrill.errors import FaultError
 from hashidrill.faults.disk import DiskLatency
 from hashidrill.loads.kv import KvWrite
@@ -28,6 +30,16 @@ class Stuck(DiskLatency):
 
     async def revert(self, undo):
         raise FaultError(f"{undo['host']}: the planted fault stays")
+
+
+class Reluctant(DiskLatency):
+    """Takes its time to be reverted."""
+
+    kind: ClassVar[str] = "planted.reluctant"
+
+    async def revert(self, undo):
+        await anyio.sleep(1)
+        await super().revert(undo)
 
 
 class Liar(KvWrite):
