@@ -19,7 +19,7 @@ CLIENT = "client"
 """The kind of load that a client is; an experiment writes it under `clients:`, not under `load:`."""
 _FAULT_MODULES = (
     "noop", "disk", "process", "cpu", "network", "toxics", "consul_config", "consul_leader", "consul_agent",
-    "consul_sessions", "consul_kv", "consul_snapshot", "consul_raft", "tap",
+    "consul_streams", "consul_sessions", "consul_kv", "consul_snapshot", "consul_raft", "tap",
 )  # fmt: skip
 _LOAD_MODULES = ("kv", "cas", "locks", "checks", "views", "churn", "watch", "streams")
 

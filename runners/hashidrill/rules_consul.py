@@ -11,14 +11,16 @@ from hashidrill.selectors import parse_selector
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hashidrill.model import Consul
     from hashidrill.rules import Draft, Note, Step
 
 _CONFIG, _STOP, _REPLACE = "consul.config", "consul.agent.stop", "consul.server.replace"
 _TRANSFER, _AVOID, _PIN = "consul.leader.transfer", "consul.leader.avoid", "consul.leader.pin"
 _KV, _RAFT_BLOAT = "consul.kv.bloat", "consul.raft.bloat"
+_GATHER = "consul.streams.gather"
 _LEADERS = frozenset({_TRANSFER, _AVOID, _PIN})
-_OF_SERVERS = _LEADERS | {_REPLACE, _RAFT_BLOAT, "consul.raft.compact"}
-_OF_ONE = _LEADERS | {_STOP, _REPLACE, _KV}
+_OF_SERVERS = _LEADERS | {_REPLACE, _RAFT_BLOAT, "consul.raft.compact", _GATHER}
+_OF_ONE = _LEADERS | {_STOP, _REPLACE, _KV, _GATHER}
 """Kinds that are put on one host: on several they would be in each other's way."""
 _AGENT = frozenset({"process.pause", "process.kill", "process.restart", _CONFIG, _STOP})
 """Kinds that end the agent, or need it to answer."""
@@ -49,8 +51,20 @@ def _misplaced(step: Step, draft: Draft) -> str:
         return f"{step.kind} is about servers, and {step.on} are none; write consul:leader or host:consul-1"
     if step.kind in _OF_ONE and step.on in _MANY and len(hosts) > 1:
         return f"{step.kind} is put on one host, and {step.on} may be several; write consul:leader, or host:NAME"
-    if step.kind in _LEADERS and draft.consul.servers < 2:
-        return f"{step.kind} needs another server that can lead (datacenter.consul.servers is {draft.consul.servers})"
+    return _alone(step, draft.consul) or _to_nobody(step, draft)
+
+
+def _alone(step: Step, consul: Consul) -> str:
+    """Whether it needs others that are not there."""
+    if step.kind in _LEADERS and consul.servers < 2:
+        return f"{step.kind} needs another server that can lead (datacenter.consul.servers is {consul.servers})"
+    if step.kind == _GATHER and (consul.servers < 2 or not consul.clients):
+        there = f"there are {consul.servers} servers and {consul.clients} clients"
+        return f"{step.kind} needs another server, and agents that could have streams from it ({there})"
+    return ""
+
+
+def _to_nobody(step: Step, draft: Draft) -> str:
     to = getattr(step.params, "to", None)
     if step.kind == _TRANSFER and to is not None and (to not in _all_servers(draft) or step.on == f"host:{to}"):
         others = [name for name in _all_servers(draft) if step.on != f"host:{name}"]
@@ -69,9 +83,12 @@ def _reasons(one: Step, two: Step, draft: Draft) -> Iterator[str]:
     kinds, meet = {one.kind, two.kind}, bool(_hosts(one, draft) & _hosts(two, draft))
     if kinds <= _LEADERS:
         yield "both are about who leads"
+    if kinds == {_GATHER}:
+        yield "both are about which server has the streams"
     if kinds <= _AGENT and kinds & {_CONFIG, _STOP} and meet:
         yield "they may be on one host, and one would end the agent that the other needs, or undo what it set"
-    if _REPLACE in kinds and meet and kinds - {"noop", _REPLACE}:
+    # a server that has the streams has no other trace of that: it is no matter where it is not named
+    if _REPLACE in kinds and meet and kinds - {"noop", _REPLACE, _GATHER if one.on != two.on else ""}:
         yield "they may be on one host, which will not be there any more"
     if kinds == {_REPLACE} and (one.at == two.at or one.on == two.on):
         yield "each takes the next free spare host; let them begin one after the other, on other servers"

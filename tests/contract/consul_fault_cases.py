@@ -23,6 +23,7 @@ _CASES = (
     ("consul.leader.avoid", {}, "consul:one-follower"),
     ("consul.leader.pin", {}, "consul:one-follower"),
     ("consul.leader.pin", {}, "consul:leader"),
+    ("consul.streams.gather", {}, "consul:leader"),
     ("consul.server.replace", {}, "consul:leader"),
     ("consul.agent.stop", {}, "consul:one-follower"),
     ("consul.agent.stop", {}, "host:client-1"),
@@ -31,7 +32,7 @@ _CASES = (
     ("consul.session.expire", {}, "host:client-1"),
     ("consul.kv.bloat", {"keys": 2000, "value": "4kB"}, "host:client-1"),
 )
-_OLD_TOO = ("consul.config", "consul.leader.", "consul.server.replace")
+_OLD_TOO = ("consul.config", "consul.leader.", "consul.streams.gather", "consul.server.replace")
 
 
 async def file_and_reload(_datacenter, host, undo, _snapshot):
@@ -61,6 +62,10 @@ async def rules_of_another_flushed(datacenter, host, _undo, _snapshot):
     await next(other for other in datacenter.servers() if other is not host).nft("flush ruleset")
 
 
+async def rules_of_an_agent_flushed(datacenter, _host, undo, _snapshot):
+    await datacenter.hosts[undo["clients"][0]].nft("flush ruleset")
+
+
 async def started_again(datacenter, host, _undo, _snapshot):
     await host.start_agent("consul")
     await consul_api.wait_in_step(datacenter, host)
@@ -83,7 +88,8 @@ async def keys_deleted(_datacenter, host, _undo, _snapshot):
 DISARMED = {
     each.__name__: each
     for each in (
-        file_and_reload, file_and_restart, handed_back, rules_flushed, rules_of_another_flushed, started_again,
+        file_and_reload, file_and_restart, handed_back, rules_flushed, rules_of_another_flushed,
+        rules_of_an_agent_flushed, started_again,
         new_server_left, snapshot_restored, keys_deleted,
     )
 }  # fmt: skip
@@ -93,6 +99,7 @@ _DISARMED = (
     ("consul.leader.transfer", {}, "consul:leader", "handed_back"),
     ("consul.leader.avoid", {}, "consul:one-follower", "rules_flushed"),
     ("consul.leader.pin", {}, "consul:leader", "rules_of_another_flushed"),
+    ("consul.streams.gather", {}, "consul:leader", "rules_of_an_agent_flushed"),
     ("consul.server.replace", {}, "consul:one-follower", "new_server_left"),
     ("consul.agent.stop", {}, "consul:one-follower", "started_again"),
     ("consul.session.expire", {}, "host:client-1", "snapshot_restored"),

@@ -59,6 +59,7 @@ CONSUL_CASES: list[Case] = [
     ("consul.leader.transfer", {"to": "consul-3"}),
     ("consul.leader.avoid", {}),
     ("consul.leader.pin", {}),
+    ("consul.streams.gather", {}),
     ("consul.agent.stop", {}),
     ("consul.agent.stop", {"leave": True}),
     ("consul.server.replace", {}),

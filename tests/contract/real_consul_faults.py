@@ -26,6 +26,7 @@ from hashidrill.testing.faults import check_fault
 from hashidrill.wait import wait_until
 
 TRANSFER = "/v1/operator/raft/transfer-leader"
+VIEWS = 5
 ELECTIONS = {"1.22.2": 10, "1.10.3": 6}
 
 
@@ -174,6 +175,38 @@ async def _elected(datacenter, but, within_s=30):
     return await api.wait_for_leader(datacenter, "an election", wanted, within_s=within_s)
 
 
+async def gathered(datacenter):
+    """Each server in turn has all streams of the agent, those from before too. {server: streams that each has}."""
+    agent, seen = datacenter.hosts["client-1"], {}
+    await settled(datacenter)
+    for turn, server in enumerate([host.name for host in datacenter.servers()]):
+        fault = fault_of(datacenter, "consul.streams.gather", {})
+        undo = await planned(fault, await target_of(datacenter, f"host:{server}"), f"gather-{server}")
+        await fault.apply(undo)
+        try:
+            for number in range(turn * VIEWS, (turn + 1) * VIEWS):
+                await agent.api("GET", f"/v1/health/service/watched?cached&tag=t{number}")
+            seen[server] = await _streams_on(datacenter, server, (turn + 1) * VIEWS)
+        finally:
+            await fault.revert(undo)
+    return seen
+
+
+async def _streams_on(datacenter, server, count):
+    """Streams of each server, once so many are on this one. The gauge is told when it changes, for some seconds."""
+    known = {}
+
+    async def look():
+        for host in datacenter.servers():
+            said = (await api.get(host, "/v1/agent/metrics"))["Gauges"]
+            of = [gauge["Value"] for gauge in said if gauge["Name"] == "consul.grpc.server.streams"]
+            if of:
+                known[host.name] = sum(of)
+        return (dict(known) if known.get(server, 0) >= count else None), f"{known} of {count}"
+
+    return await wait_until(f"{count} streams on {server}", look, within_s=40, gap_s=0.5)
+
+
 async def told(line, doing):
     began = time.monotonic()
     try:
@@ -202,6 +235,7 @@ async def main():
             await told({"disarmed": kind, "by": name}, doing)
     if not only:
         await told({"refused": True}, refused(datacenter))
+        await told({"gathered": True}, gathered(datacenter))
         await told({"elections": True}, elections(datacenter, ELECTIONS[version]))
 
 

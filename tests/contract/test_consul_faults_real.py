@@ -90,6 +90,17 @@ def test_an_avoided_server_wins_no_election(reported, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_streams_go_to_the_one_server_and_old_ones_follow(reported, version):
+    gathered = the(reported(version), "gathered")
+    assert len(gathered) == 3
+    opened = [streams[server] for server, streams in gathered.items()]
+    assert opened == sorted(opened), "each time five more, with all from before"
+    assert opened[0] >= 5
+    for server, streams in gathered.items():
+        assert not any(count for name, count in streams.items() if name != server), (server, streams)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_what_was_asked_for_beside_what_was_measured(reported, version, capsys):
     with capsys.disabled():
         print(f"\n\nConsul {version}: fault, asked for, measured in force, measured afterwards, seconds in all")

@@ -107,6 +107,21 @@ def test_views_follow_the_level_up_and_stay_when_it_falls():
     assert opened[-1] == cached == 30
 
 
+def test_a_view_that_is_not_open_yet_is_given_up_when_the_level_falls():
+    """Else it would be opened in its agent later, perhaps after a restart, in a time in which there should be none."""
+
+    async def main():
+        async with StandingConsul().running() as quick, StandingConsul(delay_s=60).running() as slow:
+            course = Course([Piece(0, 1.0), Piece(300_000_000, 0.0)])
+            async with Offered(Views, {"count": 5, "establish": "500/s"}, quick, slow, course=course) as offered:
+                await offered.until("all to be asked for", lambda _: len(slow.asked) >= 5)
+                course.begin(offered.clock.now_ns())
+                await offered.until("the slow ones to be given up", lambda o: len(o.operations) == 10)
+                return Counter(op.outcome for op in offered.operations), len(quick.cache)
+
+    assert asyncio.run(main()) == ({"ok": 5, "unknown": 5}, 5)
+
+
 def test_a_view_that_is_refused_is_a_failed_operation_and_is_tried_again():
     async def main():
         async with StandingConsul(status=503).running() as agent:

@@ -3,7 +3,7 @@
 import pytest
 
 from hashidrill.faults import consul_settings as settings
-from hashidrill.faults.consul_votes import cut_votes
+from hashidrill.faults.consul_rpc import cut_votes
 
 DEBUG = {
     "ACLResolverSettings": {"ACLDefaultPolicy": "allow", "NodeName": "consul-2"},

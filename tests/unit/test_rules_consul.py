@@ -13,9 +13,9 @@ LEAD, ONE, TWO = "consul:leader", "host:consul-1", "host:consul-2"
 OFF = "{use_streaming_backend: false}"
 
 
-def with_method(*steps, servers=3):
+def with_method(*steps, servers=3, clients=1):
     text = GOOD.replace(STEP, "\n".join(f"  - {step}" for step in steps))
-    return text.replace("servers: 3", f"servers: {servers}")
+    return text.replace("servers: 3", f"servers: {servers}").replace("clients: 1", f"clients: {clients}")
 
 
 def step(fault, on, at="0s", lasts="10s", **params):
@@ -23,9 +23,9 @@ def step(fault, on, at="0s", lasts="10s", **params):
     return f'{{fault: {fault}, on: "{on}"{with_}, at: {at}, for: {lasts}}}'
 
 
-def refused(*steps, servers=3):
+def refused(*steps, **there):
     with pytest.raises(ExperimentError) as error:
-        load_text(with_method(*steps, servers=servers), "x.yaml")
+        load_text(with_method(*steps, **there), "x.yaml")
     return " ".join(str(error.value).split())
 
 
@@ -44,6 +44,8 @@ def refused(*steps, servers=3):
         (step("consul.config", LEAD, set="{}"), "set"),
         (step("consul.config", LEAD, set="{rpc: {enable_streaming: null}}"), "rpc.enable_streaming has no value"),
         (step("consul.config", LEAD, set=OFF, by="reload"), "Consul does not take use_streaming_backend by a reload"),
+        (step("consul.streams.gather", "host:client-1"), "consul.streams.gather is about servers"),
+        (step("consul.streams.gather", "consul:followers"), "consul.streams.gather is put on one host"),
         (step("consul.kv.bloat", LEAD, keys=10, value="300kB"), "value 300kB is too large"),
         (step("consul.kv.bloat", LEAD, keys=1000000, value="100kB"), "are more than 2GB in all"),
         (step("consul.kv.bloat", LEAD, keys=1, prefix="/x/"), "prefix"),
@@ -51,6 +53,12 @@ def refused(*steps, servers=3):
 )
 def test_a_fault_that_cannot_be_there_is_refused(each, reason):
     assert reason in refused(each)
+
+
+def test_streams_are_gathered_where_there_are_agents_and_other_servers():
+    gather = step("consul.streams.gather", LEAD)
+    for there in ({"servers": 1}, {"clients": 0}):
+        assert "needs another server, and agents that could have streams from it" in refused(gather, **there)
 
 
 def test_a_leader_without_others_cannot_be_moved():
@@ -66,6 +74,8 @@ TOGETHER = [
     (step("consul.server.replace", ONE), step("consul.server.replace", TWO), "one after the other"),
     (step("consul.server.replace", ONE), step("consul.leader.avoid", TWO), "the new server could be elected"),
     (step("consul.leader.pin", ONE), step("consul.leader.avoid", TWO), "both are about who leads"),
+    (step("consul.streams.gather", ONE), step("consul.streams.gather", LEAD), "both are about which server has"),
+    (step("consul.streams.gather", ONE), step("consul.server.replace", ONE), "will not be there any more"),
     (step("consul.leader.avoid", ONE), step("consul.leader.transfer", LEAD), "both are about who leads"),
     (step("consul.leader.pin", ONE), step("process.kill", ONE), "nobody would lead"),
     (step("consul.leader.pin", ONE), step("network.partition", LEAD), "nobody would lead"),
@@ -95,6 +105,8 @@ def test_they_are_fine_one_after_the_other(one, two, _reason):
         (step("consul.config", "consul:servers", set=OFF), step("consul.config", "consul:clients", set=OFF)),
         (step("consul.config", ONE, set="{raft_trailing_logs: 50}"), step("process.pause", TWO)),
         (step("consul.leader.avoid", ONE), step("disk.latency", ONE, delay="1s")),
+        (step("consul.streams.gather", LEAD), step("consul.server.replace", "consul:one-follower")),
+        (step("consul.streams.gather", LEAD), step("consul.leader.pin", ONE)),
         (step("consul.leader.avoid", ONE), step("consul.raft.bloat", ONE)),
         (step("consul.leader.pin", ONE), step("process.kill", TWO)),
         (step("consul.leader.avoid", ONE), step("process.kill", "host:client-1")),

@@ -93,8 +93,7 @@ class Standing:
         while True:
             now_ns = clock.now_ns()
             wanted = self.wanted()
-            if self._shrinks:
-                self._shrink(wanted)
+            self._shrink(wanted)
             while len(self._tasks) < wanted and due_ns <= now_ns:
                 self._open(tasks, round(due_ns))
                 due_ns += self._gap_ns
@@ -120,8 +119,12 @@ class Standing:
         self._lost.append(slot)
 
     def _shrink(self, wanted: int) -> None:
-        while len(self._tasks) > wanted:
-            slot = max(self._tasks)
+        """What cannot be closed stays; what is not open yet is given up, or it would be opened after its time."""
+        surplus = len(self._tasks) - wanted
+        if surplus <= 0:
+            return
+        closable = self._tasks if self._shrinks else self._tasks.keys() - self._backends.keys()
+        for slot in sorted(closable, reverse=True)[:surplus]:
             self._tasks.pop(slot).cancel()
 
     async def _sample(self) -> None:

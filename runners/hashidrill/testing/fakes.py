@@ -39,15 +39,17 @@ _REDIRECT = re.compile(
     r"tcp flags & \(fin\|syn\|rst\|ack\) == syn (?P<counter>counter )?redirect to :(?P<to>\d+)"
     r'( comment "(?P<comment>\w+)")?'
 )
-_VOTES = re.compile(
-    r"add rule inet (?P<table>\w+) votes ip daddr \{ (?P<addresses>[^}]*) \} tcp dport \{ (?P<ports>[^}]*) \} .*"
+_CUT = re.compile(
+    r"add rule inet (?P<table>\w+) (?P<what>votes|streams) ip daddr \{ (?P<addresses>[^}]*) \} "
+    r"tcp dport \{ (?P<ports>[^}]*) \} .*"
 )
 
 
 @dataclass(frozen=True)
-class _Votes:
-    """Connections to these that begin as Raft's are cut (hashidrill.faults.consul_votes)."""
+class _Cut:
+    """Connections to these that begin as Raft's, or gRPC's, are cut (hashidrill.faults.consul_rpc)."""
 
+    what: str
     addresses: frozenset[str]
     ports: frozenset[int]
 
@@ -80,7 +82,7 @@ class FakeHost:
     world: FakeDatacenter
     disk_rules: dict[str, dict[str, Any]] = field(default_factory=dict)
     ballast: dict[str, int] = field(default_factory=dict)
-    tables: dict[str, list[_Rule | _Redirect | _Votes]] = field(default_factory=dict)
+    tables: dict[str, list[_Rule | _Redirect | _Cut]] = field(default_factory=dict)
     proxies: dict[str, FakeProxy] = field(default_factory=dict)
     listening: set[int] = field(default_factory=set)
     limits: dict[str, float] = field(default_factory=dict)
@@ -126,9 +128,9 @@ class FakeHost:
                 self.tables[redirect["table"]].append(
                     _Redirect(frozenset(addresses), port, to, redirect["comment"] if redirect["counter"] else None)
                 )
-            elif (votes := _VOTES.fullmatch(line)) is not None:
-                ports = frozenset(map(int, votes["ports"].split(", ")))
-                self.tables[votes["table"]].append(_Votes(frozenset(votes["addresses"].split(", ")), ports))
+            elif (cut := _CUT.fullmatch(line)) is not None:
+                ports = frozenset(map(int, cut["ports"].split(", ")))
+                self.tables[cut["table"]].append(_Cut(cut["what"], frozenset(cut["addresses"].split(", ")), ports))
             elif (passing := _PASS_BY.fullmatch(line)) is not None:
                 gone = _Rule if passing["flushed"] else _Redirect
                 name = passing["flushed"] or passing["passed"]
@@ -209,8 +211,11 @@ class FakeHost:
 
     def votes_cut(self, address: str, port: int = 8300) -> bool:
         """Whether a connection there that begins as Raft's would be reset."""
-        cuts = [rule for rules in self.tables.values() for rule in rules if isinstance(rule, _Votes)]
-        return any(address in cut.addresses and port in cut.ports for cut in cuts)
+        return "votes" in self._cuts(address, port)
+
+    def _cuts(self, address: str, port: int) -> set[str]:
+        cuts = [rule for rules in self.tables.values() for rule in rules if isinstance(rule, _Cut)]
+        return {cut.what for cut in cuts if address in cut.addresses and port in cut.ports}
 
     async def limit_cpu(self, name: str, cores: float) -> None:
         self.limits[name] = cores
@@ -274,7 +279,7 @@ class FakeHost:
         return [self._exchange(address, port, request) for _ in range(request.connections)]
 
     def _exchange(self, address: str, port: int, request: ExchangeRequest) -> Exchange:
-        if self.votes_cut(address, port) and str(request.upload_bytes).startswith("1"):
+        if self._cuts(address, port) and str(request.upload_bytes).startswith("1"):
             return Exchange(_QUICK_S, errno.ECONNRESET)
         port = self.world.arrives_at(self, address, port)
         there = next(host for host in self.world.hosts.values() if host.address == address)
