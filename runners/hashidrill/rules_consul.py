@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.errors import UnknownNameError
 from hashidrill.faults.consul_settings import needs_restart
+from hashidrill.faults.consul_streams import TOO_NEW, UNTIL
 from hashidrill.selectors import parse_selector
 
 if TYPE_CHECKING:
@@ -51,16 +52,18 @@ def _misplaced(step: Step, draft: Draft) -> str:
         return f"{step.kind} is about servers, and {step.on} are none; write consul:leader or host:consul-1"
     if step.kind in _OF_ONE and step.on in _MANY and len(hosts) > 1:
         return f"{step.kind} is put on one host, and {step.on} may be several; write consul:leader, or host:NAME"
-    return _alone(step, draft.consul) or _to_nobody(step, draft)
+    return _cannot(step, draft.consul) or _to_nobody(step, draft)
 
 
-def _alone(step: Step, consul: Consul) -> str:
-    """Whether it needs others that are not there."""
+def _cannot(step: Step, consul: Consul) -> str:
+    """Whether it needs other agents than are there, or older ones."""
     if step.kind in _LEADERS and consul.servers < 2:
         return f"{step.kind} needs another server that can lead (datacenter.consul.servers is {consul.servers})"
     if step.kind == _GATHER and (consul.servers < 2 or not consul.clients):
         there = f"there are {consul.servers} servers and {consul.clients} clients"
         return f"{step.kind} needs another server, and agents that could have streams from it ({there})"
+    if step.kind == _GATHER and not consul.binary and tuple(map(int, consul.version.split(".")[:2])) >= UNTIL:
+        return f"{step.kind} is for Consul before {'.'.join(map(str, UNTIL))}, not {consul.version}: {TOO_NEW}"
     return ""
 
 

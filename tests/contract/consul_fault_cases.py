@@ -32,7 +32,8 @@ _CASES = (
     ("consul.session.expire", {}, "host:client-1"),
     ("consul.kv.bloat", {"keys": 2000, "value": "4kB"}, "host:client-1"),
 )
-_OLD_TOO = ("consul.config", "consul.leader.", "consul.streams.gather", "consul.server.replace")
+_OLD_ALONE = ("consul.streams.gather",)
+_OLD_TOO = ("consul.config", "consul.leader.", "consul.server.replace", *_OLD_ALONE)
 
 
 async def file_and_reload(_datacenter, host, undo, _snapshot):
@@ -121,7 +122,7 @@ def cases_of(run):
     version, _, long = run.partition(" ")
     if version == "1.10.3":
         return [case for case in _CASES if case[0].startswith(_OLD_TOO)]
-    return [case for case in _CASES if _is_slow(case[0], case[1]) == bool(long)]
+    return [case for case in _CASES if case[0] not in _OLD_ALONE and _is_slow(case[0], case[1]) == bool(long)]
 
 
 def disarmed_of(run):
@@ -130,4 +131,4 @@ def disarmed_of(run):
     if version == "1.10.3":
         not_there = {"handed_back", "new_server_left"}
         return [case for case in _DISARMED if case[0].startswith(_OLD_TOO) and case[3] not in not_there]
-    return [case for case in _DISARMED if _is_slow(case[0], case[1]) == bool(long)]
+    return [case for case in _DISARMED if case[0] not in _OLD_ALONE and _is_slow(case[0], case[1]) == bool(long)]

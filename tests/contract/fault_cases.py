@@ -94,6 +94,9 @@ DISARMED: list[Case] = list(
 """One case of each kind of fault on a host that can be taken away behind its back; links: see real_links.py."""
 
 
+OLD = {"consul.streams.gather": "1.10.3"}
+"""The Consul of faults that are not for the current one."""
+
 MOMENTARY = {
     "process.restart", "consul.leader.transfer", "consul.session.expire", "consul.snapshot.save",
     "consul.snapshot.restore", "consul.raft.compact",

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import anyio
 import pytest
-from fault_cases import CASES, STATE_CASES, TAP_CASES, nature
+from fault_cases import CASES, OLD, STATE_CASES, TAP_CASES, nature
 
 from hashidrill import registry
 from hashidrill.abc import Target
@@ -20,6 +20,7 @@ from hashidrill.testing.faults import check_fault
 @pytest.mark.parametrize(("kind", "params"), CASES)
 def test_a_fault_keeps_its_contract_on_the_fake(kind: str, params: dict[str, Any], tmp_path: Path):
     world = FakeDatacenter(spares=1, root=tmp_path)
+    world.consul.version = OLD.get(kind, world.consul.version)
     world.consul.make_session("consul-1", "lock of a job", "jobs/lock")
     cls = registry.fault(kind)
     fault = cls(cls.Params.model_validate(params), world)

@@ -15,6 +15,8 @@ OFF = "{use_streaming_backend: false}"
 
 def with_method(*steps, servers=3, clients=1):
     text = GOOD.replace(STEP, "\n".join(f"  - {step}" for step in steps))
+    if any("consul.streams.gather" in step for step in steps):
+        text = text.replace("1.22.2", "1.10.3")
     return text.replace("servers: 3", f"servers: {servers}").replace("clients: 1", f"clients: {clients}")
 
 
@@ -59,6 +61,12 @@ def test_streams_are_gathered_where_there_are_agents_and_other_servers():
     gather = step("consul.streams.gather", LEAD)
     for there in ({"servers": 1}, {"clients": 0}):
         assert "needs another server, and agents that could have streams from it" in refused(gather, **there)
+
+
+def test_streams_are_not_gathered_where_agents_would_stay_without():
+    text = with_method(step("consul.streams.gather", LEAD)).replace("1.10.3", "1.11.0")
+    with pytest.raises(ExperimentError, match=r"is for Consul before 1\.11, not 1\.11\.0"):
+        load_text(text, "x.yaml")
 
 
 def test_a_leader_without_others_cannot_be_moved():
