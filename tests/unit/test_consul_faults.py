@@ -9,7 +9,9 @@ import pytest
 import virtual_time
 
 from hashidrill import registry
+from hashidrill.abc import ApiAnswer
 from hashidrill.errors import FaultError, WaitTimeoutError
+from hashidrill.faults.consul_api import when_led
 from hashidrill.inject import planned
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.faults import check_fault
@@ -320,6 +322,40 @@ def test_encrypted_rpc_cannot_be_told_apart():
         assert "its RPC is encrypted" in await refusal(world, "consul.leader.avoid")
 
     virtual_time.run(main())
+
+
+def test_a_server_that_was_just_put_back_is_waited_for_until_it_votes():
+    async def main():
+        world = datacenter(spares=1)
+        world.consul.voters.remove("consul-3")
+
+        async def back():
+            await anyio.sleep(20)
+            world.consul.voters.append("consul-3")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(back)
+            for kind in ("consul.leader.avoid", "consul.server.replace"):
+                assert await planned(fault_of(world, kind), world.target("consul-3"), kind)
+
+    virtual_time.run(main())
+
+
+def test_a_request_waits_while_the_leadership_moves_and_no_longer(monkeypatch):
+    host = datacenter().hosts["consul-1"]
+    moving = ApiAnswer(500, b"Raft error when taking snapshot: leadership transfer in progress")
+    answers = [moving, moving, ApiAnswer(200, b"a snapshot")]
+
+    async def api(method, path, **_request):
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    monkeypatch.setattr(host, "api", api)
+    assert virtual_time.run(when_led(host, "GET", "/v1/snapshot")).body == b"a snapshot"
+    answers[:] = [ApiAnswer(500, b"rpc error")]
+    assert virtual_time.run(when_led(host, "GET", "/v1/snapshot")).status == 500
+    answers[:] = [moving]
+    with pytest.raises(WaitTimeoutError, match=r"consul-1 to answer GET /v1/snapshot.*transfer in progress"):
+        virtual_time.run(when_led(host, "GET", "/v1/snapshot"))
 
 
 # agents and servers

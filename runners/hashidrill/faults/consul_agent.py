@@ -20,8 +20,6 @@ _LEFT_WITHIN_S = 40.0
 """A server that leaves waits 5 s for requests (performance.leave_drain_time) and then for Raft to drop it."""
 _SEEN_WITHIN_S = 30.0
 """Serf takes some 5 s to hold a silent member for failed."""
-_VOTER_WITHIN_S = 60.0
-"""Autopilot makes a new server a voter once it was healthy for 10 s (server_stabilization_time)."""
 _SEEN_AS = {1: "alive", 2: "leaving", 3: "left", 4: "failed"}
 
 
@@ -109,21 +107,7 @@ class AgentStop(BaseFault[StopParams]):
         await host.start_agent(api.AGENT)
         await api.wait_in_step(self.hosts, host)
         if undo["prior"]["voter"]:
-            await wait_for_voter(self, host)
-
-
-async def wait_for_voter(fault: BaseFault[Any], host: Host) -> None:
-    """Until Raft's configuration has it as a voter. Raises WaitTimeoutError."""
-
-    async def votes() -> tuple[bool | None, str]:
-        try:
-            peers = {peer.name: peer.voter for peer in await api.peers(fault.hosts)}
-        except FaultError as error:
-            return None, str(error)
-        here = "a voter" if peers.get(host.name) else "no voter yet" if host.name in peers else "not there"
-        return (True if peers.get(host.name) else None), f"in Raft's configuration it is {here}"
-
-    await wait_until(f"{host.name} to be a voter", votes, within_s=_VOTER_WITHIN_S, gap_s=0.2)
+            await api.wait_for_voter(self.hosts, host)
 
 
 class ServerReplace(BaseFault[NoParams]):
@@ -137,9 +121,7 @@ class ServerReplace(BaseFault[NoParams]):
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Which spare host is taken: the servers' order decides, and then which is free. Raises FaultError."""
         host = self.hosts.host(target.host)
-        voters = sorted(peer.name for peer in await api.peers(self.hosts) if peer.voter)
-        if host.name not in voters:
-            raise FaultError(f"{host.name} is no voter; the voters are {', '.join(voters)}")
+        voters = sorted(await api.voters_with(self.hosts, host))
         await api.check_quorum_without(self.hosts, host)
         spares = [one for one in self.hosts.all_hosts() if await self._is_free(one)]
         if not spares:
@@ -167,7 +149,7 @@ class ServerReplace(BaseFault[NoParams]):
         await host.start_agent(api.AGENT)
         host.role = "server"
         await api.wait_in_step(self.hosts, host)
-        await wait_for_voter(self, host)
+        await api.wait_for_voter(self.hosts, host)
 
     async def _leave(self, host: Host) -> None:
         """Ends as a spare host without data. Nothing is asked of a host that has left already."""
@@ -202,7 +184,7 @@ class ServerReplace(BaseFault[NoParams]):
                 await wipe(old)  # it has left: what it kept of Raft would be of a member that is none
             await self._join(old)
         old.role = "server"
-        await wait_for_voter(self, old)
+        await api.wait_for_voter(self.hosts, old)
         if await api.has_agent(new) or new.role == "server":
             async with self.hosts.turn(changes.TURN):
                 await self._leave(new)

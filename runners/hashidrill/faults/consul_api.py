@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hashidrill.abc import ApiAnswer, Host, Hosts
-from hashidrill.errors import FaultError
+from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.wait import wait_until
 
 AGENT = "consul"
@@ -16,6 +17,11 @@ ALIVE, LEFT = 1, 3
 """Of Serf's states of a member; 4 is failed."""
 BACK_WITHIN_S = 40.0
 """How long a restarted agent may take until it is in step again: some 3 s here; a busy machine takes its time."""
+_MOVING = (b"leadership transfer in progress", b"No cluster leader", b"node is not the leader", b"leadership lost")
+"""What answers say while the leadership moves."""
+_LED_WITHIN_S = 15.0
+_VOTER_WITHIN_S = 60.0
+"""Autopilot makes a new server a voter once it was healthy for 10 s (server_stabilization_time)."""
 _LOG_GAP = 128
 """So many log entries behind the leader a server may be and count as in step: under load it always is by some."""
 
@@ -154,6 +160,62 @@ async def _in_step(hosts: Hosts, host: Host) -> tuple[bool | None, str]:
     committed = int((await raft_stats(hosts.host(leader)))["commit_index"])
     behind = committed - int((await raft_stats(host))["applied_index"])
     return (None, f"it is {behind} log entries behind {leader}") if behind > _LOG_GAP else (True, "")
+
+
+async def leader_soon(hosts: Hosts) -> str:
+    """Who leads; an election that goes on is waited for. Raises FaultError when nobody is elected in it."""
+
+    async def leads() -> tuple[str | None, str]:
+        return await hosts.leader() or None, "nobody leads"
+
+    try:
+        return await wait_until("somebody to lead", leads, within_s=_LED_WITHIN_S)
+    except WaitTimeoutError:
+        raise FaultError("no server is known to a majority as the leader just now") from None
+
+
+async def wait_for_voter(hosts: Hosts, host: Host) -> None:
+    """Until Raft's configuration has it as a voter. Raises WaitTimeoutError."""
+
+    async def votes() -> tuple[bool | None, str]:
+        try:
+            found = {peer.name: peer.voter for peer in await peers(hosts)}
+        except FaultError as error:
+            return None, str(error)
+        here = "a voter" if found.get(host.name) else "no voter yet" if host.name in found else "not there"
+        return (True if found.get(host.name) else None), f"in Raft's configuration it is {here}"
+
+    await wait_until(f"{host.name} to be a voter", votes, within_s=_VOTER_WITHIN_S, gap_s=0.2)
+
+
+async def voters_with(hosts: Hosts, host: Host) -> dict[str, str]:
+    """{name: id in Raft} of the voters, this host among them: one that has just come back is waited for.
+
+    Raises FaultError when it does not become one.
+    """
+    with contextlib.suppress(WaitTimeoutError):
+        if host.role != "client":
+            await wait_for_voter(hosts, host)
+    voters = {peer.name: peer.id for peer in await peers(hosts) if peer.voter}
+    if host.name not in voters:
+        raise FaultError(f"{host.name} is no voter; the voters are {', '.join(sorted(voters))}")
+    return voters
+
+
+async def when_led(
+    host: Host, method: str, path: str, *, body: bytes | None = None, timeout_s: float = 5.0
+) -> ApiAnswer:
+    """The answer to a request that may be sent again, asked for until it is not that the leadership is moving.
+
+    Raises FaultError when nobody answers, and WaitTimeoutError when nobody leads for long.
+    """
+
+    async def ask() -> tuple[ApiAnswer | None, str]:
+        answer = await host.api(method, path, body=body, timeout_s=timeout_s)
+        moving = answer.status >= 500 and any(words in answer.body for words in _MOVING)
+        return (None if moving else answer), said(answer)
+
+    return await wait_until(f"{host.name} to answer {method} {path}", ask, within_s=_LED_WITHIN_S, gap_s=0.2)
 
 
 async def wait_for_leader(hosts: Hosts, what: str, wanted: Sequence[str], *, within_s: float = 30.0) -> str:

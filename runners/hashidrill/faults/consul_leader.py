@@ -28,12 +28,8 @@ class _LeaderFault(BaseFault[P]):
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError for a host that is no voter, for a single one, and when nobody leads."""
-        leader = await self.hosts.leader()
-        if not leader:
-            raise FaultError("no server is known to a majority as the leader just now")
-        voters = {peer.name: peer.id for peer in await api.peers(self.hosts) if peer.voter}
-        if target.host not in voters:
-            raise FaultError(f"{target.host} is no voter; the voters are {', '.join(sorted(voters))}")
+        leader = await api.leader_soon(self.hosts)
+        voters = await api.voters_with(self.hosts, self.hosts.host(target.host))
         if len(voters) < 2:
             raise FaultError(f"{target.host} is the only voter: nobody else can lead")
         term = int((await api.raft_stats(self.hosts.host(leader)))["term"])

@@ -16,7 +16,7 @@ from hashidrill.abc import Evidence, Host, Target, Undo
 from hashidrill.errors import FaultError
 from hashidrill.faults import markers
 from hashidrill.faults.base import BaseFault
-from hashidrill.faults.consul_api import said
+from hashidrill.faults.consul_api import said, when_led
 from hashidrill.model import Name, Strict
 from hashidrill.snapshots import Snapshot, SnapshotError, read_snapshot, restored_name, saved_name
 
@@ -178,7 +178,7 @@ def _holds_marker_of(snapshot: Snapshot, name: str, fault_id: str) -> bool:
 
 async def _take(host: Host) -> bytes:
     """A snapshot of the leader's state, through this agent. Raises FaultError."""
-    answer = await host.api("GET", "/v1/snapshot", timeout_s=_SNAPSHOT_WITHIN_S)
+    answer = await when_led(host, "GET", "/v1/snapshot", timeout_s=_SNAPSHOT_WITHIN_S)
     if answer.status != 200:
         raise FaultError(f"{host.name}: no snapshot could be taken: {said(answer)}")
     return answer.body

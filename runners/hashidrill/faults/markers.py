@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hashidrill.abc import Host
 from hashidrill.errors import FaultError
-from hashidrill.faults.consul_api import said
+from hashidrill.faults.consul_api import said, when_led
 from hashidrill.wait import wait_until
 
 PREFIX = "hashidrill-markers"
@@ -24,7 +24,7 @@ class Marker(NamedTuple):
 
 async def put(host: Host, key: str, value: str) -> None:
     """Raises FaultError when the write is not acknowledged."""
-    answer = await host.api("PUT", f"/v1/kv/{PREFIX}/{key}", body=value.encode())
+    answer = await when_led(host, "PUT", f"/v1/kv/{PREFIX}/{key}", body=value.encode())
     if answer.status != 200 or answer.body.strip() != b"true":
         raise FaultError(f"{host.name}: the marker {PREFIX}/{key} could not be written: {said(answer)}")
 
