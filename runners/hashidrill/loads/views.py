@@ -62,6 +62,8 @@ class Views:
             context, params.count, params.establish, self._hold, each=len(context.endpoints), shrinks=False
         )
         self._gone: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._begun: set[str] = set()
+        """Agents whose first view was opened, and not missed since."""
 
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled."""
@@ -98,21 +100,21 @@ class Views:
             await asyncio.sleep(_AGAIN_AFTER_S)
             return
         self._standing.opened(slot, backend)
+        if n == 0:
+            self._begun.add(agent)
         await gone.wait()
 
     async def _look_after(self, agent: str) -> None:
         """Ask for the agent's first view now and then: when it is not in the cache any more, none of them is."""
         agent = agent.rstrip("/")
-        stood = False
         while True:
             await asyncio.sleep(_ASK_EVERY_S)
-            if not stood and not self._standing.open:
+            if agent not in self._begun:
                 continue
             answer = await self._client.request("GET", agent + self._path(0), timeout_s=_ASK_TIMEOUT_S)
-            missed = answer.status == 200 and answer.headers.get("x-cache") == "MISS"
-            if stood and (missed or not answer.sent):
+            if not answer.sent or (answer.status == 200 and answer.headers.get("x-cache") == "MISS"):
+                self._begun.discard(agent)
                 self._gone.pop(agent, asyncio.Event()).set()
-            stood = answer.status == 200
 
 
 KINDS = (Views,)
