@@ -258,7 +258,9 @@ def test_watchers_are_closed_when_the_level_falls():
 def test_instances_come_fail_get_well_and_go_and_none_is_left():
     async def main():
         async with StandingConsul().running() as one, StandingConsul().running() as two:
-            async with Offered(ServiceChurn, {"rate": "200/s", "services": 6, "service": "web"}, one, two) as offered:
+            async with Offered(
+                ServiceChurn, {"rate": "200/s", "services": 6, "service": "web", "at_once": 10_000}, one, two
+            ) as offered:
                 await offered.until("some turns", lambda o: len(o.operations) >= 60)
             return offered.operations, one, two
 
@@ -277,7 +279,7 @@ def test_instances_come_fail_get_well_and_go_and_none_is_left():
 def test_what_happens_to_one_instance_happens_in_order_however_slow_the_agent_is():
     async def main():
         async with StandingConsul(delay_s=0.02).running() as agent:
-            async with Offered(ServiceChurn, {"rate": "200/s", "services": 2}, agent) as offered:
+            async with Offered(ServiceChurn, {"rate": "200/s", "services": 2, "at_once": 10_000}, agent) as offered:
                 await offered.until("some turns", lambda o: len(o.operations) >= 40)
             return offered.operations, agent
 
@@ -302,7 +304,7 @@ def test_changes_beyond_those_that_may_be_under_way_are_not_made_and_count_as_fa
 def test_changes_may_go_straight_to_the_catalog():
     async def main():
         async with StandingConsul().running() as agent:
-            params = {"rate": "200/s", "services": 3, "through": "catalog", "service": "web"}
+            params = {"rate": "200/s", "services": 3, "through": "catalog", "service": "web", "at_once": 10_000}
             async with Offered(ServiceChurn, params, agent) as offered:
                 await offered.until("some turns", lambda o: len(o.operations) >= 30)
             return offered.operations, agent
@@ -319,7 +321,7 @@ def test_changes_may_go_straight_to_the_catalog():
 def test_flips_change_checks_alone():
     async def main():
         async with StandingConsul().running() as agent:
-            params = {"rate": "200/s", "services": 3, "only": "flips"}
+            params = {"rate": "200/s", "services": 3, "only": "flips", "at_once": 10_000}  # however busy the machine
             async with Offered(ServiceChurn, params, agent) as offered:
                 await offered.until("some turns", lambda o: len(o.operations) >= 30)
             return [op.value for op in offered.operations if op.key.endswith("-1")][:5]

@@ -21,6 +21,7 @@ NOT_RUN: dict[str, str] = {
     "config/streaming-extreme-1-10-3": "it searches for a limit for minutes, and needs all of the machine for itself",
     "config/streaming-off-again": "its load needs all of the machine for itself",
     "config/streaming-moderate": "it compares two arms under a load that needs all of the machine for itself",
+    "locks/lock-storm-rate-limited": "whether that storm outlives its cause depends on how busy the machine is",
     "incidents/roblox-2021": "it takes seven minutes, and its load needs all of the machine for itself",
 }
 """Name of an experiment: why it is not run beside the others. `-m long` runs these, one at a time."""

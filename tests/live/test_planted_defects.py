@@ -73,4 +73,4 @@ def test_the_planted_kinds_are_found_through_entry_points_alone():
     with_them = json.loads(hashidrill("list", "faults", "--json").stdout)
     without = json.loads(hashidrill("list", "faults", "--json", env=environment(PYTHONPATH="")).stdout)
     kinds = {row["kind"] for row in with_them} - {row["kind"] for row in without}
-    assert kinds == {"planted.idle", "planted.stuck"}
+    assert kinds == {"planted.idle", "planted.reluctant", "planted.stuck"}
