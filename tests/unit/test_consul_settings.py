@@ -3,7 +3,7 @@
 import pytest
 
 from hashidrill.faults import consul_settings as settings
-from hashidrill.faults.consul_rpc import cut_votes
+from hashidrill.faults.consul_rpc import cut_streams, cut_votes
 
 DEBUG = {
     "ACLResolverSettings": {"ACLDefaultPolicy": "allow", "NodeName": "consul-2"},
@@ -114,3 +114,15 @@ def test_votes_are_cut_by_the_first_byte_alone():
     assert all("ip daddr { 10.0.0.1, 10.0.0.2 } tcp dport { 8300, 21990 }" in line for line in rejected)
     assert sum("0x01 " in line for line in rejected) == 4, "with and without timestamps, new and old connections"
     assert script.splitlines()[:3] == ["add table inet t", "delete table inet t", "add table inet t"]
+
+
+def test_streams_are_cut_by_the_first_byte_and_older_ones_by_a_frame_of_theirs():
+    """gRPC's first byte on a new connection; on an older one what yamux, which all others speak, never sends."""
+    script = cut_streams("t", ["10.0.0.1"])
+    new = [line for line in script.splitlines() if "ct mark 0x68640001" in line and "@th" in line]
+    old = [line for line in script.splitlines() if "ct mark 0 " in line]
+    assert sum(" 0x08 " in line for line in new) == 2, "with and without timestamps"
+    assert not [line for line in new if " 0x01 " in line or " 0x04 " in line], "Raft's and RPC's pass"
+    assert "@th,160,16 0x0000 @th,176,8 != 0x00" in old[0]
+    assert "@th,256,16 0x0000 @th,272,8 != 0x00" in old[1]
+    assert all(line.endswith("reject with tcp reset") for line in new + old)
