@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import defaultdict
 
 import aiohttp
 import pytest
@@ -69,13 +70,28 @@ async def put(url, body=b""):
         return await reply.json()
 
 
+def sessions_by_token(operations):
+    """Who was seen to hold a lock with each fencing token: (the lock's number, its LockIndex)."""
+    seen = defaultdict(set)
+    for deed in deeds(operations, "fence"):
+        if deed.session:
+            seen[int(deed.holder[-1]) % 3, deed.lock_index].add(deed.session)
+    return seen
+
+
 def test_locks_change_hands_and_are_never_held_twice(consul_servers, tmp_path):
     """Each contender gives its lock back after a second, so that all of them come to hold one."""
 
     async def main():
         load = locks(consul_servers.urls, "in-turn", ttl="10s", renew="2s", hold="1s")
         async with offered(load) as (operations, until):
-            await until(lambda ops: len({deed.holder for deed in deeds(ops, "claim")}) == 9 and deeds(ops, "renew"))
+            await until(
+                lambda ops: (
+                    len({deed.holder for deed in deeds(ops, "claim")}) == 9
+                    and len(sessions_by_token(ops)) >= 9
+                    and deeds(ops, "renew")
+                )
+            )
         return operations
 
     operations = asyncio.run(main())
@@ -83,9 +99,7 @@ def test_locks_change_hands_and_are_never_held_twice(consul_servers, tmp_path):
     assert held.figures["holders"] == 9
     assert deeds(operations, "refused")
     assert deeds(operations, "release")
-    # every one of the fencing tokens was given to one session
-    tokens = {(deed.holder[-1], deed.lock_index) for deed in deeds(operations, "fence") if deed.session}
-    assert len(tokens) >= 9
+    assert {len(sessions) for sessions in sessions_by_token(operations).values()} == {1}
     assert {op.outcome for op in operations[:-20]} == {"ok"}
 
 

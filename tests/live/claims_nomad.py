@@ -10,11 +10,14 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import httpx
 import pytest
 from claims import audited_binary, free_ports, wait
+
+from hashidrill.datacenter.sandbox import work_parent
 
 _CONFINED = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 _WITHOUT_CGROUPS = ("sh", "-c", 'umount -R -l /sys/fs/cgroup && exec "$@"', "sh")
@@ -47,7 +50,10 @@ class Nomad:
         file.write_text(json.dumps(document))
         with self.log.open("w") as log:
             command = [*_CONFINED, *_WITHOUT_CGROUPS, binary.path, "agent", "-config", file]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            # its tasks' sockets: a path that is short enough for them, and that is gone with the agent
+            self._temporary = tempfile.TemporaryDirectory(prefix="nomad-", dir=work_parent())
+            environment = {**os.environ, "TMPDIR": self._temporary.name}
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
     def said(self, text):
         return self.log.read_text().count(text)
@@ -103,6 +109,7 @@ class Nomad:
         if self.process.poll() is None:
             self.signal(signal.SIGKILL)  # the first process of the namespace: all others in it end with it
         self.process.wait(10)
+        self._temporary.cleanup()
 
 
 def server(**more):
