@@ -7,7 +7,7 @@ import numpy as np
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.measure import SECOND, STEP_S, in_force, latest, longest_run, seconds, when
+from hashidrill.measure import SECOND, STEP_S, in_force, latest, longest_run, named, seconds, when
 from hashidrill.recording import Bools, FaultWindow, Int64s, Recording, Series
 from hashidrill.units import Duration
 
@@ -46,7 +46,7 @@ def green_but_sick(
         length_s = (last - first + 1) * STEP_S
         if length_s > longest[0]:
             span = f"from {when(recording, int(seen.t_ns[first]))} to {length_s:.1f}s later"
-            longest = (length_s, f"{span}, under {window.kind} on {window.host}")
+            longest = (length_s, f"{span}, under {named(recording, window)}")
     figures = {"green_but_sick_s": longest[0], "worst_p50_s": worst, "red": sorted(reds)}
     require(sick_at_all, f"{load} never got sick: its worst p50 over 1s under a fault was {seconds(worst)}, within the"
             f" {p50_below}; expected it over that while every health check is green", **figures)  # fmt: skip

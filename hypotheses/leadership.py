@@ -180,7 +180,7 @@ def _length_s(reign: Reign) -> float:
 
 
 def _name(recording: Recording, window: FaultWindow) -> str:
-    return f"{window.kind} on {window.host} ({when(recording, in_force(recording, window)[0])})"
+    return f"{measure.named(recording, window)} ({when(recording, in_force(recording, window)[0])})"
 
 
 def _story(recording: Recording, seen: list[Reign]) -> str:

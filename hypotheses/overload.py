@@ -11,7 +11,6 @@ from hashidrill.recording import Bools, Operations, Recording
 from hashidrill.units import Duration, Percent
 
 _REFUSED = (429, 503)
-_NO_FAULT = "noop"
 _LEAST_REFUSALS = 10
 _FOREVER = 2**62
 _SAME_LOOK_NS = SECOND // 20
@@ -148,10 +147,12 @@ def _back_to_normal_ns(recording: Recording) -> int:
             raise HypothesisInvalidError(f"load {name} ramps and never comes back to 100%: use steps or a spike")
         ends.append(begin_ns + int(spec.profile.length_s * SECOND))
     for window in measure.faults(recording):
-        if window.kind == _NO_FAULT:
+        if window.kind == measure.NO_FAULT:
             continue
         if window.gone_ns is None:
-            raise HypothesisInvalidError(f"fault {window.kind} on {window.host} was never gone: nothing can recover")
+            raise HypothesisInvalidError(
+                f"fault {measure.named(recording, window)} was never gone: nothing can recover"
+            )
         ends.append(window.gone_ns)
     return max(ends)
 

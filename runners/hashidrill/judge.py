@@ -181,7 +181,7 @@ def _fault_reasons(recording: Recording) -> Iterator[str]:
     if not recording.faults:
         yield "no fault was applied, so nothing was tried"
     for window in recording.faults:
-        name = f"fault {window.kind} on {window.host}"
+        name = f"fault {measure.named(recording, window)}"
         if not window.proven:
             yield f"{name} {_not_proven(window)}"
         if window.applied_ns is not None and window.gone_ns is None and window.proven:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SECOND = 1_000_000_000
 STEP_S = 0.1
 """How far a sliding window moves at a time: the resolution of every figure that comes from one."""
+NO_FAULT = "noop"
+"""The fault that does nothing: its step is there for its name and its window of time."""
 
 
 def seconds(value_s: float) -> str:
@@ -88,14 +90,25 @@ def in_force(recording: Recording, window: FaultWindow) -> tuple[int, int]:
     return start_ns, loads_end_ns(recording) if window.reverted_ns is None else window.reverted_ns
 
 
+def named(recording: Recording, window: FaultWindow) -> str:
+    """What it is called where it is told of: `disk.latency on consul-1`, and first the name of its step, if it has one.
+
+    A `noop` does nothing, so only the name of its step says what it stands for.
+    """
+    steps = recording.experiment.method
+    name = steps[window.step].name if 0 <= window.step < len(steps) else ""
+    where = f"{window.kind} on {window.host}"
+    if not name:
+        return where
+    return name if window.kind == NO_FAULT else f"{name} ({where})"
+
+
 def faults_end_ns(recording: Recording, kind: str | None = None) -> int:
     """When the last of the faults was reverted, in ns. Raises HypothesisInvalidError when one never was."""
     ends = []
     for window in faults(recording, kind):
         if window.reverted_ns is None:
-            raise HypothesisInvalidError(
-                f"fault {window.kind} on {window.host} was never reverted: nothing can recover"
-            )
+            raise HypothesisInvalidError(f"fault {named(recording, window)} was never reverted: nothing can recover")
         ends.append(window.reverted_ns)
     return max(ends)
 

@@ -34,6 +34,19 @@ def test_fires_when_everything_is_green_while_writes_take_seconds(builder):
     assert "under disk.latency on consul-1" in held.text
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("consul.config", "streaming-on", "under streaming-on (consul.config on consul-2)"),
+        ("noop", "load-grows", "under load-grows"),
+        ("noop", None, "under noop on consul-2"),
+    ],
+)
+def test_what_goes_on_is_called_by_the_name_that_its_step_was_given(tmp_path, kind, name, said):
+    builder = RecordingBuilder(tmp_path / "run").fault(kind, "consul-2", at=10, until=30, name=name)
+    assert check(sick(builder).healthy()).text.split("\n")[0].endswith(said)
+
+
 def test_does_not_fire_when_users_never_suffered(builder):
     with pytest.raises(Broken, match=r"kv-writes never got sick: its worst p50 over 1s under a fault was 10ms"):
         check(builder.load(LOAD).healthy())
