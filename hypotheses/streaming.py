@@ -1,6 +1,7 @@
 """Streaming against long polls, and whether those who watch see what is there in the end."""
 
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -29,22 +30,24 @@ def streaming_no_worse_than_long_poll(
     steps_of: str,
     p50_below: Duration = ROBLOX_NORMAL,
     settle: Duration = Duration("2s"),
-    churn: str | None = None,
+    churn: str | list[str] | None = None,
     p50_at_most: Level | None = None,
     find_knee: bool = False,
 ) -> Held:
     """Streaming bears at least as much as long polls do before the KV latency is over its SLO, in one and the same run.
 
-    The run has two arms: while a `consul.config` fault that sets `use_streaming_backend` is in force, and while none
-    is. A step of the profile of `steps_of` counts for an arm when it lies whole in it; it keeps the SLO when the p50 of
-    `load`, `settle` after its beginning, is under `p50_below` (300 ms is Roblox's normal; what failed is infinitely
-    slow), and, where `steps_of` is of things that stand open, 90 % of them stood at the end of the step. An arm's knee
-    is its highest level up to which every step kept it. With `find_knee`, a run in which no arm broke is INVALID: its
+    The run has two arms: while a `consul.config` fault that sets `use_streaming_backend` is in force, and while
+    none is. A step of the profile of `steps_of` counts for an arm when it lies whole in it; it keeps the SLO when
+    the p50 of `load`, `settle` after its beginning, is under `p50_below` (300 ms is Roblox's normal; what failed is
+    infinitely slow), and, where `steps_of` is of things that stand open, 90 % of them stood at the end of the step.
+    Of equal steps in a row the last one counts: what the level asks for is open by then. An arm's knee is its
+    highest level up to which every step kept it. With `find_knee`, a run in which no arm broke is INVALID: its
     steps were too low to say anything. With `p50_at_most`, streaming's p50 must also be at most that much of long
-    polls', at every level that both kept. `churn` names the load whose acknowledged changes a second are reported
-    beside: long polls that look quick may only have throttled them.
+    polls', at every level that both kept. `churn` names the load, or the loads, whose acknowledged changes a second
+    are reported beside: long polls that look quick may only have throttled them.
     """
-    arms = _arms(recording, load, steps_of, limit=p50_below, settle=settle, churn=churn)
+    changing = [churn] if isinstance(churn, str) else churn or []
+    arms = _arms(recording, load, steps_of, limit=p50_below, settle=settle, changing=changing)
     stream, poll = arms[STREAMING], arms[LONG_POLL]
     figures = {**stream.figures("streaming"), **poll.figures("long_poll"), **_crossing(stream, poll)}
     if find_knee and not (stream.broke or poll.broke):
@@ -114,7 +117,7 @@ class _Arm:
 
 
 def _arms(
-    recording: Recording, load: str, steps_of: str, *, limit: Duration, settle: Duration, churn: str | None
+    recording: Recording, load: str, steps_of: str, *, limit: Duration, settle: Duration, changing: list[str]
 ) -> dict[str, _Arm]:
     """Both arms, with the levels that both have. Raises HypothesisInvalidError when there is nothing to compare."""
     spec = recording.experiment.load.get(steps_of)
@@ -123,21 +126,20 @@ def _arms(
         raise HypothesisInvalidError(f"load {steps_of!r} has no profile with steps, so there are no levels to compare")
     begin_ns, _ = measure.method(recording)
     ops, end_ns = recording.operations(load), measure.loads_end_ns(recording)
-    changes = None if churn is None else recording.operations(churn)
+    changes = [recording.operations(name) for name in changing]
     found: dict[str, dict[float, _Step]] = {STREAMING: {}, LONG_POLL: {}}
-    for begin_s, end_s, level in levels:
+    for (begin_s, end_s, level), after in zip_longest(levels, levels[1:]):
+        if after is not None and after[2] == level:
+            continue
         start, stop = begin_ns + int((begin_s + settle) * SECOND), begin_ns + int(end_s * SECOND)
         arm = _arm_of(recording, begin_ns + int(begin_s * SECOND), stop)
         step = ops.between(start, stop)
         if not level or arm is None or stop > end_ns or len(step) < _LEAST_OPERATIONS:
             continue
         p50 = measure.percentile(measure.served_s(step), 50)
-        done = 0.0
-        if changes is not None:
-            acknowledged = changes.ok & (changes.end_ns >= start) & (changes.end_ns < stop)
-            done = float(acknowledged.sum()) * SECOND / (stop - start)
+        done = sum(int((each.ok & (each.end_ns >= start) & (each.end_ns < stop)).sum()) for each in changes)
         stood = _stood(recording, steps_of, level, begin_ns, stop)
-        here = _Step(level, p50, p50 < limit and stood >= _STOOD, done, stood)
+        here = _Step(level, p50, p50 < limit and stood >= _STOOD, done * SECOND / (stop - start), stood)
         found[arm][level] = max(found[arm].get(level, here), here, key=lambda one: one.p50_s)  # held twice: the worse
     both = sorted(found[STREAMING].keys() & found[LONG_POLL].keys())
     if not both:

@@ -25,7 +25,9 @@ from hashidrill.reports.text import (
     human_duration,
     human_rate,
     human_share,
+    is_laid_out,
     one_line,
+    printable,
     sparkline,
 )
 from hashidrill.verdict import Finding, RunVerdict, Verdict
@@ -250,6 +252,7 @@ class LiveView:
         return Text(for_encoding(line, self._console.encoding), style, no_wrap=True, overflow=self._overflow())
 
 
+_LONGEST = 4000
 _ALARMS = {"fault.unproven", "fault.failed", "fault.stuck", "guardrail"}
 
 
@@ -278,13 +281,12 @@ def final_summary(console: Console, verdict: RunVerdict, recording: Recording, r
 
 
 def _paragraphs(console: Console, text: str) -> None:
-    """Indented, and folded between words where a person reads it; a log keeps one line."""
-    if not console.is_terminal:
-        say(console, f"    {one_line(text)}")
-        return
-    for line in text.splitlines():
-        for folded in textwrap.wrap(one_line(line, 2000), max(20, console.width - 4)):
-            say(console, f"    {folded}")
+    """Indented, line by line. Where a person reads it, lines are folded between words; rows of a table never are."""
+    width = max(20, console.width - 4) if console.is_terminal else _LONGEST
+    for line in printable(text, _LONGEST).splitlines():
+        folded = [line] if is_laid_out(line) else textwrap.wrap(one_line(line, _LONGEST), width)
+        for part in folded:
+            say(console, f"    {part}")
 
 
 _FINDING_COLOURS = {

@@ -25,4 +25,12 @@ def test_the_sweeps_for_the_knee_are_those_of_two_versions():
     new, old = read("config/streaming-extreme"), read("config/streaming-extreme-1-10-3")
     versions = [document["datacenter"]["consul"].pop("version") for document in (new, old)]
     assert versions == ["1.22.2", "1.10.3"]
+    # the old version must break, and only there can the streams be brought to one server
+    gather, *method = old["method"]
+    assert (gather["fault"], new["method"]) == ("consul.streams.gather", method)
+    [holds], [breaks] = new["expect"], old["expect"]
+    assert "known_issue" not in holds
+    assert breaks["known_issue"] == "hashicorp/consul#12080"
+    for document in (new, old):
+        del document["expect"], document["method"]
     assert new == old

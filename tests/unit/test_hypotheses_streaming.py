@@ -16,9 +16,15 @@ CONFIG = {"set": {"use_streaming_backend": False}, "by": "auto"}
 class Stepped(RecordingBuilder):
     """A run of two sweeps of 4 steps of 5 s; the method begins at 10, long polls are in force from 34 to 60."""
 
+    steps = STEPS
+
     def experiment(self):
         document = super().experiment()
-        document["load"]["views"] = {"kind": "consul.views", "count": 100, "profile": {"steps": STEPS, "each": "5s"}}
+        document["load"]["views"] = {
+            "kind": "consul.views",
+            "count": 100,
+            "profile": {"steps": self.steps, "each": "5s"},
+        }
         for step in document["method"]:
             step["with"] = CONFIG
         return document
@@ -57,6 +63,21 @@ def test_streaming_that_bears_more_holds_and_reports_both_knees(tmp_path):
     assert "long polls kept the SLO up to 100%" in held.text
     assert "1.6s !" in held.text
     assert "10.0/s" in held.text
+
+
+def test_of_equal_steps_in_a_row_the_last_one_counts(tmp_path):
+    run = stepped(tmp_path, lambda _level: 0.01, lambda _level: 0.02)
+    run.steps = ["100%", "100%", "400%", "400%", "0%", "100%", "100%", "400%", "400%"]
+    # whatever it takes to get there is not what the level is like
+    run.load("kv-writes", start=20, end=25, rate=100, latency=1.0)
+    figures = check(run).figures
+    assert figures["streaming_p50_at_400_percent_s"] == pytest.approx(0.01)
+    assert figures["long_poll_knee_level"] == 4
+
+
+def test_the_changes_of_several_loads_are_reported_as_one_figure(tmp_path):
+    built = stepped(tmp_path, lambda _level: 0.01, lambda _level: 0.02)
+    assert "30.0/s" in check(built, churn=["churn", "kv-writes"]).text
 
 
 def test_streaming_that_wins_below_and_loses_above_is_broken_with_the_crossing(tmp_path):

@@ -204,8 +204,8 @@ def test_no_event_however_odd_breaks_the_view(events, plain):
 # ---- the end
 
 
-def summary(verdict, recording, encoding="utf-8", width=80):
-    out = console(encoding, width)
+def summary(verdict, recording, encoding="utf-8", width=80, *, terminal=False):
+    out = console(encoding, width, terminal=terminal)
     final_summary(out, verdict, recording, Path("/runs/r1/report.html"))
     return written(out)
 
@@ -225,6 +225,17 @@ def test_each_expectation_is_said_with_its_finding_and_evidence(recording):
     assert f"  ~ leadership_leaves(fault=disk.latency, within=20s)\n    {known_text}" in text
     assert "  ✗ fixed()\n    held although a known issue is named (a/b#1): it led on" in text
     assert "  ! unsure()\n    could not be judged: no operations" in text
+
+
+TABLE = "   level  streaming p50  changes\n    100%          4.7ms   20.0/s\n   8000%        623.3ms  292.6/s"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_rows_of_a_table_stay_aligned(recording, terminal):
+    known = Judgement("knee()", "knee", Finding.BROKEN, f"streaming bears less than long polls do:\n{TABLE}")
+    text = summary(RunVerdict([], [known]), recording, terminal=terminal)
+    assert "    streaming bears less than long polls do:\n" in text
+    assert "".join(f"    {row}\n" for row in TABLE.splitlines()) in text
 
 
 def test_the_reasons_the_report_and_the_next_steps_are_said(recording):

@@ -297,6 +297,14 @@ def test_each_expectation_has_its_finding_its_evidence_and_its_figures_and_the_b
     assert "recovered after 1.8 s" in text
 
 
+def test_the_rows_of_a_table_in_the_evidence_stay_aligned(recording):
+    table = "   level  streaming p50\n    100%          4.7ms"
+    knee = Judgement("knee()", "knee", Finding.BROKEN, f"streaming bears less:\n{table}\nhint: look at the knee")
+    page = render_html(recording, RunVerdict([], [knee]))
+    assert f'<p class="text">streaming bears less:</p><pre class="text">{table}</pre>' in page
+    assert '<p class="text">hint: look at the knee</p>' in page
+
+
 def test_the_page_has_proofs_versions_machine_configuration_and_the_command(recording):
     text = visible_text(render_html(recording, passing()))
     for part in ("disk.latency", "op=fsync, delay=500ms", "✓ 502 ms", "✓ 1.1 ms", "proven, and proven gone", "20.1 s",

@@ -26,6 +26,7 @@ from hashidrill.reports.text import (
     human_number,
     human_rate,
     human_share,
+    paragraphs,
 )
 from hashidrill.verdict import Finding, Judgement, RunVerdict, Verdict
 
@@ -114,7 +115,7 @@ def _expectation(judgement: Judgement) -> Html:
     return el(
         "article",
         el("p", el("span", f"{symbol} {word}", class_="badge"), " ", el("code", judgement.title), class_="head"),
-        el("p", judgement.text, class_="text") if judgement.text else None,
+        *[el("pre" if rows else "p", part, class_="text") for rows, part in paragraphs(judgement.text)],
         el("p", "Known issue: ", _issue(judgement.known_issue)) if judgement.known_issue else None,
         definitions(figures),
         class_=f"expectation {judgement.finding.value}",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -152,6 +153,16 @@ def printable(text: str, limit: int = 4000) -> str:
 def one_line(text: str, limit: int = 400) -> str:
     """`text` with its white space folded, on one line."""
     return printable(" ".join(text.split()), limit)
+
+
+def is_laid_out(line: str) -> bool:
+    """Whether spaces in it are there to align it with other lines: a row of a table."""
+    return re.search(r"\S {2,}\S", line) is not None
+
+
+def paragraphs(text: str) -> list[tuple[bool, str]]:
+    """Runs of lines, each with whether they are rows of a table."""
+    return [(rows, "\n".join(lines)) for rows, lines in itertools.groupby(text.splitlines(), is_laid_out)]
 
 
 def sparkline(values: Iterable[float | None], width: int, *, ascii_only: bool = False) -> str:
