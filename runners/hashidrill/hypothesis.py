@@ -141,14 +141,16 @@ def all_hypotheses(*, near_to: Path | None = None) -> dict[str, Hypothesis]:
 
 
 def plain(figures: Mapping[str, Any]) -> Figures:
-    """Figures as JSON can hold them: numpy numbers become floats, what was not measured (NaN) says so."""
+    """Figures as JSON can hold them: numpy numbers become floats, booleans yes or no; not measured (NaN) says so."""
     return {name: _plain(value) for name, value in figures.items()}
 
 
 def _plain(value: Any) -> float | str | list[str]:
     if isinstance(value, (list, tuple, set)):
         return [str(each) for each in value]
-    if isinstance(value, (bool, str)) or value is None:
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    if isinstance(value, str) or value is None:
         return str(value)
     if not isinstance(value, (int, float, np.number)):
         return str(value)
