@@ -358,6 +358,29 @@ def test_a_request_waits_while_the_leadership_moves_and_no_longer(monkeypatch):
         virtual_time.run(when_led(host, "GET", "/v1/snapshot"))
 
 
+def test_no_request_for_obsolete_keys_is_lost_to_an_election(monkeypatch):
+    """Each is answered the first time as by a server whose connection to the leader has just ended."""
+
+    async def main():
+        world = datacenter()
+        host, refused = world.hosts["consul-1"], []
+        answered = host.api
+
+        async def api(method, path, **request):
+            if "/v1/agent" not in path and (method, path) not in refused:
+                refused.append((method, path))
+                return ApiAnswer(500, b"rpc error making call: session shutdown")
+            return await answered(method, path, **request)
+
+        monkeypatch.setattr(host, "api", api)
+        fault, undo = await in_force(world, "consul.kv.bloat", keys=200)
+        await fault.revert(undo)
+        assert (await fault.verify(undo, present=False)).ok
+        assert len(refused) > 3
+
+    virtual_time.run(main())
+
+
 # agents and servers
 
 

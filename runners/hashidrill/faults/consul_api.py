@@ -17,8 +17,11 @@ ALIVE, LEFT = 1, 3
 """Of Serf's states of a member; 4 is failed."""
 BACK_WITHIN_S = 40.0
 """How long a restarted agent may take until it is in step again: some 3 s here; a busy machine takes its time."""
-_MOVING = (b"leadership transfer in progress", b"No cluster leader", b"node is not the leader", b"leadership lost")
-"""What answers say while the leadership moves."""
+_MOVING = (
+    b"leadership transfer in progress", b"No cluster leader", b"node is not the leader", b"leadership lost",
+    b"session shutdown", b"rpc error getting client",
+)  # fmt: skip
+"""What answers say while the leadership moves; the last two come from a server whose connection to the leader ended."""
 _LED_WITHIN_S = 15.0
 _VOTER_WITHIN_S = 60.0
 """Autopilot makes a new server a voter once it was healthy for 10 s (server_stabilization_time)."""
@@ -203,7 +206,13 @@ async def voters_with(hosts: Hosts, host: Host) -> dict[str, str]:
 
 
 async def when_led(
-    host: Host, method: str, path: str, *, body: bytes | None = None, timeout_s: float = 5.0
+    host: Host,
+    method: str,
+    path: str,
+    *,
+    params: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    timeout_s: float = 5.0,
 ) -> ApiAnswer:
     """The answer to a request that may be sent again, asked for until it is not that the leadership is moving.
 
@@ -211,7 +220,7 @@ async def when_led(
     """
 
     async def ask() -> tuple[ApiAnswer | None, str]:
-        answer = await host.api(method, path, body=body, timeout_s=timeout_s)
+        answer = await host.api(method, path, params=params, body=body, timeout_s=timeout_s)
         moving = answer.status >= 500 and any(words in answer.body for words in _MOVING)
         return (None if moving else answer), said(answer)
 

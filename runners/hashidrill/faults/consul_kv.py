@@ -68,7 +68,7 @@ class KvBloat(BaseFault[BloatParams]):
 
     async def _keys(self, host: str) -> list[str]:
         path, params = f"/v1/kv/{self._folder}", {"keys": "", "consistent": ""}
-        answer = await self.hosts.host(host).api("GET", path, params=params, timeout_s=_WRITTEN_WITHIN_S)
+        answer = await api.when_led(self.hosts.host(host), "GET", path, params=params, timeout_s=_WRITTEN_WITHIN_S)
         if answer.status == 404:
             return []
         if answer.status != 200:
@@ -94,9 +94,8 @@ class KvBloat(BaseFault[BloatParams]):
     async def _write(self, undo: Undo, batch: Sequence[int], value: str, limit: anyio.CapacityLimiter) -> None:
         operations = [{"KV": {"Verb": "set", "Key": self._key(number), "Value": value}} for number in batch]
         async with limit:
-            answer = await self._host(undo).api(
-                "PUT", "/v1/txn", body=json.dumps(operations).encode(), timeout_s=_WRITTEN_WITHIN_S
-            )
+            body = json.dumps(operations).encode()
+            answer = await api.when_led(self._host(undo), "PUT", "/v1/txn", body=body, timeout_s=_WRITTEN_WITHIN_S)
         if answer.status != 200:
             raise FaultError(f"{undo['host']}: {len(batch)} keys were not written: {api.said(answer)}")
 
@@ -118,15 +117,16 @@ class KvBloat(BaseFault[BloatParams]):
         )
 
     async def _size(self, host: str, key: str) -> int:
-        answer = await self.hosts.host(host).api("GET", f"/v1/kv/{key}", params={"raw": "", "consistent": ""})
+        params = {"raw": "", "consistent": ""}
+        answer = await api.when_led(self.hosts.host(host), "GET", f"/v1/kv/{key}", params=params)
         return len(answer.body) if answer.status == 200 else 0
 
     async def revert(self, undo: Undo) -> None:
         """Nothing is asked for when nothing is there."""
         if not await self._keys(undo["host"]):
             return
-        answer = await self._host(undo).api(
-            "DELETE", f"/v1/kv/{self._folder}", params={"recurse": ""}, timeout_s=_WRITTEN_WITHIN_S
+        answer = await api.when_led(
+            self._host(undo), "DELETE", f"/v1/kv/{self._folder}", params={"recurse": ""}, timeout_s=_WRITTEN_WITHIN_S
         )
         if answer.status != 200:
             raise FaultError(f"{undo['host']}: the keys below {self._folder} were not deleted: {api.said(answer)}")

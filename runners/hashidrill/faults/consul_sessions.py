@@ -51,7 +51,7 @@ class SessionExpire(BaseFault[ExpireParams]):
         says it.
         """
         path, params = "/v1/kv/", {"recurse": "", "consistent": ""}
-        answer = await self.hosts.host(host).api("GET", path, params=params, timeout_s=_STORE_WITHIN_S)
+        answer = await api.when_led(self.hosts.host(host), "GET", path, params=params, timeout_s=_STORE_WITHIN_S)
         if answer.status == 404:
             return {}
         if answer.status != 200:
@@ -63,7 +63,7 @@ class SessionExpire(BaseFault[ExpireParams]):
 
     async def _destroy(self, undo: Undo, session: str) -> None:
         """Destroying one is what Consul's leader does when a TTL has run out: the same Raft entry."""
-        answer = await self._host(undo).api("PUT", f"/v1/session/destroy/{session}")
+        answer = await api.when_led(self._host(undo), "PUT", f"/v1/session/destroy/{session}")
         if answer.status != 200:
             raise FaultError(f"{undo['host']}: session {session} was not ended: {api.said(answer)}")
 
@@ -86,7 +86,7 @@ class SessionExpire(BaseFault[ExpireParams]):
 
     async def _look(self, undo: Undo, key: str, held: list[str]) -> None:
         """Adds the key to `held` when one of the old sessions holds it; who else claimed it since does not count."""
-        answer = await self._host(undo).api("GET", f"/v1/kv/{quote(key)}", params={"consistent": ""})
+        answer = await api.when_led(self._host(undo), "GET", f"/v1/kv/{quote(key)}", params={"consistent": ""})
         if answer.status not in (200, 404):  # a session of behaviour `delete` takes its keys with it
             raise FaultError(f"{undo['host']}: the lock {key} could not be read: {api.said(answer)}")
         if answer.status == 200 and answer.json()[0].get("Session") in undo["prior"]["sessions"]:

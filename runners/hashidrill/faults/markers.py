@@ -31,7 +31,7 @@ async def put(host: Host, key: str, value: str) -> None:
 
 async def look(host: Host, key: str) -> Marker | None:
     """The marker as the leader has it now; None when there is none. Raises FaultError when nobody can say."""
-    answer = await host.api("GET", f"/v1/kv/{PREFIX}/{key}", params={"consistent": ""})
+    answer = await when_led(host, "GET", f"/v1/kv/{PREFIX}/{key}", params={"consistent": ""})
     if answer.status == 404:
         return None
     if answer.status != 200:
