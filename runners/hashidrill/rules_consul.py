@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.errors import UnknownNameError
+from hashidrill.faults.consul_leader import TRANSFER_SINCE
 from hashidrill.faults.consul_settings import needs_restart
 from hashidrill.faults.consul_streams import TOO_NEW, UNTIL
 from hashidrill.selectors import parse_selector
@@ -27,6 +28,9 @@ _AGENT = frozenset({"process.pause", "process.kill", "process.restart", _CONFIG,
 """Kinds that end the agent, or need it to answer."""
 _AWAY = frozenset({"process.pause", "process.kill", _STOP, "network.partition"})
 """Kinds that take a server out of the majority as long as they are in force."""
+_REPLACING_S = 120.0
+"""How much longer than its `for` a replacement may last: each way, a server joins and becomes a voter before the other
+one leaves (31 s each, measured on 2 cores beside another run)."""
 _MANY = frozenset({"consul:followers", "consul:servers", "consul:clients", "consul:all"})
 
 
@@ -62,9 +66,13 @@ def _cannot(step: Step, consul: Consul) -> str:
     if step.kind == _GATHER and (consul.servers < 2 or not consul.clients):
         there = f"there are {consul.servers} servers and {consul.clients} clients"
         return f"{step.kind} needs another server, and agents that could have streams from it ({there})"
-    if step.kind == _GATHER and not consul.binary and tuple(map(int, consul.version.split(".")[:2])) >= UNTIL:
+    if step.kind == _GATHER and not consul.binary and not _is_before(UNTIL, consul):
         return f"{step.kind} is for Consul before {'.'.join(map(str, UNTIL))}, not {consul.version}: {TOO_NEW}"
     return ""
+
+
+def _is_before(version: tuple[int, ...], consul: Consul) -> bool:
+    return tuple(map(int, consul.version.split(".")[:2])) < version
 
 
 def _to_nobody(step: Step, draft: Draft) -> str:
@@ -117,10 +125,21 @@ def _lost_majority(away: Step, step: Step, draft: Draft) -> str:
     servers = draft.consul.servers
     if servers < 3 or (servers - 2) * 2 > servers:
         return ""
-    if step.kind == _AVOID and _other(away, step, draft):
-        return f"with one of {servers} servers away and one that cannot be elected, nobody may be left to lead"
+    if step.kind in _LEADERS and _other(away, step, draft) and (text := _leaderless(step, draft.consul)):
+        return text
     if step.kind == _REPLACE or (step.kind == _CONFIG and _restarts(step) and _servers(_hosts(step, draft))):
         return f"with one of {servers} servers away and one that ends or restarts, no majority would be left"
+    return ""
+
+
+def _leaderless(step: Step, consul: Consul) -> str:
+    """Why nobody might lead while this is done with one server less."""
+    if step.kind == _AVOID:
+        return f"with one of {consul.servers} servers away and one that cannot be elected, nobody may be left to lead"
+    if _is_before(TRANSFER_SINCE, consul):
+        said = ".".join(map(str, TRANSFER_SINCE))
+        deposed = f"before Consul {said} a leader is deposed by cutting it off"
+        return f"{deposed}, and with one of {consul.servers} servers away the others would be no majority"
     return ""
 
 
@@ -155,4 +174,9 @@ def _all_servers(draft: Draft) -> Iterator[str]:
 def _same_time(one: Step, two: Step) -> bool:
     if one.at is None or one.for_ is None or two.at is None or two.for_ is None:
         return False
-    return one.at < two.at + two.for_ and two.at < one.at + one.for_
+    return one.at < two.at + _lasts(two) and two.at < one.at + _lasts(one)
+
+
+def _lasts(step: Step) -> float:
+    """In seconds, from when it is begun to be put on."""
+    return (step.for_ or 0.0) + (_REPLACING_S if step.kind == _REPLACE else 0.0)

@@ -104,7 +104,26 @@ def test_two_faults_that_cannot_be_together_are_refused(one, two, reason):
 
 @pytest.mark.parametrize(("one", "two", "_reason"), TOGETHER)
 def test_they_are_fine_one_after_the_other(one, two, _reason):
-    load_text(with_method(one.replace("for: 10s", "for: 9s"), two.replace("at: 0s", "at: 30s")), "x.yaml")
+    load_text(with_method(one.replace("for: 10s", "for: 9s"), two.replace("at: 0s", "at: 130s")), "x.yaml")
+
+
+def test_a_replacement_may_last_much_longer_than_it_is_in_force():
+    message = refused(step("consul.server.replace", ONE), step("consul.raft.compact", ONE, at="30s"))
+    assert "will not be there any more" in message
+    assert "no majority would be left" in refused(
+        step("consul.server.replace", ONE), step("process.kill", TWO, at="30s")
+    )
+
+
+@pytest.mark.parametrize("kind", ["consul.leader.transfer", "consul.leader.pin"])
+def test_an_old_leader_cannot_be_deposed_by_less_than_a_majority(kind):
+    """Later ones hand their office over themselves."""
+    on = LEAD if kind == "consul.leader.transfer" else ONE
+    text = with_method(step(kind, on), step("consul.agent.stop", TWO)).replace("1.22.2", "1.10.3")
+    with pytest.raises(ExperimentError) as error:
+        load_text(text, "x.yaml")
+    assert "before Consul 1.15 a leader is deposed by cutting it off" in " ".join(str(error.value).split())
+    load_text(text.replace("1.10.3", "1.22.2"), "x.yaml")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from hashidrill.faults import consul_rpc as rpc
 from hashidrill.faults.base import BaseFault, NoParams, P, peers_of, table_of
 from hashidrill.model import NAME_PATTERN, Strict
 
-_TRANSFER_SINCE = (1, 15)
+TRANSFER_SINCE = (1, 15)
+"""The first version of Consul that can be asked to."""
 _TRANSFERRED_WITHIN_S = 20.0
 
 
@@ -46,7 +47,7 @@ class _LeaderFault(BaseFault[P]):
 
     async def _transfer(self, undo: Undo, leader: Host, to: str | None) -> str:
         """The new leader. Raises FaultError, or WaitTimeoutError when nobody else is elected in time."""
-        if await api.version_of(leader) < _TRANSFER_SINCE:
+        if await api.version_of(leader) < TRANSFER_SINCE:
             return await self._depose(undo, leader, to)
         params = {} if to is None else {"id": undo["prior"]["voters"][to]}
         path = "/v1/operator/raft/transfer-leader"
@@ -116,7 +117,9 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
         if self.params.to is not None and self.params.to not in prior["voters"]:
             known = ", ".join(sorted(prior["voters"]))
             raise FaultError(f"{self.params.to} is no voter; the voters are {known}")
-        await api.check_quorum_without(self.hosts, self.hosts.host(target.host))
+        host = self.hosts.host(target.host)
+        if await api.version_of(host) < TRANSFER_SINCE:  # it is cut off until the others have elected another one
+            await api.check_quorum_without(self.hosts, host)
         return prior
 
     async def apply(self, undo: Undo) -> None:
