@@ -196,6 +196,24 @@ def test_servers_restart_one_after_the_other():
     virtual_time.run(main())
 
 
+def test_a_server_that_comes_back_just_now_is_waited_for():
+    async def main():
+        world = datacenter()
+        server = world.hosts["consul-3"]
+        process, server.process = server.process, None
+
+        async def back():
+            await anyio.sleep(5)
+            server.process = process
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(back)
+            assert await planned(fault_of(world, "consul.config", **STREAMING_OFF), world.target("consul-1"), "waits")
+            assert anyio.current_time() >= 5
+
+    virtual_time.run(main())
+
+
 def test_the_last_majority_is_not_restarted_away():
     async def main():
         world = datacenter()

@@ -23,6 +23,7 @@ _MOVING = (
 )  # fmt: skip
 """What answers say while the leadership moves; the last two come from a server whose connection to the leader ended."""
 _LED_WITHIN_S = 15.0
+_BACK_SOON_S = 20.0
 _VOTER_WITHIN_S = 60.0
 """Autopilot makes a new server a voter once it was healthy for 10 s (server_stabilization_time)."""
 _LOG_GAP = 128
@@ -109,21 +110,30 @@ async def member_states(hosts: Hosts, *, but: str) -> dict[str, int]:
 async def check_quorum_without(hosts: Hosts, host: Host) -> None:
     """Raises FaultError when the others would be no majority, should this server end now.
 
-    With one or two voters there never is one, and nothing to protect.
+    One that comes back just now is waited for. With one or two voters there never is a majority: nothing to protect.
     """
-    voters = [peer for peer in await peers(hosts) if peer.voter]
-    if host.name not in {peer.name for peer in voters} or len(voters) < 3:
-        return
-    states = await member_states(hosts, but=host.name)
-    left = [
-        peer.name for peer in voters
-        if peer.name != host.name and states.get(peer.name) == ALIVE and await _serves(hosts, peer.name)
-    ]  # fmt: skip
-    if len(left) * 2 <= len(voters):
+    left: list[str] = []
+    voters: list[Peer] = []
+
+    async def others_suffice() -> tuple[bool | None, str]:
+        nonlocal left, voters
+        voters = [peer for peer in await peers(hosts) if peer.voter]
+        if host.name not in {peer.name for peer in voters} or len(voters) < 3:
+            return True, ""
+        states = await member_states(hosts, but=host.name)
+        left = [
+            peer.name for peer in voters
+            if peer.name != host.name and states.get(peer.name) == ALIVE and await _serves(hosts, peer.name)
+        ]  # fmt: skip
+        return (len(left) * 2 > len(voters)) or None, f"{len(left)} of {len(voters)} voters are left"
+
+    try:
+        await wait_until("a majority of the others", others_suffice, within_s=_BACK_SOON_S, gap_s=0.2)
+    except WaitTimeoutError:
         raise FaultError(
             f"{host.name} would leave {len(left)} of {len(voters)} voters ({', '.join(left) or 'none'}): no majority; "
             "let the faults on the other servers end first"
-        )
+        ) from None
 
 
 async def _serves(hosts: Hosts, name: str) -> bool:
