@@ -181,14 +181,13 @@ def _fault_reasons(recording: Recording) -> Iterator[str]:
     if not recording.faults:
         yield "no fault was applied, so nothing was tried"
     for window in recording.faults:
-        name = f"fault {measure.named(recording, window)}"
         if not window.proven:
-            yield f"{name} {_not_proven(window)}"
+            yield f"fault {measure.named(recording, window)} {_not_proven(window)}"
         if window.applied_ns is not None and window.gone_ns is None and window.proven:
             detail = window.error or (
                 "it was never reverted" if window.reverted_ns is None else "it was never seen gone"
             )
-            yield f"{name} was not proven gone: {detail}"
+            yield f"fault {measure.named(recording, window)} was not proven gone: {detail}"
 
 
 def _not_proven(window: FaultWindow) -> str:

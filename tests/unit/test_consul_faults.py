@@ -214,6 +214,25 @@ def test_a_server_that_comes_back_just_now_is_waited_for():
     virtual_time.run(main())
 
 
+def test_a_dead_server_that_is_taken_out_meanwhile_goes_on_to_count():
+    """As autopilot does with it on 1.22.2 after some seconds."""
+
+    async def main():
+        world = datacenter()
+        world.hosts["consul-3"].process = None
+
+        async def taken_out():
+            await anyio.sleep(5)
+            world.consul.voters.remove("consul-3")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(taken_out)
+            said = await refusal(world, "consul.config", **STREAMING_OFF)
+        assert "consul-1 would leave 1 of 3 voters (consul-2): no majority" in said
+
+    virtual_time.run(main())
+
+
 def test_the_last_majority_is_not_restarted_away():
     async def main():
         world = datacenter()

@@ -110,28 +110,30 @@ async def member_states(hosts: Hosts, *, but: str) -> dict[str, int]:
 async def check_quorum_without(hosts: Hosts, host: Host) -> None:
     """Raises FaultError when the others would be no majority, should this server end now.
 
-    One that comes back just now is waited for. With one or two voters there never is a majority: nothing to protect.
+    One that comes back just now is waited for. With one or two voters there never is a majority: nothing to protect;
+    but one that autopilot takes out meanwhile, because it is dead, goes on to count.
     """
     left: list[str] = []
-    voters: list[Peer] = []
+    most = 0
 
     async def others_suffice() -> tuple[bool | None, str]:
-        nonlocal left, voters
+        nonlocal left, most
         voters = [peer for peer in await peers(hosts) if peer.voter]
-        if host.name not in {peer.name for peer in voters} or len(voters) < 3:
+        most = max(most, len(voters))
+        if host.name not in {peer.name for peer in voters} or most < 3:
             return True, ""
         states = await member_states(hosts, but=host.name)
         left = [
             peer.name for peer in voters
             if peer.name != host.name and states.get(peer.name) == ALIVE and await _serves(hosts, peer.name)
         ]  # fmt: skip
-        return (len(left) * 2 > len(voters)) or None, f"{len(left)} of {len(voters)} voters are left"
+        return (len(left) * 2 > most) or None, f"{len(left)} of {most} voters are left"
 
     try:
         await wait_until("a majority of the others", others_suffice, within_s=_BACK_SOON_S, gap_s=0.2)
     except WaitTimeoutError:
         raise FaultError(
-            f"{host.name} would leave {len(left)} of {len(voters)} voters ({', '.join(left) or 'none'}): no majority; "
+            f"{host.name} would leave {len(left)} of {most} voters ({', '.join(left) or 'none'}): no majority; "
             "let the faults on the other servers end first"
         ) from None
 
