@@ -115,11 +115,14 @@ async def refused(datacenter):
     other = next(host for host in datacenter.servers() if host.name not in (target.host, leader))
     await other.stop_agent("consul")
     process = await datacenter.hosts[target.host].agent_process("consul")
-    for kind, params in (
-        ("consul.config", {"set": {"performance": {"raft_multiplier": 2}}}),
-        ("consul.leader.avoid", {}),
-    ):
+
+    async def ask(kind, params):
         said[f"{kind} without a majority"] = await _refusal(datacenter, kind, params, target)
+
+    # side by side: each waits for the server to come back, and after some seconds autopilot takes a dead one out
+    async with anyio.create_task_group() as both:
+        both.start_soon(ask, "consul.config", {"set": {"performance": {"raft_multiplier": 2}}})
+        both.start_soon(ask, "consul.leader.avoid", {})
     untouched = process == await datacenter.hosts[target.host].agent_process("consul")
     await other.start_agent("consul")
     return {**said, "untouched": untouched}
