@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drills import Drill
+from drills import Drill, environment
 
 from hashidrill.library import experiment_name, experiments_dir, list_experiments
 
@@ -38,6 +38,8 @@ class LibraryRuns:
         self._names = sorted(names)
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._begun: dict[str, Future[Drill]] = {}
+        # tests beside it change theirs: one with another HOME has another cache, and Consul would be built again
+        self._environment = environment()
 
     def begin(self) -> None:
         """Idempotent."""
@@ -46,7 +48,7 @@ class LibraryRuns:
                 self._begun[name] = self._begin(name)
 
     def _begin(self, name: str) -> Future[Drill]:
-        return self._pool.submit(Drill, name, self._folder, cwd=experiments_dir().parent)
+        return self._pool.submit(Drill, name, self._folder, env=self._environment, cwd=experiments_dir().parent)
 
     def run(self, name: str) -> Drill:
         if name not in self._begun:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from drills import Drill
-from library_runs import FLAGSHIP, LIBRARY, NOT_RUN
+from library_runs import FLAGSHIP, LIBRARY, NOT_RUN, LibraryRuns
 
 from hashidrill.loader import load_experiment
 from hashidrill.recording import Recording
@@ -107,3 +109,15 @@ def test_a_run_with_slow_links_says_which_toxiproxy_it_used(runs):
     run = Recording(runs("raft/slow-leader-links").recording).run
     assert run["versions"]["toxiproxy-server"] == "2.12.0"
     assert len(run["binaries"]["toxiproxy-server"]["sha256"]) == 64
+
+
+def test_a_run_beside_other_tests_has_the_environment_of_the_session(tmp_path, monkeypatch):
+    """Tests of the plugin move HOME, and with it the cache of binaries: a run that began then built Consul again."""
+    begun = []
+    monkeypatch.setattr("library_runs.Drill", lambda name, _runs, *, env, cwd: begun.append((name, env.get("HOME"))))
+    home = os.environ.get("HOME")
+    runs = LibraryRuns(tmp_path, ["raft/killed-leader"])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    runs.run("raft/killed-leader")
+    runs.close()
+    assert begun == [("raft/killed-leader", home)]
