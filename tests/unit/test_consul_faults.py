@@ -214,6 +214,28 @@ def test_a_server_that_comes_back_just_now_is_waited_for():
     virtual_time.run(main())
 
 
+def test_a_leader_that_does_not_hand_over_is_not_cut_off_from_the_last_majority(monkeypatch):
+    async def main():
+        world = datacenter()
+        world.hosts["consul-3"].process = None
+        leader = world.hosts["consul-1"]
+        answered = leader.api
+
+        async def api(method, path, **request):
+            if path.endswith("/transfer-leader"):
+                return ApiAnswer(500, b"rpc error making call: too slow")
+            return await answered(method, path, **request)
+
+        monkeypatch.setattr(leader, "api", api)
+        fault = fault_of(world, "consul.leader.transfer")
+        undo = await planned(fault, world.target("consul-1"), "0-transfer-consul-1")
+        with pytest.raises(FaultError, match=r"would leave 1 of 3 voters \(consul-2\): no majority"):
+            await fault.apply(undo)
+        assert not any(host.tables for host in world.hosts.values()), "nobody was cut off"
+
+    virtual_time.run(main())
+
+
 def test_a_dead_server_that_is_taken_out_meanwhile_goes_on_to_count():
     """As autopilot does with it on 1.22.2 after some seconds."""
 

@@ -53,6 +53,7 @@ class _LeaderFault(BaseFault[P]):
         path = "/v1/operator/raft/transfer-leader"
         answer = await leader.api("POST", path, params=params, timeout_s=_TRANSFERRED_WITHIN_S)
         if answer.status != 200 and to is None:  # a sick leader may be too slow to hand over
+            await api.check_quorum_without(self.hosts, leader)
             return await self._depose(undo, leader, to)
         if answer.status != 200:
             raise FaultError(f"{leader.name}: the leadership was not transferred: {api.said(answer)}")
