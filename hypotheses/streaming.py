@@ -240,7 +240,8 @@ def watchers_converge(
     The final state is what a consistent read found after the loads were stopped. A watcher that had it within `within`
     of the last change (of `writes`, of the same key where that load writes keys) and of the end of the last fault, and
     nothing else after, has converged. One whose time was not over when the loads were stopped cannot be judged.
-    After a restore, indexes go backwards: a watcher that does not reset its own waits out its whole `wait`.
+    A restore wakes nobody: its indexes are behind those that are waited for, by long polls and by streaming, so that a
+    watcher learns of it when its `wait` is over.
     """
     finals = recording.final_reads(load)
     if not finals:
@@ -273,7 +274,8 @@ def watchers_converge(
         not late,
         f"{len(late)} of {judged} watchers of {load} did not see the final state within {within} of the last change"
         f"{first} (never: not before the loads were stopped)\n"
-        "hint: does the client begin again at index 0 when the index goes backwards?",
+        "hint: after a restore a blocking query ends when its `wait` is over: wait for seconds, not minutes, and begin"
+        " again at index 0 when the index goes backwards",
         **figures,
     )
     return Held(

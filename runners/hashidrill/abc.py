@@ -346,6 +346,14 @@ class Load(Protocol):
         """What the datacenter holds, at the end, for each key this load wrote. Empty for loads that do not write."""
 
 
+@runtime_checkable
+class CleansUp(Protocol):
+    """A load that takes away what it put there, once the final reads of all loads were made."""
+
+    async def clean_up(self) -> None:
+        """For a few seconds at most: an agent that is sick is not waited for. Called once, after `run` has ended."""
+
+
 class Datacenter(Hosts, Protocol):
     """The HashiStack under test."""
 

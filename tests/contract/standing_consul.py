@@ -22,6 +22,7 @@ class StandingConsul:
     waiting: int = 0
     asked: list = field(default_factory=list)
     puts: list = field(default_factory=list)
+    registered_at_final_reads: list = field(default_factory=list)
     url: str = ""
     missing: int = 404
     delay_s: float = 0.0
@@ -40,6 +41,8 @@ class StandingConsul:
     async def _read(self, request):
         query = request.query
         self.asked.append((request.path_qs, query.get("index")))
+        if "consistent" in query:
+            self.registered_at_final_reads.append(len(self.services))
         await asyncio.sleep(self.delay_s)
         if self.status != 200:
             return web.Response(status=self.status, text="rate limit exceeded")

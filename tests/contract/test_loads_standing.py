@@ -10,11 +10,13 @@ import pytest
 from standing_consul import StandingConsul
 from streaming_server import StreamingServer
 
+from hashidrill.abc import CleansUp
 from hashidrill.journal import Clock
 from hashidrill.loads.changes import mark
 from hashidrill.loads.churn import ServiceChurn
 from hashidrill.loads.client import LoadContext
 from hashidrill.loads.course import Course, Piece
+from hashidrill.loads.process import LoadProcess, LoadSpecification
 from hashidrill.loads.streams import Streams
 from hashidrill.loads.views import Views
 from hashidrill.loads.watch import Watch
@@ -43,6 +45,8 @@ class Offered:
         self.task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self.task
+        if isinstance(self.load, CleansUp):
+            await self.load.clean_up()
 
     async def until(self, what, enough, *, within_s=20):
         async def check():
@@ -274,6 +278,37 @@ def test_instances_come_fail_get_well_and_go_and_none_is_left():
     assert {json.loads(body)["ID"] for path, body in one.puts if path.endswith("/register")} == {
         "web-x-0", "web-x-2", "web-x-4",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("to_the_end", [True, False])
+def test_instances_are_there_for_the_final_reads_of_who_watches_them_and_go_after_that(to_the_end):
+    """Who watches is to converge on what was there while it watched. A run that breaks off leaves nothing either."""
+    churn = ServiceChurn.Params.model_validate({"rate": "50/s", "services": 4, "service": "web", "only": "flips"})
+    watch = Watch.Params.model_validate({"count": 2, "service": "web"})
+
+    async def main():
+        async with StandingConsul().running() as agent:
+            async with LoadProcess(Clock(), "run") as loads:
+                offered = [
+                    LoadSpecification("churn", "consul.service.churn", churn, [agent.url]),
+                    LoadSpecification("watch", "consul.watch", watch, [agent.url]),
+                ]
+                await loads.start(offered, lambda _: None, lambda _t_ns, _sample: None)
+
+                async def all_registered():
+                    return len(agent.services) == 4 or None, f"{len(agent.services)} instances"
+
+                await wait_until("all instances", all_registered, within_s=20)
+                if to_the_end:
+                    await loads.stop()
+                    assert len(agent.services) == 4
+                    await loads.final_reads()
+                    assert agent.services == {}
+            return agent
+
+    agent = asyncio.run(main())
+    assert agent.services == {}
+    assert agent.registered_at_final_reads == ([4] if to_the_end else [])
 
 
 def test_what_happens_to_one_instance_happens_in_order_however_slow_the_agent_is():

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from hashidrill.abc import CleansUp
 from hashidrill.journal import Clock
 from hashidrill.loads.churn import ServiceChurn
 from hashidrill.loads.client import LoadContext
@@ -60,6 +61,11 @@ class Offered:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
+    async def clean_up(self):
+        for load in self.loads.values():
+            if isinstance(load, CleansUp):
+                await load.clean_up()
+
     async def until(self, what, enough):
         async def check():
             for task in self.tasks:
@@ -95,6 +101,7 @@ def test_every_stream_stands_and_sees_every_change(consul_servers):
     offered = asyncio.run(main())
     assert offered.outcomes[("streams", "ok", "")] == 60
     assert min(offered.samples["streams.lag"]) < 5
+    asyncio.run(offered.clean_up())
     assert asked(f"{consul_servers.urls[0]}/v1/health/service/web") == []  # all are deregistered in the end
 
 
@@ -126,7 +133,9 @@ def test_watchers_of_keys_and_of_a_service_are_told_and_end_with_what_is_there(c
                 "many wake-ups", lambda: len([op for op in offered.operations if op.load == "keys"]) > 60
             )
             told = len([op for op in offered.operations if op.load == "service"])
-        return offered, told, await offered.loads["keys"].final_reads(), await offered.loads["service"].final_reads()
+        keys, service = [await offered.loads[name].final_reads() for name in ("keys", "service")]
+        await offered.clean_up()
+        return offered, told, keys, service
 
     offered, told, keys, service = asyncio.run(main())
     assert told > 12

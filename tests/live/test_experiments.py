@@ -105,6 +105,12 @@ def test_a_write_takes_one_to_two_of_the_slow_round_trips_of_raft(runs):
     assert 0.2 <= p50_s(recording, window.proven_ns, window.reverted_ns) < 0.4
 
 
+def test_consul_itself_measures_commits_as_slow_as_the_links_are(runs):
+    expectations = runs("raft/slow-leader-links").result["expectations"]
+    [commits] = [each["figures"] for each in expectations if each["hypothesis"] == "raft_commit_below"]
+    assert 0.2 <= commits["commit_time_s"] < 0.4
+
+
 def test_a_run_with_slow_links_says_which_toxiproxy_it_used(runs):
     run = Recording(runs("raft/slow-leader-links").recording).run
     assert run["versions"]["toxiproxy-server"] == "2.12.0"

@@ -72,21 +72,34 @@ class ServiceChurn:
         self._under_way = 0
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; then every instance is deregistered, as far as the agents answer soon."""
+        """Until cancelled."""
         context = self.context
         async with Client(local_address=context.local_address) as self._client:
             loop = OpenLoop(
                 self.name, self.params.rate, self._plan, self._change, context.clock, lag=context.lag,
                 course=context.course,
             )  # fmt: skip
-            try:
-                await loop.run(emit)
-            finally:
-                await self._leave()
+            await loop.run(emit)
 
     async def final_reads(self) -> Mapping[str, str | None]:
-        """Empty: no instance is to be there at the end."""
+        """Empty: what there is of instances, those who watch them have read."""
         return {}
+
+    async def clean_up(self) -> None:
+        """Deregister what is there, for a few seconds: an agent that is sick is not waited for."""
+
+        async def leave(instance: int) -> None:
+            await self._send(instance, self._id(instance), "deregister")
+
+        try:
+            async with (
+                asyncio.timeout(_LEAVE_WITHIN_S),
+                Client(local_address=self.context.local_address) as self._client,
+            ):
+                await for_each(sorted(self._registered), leave)
+        except TimeoutError:
+            left = len(self._registered)
+            self.context.sample("left", float(left), f"{left} instances were not deregistered: agents did not answer")
 
     def _id(self, instance: int) -> str:
         return f"{self.params.service}-{self.name}-{instance}"
@@ -144,19 +157,6 @@ class ServiceChurn:
         check = {"CheckID": f"service:{key}", "Name": key, "ServiceID": key, "Status": status, "Output": sent}
         service = {"ID": key, "Service": self.params.service}
         return "/v1/catalog/register", {"Node": node, "Address": _NOWHERE, "Service": service, "Check": check}
-
-    async def _leave(self) -> None:
-        """Deregister what is there, for a few seconds: an agent that is sick is not waited for."""
-
-        async def leave(instance: int) -> None:
-            await self._send(instance, self._id(instance), "deregister")
-
-        try:
-            async with asyncio.timeout(_LEAVE_WITHIN_S):
-                await for_each(sorted(self._registered), leave)
-        except TimeoutError:
-            left = len(self._registered)
-            self.context.sample("left", float(left), f"{left} instances were not deregistered: agents did not answer")
 
 
 def _reply(answer: Answer, step: str) -> Reply:

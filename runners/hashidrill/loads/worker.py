@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from hashidrill import registry
+from hashidrill.abc import CleansUp
 from hashidrill.errors import HashidrillError
 from hashidrill.journal import Clock
 from hashidrill.loads.client import LoadContext
@@ -83,6 +84,7 @@ class Generator:
         self._courses = {load["name"]: _course(load["profile"]) for load in spec["loads"]}
         self._loads = {load["name"]: self._load(spec["run_id"], load) for load in spec["loads"]}
         self._running: asyncio.Task[None] | None = None
+        self._clean = False
 
     def _load(self, run_id: str, load: dict[str, Any]) -> Any:
         kind = registry.traffic(load["kind"])
@@ -173,7 +175,7 @@ class Generator:
         self._outbox.flush()
 
     async def final_reads(self) -> None:
-        """Report each load's final reads, or why they could not be had."""
+        """Report each load's final reads, or why they could not be had. Then what the loads put there may go."""
         for name, load in self._loads.items():
             try:
                 values = await load.final_reads()
@@ -182,7 +184,18 @@ class Generator:
                 continue
             for part in _parts(values.items()):
                 self._outbox.message(final_reads=name, values=dict(part))
+        await self.clean_up()
         self._outbox.message(final_reads_done=True)
+
+    async def clean_up(self) -> None:
+        """Idempotent. Before the final reads it would change what those are to find."""
+        if self._clean:
+            return
+        self._clean = True
+        async with asyncio.TaskGroup() as tasks:
+            for load in self._loads.values():
+                if isinstance(load, CleansUp):
+                    tasks.create_task(load.clean_up())
 
 
 def _course(profile: dict[str, Any] | None) -> Course:
@@ -247,6 +260,7 @@ async def _obey(commands: asyncio.StreamReader, outbox: Outbox) -> None:
                     raise ValueError(f"unknown command {command!r}")
     finally:
         await generator.stop()
+        await generator.clean_up()
 
 
 def _as_exception(failure: BaseException) -> Exception:

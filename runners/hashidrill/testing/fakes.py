@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import errno
 import random
-import re
 import signal as signals
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,53 +22,11 @@ from hashidrill.errors import FaultError, SelectorError
 from hashidrill.loads.clients import Faults
 from hashidrill.retry.plans import Moment
 from hashidrill.testing.consul import FakeConsul
+from hashidrill.testing.rules import Cut, FakeRules, Filter, Redirect
 from hashidrill.testing.toxics import FakeProxy, pass_through
 
 _DISK_BYTES = 256_000_000
 _QUICK_S = 0.001
-_TABLE = re.compile(r"(add|delete) table inet (\w+)")
-_PASS_BY = re.compile(r"(flush chain inet (?P<flushed>\w+) input|insert rule inet (?P<passed>\w+) prerouting accept)")
-_RULE = re.compile(
-    r"add rule inet (?P<table>\w+) (?P<chain>input|output) ip (?P<way>saddr|daddr) \{ (?P<addresses>[^}]*) \}"
-    r"( tcp dport (?P<port>\d+))?( numgen random mod 1000000 < (?P<ppm>\d+))?( tcp flags & rst == 0x0)? "
-    r"(?P<action>drop|reject with tcp reset)"
-)
-_REDIRECT = re.compile(
-    r"add rule inet (?P<table>\w+) prerouting ip saddr \{ (?P<addresses>[^}]*) \} tcp dport (?P<port>\d+) "
-    r"tcp flags & \(fin\|syn\|rst\|ack\) == syn (?P<counter>counter )?redirect to :(?P<to>\d+)"
-    r'( comment "(?P<comment>\w+)")?'
-)
-_CUT = re.compile(
-    r"add rule inet (?P<table>\w+) (?P<what>votes|streams) ip daddr \{ (?P<addresses>[^}]*) \} "
-    r"tcp dport \{ (?P<ports>[^}]*) \} .*"
-)
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """Connections to these that begin as Raft's, or gRPC's, are cut (hashidrill.faults.consul_rpc)."""
-
-    what: str
-    addresses: frozenset[str]
-    ports: frozenset[int]
-
-
-@dataclass
-class _Redirect:
-    addresses: frozenset[str]
-    port: int
-    to: int
-    comment: str | None
-    packets: int = 0
-
-
-@dataclass(frozen=True)
-class _Rule:
-    chain: str
-    addresses: frozenset[str]
-    port: int | None
-    share: float
-    action: str
 
 
 @dataclass
@@ -82,13 +39,21 @@ class FakeHost:
     world: FakeDatacenter
     disk_rules: dict[str, dict[str, Any]] = field(default_factory=dict)
     ballast: dict[str, int] = field(default_factory=dict)
-    tables: dict[str, list[_Rule | _Redirect | _Cut]] = field(default_factory=dict)
+    rules: FakeRules = field(init=False)
     proxies: dict[str, FakeProxy] = field(default_factory=dict)
     listening: set[int] = field(default_factory=set)
     limits: dict[str, float] = field(default_factory=dict)
     process: AgentProcess | None = None
     config: dict[str, Any] = field(default_factory=dict)
     written: int = 0
+
+    def __post_init__(self) -> None:
+        self.rules = FakeRules(self.name)
+
+    @property
+    def tables(self) -> dict[str, list[Filter | Redirect | Cut]]:
+        """Those of its packet rules."""
+        return self.rules.tables
 
     # injectors
 
@@ -105,45 +70,13 @@ class FakeHost:
         self.ballast.pop(name, None)
 
     async def nft(self, script: str) -> None:
-        """Understands the tables, chains and rules that the built-in faults write, and refuses anything else."""
-        for line in script.splitlines():
-            if (table := _TABLE.fullmatch(line)) is not None:
-                action, name = table.groups()
-                if action == "add":
-                    self.tables.setdefault(name, [])
-                elif self.tables.pop(name, None) is None:
-                    raise FaultError(f"{self.name}: nft: no such table {name}")
-            elif (rule := _RULE.fullmatch(line)) is not None:
-                self.tables[rule["table"]].append(
-                    _Rule(
-                        rule["chain"],
-                        frozenset(rule["addresses"].split(", ")),
-                        int(rule["port"]) if rule["port"] else None,
-                        int(rule["ppm"]) / 1e6 if rule["ppm"] else 1.0,
-                        rule["action"],
-                    )
-                )
-            elif (redirect := _REDIRECT.fullmatch(line)) is not None:
-                addresses, port, to = redirect["addresses"].split(", "), int(redirect["port"]), int(redirect["to"])
-                self.tables[redirect["table"]].append(
-                    _Redirect(frozenset(addresses), port, to, redirect["comment"] if redirect["counter"] else None)
-                )
-            elif (cut := _CUT.fullmatch(line)) is not None:
-                ports = frozenset(map(int, cut["ports"].split(", ")))
-                self.tables[cut["table"]].append(_Cut(cut["what"], frozenset(cut["addresses"].split(", ")), ports))
-            elif (passing := _PASS_BY.fullmatch(line)) is not None:
-                gone = _Rule if passing["flushed"] else _Redirect
-                name = passing["flushed"] or passing["passed"]
-                self.tables[name] = [rule for rule in self.tables[name] if not isinstance(rule, gone)]
-            elif not line.startswith("add chain inet "):
-                raise FaultError(f"{self.name}: nft: syntax error: {line}")
+        self.rules.obey(script)
 
     async def nft_tables(self) -> Sequence[str]:
-        return list(self.tables)
+        return list(self.rules.tables)
 
     async def nft_packets(self, table: str) -> Mapping[str, int]:
-        rules = self.tables.get(table, [])
-        return {rule.comment: rule.packets for rule in rules if isinstance(rule, _Redirect) and rule.comment}
+        return self.rules.packets(table)
 
     async def add_proxy(self, name: str, listen: int, port: int, toxics: Sequence[Toxic]) -> None:
         if any(proxy.listen == listen for proxy in self.proxies.values()):
@@ -201,21 +134,9 @@ class FakeHost:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def filters(self) -> list[_Rule]:
-        """What packets have to pass, of all tables."""
-        return [rule for rules in self.tables.values() for rule in rules if isinstance(rule, _Rule)]
-
-    def redirects(self) -> list[_Redirect]:
-        """What is done to connections before that."""
-        return [rule for rules in self.tables.values() for rule in rules if isinstance(rule, _Redirect)]
-
     def votes_cut(self, address: str, port: int = 8300) -> bool:
         """Whether a connection there that begins as Raft's would be reset."""
-        return "votes" in self._cuts(address, port)
-
-    def _cuts(self, address: str, port: int) -> set[str]:
-        cuts = [rule for rules in self.tables.values() for rule in rules if isinstance(rule, _Cut)]
-        return {cut.what for cut in cuts if address in cut.addresses and port in cut.ports}
+        return "votes" in self.rules.cuts(address, port)
 
     async def limit_cpu(self, name: str, cores: float) -> None:
         self.limits[name] = cores
@@ -279,7 +200,7 @@ class FakeHost:
         return [self._exchange(address, port, request) for _ in range(request.connections)]
 
     def _exchange(self, address: str, port: int, request: ExchangeRequest) -> Exchange:
-        if self._cuts(address, port) and str(request.upload_bytes).startswith("1"):
+        if self.rules.cuts(address, port) and str(request.upload_bytes).startswith("1"):
             return Exchange(_QUICK_S, errno.ECONNRESET)
         port = self.world.arrives_at(self, address, port)
         there = next(host for host in self.world.hosts.values() if host.address == address)
@@ -389,16 +310,18 @@ class FakeDatacenter:
     def arrives_at(self, host: FakeHost, address: str, port: int) -> int:
         """The port that a connection of `host` to that one really gets to: the first rule that fits redirects it."""
         for other in self.hosts.values():
-            for rule in other.redirects():
+            for rule in other.rules.redirects():
                 if other.address == address and rule.port == port and host.address in rule.addresses:
                     rule.packets += 1
                     return rule.to
         return port
 
-    def rules_between(self, host: FakeHost, address: str, port: int | None) -> list[_Rule]:
+    def rules_between(self, host: FakeHost, address: str, port: int | None) -> list[Filter]:
         """What a round trip from `host` to `address` has to pass: both hosts' rules, both ways."""
         other = next((peer for peer in self.hosts.values() if peer.address == address), None)
-        met = [rule for rule in host.filters() if address in rule.addresses and not rule.port]
+        met = [rule for rule in host.rules.filters() if address in rule.addresses and not rule.port]
         if other is not None:
-            met += [rule for rule in other.filters() if host.address in rule.addresses and rule.port in (None, port)]
+            met += [
+                rule for rule in other.rules.filters() if host.address in rule.addresses and rule.port in (None, port)
+            ]
         return met
