@@ -242,16 +242,16 @@ def raft_commit_below(
     recording: Recording,
     *,
     below: Duration,
-    within: Duration = Duration("12s"),
+    within: Duration = Duration("20s"),
     percent: Percent = Percent("95%"),
     fault: str | None = None,
     since: Since = "end",
 ) -> Held:
     """Commits are quick by Consul's own measure: so many percent of the samples of `raft.commit_time` are below that.
 
-    A sample is the mean of Consul's own last 10 s interval (`raft.commitTime`), of whoever leads. Those count that
-    were taken at least `within` after the end of the fault (or its start, with `since: start`): by then an interval
-    has passed that knows nothing of what was before.
+    A sample is the mean of the last 10 s interval that Consul has finished (`raft.commitTime`), of whoever leads. Those
+    count that were taken at least `within` after the end of the fault (or after it was proven, with `since: start`).
+    The default is two intervals: what is shown before that began before, for some of its time.
     """
     start_ns, end_ns = _span(recording, fault, since)
     start_ns += int(within * SECOND)

@@ -386,8 +386,8 @@ def test_too_few_commits_are_invalid(tmp_path):
 
 
 def test_commit_times_count_from_some_time_after_the_fault(tmp_path):
-    builder = RecordingBuilder(tmp_path / "run").fault("consul.raft.bloat", at=10, until=30).load(LOAD)
-    builder.series("raft.commit_time", lambda t: 0.5 if 12 <= t < 41 else 0.005, host="consul-1", every=2)
+    builder = RecordingBuilder(tmp_path / "run").fault("consul.raft.bloat", at=10, until=28).load(LOAD)
+    builder.series("raft.commit_time", lambda t: 0.5 if 12 <= t < 48 else 0.005, host="consul-1", every=2)
     check = hypothesis.get("raft_commit_below").check
     recording = builder.build()
     assert check(recording, {"below": "50ms"}).figures["commit_time_s"] == pytest.approx(0.005)
@@ -399,3 +399,17 @@ def test_commit_times_count_from_some_time_after_the_fault(tmp_path):
         check(recording, {"below": "50ms", "since": "start", "within": "2s"})
     with pytest.raises(HypothesisInvalidError, match=r"raft\.commit_time was not sampled"):
         check(recording, {"below": "50ms", "within": "25s"})
+
+
+@pytest.mark.parametrize("began", range(10))
+def test_a_commit_time_that_knows_of_what_was_before_does_not_count(tmp_path, began):
+    """Consul's intervals begin at some second of ten, and what it shows is the mean of the last finished one."""
+
+    def shown(t):
+        start = (t - began) // 10 * 10 + began - 10
+        return 0.25 * sum(12 <= second < 40 for second in range(int(start), int(start) + 10)) / 10
+
+    builder = RecordingBuilder(tmp_path / "run").fault("network.latency", at=12, until=40).load(LOAD)
+    builder.series("raft.commit_time", shown, host="consul-1", every=1)
+    check, recording = hypothesis.get("raft_commit_below").check, builder.build()
+    assert check(recording, {"below": "1s", "since": "start", "percent": "1%"}).figures["commit_time_s"] == 0.25
