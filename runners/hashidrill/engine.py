@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from hashidrill.model import Experiment, Step
 from hashidrill.monitor import Monitor
 from hashidrill.probes.runner import run_probes
 from hashidrill.recording import RecordingWriter
+from hashidrill.rules_consul import OF_THE_AGENT
 from hashidrill.wait import pause, wait_until
 
 _LOOK_EVERY_S = 0.25
@@ -70,6 +72,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.in_force: dict[str, dict[str, Any]] = {}
+        self.turns: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
 
     def enter(self, phase: str, for_s: float | None = None) -> None:
         self.phase = phase
@@ -303,7 +306,23 @@ async def _step(running: Run, number: int, step: Step) -> None:
 async def _hold(
     running: Run, number: int, step: Step, target: Target, fault_id: str, *, for_s: float | None = None
 ) -> None:
-    """One fault on one target, in force for `for` from the moment that it is proven."""
+    """One fault on one target, in force for `for` from the moment that it is proven.
+
+    By their times, faults of the agent follow each other; where one had to wait, or its agent came back late, so does
+    the next one on that host: it would end an agent that is on its way back.
+    """
+    if step.fault not in OF_THE_AGENT:
+        await _inject(running, number, step, target, fault_id, for_s=for_s)
+        return
+    turn = running.turns[target.host]
+    late = turn.locked()
+    async with turn:
+        if late:  # it may be another process by now
+            [target] = await _targets(running, f"host:{target.host}")
+        await _inject(running, number, step, target, fault_id, for_s=for_s)
+
+
+async def _inject(running: Run, number: int, step: Step, target: Target, fault_id: str, *, for_s: float | None) -> None:
     fault = make_fault(step, running.datacenter)
     length = step.for_ if for_s is None else for_s
     async with injected(fault, target, fault_id=fault_id, step=number, journal=running.journal):

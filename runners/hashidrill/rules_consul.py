@@ -24,8 +24,8 @@ _LEADERS = frozenset({_TRANSFER, _AVOID, _PIN})
 _OF_SERVERS = _LEADERS | {_REPLACE, _RAFT_BLOAT, "consul.raft.compact", _GATHER}
 _OF_ONE = _LEADERS | {_STOP, _REPLACE, _KV, _GATHER}
 """Kinds that are put on one host: on several they would be in each other's way."""
-_AGENT = frozenset({"process.pause", "process.kill", "process.restart", _CONFIG, _STOP})
-"""Kinds that end the agent, or need it to answer."""
+OF_THE_AGENT = frozenset({"process.pause", "process.kill", "process.restart", _CONFIG, _STOP})
+"""Kinds that end the agent, or need it to answer: there is only ever one of them on a host."""
 _AWAY = frozenset({"process.pause", "process.kill", _STOP, "network.partition"})
 """Kinds that take a server out of the majority as long as they are in force."""
 _REPLACING_S = 120.0
@@ -96,7 +96,7 @@ def _reasons(one: Step, two: Step, draft: Draft) -> Iterator[str]:
         yield "both are about who leads"
     if kinds == {_GATHER}:
         yield "both are about which server has the streams"
-    if kinds <= _AGENT and kinds & {_CONFIG, _STOP} and meet:
+    if kinds <= OF_THE_AGENT and kinds & {_CONFIG, _STOP} and meet:
         yield "they may be on one host, and one would end the agent that the other needs, or undo what it set"
     # a server that has the streams has no other trace of that: it is no matter where it is not named
     if _REPLACE in kinds and meet and kinds - {"noop", _REPLACE, _GATHER if one.on != two.on else ""}:

@@ -10,6 +10,7 @@ from hashidrill import engine
 from hashidrill.abc import Operation
 from hashidrill.errors import SteadyStateError
 from hashidrill.faults.disk import DiskLatency
+from hashidrill.faults.process import ProcessKill
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +46,30 @@ def test_steps_overlap_as_their_times_say(tmp_path):
     game.play(engine._method)
     gone = game.times_s("fault.gone")
     assert gone["1-disk.latency-consul-3"] < gone["0-disk.latency-consul-1"]
+
+
+def test_a_fault_of_an_agent_waits_for_the_one_before_it_that_came_late(tmp_path, monkeypatch):
+    """By their times the one is over when the other begins; but its proof took 3 s, and its agent was not back yet."""
+    verify = ProcessKill.verify
+
+    async def late(self, undo, *, present):
+        await anyio.sleep(3)
+        return await verify(self, undo, present=present)
+
+    monkeypatch.setattr(ProcessKill, "verify", late)
+    kill = {"fault": "process.kill", "on": "host:consul-2", "for": "5s"}
+    pause = {"fault": "process.pause", "on": "host:consul-2", "at": "6s", "for": "1s"}
+    elsewhere = {**pause, "on": "host:consul-3"}
+    game = Game(tmp_path, [kill, pause, elsewhere])
+    assert game.play(engine._method) == ""
+    killed, paused, other = "0-process.kill-consul-2", "1-process.pause-consul-2", "2-process.pause-consul-3"
+    began, gone = game.times_s("fault.intent"), game.times_s("fault.gone")
+    assert set(gone) == {killed, paused, other}
+    assert gone[killed] == pytest.approx(11)
+    assert began[paused] >= gone[killed]
+    assert began[other] == pytest.approx(6)
+    targets = {entry.data["fault_id"]: entry.data["target"] for entry in game.journal if entry.event == "fault.intent"}
+    assert targets[paused]["pid"] == game.world.hosts["consul-2"].process.pid != targets[killed]["pid"]
 
 
 def test_an_election_that_goes_on_is_waited_for(tmp_path):
