@@ -27,7 +27,7 @@ from hashidrill.journal import Clock, Journal
 from hashidrill.levels import NO_LEVELS, Levels, climb
 from hashidrill.loads.process import LoadProcess, LoadSpecification
 from hashidrill.model import Experiment, Step
-from hashidrill.monitor import Monitor
+from hashidrill.monitor import Monitor, longest_window_s
 from hashidrill.probes.runner import run_probes
 from hashidrill.recording import RecordingWriter
 from hashidrill.rules_consul import OF_THE_AGENT
@@ -131,7 +131,7 @@ async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path
     Never raises for what goes wrong in a run: that is its outcome. Cancellation reverts, closes, and goes on.
     """
     writer = RecordingWriter(path)
-    monitor = Monitor(experiment.measured)
+    monitor = Monitor(experiment.measured, longest_window_s(experiment))
     outcome, error = "interrupted", ""
     details: dict[str, Any] = {}
     with Journal(path / "journal.jsonl", clock, lambda entry: tell(_flat(entry))) as journal:
@@ -203,7 +203,7 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
         running.enter("load")
         specifications = await datacenter.load_specifications(experiment)
         profiled = [replace(each, profile=experiment.traffic[each.name].profile) for each in specifications]
-        await loads.start(profiled, running.operation, running.sample)
+        await loads.start(profiled, running.operation, running.sample, running.monitor.waiting)
         await _hold_steady_state(running)
         tripped = await _method(running, loads)
         running.enter("recovery", experiment.recovery.for_)
@@ -237,12 +237,13 @@ async def _hold_steady_state(running: Run) -> None:
     steady = running.experiment.steady_state
     running.enter("steady", steady.within)
     began = running.clock.now_ns()
+    for_s = max([float(steady.for_), *(c.window_s or 0.0 for c in steady.require)])
 
     async def held() -> tuple[str | None, str]:
         now = running.clock.now_ns()
-        values = {c: running.monitor.value(c, now, steady.for_) for c in steady.require}
+        values = {c: running.monitor.value(c, now, c.window_s or steady.for_) for c in steady.require}
         evidence = "; ".join(f"{condition} (measured {value:.6g})" for condition, value in values.items())
-        full = now - began >= steady.for_ * 1e9
+        full = now - began >= for_s * 1e9
         return (evidence if full and all(c.holds(v) for c, v in values.items()) else None), evidence
 
     try:

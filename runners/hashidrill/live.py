@@ -6,6 +6,7 @@ each event, and a status line every five seconds. Whatever an event holds, showi
 
 from __future__ import annotations
 
+import math
 import shlex
 import textwrap
 from collections import deque
@@ -42,7 +43,14 @@ TICKS = 60
 STATUS_EVERY_NS = 5_000_000_000
 RECENT = 6
 _COLOURS = {Verdict.PASS: "green", Verdict.FAIL: "red", Verdict.INVALID: "yellow"}
-_METRICS = (("p50", "p50_s", human_duration), ("p99", "p99_s", human_duration), ("errors", "errors", human_share))
+
+
+def _latency(seconds: float | None) -> str:
+    """What failed is never served, however quickly it failed."""
+    return "never" if seconds == math.inf else human_duration(seconds)
+
+
+_METRICS = (("p50", "p50_s", _latency), ("p99", "p99_s", _latency), ("errors", "errors", human_share))
 
 
 class LiveView:

@@ -1,45 +1,55 @@
 """What the engine knows while the run goes on: the last seconds of every load and signal.
 
-It decides steady states and guardrails, and feeds the live view. The verdict never comes from here: that is made
-offline, from the recording.
+It decides steady states, guardrails and ramps, and feeds the live view. The verdict never comes from here: that is made
+offline, from the recording, by the same definition of latency (hashidrill.windows).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hashidrill.abc import Operation, Sample
 from hashidrill.conditions import LOAD_STATISTICS, Condition
-from hashidrill.model import ATTEMPTS
+from hashidrill.model import ATTEMPTS, Experiment
+from hashidrill.windows import STATISTICS, Ended, Window
 
-_KEEP_S = 120.0
+KEEP_S = 10.0
+"""How long things are kept where no condition asks for longer."""
 _TICK_S = 1.0
 _OF_ALL_HOSTS = ("<", "<=", "==")
-_STATISTICS: dict[str, Callable[[Any], float]] = {
-    "latency.p50": lambda values: float(np.percentile(values, 50)),
-    "latency.p90": lambda values: float(np.percentile(values, 90)),
-    "latency.p99": lambda values: float(np.percentile(values, 99)),
-    "latency.max": lambda values: float(np.max(values)),
-    "latency.mean": lambda values: float(np.mean(values)),
-}
+
+
+def longest_window_s(experiment: Experiment) -> float:
+    """The longest time, in seconds, over which a condition of the experiment is judged while it runs."""
+    steady = experiment.steady_state
+    profiles = [spec.profile for spec in experiment.traffic.values() if spec.profile is not None]
+    ramps = [profile.ramp for profile in profiles if profile.ramp is not None]
+    conditions = [*steady.require, *experiment.guardrails, *(c for ramp in ramps for c in ramp.while_ or ())]
+    asked_s = [condition.window_s or 0.0 for condition in conditions]
+    return max(KEEP_S, steady.for_, *asked_s, *(ramp.every or 0.0 for ramp in ramps))
 
 
 class Monitor:
-    """Trailing windows over operations (by their end) and samples."""
+    """Trailing windows over operations and samples; `keep_s` is the longest that will be asked for."""
 
-    def __init__(self, loads: Iterable[str]) -> None:
-        self._operations: dict[str, deque[tuple[int, float, bool]]] = {name: deque() for name in loads}
+    def __init__(self, loads: Iterable[str], keep_s: float = KEEP_S) -> None:
+        self._keep_s = keep_s
+        self._operations = {name: Ended() for name in loads}
         self._samples: dict[str, deque[tuple[int, str, float]]] = defaultdict(deque)
         self.leader = ""
 
     def operation(self, op: Operation) -> None:
-        window = self._operations[op.load]
-        window.append((op.end_ns, (op.end_ns - op.intended_ns) / 1e9, op.outcome == "ok"))
-        _forget(window, op.end_ns)
+        ended = self._operations[op.load]
+        ended.add(op.intended_ns, op.end_ns, ok=op.outcome == "ok")
+        ended.forget(op.end_ns - int(self._keep_s * 1e9))
+
+    def waiting(self, load: str, begun: Sequence[int], ended: Sequence[int]) -> None:
+        """Operations that are known to wait for an answer, by when they were due, and those that do not any more."""
+        self._operations[load].wait(begun, ended)
 
     def sample(self, t_ns: int, sample: Sample) -> None:
         if sample.signal == "raft.leader" and not sample.host:
@@ -48,47 +58,46 @@ class Monitor:
         value = sample.value if sample.value is not None else float("nan")
         window = self._samples[sample.signal]
         window.append((t_ns, sample.host, value))
-        _forget(window, t_ns)
+        _forget(window, t_ns - int(self._keep_s * 1e9))
 
     def value(self, condition: Condition, now_ns: int, window_s: float) -> float:
         """The condition's signal over the last `window_s` seconds; NaN when nothing was measured.
 
+        `rate` counts what was acknowledged, and all attempts for those of a client.
         A signal with several hosts counts as its worst (highest) host's mean. A host that was not measured cannot be
         said to be below a limit, and does not hide one that is above.
         """
+        if window_s > self._keep_s:
+            raise ValueError(f"{condition}: the last {self._keep_s:g}s are kept, not {window_s:g}s")
         since = now_ns - int(window_s * 1e9)
         of_attempts = condition.what.removeprefix(f"{ATTEMPTS[1:]}.")
         if condition.source in self._operations and of_attempts in LOAD_STATISTICS:
             load = condition.source if of_attempts == condition.what else f"{condition.source}{ATTEMPTS}"
-            return self._load_value(load, of_attempts, since, window_s)
+            return _of_load(load, of_attempts, self._operations[load].window(now_ns, window_s))
         by_host: dict[str, list[float]] = defaultdict(list)
         for t_ns, host, value in self._samples.get(f"{condition.source}.{condition.what}", ()):
             if t_ns >= since:
                 by_host[host].append(value)
         return of_worst_host(condition, by_host)
 
-    def _load_value(self, load: str, what: str, since_ns: int, window_s: float) -> float:
-        recent = [(latency, ok) for end_ns, latency, ok in self._operations[load] if end_ns >= since_ns]
-        if what == "rate":
-            return len(recent) / window_s
-        if not recent:
-            return float("nan")
-        if what == "errors":
-            return 1 - sum(ok for _, ok in recent) / len(recent)
-        return _STATISTICS[what]([latency for latency, _ in recent])
-
     def tick(self, now_ns: int) -> dict[str, dict[str, float]]:
         """For the live view: each load's last second."""
         table = {}
-        for load in self._operations:
-            since = now_ns - int(_TICK_S * 1e9)
+        for load, operations in self._operations.items():
+            window = operations.window(now_ns, _TICK_S)
             table[load] = {
-                "rate": self._load_value(load, "rate", since, _TICK_S),
-                "p50_s": self._load_value(load, "latency.p50", since, _TICK_S),
-                "p99_s": self._load_value(load, "latency.p99", since, _TICK_S),
-                "errors": self._load_value(load, "errors", since, _TICK_S),
+                "rate": _of_load(load, "rate", window),
+                "p50_s": window.percentile(50),
+                "p99_s": window.percentile(99),
+                "errors": window.errors(),
             }
         return table
+
+
+def _of_load(load: str, what: str, window: Window) -> float:
+    if what == "rate":
+        return window.rate(acknowledged=not load.endswith(ATTEMPTS))
+    return STATISTICS[what](window)
 
 
 def of_worst_host(condition: Condition, by_host: Mapping[str, Sequence[float]]) -> float:
@@ -99,6 +108,6 @@ def of_worst_host(condition: Condition, by_host: Mapping[str, Sequence[float]]) 
     return float(worst(means)) if means else float("nan")
 
 
-def _forget(window: deque[Any], now_ns: int) -> None:
-    while window and window[0][0] < now_ns - _KEEP_S * 1e9:
+def _forget(window: deque[Any], before_ns: int) -> None:
+    while window and window[0][0] < before_ns:
         window.popleft()

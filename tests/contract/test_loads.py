@@ -17,6 +17,7 @@ import anyio
 import pytest
 from fake_consul import FakeConsul, resets_reused_connections
 
+from hashidrill.conditions import Condition
 from hashidrill.errors import DatacenterError, WaitTimeoutError
 from hashidrill.journal import Clock
 from hashidrill.loads.client import Client, LoadContext, write_reply
@@ -24,6 +25,7 @@ from hashidrill.loads.kv import KvRead, KvWrite, identify
 from hashidrill.loads.process import LoadProcess, LoadSpecification
 from hashidrill.loads.profile import Profile
 from hashidrill.loads.schedule import CANCELLED
+from hashidrill.monitor import Monitor
 from hashidrill.wait import wait_until
 
 
@@ -407,6 +409,46 @@ def test_a_profile_begins_when_the_engine_says_so_and_its_level_is_sampled():
     assert [value for n, value in enumerate(sampled["w.level"]) if value not in sampled["w.level"][:n]] == [1, 3, 0.5]
     assert sampled["s.level"][-1] == 7.5
     assert sum(op.load == "s" for op in sink.operations) / len(due) > 0.07
+
+
+def test_a_server_that_hangs_is_told_of_while_nothing_ends():
+    """What the engine's guardrails need: which operations wait, and since when; and when they do not any more."""
+    sink, waits = Sink(), []
+
+    async def main():
+        clock, monitor = Clock(), Monitor(["w"])
+        p50 = Condition.parse("w.latency.p50 > 1s")
+
+        def told(*waiting):
+            waits.append(waiting)
+            monitor.waiting(*waiting)
+
+        def taken(operation):
+            sink.operations.append(operation)
+            monitor.operation(operation)
+
+        async def over(limit_s):
+            p50_s = monitor.value(p50, clock.now_ns(), 1.0)
+            return (p50_s > limit_s if limit_s else p50_s < 0.2) or None, f"p50 {p50_s}"
+
+        async with FakeConsul().running() as consul, LoadProcess(clock, "run") as loads:
+            await loads.start([specification(consul, rate="50/s")], taken, sink.sample, told)
+            await sink.has(20)
+            assert not waits
+            consul.answering.clear()
+            await wait_until("the stall to be seen", lambda: over(2.0), within_s=20)
+            ended = len(sink.operations)
+            consul.answering.set()
+            await wait_until("its end to be seen", lambda: over(0), within_s=20)
+            await loads.stop()
+        return ended
+
+    ended = asyncio.run(main())
+    assert ended < 20 + 50  # it was seen while nothing came back
+    begun = sorted(due for _, begun, _ in waits for due in begun)
+    assert begun == sorted(due for _, _, ended in waits for due in ended)
+    slow = {op.intended_ns for op in sink.operations if op.end_ns - op.intended_ns > 400_000_000}
+    assert slow <= set(begun) <= {op.intended_ns for op in sink.operations}
 
 
 def test_what_is_in_flight_when_the_run_is_cancelled_is_recorded_as_unknown():

@@ -10,8 +10,10 @@ from hashidrill.abc import Operation
 from hashidrill.errors import SelectorError
 from hashidrill.faults.disk import DiskLatency
 from hashidrill.journal import Journal, read_journal
+from hashidrill.loads.schedule import OpenLoop
+from hashidrill.loads.waiting import Waiting
 from hashidrill.model import Experiment
-from hashidrill.monitor import Monitor
+from hashidrill.monitor import Monitor, longest_window_s
 from hashidrill.testing.fakes import FakeDatacenter
 
 S = 1_000_000_000
@@ -60,7 +62,7 @@ class Game:
         async def main():
             clock = virtual_time.VirtualClock()
             with Journal(self.path, clock) as journal:
-                monitor = Monitor(self.experiment.load)
+                monitor = Monitor(self.experiment.load, longest_window_s(self.experiment))
                 running = engine.Run(
                     self.experiment, self.world, clock, journal, None, monitor, self.told.append, "run-1"
                 )
@@ -101,6 +103,21 @@ def feed(running, *, latency_s, outcome="ok", every_s=0.1):
             took_ns = int(latency_s(now / S) * S)
             running.monitor.operation(Operation("kv-writes", now - took_ns, now - took_ns, now, outcome))
             await anyio.sleep(every_s)
+
+    return go
+
+
+def offer(running, perform, *, rate, report_every_s=0.05):
+    """A load on the open-loop schedule whose generator reports to the engine, as the load process does."""
+
+    async def go():
+        waiting = Waiting()
+        loop = OpenLoop("kv-writes", rate, lambda n: (f"{n}", ""), perform, running.clock, waiting=waiting)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(loop.run, running.monitor.operation)
+            while True:
+                running.monitor.waiting("kv-writes", *waiting.take(running.clock.now_ns()))
+                await anyio.sleep(report_every_s)
 
     return go
 

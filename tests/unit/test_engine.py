@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from engine_game import PROOF_S, SLOW, Game, S, beside, feed, slow_observers
+from engine_game import PROOF_S, SLOW, Game, S, beside, feed, offer, slow_observers
 
 from hashidrill import engine
 from hashidrill.abc import Operation
 from hashidrill.errors import SteadyStateError
 from hashidrill.faults.disk import DiskLatency
 from hashidrill.faults.process import ProcessKill
+from hashidrill.loads.schedule import Reply
 
 
 @pytest.fixture(autouse=True)
@@ -232,6 +233,57 @@ def test_a_guardrail_does_not_trip_over_what_was_before_the_method(tmp_path):
     assert "guardrail" not in game.events
 
 
+async def hangs(_n, _key, _value):
+    await anyio.sleep(3600)
+
+
+def stalled(game, *, from_s=2.0, rate=50):
+    """Play the method while every operation from `from_s` on waits for ever; when the guardrail tripped, in seconds."""
+
+    async def act(running):
+        async def perform(*operation):
+            await (hangs(*operation) if running.clock.now_ns() >= from_s * S else anyio.sleep(0.01))
+            return Reply("ok")
+
+        return await beside(offer(running, perform, rate=rate), lambda: engine._method(running))
+
+    assert game.play(act)
+    [when] = [entry.t_ns / S for entry in game.journal if entry.event == "guardrail"]
+    return when
+
+
+@pytest.mark.parametrize(
+    ("guardrail", "trips_within_s"),
+    [
+        ("kv-writes.latency.p50 > 1s", 3.5),
+        ("kv-writes.latency.p99 > 1s for 2s", 1.5),
+        ("kv-writes.latency.mean > 1s", 3.5),
+        ("kv-writes.latency.max > 5s", 5.5),
+        ("kv-writes.latency.p50 > 10s for 5s", 10.5),  # longer than its own window
+        ("kv-writes.errors > 50%", 8),
+        ("kv-writes.rate < 10/s", 5.5),
+    ],
+)
+def test_a_guardrail_sees_a_total_stall_in_which_no_operation_ends(tmp_path, guardrail, trips_within_s):
+    game = Game(tmp_path, [{**SLOW, "for": "60s"}], guardrails=[guardrail])
+    assert 3 <= stalled(game) <= 2 + trips_within_s
+
+
+def test_a_slow_client_that_makes_one_request_in_ten_seconds_is_seen_to_hang(tmp_path):
+    game = Game(tmp_path, [{**SLOW, "for": "60s"}], guardrails=["kv-writes.latency.p50 > 8s", "kv-writes.errors > 50%"])
+    assert stalled(game, from_s=5, rate=0.1) <= 10 + 8.5
+
+
+def test_a_guardrail_over_more_than_two_minutes_measures_them_all(tmp_path):
+    """A rate over 300 s that was counted in the last 120 s alone would read 40% of what it is, and trip."""
+    game = Game(tmp_path, [{**SLOW, "for": "320s"}], guardrails=["kv-writes.rate < 10/s for 300s"])
+
+    async def act(running):
+        return await beside(feed(running, latency_s=lambda _: 0.01, every_s=1 / 20), lambda: engine._method(running))
+
+    assert game.play(act) == ""
+
+
 def test_nothing_measured_trips_no_guardrail(tmp_path):
     game = Game(tmp_path, [SLOW], guardrails=["kv-writes.latency.p50 > 1us for 2s"])
     assert game.play(engine._method) == ""
@@ -252,6 +304,38 @@ def test_a_steady_state_holds_once_it_has_held_for_its_whole_length(tmp_path):
     [steady] = [entry for entry in game.journal if entry.event == "steady"]
     assert steady.data["held"] is True
     assert "kv-writes.latency.p50 < 300ms (measured 0.01)" in steady.data["evidence"]
+
+
+def test_a_load_whose_operations_hang_is_not_steady(tmp_path):
+    """All that ended was quick; most did not end."""
+    game = Game(tmp_path, [SLOW])
+
+    async def act(running):
+        async def perform(n, _key, _value):
+            await anyio.sleep(0.01 if n % 3 == 0 else 3600)
+            return Reply("ok")
+
+        await beside(offer(running, perform, rate=50), lambda: engine._hold_steady_state(running))
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        game.play(act)
+    assert engine._outcome(raised.value)[0] == "steady-state"
+
+
+def test_a_steady_condition_with_a_time_of_its_own_is_judged_over_that(tmp_path):
+    steady = {"for": "2s", "within": "30s", "require": ["kv-writes.errors < 1% for 8s"]}
+    game = Game(tmp_path, [SLOW], steady_state=steady)
+
+    async def act(running):
+        early = lambda: running.clock.now_ns() < 3 * S  # noqa: E731
+
+        async def perform(*_operation):
+            return Reply("fail" if early() else "ok")
+
+        await beside(offer(running, perform, rate=50), lambda: engine._hold_steady_state(running))
+        return running.clock.now_ns() / S
+
+    assert 10.9 <= game.play(act) <= 11.6
 
 
 def test_a_steady_state_that_never_holds_is_given_up_with_what_was_measured(tmp_path):

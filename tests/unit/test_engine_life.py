@@ -110,7 +110,7 @@ class Loads:
     async def __aexit__(self, *exc):
         return None
 
-    async def start(self, specifications, operation, sample):
+    async def start(self, specifications, operation, sample, waiting):
         self.operation = operation
         for n in range(3):
             operation(Operation("kv-writes", n, n, n + 1000, "ok", "k", f"v{n}"))

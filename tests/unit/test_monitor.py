@@ -8,7 +8,8 @@ import pytest
 
 from hashidrill.abc import Operation, Sample
 from hashidrill.conditions import Condition
-from hashidrill.monitor import Monitor
+from hashidrill.model import Experiment
+from hashidrill.monitor import KEEP_S, Monitor, longest_window_s
 
 S = 1_000_000_000
 
@@ -30,7 +31,7 @@ def value(monitor, text, *, now_s=10, window_s=5.0):
 
 @pytest.mark.parametrize(
     ("statistic", "expected"),
-    [("p50", 0.505), ("p90", 0.901), ("p99", 0.9901), ("max", 1.0), ("mean", 0.505)],
+    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0), ("mean", 0.505)],
 )
 def test_statistics_of_latency(monitor, statistic, expected):
     for n in range(1, 101):
@@ -57,6 +58,22 @@ def test_errors_are_the_share_of_what_was_not_acknowledged(monitor):
     for outcome in ("ok", "ok", "fail", "unknown"):
         done(monitor, at_s=9, outcome=outcome)
     assert value(monitor, "kv-writes.errors < 1%") == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("outcome", ["fail", "unknown"])
+def test_a_failure_is_infinitely_slow_however_quickly_it_came(monitor, outcome):
+    for n in range(100):
+        done(monitor, at_s=9, latency_s=0.001, outcome="ok" if n < 40 else outcome)
+    measured = {what: value(monitor, f"kv-writes.latency.{what} < 1s") for what in ("p50", "p90", "max", "mean")}
+    assert set(measured.values()) == {math.inf}
+    assert Condition.parse("kv-writes.latency.p50 > 1s").holds(measured["p50"])
+
+
+def test_failures_are_no_rate(monitor):
+    """50 refused writes a second are 0 writes a second; what a client sends is another matter."""
+    for n in range(250):
+        done(monitor, at_s=5 + n / 50, outcome="fail")
+    assert value(monitor, "kv-writes.rate < 10/s") == 0
 
 
 def test_one_load_does_not_count_for_another(monitor):
@@ -121,12 +138,42 @@ def test_the_leader_is_the_majoritys(monitor):
     assert monitor.leader == ""
 
 
-def test_what_is_two_minutes_old_is_forgotten(monitor):
-    for second in range(300):
+def test_what_is_older_than_the_longest_window_is_forgotten_in_time():
+    """Kept for as long as a condition asks for, and never for more than twice that."""
+    monitor = Monitor(["kv-writes"], keep_s=300)
+    for second in range(2000):
         done(monitor, at_s=second)
         monitor.sample(second * S, Sample("disk.fsync", 0.1, host="consul-1"))
-    assert len(monitor._operations["kv-writes"]) == 121
-    assert len(monitor._samples["disk.fsync"]) == 121
+        assert len(monitor._operations["kv-writes"]) <= 603
+    assert value(monitor, "kv-writes.rate < 1/s", now_s=1999, window_s=300) == pytest.approx(301 / 300)
+    assert len(monitor._samples["disk.fsync"]) == 301
+
+
+def test_a_window_longer_than_what_is_kept_is_a_mistake_of_ours(monitor):
+    with pytest.raises(ValueError, match="the last 10s are kept, not 300s"):
+        value(monitor, "kv-writes.rate < 1/s", window_s=300)
+
+
+def test_the_longest_window_that_any_condition_asks_for_is_kept():
+    document = {
+        "apiVersion": "hashidrill/v1",
+        "kind": "Experiment",
+        "metadata": {"name": "long", "title": "Long windows", "why": "Each place in which a condition may stand"},
+        "load": {"w": {"kind": "consul.kv.write", "rate": "50/s"}},
+        "steady_state": {"for": "5s", "require": ["w.errors < 1%"]},
+        "method": [{"fault": "noop", "on": "consul:leader", "for": "1s"}],
+        "expect": [{"no_acknowledged_write_lost": {"load": "w"}}],
+    }
+    ramp = {"by": "10%", "every": "70s", "while": ["w.errors < 1%", "w.errors < 2% for 80s"]}
+    more = [
+        ({}, KEEP_S),
+        ({"steady_state": {"for": "40s", "require": ["w.errors < 1%"]}}, 40),
+        ({"steady_state": {"for": "5s", "require": ["w.errors < 1% for 50s"]}}, 50),
+        ({"guardrails": ["w.errors > 5%", "w.rate < 10/s for 300s"]}, 300),
+        ({"load": {"w": {"kind": "consul.kv.write", "rate": "50/s", "profile": {"ramp": ramp}}}}, 80),
+    ]
+    longest = [longest_window_s(Experiment.model_validate(document | other)) for other, _ in more]
+    assert longest == [wanted for _, wanted in more]
 
 
 def test_a_tick_shows_the_last_second_of_every_load(monitor):
@@ -134,6 +181,6 @@ def test_a_tick_shows_the_last_second_of_every_load(monitor):
     for n in range(10):
         done(monitor, at_s=9.5, latency_s=0.02, outcome="fail" if n == 0 else "ok")
     table = monitor.tick(10 * S)
-    assert table["kv-writes"] == pytest.approx({"rate": 10.0, "p50_s": 0.02, "p99_s": 0.02, "errors": 0.1})
+    assert table["kv-writes"] == pytest.approx({"rate": 9.0, "p50_s": 0.02, "p99_s": math.inf, "errors": 0.1})
     assert table["kv-reads"]["rate"] == 0
     assert math.isnan(table["kv-reads"]["p50_s"])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hashidrill.abc import EmitOperation, Operation
 from hashidrill.loads.schedule import CANCELLED, MAX_IN_FLIGHT, OVERLOADED, LagMeter, Now, Reply
+from hashidrill.loads.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,12 +30,14 @@ class Agenda:
         emit: EmitOperation,
         *,
         lag: LagMeter | None = None,
+        waiting: Waiting | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
         self._load = load
         self.clock = clock
         self._emit = emit
         self._lag = lag or LagMeter()
+        self._waiting = waiting or Waiting()
         self._max_in_flight = max_in_flight
         self._in_flight = 0
 
@@ -57,7 +60,8 @@ class Agenda:
             return self._settle(due_ns, start_ns, key, value, Reply("fail", error=error))
         self._in_flight += 1
         try:
-            reply = await perform()
+            with self._waiting.operation(due_ns):
+                reply = await perform()
         except asyncio.CancelledError:
             self._settle(due_ns, start_ns, key, value, Reply("unknown", error=CANCELLED))
             raise

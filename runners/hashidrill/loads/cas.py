@@ -114,7 +114,14 @@ class KvCas:
 
             context = self.context
             loop = OpenLoop(
-                self.name, self.params.rate, self._plan, perform, context.clock, lag=context.lag, course=context.course
+                self.name,
+                self.params.rate,
+                self._plan,
+                perform,
+                context.clock,
+                lag=context.lag,
+                waiting=context.waiting,
+                course=context.course,
             )
             await loop.run(emit)
 

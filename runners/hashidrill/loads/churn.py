@@ -77,7 +77,7 @@ class ServiceChurn:
         async with Client(local_address=context.local_address) as self._client:
             loop = OpenLoop(
                 self.name, self.params.rate, self._plan, self._change, context.clock, lag=context.lag,
-                course=context.course,
+                waiting=context.waiting, course=context.course,
             )  # fmt: skip
             await loop.run(emit)
 

@@ -13,6 +13,7 @@ from hashidrill.journal import Clock
 from hashidrill.loads.course import Course
 from hashidrill.loads.schedule import LagMeter, Now, Reply
 from hashidrill.loads.thin import Answer, Client
+from hashidrill.loads.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,8 +30,10 @@ class LoadContext:
     """Where a load runs: base URLs of the agents that its `via` selected, and the clock of the run.
 
     `local_address` is the IPv4 address to send from (None: the kernel chooses). `lag` collects how late operations
-    start. `course` is the level of this load over time: hand it to the OpenLoop, or ask it how much of a standing load
-    there should be now. `control` and `namespace` are for clients: see LoadSpecification.
+    start. `waiting` knows those that have not ended, whose age guardrails count: hand it to the OpenLoop or Agenda, or
+    put each request into a block `with context.waiting.operation(due_ns):`. `course` is the level of this load over
+    time: hand it to the OpenLoop, or ask it how much of a standing load there should be now. `control` and `namespace`
+    are for clients: see LoadSpecification.
     """
 
     endpoints: Sequence[str]
@@ -38,6 +41,7 @@ class LoadContext:
     local_address: str | None = None
     run_id: str = "run"
     lag: LagMeter = field(default_factory=LagMeter)
+    waiting: Waiting = field(default_factory=Waiting)
     course: Course = field(default_factory=Course)
     emit_sample: Callable[[str, float | None, str], None] = _nowhere
     control: str | None = None

@@ -142,7 +142,8 @@ class Client:
     async def _runs(self, emit: EmitOperation) -> None:
         loop = OpenLoop(
             self.name, float(self.params.rate or 0), lambda n: (f"{self.name}/{n}", ""), self._perform,
-            self.context.clock, lag=self.context.lag, course=self.context.course, max_in_flight=self.params.at_once,
+            self.context.clock, lag=self.context.lag, waiting=self.context.waiting, course=self.context.course,
+            max_in_flight=self.params.at_once,
         )  # fmt: skip
         await loop.run(emit)
 

@@ -100,7 +100,14 @@ class _KvLoad:
     def _open_loop(self, rate_per_s: float, perform: Callable[[int, str, str], Awaitable[Reply]]) -> OpenLoop:
         context = self.context
         return OpenLoop(
-            self.name, rate_per_s, self._plan, perform, context.clock, lag=context.lag, course=context.course
+            self.name,
+            rate_per_s,
+            self._plan,
+            perform,
+            context.clock,
+            lag=context.lag,
+            waiting=context.waiting,
+            course=context.course,
         )
 
     def _plan(self, n: int) -> tuple[str, str]:

@@ -140,7 +140,7 @@ class Lock:
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled; every operation is emitted exactly once. The profile's level is that of `holders`."""
         async with self._client() as client:
-            agenda = Agenda(self.name, self.context.clock, emit, lag=self.context.lag)
+            agenda = Agenda(self.name, self.context.clock, emit, lag=self.context.lag, waiting=self.context.waiting)
             async with asyncio.TaskGroup() as tasks:
                 looks = 0
                 while True:

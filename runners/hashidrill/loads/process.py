@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 EmitSample = Callable[[int, Sample], None]
 """Takes the time (nanoseconds of the run's clock) and the sample."""
 
+EmitWaiting = Callable[[str, Sequence[int], Sequence[int]], None]
+"""Takes a load, when those of its operations were due that have waited for some time, and those of these that ended."""
+
 STOP_WITHIN_S = 15.0
 FINAL_READS_WITHIN_S = 90.0
 READY_WITHIN_S = 90.0
@@ -67,6 +70,7 @@ class LoadProcess:
         self._command = list(command or (sys.executable, "-m", "hashidrill.loads.process"))
         self._emit_operation: EmitOperation = lambda _: None
         self._emit_sample: EmitSample = lambda _t_ns, _sample: None
+        self._emit_waiting: EmitWaiting = lambda _load, _begun, _ended: None
         self._final_reads: dict[str, dict[str, str | None]] = {}
         self.final_read_errors: dict[str, str] = {}
         self._marks = {mark: anyio.Event() for mark in ("ready", "stopped", "final_reads_done")}
@@ -100,11 +104,16 @@ class LoadProcess:
                 await self._process.aclose()
 
     async def start(
-        self, loads: Sequence[LoadSpecification], emit_operation: EmitOperation, emit_sample: EmitSample
+        self,
+        loads: Sequence[LoadSpecification],
+        emit_operation: EmitOperation,
+        emit_sample: EmitSample,
+        emit_waiting: EmitWaiting | None = None,
     ) -> None:
         """Returns once all loads are prepared and offered. Raises DatacenterError when that takes over 90 s."""
         self._emit_operation = emit_operation
         self._emit_sample = emit_sample
+        self._emit_waiting = emit_waiting or self._emit_waiting
         spec = {
             "origin_ns": self._clock.origin_ns,
             "run_id": self._run_id,
@@ -201,6 +210,8 @@ class LoadProcess:
     def _take(self, message: dict[str, Any]) -> None:
         for operation in message.get("operations", ()):
             self._emit_operation(Operation(*operation))
+        for load, (begun, ended) in message.get("waiting", {}).items():
+            self._emit_waiting(load, begun, ended)
         if "sample" in message:
             t_ns, signal, value, text = message["sample"]
             self._emit_sample(t_ns, Sample(signal, value, text, ok=value is not None))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hashidrill.abc import EmitOperation, Operation
 from hashidrill.loads.course import Course, Pace
+from hashidrill.loads.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -54,6 +55,7 @@ class _Pending:
     start_ns: int
     key: str
     value: str
+    token: int = 0
 
 
 class LagMeter:
@@ -88,6 +90,7 @@ class OpenLoop:
         clock: Now,
         *,
         lag: LagMeter | None = None,
+        waiting: Waiting | None = None,
         course: Course | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
@@ -97,6 +100,7 @@ class OpenLoop:
         self._perform = perform
         self._clock = clock
         self._lag = lag or LagMeter()
+        self._waiting = waiting or Waiting()
         self._course = course or Course()
         self._max_in_flight = max_in_flight
         self._pending: dict[int, _Pending] = {}
@@ -127,7 +131,7 @@ class OpenLoop:
     def _start_one(self, n: int, due_ns: int, tasks: asyncio.TaskGroup, emit: EmitOperation) -> None:
         key, value = self._plan(n)
         overloaded = len(self._pending) >= self._max_in_flight
-        self._pending[n] = _Pending(due_ns, self._clock.now_ns(), key, value)
+        self._pending[n] = _Pending(due_ns, self._clock.now_ns(), key, value, self._waiting.begin(due_ns))
         if overloaded:
             error = f"{OVERLOADED}: {self._max_in_flight} operations in flight"
             self._settle(n, Reply("fail", error=error), emit)
@@ -142,6 +146,7 @@ class OpenLoop:
 
     def _settle(self, n: int, reply: Reply, emit: EmitOperation) -> None:
         pending = self._pending.pop(n)
+        self._waiting.end(pending.token)
         emit(
             Operation(
                 load=self._load,

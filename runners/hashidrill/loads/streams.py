@@ -6,6 +6,8 @@ What agents do for the views that they keep, without the agents: a datacenter's 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -90,7 +92,7 @@ class Streams:
         connection, stream = None, _Stream(self)
         try:
             try:
-                async with asyncio.timeout(float(self.params.timeout)):
+                async with self._opening(due_ns):
                     connection = await self._connection(server, number)
                     stream.subscription = connection.subscribe(self.params.service, stream.event)
                     first: list[asyncio.Future[Any]] = [stream.subscription.ended, stream.stands]
@@ -111,6 +113,13 @@ class Streams:
             if connection is not None and stream.subscription is not None:
                 connection.cancel(stream.subscription)
         await asyncio.sleep(_AGAIN_AFTER_S)
+
+    @asynccontextmanager
+    async def _opening(self, due_ns: int) -> AsyncIterator[None]:
+        """Raises TimeoutError."""
+        with self.context.waiting.operation(due_ns):
+            async with asyncio.timeout(float(self.params.timeout)):
+                yield
 
     async def _connection(self, server: str, number: int) -> SubscribeConnection:
         """Raises OSError."""

@@ -87,7 +87,8 @@ class Views:
         gone, start_ns = self._gone[agent], clock.now_ns()
         answer = Answer(0, error=CANCELLED)
         try:
-            answer = await self._client.request("GET", agent + self._path(n), timeout_s=float(self.params.timeout))
+            with self.context.waiting.operation(due_ns):
+                answer = await self._client.request("GET", agent + self._path(n), timeout_s=float(self.params.timeout))
         finally:
             ok, backend = answer.status == 200, answer.headers.get(BACKEND, "")
             outcome = "ok" if ok else "unknown" if answer.error == CANCELLED else "fail"

@@ -154,7 +154,8 @@ class Watch:
         clock, answer = self.context.clock, Answer(0, error=CANCELLED)
         start_ns = clock.now_ns()
         try:
-            answer = await self._ask(url, 0)
+            with self.context.waiting.operation(due_ns):
+                answer = await self._ask(url, 0)
         finally:
             ok, cancelled = answer.status in _ANSWERS, answer.error == CANCELLED
             outcome = "ok" if ok else "unknown" if cancelled else "fail"

@@ -4,7 +4,8 @@ Started as `python -m hashidrill.loads.process`; it speaks JSON lines with `hash
 
     stdin   the specification, on one line; then `begin T_NS` (the method began: profiles count from there), `level LOAD
             LEVEL T_NS` (of a ramp that the engine steers), `stop` and `final_reads`. Its end means: stop and exit.
-    stdout  {"ready": true}, {"operations": [[...], ...]}, {"sample": [...]}, {"stopped": true},
+    stdout  {"ready": true}, {"operations": [[...], ...]}, {"waiting": {LOAD: [[DUE_NS, ...], [DUE_NS, ...]]}} (in
+            flight for long, and not any more), {"sample": [...]}, {"stopped": true},
             {"final_reads": LOAD, "values": {...}}, {"final_reads_failed": LOAD, "error": "..."},
             {"final_reads_done": true}, {"error": "..."}
 
@@ -36,6 +37,7 @@ from hashidrill.loads.client import LoadContext
 from hashidrill.loads.course import Course
 from hashidrill.loads.profile import Profile
 from hashidrill.loads.schedule import LagMeter
+from hashidrill.loads.waiting import Waiting
 from hashidrill.priority import ahead
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ class Generator:
         self._lag = LagMeter()
         self._clock = Clock(spec["origin_ns"])
         self._courses = {load["name"]: _course(load["profile"]) for load in spec["loads"]}
+        self._waiting = {load["name"]: Waiting() for load in spec["loads"]}
         self._loads = {load["name"]: self._load(spec["run_id"], load) for load in spec["loads"]}
         self._running: asyncio.Task[None] | None = None
         self._clean = False
@@ -94,6 +97,7 @@ class Generator:
             local_address=load["local_address"],
             run_id=run_id,
             lag=self._lag,
+            waiting=self._waiting[load["name"]],
             course=self._courses[load["name"]],
             control=load["control"],
             namespace=load["namespace"],
@@ -145,7 +149,7 @@ class Generator:
             # a load of one operation a minute shows no lag of its own: this loop's lag stands in for it
             self._lag.note(now_ns - due_ns)
             due_ns = max(due_ns, now_ns - int(BATCH_S * 1e9))
-            self._outbox.flush()
+            self._flush()
             self._sample_levels(pieces)
             if now_ns - sampled_ns >= SAMPLE_S * 1e9:
                 cores = (time.process_time() - cpu_s) / ((now_ns - sampled_ns) / 1e9)
@@ -153,6 +157,13 @@ class Generator:
                 self._sample("generator.lag", self._lag.take_s())
                 sampled_ns, cpu_s = now_ns, time.process_time()
                 pieces.clear()
+
+    def _flush(self) -> None:
+        """Operations that ended, and what waits: an operation that ended is said not to wait in the same batch."""
+        self._outbox.flush()
+        taken = {load: waiting.take(self._clock.now_ns()) for load, waiting in self._waiting.items()}
+        if said := {load: lists for load, lists in taken.items() if any(lists)}:
+            self._outbox.message(waiting=said)
 
     def _sample_levels(self, known: dict[str, Piece]) -> None:
         """The level of each load whose course took a turn since it was put into `known`."""
@@ -172,7 +183,7 @@ class Generator:
         if running is not None:
             running.cancel()
             await asyncio.wait([running])
-        self._outbox.flush()
+        self._flush()
 
     async def final_reads(self) -> None:
         """Report each load's final reads, or why they could not be had. Then what the loads put there may go."""

@@ -169,21 +169,23 @@ def sparkline(values: Iterable[float | None], width: int, *, ascii_only: bool = 
     """The values as `width` characters at most, oldest first, scaled from zero to the largest.
 
     More values than characters share one: the largest of each group is shown, so that no spike is lost. What was not
-    measured (NaN, None) is a blank, zero is the lowest bar.
+    measured (NaN, None) is a blank, zero is the lowest bar; infinity is the highest one, and scales nothing.
     """
-    numbers = [math.nan if value is None or not math.isfinite(value) else max(float(value), 0.0) for value in values]
+    numbers = [math.nan if value is None or math.isnan(value) else max(float(value), 0.0) for value in values]
     if width <= 0 or not numbers:
         return ""
     cells = min(width, len(numbers))
     edges = [index * len(numbers) // cells for index in range(cells + 1)]
     groups = [numbers[start:end] for start, end in itertools.pairwise(edges)]
     peaks = [max((n for n in group if not math.isnan(n)), default=math.nan) for group in groups]
-    top = max((peak for peak in peaks if not math.isnan(peak)), default=0.0)
+    top = max((peak for peak in peaks if math.isfinite(peak)), default=0.0)
     bars = _ASCII_BARS if ascii_only else _BARS
     return "".join(" " if math.isnan(peak) else bars[_level(peak, top, len(bars))] for peak in peaks)
 
 
 def _level(value: float, top: float, levels: int) -> int:
+    if math.isinf(value):
+        return levels - 1
     return 0 if top <= 0 else min(int(value / top * levels), levels - 1)
 
 
