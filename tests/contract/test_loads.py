@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -192,6 +193,34 @@ def test_requests_leave_from_the_local_address_asked_for():
 
 
 # --- the loads
+
+
+IN_A_SMALL_WORLD = """
+import asyncio, sys
+from pathlib import Path
+from pyroute2 import IPRoute
+from hashidrill.loads.thin import connected
+
+async def main():
+    made = []
+    for port in (8500, 8501):
+        await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", port, backlog=4096)
+        for _ in range(60):
+            made.append(await connected(asyncio.Protocol, "127.0.0.1", port, local=("127.0.0.1", 0)))
+    print(len(made))
+
+with IPRoute() as route:
+    route.link("set", index=route.link_lookup(ifname="lo")[0], state="up")
+Path("/proc/sys/net/ipv4/ip_local_port_range").write_text("40000 40099")
+asyncio.run(main())
+"""
+
+
+def test_a_connection_takes_its_port_when_it_connects_so_that_none_is_searched_among_all_that_are_in_use():
+    """100 ports carry 60 connections to each of two servers; a port that is bound beforehand is nobody else's."""
+    command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", IN_A_SMALL_WORLD]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("120", "")
 
 
 def test_writes_are_recorded_as_they_arrived_and_read_back():

@@ -20,6 +20,7 @@ from hashidrill.loads.kv import Timeout, Via
 from hashidrill.loads.schedule import CANCELLED
 from hashidrill.loads.standing import Count, Establish, Standing
 from hashidrill.loads.subscribe import RPC_PORT, Event, SubscribeConnection, Subscription
+from hashidrill.loads.thin import connected
 from hashidrill.loads.views import Service
 from hashidrill.model import Strict
 from hashidrill.units import Duration, Quantity, Rate
@@ -128,9 +129,7 @@ class Streams:
             known = self._connections.get(place)
             if known is None or known.closed:
                 local = None if self.context.local_address is None else (self.context.local_address, 0)
-                _, known = await asyncio.get_running_loop().create_connection(
-                    SubscribeConnection, server, self.params.port, local_addr=local
-                )
+                known = await connected(SubscribeConnection, server, self.params.port, local=local)
                 self._connections[place] = known
             return known
 

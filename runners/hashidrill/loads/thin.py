@@ -10,18 +10,23 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
 import httptools
 
 from hashidrill.loads.schedule import OVERLOADED
 
+P = TypeVar("P", bound=asyncio.Protocol)
+
 _OWN_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
 """Errors of connecting that come from the generator's machine, not from the datacenter."""
+_IP_BIND_ADDRESS_NO_PORT = 24
+"""From linux/in.h (Linux 4.2); Python names it from 3.12 on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +191,36 @@ class Client:
     async def _connect(self, place: str, timeout_s: float) -> _Connection:
         host, _, port = place.rpartition(":")
         async with asyncio.timeout(timeout_s):
-            _, connection = await self._loop.create_connection(
-                lambda: _Connection(self._loop), host.strip("[]"), int(port), local_addr=self._local
+            connection = await connected(
+                lambda: _Connection(self._loop), host.strip("[]"), int(port), local=self._local
             )
         if self._open is None:
             connection.close()
             raise OSError(errno.ECANCELED, "the client was closed")
         self._open.add(connection)
         return connection
+
+
+async def connected(make: Callable[[], P], host: str, port: int, *, local: tuple[str, int] | None) -> P:
+    """A protocol over a new connection, from the address `local` where one is given. Raises OSError.
+
+    A bind to port 0 has the kernel look for a free port among all that are in use or in TIME_WAIT: 2 ms of CPU each
+    with some ten thousand of those. The address alone is bound here; the kernel takes the port when it connects, when
+    one that is in use towards another place is free as well.
+    """
+    loop = asyncio.get_running_loop()
+    if local is None:
+        return (await loop.create_connection(make, host, port))[1]
+    sock = socket.socket(socket.AF_INET6 if ":" in local[0] else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+        sock.bind(local)
+        await loop.sock_connect(sock, (host, port))
+        return (await loop.create_connection(make, sock=sock))[1]
+    except BaseException:
+        sock.close()
+        raise
 
 
 def _expire(reply: asyncio.Future[Answer], text: str) -> None:
