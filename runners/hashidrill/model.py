@@ -66,7 +66,9 @@ class DatacenterSpec(Strict):
     kind: Literal["local"] = "local"
     consul: Consul = Consul()
     disk: Disk = Disk()
-    ready_within: Duration = Duration("60s")
+    ready_within: Duration = Field(
+        default=Duration("60s"), description="Give up when it is not ready, and nothing has moved for so long"
+    )
 
 
 class LoadSpec(BaseModel):

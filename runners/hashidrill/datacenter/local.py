@@ -32,10 +32,12 @@ from hashidrill.probes.disk import DiskProbe
 from hashidrill.probes.process import ProcessProbe
 from hashidrill.selectors import CLIENT_PREFIX
 from hashidrill.tasks import all_at_once
-from hashidrill.wait import wait_until
+from hashidrill.wait import wait_until, wait_while_it_moves
 
 _STARTED_WITHIN_S = 20.0
 _HTTP_TIMEOUT_S = 2.0
+_READY_PATIENCE = 3
+"""Times `ready_within` is the end of all patience, whatever still moves."""
 _LOG_TAIL_LINES = 5
 
 
@@ -243,26 +245,32 @@ class LocalDatacenter:
         return None
 
     async def wait_ready(self) -> None:
-        """Leader known, all members alive, a write accepted. Raises WaitTimeoutError with what was missing."""
+        """Leader known, all members alive, a write accepted. Raises WaitTimeoutError with what was missing.
+
+        Given up after `ready_within` without any progress: many agents on few cores come up one after the other.
+        """
         base = f"http://{self.servers()[0].address}:{agents.HTTP_PORT}"
         async with httpx.AsyncClient(timeout=_HTTP_TIMEOUT_S, trust_env=False, base_url=base) as client:
 
-            async def ready() -> tuple[bool | None, str]:
+            async def ready() -> tuple[bool | None, str, int | None]:
                 await self._all_agents_run()
                 if await self.leader() is None:
-                    return None, "no leader is known to a majority of the servers"
+                    return None, "no leader is known to a majority of the servers", None
                 try:
                     members = (await client.get("/v1/agent/members")).json()
                     alive = sorted(member["Name"] for member in members if member["Status"] == 1)
                     wanted = sorted(host.name for host in self.with_agents())
                     if alive != wanted:
-                        return None, f"alive are {', '.join(alive)} of {', '.join(wanted)}"
+                        return None, f"alive are {', '.join(alive)} of {', '.join(wanted)}", len(alive)
                     answer = await client.put("/v1/kv/hashidrill/ready", content=b"ready")
                 except (httpx.HTTPError, ValueError) as error:
-                    return None, f"{type(error).__name__}: {error}"
-                return (True, "") if answer.text == "true" else (None, f"a write was answered {answer.text!r}")
+                    return None, f"{type(error).__name__}: {error}", None
+                return (True if answer.text == "true" else None), f"a write was answered {answer.text!r}", len(alive)
 
-            await wait_until("the datacenter to be ready", ready, within_s=self.spec.ready_within, gap_s=0.05)
+            within_s = self.spec.ready_within
+            await wait_while_it_moves(
+                "the datacenter to be ready", ready, still_s=within_s, within_s=_READY_PATIENCE * within_s
+            )
 
     async def _all_agents_run(self) -> None:
         for host in self.with_agents():

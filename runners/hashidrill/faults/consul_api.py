@@ -10,13 +10,16 @@ from typing import Any
 
 from hashidrill.abc import ApiAnswer, Host, Hosts
 from hashidrill.errors import FaultError, WaitTimeoutError
-from hashidrill.wait import wait_until
+from hashidrill.wait import wait_until, wait_while_it_moves
 
 AGENT = "consul"
 ALIVE, LEFT = 1, 3
 """Of Serf's states of a member; 4 is failed."""
-BACK_WITHIN_S = 40.0
-"""How long a restarted agent may take until it is in step again: some 3 s here; a busy machine takes its time."""
+_STILL_S = 40.0
+"""A restarted agent is in step again after some 3 s here; a busy machine takes its time. It is given up after so long
+without any progress: another step done, or fewer log entries left than ever before."""
+_BACK_WITHIN_S = 180.0
+"""The end of all patience: one that catches up this slowly may never do so."""
 _MOVING = (
     b"leadership transfer in progress", b"No cluster leader", b"node is not the leader", b"leadership lost",
     b"session shutdown", b"rpc error getting client",
@@ -24,7 +27,7 @@ _MOVING = (
 """What answers say while the leadership moves; the last two come from a server whose connection to the leader ended."""
 _LED_WITHIN_S = 15.0
 _BACK_SOON_S = 20.0
-_VOTER_WITHIN_S = 60.0
+_VOTER_STILL_S = 60.0
 """Autopilot makes a new server a voter once it was healthy for 10 s (server_stabilization_time)."""
 _LOG_GAP = 128
 """So many log entries behind the leader a server may be and count as in step: under load it always is by some."""
@@ -145,36 +148,50 @@ async def _serves(hosts: Hosts, name: str) -> bool:
 async def wait_in_step(hosts: Hosts, host: Host) -> None:
     """Until a (re)started agent is a part of the datacenter again.
 
-    It answers, another server sees it alive, it knows the leader; a server is as far in the log as the leader.
+    It answers, another server sees it alive, it knows the leader; a server is as far in the log as the leader. One that
+    catches up is waited for while it catches up.
     Raises WaitTimeoutError with what is missing, FaultError when the agent has ended.
     """
 
-    async def in_step() -> tuple[bool | None, str]:
+    async def in_step() -> tuple[bool | None, str, _Far | None]:
         if not await has_agent(host):
             raise FaultError(f"{host.name}: {AGENT} ended just after its start; its log says why")
         try:
             return await _in_step(hosts, host)
         except FaultError as error:
-            return None, str(error)
+            return None, str(error), None
 
-    await wait_until(f"{AGENT} on {host.name} to be in step", in_step, within_s=BACK_WITHIN_S, gap_s=0.1)
+    await wait_while_it_moves(
+        f"{AGENT} on {host.name} to be in step", in_step, still_s=_STILL_S, within_s=_BACK_WITHIN_S, gap_s=0.1
+    )
 
 
-async def _in_step(hosts: Hosts, host: Host) -> tuple[bool | None, str]:
+_Far = tuple[int, int]
+"""The step that it has come to, and the log entries that are left there, negative: more is further."""
+
+
+async def _in_step(hosts: Hosts, host: Host) -> tuple[bool | None, str, _Far]:
     if not await get(host, "/v1/status/leader"):
-        return None, "it knows no leader"
+        return None, "it knows no leader", (0, 0)
     if len(servers_of(hosts)) > 1 or host.role != "server":
         state = (await member_states(hosts, but=host.name)).get(host.name)
         if state != ALIVE:
-            return None, f"the others see it in state {state}, not alive"
+            return None, f"the others see it in state {state}, not alive", (1, 0)
     if host.role == "client":
-        return True, ""
+        return True, "", (4, 0)
     leader = await hosts.leader()
     if leader is None:
-        return None, "no leader is known to a majority of the servers"
+        return None, "no leader is known to a majority of the servers", (2, 0)
+    behind = await _behind(hosts, host, leader)
+    if behind > _LOG_GAP:
+        return None, f"it is {behind} log entries behind {leader}", (3, -behind)
+    return True, "", (4, 0)
+
+
+async def _behind(hosts: Hosts, host: Host, leader: str) -> int:
+    """The log entries that the leader has committed, and this server has not applied."""
     committed = int((await raft_stats(hosts.host(leader)))["commit_index"])
-    behind = committed - int((await raft_stats(host))["applied_index"])
-    return (None, f"it is {behind} log entries behind {leader}") if behind > _LOG_GAP else (True, "")
+    return committed - int((await raft_stats(host))["applied_index"])
 
 
 async def leader_soon(hosts: Hosts) -> str:
@@ -190,17 +207,26 @@ async def leader_soon(hosts: Hosts) -> str:
 
 
 async def wait_for_voter(hosts: Hosts, host: Host) -> None:
-    """Until Raft's configuration has it as a voter. Raises WaitTimeoutError."""
+    """Until Raft's configuration has it as a voter: as long as it catches up. Raises WaitTimeoutError.
 
-    async def votes() -> tuple[bool | None, str]:
+    Autopilot trusts no server that is hundreds of log entries behind.
+    """
+
+    async def votes() -> tuple[bool | None, str, _Far | None]:
         try:
             found = {peer.name: peer.voter for peer in await peers(hosts)}
+            here = "a voter" if found.get(host.name) else "no voter yet" if host.name in found else "not there"
+            if found.get(host.name):
+                return True, "", None
+            leader = await hosts.leader()
+            behind = 0 if leader is None else max(0, await _behind(hosts, host, leader) - _LOG_GAP)
         except FaultError as error:
-            return None, str(error)
-        here = "a voter" if found.get(host.name) else "no voter yet" if host.name in found else "not there"
-        return (True if found.get(host.name) else None), f"in Raft's configuration it is {here}"
+            return None, str(error), None
+        return None, f"in Raft's configuration it is {here}", (int(host.name in found), -behind)
 
-    await wait_until(f"{host.name} to be a voter", votes, within_s=_VOTER_WITHIN_S, gap_s=0.2)
+    await wait_while_it_moves(
+        f"{host.name} to be a voter", votes, still_s=_VOTER_STILL_S, within_s=_BACK_WITHIN_S, gap_s=0.2
+    )
 
 
 async def voters_with(hosts: Hosts, host: Host) -> dict[str, str]:

@@ -21,10 +21,11 @@ from hashidrill.errors import FaultError
 from hashidrill.faults import consul_api as api
 from hashidrill.faults import markers
 from hashidrill.faults.consul_change import TURN
-from hashidrill.wait import wait_until
+from hashidrill.wait import wait_until, wait_while_it_moves
 
 _BURST = 10
-_COMMITTED_WITHIN_S = 10.0
+_COMMITTED_STILL_S = 10.0
+_COMMITTED_WITHIN_S = 60.0
 _LOOKS_WITHIN_S = 5.0
 _WRITES_WITHIN_S = 30.0
 
@@ -102,11 +103,13 @@ class RaftDb:
         for number in range(_BURST):
             await markers.put(self.host, key, str(number))
 
-        async def committed() -> tuple[bool | None, str]:
+        async def committed() -> tuple[bool | None, str, float]:
             done = (await self._meta()).transaction - before.transaction
-            return (True if done >= _BURST else None), f"{done:g} of {_BURST} transactions"
+            return (True if done >= _BURST else None), f"{done:g} of {_BURST} transactions", done
 
-        await wait_until(f"{self.host.name} to write its log", committed, within_s=_COMMITTED_WITHIN_S)
+        await wait_while_it_moves(
+            f"{self.host.name} to write its log", committed, still_s=_COMMITTED_STILL_S, within_s=_COMMITTED_WITHIN_S
+        )
         after = await self._reading()
         await markers.remove(self.host, key)
         transactions = after.transaction - before.transaction

@@ -16,7 +16,7 @@ from hashidrill import boltdb
 from hashidrill.errors import FaultError
 from hashidrill.faults import consul_api as api
 from hashidrill.faults import markers
-from hashidrill.wait import wait_until
+from hashidrill.wait import wait_while_it_moves
 
 if TYPE_CHECKING:
     from hashidrill.faults.raft_db import RaftDb
@@ -26,7 +26,8 @@ MOST_PAGES = 100_000
 _VALUE = b"x" * 400_000
 _AT_ONCE = 2
 _FILLED_WITHIN_S = 120.0
-_DROPPED_WITHIN_S = 60.0
+_DROPPED_STILL_S = 60.0
+_DROPPED_WITHIN_S = 180.0
 _KEEP_ALL = {"raft_trailing_logs": 1_000_000, "raft_snapshot_threshold": 1_000_000}
 _KEEP_FEW = {"raft_trailing_logs": 50, "raft_snapshot_threshold": 50, "raft_snapshot_interval": "1s"}
 
@@ -49,12 +50,14 @@ async def bloat(db: RaftDb, free_pages: int, config: Mapping[str, Any]) -> None:
             await markers.remove(db.host, f"{key}/", below=True)
     await _restarted(db, {**config, **_KEEP_FEW})
 
-    async def dropped() -> tuple[bool | None, str]:
+    async def dropped() -> tuple[bool | None, str, int]:
         await markers.put(db.host, key, "")  # so that there is something to snapshot
         free = (await db.look()).free
-        return (True if free >= 0.95 * free_pages else None), f"{free} free pages"
+        return (True if free >= 0.95 * free_pages else None), f"{free} free pages", free
 
-    await wait_until("the old log to be dropped", dropped, within_s=_DROPPED_WITHIN_S, gap_s=0.1)
+    await wait_while_it_moves(
+        "the old log to be dropped", dropped, still_s=_DROPPED_STILL_S, within_s=_DROPPED_WITHIN_S, gap_s=0.1
+    )
     await markers.remove(db.host, key)
     await _restarted(db, config)
 

@@ -48,6 +48,9 @@ class FakeConsul:
         self.sessions: dict[str, dict[str, Any]] = {}
         self.term = 2
         self.encrypted = False
+        self.commit_index = 20
+        self.behind: dict[str, Callable[[], int]] = {}
+        """By host: the log entries that its server has not applied yet, now."""
         self.voters = [host.name for host in hosts.values() if host.role == "server"]
         self._left: set[str] = set()
         self._members = {host.name for host in hosts.values() if host.role != "spare"}
@@ -184,14 +187,18 @@ class FakeConsul:
     def _about(self, host: FakeHost) -> dict[str, Any]:
         shows = self._read if self._is_at_least(_LATE_SELF) else self._started
         state = "Leader" if host.name == self.leader else "Follower"
-        raft = {"state": state, "term": str(self.term), "commit_index": "20", "applied_index": "20"}
+        behind = self.behind.get(host.name, lambda: 0)()
+        raft = {
+            "state": state, "term": str(self.term), "commit_index": str(self.commit_index),
+            "applied_index": str(self.commit_index - behind),
+        }  # fmt: skip
         return {
             "Config": {"Version": self.version, "NodeName": host.name},
             "DebugConfig": {
                 **_debug_config(shows[host.name]),
                 "TLS": {"InternalRPC": {"VerifyOutgoing": self.encrypted}},
             },
-            "Stats": {"raft": raft} if host.name in self.voters else {},
+            "Stats": {"raft": raft} if host.config.get("server") else {},
             "Meta": dict(self._read[host.name].get("node_meta", {})),
         }
 
