@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import anyio
 
-from hashidrill import registry
+from hashidrill import closing, registry
 from hashidrill.abc import Datacenter, Fault, Needs, Operation, Probe, Sample, Target
 from hashidrill.errors import (
     FaultError,
@@ -29,7 +29,7 @@ from hashidrill.loads.process import LoadProcess, LoadSpecification
 from hashidrill.model import Experiment, Step
 from hashidrill.monitor import Monitor, longest_window_s
 from hashidrill.probes.runner import run_probes
-from hashidrill.recording import RecordingWriter
+from hashidrill.recording_writer import FORMAT, RecordingWriter
 from hashidrill.rules_consul import OF_THE_AGENT
 from hashidrill.wait import pause, wait_until
 
@@ -126,9 +126,10 @@ async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path
        method.
     5. Recovery window: the loads go on.
     6. Stop the loads; final reads for the durability checks; collect logs.
-    7. Close the recording. Verdicts are made from it later, by others.
+    7. Close the recording, and write `end` last (hashidrill.closing). Verdicts are made from it later, by others.
 
-    Never raises for what goes wrong in a run: that is its outcome. Cancellation reverts, closes, and goes on.
+    What goes wrong in a run is its outcome; a recording that can no longer be written ends the run as `crashed`.
+    Cancellation reverts, closes, and goes on. Raises RecordingError when not even `end` could be written.
     """
     writer = RecordingWriter(path)
     monitor = Monitor(experiment.measured, longest_window_s(experiment))
@@ -136,15 +137,17 @@ async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path
     details: dict[str, Any] = {}
     with Journal(path / "journal.jsonl", clock, lambda entry: tell(_flat(entry))) as journal:
         running = Run(experiment, datacenter, clock, journal, writer, monitor, tell, info["id"])
-        journal.write("run", sync=True, id=info["id"], experiment=experiment.metadata.name, root=info.get("root", ""))
+        journal.write(
+            "run", sync=True, format=FORMAT, id=info["id"], experiment=experiment.metadata.name,
+            root=info.get("root", ""),
+        )  # fmt: skip
         try:
             outcome, error = await _guarded(running, details)
         finally:
             with anyio.CancelScope(shield=True):
                 await _collect(running, path)
-                journal.write("end", sync=True, outcome=outcome, error=error)
-                writer.write_run({**info, **datacenter.describe(), **details, "outcome": outcome, "error": error})
-                await anyio.to_thread.run_sync(writer.close)
+                described = {**info, **datacenter.describe(), **details}
+                outcome, error = await closing.close(writer, journal, described, outcome, error)
     return outcome
 
 
@@ -200,6 +203,7 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
     async with LoadProcess(running.clock, running.run_id) as loads, anyio.create_task_group() as watchers:
         watchers.start_soon(run_probes, datacenter.probes(), running.probed)
         watchers.start_soon(_ticks, running)
+        watchers.start_soon(closing.watch, running.writer)
         running.enter("load")
         specifications = await datacenter.load_specifications(experiment)
         profiled = [replace(each, profile=experiment.traffic[each.name].profile) for each in specifications]

@@ -1,6 +1,7 @@
 """The journal of a run: append-only JSON lines, synced to disk around every fault.
 
-A line that was torn by a crash is the last one, and is dropped on reading. `t_ns` is the run's clock; `wall` is
+A line that a crash or a full disk tore is left out on reading; whoever judges asks hashidrill.recording_seal whether
+there are any. `t_ns` is the run's clock; `wall` is
 seconds since the epoch, so that a journal can be laid beside other logs.
 """
 
@@ -32,7 +33,7 @@ class Entry:
 
 
 EVENTS = {
-    "run": "the run began: id, experiment, version, pid",
+    "run": "the run began: id, format, experiment, version, pid",
     "phase": "a phase began: load, start, ready, steady, method, recovery, quiesce, closed",
     "fault.intent": "fault_id, kind, target, undo, step: written and synced before apply",
     "fault.applied": "fault_id: apply returned",
@@ -45,8 +46,21 @@ EVENTS = {
     "guardrail": "condition, evidence: a guardrail tripped",
     "steady": "held (bool), evidence: the steady state held, or did not",
     "note": "anything else worth keeping: text",
-    "end": "outcome: complete, steady-state, fault, revert, guardrail, interrupted, crashed; error",
+    "end": "outcome: complete, steady-state, fault, revert, guardrail, interrupted, crashed; error;"
+    " written: rows by table; sealed: SHA-256 by file, and of the journal up to here",
 }
+
+
+_NEEDED: dict[str, dict[str, type]] = {
+    "phase": {"phase": str},
+    "fault.intent": {"kind": str, "target": dict, "undo": dict},
+    "fault.proven": {"evidence": dict},
+    "fault.unproven": {"evidence": dict},
+    "fault.gone": {"evidence": dict},
+    "end": {"outcome": str},
+}
+"""What an entry must say beyond its time, and as what; every `fault.` entry also names its `fault_id`."""
+_FAR_NS, _FAR_S = 2**62, 10**11
 
 
 class Clock:
@@ -120,10 +134,55 @@ def read_journal(path: Path) -> list[Entry]:
 def _entries(path: Path) -> Iterator[Entry]:
     with path.open("rb") as lines:
         for line in lines:
-            if not line.endswith(b"\n"):
-                return
-            try:
-                data = json.loads(line)
-                yield Entry(data.pop("t_ns"), data.pop("wall"), data.pop("event"), data)
-            except (ValueError, KeyError, AttributeError, TypeError):
-                continue  # torn by a full disk, or not ours; the lines around it still count
+            if (entry := entry_of(line)) is not None:
+                yield entry
+
+
+def entry_of(line: bytes) -> Entry | None:
+    """What a line of the journal says; None where it is torn, or is none of ours."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        data = json.loads(line)
+        entry = Entry(data.pop("t_ns"), data.pop("wall"), data.pop("event"), storable(data))
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        return None
+    return entry if isinstance(entry.event, str) else None
+
+
+def is_whole(entry: Entry) -> bool:
+    """Whether it says all that its event must say, so that a reader need not ask. Whoever heals takes what there is."""
+    times = type(entry.t_ns) is int and abs(entry.t_ns) < _FAR_NS and _is_wall(entry.wall)
+    if not times:
+        return False
+    needed = dict(_NEEDED.get(entry.event, {}))
+    if entry.event.startswith("fault."):
+        needed["fault_id"] = str
+    return all(isinstance(entry.data.get(name), kind) for name, kind in needed.items()) and _says_enough(entry.data)
+
+
+def _says_enough(data: dict[str, Any]) -> bool:
+    """Evidence says what was asked for and measured; a target, where it is; a step, its number."""
+    evidence, target = data.get("evidence"), data.get("target")
+    if isinstance(evidence, dict) and not isinstance(evidence.get("measured"), str):
+        return False
+    if isinstance(target, dict) and not all(isinstance(target.get(name), str) for name in ("host", "agent")):
+        return False
+    return isinstance(data.get("params", {}), dict) and isinstance(data.get("step", 0), int)
+
+
+def _is_wall(wall: Any) -> bool:
+    return isinstance(wall, (int, float)) and 0 <= wall < _FAR_S
+
+
+def storable(value: Any) -> Any:
+    r"""The same value; where UTF-8 cannot hold a text, its lone surrogates are written out, like `\udc80`.
+
+    They come from clients: JSON can escape half of a character, and a key of bytes is often read with
+    `surrogateescape`. SQLite refuses them, and so would every report.
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {storable(key): storable(each) for key, each in value.items()}
+    return [storable(each) for each in value] if isinstance(value, list) else value

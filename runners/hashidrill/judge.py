@@ -14,10 +14,12 @@ from pydantic import ValidationError
 
 from hashidrill import hypothesis, measure
 from hashidrill.errors import HashidrillError, HypothesisInvalidError, RecordingError
+from hashidrill.files import write_whole
 from hashidrill.loads.schedule import OVERLOADED
 from hashidrill.loads.services import ENDED
 from hashidrill.measure import longest_run
 from hashidrill.model import ATTEMPTS
+from hashidrill.recording_seal import damage
 from hashidrill.verdict import Finding, Judgement, RunVerdict
 
 if TYPE_CHECKING:
@@ -54,13 +56,32 @@ def judge(recording: Recording, experiment: Experiment | None = None, *, near_to
     fault was not proven in force (or there was none), one could not be reverted, a load had no successful operation,
     or the generator was behind its own schedule. Expectations of such a run are INVALID, but for those that
     mean the same in any run (`needs_valid_run=False`). A guardrail that tripped is a BROKEN judgement of its own: it
-    is the datacenter that went past the limit that was set for it. `near_to` is the experiment's own file, where
-    a user's `hypotheses/` folder is looked for; without it, from the recording upwards.
+    is the datacenter that went past the limit that was set for it. A recording that is damaged
+    (hashidrill.recording_seal) is INVALID in all of its parts. `near_to` is the experiment's own file, where a user's
+    `hypotheses/` folder is looked for.
+
+    Raises RecordingError for a recording of a newer hashidrill.
     """
+    recording.check_format()
     try:
         experiment = experiment or recording.experiment
     except (HashidrillError, OSError) as error:
-        return RunVerdict([f"the experiment of this recording cannot be read: {error}"], [])
+        return RunVerdict([f"the experiment of this recording cannot be read: {error}", *damage(recording)], [])
+    if damaged := damage(recording):
+        return RunVerdict(damaged, [_unjudged(expectation, damaged[0]) for expectation in experiment.expect])
+    try:
+        return _judged(recording, experiment, near_to)
+    except RecordingError as error:  # one without a seal, of which only what is asked for is read
+        return RunVerdict([str(error)], [_unjudged(expectation, str(error)) for expectation in experiment.expect])
+
+
+def _unjudged(expectation: Expectation, why: str) -> Judgement:
+    """Not even an expectation that means the same in any run means anything where the recording itself is not whole."""
+    text = f"not judged: {why}"
+    return Judgement(expectation.title, expectation.hypothesis, Finding.INVALID, text, {}, expectation.known_issue)
+
+
+def _judged(recording: Recording, experiment: Experiment, near_to: Path | None) -> RunVerdict:
     invalid = list(_invalid_reasons(recording, experiment))
     judgements = [
         _judge(recording, expectation, invalid, near_to or recording.path) for expectation in experiment.expect
@@ -74,9 +95,7 @@ def write_verdict(recording: Recording, *, near_to: Path | None = None) -> RunVe
     """Judge, and leave the verdict in the recording as verdict.json."""
     verdict = judge(recording, near_to=near_to)
     document = {"verdict": verdict.verdict, **dataclasses.asdict(verdict)}
-    temporary = recording.path / (VERDICT_NAME + ".new")
-    temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
-    temporary.replace(recording.path / VERDICT_NAME)
+    write_whole(recording.path / VERDICT_NAME, json.dumps(document, indent=2, allow_nan=False) + "\n")
     return verdict
 
 

@@ -8,16 +8,14 @@
     logs/HOST/*.log    the agents' logs
     verdict.json       hashidrill.verdict; report.html and summary.md beside it
 
-`RecordingWriter` is used by the engine, `Recording` by hypotheses and reports. Recording reads only files: it never
-looks at the clock or the network.
+The engine writes it (hashidrill.recording_writer); hypotheses and reports read it through `Recording`, which reads
+only files: it never looks at the clock or the network.
 """
 
 from __future__ import annotations
 
-import json
-import queue
+import contextlib
 import sqlite3
-import threading
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -27,103 +25,23 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
+from hashidrill import __version__
 from hashidrill.errors import ExperimentError, HypothesisInvalidError, RecordingError
-from hashidrill.journal import JOURNAL_NAME, Entry, read_journal
+from hashidrill.journal import JOURNAL_NAME, Entry, is_whole, read_journal
+from hashidrill.recording_writer import DATABASE_NAME, FORMAT, read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from hashidrill.abc import Operation, Sample
     from hashidrill.model import Experiment
 
-DATABASE_NAME = "recording.sqlite"
 EXPERIMENT_NAME = "experiment.yaml"
 ARTIFACTS_NAME = "artifacts"
-RUN_NAME = "run.json"
 OUTCOMES = ("ok", "fail", "unknown")
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS operations (
-    load TEXT NOT NULL, intended_ns INTEGER NOT NULL, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
-    outcome TEXT NOT NULL CHECK (outcome IN ('ok', 'fail', 'unknown')),
-    key TEXT NOT NULL, value TEXT NOT NULL, status INTEGER NOT NULL, error TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS samples (
-    signal TEXT NOT NULL, t_ns INTEGER NOT NULL, value REAL, text TEXT NOT NULL, host TEXT NOT NULL,
-    ok INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS final_reads (load TEXT NOT NULL, key TEXT NOT NULL, value TEXT);
-CREATE INDEX IF NOT EXISTS operations_by_load ON operations (load, intended_ns);
-CREATE INDEX IF NOT EXISTS samples_by_signal ON samples (signal, t_ns);
-"""
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-
-
-class RecordingWriter:
-    """Writes operations, samples and final reads, in batches, from a thread of its own."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.mkdir(parents=True, exist_ok=True)
-        self._queue: queue.SimpleQueue[tuple[str, tuple[Any, ...]] | None] = queue.SimpleQueue()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._drain, name="recording", daemon=True)
-        self._thread.start()
-
-    def operation(self, op: Operation) -> None:
-        row = (op.load, op.intended_ns, op.start_ns, op.end_ns, op.outcome, op.key, op.value, op.status, op.error)
-        self._queue.put(("INSERT INTO operations VALUES (?,?,?,?,?,?,?,?,?)", row))
-
-    def sample(self, t_ns: int, sample: Sample) -> None:
-        row = (sample.signal, t_ns, sample.value, sample.text, sample.host, int(sample.ok))
-        self._queue.put(("INSERT INTO samples VALUES (?,?,?,?,?,?)", row))
-
-    def final_reads(self, load: str, values: Mapping[str, str | None]) -> None:
-        for key, value in values.items():
-            self._queue.put(("INSERT INTO final_reads VALUES (?,?,?)", (load, key, value)))
-
-    def write_run(self, info: Mapping[str, Any]) -> None:
-        """Replace run.json whole: a reader sees the old one or the new one."""
-        temporary = self.path / (RUN_NAME + ".new")
-        temporary.write_text(json.dumps(info, indent=2, default=str) + "\n")
-        temporary.replace(self.path / RUN_NAME)
-
-    def close(self) -> None:
-        """Flush. Raises RecordingError when something could not be written."""
-        self._queue.put(None)
-        self._thread.join()
-        if self._failure is not None:
-            raise RecordingError(f"{self.path}: the recording could not be written: {self._failure}")
-
-    def _drain(self) -> None:
-        try:
-            self._drain_into(sqlite3.connect(self.path / DATABASE_NAME, isolation_level=None))
-        except BaseException as failure:  # noqa: BLE001 - handed to close(), which raises it to the engine
-            self._failure = failure
-
-    def _drain_into(self, database: sqlite3.Connection) -> None:
-        database.execute("PRAGMA journal_mode=WAL")
-        database.execute("PRAGMA synchronous=OFF")  # the journal carries what must survive a crash of the machine
-        database.executescript(_SCHEMA)
-        item = self._queue.get()
-        while item is not None:
-            database.execute("BEGIN")
-            for _ in range(5000):
-                database.execute(*item)
-                try:
-                    item = self._queue.get_nowait()
-                except queue.Empty:
-                    item = ("", ())
-                    break
-                if item is None:
-                    break
-            database.execute("COMMIT")
-            if item is not None and not item[0]:
-                item = self._queue.get()
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        database.execute("PRAGMA journal_mode=DELETE")
-        database.close()
 
 
 @dataclass(frozen=True)
@@ -234,13 +152,16 @@ class Recording:
     @cached_property
     def run(self) -> dict[str, Any]:
         """run.json: `id`, `experiment`, `versions`, `config`, `hosts`, `machine`, `started_at`, `outcome`, ..."""
-        try:
-            loaded: dict[str, Any] = json.loads((self.path / RUN_NAME).read_text())
-        except FileNotFoundError:
-            return {}
-        except ValueError as error:
-            raise RecordingError(f"{self.path / RUN_NAME}: not readable: {error}") from None
-        return loaded
+        return self._run_or_none or {}
+
+    @property
+    def run_reads(self) -> bool:
+        """Whether run.json is whole. `run` is empty where it is not: a report of such a recording is still due."""
+        return self._run_or_none is not None
+
+    @cached_property
+    def _run_or_none(self) -> dict[str, Any] | None:
+        return read_run(self.path)
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -264,7 +185,8 @@ class Recording:
 
     @cached_property
     def journal(self) -> list[Entry]:
-        return read_journal(self.path / JOURNAL_NAME)
+        """All entries that say what they must (hashidrill.recording_seal tells of any that do not)."""
+        return [entry for entry in read_journal(self.path / JOURNAL_NAME) if is_whole(entry)]
 
     def events(self, event: str) -> list[Entry]:
         return [entry for entry in self.journal if entry.event == event]
@@ -302,6 +224,27 @@ class Recording:
         return [FaultWindow(**window) for window in windows.values()]
 
     @cached_property
+    def format(self) -> int:
+        """The format it was written in (hashidrill.recording_writer.FORMAT); 1 where nothing says it."""
+        pragma = self._query("PRAGMA user_version")
+        began = self.events("run")
+        said = [self.run.get("format"), began[0].data.get("format") if began else 0, pragma[0][0] if pragma else 0]
+        return max([1, *(number for number in said if isinstance(number, int))])
+
+    def check_format(self) -> None:
+        """Raises RecordingError for a recording of a newer hashidrill."""
+        if self.format > FORMAT:
+            raise RecordingError(
+                f"{self.path}: a newer hashidrill wrote this recording (format {self.format}; hashidrill {__version__}"
+                f" reads up to {FORMAT}); judge it with that version, or a later one: `uv tool upgrade hashidrill`"
+            )
+
+    def count(self, table: str) -> int:
+        """How many rows a table of the database holds."""
+        counted = self._query(f"SELECT count(*) FROM {table}")  # noqa: S608 - one of recording_writer.TABLES
+        return int(counted[0][0]) if counted else 0
+
+    @cached_property
     def loads(self) -> list[str]:
         return [row[0] for row in self._query("SELECT DISTINCT load FROM operations ORDER BY load")]
 
@@ -317,10 +260,11 @@ class Recording:
                 f"load {load!r} has no operations in this recording; there are: {', '.join(self.loads) or 'none'}"
             )
         intended, start, end, outcome, status, keys, values, errors = zip(*rows, strict=True)
-        return Operations(
-            np.array(intended, np.int64), np.array(start, np.int64), np.array(end, np.int64), np.array(outcome),
-            np.array(status, np.int64), list(keys), list(values), list(errors),
-        )  # fmt: skip
+        with self._as_columns("operations"):
+            return Operations(
+                np.array(intended, np.int64), np.array(start, np.int64), np.array(end, np.int64), np.array(outcome),
+                np.array(status, np.int64), list(keys), list(values), list(errors),
+            )  # fmt: skip
 
     @cached_property
     def signals(self) -> list[str]:
@@ -337,8 +281,9 @@ class Recording:
         if not rows:
             raise HypothesisInvalidError(f"signal {signal!r} has no samples in this recording")
         t_ns, value, text, hosts, ok = zip(*rows, strict=True)
-        values = np.array([np.nan if v is None else v for v in value], np.float64)
-        return Series(np.array(t_ns, np.int64), values, list(text), list(hosts), np.array(ok, np.bool_))
+        with self._as_columns("samples"):
+            values = np.array([np.nan if v is None else v for v in value], np.float64)
+            return Series(np.array(t_ns, np.int64), values, list(text), list(hosts), np.array(ok, np.bool_))
 
     def final_reads(self, load: str) -> dict[str, str | None]:
         """The value of each key at the end of the run (None: absent). Empty when the final reads never happened."""
@@ -351,22 +296,27 @@ class Recording:
             raise HypothesisInvalidError(f"{path}: this run left no such file")
         return path
 
+    @contextlib.contextmanager
+    def _as_columns(self, table: str) -> Iterator[None]:
+        """SQLite lets any column hold anything. Raises RecordingError for what we never wrote."""
+        try:
+            yield
+        except (TypeError, ValueError, OverflowError) as error:
+            raise RecordingError(f"{self.path / DATABASE_NAME}: {table} are not readable: {error}") from None
+
     def _query(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         path = self.path / DATABASE_NAME
         if not path.is_file():
             return []
         # a run that died left a write-ahead log, and reading that needs write access: copy-free, as SQLite intends
-        connection = sqlite3.connect(path)
         try:
-            return connection.execute(statement, parameters).fetchall()
-        except sqlite3.OperationalError as error:
+            with contextlib.closing(sqlite3.connect(path)) as connection:
+                connection.execute("PRAGMA trusted_schema=OFF")  # it may be a stranger's
+                return connection.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
             if "no such table" in str(error):
                 return []
             raise RecordingError(f"{path}: {error}") from None
-        except sqlite3.DatabaseError as error:
-            raise RecordingError(f"{path}: {error}") from None
-        finally:
-            connection.close()
 
 
 def _note(window: dict[str, Any], what: str, entry: Entry) -> None:

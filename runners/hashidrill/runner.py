@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from hashidrill import __version__, engine
+from hashidrill.closing import EXIT_CODES
 from hashidrill.datacenter import binaries
 from hashidrill.datacenter.binaries_products import BBOLT_VERSION
 from hashidrill.datacenter.sandbox import Sandbox, python_path, sandbox
 from hashidrill.datacenter.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.documents import read_document
-from hashidrill.errors import MachineError, UsageError
+from hashidrill.errors import MachineError, RecordingError, UsageError
 from hashidrill.journal import JOURNAL_NAME, Clock, Journal, read_journal
 from hashidrill.loader import load_experiment
-from hashidrill.recording import RUN_NAME
+from hashidrill.recording_writer import FORMAT, read_run, write_run
 
 if TYPE_CHECKING:
     from hashidrill.model import Experiment
@@ -67,7 +68,7 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
         shutil.copyfile(path, recording / "experiment.yaml")
         clock = Clock()
         info = _info(experiment, recording, path, found)
-        (recording / RUN_NAME).write_text(json.dumps(info, indent=2) + "\n")
+        write_run(recording, info)
         spec = {
             "recording": str(recording), "binaries": {name: str(binary.path) for name, binary in found.items()},
             "origin_ns": clock.origin_ns, "info": info,
@@ -76,7 +77,12 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
         with sandbox(command, {"PYTHONPATH": python_path()}, recording / ENGINE_LOG) as box:
             interrupt.pass_to(box.process)
             _follow(box, tell)
-        _close(recording, clock, info, interrupted=interrupt.happened)
+        try:
+            _close(recording, clock, info, box.process.returncode, interrupted=interrupt.happened)
+        except OSError as error:
+            raise RecordingError(
+                f"{recording}: the recording could not be closed: {error.strerror or error}; it counts for nothing"
+            ) from None
     if interrupt.happened:
         raise KeyboardInterrupt(recording)
     return recording
@@ -91,9 +97,13 @@ def _check_clients(path: Path, experiment: Experiment) -> None:
 
 
 def _follow(box: Sandbox, tell: Progress) -> None:
-    """Hand on every event until the sandbox's output ends."""
+    """Hand on every event until the sandbox's output ends. An engine that was killed leaves a torn line."""
     for line in iter(box.output.readline, b""):
-        tell(json.loads(line))
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        tell(event)
     box.process.wait()
 
 
@@ -140,24 +150,26 @@ def _new_recording(runs_dir: Path, name: str) -> Path:
     return recording
 
 
-def _close(recording: Path, clock: Clock, info: dict[str, Any], *, interrupted: bool) -> None:
-    """What the engine could not write because it died, or never came to life."""
+def _close(recording: Path, clock: Clock, info: dict[str, Any], code: int, *, interrupted: bool) -> None:
+    """What the engine could not write because it died, never came to life, or failed after its `end`."""
     entries = read_journal(recording / JOURNAL_NAME) if (recording / JOURNAL_NAME).exists() else []
-    ends = [entry for entry in entries if entry.event == "end"]
-    if ends:
-        run = {**json.loads((recording / RUN_NAME).read_text()), **ends[-1].data}
-    else:
-        outcome = "interrupted" if interrupted else "crashed"
-        said = _tail(recording / ENGINE_LOG)
-        if said.startswith(_NO_SANDBOX):
-            shutil.rmtree(recording)  # nothing was recorded
-            raise MachineError(f"{said}; `hashidrill doctor` shows what is missing, and the command that gets it")
-        error = f"the engine ended without a word: {said}"
+    ends = [entry.data for entry in entries if entry.event == "end"]
+    said = _tail(recording / ENGINE_LOG)
+    if not ends and said.startswith(_NO_SANDBOX):
+        shutil.rmtree(recording)  # nothing was recorded
+        raise MachineError(f"{said}; `hashidrill doctor` shows what is missing, and the command that gets it")
+    end = dict(ends[-1]) if ends else {"outcome": "interrupted" if interrupted else "crashed"}
+    if not ends:
+        end["error"] = f"the engine exited with code {code} without an `end` event: {said}"
+    elif EXIT_CODES.get(end["outcome"]) == 0 and code != 0 and not interrupted:
+        error = f"the engine exited with code {code} although its journal ends as {end['outcome']!r}: {said}"
+        end = {"outcome": "crashed", "error": error}
+    if not ends or end != ends[-1]:
         with Journal(recording / JOURNAL_NAME, clock) as journal:
-            journal.write("end", sync=True, outcome=outcome, error=error)
-        run = {**info, "outcome": outcome, "error": error}
-    run["ended_at"] = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    (recording / RUN_NAME).write_text(json.dumps(run, indent=2, default=str) + "\n")
+            journal.write("end", sync=True, **end)
+    ended_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    known = read_run(recording) or info
+    write_run(recording, {**known, "outcome": end["outcome"], "error": end.get("error", ""), "ended_at": ended_at})
     log = recording / ENGINE_LOG
     if log.exists() and not log.stat().st_size:
         log.unlink()
@@ -174,6 +186,7 @@ def _info(experiment: Experiment, recording: Path, path: Path, found: dict[str, 
     """run.json, as far as it is known beforehand."""
     return {
         "id": recording.name,
+        "format": FORMAT,
         "experiment": experiment.metadata.name,
         "title": experiment.metadata.title,
         "started_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),

@@ -17,7 +17,9 @@ from typing import Any
 import anyio
 
 from hashidrill import engine
+from hashidrill.closing import EXIT_CODES
 from hashidrill.datacenter.local import LocalDatacenter
+from hashidrill.errors import HashidrillError
 from hashidrill.journal import Clock
 from hashidrill.loader import load_experiment
 from hashidrill.model import DatacenterSpec
@@ -26,13 +28,18 @@ from hashidrill.units import Size
 
 
 def main() -> None:
-    """Exits with 0 whatever the run's outcome is: that is in its recording."""
+    """Exits with 0 when the recording is closed and its run counts; else with what hashidrill.closing says."""
     spec = json.loads(sys.argv[1])
     ahead()
-    anyio.run(_run, spec, Path(sys.argv[2]))
+    try:
+        outcome = anyio.run(_run, spec, Path(sys.argv[2]))
+    except HashidrillError as error:  # of a mistake of ours, the log gets the traceback
+        sys.exit(f"hashidrill: {error}")
+    sys.exit(EXIT_CODES[outcome])
 
 
-async def _run(spec: dict[str, Any], root: Path) -> None:
+async def _run(spec: dict[str, Any], root: Path) -> str:
+    """How the run ended. Cancellation ends here: the run has reverted and closed by then."""
     recording = Path(spec["recording"])
     experiment = load_experiment(recording / "experiment.yaml")
     needs = engine.needs(experiment)
@@ -46,7 +53,8 @@ async def _run(spec: dict[str, Any], root: Path) -> None:
     )
     info = {**spec["info"], "root": str(root)}
     async with _cancelled_by_signals():
-        await engine.run(experiment, datacenter, recording, info, clock=Clock(spec["origin_ns"]), tell=_tell)
+        return await engine.run(experiment, datacenter, recording, info, clock=Clock(spec["origin_ns"]), tell=_tell)
+    return "interrupted"
 
 
 DEFAULT_DISK_SIZE = Size("256MB")

@@ -13,7 +13,8 @@ from hashidrill.hypothesis import Broken
 from hashidrill.journal import Clock
 from hashidrill.loads.checks import HealthChecks
 from hashidrill.loads.client import Client, LoadContext
-from hashidrill.recording import Recording, RecordingWriter
+from hashidrill.recording import Recording
+from hashidrill.recording_writer import RecordingWriter
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.wait import wait_until
 

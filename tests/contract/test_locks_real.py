@@ -15,7 +15,8 @@ from hashidrill.loads.cas import KvCas, Step
 from hashidrill.loads.client import LoadContext
 from hashidrill.loads.contender import Deed
 from hashidrill.loads.locks import Lock
-from hashidrill.recording import Recording, RecordingWriter
+from hashidrill.recording import Recording
+from hashidrill.recording_writer import RecordingWriter
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.wait import wait_until
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from hashidrill.abc import Operation, Sample
 from hashidrill.journal import JOURNAL_NAME, Clock, Journal
-from hashidrill.recording import EXPERIMENT_NAME, Recording, RecordingWriter
+from hashidrill.recording import EXPERIMENT_NAME, Recording
+from hashidrill.recording_writer import RecordingWriter
 from hashidrill.verdict import Finding, Judgement, RunVerdict
 
 if TYPE_CHECKING:

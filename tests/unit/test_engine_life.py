@@ -14,6 +14,7 @@ from hashidrill.abc import Evidence, Operation, Sample
 from hashidrill.errors import (
     DatacenterError,
     FaultError,
+    RecordingError,
     RevertError,
     SelectorError,
     SteadyStateError,
@@ -133,6 +134,10 @@ class Writer:
         self.path = path
         self.rows = []
         self.run = None
+        self.written = {}
+
+    def raise_failure(self):
+        pass
 
     def operation(self, op):
         self.rows.append(op)
@@ -238,7 +243,8 @@ def test_a_run_goes_through_all_of_its_phases(tmp_path, live):
     assert list(phases) == ["start", "ready", "load", "steady", "method", "recovery", "quiesce", "closed"]
     assert phases["quiesce"] - phases["recovery"] == pytest.approx(4)
     assert journal[0].event == "run"
-    assert (journal[-1].event, journal[-1].data) == ("end", {"outcome": "complete", "error": ""})
+    assert journal[-1].event == "end"
+    assert (journal[-1].data["outcome"], journal[-1].data["error"]) == ("complete", "")
     assert world.life == ["started", "ready", "logs"]
     assert writer.run["outcome"] == "complete"
     assert [row["name"] for row in writer.run["hosts"]] == list(world.hosts)
@@ -283,6 +289,32 @@ def test_an_interrupted_run_reverts_collects_and_closes(tmp_path, live):
     assert writer.run["outcome"] == journal[-1].data["outcome"] == "interrupted"
     assert writer.rows[-1] == "closed"
     assert "logs" in world.life
+
+
+def test_a_recording_that_can_no_longer_be_written_ends_the_run_and_reverts(tmp_path, live, monkeypatch):
+    began = []
+
+    def full(writer):
+        began.append(anyio.current_time())
+        if began[-1] - began[0] > 8:
+            raise RecordingError("run-1: the recording could not be written: database or disk is full")
+
+    monkeypatch.setattr(Writer, "raise_failure", full)
+    outcome, journal, writer, _ = live(Game(tmp_path, [{**SLOW, "for": "60s"}], steady_state=ALWAYS), Living())
+    assert outcome == journal[-1].data["outcome"] == "crashed"
+    assert "database or disk is full" in writer.run["error"]
+    assert journal[-1].t_ns < 20 * S
+    events = [entry.event for entry in journal]
+    assert events.index("fault.proven") < events.index("fault.gone") < events.index("end")
+
+
+def test_a_recording_that_cannot_be_closed_is_not_complete(tmp_path, live, monkeypatch):
+    def full(writer):
+        raise RecordingError("run-1: the recording could not be written: database or disk is full")
+
+    monkeypatch.setattr(Writer, "close", full)
+    outcome, journal, _, _ = live(Game(tmp_path, [{**SLOW, "for": "3s"}], steady_state=ALWAYS), Living())
+    assert outcome == journal[-1].data["outcome"] == "crashed"
 
 
 def test_logs_that_cannot_be_had_are_a_note_and_no_more(tmp_path, live):

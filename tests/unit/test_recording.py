@@ -10,7 +10,8 @@ import pytest
 
 from hashidrill.abc import Operation, Sample
 from hashidrill.errors import HypothesisInvalidError, RecordingError
-from hashidrill.recording import Recording, RecordingWriter
+from hashidrill.recording import Recording
+from hashidrill.recording_writer import RecordingWriter
 from hashidrill.testing.recordings import RecordingBuilder
 
 

@@ -30,7 +30,8 @@ from ruamel.yaml import YAML
 from hashidrill.abc import Sample
 from hashidrill.journal import JOURNAL_NAME, Journal
 from hashidrill.model import Experiment
-from hashidrill.recording import Operations, Recording, RecordingWriter
+from hashidrill.recording import Operations, Recording
+from hashidrill.recording_writer import RecordingWriter
 from hashidrill.reports.figures import load_figures, merged, parts
 from hashidrill.reports.html import render_html, write_html
 from hashidrill.reports.markdown import markdown_summary, write_markdown

@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hashidrill.abc import Operation, Sample
 from hashidrill.journal import JOURNAL_NAME, Entry, to_line
-from hashidrill.recording import EXPERIMENT_NAME, Recording, RecordingWriter
+from hashidrill.recording import EXPERIMENT_NAME, Recording
+from hashidrill.recording_seal import seal
+from hashidrill.recording_writer import FORMAT, RecordingWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -249,24 +251,26 @@ class RecordingBuilder:
             writer.sample(t_ns, sample)
         for load, values in self._finals.items():
             writer.final_reads(load, values)
-        self._write_journal()
+        writer.close()
         # JSON is YAML, and needs no library to write
         (self.path / EXPERIMENT_NAME).write_text(json.dumps(self.experiment(), indent=2) + "\n")
         writer.write_run(self._run_info())
-        writer.close()
+        self._write_journal(dict(writer.written))
         return Recording(self.path)
 
-    def _write_journal(self) -> None:
-        events = [(0.0, "run", {"id": self.path.name, "experiment": self.name, "version": "test", "pid": 1})]
+    def _write_journal(self, written: dict[str, int]) -> None:
+        began = {"id": self.path.name, "format": FORMAT, "experiment": self.name, "version": "test", "pid": 1}
+        events = [(0.0, "run", began)]
         phases = self._phases or _PHASES
         events += [(at, "phase", {"phase": phase}) for phase, at in phases.items()]
         events += self._events
+        journal = self.path / JOURNAL_NAME
+        journal.write_text("".join(_line(*event) for event in sorted(events, key=_when)))
         if self._end is not None:
             outcome, error, at = self._end
             last = max(at for at, _, _ in events) + 2 if at is None else at
-            events.append((last, "end", {"outcome": outcome, "error": error}))
-        lines = [to_line(Entry(_ns(at), _EPOCH + at, event, data)) for at, event, data in sorted(events, key=_when)]
-        (self.path / JOURNAL_NAME).write_text("".join(lines))
+            end = {"outcome": outcome, "error": error, "written": written, "sealed": seal(self.path)}
+            journal.write_text(journal.read_text() + _line(last, "end", end))
 
     def _run_info(self) -> dict[str, Any]:
         names = [*self.hosts, *(f"client-{n}" for n in range(1, self._clients + 1))]
@@ -274,7 +278,8 @@ class RecordingBuilder:
             "id": self.path.name, "experiment": self.name, "title": f"The {self.name} recording",
             "started_at": "2025-10-09T08:53:20+00:00", "ended_at": "2025-10-09T08:54:12+00:00",
             "outcome": self._end[0] if self._end else None, "error": self._end[1] if self._end else None,
-            "hashidrill": "0.1.0", "versions": {"consul": "1.22.2", "python": "3.12.0", "kernel": "6.1"},
+            "format": FORMAT, "hashidrill": "0.1.0",
+            "versions": {"consul": "1.22.2", "python": "3.12.0", "kernel": "6.1"},
             "binaries": {"consul": {"path": "/usr/bin/consul", "sha256": "0" * 64, "source": "PATH"}},
             "machine": {"cpus": 2, "memory_bytes": 8_000_000_000, "kernel": "6.1", "distribution": "Debian 12"},
             "config": {host: {"server": host.startswith("consul")} for host in names},
@@ -290,6 +295,10 @@ class RecordingBuilder:
     def _address(host: str) -> str:
         role, _, number = host.partition("-")
         return f"10.73.0.{(30 if role == 'client' else 10) + int(number)}"
+
+
+def _line(at: float, event: str, data: dict[str, Any]) -> str:
+    return to_line(Entry(_ns(at), _EPOCH + at, event, data))
 
 
 def _when(event: tuple[float, str, dict[str, Any]]) -> float:
