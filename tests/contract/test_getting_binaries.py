@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.datacenter import binaries, binaries_archive, binaries_build
+from hashidrill.datacenter import binaries, binaries_archive, binaries_build, pins
 from hashidrill.datacenter.binaries_products import PRODUCTS, WayError, reported_version
 from hashidrill.datacenter.inside.syscalls import process_state
 from hashidrill.errors import BinaryError
@@ -49,6 +49,7 @@ class ReleaseServer:
         self.files: dict[str, bytes] = {}
         self.hanging: set[str] = set()
         self.cut: set[str] = set()
+        self.moved: dict[str, str] = {}
         self.asked: list[str] = []
         self.released = threading.Event()
         outer = self
@@ -58,6 +59,12 @@ class ReleaseServer:
                 outer.asked.append(self.path)
                 if self.path in outer.hanging:
                     outer.released.wait()
+                    return
+                if self.path in outer.moved:
+                    self.send_response(302)
+                    self.send_header("Location", outer.moved[self.path])
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
                     return
                 body = outer.files.get(self.path)
                 self.send_response(404 if body is None else 200)
@@ -90,7 +97,17 @@ class ReleaseServer:
 
 
 @pytest.fixture
-def server(monkeypatch):
+def pinned(monkeypatch):
+    """What this package knows of archives: nothing, until a test says otherwise."""
+    known: dict[str, str] = {}
+    monkeypatch.setattr(pins, "pinned", known.get)
+    return known
+
+
+@pytest.fixture
+def server(monkeypatch, pinned):
+    """A release server whose versions are not among those that this package pins."""
+    monkeypatch.setattr(binaries_archive, "DEFAULT_VERSIONS", ())
     with ReleaseServer() as server:
         monkeypatch.setenv("HASHIDRILL_RELEASES_URL", server.url + "/")
         monkeypatch.setenv("HASHIDRILL_TOXIPROXY_RELEASES_URL", server.url)
@@ -127,7 +144,10 @@ def test_a_release_archive_is_checked_unpacked_run_and_kept(server):
     assert found.path == cached()
     assert found.source == f"release archive {server.url}/consul/1.22.2/{ZIP}"
     assert found.sha256 == hashlib.sha256(CONSUL).hexdigest()
-    assert said == [f"downloading {server.url}/consul/1.22.2/{ZIP}"]
+    assert said == [
+        f"the SHA-256 of consul 1.22.2 is not in this package: trusting the list at {server.url}/consul/1.22.2/{SUMS}",
+        f"downloading {server.url}/consul/1.22.2/{ZIP}",
+    ]
     asked = len(server.asked)
     assert binaries.ensure("consul", "1.22.2").source == f"cache ({found.source})"
     assert len(server.asked) == asked
@@ -146,6 +166,70 @@ def test_toxiproxy_is_published_as_bare_files_with_one_list_of_checksums(server)
 def test_a_wrong_checksum_is_never_used(server):
     server.publish(zipped(consul=CONSUL), sha256="ab" * 32)
     refused(f"has SHA-256 [0-9a-f]{{64}}, and .* says {'ab' * 32}: it was not used")
+
+
+def test_a_pinned_archive_is_used_without_asking_the_server_what_it_ought_to_be(server, pinned):
+    archive = zipped(consul=CONSUL)
+    server.publish(archive, sha256="ab" * 32)
+    pinned[f"consul/1.22.2/{ZIP}"] = hashlib.sha256(archive).hexdigest()
+    said = []
+    assert binaries.ensure("consul", "1.22.2", progress=said.append).path == cached()
+    assert said == [f"downloading {server.url}/consul/1.22.2/{ZIP}"]
+    assert f"/consul/1.22.2/{SUMS}" not in server.asked
+
+
+def test_a_server_that_changed_the_archive_and_its_list_alike_is_not_believed(server, pinned):
+    """Whoever can write the one file there can write the other."""
+    pinned[f"consul/1.22.2/{ZIP}"] = hashlib.sha256(zipped(consul=CONSUL)).hexdigest()
+    server.publish(zipped(consul=CONSUL + b"# and more\n"))
+    refused(f"has SHA-256 [0-9a-f]{{64}}, and this package says {pinned[f'consul/1.22.2/{ZIP}']}: it was not used")
+
+
+def test_a_default_version_without_a_pin_is_not_downloaded(server, monkeypatch):
+    monkeypatch.setattr(binaries_archive, "DEFAULT_VERSIONS", (("consul", "1.22.2"),))
+    server.publish(zipped(consul=CONSUL))
+    refused("does not know the SHA-256 of consul/1.22.2")
+    assert server.asked == []
+
+
+def test_a_server_that_sends_on_to_plain_http_is_not_followed(server):
+    server.publish(zipped(consul=CONSUL))
+    server.moved[f"/consul/1.22.2/{ZIP}"] = "http://mirror.example/consul.zip"
+    refused(r"leads to 'http://mirror\.example/consul\.zip': binaries are fetched over https:// alone")
+
+
+@pytest.mark.parametrize("url", ["http://mirror.example", "ftp://mirror.example", "http://10.0.0.1:8080", "mirror"])
+def test_a_mirror_without_https_is_refused_before_anything_is_asked(monkeypatch, url):
+    monkeypatch.setenv("HASHIDRILL_RELEASES_URL", url)
+    refused(rf"HASHIDRILL_RELEASES_URL is '{url}/?': binaries are fetched over https:// alone")
+    assert "https:// alone" in binaries_archive.why_not(PRODUCTS["consul"], "1.22.2")
+
+
+def test_whether_a_pinned_archive_is_there_is_asked_without_downloading_it(server, pinned):
+    pinned[f"consul/1.22.2/{ZIP}"] = "ab" * 32
+    assert "404" in binaries_archive.why_not(PRODUCTS["consul"], "1.22.2")
+    server.publish(zipped(consul=CONSUL))
+    assert binaries_archive.why_not(PRODUCTS["consul"], "1.22.2") is None
+    assert f"/consul/1.22.2/{SUMS}" not in server.asked
+
+
+def test_a_maintainer_adds_the_pins_of_a_version_as_they_are_measured(server, pinned, monkeypatch, tmp_path):
+    file = tmp_path / "pins.sha256"
+    file.write_text("# pins\n")
+    monkeypatch.setattr(pins, "_file", lambda: file)
+    archives = {arch: zipped(consul=CONSUL, arch=arch.encode()) for arch in pins.ARCHITECTURES}
+    names = {arch: f"consul_1.23.0_linux_{arch}.zip" for arch in archives}
+    sums = "".join(f"{hashlib.sha256(archives[arch]).hexdigest()}  {names[arch]}\n" for arch in archives)
+    server.files["/consul/1.23.0/consul_1.23.0_SHA256SUMS"] = sums.encode()
+    server.files |= {f"/consul/1.23.0/{names[arch]}": archives[arch] for arch in archives}
+    pins.main("consul", "1.23.0")
+    assert pins.parse(file.read_text()) == {
+        f"consul/1.23.0/{names[arch]}": hashlib.sha256(archives[arch]).hexdigest() for arch in archives
+    }
+    server.files[f"/consul/1.23.0/{names['arm64']}"] += b"."
+    with pytest.raises(WayError, match="and its vendor's list says"):
+        pins.main("consul", "1.23.0")
+    assert len(file.read_text().splitlines()) == 3
 
 
 def test_a_version_that_is_not_published_is_said_to_be_missing(server):

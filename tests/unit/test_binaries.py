@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.datacenter import binaries, binaries_archive, binaries_build, binaries_products
+from hashidrill.datacenter import binaries, binaries_archive, binaries_build, binaries_products, pins
 from hashidrill.datacenter.binaries_build import Go
 from hashidrill.datacenter.binaries_products import (
     AUDITED_VERSIONS,
@@ -298,3 +298,21 @@ def test_the_record_is_json_that_names_source_and_checksum():
     record = json.loads((kept("1.22.2").parent / "record.json").read_text())
     assert record["source"] == "built by hand"
     assert len(record["sha256"]) == 64
+
+
+@pytest.mark.parametrize("arch", pins.ARCHITECTURES)
+def test_this_package_knows_the_checksum_of_every_download_that_a_run_asks_for(arch):
+    """toxiproxy-cli is for people alone, and bbolt has no releases: both are built."""
+    wanted = [each for each in DEFAULT_VERSIONS if PRODUCTS[each[0]].release and each[0] != "toxiproxy-cli"]
+    assert len(wanted) == 3
+    for name, version in wanted:
+        path = PRODUCTS[name].release.archive.format(name=name, version=version, arch=arch)
+        assert re.fullmatch("[0-9a-f]{64}", pins.pinned(path) or "")
+
+
+@pytest.mark.parametrize(
+    "line", ["abc  a.zip", f"{'0' * 64} a.zip", f"{'0' * 64}  a.zip\n{'1' * 64}  a.zip", "garbage"]
+)
+def test_a_line_of_the_pins_that_is_none_is_an_error(line):
+    with pytest.raises(ValueError, match="expected `SHA256  PATH`"):
+        pins.parse(f"# comment\n\n{line}\n")

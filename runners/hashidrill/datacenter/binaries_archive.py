@@ -1,9 +1,15 @@
-"""Gets a binary from its vendor's release archive: checksums first, then the archive, and only then is it opened."""
+"""Gets a binary from its vendor's release archive, over HTTPS; it is opened only once its SHA-256 is right.
+
+The SHA-256 of the versions that hashidrill asks for by itself is in this package (hashidrill.datacenter.pins). Another
+version is checked against the list that its vendor publishes beside it, and the user is told so: who can change the one
+file on that server can change the other.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import platform
 import shutil
 import time
@@ -13,7 +19,8 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from hashidrill.datacenter.binaries_products import Product, WayError
+from hashidrill.datacenter import pins
+from hashidrill.datacenter.binaries_products import DEFAULT_VERSIONS, Product, Release, WayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,20 +35,25 @@ PROGRESS_GAP_S = 5.0
 LARGEST_BYTES = 1_500_000_000
 """No release is near this (vault, the largest, is 0.5 GB unpacked); it bounds what a wrong server can write here."""
 LARGEST_CHECKSUMS_BYTES = 1_000_000
+_PINNED = "this package"
 
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
 def download(product: Product, version: str, work: Path, say: Callable[[str], None]) -> tuple[Path, str]:
     """The binary, in `work`, and where it came from. Raises WayError; what fails its checksum is never opened."""
-    archive_url, checksums_url = _urls(product, version)
-    with _client() as client:
-        wanted = _checksum(client, checksums_url, archive_url.rpartition("/")[2])
+    release = _release(product)
+    path = _archive(product, version)
+    archive_url = f"{release.base}/{path}"
+    with _client(release.base) as client:
+        wanted, by = _wanted(client, product, version, path)
+        if by != _PINNED:
+            say(f"the SHA-256 of {product.name} {version} is not in this package: trusting the list at {by}")
         archive = work / "archive"
         found = _fetch(client, archive_url, archive, say)
     if not hmac.compare_digest(found, wanted):
         raise WayError(
-            f"{archive_url} has SHA-256 {found}, and {checksums_url} says {wanted}: it was not used "
+            f"{archive_url} has SHA-256 {found}, and {by} says {wanted}: it was not used "
             "(a broken download, or somebody between here and there)"
         )
     source = f"release archive {archive_url}"
@@ -52,23 +64,54 @@ def download(product: Product, version: str, work: Path, say: Callable[[str], No
 
 
 def why_not(product: Product, version: str) -> str | None:
-    """Why `download` could not work, as far as the small list of checksums tells; None when it should."""
+    """Why `download` could not work, as far as can be told without downloading; None when it should."""
     try:
-        archive_url, checksums_url = _urls(product, version)
-        with _client() as client:
-            _checksum(client, checksums_url, archive_url.rpartition("/")[2])
+        release = _release(product)
+        path = _archive(product, version)
+        with _client(release.base) as client:
+            _, by = _wanted(client, product, version, path)
+            if by == _PINNED:  # no list was asked for: is there anything at all?
+                _require_there(client, f"{release.base}/{path}")
     except WayError as error:
         return str(error)
     return None
 
 
-def _urls(product: Product, version: str) -> tuple[str, str]:
-    """Of the archive, and of the checksums."""
-    release = product.release
-    if release is None:
+def measured(product: Product, version: str, arch: str, work: Path, say: Callable[[str], None]) -> tuple[str, str]:
+    """(path below the base URL, SHA-256) of one archive that its vendor's list agrees with. Raises WayError."""
+    release = _release(product)
+    names = {"name": product.name, "version": version, "arch": arch}
+    path = release.archive.format(**names)
+    with _client(release.base) as client:
+        listed = _checksum(client, f"{release.base}/{release.checksums.format(**names)}", path.rpartition("/")[2])
+        found = _fetch(client, f"{release.base}/{path}", work / f"archive-{arch}", say)
+    if found != listed:
+        raise WayError(f"{path} has SHA-256 {found}, and its vendor's list says {listed}")
+    return path, found
+
+
+def _release(product: Product) -> Release:
+    """Raises WayError for a product without releases, or a base URL over plain HTTP."""
+    if product.release is None:
         raise WayError(f"its vendor publishes no binaries of {product.name}")
-    names = {"name": product.name, "version": version, "arch": architecture()}
-    return f"{release.base}/{release.archive.format(**names)}", f"{release.base}/{release.checksums.format(**names)}"
+    _require_https(product.release.base, f"{product.release.variable} is")
+    return product.release
+
+
+def _archive(product: Product, version: str) -> str:
+    """Path of the archive for this machine, below the base URL."""
+    return _release(product).archive.format(name=product.name, version=version, arch=architecture())
+
+
+def _wanted(client: httpx.Client, product: Product, version: str, path: str) -> tuple[str, str]:
+    """(SHA-256 that the archive must have, who says so). Raises WayError."""
+    if (pin := pins.pinned(path)) is not None:
+        return pin, _PINNED
+    if (product.name, version) in DEFAULT_VERSIONS:
+        raise WayError(f"this package does not know the SHA-256 of {path}, and does without downloads it cannot check")
+    release = _release(product)
+    url = f"{release.base}/{release.checksums.format(name=product.name, version=version, arch=architecture())}"
+    return _checksum(client, url, path.rpartition("/")[2]), url
 
 
 def architecture() -> str:
@@ -80,8 +123,31 @@ def architecture() -> str:
     return _ARCHITECTURES[machine]
 
 
-def _client() -> httpx.Client:
-    return httpx.Client(follow_redirects=True, timeout=httpx.Timeout(SILENCE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S))
+def _client(base: str) -> httpx.Client:
+    """Follows redirects, and asks nobody over plain HTTP: neither the first server nor where that sends it."""
+
+    def check(request: httpx.Request) -> None:
+        _require_https(str(request.url), f"{base} leads to")
+
+    timeout = httpx.Timeout(SILENCE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+    return httpx.Client(follow_redirects=True, timeout=timeout, event_hooks={"request": [check]})
+
+
+def _require_https(url: str, who: str) -> None:
+    """Raises WayError. Loopback is this machine itself: a mirror or a test may speak plain HTTP there."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise WayError(f"{who} {url!r}, which is no URL: {error}") from None
+    if parsed.scheme != "https" and not (parsed.scheme == "http" and _is_loopback(parsed.host)):
+        raise WayError(f"{who} {url!r}: binaries are fetched over https:// alone")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _checksum(client: httpx.Client, url: str, file_name: str) -> str:
@@ -102,6 +168,15 @@ def _checksum(client: httpx.Client, url: str, file_name: str) -> str:
         if len(fields) == 2 and fields[1].removeprefix("*") == file_name and len(fields[0]) == 64:
             return fields[0].lower()
     raise WayError(f"{url} has no SHA-256 for {file_name}")
+
+
+def _require_there(client: httpx.Client, url: str) -> None:
+    """Asks for it, and hangs up before its body comes. Raises WayError."""
+    try:
+        with client.stream("GET", url) as answer:
+            _require_ok(answer, url)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise WayError(_reason(url, error)) from None
 
 
 def _fetch(client: httpx.Client, url: str, into: Path, say: Callable[[str], None]) -> str:
