@@ -1,4 +1,7 @@
-"""What hashidrill needs from the system, and getting it by apt: said beforehand, and never when nothing is missing."""
+"""What hashidrill needs from the system, and getting it by apt: asked beforehand, and never when nothing is missing.
+
+Nothing is installed unless a person says yes on the terminal, or said so before: `--install`, or CI=true.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from hashidrill.datacenter.binaries_products import product_named
 from hashidrill.errors import MachineError
 
 Say = Callable[[str], None]
+Ask = Callable[[str], bool | None]
+"""Takes a question; answers yes, no, or None where nobody can be asked."""
 
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """Where nft and tc live, and where Debian does not let ordinary users' PATH look."""
@@ -64,29 +69,33 @@ def install_command(*names: str) -> str:
     return f"sudo {command}" if shutil.which("sudo") else f"su -c '{command}'"
 
 
-def ensure_system_packages(say: Say, *, wanted: Sequence[tuple[str, str]] = ()) -> None:
-    """Install what is missing, by apt, as root or with passwordless sudo; does nothing when nothing is missing.
+def ensure_system_packages(
+    say: Say, *, wanted: Sequence[tuple[str, str]] = (), install: bool = False, ask: Ask | None = None
+) -> None:
+    """Install what is missing, by apt, as root or through sudo; does nothing when nothing is missing.
 
     `wanted` are (name, version) of binaries that will be asked for: when one of them is neither here nor can be
-    downloaded, Go is needed as well. Raises MachineError with the exact command where this may not or cannot be done.
+    downloaded, Go is needed as well. `install` says yes beforehand, as CI=true does; else `ask` is called (by default
+    it asks on the terminal, and takes the lack of one for a no). Raises MachineError with the exact command where this
+    may not or cannot be done.
     """
     missing = missing_packages()
     go_needed = needs_go(wanted)
     if not missing and not go_needed:
         return
     asked = [*missing, GO] if go_needed else missing
-    sudo = _may_install(asked)
+    sudo = _may_install(asked, agreed=install or in_ci(), ask=ask or ask_on_terminal)
     if go_needed:
         _require_new_enough_go(sudo, say)
     names = [package.debian for package in asked]
     purposes = ", ".join(f"{package.debian} (for {package.purpose})" for package in asked)
     say(f"installing with apt-get: {purposes}")
-    install = ["install", "-y", "--no-install-recommends", *names]
-    if _apt(sudo, install).returncode != 0:
+    arguments = ["install", "-y", "--no-install-recommends", *names]
+    if _apt(sudo, arguments).returncode != 0:
         # package lists are missing (container images ship none) or name versions that are gone
         say("apt-get could not install them; refreshing the package lists and trying again")
         _apt(sudo, ["update"])
-        run = _apt(sudo, install)
+        run = _apt(sudo, arguments)
         if run.returncode != 0:
             raise MachineError(
                 f"apt-get could not install {' and '.join(names)}:\n{_tail(run)}\n"
@@ -107,25 +116,69 @@ def needs_go(wanted: Sequence[tuple[str, str]]) -> bool:
     return any(binaries_archive.why_not(*each) is not None for each in buildable)
 
 
-def _may_install(asked: Sequence[Package]) -> list[str]:
+def in_ci() -> bool:
+    """Whether CI=true is set, as CI systems do: their machines are thrown away."""
+    return os.environ.get("CI", "").lower() in {"true", "1"}
+
+
+def ask_on_terminal(question: str) -> bool | None:
+    """What the person at the terminal answers; None where there is none, or where it belongs to another job.
+
+    It goes to the terminal itself: standard input and output may be captured, as by pytest, or piped to a file.
+    """
+    try:
+        with open("/dev/tty", "r+b", buffering=0) as terminal:  # noqa: PTH123 - unbuffered and in both directions
+            if os.tcgetpgrp(terminal.fileno()) != os.getpgrp():
+                return None
+            terminal.write(f"{question} [y/N] ".encode())
+            return terminal.readline().strip().lower() in {b"y", b"yes"}
+    except OSError:
+        return None
+
+
+def _may_install(asked: Sequence[Package], *, agreed: bool, ask: Ask) -> list[str]:
     """The prefix that makes apt-get run as root. Raises MachineError."""
-    names = [package.debian for package in asked]
-    why = None
+    prefix, why = _permission(asked, agreed=agreed, ask=ask)
+    if prefix is not None:
+        return prefix
+    needed = ", ".join(f"{package.tool} (for {package.purpose})" for package in asked)
+    names = [package.debian for package in asked if package != GO]
+    by_hand = [install_command(*names)] if names else []
+    if GO in asked:
+        by_hand.append(f"{GO_BY_HAND}   # Go, {binaries_build.OLDEST_GO_TEXT} or newer")
+    raise MachineError(f"This machine lacks {needed}; {why}. Do this, then try again:\n  " + "\n  ".join(by_hand))
+
+
+def _permission(asked: Sequence[Package], *, agreed: bool, ask: Ask) -> tuple[list[str] | None, str]:
+    """(what goes before apt-get, or None; why not). Whoever has to be asked is asked once everything else is clear."""
+    root = os.geteuid() == 0
+    why = ""
     if os.environ.get(NO_INSTALL, "") not in {"", "0"}:
         why = f"{NO_INSTALL} is set, so nothing was installed"
     elif shutil.which("apt-get") is None:
         why = "there is no apt-get here to install them with"
-    elif os.geteuid() == 0:
-        return []
-    elif not _passwordless_sudo():
+    elif not root and shutil.which("sudo") is None:
+        why = "this user is not root and has no sudo, so nothing was installed"
+    elif not agreed:
+        why = _refusal(asked, ask)
+    elif not root and not _passwordless_sudo():
         why = "this user is not root and has no passwordless sudo, so nothing was installed"
-    else:
-        return ["sudo", "-n"]
-    needed = ", ".join(f"{package.tool} (for {package.purpose})" for package in asked)
-    by_hand = [install_command(*(name for name in names if name != GO.debian))] if names != [GO.debian] else []
-    if GO in asked:
-        by_hand.append(f"{GO_BY_HAND}   # Go, {binaries_build.OLDEST_GO_TEXT} or newer")
-    raise MachineError(f"This machine lacks {needed}; {why}. Do this, then try again:\n  " + "\n  ".join(by_hand))
+    if why:
+        return None, why
+    if root:
+        return [], ""
+    return (["sudo", "-n"] if agreed else ["sudo"]), ""  # one who was asked can give sudo a password, too
+
+
+def _refusal(asked: Sequence[Package], ask: Ask) -> str:
+    """Why the person who was asked did not agree; empty for one who did."""
+    purposes = ", ".join(f"{package.debian} (for {package.purpose})" for package in asked)
+    command = install_command(*(package.debian for package in asked))
+    answer = ask(f"hashidrill needs {purposes}. Run `{command}` now?")
+    if answer:
+        return ""
+    why = "you said no" if answer is False else "there is no terminal to ask on"
+    return f"{why}, so nothing was installed (--install, or CI=true, installs without asking)"
 
 
 def _passwordless_sudo() -> bool:

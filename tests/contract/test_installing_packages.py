@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import pty
+import subprocess
+import sys
 
 import pytest
 
@@ -54,7 +57,7 @@ def test_as_root_apt_get_is_called_once_and_asks_nothing(fakes, monkeypatch):
     record = fakes()
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     said = []
-    packages.ensure_system_packages(lambda line: said.append((line, record.exists())))
+    packages.ensure_system_packages(lambda line: said.append((line, record.exists())), install=True)
     assert record.read_text().splitlines() == [APT_LINE]
     assert said == [("installing with apt-get: nftables (for network faults)", False)]
     packages.ensure_system_packages(pytest.fail)
@@ -64,7 +67,7 @@ def test_as_root_apt_get_is_called_once_and_asks_nothing(fakes, monkeypatch):
 def test_through_sudo_it_asks_nothing_either(fakes, monkeypatch):
     record = fakes()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    packages.ensure_system_packages(print)
+    packages.ensure_system_packages(print, install=True)
     assert record.read_text().splitlines() == ["sudo -n true", "sudo -n env", APT_LINE]
 
 
@@ -72,5 +75,56 @@ def test_a_sudo_that_wants_a_password_ends_it(fakes, monkeypatch):
     record = fakes("exit 1")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(MachineError, match="sudo apt-get install -y --no-install-recommends nftables"):
-        packages.ensure_system_packages(print)
+        packages.ensure_system_packages(print, install=True)
     assert record.read_text().splitlines() == ["sudo -n true"]
+
+
+ASKING = """
+import sys
+from hashidrill import packages
+from hashidrill.errors import MachineError
+packages.SYSTEM_FOLDERS = ()
+try:
+    packages.ensure_system_packages(print)
+except MachineError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.parametrize(("typed", "installs"), [(b"y\n", True), (b"n\n", False), (b"\n", False)])
+def test_the_person_at_the_terminal_decides_even_where_input_and_output_are_captured(fakes, typed, installs, tmp_path):
+    record = fakes()
+    program = tmp_path / "asking.py"
+    program.write_text(ASKING)
+    pid, terminal = pty.fork()
+    if pid == 0:  # a session of its own, whose terminal is ours; as under pytest, it is not its input and output
+        os.set_inheritable(os.dup(0), True)  # while nobody holds a terminal, reading its other end fails
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in range(3):
+            os.dup2(null, fd)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment.pop("CI", None)
+        os.execve(sys.executable, [sys.executable, "-S", str(program)], environment)
+    said = b""
+    while b"[y/N] " not in said:
+        said += os.read(terminal, 4096)
+    os.write(terminal, typed)
+    assert b"needs nftables (for network faults). Run `" in said
+    assert (os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0) == installs
+    assert record.exists() == installs
+    os.close(terminal)
+
+
+def test_without_a_terminal_it_ends_with_the_command(fakes, tmp_path):
+    record = fakes()
+    program = tmp_path / "asking.py"
+    program.write_text(ASKING)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("CI", None)
+    ended = subprocess.run(
+        [sys.executable, "-S", program], env=environment, start_new_session=True, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert "there is no terminal to ask on" in ended.stderr
+    assert ended.stderr.strip().endswith("apt-get install -y --no-install-recommends nftables")
+    assert not record.exists()

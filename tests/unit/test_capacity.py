@@ -258,7 +258,7 @@ def test_a_probe_runs_the_changed_experiment_and_names_its_recording(run):
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
     """The command with runs that are not real: writes slow down over 300/s."""
-    monkeypatch.setattr(command, "ensure_system_packages", lambda _say: None)
+    monkeypatch.setattr(command, "ensure_system_packages", lambda _say, **_: None)
     runs = []
 
     def run(file, runs_dir, say, *, plain, title):

@@ -28,10 +28,12 @@ class System:
         self.fails: dict[str, int] = {}
         self.ran: list[str] = []
         self.said: list[str] = []
+        self.asked: list[str] = []
         monkeypatch.setattr(packages.shutil, "which", lambda name, path=None: name if name in self.has else None)
         monkeypatch.setattr(packages.os, "geteuid", lambda: self.uid)
         monkeypatch.setattr(packages, "_run", self.run)
         monkeypatch.delenv("HASHIDRILL_NO_INSTALL", raising=False)
+        monkeypatch.delenv("CI", raising=False)
 
     def run(self, command, *, timeout_s):
         line = " ".join(command)
@@ -50,8 +52,12 @@ class System:
     def _ended(command, code, output):
         return subprocess.CompletedProcess(command, code, output)
 
-    def ensure(self, wanted=()):
-        packages.ensure_system_packages(self.said.append, wanted=wanted)
+    def ensure(self, wanted=(), *, install=True, answer=None):
+        def ask(question):
+            self.asked.append(question)
+            return answer
+
+        packages.ensure_system_packages(self.said.append, wanted=wanted, install=install, ask=ask)
 
 
 @pytest.fixture
@@ -69,6 +75,48 @@ def test_root_installs_exactly_what_is_missing_and_says_so_beforehand(system):
     system.ensure()
     assert system.ran == [INSTALL]
     assert system.said == ["installing with apt-get: nftables (for network faults)"]
+
+
+def test_nothing_is_installed_where_nobody_can_be_asked(system):
+    """A script, a cron job, an editor: not even sudo is tried, and the exact command is the answer."""
+    for system.uid in (0, 1000):
+        system.has.discard("nft")
+        with pytest.raises(MachineError, match=r"no terminal to ask on.*\(--install, or CI=true,") as caught:
+            system.ensure(install=False)
+        assert caught.value.exit_code == 2
+        assert str(caught.value).endswith("apt-get install -y --no-install-recommends nftables")
+    assert system.ran == []
+
+
+def test_a_no_on_the_terminal_is_obeyed(system):
+    system.has.discard("nft")
+    with pytest.raises(MachineError, match="you said no, so nothing was installed"):
+        system.ensure(install=False, answer=False)
+    assert system.ran == []
+
+
+def test_a_yes_on_the_terminal_installs_what_the_question_named_and_sudo_may_ask_for_its_password(system):
+    system.uid = 1000
+    system.has.discard("nft")
+    system.ensure(install=False, answer=True)
+    command = "sudo apt-get install -y --no-install-recommends nftables"
+    assert system.asked == [f"hashidrill needs nftables (for network faults). Run `{command}` now?"]
+    assert system.ran == [f"sudo {INSTALL}"]
+
+
+@pytest.mark.parametrize("value", ["true", "1"])
+def test_in_ci_nobody_is_asked(system, monkeypatch, value):
+    monkeypatch.setenv("CI", value)
+    system.has.discard("nft")
+    system.ensure(install=False)
+    assert (system.ran, system.asked) == ([INSTALL], [])
+
+
+def test_nobody_is_asked_what_could_not_be_done_anyway(system):
+    system.has -= {"nft", "apt-get"}
+    with pytest.raises(MachineError, match="there is no apt-get here"):
+        system.ensure(install=False, answer=True)
+    assert system.asked == []
 
 
 def test_an_ordinary_user_installs_through_passwordless_sudo(system):
@@ -109,7 +157,9 @@ def test_sudo_that_wants_a_password_stops_with_the_exact_command_and_exit_code_2
 def test_a_machine_without_sudo_stops_without_trying_it(system):
     system.uid = 1000
     system.has -= {"nft", "sudo"}
-    with pytest.raises(MachineError, match="su -c 'apt-get install -y --no-install-recommends nftables'"):
+    with pytest.raises(
+        MachineError, match=r"(?s)has no sudo, .*  su -c 'apt-get install -y --no-install-recommends nftables'"
+    ):
         system.ensure()
     assert system.ran == []
 

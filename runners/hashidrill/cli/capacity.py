@@ -12,7 +12,7 @@ from rich.table import Table
 
 from hashidrill import live, registry
 from hashidrill.capacity import Outcome, Probe, Search, Value, Varied, probe_of, search
-from hashidrill.cli.common import Json, RunsDir, console, examples, print_json
+from hashidrill.cli.common import Install, Json, RunsDir, console, examples, print_json
 from hashidrill.conditions import LOAD_STATISTICS, PROBE_SIGNALS, Condition, load_signals, unit_trouble
 from hashidrill.errors import UsageError
 from hashidrill.library import find_experiment
@@ -43,6 +43,7 @@ def capacity(
     tries: Annotated[int, typer.Option(min=1, max=50, help="At most so many runs.")] = 12,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines, as when the output is no terminal.")] = False,
     as_json: Json = False,
+    install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
     """Find the highest value at which an SLO holds, by running the experiment again and again.
@@ -57,7 +58,7 @@ def capacity(
     narrow = _precision(precision)
     say = console(stderr=as_json)
     _check(varied, start)
-    ensure_system_packages(lambda text: live.say(say, text))
+    ensure_system_packages(lambda text: live.say(say, text), install=install)
     found = Search()
     stuck: list[Path] = []
 

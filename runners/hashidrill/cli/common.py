@@ -19,6 +19,10 @@ RunsDir = Annotated[
     Path, typer.Option("--runs", envvar="HASHIDRILL_RUNS", help="Where recordings are kept.", show_default=True)
 ]
 
+Install = Annotated[
+    bool, typer.Option("--install", help="Install missing system packages with apt, without asking; CI=true does, too.")
+]
+
 
 def examples(*commands: str) -> str:
     """The end of a command's help: how it is called."""

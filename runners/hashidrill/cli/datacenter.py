@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from hashidrill import live
-from hashidrill.cli.common import Json, console, examples, print_json
+from hashidrill.cli.common import Install, Json, console, examples, print_json
 from hashidrill.datacenter import standing
 from hashidrill.errors import UsageError
 from hashidrill.library import find_experiment
@@ -43,10 +43,11 @@ def up(  # noqa: PLR0917 - each is an option of the command line
         int | None, typer.Option("--expose", help="Serve the Consul UI on this port of 127.0.0.1; 0 takes a free one.")
     ] = None,
     as_json: Json = False,
+    install: Install = False,
 ) -> None:
     """Start a datacenter that stays until `hashidrill down`."""
     say = console(stderr=as_json)
-    ensure_system_packages(lambda text: live.say(say, text), wanted=[("consul", consul)])
+    ensure_system_packages(lambda text: live.say(say, text), wanted=[("consul", consul)], install=install)
     if like:
         spec = load_experiment(find_experiment(like)).datacenter
     else:

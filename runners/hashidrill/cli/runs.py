@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from hashidrill import live
-from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, recordings
+from hashidrill.cli.common import Install, Json, RunsDir, console, examples, find_recording, print_json, recordings
 from hashidrill.heal import Healed, heal_run, sweep
 from hashidrill.library import find_experiment
 from hashidrill.loader import load_experiment
@@ -35,10 +35,10 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=examples("heal"))(heal)
 
 
-def demo(plain: Plain = False, runs_dir: RunsDir = RUNS_DIR) -> None:
+def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUNS_DIR) -> None:
     """Set up, slow down the disk of a real Consul leader, and see what the health checks say. Takes about a minute."""
     say = console()
-    ensure_system_packages(lambda text: live.say(say, text), wanted=[("consul", "1.22.2")])
+    ensure_system_packages(lambda text: live.say(say, text), wanted=[("consul", "1.22.2")], install=install)
     live.say(say, "A Consul datacenter of three servers and a client, on this machine, in namespaces of its own.")
     live.say(say, "In some ten seconds its leader's disk will take 500 ms for each fsync. Watch latency and leader.")
     code, _ = _run_one(find_experiment(DEMO), runs_dir, say, plain=plain)
@@ -49,6 +49,7 @@ def run(
     experiments: Annotated[list[str], typer.Argument(metavar="EXPERIMENT...", help="Names or paths of experiments.")],
     plain: Plain = False,
     as_json: Json = False,
+    install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
     """Run experiments, one after the other, with a live display and a report each.
@@ -59,7 +60,7 @@ def run(
     for path in paths:
         load_experiment(path)  # all of them are right before any is run
     say = console(stderr=as_json)
-    ensure_system_packages(lambda text: live.say(say, text))
+    ensure_system_packages(lambda text: live.say(say, text), install=install)
     results = [_run_one(path, runs_dir, say, plain=plain or as_json) for path in paths]
     if as_json:
         print_json([result for _, result in results])
