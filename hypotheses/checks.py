@@ -30,9 +30,8 @@ def checks_keep_interval(
     that Consul takes.
     """
     start_ns, end_ns = _span(recording, during)
-    every = recording.operations(load)
     # the last intervals may be over only after the end
-    ops = measure.pick(every, (every.intended_ns >= start_ns) & (every.intended_ns < end_ns))
+    ops = recording.operations(load).between(start_ns, end_ns)
     if not len(ops):
         raise HypothesisInvalidError(f"no check of {load} was due in the {during}: there is nothing to judge")
     drift_s = measure.served_s(ops)

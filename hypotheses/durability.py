@@ -12,7 +12,7 @@ from hashidrill.recording import Operations, Recording
 _NAMED = 10
 
 
-@hypothesis(needs_valid_run=False)
+@hypothesis(needs_valid_run=False, timed=False)
 def no_acknowledged_write_lost(recording: Recording, *, load: str) -> Held:
     """What each key holds at the end is a write that may be the last one; nothing acknowledged is gone.
 

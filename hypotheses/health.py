@@ -86,10 +86,11 @@ def _observe(recording: Recording, window: FaultWindow, load: str, limit_s: floa
 
 def _checks(recording: Recording, at_ns: Int64s) -> dict[str, Bools]:
     """Each health check at each moment. Raises HypothesisInvalidError where one was never sampled."""
-    healthy = recording.series("consul.autopilot_healthy")
-    alive = recording.series("consul.members_alive")
-    expected = _members_before(recording, alive)
-    leader = recording.series("raft.leader", "")
+    healthy = _then(recording.series("consul.autopilot_healthy"), at_ns)
+    every = recording.series("consul.members_alive")
+    expected = _members_before(recording, every)
+    alive = _then(every, at_ns)
+    leader = _then(recording.series("raft.leader", ""), at_ns)
     known = np.array([bool(text) for text in leader.text], np.bool_)
     return {
         "autopilot unhealthy": _green(healthy, healthy.value == 1, at_ns),
@@ -99,15 +100,23 @@ def _checks(recording: Recording, at_ns: Int64s) -> dict[str, Bools]:
     }
 
 
+def _then(series: Series, at_ns: Int64s, fresh_s: float = _FRESH_S) -> Series:
+    """What was sampled around those moments: other times are not judged."""
+    return series.between(int(at_ns[0] - fresh_s * SECOND), int(at_ns[-1]) + 1)
+
+
 def _green(series: Series, good: Bools, at_ns: Int64s, fresh_s: float = _FRESH_S) -> Bools:
     """Green needs a fresh sample that says so: silence is not health."""
+    if not len(series):
+        return np.zeros(len(at_ns), np.bool_)
     index, fresh = latest(series.t_ns, at_ns, int(fresh_s * SECOND))
     return np.asarray(fresh & (good & series.ok)[index], np.bool_)
 
 
 def _members_before(recording: Recording, alive: Series) -> float:
     start_ns, _ = measure.method(recording)
-    before = alive.value[(alive.t_ns < start_ns) & alive.ok]
+    earlier = alive.between(0, start_ns)
+    before = earlier.value[earlier.ok]
     if not len(before) or np.isnan(before).all():
         raise HypothesisInvalidError(
             "consul.members_alive was not sampled before the method: who is missing cannot be told"
@@ -117,11 +126,13 @@ def _members_before(recording: Recording, alive: Series) -> float:
 
 def _contact_green(recording: Recording, at_ns: Int64s) -> Bools:
     """No server reports a contact older than the threshold, and at least one reports. Only leaders measure it."""
-    every = recording.series("raft.last_contact")
+    every = _then(recording.series("raft.last_contact"), at_ns, _FRESH_TELEMETRY_S)
     over = np.zeros(len(at_ns), np.bool_)
     reported = np.zeros(len(at_ns), np.bool_)
     for host in sorted(set(every.host)):
-        series = recording.series("raft.last_contact", host)
+        series = _then(recording.series("raft.last_contact", host), at_ns, _FRESH_TELEMETRY_S)
+        if not len(series):
+            continue
         index, fresh = latest(series.t_ns, at_ns, int(_FRESH_TELEMETRY_S * SECOND))
         value = series.value[index]
         reported |= fresh & series.ok[index] & ~np.isnan(value)

@@ -145,7 +145,7 @@ def survives_leader_changes(
             f"leadership changed {len(moved)} times and not {changes} times: there was too little to survive\n"
             f"seen: {_story(recording, seen)}"
         )
-    ops = recording.operations(load)
+    ops = recording.operations(load).between(0, end_ns)
     acked_ns = np.sort(ops.end_ns[ops.ok & (ops.end_ns >= start_ns) & (ops.end_ns <= end_ns)])
     edges = np.concatenate(([start_ns], acked_ns, [end_ns]))
     longest = int(np.argmax(np.diff(edges)))

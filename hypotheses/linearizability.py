@@ -14,7 +14,7 @@ _KEYS_EXPLAINED = 2
 _OPERATIONS_SHOWN = 12
 
 
-@hypothesis(needs_valid_run=False)
+@hypothesis(needs_valid_run=False, timed=False)
 def linearizable(recording: Recording, *, load: str, configurations: int = DEFAULT_BUDGET) -> Held:
     """The reads, writes and compare-and-sets of each key can be put into one order that all answers agree with.
 

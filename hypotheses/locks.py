@@ -44,7 +44,7 @@ class Belief:
     """It ended because no renewal was acknowledged in time, and not because the lock or the session was given up."""
 
 
-@hypothesis(needs_valid_run=False)
+@hypothesis(needs_valid_run=False, timed=False)
 def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
     """At no moment do two sessions both believe, and with good reason, that they hold the same lock.
 

@@ -164,8 +164,8 @@ def _steady(recording: Recording) -> tuple[int, int]:
 
 
 def _goodput(ops: Operations, start_ns: int, end_ns: int, served_within_s: float) -> float:
-    due = (ops.intended_ns >= start_ns) & (ops.intended_ns < end_ns)
-    good = due & ops.ok & (ops.latency_s <= served_within_s)
+    due = ops.between(start_ns, end_ns)
+    good = due.ok & (due.latency_s <= served_within_s)
     return float(good.sum()) * SECOND / max(end_ns - start_ns, 1)
 
 

@@ -21,7 +21,7 @@ _SHOWN = 3
 _FEWEST_COMMITS = 20
 
 
-@hypothesis
+@hypothesis(timed=False)
 def no_write_lost_but_rolled_back(
     recording: Recording, *, load: str, snapshot: str | None = None, at_most: Annotated[int, Field(ge=0)] | None = None
 ) -> Held:
@@ -90,7 +90,7 @@ def _names(keys: list[str]) -> str:
     return ", ".join(keys[:_NAMED]) + more
 
 
-@hypothesis
+@hypothesis(timed=False)
 def cas_does_not_cross_reset(recording: Recording, *, load: str) -> Held:
     """A compare-and-set with an index read before a snapshot reset succeeds after it only on a key that is the same.
 

@@ -22,8 +22,8 @@ from ruamel.yaml import YAML
 from hashidrill import measure
 from hashidrill._hypothesis_files import FOLDER
 from hashidrill.conditions import LOAD_STATISTICS, Condition
+from hashidrill.doubts import generator_doubts
 from hashidrill.errors import HypothesisInvalidError, UsageError
-from hashidrill.judge import generator_reasons
 from hashidrill.monitor import of_worst_host
 from hashidrill.recording import Recording
 
@@ -237,9 +237,9 @@ def probe_of(varied: Varied, until: Sequence[Condition], run: Callable[[Path], P
 
 def judged(recording: Recording, until: Sequence[Condition]) -> tuple[Outcome, str]:
     """Whether all conditions held from the steady state to the end of the method, and what was measured."""
-    overloaded = list(generator_reasons(recording, recording.experiment))
-    if overloaded:
-        return Outcome.INVALID, overloaded[0]
+    overloaded = next(generator_doubts(recording, recording.experiment), None)
+    if overloaded is not None:
+        return Outcome.INVALID, overloaded.reason
     if recording.outcome == _STEADY:
         return Outcome.BROKEN, "the steady state never held"
     if recording.outcome == _GUARDRAIL:

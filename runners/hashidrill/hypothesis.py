@@ -68,7 +68,8 @@ class Hypothesis:
     """A hypothesis by its name. `Params` is the pydantic model of what YAML may write beside it.
 
     `needs_valid_run` is False for one that means the same in a run that is INVALID: an acknowledged write that is
-    gone is lost, whether or not the fault was proven.
+    gone is lost, whether or not the fault was proven. `timed` is False for one that does not go by how long anything
+    took: a generator that was late changes nothing about what was written.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Hypothesis:
     path: Path
     line: int
     needs_valid_run: bool = True
+    timed: bool = True
 
     def check(self, recording: Recording, params: Mapping[str, Any]) -> Held:
         """What held, and the figures of it.
@@ -101,9 +103,9 @@ class Hypothesis:
 @overload
 def hypothesis(function: Function) -> Function: ...
 @overload
-def hypothesis(*, needs_valid_run: bool = True) -> Callable[[Function], Function]: ...
+def hypothesis(*, needs_valid_run: bool = True, timed: bool = True) -> Callable[[Function], Function]: ...
 def hypothesis(
-    function: Function | None = None, *, needs_valid_run: bool = True
+    function: Function | None = None, *, needs_valid_run: bool = True, timed: bool = True
 ) -> Function | Callable[[Function], Function]:
     """Make a plain function a hypothesis of the same name; it can still be called as before.
 
@@ -111,7 +113,7 @@ def hypothesis(
     """
 
     def mark(marked: Function) -> Function:
-        setattr(marked, _ATTRIBUTE, _from_function(marked, needs_valid_run=needs_valid_run))
+        setattr(marked, _ATTRIBUTE, _from_function(marked, needs_valid_run=needs_valid_run, timed=timed))
         return marked
 
     return mark if function is None else mark(function)
@@ -158,7 +160,7 @@ def _plain(value: Any) -> float | str | list[str]:
     return number if np.isfinite(number) else {"nan": "not measured", "inf": "never", "-inf": "-never"}[str(number)]
 
 
-def _from_function(function: Callable[..., Any], *, needs_valid_run: bool) -> Hypothesis:
+def _from_function(function: Callable[..., Any], *, needs_valid_run: bool, timed: bool) -> Hypothesis:
     name = function.__name__
     path, line = Path(function.__code__.co_filename), function.__code__.co_firstlineno
     where = f"{path}:{line}: hypothesis {name}"
@@ -169,7 +171,7 @@ def _from_function(function: Callable[..., Any], *, needs_valid_run: bool) -> Hy
     except (PydanticUserError, TypeError, NameError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"{where}: a parameter cannot be read from YAML: {reason}") from None
-    return Hypothesis(name, function, model, inspect.getdoc(function) or "", path, line, needs_valid_run)
+    return Hypothesis(name, function, model, inspect.getdoc(function) or "", path, line, needs_valid_run, timed)
 
 
 def _fields(function: Callable[..., Any], where: str) -> dict[str, Any]:

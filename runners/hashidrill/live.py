@@ -272,7 +272,7 @@ def final_summary(console: Console, verdict: RunVerdict, recording: Recording, r
     say(console, f"  {MEANINGS[result]} {tally(verdict)}".rstrip())
     if ended := how_it_ended(recording):
         say(console, f"  {ended}", "yellow")
-    for reason in verdict.invalid:
+    for reason in (*verdict.invalid, *verdict.doubts):
         say(console, f"  ! {reason}", "yellow")
     for judgement in verdict.judgements:
         symbol, word = FINDINGS[judgement.finding]

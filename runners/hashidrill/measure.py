@@ -116,10 +116,7 @@ def faults_end_ns(recording: Recording, kind: str | None = None) -> int:
 def during(recording: Recording, ops: Operations, kind: str | None = None) -> Operations:
     """The operations that were meant to start while a fault was in force (once each, where faults overlap)."""
     spans = [in_force(recording, window) for window in faults(recording, kind)]
-    inside = np.zeros(len(ops), np.bool_)
-    for start_ns, end_ns in spans:
-        inside |= (ops.intended_ns >= start_ns) & (ops.intended_ns < end_ns)
-    picked = pick(ops, inside)
+    picked = ops.within(spans)
     if not len(picked):
         raise HypothesisInvalidError(
             f"no operation was due while {kind or 'a fault'} was in force: no load then, or too short a fault"
@@ -176,6 +173,7 @@ class Sliding:
 
 def sliding(ops: Operations, start_ns: int, end_ns: int, *, percent: float = 50, width_s: float = 1.0) -> Sliding:
     """The percentile over windows of `width_s` seconds inside [start_ns, end_ns); one, shorter, when none fits."""
+    ops = ops.between(start_ns, end_ns)
     width_ns = min(int(width_s * SECOND), max(end_ns - start_ns, 1))
     t_ns = np.arange(start_ns, end_ns - width_ns + 1, int(STEP_S * SECOND), dtype=np.int64)
     latencies = served_s(ops)
@@ -199,14 +197,12 @@ def reigns(recording: Recording, start_ns: int, end_ns: int) -> list[Reign]:
 
     Raises HypothesisInvalidError when the leader was not sampled then.
     """
-    series = recording.series("raft.leader", "")
-    first = max(int(np.searchsorted(series.t_ns, start_ns, side="right")) - 1, 0)
-    last = int(np.searchsorted(series.t_ns, end_ns))
-    if last <= first:
+    series = recording.series("raft.leader", "").known_between(start_ns, end_ns)
+    if not len(series):
         raise HypothesisInvalidError(f"raft.leader was not sampled around {when(recording, start_ns)}")
     known = [
         (int(series.t_ns[i]), series.text[i] if series.ok[i] and series.value[i] != 0 else "")
-        for i in range(first, last)
+        for i in range(len(series))
     ]
     changes = [known[0], *(later for earlier, later in pairwise(known) if later[1] != earlier[1])]
     ends = [t_ns for t_ns, _ in changes[1:]] + [end_ns]

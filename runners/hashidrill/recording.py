@@ -31,7 +31,7 @@ from hashidrill.journal import JOURNAL_NAME, Entry, is_whole, read_journal
 from hashidrill.recording_writer import DATABASE_NAME, FORMAT, read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hashidrill.model import Experiment
 
@@ -76,7 +76,14 @@ class Operations:
 
     def between(self, start_ns: int, end_ns: int) -> Operations:
         """Those whose intended start is in [start_ns, end_ns)."""
-        picked = np.flatnonzero((self.intended_ns >= start_ns) & (self.intended_ns < end_ns))
+        return self.within([(start_ns, end_ns)])
+
+    def within(self, spans: Iterable[tuple[int, int]]) -> Operations:
+        """Those whose intended start is in any of the spans [start_ns, end_ns), each of them once."""
+        inside = np.zeros(len(self), np.bool_)
+        for start_ns, end_ns in spans:
+            inside |= (self.intended_ns >= start_ns) & (self.intended_ns < end_ns)
+        picked = np.flatnonzero(inside)
         return Operations(
             self.intended_ns[picked], self.start_ns[picked], self.end_ns[picked], self.outcome[picked],
             self.status[picked], [self.keys[i] for i in picked], [self.values[i] for i in picked],
@@ -106,7 +113,14 @@ class Series:
         return len(self.t_ns)
 
     def between(self, start_ns: int, end_ns: int) -> Series:
-        picked = np.flatnonzero((self.t_ns >= start_ns) & (self.t_ns < end_ns))
+        return self._picked(np.flatnonzero((self.t_ns >= start_ns) & (self.t_ns < end_ns)))
+
+    def known_between(self, start_ns: int, end_ns: int) -> Series:
+        """The samples in [start_ns, end_ns), and before them the last one by `start_ns`: what was known then."""
+        first = max(int(np.searchsorted(self.t_ns, start_ns, side="right")) - 1, 0)
+        return self._picked(np.arange(first, max(first, int(np.searchsorted(self.t_ns, end_ns)))))
+
+    def _picked(self, picked: Int64s) -> Series:
         return Series(
             self.t_ns[picked], self.value[picked], [self.text[i] for i in picked], [self.host[i] for i in picked],
             self.ok[picked],
@@ -127,8 +141,13 @@ class FaultWindow:
     proven_ns: int | None = None
     reverted_ns: int | None = None
     gone_ns: int | None = None
+    still_ns: int | None = None
+    """When it was proven again, just before its revert; `faded_ns`: when that failed."""
+    faded_ns: int | None = None
     proof: Mapping[str, Any] | None = None
     gone_proof: Mapping[str, Any] | None = None
+    still_proof: Mapping[str, Any] | None = None
+    faded_proof: Mapping[str, Any] | None = None
     error: str = ""
     step: int = -1
     """Which step of the method it belongs to, from 0."""
@@ -320,12 +339,12 @@ class Recording:
 
 
 def _note(window: dict[str, Any], what: str, entry: Entry) -> None:
-    if what in {"applied", "proven", "reverted", "gone"}:
+    if what in {"applied", "proven", "still", "faded", "reverted", "gone"}:
         window[f"{what}_ns"] = entry.t_ns
     if what == "proven":
         window["proof"] = entry.data["evidence"]
-    elif what == "gone":
-        window["gone_proof"] = entry.data["evidence"]
+    elif what in {"still", "faded", "gone"}:
+        window[f"{what}_proof"] = entry.data["evidence"]
     elif what == "unproven":
         window["proof"] = entry.data["evidence"]
         window["error"] = f"not proven in force: {entry.data['evidence']['measured']}"

@@ -55,10 +55,14 @@ class Judgement:
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """The verdict of a run: the reasons it is INVALID whatever the expectations say, and each judgement."""
+    """The verdict of a run: the reasons it is INVALID whatever the expectations say, and each judgement.
+
+    `doubts` name the seconds that were not validly measured: what was judged from those is INVALID, the rest stands.
+    """
 
     invalid: list[str]
     judgements: list[Judgement]
+    doubts: list[str] = field(default_factory=list)
 
     @property
     def verdict(self) -> Verdict:

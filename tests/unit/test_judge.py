@@ -112,17 +112,6 @@ class TestInvalidRuns:
         builder.fault("disk.latency", at=10, until=30)
         assert reasons(builder) == ["load kv-writes did no operation at all"]
 
-    def test_a_generator_that_fell_behind(self, builder):
-        (reason,) = reasons(good(builder, lag=lambda t: 0.4 if t > 40 else 0.0))
-        assert "load kv-writes: the generator fell behind its own schedule: 22% of the operations" in reason
-        assert "p99 400ms" in reason
-
-    @pytest.mark.parametrize(
-        "lag", [lambda t: 0.4 if t > 46.5 else 0.0, 0.1], ids=["one long hiccup", "steadily a little"]
-    )
-    def test_a_generator_that_kept_its_schedule_well_enough(self, builder, lag):
-        assert reasons(good(builder, lag=lag)) == []
-
     def test_an_experiment_that_does_not_read(self, builder):
         recording = good(builder).build()
         (recording.path / "experiment.yaml").write_text("not: an experiment\n")

@@ -111,6 +111,7 @@ def _as_json(recording: Recording, verdict: RunVerdict, report: Path | None, cod
         "exit_code": code,
         "outcome": recording.outcome,
         "invalid": verdict.invalid,
+        "doubts": verdict.doubts,
         "expectations": [
             {
                 "hypothesis": judgement.hypothesis, "title": judgement.title, "finding": judgement.finding,

@@ -49,7 +49,7 @@ def markdown_summary(recording: Recording, verdict: RunVerdict, *, report: Path 
     blocks = [
         f"### {SYMBOLS[result]} {result.value}: {plain(experiment_title(recording))}",
         " ".join(part for part in (tally(verdict), plain(ended)) if part),
-        "\n".join(f"- {plain(reason)}" for reason in verdict.invalid[:MOST_ROWS]),
+        "\n".join(f"- {plain(reason)}" for reason in [*verdict.invalid, *verdict.doubts][:MOST_ROWS]),
         _expectations(verdict.judgements),
         _faults(recording.faults),
         _figures(recording),
