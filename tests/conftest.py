@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from hashidrill import machine, packages
-from hashidrill.datacenter import binaries
-from hashidrill.datacenter.binaries_products import DEFAULT_VERSIONS
 from hashidrill.datacenter.sandbox import work_parent
-from hashidrill.datacenter.toxiproxy import VERSION as TOXIPROXY_VERSION
-from hashidrill.errors import BinaryError, MachineError
 from leaks import VARIABLE, Ground
+from provision import CONSUL_VERSION, Provision, in_full, needs_of
 
 collect_ignore_glob = ["*.yaml", "*.yml"]
 
-CONSUL_VERSION = "1.22.2"
+IN_CI = os.environ.get("CI", "") not in {"", "0", "false"}
+PROVISION = pytest.StashKey[Provision]()
 LIBRARY_TESTS = "test_experiments.py"
 _GONE_WITHIN_S = 15.0
-_BAD_MACHINE = 2
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -50,43 +47,93 @@ def ground():
 @pytest.fixture(scope="session")
 def tell(request):
     """Prints at once, past pytest's capturing: figures, and what takes minutes and must not look like a hang."""
-    reporter = request.config.pluginmanager.getplugin("terminalreporter")
-    capturing = request.config.pluginmanager.getplugin("capturemanager")
+    return lambda text: say(request.config, text)
 
-    def say(text):
-        with capturing.global_and_fixture_disabled():
-            reporter.ensure_newline()
-            reporter.write_line(text)
 
-    return say
+def say(config, text):
+    """See `tell`."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        reporter.ensure_newline()
+        reporter.write_line(text)
+
+
+def pytest_configure(config):
+    """A shell that ignores SIGINT (nohup, some CI runners) would have every child ignore it: tests that interrupt
+    children run as if they were started from a terminal."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.stash[PROVISION] = Provision(lambda text: say(config, text), in_ci=IN_CI)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session):
+    """What has to be built or installed is there before the first test, whose timeout is not meant for that."""
+    if not session.config.option.collectonly:
+        session.config.stash[PROVISION].provide(session.items)
+
+
+@pytest.fixture(autouse=True)
+def _what_the_test_needs(request):
+    """Fails, or skips, a test whose needs could not be got, before it begins."""
+    provision = request.config.stash[PROVISION]
+    for need in needs_of(request.node):
+        if (lacking := provision.lacking.get(need)) is not None:
+            refuse(f"{need} could not be got: {lacking.why.splitlines()[0]}", cannot=lacking.cannot)
+
+
+def refuse(reason, *, cannot):
+    """Skips where the machine truly cannot; that is a failure in CI, like everything else that was not got."""
+    (pytest.skip if cannot and not IN_CI else pytest.fail)(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """In CI a skip is a failure: what is not run there is not run anywhere. `may_skip` names the exceptions."""
+    report = yield
+    if IN_CI and report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("may_skip") is None:
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI, where nothing may be skipped: {call.excinfo.value}"
+    return report
 
 
 @pytest.fixture(scope="session")
-def consul(tell):
-    """The Consul binary, on a machine that can run a datacenter; it is built or downloaded now if need be.
+def binary(request):
+    """`binary("consul", "1.10.3")`: one that was got before the first test. Fails where no test said it needs it."""
+    provision = request.config.stash[PROVISION]
 
-    Skips where this machine cannot have local runs at all, and says why; in CI that is a failure. What only has to be
-    installed is installed; where it may not be, the command is printed and the session ends, with exit code 2.
-    """
-    found = machine.detect()
-    if not machine.local_runs_possible(found):
-        lacking = [f"{one.name}: {one.detail} ({one.fix})" for one in found if one.required and not one.ok]
-        reason = f"this machine cannot have a datacenter: {'; '.join(lacking)}"
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-    try:
-        packages.ensure_system_packages(tell, wanted=[("consul", CONSUL_VERSION)])
-        return binaries.ensure("consul", CONSUL_VERSION, progress=tell)
-    except (MachineError, BinaryError) as error:
-        return pytest.exit(f"tests of real datacenters cannot be set up: {error}", returncode=_BAD_MACHINE)
+    def of(name, version=""):
+        need = in_full(f"{name} {version}".strip())
+        if need in provision.lacking:
+            pytest.fail(f"{need} could not be got: {provision.lacking[need].why.splitlines()[0]}")
+        if need not in provision.got:
+            pytest.fail(f"nothing said that {need} is needed: mark the test with @pytest.mark.needs({need!r})")
+        return provision.got[need]
+
+    return of
 
 
 @pytest.fixture(scope="session")
-def toxiproxy(consul, tell):
-    """The toxiproxy-server binary; got as Consul's is."""
-    try:
-        return binaries.ensure("toxiproxy-server", TOXIPROXY_VERSION, progress=tell)
-    except BinaryError as error:
-        return pytest.exit(f"tests of slow links cannot be set up: {error}", returncode=_BAD_MACHINE)
+def tool(request):
+    """`tool("chromium")`: the path of a system tool that the test said it needs."""
+    return request.config.stash[PROVISION].got.__getitem__
+
+
+@pytest.fixture(scope="session")
+def consul(binary):
+    """The Consul binary, on a machine that can run a datacenter."""
+    return binary("consul", CONSUL_VERSION)
+
+
+@pytest.fixture(scope="session")
+def toxiproxy(binary):
+    """The toxiproxy-server binary, on such a machine."""
+    return binary("toxiproxy-server")
+
+
+@pytest.fixture(scope="session")
+def bbolt(binary):
+    return binary("bbolt")
 
 
 def pytest_collection_modifyitems(items):
@@ -108,22 +155,12 @@ def _the_library_goes_ahead(request, library_runs):
 
 @pytest.fixture(scope="session")
 def library_runs(ground, request, tmp_path_factory):
-    """The runs of the library's experiments, where tests of them were selected: they go on beside other tests.
-
-    All binaries are there before the first of them begins: what builds takes the machine that what measures needs.
-    """
+    """The runs of the library's experiments, where tests of them were selected: they go on beside other tests."""
     items = [item for item in request.session.items if item.path.name == LIBRARY_TESTS]
     named = {item.callspec.params.get("name") for item in items if hasattr(item, "callspec")}
     if not items:
         yield None
         return
-    request.getfixturevalue("toxiproxy")
-    tell = request.getfixturevalue("tell")
-    for name, version in DEFAULT_VERSIONS:
-        try:
-            binaries.ensure(name, version, progress=tell)
-        except BinaryError as error:
-            pytest.exit(f"the library's experiments cannot be set up: {error}", returncode=_BAD_MACHINE)
     from library_runs import FLAGSHIP, LIBRARY, LibraryRuns
 
     runs = LibraryRuns(tmp_path_factory.mktemp("library"), (named & set(LIBRARY)) - {FLAGSHIP})

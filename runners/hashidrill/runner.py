@@ -53,16 +53,12 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
     tell = progress or (lambda _event: None)
     experiment = load_experiment(path)
     _check_clients(path, experiment)
-    version = experiment.datacenter.consul.version
     say = lambda text: tell({"event": "note", "t_ns": 0, "text": text})  # noqa: E731 - one line, used twice
-    found = {"consul": binaries.ensure("consul", version, explicit=experiment.datacenter.consul.binary, progress=say)}
-    needs = engine.needs(experiment)
-    for name, tool_version, needed in (
-        ("toxiproxy-server", TOXIPROXY_VERSION, needs.toxiproxy),
-        ("bbolt", BBOLT_VERSION, needs.bbolt),
-    ):
-        if needed:
-            found[name] = binaries.ensure(name, tool_version, progress=say)
+    explicit = {"consul": experiment.datacenter.consul.binary}
+    found = {
+        name: binaries.ensure(name, version, explicit=explicit.get(name), progress=say)
+        for name, version in binaries_for(experiment)
+    }
     with _interruptible() as interrupt:  # from before there is a recording that nobody would close
         recording = _new_recording(runs_dir, experiment.metadata.name)
         shutil.copyfile(path, recording / "experiment.yaml")
@@ -86,6 +82,17 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
     if interrupt.happened:
         raise KeyboardInterrupt(recording)
     return recording
+
+
+def binaries_for(experiment: Experiment) -> list[tuple[str, str]]:
+    """(name, version) of each binary that a run of this experiment starts."""
+    needs = engine.needs(experiment)
+    wanted = [
+        ("consul", experiment.datacenter.consul.version, True),
+        ("toxiproxy-server", TOXIPROXY_VERSION, needs.toxiproxy),
+        ("bbolt", BBOLT_VERSION, needs.bbolt),
+    ]
+    return [(name, version) for name, version, needed in wanted if needed]
 
 
 def _check_clients(path: Path, experiment: Experiment) -> None:
@@ -130,9 +137,15 @@ class _Interrupt:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[_Interrupt]:
-    """SIGTERM counts as Ctrl-C while a run goes on: CI systems send it, and faults must be reverted then too."""
+    """SIGTERM counts as Ctrl-C while a run goes on: CI systems send it, and faults must be reverted then too.
+
+    Whoever starts a run with SIGINT ignored (a script's `&`, some CI runners) wants it to outlive a Ctrl-C that is
+    meant for others: it stays ignored, as with other commands, and SIGTERM alone interrupts.
+    """
     interrupt = _Interrupt()
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    numbers = (signal.SIGTERM,) if ignored else (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield interrupt
     finally:

@@ -17,7 +17,7 @@ import hashidrill
 from hashidrill.datacenter import binaries
 from hashidrill.datacenter.sandbox import sandbox
 
-pytestmark = pytest.mark.bench
+pytestmark = [pytest.mark.bench, pytest.mark.needs("datacenter", "consul")]
 SCRIPT = Path(__file__).with_name("datacenter_figures.py")
 PAIRS = 10
 

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +22,7 @@ from hashidrill.journal import Clock
 from hashidrill.loads.kv import KvWrite
 from hashidrill.loads.process import LoadProcess, LoadSpecification
 
-pytestmark = pytest.mark.bench
+pytestmark = [pytest.mark.bench, pytest.mark.needs("wrk")]
 
 SERVER = Path(__file__).with_name("stalling_server.py")
 RATE_PER_S = 3000
@@ -67,8 +66,6 @@ def offered(url, rate_per_s, seconds):
 
 def wrk(url, seconds, tmp_path, connections=16):
     """wrk, closed loop, on the same requests: requests done, CPU seconds for each, and its own latency percentiles."""
-    if shutil.which("wrk") is None:
-        pytest.skip("wrk is not installed: `apt-get install wrk`")
     script = tmp_path / "put.lua"
     script.write_text('wrk.method = "PUT"\nwrk.path = "/v1/kv/hashidrill/w/1"\nwrk.body = string.rep("x", 512)\n')
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout=30s", "--latency", "-s", str(script), url]

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from hashidrill.datacenter import binaries
+CONSUL_VERSIONS = [
+    pytest.param(one, marks=pytest.mark.needs("datacenter", f"consul {one}")) for one in ("1.22.2", "1.10.3")
+]
 
 
 @dataclass
@@ -36,9 +38,9 @@ class Servers:
             return ""
 
 
-@pytest.fixture(scope="module", params=["1.22.2", "1.10.3"])
-def consul_servers(request, tmp_path_factory, consul, tell):
-    binary = binaries.ensure("consul", request.param, progress=tell).path
+@pytest.fixture(scope="module", params=CONSUL_VERSIONS)
+def consul_servers(request, tmp_path_factory, binary):
+    consul = binary("consul", request.param).path
     folder = tmp_path_factory.mktemp("consul")
     hosts = {f"consul-{n}": f"127.0.0.{10 + n}" for n in (1, 2, 3)}
     http, serf, rpc = free_ports(3, hosts.values())
@@ -52,7 +54,7 @@ def consul_servers(request, tmp_path_factory, consul, tell):
         for name, address in hosts.items():
             join = [f"-retry-join={other}:{serf}" for other in hosts.values()]
             where = [f"-node={name}", f"-bind={address}", f"-client={address}", f"-data-dir={folder / name}"]
-            command = [binary, "agent", "-server", "-bootstrap-expect=3", f"-config-file={config}", *where, *join]
+            command = [consul, "agent", "-server", "-bootstrap-expect=3", f"-config-file={config}", *where, *join]
             with (folder / f"{name}.log").open("wb") as log:
                 servers.processes[name] = subprocess.Popen(
                     command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

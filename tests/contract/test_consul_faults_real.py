@@ -10,22 +10,28 @@ import pytest
 from consul_fault_cases import RUNS, WHOLE, cases_of, disarmed_of
 
 import hashidrill
-from hashidrill.datacenter import binaries
 from hashidrill.datacenter.sandbox import sandbox
 
 pytestmark = pytest.mark.live
 SCRIPT = Path(__file__).with_name("real_consul_faults.py")
-VERSIONS = [pytest.param(run, marks=[pytest.mark.long] if "long" in run else []) for run in WHOLE]
+
+
+def marks_of(run):
+    needs = pytest.mark.needs("datacenter", f"consul {run.partition(' ')[0]}")
+    return [needs, pytest.mark.nightly] if "long" in run else [needs]
+
+
+VERSIONS = [pytest.param(run, marks=marks_of(run)) for run in WHOLE]
 
 
 @pytest.fixture(scope="session")
-def reported(tell, tmp_path_factory):
+def reported(binary, tmp_path_factory):
     """What the script says of each version, got when it is first asked for."""
     said = {}
 
     def of(version):
         if version not in said:
-            consul = binaries.ensure("consul", version.partition(" ")[0], progress=tell)
+            consul = binary("consul", version.partition(" ")[0])
             log = tmp_path_factory.mktemp("consul-faults") / "log"
             command = [sys.executable, str(SCRIPT), str(consul.path), "{root}", version]
             with sandbox(command, {"PYTHONPATH": str(Path(hashidrill.__file__).parents[1])}, log) as box:
@@ -44,7 +50,7 @@ def the(lines, key):
 
 
 def marked(version, *values, name):
-    return pytest.param(version, *values, id=f"{version}-{name}", marks=[pytest.mark.long] if "long" in version else [])
+    return pytest.param(version, *values, id=f"{version}-{name}", marks=marks_of(version))
 
 
 CASES = [
@@ -94,6 +100,7 @@ def test_streams_are_not_gathered_where_agents_would_stay_without(reported, vers
     assert "agents since 1.11 may stay with a server that they cannot reach" in the(reported(version), "too new")
 
 
+@pytest.mark.needs("datacenter", "consul 1.10.3")
 def test_streams_go_to_the_one_server_and_old_ones_follow(reported):
     gathered = the(reported("1.10.3"), "gathered")
     assert len(gathered) == 3

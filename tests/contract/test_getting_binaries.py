@@ -429,10 +429,9 @@ def test_ctrl_c_ends_the_build_and_its_compiler(go, tmp_path):
 
 
 @pytest.mark.live
+@pytest.mark.needs("go")
 def test_toxiproxy_is_built_by_go_and_says_its_version(monkeypatch):
     monkeypatch.setenv("PATH", os.environ["PATH"] + ":/usr/local/go/bin")
-    if binaries_build.find_go() is None:
-        pytest.skip("no Go on this machine")
     monkeypatch.setenv("GOCACHE", GO_CACHE)
     monkeypatch.setenv("HASHIDRILL_TOXIPROXY_RELEASES_URL", "http://127.0.0.1:9")
     found = binaries.ensure("toxiproxy-cli", "2.12.0")

@@ -51,10 +51,9 @@ def test_an_nft_that_the_kernel_refuses_is_found_out(own, tmp_path, monkeypatch)
     assert machine.run_trials("own")["nftables"] == "Error: Could not process rule: Operation not supported"
 
 
+@pytest.mark.needs("tc")
 def test_netem_is_found_exactly_where_tc_finds_it(own):
     tc = tool("tc")
-    if tc is None:
-        pytest.skip("no tc on this machine")
     flags = ["--net"] + (["--user", "--map-root-user"] if os.geteuid() else [])
     command = ["unshare", *flags, tc, "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"]
     assert (subprocess.run(command, capture_output=True, check=False).returncode == 0) == (own["netem"] == "")

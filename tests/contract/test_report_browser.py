@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,7 @@ from hashidrill.verdict import Finding, Judgement, RunVerdict
 if TYPE_CHECKING:
     from pathlib import Path
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-BROWSER = next((path for name in NAMES if (path := shutil.which(name))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium here to open the report with")
+pytestmark = pytest.mark.needs("chromium")
 
 # a drag over the middle of the first plot, then what the page has become; then a double click
 DRAG = """
@@ -57,11 +54,11 @@ def page(tmp_path_factory):
     return write_html(run.build(), RunVerdict([], judgements), folder)
 
 
-def opened(page: Path, tmp_path: Path) -> tuple[str, list[str], list[str]]:
+def opened(browser: str, page: Path, tmp_path: Path) -> tuple[str, list[str], list[str]]:
     """The page's DOM once its script has run, what the console said, and every address that was asked for."""
     profile, log = tmp_path / "profile", tmp_path / "net.json"
     done = subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", f"--user-data-dir={profile}",
          "--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
          "--enable-logging=stderr", f"--log-net-log={log}", "--window-size=1300,900", "--virtual-time-budget=3000",
@@ -75,8 +72,8 @@ def opened(page: Path, tmp_path: Path) -> tuple[str, list[str], list[str]]:
     return done.stdout, console, addresses
 
 
-def test_the_report_draws_every_curve_and_leaves_console_and_network_alone(page, tmp_path):
-    dom, console, addresses = opened(page, tmp_path)
+def test_the_report_draws_every_curve_and_leaves_console_and_network_alone(page, tmp_path, tool):
+    dom, console, addresses = opened(tool("chromium"), page, tmp_path)
     marks = re.findall(r'<path class="mark [^"]*" d="(M[^"]+)"', dom)
     assert len(marks) == 2 * 4 + 1 + 4 * 3, "four curves a load, one load's errors, four signals of three servers"
     assert any(len(mark) > 500 for mark in marks), "a curve of many points"
@@ -87,32 +84,32 @@ def test_the_report_draws_every_curve_and_leaves_console_and_network_alone(page,
     assert addresses == []
 
 
-def test_a_script_that_fails_and_a_page_that_loads_would_be_noticed(page, tmp_path):
+def test_a_script_that_fails_and_a_page_that_loads_would_be_noticed(page, tmp_path, tool):
     """The defects that the test above must catch, planted."""
     spoiled = tmp_path / "spoiled.html"
     text = re.sub(r"<meta http-equiv[^>]+>", "", page.read_text()).replace('"use strict";', "undefined_name();")
     spoiled.write_text(text.replace("<main>", '<main><img src="http://127.0.0.1:9/planted.png">'))
-    dom, console, addresses = opened(spoiled, tmp_path)
+    dom, console, addresses = opened(tool("chromium"), spoiled, tmp_path)
     assert '<path class="mark' not in dom
     assert any("undefined_name" in line for line in console)
     assert "http://127.0.0.1:9/planted.png" in addresses
 
 
-def test_the_policy_in_the_page_stops_markup_that_was_injected(page, tmp_path):
+def test_the_policy_in_the_page_stops_markup_that_was_injected(page, tmp_path, tool):
     injected = tmp_path / "injected.html"
     planted = '<main><img src="http://127.0.0.1:9/x.png"><script>document.title = "owned"</script>'
     injected.write_text(page.read_text().replace("<main>", planted))
-    dom, _, addresses = opened(injected, tmp_path)
+    dom, _, addresses = opened(tool("chromium"), injected, tmp_path)
     assert "<title>owned</title>" not in dom
     assert addresses == []
     assert '<path class="mark' in dom, "its own script still runs"
 
 
-def test_a_drag_zooms_a_pointer_reads_and_a_double_click_shows_the_whole_run(page, tmp_path):
+def test_a_drag_zooms_a_pointer_reads_and_a_double_click_shows_the_whole_run(page, tmp_path, tool):
     driven = tmp_path / "driven.html"
     text = re.sub(r"<meta http-equiv[^>]+>", "", page.read_text())
     driven.write_text(text.replace("</body>", f"{DRAG}</body>"))
-    dom, console, _ = opened(driven, tmp_path)
+    dom, console, _ = opened(tool("chromium"), driven, tmp_path)
     assert console == []
     found = re.search(r'data-result="([^"]+)"', dom)
     assert found, "the drag ran to its end"

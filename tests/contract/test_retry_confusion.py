@@ -123,7 +123,7 @@ def test_the_verdicts_on_everyday_clients_are_right(consul, bin_folder, tell):
     assert sum(matrix.right.values()) > 20 * len(clients)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_every_verdict_on_every_reference_client_is_right(consul, bin_folder, tell):
     began = time.monotonic()
     matrix = asyncio.run(confusion(consul.path, bin_folder))

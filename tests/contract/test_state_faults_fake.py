@@ -10,8 +10,6 @@ import pytest
 from fault_cases import STATE_CASES, nature
 
 from hashidrill import boltdb, registry
-from hashidrill.datacenter import binaries
-from hashidrill.datacenter.binaries_products import BBOLT_VERSION
 from hashidrill.errors import FaultError
 from hashidrill.faults import markers
 from hashidrill.inject import planned
@@ -52,13 +50,13 @@ def state(world):
 
 
 @pytest.fixture
-def bbolt(world, tell):
-    """The real one: it can be built in some seconds."""
-    world.tools["bbolt"] = binaries.ensure("bbolt", BBOLT_VERSION, progress=tell).path
+def with_bbolt(world, bbolt):
+    """The real one."""
+    world.tools["bbolt"] = bbolt.path
 
 
 @pytest.mark.parametrize(("kind", "params"), STATE_CASES)
-def test_a_fault_of_the_state_keeps_its_contract(kind, params, world, bbolt):
+def test_a_fault_of_the_state_keeps_its_contract(kind, params, world, with_bbolt):
     if kind == "consul.raft.compact":
         anyio.run(applied, fault(world, "consul.raft.bloat", free_pages=50_000), world)
     one = fault(world, kind, **params)
@@ -132,7 +130,7 @@ def test_a_save_that_is_not_whole_or_of_another_time_is_not_proven(world):
     assert "another marker" in anyio.run(verified, lambda file: file.write_bytes(other)).measured
 
 
-def test_bloat_and_compaction_may_overlap_and_the_first_then_has_nothing_to_revert(world, bbolt):
+def test_bloat_and_compaction_may_overlap_and_the_first_then_has_nothing_to_revert(world, with_bbolt):
     async def played():
         host = world.hosts["consul-1"]
         bloat, compact = fault(world, "consul.raft.bloat", free_pages=60_000), fault(world, "consul.raft.compact")
@@ -151,7 +149,7 @@ def test_bloat_and_compaction_may_overlap_and_the_first_then_has_nothing_to_reve
     assert armed.figures["bytes_per_commit"] > 20 * armed.figures["bytes_per_commit_before"]
 
 
-def test_a_server_that_cannot_be_bloated_says_why(world, bbolt):
+def test_a_server_that_cannot_be_bloated_says_why(world, with_bbolt):
     def refused(spoil):
         spoil(world.hosts["consul-1"])
         with pytest.raises(FaultError) as refusal:
@@ -170,19 +168,19 @@ def test_a_server_that_cannot_be_bloated_says_why(world, bbolt):
         anyio.run(planned, bloat, world.target("consul-2"), "writes")
 
 
-def test_bbolt_itself_finds_nothing_wrong_with_a_bloated_file(tmp_path, tell):
+def test_bbolt_itself_finds_nothing_wrong_with_a_bloated_file(tmp_path, bbolt):
     """One with real content: all of it is still there, and there are so many free pages more."""
-    tool, db = str(binaries.ensure("bbolt", BBOLT_VERSION, progress=tell).path), tmp_path / "raft.db"
+    tool, db = str(bbolt.path), tmp_path / "raft.db"
 
-    def bbolt(*arguments):
+    def run(*arguments):
         return subprocess.run([tool, *arguments], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
 
-    bbolt("bench", "-path", str(db), "-work", "-count", "3000", "-batch-size", "100", "-value-size", "2000")
-    [bucket] = bbolt("buckets", str(db)).split()
-    before, keys = len(boltdb.free_pages(db)), bbolt("keys", str(db), bucket)
+    run("bench", "-path", str(db), "-work", "-count", "3000", "-batch-size", "100", "-value-size", "2000")
+    [bucket] = run("buckets", str(db)).split()
+    before, keys = len(boltdb.free_pages(db)), run("keys", str(db), bucket)
     assert len(keys.split()) >= 3000
     boltdb.bloat(db, 100_000)
-    assert bbolt("check", str(db)).strip() == "OK"
-    assert bbolt("keys", str(db), bucket) == keys
-    assert f"Item Count: {len(boltdb.free_pages(db))}\n" in bbolt("page", str(db), str(boltdb.read_meta(db).freelist))
+    assert run("check", str(db)).strip() == "OK"
+    assert run("keys", str(db), bucket) == keys
+    assert f"Item Count: {len(boltdb.free_pages(db))}\n" in run("page", str(db), str(boltdb.read_meta(db).freelist))
     assert 100_000 < len(boltdb.free_pages(db)) - before < 100_100

@@ -8,21 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.datacenter import binaries
-from hashidrill.datacenter.binaries_products import BBOLT_VERSION
 from hashidrill.datacenter.sandbox import python_path, sandbox
 
 SCRIPT = Path(__file__).with_name("real_state_faults.py")
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.needs("datacenter", "consul", "bbolt")]
 
 
-@pytest.fixture(scope="module", params=["1.22.2", pytest.param("1.10.3", marks=pytest.mark.long)])
-def results(request, tmp_path_factory, tell):
+OLD = pytest.param("1.10.3", marks=[pytest.mark.nightly, pytest.mark.needs("consul 1.10.3")])
+
+
+@pytest.fixture(scope="module", params=["1.22.2", OLD])
+def results(request, tmp_path_factory, binary, tell):
     """One datacenter a version, every check in it one after the other: {check: line}."""
-    consul = binaries.ensure("consul", request.param, progress=tell).path
-    bbolt = binaries.ensure("bbolt", BBOLT_VERSION, progress=tell).path
     log = tmp_path_factory.mktemp("state") / "log"
-    command = [sys.executable, str(SCRIPT), str(consul), "{root}", request.param, str(bbolt)]
+    consul, bbolt = binary("consul", request.param), binary("bbolt")
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        str(consul.path),
+        "{root}",
+        request.param,
+        str(bbolt.path),
+    ]
     with sandbox(command, {"PYTHONPATH": python_path()}, log) as box:
         lines = [json.loads(line) for line in box.output]
         box.process.wait()
@@ -76,7 +83,7 @@ def test_a_bloated_leader_writes_twenty_times_as_much_and_compaction_brings_it_b
     assert not line["disarmed"]["ok"]
 
 
-@pytest.mark.parametrize("results", [pytest.param("1.10.3", marks=pytest.mark.long)], indirect=True)
+@pytest.mark.parametrize("results", [OLD], indirect=True)
 def test_bloat_by_writes_keeps_its_contract(results):
     """It takes more than a minute, of which one version is enough."""
     line = result(results, "bloat_by_writes_keeps_its_contract")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import time
 import psutil
 import pytest
 
-curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+curl = pytest.mark.needs("curl")
 
 
 def start(*arguments):

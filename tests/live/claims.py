@@ -17,12 +17,9 @@ import anyio
 import httpx
 import pytest
 
-from hashidrill.datacenter import binaries
-from hashidrill.datacenter.binaries_products import AUDITED_VERSIONS
 from hashidrill.wait import wait_until
 
 START_WITHIN_S = 20
-BUILD_WITHIN_S = 3600
 """For a test whose binary may have to be built first: Vault takes a quarter of an hour on two idle cores."""
 
 
@@ -180,14 +177,6 @@ def failing(times, answer, then=None):
     """A script: `answer` for the first so many requests, and `then` after them."""
     after = then or Answer()
     return lambda number, _request: answer if number <= times else after
-
-
-def audited_binary(name, tell):
-    """The binary that the audit's claims about that product are shown on; it is built now if need be.
-
-    Raises BinaryError where it cannot be had.
-    """
-    return binaries.ensure(name, dict(AUDITED_VERSIONS)[name], progress=tell)
 
 
 class Running:

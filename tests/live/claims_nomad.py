@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from claims import audited_binary, free_ports, wait
+from claims import free_ports, wait
 
 from hashidrill.datacenter.sandbox import work_parent
 
@@ -135,10 +135,10 @@ def job(name, task, *, kind="service", restart=None, **group):
 
 
 @pytest.fixture(scope="session")
-def nomad(tell):
+def nomad(binary):
     if os.geteuid() != 0:
         pytest.skip("Nomad's clients run as root")
-    return audited_binary("nomad", tell)
+    return binary("nomad")
 
 
 def both(binary, folder, name, **more):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from drills import Drill, environment
 
 from hashidrill.library import experiment_name, experiments_dir, list_experiments
+from hashidrill.loader import load_experiment
+from hashidrill.runner import binaries_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,10 +26,29 @@ NOT_RUN: dict[str, str] = {
     "locks/lock-storm-rate-limited": "whether that storm outlives its cause depends on how busy the machine is",
     "incidents/roblox-2021": "it takes seven minutes, and its load needs all of the machine for itself",
 }
-"""Name of an experiment: why it is not run beside the others. `-m long` runs these, one at a time."""
+"""Name of an experiment: why it is not run beside the others. `-m nightly` runs these, one at a time."""
 
 FLAGSHIP = "raft/slow-leader-disk"
 """Its run is that of `hashidrill demo`."""
+
+EACH_TIME = {
+    FLAGSHIP: "the demo: a disk that is slow",
+    "raft/slow-leader-links": "links that are slow, by toxiproxy",
+    "raft/killed-leader": "a process that ends, and an election",
+    "raft/starved-leader": "too little CPU",
+    "raft/leader-disk-full": "a disk that is full",
+    "raft/new-hardware": "a server that is replaced",
+    "network/partitioned-leader": "a partition, by nftables",
+    "locks/lock-storm": "sessions and locks, on a narrow link",
+    "state/snapshot-reset": "acknowledged writes that are rolled back, and said to be",
+    "retry/vault-503": "a client of the user's, behind a tap",
+}
+"""Name of an experiment: what only it shows. These are run by `uv run pytest`, all others by `-m nightly`."""
+
+
+def needs_of_experiment(name: str) -> tuple[str, ...]:
+    """What tests/provision.py has to get before a run of it."""
+    return ("datacenter", *(" ".join(each) for each in binaries_for(load_experiment(LIBRARY[name]))))
 
 
 class LibraryRuns:

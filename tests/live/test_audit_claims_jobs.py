@@ -6,10 +6,10 @@ the behaviour is shown with smaller figures.
 from __future__ import annotations
 
 import pytest
-from claims import BUILD_WITHIN_S, Answer, Scripted, failing, wait
+from claims import Answer, Scripted, failing, wait
 from claims_nomad import FAILS, SLEEPS, both, job, nomad  # noqa: F401 - `nomad` is a fixture
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(BUILD_WITHIN_S)]
+pytestmark = pytest.mark.nightly
 
 SECOND = 10**9
 WITHIN_S = 120

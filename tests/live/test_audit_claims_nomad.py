@@ -8,10 +8,10 @@ import signal
 import threading
 
 import pytest
-from claims import BUILD_WITHIN_S, Answer, Scripted, free_ports, wait
+from claims import Answer, Scripted, free_ports, wait
 from claims_nomad import RAW_EXEC, SLEEPS, Nomad, both, client, job, nomad, server  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(BUILD_WITHIN_S)]
+pytestmark = pytest.mark.nightly
 
 SECOND = 10**9
 WITHIN_S = 60

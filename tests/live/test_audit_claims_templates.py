@@ -7,11 +7,11 @@ import os
 import signal
 
 import pytest
-from claims import BUILD_WITHIN_S, Answer, Scripted, audited_binary, failing, run, wait  # noqa: F401 - `run` is a fixture
+from claims import Answer, Scripted, failing, run, wait  # noqa: F401 - `run` is a fixture
 
 from hashidrill.datacenter.inside.syscalls import process_state
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(BUILD_WITHIN_S)]
+pytestmark = pytest.mark.nightly
 
 LEADERLESS = Answer(500, b"No cluster leader")
 UNAVAILABLE = Answer(500, b'{"errors": ["error performing token check"]}')
@@ -21,8 +21,8 @@ AT_ONCE = {"backoff": "1us", "max_backoff": "1ms"}
 
 
 @pytest.fixture(scope="module")
-def consul_template(tell):
-    return audited_binary("consul-template", tell)
+def consul_template(binary):
+    return binary("consul-template")
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import json
 
 import httpx
 import pytest
-from claims import BUILD_WITHIN_S, Answer, Scripted, audited_binary, failing, free_ports, run, wait  # noqa: F401 - `run` is a fixture
+from claims import Answer, Scripted, failing, free_ports, run, wait  # noqa: F401 - `run` is a fixture
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(BUILD_WITHIN_S)]
+pytestmark = pytest.mark.nightly
 
 WITHIN_S = 60
 UNAVAILABLE = Answer(500, b'{"errors": ["error performing token check"]}')
@@ -17,8 +17,8 @@ TOKEN = Answer(body=b'{"data": {"id": "t", "type": "service", "renewable": false
 
 
 @pytest.fixture(scope="module")
-def vault(tell):
-    return audited_binary("vault", tell)
+def vault(binary):
+    return binary("vault")
 
 
 # its client

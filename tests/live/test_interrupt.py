@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -48,6 +49,25 @@ def test_a_signal_while_a_fault_is_in_force_reverts_it(number, tmp_path):
     assert saved["ended_at"]
     assert (run / "report.html").is_file()
     assert "interrupted" in stdout
+
+
+def test_a_run_that_was_started_with_interrupts_ignored_is_ended_by_sigterm_alone(tmp_path):
+    """As by `hashidrill run ... &` in a script, where a Ctrl-C is meant for what is in front."""
+    runs = tmp_path / "runs"
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = start("run", experiment(tmp_path / "short.yaml", method=[FSYNC]), "--plain", "--runs", runs)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    run = wait_for("fault.proven", runs, process)
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(2)
+    assert "fault.reverted" not in [entry.event for entry in read_journal(run / JOURNAL_NAME)]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=_ENDS_WITHIN_S)
+    assert process.returncode == INTERRUPTED
+    assert read_journal(run / JOURNAL_NAME)[-1].event == "end"
 
 
 def test_a_second_signal_does_not_stop_the_reverting(tmp_path):

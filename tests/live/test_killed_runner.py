@@ -8,6 +8,7 @@ import os
 import random
 import secrets
 import signal
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,11 +20,17 @@ from drills import environment, experiment, hashidrill, start
 from hashidrill.journal import JOURNAL_NAME, read_journal
 from leaks import VARIABLE, Ground, processes_of
 
-KILLS = 25
-ENGINES = 6
-"""In so many of them it is the engine that is killed, inside of the sandbox, and the runner has to cope."""
-LIFE_S = 15.0
-"""A whole run takes some fifteen seconds on two cores that have two of them to run."""
+LAUNCHED = "launched"
+PHASES = ("start", "ready", "load", "steady", "method", "recovery", "quiesce")
+OF_FAULTS = ("fault.intent", "fault.applied", "fault.proven", "fault.reverted", "fault.gone")
+TWICE = ("ready", "steady", *OF_FAULTS[:4])
+ENGINES = ("ready", "steady", "fault.intent", "fault.applied", "fault.proven", "recovery")
+"""Moments at which it is the engine that is killed, inside of the sandbox, and the runner has to cope."""
+KILLS = [("runner", moment) for moment in (LAUNCHED, *PHASES, *OF_FAULTS, *TWICE)] + [("engine", m) for m in ENGINES]
+"""What is killed, and at which event of its journal: a machine that is faster or slower is killed at the same ones."""
+LATER_S = 0.2
+"""At most that long after the event, by chance; at once, where the run is about to end."""
+COMES_WITHIN_S = 90.0
 AT_ONCE = 2
 GONE_WITHIN_S = 10.0
 ENDS_WITHIN_S = 20.0
@@ -45,6 +52,7 @@ class Kill:
 
     number: int
     victim: str
+    moment: str
     at_s: float
     runs: Path
     left: list[str]
@@ -59,7 +67,8 @@ class Kill:
 
     def __str__(self):
         return (
-            f"{self.number:>2}  {self.victim:<7} {self.at_s:6.2f}s  {self.phase:<9} {self.in_force} faults in force  "
+            f"{self.number:>2}  {self.victim:<7} {self.moment:<14} {self.at_s:6.2f}s  {self.phase:<9} "
+            f"{self.in_force} faults in force  "
             f"exit code {self.exit_code:>3}  gone after {self.gone_after_s:5.2f}s  "
             f"{'; '.join(self.left) or 'nothing left'}"
         )
@@ -67,24 +76,24 @@ class Kill:
 
 @pytest.fixture(scope="module")
 def kills(consul, tmp_path_factory, tell):
-    """25 runs, each with a work directory of its own, and what became of them."""
+    """A run for each kill, with a work directory of its own, and what became of it."""
     chance = random.Random(SEED)
     folder = tmp_path_factory.mktemp("killed")
-    # one in each twenty-fifth of a life, so that none of it is left out
-    moments = [(n + chance.random()) * LIFE_S / KILLS for n in range(KILLS)]
-    engines = set(chance.sample(range(KILLS // 4, KILLS), ENGINES))
-    plan = [(n, "engine" if n in engines else "runner", at_s) for n, at_s in enumerate(moments)]
+    plan = [
+        (number, victim, moment, 0.0 if moment == "quiesce" else chance.uniform(0, LATER_S))
+        for number, (victim, moment) in enumerate(KILLS)
+    ]
     chance.shuffle(plan)
     began = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as several:
         done = list(several.map(lambda each: kill(*each, folder), plan))
-    tell(f"\n{KILLS} kills in {time.monotonic() - began:.0f}s, HASHIDRILL_KILL_SEED={SEED}")
+    tell(f"\n{len(KILLS)} kills in {time.monotonic() - began:.0f}s, HASHIDRILL_KILL_SEED={SEED}")
     tell("\n".join(str(one) for one in sorted(done, key=lambda one: one.number)))
     return done
 
 
-def kill(number, victim, at_s, folder):
-    """Start a run, kill it `at_s` seconds later, and look at the machine until nothing is left, or 10 s are over."""
+def kill(number, victim, moment, later_s, folder):
+    """Start a run, kill it `later_s` after the moment came, and look until nothing is left, or 10 s are over."""
     runs, work = folder / "runs", Path(os.environ[VARIABLE]) / f"k{number}"
     work.mkdir()
     path = experiment(
@@ -99,8 +108,9 @@ def kill(number, victim, at_s, folder):
     ground = Ground(work)
     process = start("run", path, "--plain", "--runs", runs, env=environment(**{VARIABLE: work}))
     began = time.monotonic()
-    with contextlib.suppress(TimeoutError):
-        wait_for_exit(process, at_s)
+    wait_for(moment, process, runs, number, work)
+    with contextlib.suppress(subprocess.TimeoutExpired):  # it ends by itself: then there is nothing to kill
+        process.wait(later_s)
     struck_s = time.monotonic() - began
     victims = [process.pid] if victim == "runner" else engine_of(work)
     for pid in victims:
@@ -116,19 +126,25 @@ def kill(number, victim, at_s, folder):
     if not left:
         work.rmdir()
     phase, in_force = seen_by_the_journal(journals(runs, number))
-    return Kill(number, victim, struck_s, runs, left, gone_after_s, process.returncode, phase, in_force)
+    return Kill(number, victim, moment, struck_s, runs, left, gone_after_s, process.returncode, phase, in_force)
 
 
-def wait_for_exit(process, within_s):
-    deadline = time.monotonic() + within_s
-    while process.poll() is None:
-        if time.monotonic() >= deadline:
-            raise TimeoutError
+def wait_for(moment, process, runs, number, work):
+    """Until the journal says that the moment has come; `launched` is when the sandbox's directory is there."""
+    deadline = time.monotonic() + COMES_WITHIN_S
+    while process.poll() is None and not came(moment, journals(runs, number), work):
+        assert time.monotonic() < deadline, f"{moment} did not come within {COMES_WITHIN_S:g}s"
         time.sleep(0.005)
 
 
+def came(moment, found, work):
+    if moment == LAUNCHED:
+        return any(work.iterdir())
+    return any(moment in {entry.event, entry.data.get("phase")} for path in found for entry in read_journal(path))
+
+
 def engine_of(work):
-    return [pid for pid, command in processes_of(work) if " hashidrill.sandboxed " in command]
+    return [pid for pid, command in processes_of(work) if "hashidrill.sandboxed" in command]
 
 
 def journals(runs, number):
@@ -156,12 +172,11 @@ def test_nothing_is_left_10_s_after_a_kill(kills):
 
 def test_the_kills_met_runs_in_all_of_their_phases(kills):
     """Else this file would have shown nothing."""
-    killed = [one for one in kills if one.exit_code == -signal.SIGKILL]
-    assert len(killed) >= (KILLS - ENGINES) * 2 // 3
-    assert any(one.in_force for one in killed)
-    assert any(one.victim == "engine" and one.in_force for one in kills)
-    assert any(one.phase == "-" for one in killed)
-    assert {"start", "ready", "steady", "method"} & {one.phase for one in killed}
+    met = [one for one in kills if one.exit_code == (3 if one.victim == "engine" else -signal.SIGKILL)]
+    assert sorted({one.moment for one in met}) == sorted({moment for _, moment in KILLS})
+    assert [str(one) for one in met if one.moment in {"fault.applied", "fault.proven"} and not one.in_force] == []
+    assert any(one.phase == "-" for one in met)
+    assert {"start", "ready", "steady", "method"} <= {one.phase for one in met}
 
 
 def test_every_journal_still_reads(kills):

@@ -1,17 +1,21 @@
-"""The experiments that need the machine for themselves, one at a time: `uv run pytest -m long tests/live`."""
+"""The experiments that need the machine for themselves, one at a time: `uv run pytest -m nightly tests/live`."""
 
 from __future__ import annotations
 
 import pytest
 from drills import Drill
-from library_runs import LIBRARY, NOT_RUN
+from library_runs import LIBRARY, NOT_RUN, needs_of_experiment
 
 from hashidrill.library import experiments_dir
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize("name", sorted(set(NOT_RUN) & set(LIBRARY)))
+def marked(name):
+    return pytest.param(name, marks=pytest.mark.needs(*needs_of_experiment(name)))
+
+
+@pytest.mark.parametrize("name", map(marked, sorted(set(NOT_RUN) & set(LIBRARY))))
 def test_a_long_experiment_passes(name, tmp_path):
     drill = Drill(name, tmp_path, cwd=experiments_dir().parent, within_s=800)
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (0, "PASS", "complete"), drill.said

@@ -28,7 +28,7 @@ from hashidrill.loader import load_experiment
 from hashidrill.recording import Recording
 from leaks import VARIABLE, Ground
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 Drawn = tuple[str, dict[str, object], list[str]]
 """A kind of fault, its parameters, and where it may be put."""

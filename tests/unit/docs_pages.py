@@ -176,6 +176,9 @@ def unknown_names(each: Page) -> list[str]:
     names = known_words() | set(_SNAKE.findall(" ".join(each.fences("python"))))
     wrong = []
     for code in each.inline():
+        if re.fullmatch(r"tests/[\w/.]+", code):
+            wrong += [] if (ROOT / code).exists() else [f"{each.path}: there is no {code}"]
+            continue
         if re.fullmatch(rf"(?:{folders})/[a-z0-9-]+", code) and code not in experiments:
             wrong.append(f"{each.path}: there is no experiment {code}")
         wrong += [f"{each.path}: there is no {kind}" for kind in _KINDS.findall(code) if kind not in kinds]
