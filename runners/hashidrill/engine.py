@@ -20,11 +20,12 @@ from hashidrill.errors import (
     RevertError,
     SelectorError,
     SteadyStateError,
+    UnfitError,
     WaitTimeoutError,
 )
 from hashidrill.inject import injected
 from hashidrill.journal import Clock, Journal
-from hashidrill.levels import NO_LEVELS, Levels, climb
+from hashidrill.levels import NO_LEVELS, Levels, Steered
 from hashidrill.loads.process import LoadProcess, LoadSpecification
 from hashidrill.model import Experiment, Step
 from hashidrill.monitor import Monitor, longest_window_s
@@ -166,6 +167,7 @@ async def _guarded(running: Run, details: dict[str, Any]) -> tuple[str, str]:
 
 _OUTCOMES: tuple[tuple[type[Exception], str], ...] = (
     (RevertError, "revert"),
+    (UnfitError, "unfit"),
     (SelectorError, "fault"),
     (FaultError, "fault"),
     (SteadyStateError, "steady-state"),
@@ -267,8 +269,9 @@ async def _method(running: Run, levels: Levels = NO_LEVELS) -> str:
     tripped: list[str] = []
     async with anyio.create_task_group() as watcher:
         for load, spec in running.experiment.traffic.items():
-            if spec.profile is not None and spec.profile.ramp is not None and spec.profile.conditions:
-                watcher.start_soon(climb, load, spec.profile.ramp, running.monitor, running.clock, levels)
+            if spec.profile is not None:
+                steered = Steered(load, running.monitor, running.clock, levels, running.journal, running.method_ns)
+                watcher.start_soon(steered.by, spec.profile)
         method = anyio.CancelScope()
         watcher.start_soon(_watch_guardrails, running, method, tripped)
         with method:

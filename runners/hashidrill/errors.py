@@ -45,6 +45,10 @@ class SelectorError(DatacenterError):
     """A selector that matches no host at the moment of injection."""
 
 
+class UnfitError(DatacenterError):
+    """The machine cannot carry the experiment; the message names the resource that is missing."""
+
+
 class SteadyStateError(DatacenterError):
     """The steady state never held; no fault was applied."""
 

@@ -1,15 +1,29 @@
-"""Ramps that go on only while conditions hold: the engine judges, the load generator obeys."""
+"""Levels that follow what is measured: ramps go on while conditions hold, searches until they do.
+
+The engine judges, the load generator obeys.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import anyio
+
+from hashidrill.conditions import Condition
+from hashidrill.errors import UnfitError
+from hashidrill.units import Level
 from hashidrill.wait import pause
 
 if TYPE_CHECKING:
-    from hashidrill.journal import Clock
-    from hashidrill.loads.profile import Ramp
+    from hashidrill.journal import Clock, Journal
+    from hashidrill.loads.profile import Profile, Ramp, Search
     from hashidrill.monitor import Monitor
+
+
+GENERATOR_FULL = Condition.parse("generator.cpu > 0.8")
+"""One thread offers all loads. From 0.9 of its core on a run is INVALID (SATURATED_CORES): no more is asked of it
+when it comes near that."""
 
 
 class Levels(Protocol):
@@ -31,6 +45,74 @@ class _NoLevels:
 
 
 NO_LEVELS: Levels = _NoLevels()
+
+
+@dataclass(frozen=True)
+class Steered:
+    """One load whose level follows what is measured, from `method_ns` on."""
+
+    load: str
+    monitor: Monitor
+    clock: Clock
+    levels: Levels
+    journal: Journal
+    method_ns: int
+
+    async def by(self, profile: Profile) -> None:
+        """Returns at once where the profile follows the clock alone. Raises UnfitError."""
+        if profile.search is not None:
+            await pause(max(0.0, profile.search.at - (self.clock.now_ns() - self.method_ns) / 1e9))
+            await self.seek(profile.search)
+        elif profile.ramp is not None and profile.conditions:
+            await climb(self.load, profile.ramp, self.monitor, self.clock, self.levels)
+
+    async def seek(self, search: Search) -> None:
+        """Raise the level until the conditions hold, keep it to the end of the search's time, and go back to 100%.
+
+        A level counts as found when the conditions held over two `every` in a row: one slow moment is no sickness.
+        What was tried, and what was measured at each level, is in the journal. Raises UnfitError when the highest level
+        was not enough, or the generator had no more to offer.
+        """
+        ends_s = anyio.current_time() + search.for_
+        try:
+            await self._find(search)
+            await pause(max(0.0, ends_s - anyio.current_time()))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.levels.level(self.load, 1.0)
+
+    async def _find(self, search: Search) -> None:
+        wanted = " and ".join(map(str, search.until))
+        tried: list[tuple[float, str]] = []
+        for level in search.levels:
+            await self.levels.level(self.load, level)
+            held, measured = await self._holds(search)
+            if held:
+                held, measured = await self._holds(search)
+            tried.append((level, measured))
+            if held:
+                self._note(level, tried, f"{self.load} is kept at {Level(level)}: {wanted} ({measured})", found=True)
+                return
+            generator = self.monitor.value(GENERATOR_FULL, self.clock.now_ns(), search.every)
+            if GENERATOR_FULL.holds(generator):
+                said = f"the generator used {generator:.2f} of its one core: it has no more load to offer"
+                break
+        else:
+            said = f"that is the highest level of its search: this machine bears more than {self.load} may ask for"
+        text = f"{self.load} was raised to {Level(level)}, and {wanted} did not hold ({measured}); {said}"
+        self._note(level, tried, text, found=False)
+        raise UnfitError(text)
+
+    def _note(self, level: float, tried: list[tuple[float, str]], text: str, *, found: bool) -> None:
+        self.journal.write("search", sync=True, load=self.load, found=found, level=level, text=text, tried=tried)
+
+    async def _holds(self, search: Search) -> tuple[bool, str]:
+        """Whether all conditions hold over the next `every`, and what was measured."""
+        await pause(search.every)
+        now_ns = self.clock.now_ns()
+        values = {c: self.monitor.value(c, now_ns, c.window_s or search.every) for c in search.until}
+        measured = "; ".join(f"{c.source}.{c.what} {value:.3g}" for c, value in values.items())
+        return all(c.holds(value) for c, value in values.items()), f"measured {measured}"
 
 
 async def climb(load: str, ramp: Ramp, monitor: Monitor, clock: Clock, levels: Levels) -> float:

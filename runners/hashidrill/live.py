@@ -120,6 +120,7 @@ class LiveView:
             "phase": f"phase {self._phase}" if self._phase else "",
             "guardrail": f"guardrail tripped: {_words(event.get('condition'))} {_evidence_words(event)}",
             "steady": f"the steady state {held} {_evidence_words(event)}",
+            "search": _words(event.get("text")),
             "note": _words(event.get("text")),
             "end": f"the run ended: {_words(event.get('outcome'))}{f': {error}' if error else ''}",
         }

@@ -27,10 +27,9 @@ def longest_window_s(experiment: Experiment) -> float:
     """The longest time, in seconds, over which a condition of the experiment is judged while it runs."""
     steady = experiment.steady_state
     profiles = [spec.profile for spec in experiment.traffic.values() if spec.profile is not None]
-    ramps = [profile.ramp for profile in profiles if profile.ramp is not None]
-    conditions = [*steady.require, *experiment.guardrails, *(c for ramp in ramps for c in ramp.while_ or ())]
+    conditions = [*steady.require, *experiment.guardrails, *(c for profile in profiles for c in profile.conditions)]
     asked_s = [condition.window_s or 0.0 for condition in conditions]
-    return max(KEEP_S, steady.for_, *asked_s, *(ramp.every or 0.0 for ramp in ramps))
+    return max(KEEP_S, steady.for_, *asked_s, *(profile.window_s for profile in profiles))
 
 
 class Monitor:

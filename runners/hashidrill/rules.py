@@ -171,13 +171,18 @@ def _check_clients(draft: Draft, note: Note) -> None:
 
 
 def _check_profile(profile: Profile, draft: Draft, loc: Loc, note: Note) -> None:
+    steered = ("search", "until") if profile.search is not None else ("ramp", "while")
     for index, each in enumerate(profile.conditions):
-        _check_condition(each, draft, (*loc, "ramp", "while", index), note)
+        _check_condition(each, draft, (*loc, *steered, index), note)
     ends = [step.at + step.for_ for step in draft.steps if step and step.at is not None and step.for_ is not None]
     recovery = draft.durations.get(("recovery", "for"))
     if recovery is None or len(ends) < len(draft.steps) or not ends:
         return
-    if profile.length_s > max(ends) + recovery:
+    if profile.search is not None and profile.length_s > max(ends):
+        length, there = Duration(profile.length_s), Duration(max(ends))
+        note(loc, f"the search and its level last {length}, but the method ends after {there}; let a fault of"
+                  " the method (noop is one) last longer")  # fmt: skip
+    elif profile.length_s > max(ends) + recovery:
         length, there = Duration(profile.length_s), Duration(max(ends) + recovery)
         note(loc, f"the profile takes {length}, but the loads stop {there} after the method began; let a fault of the"
                   " method (noop is one) or the recovery last longer")  # fmt: skip

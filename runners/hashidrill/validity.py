@@ -23,6 +23,7 @@ _OUTCOMES = {
     "crashed": "the run crashed",
     "interrupted": "the run was interrupted",
     "steady-state": "the steady state never held, so no fault was applied",
+    "unfit": "this machine cannot carry the experiment",
     "fault": "a fault could not be put in force",
     "revert": "a fault could not be reverted",
 }

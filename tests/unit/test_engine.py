@@ -203,6 +203,26 @@ def test_a_fault_that_follows_stays_where_it_is_while_nobody_has_the_role(tmp_pa
     assert 9 <= game.times_s("fault.reverted")["0-disk.latency-consul-1-move0"] <= 10
 
 
+# loads that a search steers
+
+
+def test_a_search_that_finds_nothing_ends_the_run_as_unfit_and_reverts_what_is_in_force(tmp_path):
+    search = {"until": ["kv-writes.errors > 50%"], "from": "200%", "to": "400%", "every": "2s", "for": "50s"}
+    load = {"kv-writes": {"kind": "consul.kv.write", "rate": "50/s", "profile": {"search": search}}}
+    game = Game(tmp_path, [{**SLOW, "for": "60s"}], load=load)
+
+    async def act(running):
+        with pytest.raises(ExceptionGroup) as raised:
+            await beside(feed(running, latency_s=lambda _: 0.01), lambda: engine._method(running))
+        return engine._outcome(raised.value)
+
+    outcome, error = game.play(act)
+    assert outcome == "unfit"
+    assert error.startswith("kv-writes was raised to 400%, and kv-writes.errors > 50% did not hold")
+    assert game.events[-2:] == ["fault.reverted", "fault.gone"]
+    assert game.journal[-1].t_ns / S < 10
+
+
 # guardrails
 
 

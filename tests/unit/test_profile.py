@@ -14,8 +14,9 @@ from virtual_time import VirtualClock
 from hashidrill import registry
 from hashidrill.abc import Operation, Sample
 from hashidrill.conditions import load_signals
-from hashidrill.errors import ExperimentError
-from hashidrill.levels import climb
+from hashidrill.errors import ExperimentError, UnfitError
+from hashidrill.journal import Journal, read_journal
+from hashidrill.levels import Steered, climb
 from hashidrill.loader import load_text
 from hashidrill.loads.course import Course, Pace, Piece
 from hashidrill.loads.profile import Profile
@@ -25,6 +26,12 @@ from hashidrill.monitor import Monitor
 S = 1_000_000_000
 STEPS = {"steps": ["10%", "50%", "200%"], "each": "10s"}
 RAMP = {"ramp": {"to": "300%", "over": "60s"}}
+SEARCH = {
+    "search": {
+        "until": ["w.latency.p50 > 600ms"], "from": "200%", "to": "1000%", "by": "150%", "every": "5s", "at": "10s",
+        "for": "100s",
+    }
+}  # fmt: skip
 SPIKE = {"spike": {"to": "500%", "at": "10s", "for": "5s"}}
 CLIMB = {"ramp": {"by": "50%", "every": "10s", "while": ["w.latency.p50 < 300ms"]}}
 
@@ -45,8 +52,8 @@ def course(document, *, begins_s=0):
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ({}, "exactly one of steps, ramp and spike, not none"),
-        ({**STEPS, **RAMP}, "exactly one of steps, ramp and spike, not steps and ramp"),
+        ({}, "exactly one of steps, ramp, spike and search, not none"),
+        ({**STEPS, **RAMP}, "exactly one of steps, ramp, spike and search, not steps and ramp"),
         ({"steps": ["10%"]}, "steps and each belong together"),
         ({**RAMP, "each": "10s"}, "steps and each belong together"),
         ({**RAMP, "repeat": 2}, "only steps can be repeated"),
@@ -64,6 +71,11 @@ def course(document, *, begins_s=0):
         ({"ramp": {**CLIMB["ramp"], "over": "5s"}}, "a ramp is either"),
         ({"spike": {"to": "500%"}}, "Field required"),
         ({"step": ["10%"]}, "Extra inputs"),
+        ({"search": {**SEARCH["search"], "from": "1100%"}}, "from 1100% to 1000% is no way up"),
+        ({"search": {**SEARCH["search"], "from": "0%"}}, "goes up from over 0%"),
+        ({"search": {**SEARCH["search"], "by": "100%"}}, "each level is over 100% of the one before"),
+        ({"search": {**SEARCH["search"], "for": "49s"}}, "it may take 50s (5 levels, each held up to twice 5s"),
+        ({"search": {**SEARCH["search"], "until": []}}, "at least 1 item"),
     ],
 )
 def test_a_wrong_profile_says_what_would_be_right(document, said):
@@ -71,7 +83,7 @@ def test_a_wrong_profile_says_what_would_be_right(document, said):
         profile(document)
 
 
-@pytest.mark.parametrize("document", [STEPS, {**STEPS, "repeat": 2}, RAMP, SPIKE, CLIMB])
+@pytest.mark.parametrize("document", [STEPS, {**STEPS, "repeat": 2}, RAMP, SPIKE, CLIMB, SEARCH])
 def test_a_profile_survives_the_way_to_the_load_process(document):
     once = profile(document)
     assert Profile.model_validate(once.model_dump(mode="json", by_alias=True)) == once
@@ -89,6 +101,7 @@ def test_a_profile_survives_the_way_to_the_load_process(document):
         ({"ramp": {"to": "50%", "over": "10s"}}, {0: 1, 5: 0.75, 10: 0.5, 11: 0.5}),
         (SPIKE, {0: 1, 9.99: 1, 10: 5, 14.99: 5, 15: 1}),
         (CLIMB, {0: 1, 1000: 1}),
+        (SEARCH, {0: 1, 1000: 1}),
     ],
 )
 def test_the_level_counts_from_the_beginning_of_the_method(document, levels):
@@ -274,6 +287,81 @@ def test_a_ramp_can_be_steered_by_a_loads_own_signal():
     assert climbed(told, {"ramp": {**CLIMB["ramp"], "while": ["w.held < 190"]}})[0] == 1.5
 
 
+# searches for the level that it takes
+
+
+def searched(tmp_path, sick, *, generator=0.1, search=SEARCH):
+    """(seconds and level told, error or None, the journal); `sick(level, seconds)` is the world."""
+    told = [(0.0, 1.0)]
+
+    async def main():
+        clock, monitor = VirtualClock(), Monitor(["w"], 60)
+
+        class Told:
+            async def level(self, load, level):
+                assert load == "w"
+                told.append((round(clock.now_ns() / S, 1), round(level, 3)))
+
+        async def world():
+            while True:
+                await asyncio.sleep(0.1)
+                now = clock.now_ns()
+                took = S if sick(told[-1][1], now / S) else S // 100
+                monitor.operation(Operation("w", now - took, now, now, "ok"))
+                monitor.sample(now, Sample("generator.cpu", generator))
+
+        task = asyncio.create_task(world())
+        error = None
+        try:
+            with Journal(tmp_path / "journal.jsonl", clock) as journal:
+                async with asyncio.timeout(1000):
+                    await Steered("w", monitor, clock, Told(), journal, 0).by(profile(search))
+        except UnfitError as unfit:
+            error = str(unfit)
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        return told, error, [each.data for each in read_journal(tmp_path / "journal.jsonl")]
+
+    return virtual_time.run(main())
+
+
+@pytest.mark.parametrize(("breaks_at", "kept"), [(0.5, 2.0), (4.0, 4.5), (9.0, 10.0)])
+def test_a_search_finds_the_level_of_a_machine_whatever_that_is_keeps_it_and_ends_in_time(tmp_path, breaks_at, kept):
+    told, error, [found] = searched(tmp_path, lambda level, _: level > breaks_at)
+    assert error is None
+    assert [level for _, level in told[:-1]][-1] == kept
+    assert told[1][0] == 10
+    assert told[-1] == (110.0, 1.0)
+    assert (found["found"], found["level"]) == (True, kept)
+    assert found["tried"][-1] == [kept, "measured w.latency.p50 1"]
+    assert f"w is kept at {kept * 100:g}%: w.latency.p50 > 600ms (measured w.latency.p50 1)" in found["text"]
+
+
+def test_one_slow_moment_is_no_sickness(tmp_path):
+    told, error, [found] = searched(tmp_path, lambda level, s: 10 < s < 14 or level > 4)
+    assert error is None
+    assert found["level"] == 4.5
+    assert [level for _, level in told] == [1.0, 2.0, 3.0, 4.5, 1.0]
+    assert told[2][0] == pytest.approx(20, abs=0.3)
+
+
+def test_a_machine_that_bears_all_that_may_be_asked_for_is_unfit_at_once_and_the_load_goes_back(tmp_path):
+    told, error, [found] = searched(tmp_path, lambda level, _: False)
+    assert error.startswith("w was raised to 1000%, and w.latency.p50 > 600ms did not hold (measured w.latency.p50")
+    assert "this machine bears more than w may ask for" in error
+    assert [level for _, level in told] == [1.0, 2.0, 3.0, 4.5, 6.75, 10.0, 1.0]
+    assert told[-1][0] == pytest.approx(35, abs=0.3)
+    assert found["found"] is False
+
+
+def test_a_generator_that_comes_near_its_core_is_asked_for_no_more_and_is_named(tmp_path):
+    told, error, _ = searched(tmp_path, lambda level, _: False, generator=0.85)
+    assert "the generator used 0.85 of its one core: it has no more load to offer" in error
+    assert [level for _, level in told] == [1.0, 2.0, 1.0]
+
+
 # in an experiment
 
 EXPERIMENT = """
@@ -295,6 +383,14 @@ expect: [{no_acknowledged_write_lost: {load: w}}]
         ("profile: {steps: [10%], each: 5s, often: 3}", "load.w.profile: unknown key 'often'"),
         ("profile: {ramp: {to: 300%}}", "a ramp is either"),
         ("profile: {steps: [10%, 200%], each: 31s}", "the profile takes 62s, but the loads stop 1m after the method"),
+        (
+            "profile: {search: {until: [w.errors > 1%], from: 200%, to: 400%, every: 5s, for: 41s}}",
+            "the search and its level last 41s, but the method ends after 40s",
+        ),
+        (
+            "profile: {search: {until: [v.errors > 1%], from: 200%, to: 400%, every: 5s, for: 40s}}",
+            "there is no load or probe 'v'",
+        ),
         ("profile: {ramp: {by: 10%, every: 1s, while: [v.errors < 1%]}}", "there is no load or probe 'v'"),
         ("profile: {ramp: {by: 10%, every: 1s, while: [w.latency < 1s]}}", "a load has no 'latency'"),
         ("profile: {ramp: {by: 10%, every: 1s, while: [w.level < 5]}}", "has no unit: a level is written like"),

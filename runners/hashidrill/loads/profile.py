@@ -4,12 +4,14 @@
     profile: {ramp: {to: 300%, over: 60s}}
     profile: {ramp: {by: 10%, every: 10s, while: ["kv-writes.latency.p50 < 300ms"]}}
     profile: {spike: {to: 500%, at: 10s, for: 5s}}
+    profile: {search: {until: ["kv-writes.latency.p50 > 600ms"], from: 500%, to: 5000%, every: 4s, for: 120s}}
 
 A level is a share of what the load asks for: of its `rate`, or of its `count`. Without a profile it is 100 % always.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
@@ -76,8 +78,42 @@ class Spike(_Part):
     for_: Length = Field(alias="for", description="How long it lasts")
 
 
+class Search(_Part):
+    """The level that this machine needs: up from `from`, `by` so much, `until` conditions hold; kept `for` so long."""
+
+    until: list[Condition] = Field(
+        min_length=1, max_length=20, description="What the level is raised for: over two `every` in a row these held"
+    )
+    from_: Share = Field(alias="from", description="The level that is tried first")
+    to: Share = Field(description="The highest level that is tried; where that is too little, the run is INVALID")
+    by: Share = Field(default=Level("150%"), description="Each next level is that much of the one before")
+    every: Length = Field(default=Duration("5s"), description="How long a level is held, and judged")
+    at: Duration = Field(default=Duration("0s"), description="When after the method began")
+    for_: Length = Field(alias="for", description="How long the search and the level that it found last; then 100%")
+
+    @model_validator(mode="after")
+    def _can_end(self) -> Search:
+        if not 0 < self.from_ <= self.to:
+            raise ValueError(f"a search goes up from over 0%: from {self.from_} to {self.to} is no way up")
+        if self.by <= 1:
+            raise ValueError(f"each level is over 100% of the one before, not {self.by}")
+        longest = Duration(2 * self.every * len(self.levels))
+        if longest > self.for_:
+            raise ValueError(
+                f"it may take {longest} ({len(self.levels)} levels, each held up to twice {self.every}), and lasts"
+                f" {self.for_}: let it last longer, or take fewer levels"
+            )
+        return self
+
+    @property
+    def levels(self) -> list[float]:
+        """All that may be tried, in order."""
+        steps = math.ceil(round(math.log(self.to / self.from_) / math.log(self.by), 9))
+        return [min(float(self.to), self.from_ * self.by**n) for n in range(steps + 1)]
+
+
 class Profile(_Part):
-    """How the level of a load changes once the method has begun: by `steps`, a `ramp`, or a `spike`."""
+    """How the level of a load changes once the method has begun: by `steps`, a `ramp`, a `spike` or a `search`."""
 
     steps: list[Share] | None = Field(default=None, min_length=1, max_length=MAX_STEPS, description="One level after"
                                       " the other; 100% again after the last")  # fmt: skip
@@ -85,13 +121,14 @@ class Profile(_Part):
     repeat: int = Field(default=1, ge=1, le=20, description="How often the steps are gone through")
     ramp: Ramp | None = None
     spike: Spike | None = None
+    search: Search | None = None
 
     @model_validator(mode="after")
-    def _one_of_three(self) -> Profile:
-        named = [name for name in ("steps", "ramp", "spike") if getattr(self, name) is not None]
+    def _one_of_four(self) -> Profile:
+        named = [name for name in ("steps", "ramp", "spike", "search") if getattr(self, name) is not None]
         if len(named) != 1:
             said = " and ".join(named) or "none of them"
-            raise ValueError(f"a profile has exactly one of steps, ramp and spike, not {said}")
+            raise ValueError(f"a profile has exactly one of steps, ramp, spike and search, not {said}")
         if (self.steps is None) != (self.each is None):
             raise ValueError("steps and each belong together: `{steps: [50%, 100%, 200%], each: 10s}`")
         if self.steps is None and self.repeat != 1:
@@ -102,16 +139,26 @@ class Profile(_Part):
 
     @property
     def conditions(self) -> Sequence[Condition]:
-        """Those that a ramp goes on under."""
+        """Those that steer it: a ramp goes on under them, and a search until they hold."""
+        if self.search is not None:
+            return self.search.until
         return (self.ramp.while_ or ()) if self.ramp else ()
+
+    @property
+    def window_s(self) -> float:
+        """Over how long those are judged that say no time of their own; 0 where nothing is judged."""
+        if self.search is not None:
+            return self.search.every
+        return float(self.ramp.every or 0.0) if self.ramp else 0.0
 
     @property
     def length_s(self) -> float:
         """From the beginning of the method to the last change; 0 for a ramp that conditions steer."""
         if self.steps is not None and self.each is not None:
             return len(self.steps) * self.repeat * self.each
-        if self.spike is not None:
-            return self.spike.at + self.spike.for_
+        for part in (self.spike, self.search):
+            if part is not None:
+                return part.at + part.for_
         return float(self.ramp.over or 0.0) if self.ramp else 0.0
 
     def levels(self) -> list[tuple[float, float, float]]:

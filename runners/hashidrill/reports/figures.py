@@ -128,8 +128,14 @@ def how_it_ended(recording: Recording) -> str:
     return f"{sentence} {error}".strip()
 
 
+def searched(recording: Recording) -> list[str]:
+    """What each search for a load's level came to, in a sentence."""
+    return [str(entry.data.get("text", "")) for entry in recording.events("search")]
+
+
 _OUTCOMES = {
     "steady-state": "The steady state never held, so no fault was applied.",
+    "unfit": "This machine cannot carry the experiment; the run ended early.",
     "fault": "A fault could not be applied, or was not proven in force.",
     "revert": "A fault could not be reverted, or was still seen afterwards.",
     "guardrail": "A guardrail tripped: every fault was reverted and the method ended early.",

@@ -13,6 +13,7 @@ from hashidrill.reports.figures import (
     experiment_title,
     how_it_ended,
     load_figures,
+    searched,
     state_of,
 )
 from hashidrill.reports.html import REPORT_NAME
@@ -53,6 +54,7 @@ def markdown_summary(recording: Recording, verdict: RunVerdict, *, report: Path 
         _expectations(verdict.judgements),
         _faults(recording.faults),
         _figures(recording),
+        "\n".join(f"- Search: {plain(text)}" for text in searched(recording)),
         _footer(recording, report),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"

@@ -14,6 +14,7 @@ from hashidrill.reports.figures import (
     experiment_title,
     how_it_ended,
     load_figures,
+    searched,
     state_of,
 )
 from hashidrill.reports.markup import Content, Html, el, joined
@@ -140,8 +141,9 @@ def figures(recording: Recording) -> Html:
     if not rows:
         return _section("Key figures", el("p", "No load left an operation in this recording."))
     headings = ("load", "part", "operations", "rate", "p50", "p99", "longest", "errors")
+    found = [el("p", f"Search: {text}") for text in searched(recording)]
     note = "Latency counts from when an operation was due, so a stall shows as users would have felt it."
-    return _section("Key figures", table(headings, rows, numbers_from=2), el("p", note, class_="note"))
+    return _section("Key figures", table(headings, rows, numbers_from=2), *found, el("p", note, class_="note"))
 
 
 def timeline_frame() -> Html:
