@@ -140,7 +140,7 @@ async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path
         running = Run(experiment, datacenter, clock, journal, writer, monitor, tell, info["id"])
         journal.write(
             "run", sync=True, format=FORMAT, id=info["id"], experiment=experiment.metadata.name,
-            root=info.get("root", ""),
+            root=info.get("root", ""), origin=info.get("origin", {}), sandbox=info.get("sandbox", ""),
         )  # fmt: skip
         try:
             outcome, error = await _guarded(running, details)

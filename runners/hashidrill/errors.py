@@ -59,6 +59,10 @@ class FaultError(HashidrillError):
     exit_code = 3
 
 
+class JournalHeldError(HashidrillError):
+    """Another process writes to this journal: its run goes on."""
+
+
 class RevertError(HashidrillError):
     """A fault could not be reverted, or was not proven gone."""
 

@@ -7,6 +7,7 @@ seconds since the epoch, so that a journal can be laid beside other logs.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
@@ -14,12 +15,15 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from hashidrill.errors import JournalHeldError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import TracebackType
 
 JOURNAL_NAME = "journal.jsonl"
+_LOCK_GAP_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Entry:
 
 
 EVENTS = {
-    "run": "the run began: id, format, experiment, version, pid",
+    "run": "the run began: id, format, experiment, root, origin (machine, boot, PID namespace, user), sandbox",
     "phase": "a phase began: load, start, ready, steady, method, recovery, quiesce, closed",
     "fault.intent": "fault_id, kind, target, undo, step: written and synced before apply",
     "fault.applied": "fault_id: apply returned",
@@ -42,6 +46,7 @@ EVENTS = {
     "fault.failed": "fault_id, error: apply raised",
     "fault.reverted": "fault_id: revert returned",
     "fault.gone": "fault_id, evidence: the observer saw that the effect is gone",
+    "fault.ended": "fault_id, evidence: its target is gone, and the fault with it; nobody saw the effect go",
     "fault.stuck": "fault_id, error or evidence: it could not be reverted, or is still seen",
     "guardrail": "condition, evidence: a guardrail tripped",
     "steady": "held (bool), evidence: the steady state held, or did not",
@@ -74,10 +79,21 @@ class Clock:
 
 
 class Journal:
-    """Appends entries. `write` returns once the line is in the file, and, with `sync`, on the disk."""
+    """Appends entries. `write` returns once the line is in the file, and, with `sync`, on the disk.
 
-    def __init__(self, path: Path, clock: Clock, on_entry: Callable[[Entry], None] | None = None) -> None:
+    One process at a time holds a journal: the lock (flock) ends with it, however it ends. Raises JournalHeldError where
+    another one holds it for longer than `within_s`.
+    """
+
+    def __init__(
+        self, path: Path, clock: Clock, on_entry: Callable[[Entry], None] | None = None, *, within_s: float = 0.0
+    ) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            _hold(self._fd, path, within_s)
+        except BaseException:
+            os.close(self._fd)
+            raise
         self._clock = clock
         self._lock = threading.Lock()
         self._on_entry = on_entry
@@ -110,6 +126,28 @@ class Journal:
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+def _hold(fd: int, path: Path, within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while not held_by_us(fd):
+        if time.monotonic() >= deadline:
+            raise JournalHeldError(f"{path}: another process writes to it: the run goes on")
+        time.sleep(_LOCK_GAP_S)
+
+
+def held_by_us(fd: int) -> bool:
+    """Take the lock on an open file or directory; False where another process has it.
+
+    True as well on a file system without locks: there is nobody to ask.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _ends_torn(path: Path) -> bool:

@@ -30,6 +30,7 @@ from hashidrill.errors import MachineError, RecordingError, UsageError
 from hashidrill.journal import JOURNAL_NAME, Clock, Journal, read_journal
 from hashidrill.loader import load_experiment
 from hashidrill.recording_writer import FORMAT, read_run, write_run
+from hashidrill.whereabouts import here
 
 if TYPE_CHECKING:
     from hashidrill.model import Experiment
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 RUNS_DIR = Path(".hashidrill/runs")
 ENGINE_LOG = "engine.log"
 _LOG_TAIL = 2000
+_ENGINE_GONE_WITHIN_S = 5.0
+"""How long an engine that is being killed may still hold the journal."""
 _NO_SANDBOX = "sandbox: "
 """How hashidrill.datacenter.inside.init begins what it says when the kernel refuses."""
 
@@ -178,7 +181,7 @@ def _close(recording: Path, clock: Clock, info: dict[str, Any], code: int, *, in
         error = f"the engine exited with code {code} although its journal ends as {end['outcome']!r}: {said}"
         end = {"outcome": "crashed", "error": error}
     if not ends or end != ends[-1]:
-        with Journal(recording / JOURNAL_NAME, clock) as journal:
+        with Journal(recording / JOURNAL_NAME, clock, within_s=_ENGINE_GONE_WITHIN_S) as journal:
             journal.write("end", sync=True, **end)
     ended_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     known = read_run(recording) or info
@@ -220,6 +223,7 @@ def _info(experiment: Experiment, recording: Path, path: Path, found: dict[str, 
             "distribution": _distribution(),
         },
         "command": f"hashidrill run {shlex.quote(str(path))}",
+        "origin": here(),
     }
 
 

@@ -25,6 +25,7 @@ from hashidrill.loader import load_experiment
 from hashidrill.model import DatacenterSpec
 from hashidrill.priority import ahead
 from hashidrill.units import Size
+from hashidrill.whereabouts import here
 
 
 def main() -> None:
@@ -51,7 +52,7 @@ async def _run(spec: dict[str, Any], root: Path) -> str:
         spare_servers=needs.spare_servers,
         artifacts=recording / "artifacts",
     )
-    info = {**spec["info"], "root": str(root)}
+    info = {**spec["info"], "root": str(root), "sandbox": here()["pid_namespace"]}
     async with _cancelled_by_signals():
         return await engine.run(experiment, datacenter, recording, info, clock=Clock(spec["origin_ns"]), tell=_tell)
     return "interrupted"

@@ -20,6 +20,7 @@ from hashidrill.loader import load_experiment
 from hashidrill.schema import schema_text
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.verdict import Verdict
+from hashidrill.whereabouts import here
 
 COMMANDS = sorted(typer.main.get_command(app).commands)
 
@@ -387,11 +388,30 @@ def test_a_dead_run_is_healed_and_named(hashidrill, tmp_path, monkeypatch):
     path = tmp_path / ".hashidrill" / "runs" / "dead"
     path.mkdir(parents=True)
     with Journal(path / JOURNAL_NAME, Clock()) as journal:
-        journal.write("run", id="dead", experiment="short", root="/var/tmp/no-such-sandbox")
+        journal.write("run", id="dead", root="/var/tmp/no-such-sandbox", origin=here(), sandbox="pid:[1]")
         journal.write("fault.intent", fault_id="0-slow", kind="disk.latency", undo={"fault_id": "0-slow"})
     said = hashidrill("heal")
-    assert (said.code, said.stdout) == (0, "dead: its runner died; 1 fault was open, and is gone\n")
+    assert (said.code, said.stdout) == (
+        0,
+        "dead: its runner died; 1 fault ended with the sandbox, of which no process is left\n",
+    )
     assert hashidrill("heal").stdout == "nothing to heal\n"
+
+
+def test_a_run_that_goes_on_is_not_healed_and_that_is_said(hashidrill, tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "sweep", list)
+    path = tmp_path / ".hashidrill" / "runs" / "alive"
+    path.mkdir(parents=True)
+    with Journal(path / JOURNAL_NAME, Clock()) as journal:
+        journal.write("run", id="alive", root="/var/tmp/no-such-sandbox", origin=here(), sandbox="pid:[1]")
+        named = hashidrill("heal", "alive")
+        assert named.code == 2
+        assert "nothing was done: its runner still holds the journal" in named.stderr
+        every = hashidrill("heal")
+        assert (every.code, every.stdout) == (
+            0,
+            "alive: nothing was done: its runner still holds the journal: the run goes on\n",
+        )
 
 
 def test_what_stands_is_told(hashidrill, monkeypatch):

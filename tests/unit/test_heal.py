@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -12,9 +14,11 @@ import virtual_time
 
 from hashidrill import heal, registry
 from hashidrill.datacenter.sandbox import NAME_PREFIX
-from hashidrill.errors import UsageError
-from hashidrill.journal import JOURNAL_NAME, Clock, Journal, read_journal
+from hashidrill.errors import JournalHeldError, UsageError
+from hashidrill.journal import JOURNAL_NAME, Clock, Journal, held_by_us, read_journal
+from hashidrill.recording import Recording
 from hashidrill.testing.fakes import FakeDatacenter
+from hashidrill.whereabouts import here
 
 OUR_PID = os.getpid()
 
@@ -27,7 +31,7 @@ class DeadRun:
         path.mkdir()
         self.world = FakeDatacenter()
         self.root = path / "no-such-sandbox"
-        self._write("run", id="run-1", experiment="short", root=str(self.root))
+        self._write("run", id="run-1", experiment="short", root=str(self.root), origin=here(), sandbox="pid:[1]")
 
     def _write(self, event, **data):
         with Journal(self.path / JOURNAL_NAME, Clock()) as journal:
@@ -125,12 +129,110 @@ def test_a_fault_of_a_package_that_is_not_here_is_stuck_and_named(dead):
     assert "there is no fault 'their.fault'" in next(e for e in dead.journal if e.event == "fault.stuck").data["error"]
 
 
-def test_inside_of_a_sandbox_that_is_gone_there_is_only_the_journal_to_finish(dead):
+def test_a_fault_of_a_sandbox_that_is_gone_ended_with_it_and_nobody_says_that_it_was_seen_to_go(dead):
     dead.fault("0-slow", *SLOW, "applied", "proven")
     healed = dead.healed()
-    assert healed.reverted == ["0-slow"]
-    assert [event for event, _ in dead.events[-3:]] == ["fault.reverted", "fault.gone", "end"]
-    assert "the sandbox is gone" in dead.journal[-2].data["evidence"]["asked"]
+    assert (healed.ended, healed.reverted, healed.stuck) == (["0-slow"], [], [])
+    assert [event for event, _ in dead.events[-2:]] == ["fault.ended", "end"]
+    assert dead.journal[-2].data["evidence"] == {
+        "ok": True, "asked": f"no process of the sandbox {dead.root} is left", "measured": "none",
+        "figures": {"processes": 0},
+    }  # fmt: skip
+    [window] = Recording(dead.path).faults
+    assert window.reverted_ns is None
+    assert window.gone_ns is None
+    assert dead.healed() is None
+
+
+def test_a_process_of_the_sandbox_that_is_left_is_named_and_its_fault_is_stuck(dead):
+    """Planted: this process is in the namespace that the journal names."""
+    dead.fault("0-slow", *SLOW, "applied", "proven")
+    lines = (dead.path / JOURNAL_NAME).read_text().replace("pid:[1]", str(here()["pid_namespace"]))
+    (dead.path / JOURNAL_NAME).write_text(lines)
+    healed = dead.healed()
+    assert (healed.ended, healed.stuck) == ([], ["0-slow"])
+    [stuck] = [entry for entry in dead.journal if entry.event == "fault.stuck"]
+    assert f"(pid {OUR_PID})" in stuck.data["evidence"]["measured"]
+    assert dead.journal[-1].data["outcome"] == "revert"
+
+
+def test_a_run_that_ended_with_a_fault_that_was_not_seen_to_go_is_healed_beside_its_sealed_journal(dead):
+    """What exit code 4 advises. The journal is what the run said, and stays as it is."""
+    dead.fault("0-slow", *SLOW, "applied", "proven", "stuck").ends("revert")
+    before = (dead.path / JOURNAL_NAME).read_bytes()
+    healed = dead.healed()
+    assert (healed.ended, healed.died) == (["0-slow"], False)
+    assert (dead.path / JOURNAL_NAME).read_bytes() == before
+    assert [(e.event, e.data["fault_id"]) for e in read_journal(dead.path / heal.HEAL_NAME)] == [
+        ("fault.ended", "0-slow")
+    ]
+    assert dead.healed() is None
+
+
+ELSEWHERE = [
+    ({}, "an older hashidrill wrote it"),
+    ({"boot": "another", "host": "build-7"}, r"another machine \(build-7\)"),
+    ({"boot": "another", "machine": "another"}, "another machine"),
+    ({"pid_namespace": "pid:[2]"}, "another container of this machine"),
+]
+
+
+@pytest.mark.parametrize(("other", "reason"), ELSEWHERE)
+@pytest.mark.parametrize("outlived", [False, True])
+def test_a_run_whose_processes_cannot_be_seen_from_here_is_refused(dead, other, reason, outlived):
+    """It may go on: its pid file names a process of this machine that is not it, or none."""
+    dead.fault("0-slow", *SLOW, "applied")
+    origin = {**here(), **other} if other else {}
+    first, *rest = (dead.path / JOURNAL_NAME).read_text().splitlines(keepends=True)
+    began = json.dumps({**json.loads(first), "origin": origin}) + "\n"
+    (dead.path / JOURNAL_NAME).write_text(began + "".join(rest))
+    before = dead.journal
+    healed = dead.healed(dead.world if outlived else None)
+    assert re.search(reason, healed.refused)
+    assert (healed.reverted, healed.ended, healed.stuck) == ([], [], [])
+    assert dead.journal == before
+    assert dead.world.hosts["consul-1"].disk_rules
+
+
+def test_another_users_run_is_refused_except_to_root(dead, monkeypatch):
+    dead.fault("0-slow", *SLOW, "applied")
+    monkeypatch.setattr(os, "geteuid", lambda: here_before["user"] + 1)
+    assert "belongs to the user" in dead.healed().refused
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert dead.healed().ended == ["0-slow"]
+
+
+here_before = here()
+
+
+def test_a_machine_that_has_booted_since_has_nothing_left(dead):
+    dead.fault("0-slow", *SLOW, "applied")
+    text = (dead.path / JOURNAL_NAME).read_text()
+    (dead.path / JOURNAL_NAME).write_text(text.replace(str(here()["boot"]), "an-earlier-boot"))
+    assert dead.healed().ended == ["0-slow"]
+    assert "has booted since: an-earlier-boot" in dead.journal[-2].data["evidence"]["measured"]
+
+
+def test_a_run_that_holds_its_journal_is_left_alone_whatever_its_pid_file_says(dead):
+    dead.fault("0-slow", *SLOW, "applied")
+    before = dead.journal
+    with Journal(dead.path / JOURNAL_NAME, Clock()):
+        assert "the run goes on" in dead.healed(dead.world).refused
+        with pytest.raises(JournalHeldError, match="another process writes to it"):
+            Journal(dead.path / JOURNAL_NAME, Clock())
+    assert dead.journal == before
+    assert dead.healed(dead.world).reverted == ["0-slow"]
+
+
+def test_a_journal_that_may_not_be_written_is_named(dead, monkeypatch):
+    dead.fault("0-slow", *SLOW, "applied")
+
+    def refused(*_args):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(heal, "Journal", refused)
+    with pytest.raises(UsageError, match="cannot be written: Permission denied; heal it as its owner"):
+        dead.healed()
 
 
 def test_a_second_heal_has_nothing_to_do(dead):
@@ -158,12 +260,18 @@ def test_what_heal_writes_comes_after_what_was_there(dead):
     assert times[-3] > times[-4]
 
 
-def test_a_run_that_ended_is_left_alone(dead):
-    dead.fault("0-slow", *SLOW, "applied").ends("revert")
+def test_a_run_that_ended_with_its_faults_gone_is_left_alone(dead):
+    dead.fault("0-slow", *SLOW, "applied", "proven", "reverted", "gone").ends()
     before = dead.journal
     assert dead.healed(dead.world) is None
     assert dead.journal == before
-    assert dead.world.hosts["consul-1"].disk_rules  # for a person to look at: its own revert has failed
+
+
+def test_a_fault_that_a_run_could_not_revert_is_reverted_on_a_host_that_outlived_it(dead):
+    dead.fault("0-slow", *SLOW, "applied", "stuck").ends("revert")
+    assert dead.healed(dead.world).reverted == ["0-slow"]
+    assert dead.world.hosts["consul-1"].disk_rules == {}
+    assert dead.healed(dead.world) is None
 
 
 def test_a_run_that_goes_on_is_left_alone(dead, monkeypatch):
@@ -173,7 +281,7 @@ def test_a_run_that_goes_on_is_left_alone(dead, monkeypatch):
     real = Path.read_bytes
     names_it = f"python\0-c\0{dead.root}\0".encode()
     monkeypatch.setattr(Path, "read_bytes", lambda self: names_it if self.name == "cmdline" else real(self))
-    assert dead.healed(dead.world) is None
+    assert "still runs" in dead.healed(dead.world).refused
     assert dead.world.hosts["consul-1"].disk_rules
 
 
@@ -219,6 +327,16 @@ def test_the_directory_of_a_dead_sandbox_is_removed(work):
     root = left(work, "dead", pid=OUR_PID)  # a number that is another process's by now
     assert heal.sweep() == [root]
     assert not root.exists()
+
+
+def test_a_sandbox_that_a_runner_holds_is_left_alone_though_its_pid_is_nobodys_here(work):
+    """Another container's, below the same directory: its numbers of processes mean nothing here."""
+    root = left(work, "theirs", pid=OUR_PID)
+    fd = os.open(root, os.O_RDONLY)
+    assert held_by_us(fd)
+    assert heal.sweep() == []
+    os.close(fd)
+    assert heal.sweep() == [root]
 
 
 def test_a_sandbox_that_is_just_starting_is_left_alone(work):

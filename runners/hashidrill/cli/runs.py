@@ -12,6 +12,7 @@ from rich.console import Console
 
 from hashidrill import live
 from hashidrill.cli.common import Install, Json, RunsDir, console, examples, find_recording, print_json, recordings
+from hashidrill.errors import UsageError
 from hashidrill.heal import Healed, heal_run, sweep
 from hashidrill.library import find_experiment
 from hashidrill.loader import load_experiment
@@ -153,13 +154,27 @@ def heal(
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Finish what dead runs left: revert what may still be in force, and remove what is left lying about."""
+    """Finish what runs left: revert what may be in force, look for what is left of their sandboxes, and remove it.
+
+    A run that goes on, or that another machine, container or user started, is left alone.
+    """
     paths = [find_recording(run_, runs_dir)] if run_ else recordings(runs_dir)
     healed = [done for done in anyio.run(_heal_all, paths) if done is not None]
     removed = sweep()
     stuck = [name for one in healed for name in one.stuck]
+    if run_ and healed and healed[0].refused:
+        raise UsageError(f"{healed[0].run}: nothing was done: {healed[0].refused}")
     if as_json:
-        runs = [{"run": str(one.run), "reverted": one.reverted, "stuck": one.stuck} for one in healed]
+        runs = [
+            {
+                "run": str(one.run),
+                "reverted": one.reverted,
+                "ended": one.ended,
+                "stuck": one.stuck,
+                "refused": one.refused,
+            }
+            for one in healed
+        ]
         print_json({"healed": runs, "removed": [str(path) for path in removed]})
     else:
         _print_healed(console(), healed, removed)
@@ -172,12 +187,26 @@ async def _heal_all(paths: list[Path]) -> list[Healed | None]:
     return [await heal_run(path) for path in paths]
 
 
+def _faults(names: list[str]) -> str:
+    return f"{len(names)} fault{'' if len(names) == 1 else 's'}"
+
+
 def _print_healed(say: Console, healed: list[Healed], removed: list[Path]) -> None:
     for one in healed:
-        count = len(one.reverted)
-        were = "1 fault was open, and is gone" if count == 1 else f"{count} faults were open, and are gone"
-        what = were if count else "no fault was in force"
-        live.say(say, f"{one.run.name}: its runner died; {what}")
+        if one.refused:
+            live.say(say, f"{one.run.name}: nothing was done: {one.refused}")
+            continue
+        did = [
+            f"{_faults(names)} {what}"
+            for names, what in (
+                (one.reverted, "reverted, and seen to be gone"),
+                (one.ended, "ended with the sandbox, of which no process is left"),
+                (one.stuck, "may still be in force"),
+            )
+            if names
+        ]
+        how = "its runner died" if one.died else "it ended with a fault that was not seen to go"
+        live.say(say, f"{one.run.name}: {how}; {'; '.join(did) or 'no fault was in force'}")
     for path in removed:
         live.say(say, f"removed {path}")
     if not healed and not removed:

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import hashidrill
 from hashidrill.errors import MachineError
+from hashidrill.journal import held_by_us
 
 NAME_PREFIX = "hashidrill-"
 _JANITOR_WITHIN_S = 40.0
@@ -77,8 +78,9 @@ def sandbox(command: Sequence[str], environment: Mapping[str, str], log: Path) -
     )  # fmt: skip
     os.close(read_end)
     process: subprocess.Popen[bytes] | None = None
+    held = -1
     try:
-        _make(root)
+        held = _make(root)
         with log.open("ab") as errors:
             spec = {
                 "command": [part.replace("{root}", str(root)) for part in command],
@@ -96,6 +98,8 @@ def sandbox(command: Sequence[str], environment: Mapping[str, str], log: Path) -
             if process.stdout is not None:
                 process.stdout.close()
         os.close(write_end)
+        if held >= 0:
+            os.close(held)
         try:
             janitor.wait(_JANITOR_WITHIN_S)
         except subprocess.TimeoutExpired:
@@ -110,11 +114,15 @@ def _new_root() -> Path:
     return root
 
 
-def _make(root: Path) -> None:
+def _make(root: Path) -> int:
+    """Makes the directory. Returns it open and locked: a `heal` in another container sees the lock, not our pids."""
     try:
         root.mkdir(mode=0o700, parents=True)
+        held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise MachineError(
             f"{root.parent}: no directory for the datacenter's data can be made there: {error.strerror}; "
             "set HASHIDRILL_WORK to a directory of yours on a real disk"
         ) from None
+    held_by_us(held)
+    return held
