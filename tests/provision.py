@@ -20,6 +20,8 @@ from hashidrill.errors import BinaryError, MachineError
 
 DATACENTER = "datacenter"
 """A machine that can have a local datacenter: namespaces, nft, and so on."""
+CLIENTS = "go-clients"
+"""The reference clients of the retry verdicts that are written in Go (tests/contract/clients/go)."""
 CONSUL_VERSION = "1.22.2"
 _VERSIONS = dict(reversed((*DEFAULT_VERSIONS, *AUDITED_VERSIONS)))
 TOOLS = {
@@ -36,6 +38,7 @@ FIXTURES = {
     "consul": (DATACENTER, f"consul {CONSUL_VERSION}"),
     "toxiproxy": (DATACENTER, f"consul {CONSUL_VERSION}", "toxiproxy-server"),
     "bbolt": ("bbolt",),
+    "bin_folder": (CLIENTS,),
     "nomad": ("nomad",),
     "vault": ("vault",),
     "consul_template": ("consul-template",),
@@ -66,9 +69,9 @@ def in_full(need: str) -> str:
     name, _, version = need.partition(" ")
     if name in PRODUCTS:
         return f"{name} {version or _VERSIONS[name]}"
-    if need == DATACENTER or need in TOOLS:
+    if need in (DATACENTER, CLIENTS) or need in TOOLS:
         return need
-    known = ", ".join((DATACENTER, *TOOLS, *PRODUCTS))
+    known = ", ".join((DATACENTER, CLIENTS, *TOOLS, *PRODUCTS))
     raise ValueError(f"a test needs {need!r}, which tests/provision.py cannot get; it can get: {known}")
 
 
@@ -100,6 +103,8 @@ class Provision:
             return self._datacenter([(name, version) for name, version in wanted])
         if need in TOOLS:
             return self._tool(need)
+        if need == CLIENTS:
+            return self._clients()
         name, version = need.split(" ")
         return binaries.ensure(name, version, progress=self._say)
 
@@ -110,6 +115,15 @@ class Provision:
             raise _CannotError(f"this machine cannot have a datacenter: {'; '.join(lacking)}")
         packages.ensure_system_packages(self._say, wanted=wanted)
         return True
+
+    def _clients(self) -> Any:
+        from clients.prepare import go_binaries  # on the path once a test of tests/contract is collected
+
+        self._say("building the reference clients with Go, where they are not there yet: about a minute")
+        try:
+            return go_binaries()
+        except (OSError, subprocess.SubprocessError) as error:
+            raise MachineError(f"the reference clients could not be built: {error}") from None
 
     def _tool(self, need: str) -> str:
         commands, package = TOOLS[need]
