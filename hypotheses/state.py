@@ -1,5 +1,6 @@
 """What a reset of Consul's state took away, and what a bloated raft.db costs each commit."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -7,11 +8,12 @@ import numpy as np
 from pydantic import Field
 
 from hashidrill import measure
+from hashidrill.checkable import coverage
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.loads.cas import Step
 from hashidrill.measure import SECOND, seconds, share, when
-from hashidrill.recording import Operations, Recording, Series
+from hashidrill.recording import Bools, Operations, Recording, Series
 from hashidrill.resets import Fate, Judged, Reset, find_reset, judge
 from hashidrill.units import Duration, Percent
 
@@ -33,6 +35,11 @@ def no_write_lost_but_rolled_back(
     acknowledged after the restore, and is gone. *Resurrected*: it had been overwritten before the snapshot, or was
     rolled back, and is there again. *In flight*: it was on its way at the save or at the restore, and nothing says
     on which side it took effect.
+
+    A write that was overwritten before anybody looked cannot be checked, and neither can one that was rolled back: it
+    is not there either way. The verdict says how many of the acknowledged writes were seen in one of the three states,
+    and how many of them were acknowledged while a fault was in force; of those that were not rolled back, for each
+    fault and in the 5 s before it, at least half (or 500) have to be, else it is INVALID.
 
     Lost and resurrected writes break it, and so does a state right after the restore that is not the snapshot's, key by
     key, value and indexes alike, as far as no later write touched it. Rolled-back writes are figures, unless there
@@ -59,12 +66,22 @@ def no_write_lost_but_rolled_back(
     require(not broken, f"{what}\n{_why(judged)}", **figures)
     if judged.unread:
         raise HypothesisInvalidError(f"{len(judged.unread)} keys were not read at the end: {_names(judged.unread)}")
+    covered = coverage(recording, ops, _mask(ops, judged.seen), _mask(ops, judged.of(Fate.ROLLED_BACK, Fate.IN_FLIGHT)))
+    figures.update(covered.figures)
     count = judged.count(Fate.ROLLED_BACK)
     too_many = f"{count} acknowledged writes were rolled back, and {at_most} at most may be, on {_names(rolled_back)}"
     require(at_most is None or count <= at_most, f"{too_many}\n{what}", **figures)
+    covered.hold(load)
     return Held(
-        f"{what}; right after the restore the state was the snapshot's{_and_rolled_back(rolled_back)}", **figures
+        f"{what}; {covered}; right after the restore the state was the snapshot's{_and_rolled_back(rolled_back)}",
+        **figures,
     )
+
+
+def _mask(ops: Operations, indexes: Iterable[int]) -> Bools:
+    mask = np.zeros(len(ops), np.bool_)
+    mask[list(indexes)] = True
+    return mask
 
 
 def _and_rolled_back(keys: list[str]) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.faults.markers import PREFIX as MARKERS
-from hashidrill.loads.kv import PREFIX, identify
+from hashidrill.loads.kv import ONCE_PREFIX, PREFIX, identify
 from hashidrill.snapshots import Entry, Snapshot, read_snapshot, restored_name, saved_name
 
 if TYPE_CHECKING:
@@ -89,9 +89,15 @@ class Judged:
     differs: dict[str, str] = field(default_factory=dict)
     """Keys that right after the restore were not as in the snapshot, though nobody had written them."""
     unread: list[str] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)
+    """Acknowledged writes whose value was seen: in the snapshot, right after the restore, or at the end."""
 
     def count(self, fate: Fate) -> int:
         return Counter(self.fates.values())[fate]
+
+    def of(self, *fates: Fate) -> list[int]:
+        """The acknowledged writes with one of these fates."""
+        return [index for index, fate in self.fates.items() if fate in fates]
 
 
 def judge(ops: Operations, finals: Mapping[str, str | None], reset: Reset, load: str, others: Sequence[str]) -> Judged:
@@ -106,7 +112,8 @@ def judge(ops: Operations, finals: Mapping[str, str | None], reset: Reset, load:
             judged.unread += [key] if any(ops.ok[index] for index in by_key[key]) else []
             continue
         _Key(key, ops, by_key[key], reset, finals[key]).judge(judged)
-    _compare(reset, judged, skip=[f"{PREFIX}/{name}/" for name in (load, *others)])
+    skip = [f"{prefix}/{name}/" for prefix in (PREFIX, ONCE_PREFIX) for name in (load, *others)]
+    _compare(reset, judged, skip=skip)
     return judged
 
 
@@ -144,6 +151,8 @@ class _Key:
         """The three states in turn, up to the first that is not as it has to be; then the fate of each write."""
         if self._saved_is_right(judged) and self._after_is_right(judged):
             self._final_is_right(judged)
+        for value in {self.saved, self.after, self.final} - {None}:
+            judged.seen.update([index for index in self.of_value[value] if self.ops.ok[index]][-1:])
         for index in self.acked:
             judged.fates[index] = self._fate(index)
 

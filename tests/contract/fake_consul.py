@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -10,7 +11,10 @@ from aiohttp import web
 
 @dataclass
 class FakeConsul:
-    """`kv` is what it holds. `stalled` answers nothing until set; `kv_status` answers KV requests with an error."""
+    """`kv` is what it holds. Nothing is answered until `answering` is set; `kv_status` answers KV with an error.
+
+    `lie` acknowledges writes and keeps none; `drops(n)` says of the write number n whether it is one of those.
+    """
 
     kv: dict = field(default_factory=dict)
     puts: list = field(default_factory=list)
@@ -19,6 +23,7 @@ class FakeConsul:
     answering: asyncio.Event = field(default_factory=asyncio.Event)
     kv_status: int = 0
     lie: bool = False
+    drops: Callable = field(default=lambda _n: False)
     leader: str = "127.0.0.1:8300"
     healthy: bool = True
     url: str = ""
@@ -33,8 +38,11 @@ class FakeConsul:
         key = request.match_info["key"]
         if request.method == "PUT":
             self.puts.append((key, body))
-            if not self.lie:
+            if not (self.lie or self.drops(len(self.puts))):
                 self.kv[key] = body
+            return web.json_response(True)
+        if request.method == "DELETE":
+            self.kv = {k: v for k, v in self.kv.items() if not k.startswith(key)}
             return web.json_response(True)
         self.queries.append("&".join(request.query))
         if "recurse" in request.query:

@@ -9,7 +9,7 @@ import pytest
 
 from hashidrill.abc import AgentProcess
 from hashidrill.journal import Clock
-from hashidrill.loads.kv import KvRead, KvWrite
+from hashidrill.loads.kv import ONCE_PREFIX, KvRead, KvWrite
 from hashidrill.loads.process import LoadProcess, LoadSpecification
 from hashidrill.probes.consul import consul_probes
 from hashidrill.probes.process import ProcessProbe
@@ -32,13 +32,15 @@ async def loaded(servers, specifications, seconds):
 
 
 def test_real_consul_takes_the_writes_and_holds_what_it_acknowledged(consul_servers):
-    params = KvWrite.Params.model_validate({"rate": "100/s", "keys": 50})
+    params = KvWrite.Params.model_validate({"rate": "200/s", "keys": 50, "once": "50%"})
     writes = LoadSpecification("kv-writes", "consul.kv.write", params, consul_servers.urls)
     operations, samples, final = asyncio.run(loaded(consul_servers, [writes], 2.5))
-    assert Counter(op.outcome for op in operations)["ok"] >= 200
+    assert Counter(op.outcome for op in operations)["ok"] >= 400
     last = {op.key: op.value for op in sorted(operations, key=lambda op: op.intended_ns) if op.outcome == "ok"}
-    assert len(last) == 50
-    # each key is written every 0.5 s, by one write at a time: the last one acknowledged is what must be there
+    once = [op for op in operations if op.key.startswith(ONCE_PREFIX)]
+    assert len(last) == 50 + sum(op.outcome == "ok" for op in once)
+    assert len(once) >= 200
+    # those in turn are written every 0.5 s, by one write at a time: the last one acknowledged is what must be there
     unsure = {op.key for op in operations if op.outcome != "ok"}
     assert {key: final["kv-writes"][key] for key in last if key not in unsure} == {
         key: value for key, value in last.items() if key not in unsure

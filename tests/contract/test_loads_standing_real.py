@@ -121,7 +121,7 @@ def test_views_stand_in_the_agents_cache(consul_servers):
 
 def test_watchers_of_keys_and_of_a_service_are_told_and_end_with_what_is_there(consul_servers):
     loads = {
-        "writes": (KvWrite, {"rate": "10/s", "keys": 5}),
+        "writes": (KvWrite, {"rate": "10/s", "keys": 5, "once": "0%"}),
         "keys": (Watch, {"count": 10, "keys_of": "writes", "keys": 5}),
         "service": (Watch, {"count": 6, "service": "web"}),
         "churn": CHURN,

@@ -75,6 +75,7 @@ class TestWhatIsNoLoss:
 
     def test_a_write_of_unknown_outcome_may_take_effect_any_time_later(self, builder):
         builder.write(LOAD, "a", "late", start=11, end=12, outcome="unknown").write(LOAD, "a", "y", start=20, end=21)
+        builder.write(LOAD, "b", "z", start=20, end=21)
         assert check(builder.final_reads(LOAD, {"a": "late"}))
 
     def test_a_key_without_acknowledged_writes_may_be_absent(self, builder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -13,7 +14,7 @@ from hashidrill.loads.client import Answer, Client, LoadContext, read_error, wri
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.model import Strict
-from hashidrill.units import Duration, Rate, Size
+from hashidrill.units import Duration, Percent, Rate, Size
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -21,14 +22,22 @@ if TYPE_CHECKING:
     from hashidrill.abc import EmitOperation
 
 PREFIX = "hashidrill"
+ONCE_PREFIX = "hashidrill-once"
+"""Where the keys are that are written once: apart, so that a watch or a read of the others does not meet them."""
 MAX_RATE_PER_S = 20_000
 MAX_VALUE_BYTES = 512 * 1024
 """Consul's own default limit on a value, `limits.kv_max_value_size`."""
+ONCE_KEYS = 20_000
+ONCE_BYTES = 32_000_000
+"""After so many keys that are written once, or bytes in them, the share of such writes begins to shrink (`Turns`)."""
 FINAL_READS_WITHIN_S = 60.0
 PREPARE_WITHIN_S = 60.0
 
 _SEPARATOR = ";"
 _RECURSE_LIMIT_BYTES = 16_000_000
+_FOLDER_BYTES = 1_000_000
+"""Of values in one folder of keys that are written once: one recursive read, and so one answer, is of a folder."""
+_LEAVE_WITHIN_S = 5.0
 _SEED_BYTES = 64
 
 
@@ -117,24 +126,61 @@ class _KvLoad:
         return Client(local_address=self.context.local_address)
 
 
+class Turns:
+    """Which key each write goes to: one that is written once, or one of those that are written in turn.
+
+    A write that a later one overwrote cannot be looked for at the end, so whether it was lost nobody can say. A share
+    of `once` (0 to 1), evenly spread, goes to keys of its own. With `most` such keys that share begins to shrink, as
+    `most` / n at write n: a load of 1,000 times as many writes leaves 8 times as many keys (1 + ln 1,000), and has
+    some to look for in each second to the end.
+    """
+
+    def __init__(self, once: float, keys: int, most: int) -> None:
+        self._once, self._keys, self._most = once, keys, most
+        self._owed = 0.0
+        self.once = 0
+        """How many keys have been written once."""
+        self.in_turn = 0
+        """How many writes went to the keys that are written in turn."""
+
+    def next(self) -> tuple[bool, int]:
+        """Whether the next write has a key of its own, and the number of its key among those of its sort."""
+        self._owed += min(self._once, self._most / (self.once + self.in_turn + 1))
+        # a sum of shares falls a hair short of the whole: 0.1 ten times is under 1
+        if self._owed >= 1 - 1e-9:
+            self._owed -= 1
+            self.once += 1
+            return True, self.once - 1
+        self.in_turn += 1
+        return False, (self.in_turn - 1) % self._keys
+
+
 class KvWrite(_KvLoad):
-    """Writes unique values to keys in turn, and reads at the end what the datacenter kept of them."""
+    """Writes unique values, most of them to keys of their own, and reads at the end what the datacenter kept."""
 
     kind: ClassVar[str] = "consul.kv.write"
 
     class Params(Strict):
-        """`rate` writes a second over `keys` keys, each with a value of `value` bytes that is unique in the run."""
+        """`rate` writes a second, each with a value of `value` bytes that is unique in the run.
+
+        `once` is the share that goes to keys which nothing overwrites; the others go to `keys` keys in turn.
+        """
 
         rate: LoadRate
         keys: Keys = 500
         value: Annotated[Size, AfterValidator(_sane_value)] = Size("512B")
+        once: Annotated[
+            Percent,
+            Field(ge=0, le=1, description="Share of writes to keys that are written once: whether they are lost shows"),
+        ] = Percent("90%")
         via: Via = "consul:clients"
         timeout: Timeout = Duration("30s")
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params.keys, params.timeout, context)
         self.params = params
-        self._planned = 0
+        self._turns = Turns(params.once, params.keys, max(1, min(ONCE_KEYS, int(ONCE_BYTES / params.value))))
+        self._folder_keys = max(1, int(_FOLDER_BYTES / params.value))
 
     async def prepare(self) -> None:
         """Nothing: a write needs no key to be there."""
@@ -152,26 +198,47 @@ class KvWrite(_KvLoad):
             await self._open_loop(self.params.rate, put).run(emit)
 
     def _plan(self, n: int) -> tuple[str, str]:
-        self._planned = n + 1
-        return self._key(n), stamp(self.context.run_id, n)
+        once, number = self._turns.next()
+        return self._once_key(number) if once else self._key(number), stamp(self.context.run_id, n)
+
+    def _once_folder(self, folder: int | None = None) -> str:
+        """With the run's id: nobody wrote there before."""
+        place = f"{ONCE_PREFIX}/{self.name}/{self.context.run_id}/"
+        return place if folder is None else f"{place}{folder}/"
+
+    def _once_key(self, number: int) -> str:
+        return f"{self._once_folder(number // self._folder_keys)}{number}"
 
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
         """The identity of the value that each key tried holds now (None: there is no such key); consistent reads.
 
         Retries until `within_s` seconds are over, then raises WaitTimeoutError with the last answer.
         """
-        keys = [self._key(n) for n in range(min(self._planned, self._keys))]
-        if not keys:
-            return {}
+        in_turn = [self._key(n) for n in range(min(self._turns.in_turn, self._keys))]
+        found: dict[str, str | None] = {}
         async with self._client() as client:
-            if len(keys) * self.params.value > _RECURSE_LIMIT_BYTES:
-                return await self._read_each(client, keys, within_s)
-            prefix = _path(f"{PREFIX}/{self.name}/")
-            params = {"recurse": "", "consistent": ""}
-            found = await insist(
-                client, self.context.endpoints, "GET", prefix, _entries, within_s=within_s, params=params
-            )
-            return {key: found.get(key) for key in keys}
+            if len(in_turn) * self.params.value > _RECURSE_LIMIT_BYTES:
+                found.update(await self._read_each(client, in_turn, within_s))
+            elif in_turn:
+                found.update(await self._read_below(client, f"{PREFIX}/{self.name}/", in_turn, within_s))
+
+            async def read(folder: int) -> None:
+                first = folder * self._folder_keys
+                numbers = range(first, min(first + self._folder_keys, self._turns.once))
+                keys = [self._once_key(number) for number in numbers]
+                found.update(await self._read_below(client, self._once_folder(folder), keys, within_s))
+
+            await for_each(range(-(-self._turns.once // self._folder_keys)), read)
+        return found
+
+    async def _read_below(
+        self, client: Client, prefix: str, keys: list[str], within_s: float
+    ) -> Mapping[str, str | None]:
+        params = {"recurse": "", "consistent": ""}
+        found = await insist(
+            client, self.context.endpoints, "GET", _path(prefix), _entries, within_s=within_s, params=params
+        )
+        return {key: found.get(key) for key in keys}
 
     async def _read_each(self, client: Client, keys: list[str], within_s: float) -> Mapping[str, str | None]:
         found: dict[str, str | None] = {}
@@ -185,6 +252,25 @@ class KvWrite(_KvLoad):
 
         await for_each(keys, read)
         return found
+
+    async def clean_up(self) -> None:
+        """Delete the keys that were written once, for a few seconds: an agent that is sick is not waited for.
+
+        A datacenter that stays would have more of them after each run. Those written in turn are the same in the next.
+        """
+        if not self._turns.once:
+            return
+        try:
+            async with asyncio.timeout(_LEAVE_WITHIN_S), self._client() as client:
+                for endpoint in self.context.endpoints:
+                    url = endpoint.rstrip("/") + _path(self._once_folder())
+                    answer = await client.request("DELETE", url, params={"recurse": ""}, timeout_s=_LEAVE_WITHIN_S)
+                    if _accepted(answer):
+                        return
+        except TimeoutError:
+            pass
+        left = self._turns.once
+        self.context.sample("left", float(left), f"{left} keys below {self._once_folder()} were not deleted")
 
 
 class KvRead(_KvLoad):

@@ -122,17 +122,21 @@ class RecordingBuilder:
         latency: OverTime = 0.01,
         outcome: str | Callable[[float], str] = "ok",
         lag: OverTime = 0.0,
-        keys: int = 20,
+        keys: int | None = None,
     ) -> Self:
-        """A load with so many operations a second; latency (from the intended start), lag, outcome may vary."""
+        """A load with `rate` operations a second; latency (from the intended start), lag and outcome may vary.
+
+        Each operation has a key of its own, or with `keys` they take turns on that many.
+        """
         for index in range(round((end - start) * rate)):
             at = start + index / rate
             what = outcome(at) if callable(outcome) else outcome
             late = lag(at) if callable(lag) else lag
             took = max(latency(at) if callable(latency) else latency, late)
+            key = f"{load}/{index % keys if keys else index}"
             self._operations.append(
-                Operation(load, _ns(at), _ns(at + late), _ns(at + took), what, f"{load}/{index % keys}",
-                          f"{load}-{index}", 200 if what == "ok" else 500, "" if what == "ok" else "no leader")
+                Operation(load, _ns(at), _ns(at + late), _ns(at + took), what, key, f"{load}-{index}",
+                          200 if what == "ok" else 500, "" if what == "ok" else "no leader")
             )  # fmt: skip
         return self
 
