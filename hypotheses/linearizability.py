@@ -3,11 +3,14 @@
 from collections import Counter, defaultdict
 from dataclasses import replace
 
+import numpy as np
+
+from hashidrill.checkable import BEFORE_S, spans_in_force
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.linearizability import DEFAULT_BUDGET, Answer, Op, check, core
 from hashidrill.loads.cas import Step
-from hashidrill.measure import when
+from hashidrill.measure import SECOND, when
 from hashidrill.recording import Operations, Recording
 
 _KEYS_EXPLAINED = 2
@@ -23,6 +26,9 @@ def linearizable(recording: Recording, *, load: str, configurations: int = DEFAU
     never. A compare-and-set that Consul answered with `false` says that the key had another index. The reads at the end
     of the run count too.
 
+    It says how many operations were answered while a fault was in force. Where none was, nor in the 5 s before one, the
+    order of all others says nothing about the fault: INVALID.
+
     Consul promises this for `?consistent` reads and for `?cas`, and a snapshot that is restored under way breaks it. A
     key that is not decided after that many `configurations` (200,000 is some seconds) is INVALID, not a PASS. It is
     judged even in a run that is INVALID.
@@ -37,10 +43,12 @@ def linearizable(recording: Recording, *, load: str, configurations: int = DEFAU
     verdicts = {key: check(history, budget=configurations) for key, history in histories.items()}
     broken = {key: core(histories[key]) for key, (answer, _) in verdicts.items() if answer is Answer.NO}
     undecided = [key for key, (answer, _) in verdicts.items() if answer is Answer.UNDECIDED]
+    inside, before = _under_faults(recording, ops)
     unknown = sum(not op.certain for history in histories.values() for op in history)
     figures = {
         "keys": len(histories), "reads": kinds["read"], "writes": kinds["write"], "cas": kinds["cas"],
         "cas_missed": kinds["miss"], "unknown": unknown,
+        "answered_in_force": inside, "answered_before": before,
         "configurations": sum(looked for _, looked in verdicts.values()),
         "broken_keys": sorted(broken), "undecided_keys": sorted(undecided),
     }  # fmt: skip
@@ -50,12 +58,25 @@ def linearizable(recording: Recording, *, load: str, configurations: int = DEFAU
             f"undecided after {configurations} configurations: {', '.join(sorted(undecided))} ({unknown} operations of"
             f" {load} are unknown); let fewer operations time out, use more keys, or raise `configurations`"
         )
+    if not inside and not before:
+        raise HypothesisInvalidError(
+            f"no operation of {load} was answered while a fault was in force, nor in the {BEFORE_S:g}s before one"
+        )
     answered = sum(kinds.values())
     return Held(
-        f"the {answered} answered operations of {load} on {len(histories)} keys have one order each"
-        f" ({unknown} unknown ones, {kinds['miss']} compare-and-sets that came too late)",
+        f"the {answered} answered operations of {load} on {len(histories)} keys have one order each, {inside} of them"
+        f" answered while a fault was in force ({unknown} unknown ones, {kinds['miss']} compare-and-sets too late)",
         **figures,
     )
+
+
+def _under_faults(recording: Recording, ops: Operations) -> tuple[int, int]:
+    """How many operations were answered while a fault was in force, and in the seconds before one began."""
+    inside, before = np.zeros(len(ops), np.bool_), np.zeros(len(ops), np.bool_)
+    for start_ns, end_ns in spans_in_force(recording):
+        inside |= (ops.end_ns >= start_ns) & (ops.end_ns < end_ns)
+        before |= (ops.end_ns >= start_ns - BEFORE_S * SECOND) & (ops.end_ns < start_ns)
+    return int((ops.ok & inside).sum()), int((ops.ok & before).sum())
 
 
 def registers(ops: Operations, steps: list[Step]) -> dict[str, list[Op]]:

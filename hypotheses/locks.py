@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hashidrill import measure
+from hashidrill.checkable import spans_in_force
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.loads.contender import GONE, Deed
@@ -55,7 +56,8 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
     LockIndex, the fencing token of a lock, was seen with two sessions.
 
     What it reports beside that, about how the locks fared: leases that ran out unrenewed, sessions that were gone when
-    they were renewed, and requests that were shed (answered 429 or 503). It is judged even in a run that is INVALID.
+    they were renewed, and requests that were shed (answered 429 or 503). Where nobody held a lock at any moment of a
+    fault, the fault could not break one: INVALID. It is judged even in a run that is INVALID.
     """
     acts = _acts(recording.operations(load), load)
     asked = defaultdict(set)
@@ -69,9 +71,15 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
         raise HypothesisInvalidError(f"no claim of {load} was acknowledged: there was no holder at all")
     twice = list(_overlaps(held))
     reused = _reused_tokens(acts)
+    in_force = [
+        belief
+        for belief in held
+        if any(belief.start_ns < end_ns and belief.end_ns > start_ns for start_ns, end_ns in spans_in_force(recording))
+    ]
     gone = {act.deed.session for act in acts if act.error.startswith(GONE)}
     figures = {
         "locks": len({belief.key for belief in held}), "holders": len({belief.deed.session for belief in held}),
+        "held_in_force": len(in_force),
         "held_twice": len(twice), "held_twice_s": sum(_length_s(*pair) for pair in twice),
         "longest_held_twice_s": max((_length_s(*pair) for pair in twice), default=0.0),
         "fencing_tokens_reused": len(reused), "leases_ran_out": sum(belief.ran_out for belief in held),
@@ -79,8 +87,13 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
         "timed_out": sum(act.outcome == "unknown" and not act.status for act in acts),
     }  # fmt: skip
     require(not twice and not reused, _why(recording, load, twice, reused), **figures)
+    if not in_force:
+        raise HypothesisInvalidError(
+            f"no lock of {load} was held at any moment at which a fault was in force: it could break none"
+        )
     return Held(
-        f"no lock of {load} was held twice: {figures['holders']} sessions held {figures['locks']} locks;"
+        f"no lock of {load} was held twice: {figures['holders']} sessions held {figures['locks']} locks,"
+        f" {len(in_force)} of these times while a fault was in force;"
         f" {figures['leases_ran_out']} leases ran out, {figures['sessions_gone']} sessions were gone,"
         f" {figures['shed']} requests were shed",
         **figures,

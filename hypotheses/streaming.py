@@ -239,7 +239,8 @@ def watchers_converge(
 
     The final state is what a consistent read found after the loads were stopped. A watcher that had it within `within`
     of the last change (of `writes`, of the same key where that load writes keys) and of the end of the last fault, and
-    nothing else after, has converged. One whose time was not over when the loads were stopped cannot be judged.
+    nothing else after, has converged. One whose time was not over when the loads were stopped cannot be judged, nor one
+    that was told of nothing but the final state all along: it had nothing to learn.
     A restore wakes nobody: its indexes are behind those that are waited for, by long polls and by streaming, so that a
     watcher learns of it when its `wait` is over.
     """
@@ -250,24 +251,31 @@ def watchers_converge(
     last_change = _last_changes(recording, writes)
     late: list[tuple[str, float]] = []
     took: list[float] = []
-    too_soon = 0
+    too_soon = unmoved = 0
     for watcher, sightings in sorted(_sightings(recording, load).items()):
         what = watcher.rpartition("#")[0]
         changed_ns = max(since_ns, last_change.get(what, last_change.get("", 0)))
         if changed_ns + within * SECOND > end_ns:
             too_soon += 1
             continue
+        if sightings and all(state == (finals.get(what) or "") for _, state in sightings):
+            unmoved += 1
+            continue
         seen_ns = _seen_for_good(sightings, finals.get(what) or "")
         after_s = max(0.0, (seen_ns - changed_ns) / SECOND)
         (late.append((watcher, after_s)) if after_s > within else took.append(after_s))
     judged = len(late) + len(took)
+    if not judged and unmoved:
+        raise HypothesisInvalidError(
+            f"what {unmoved} watchers of {load} watch never changed, as far as they know: they had nothing to learn"
+        )
     if not judged:
         raise HypothesisInvalidError(
             f"no watcher of {load} had {within} between the last change and the end of the loads; let the changes end"
             " earlier, or the recovery last longer"
         )
     worst = max([*took, *(after for _, after in late)])
-    figures = {"watchers": judged, "late": len(late), "not_judged": too_soon, "slowest_s": worst,
+    figures = {"watchers": judged, "late": len(late), "not_judged": too_soon + unmoved, "slowest_s": worst,
                "median_s": float(np.median([*took, *(after for _, after in late)]))}  # fmt: skip
     first = f"; the first: {late[0][0]}, {seconds(late[0][1])}" if late else ""
     require(
@@ -280,7 +288,7 @@ def watchers_converge(
     )
     return Held(
         f"all {judged} watchers of {load} saw the final state within {seconds(worst)} (allowed: {within})"
-        + (f"; {too_soon} could not be judged" if too_soon else ""),
+        + (f"; {too_soon + unmoved} could not be judged" if too_soon + unmoved else ""),
         **figures,
     )
 

@@ -58,13 +58,10 @@ class Coverage:
         return {
             "checkable": self.whole[0], "acknowledged_in_force": self.in_force[1],
             "checkable_in_force": self.in_force[0],
-            "exposed": {
-                each.step: {
-                    "checkable_in_force": each.inside[0], "acknowledged_in_force": each.inside[1],
-                    "checkable_before": each.before[0], "acknowledged_before": each.before[1],
-                }
+            "exposed": [
+                f"{each.step}: {each.inside[0]} of {each.inside[1]} inside, {each.before[0]} of {each.before[1]} before"
                 for each in self.steps
-            },
+            ],
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -101,6 +98,14 @@ class Coverage:
                 f"no write of {load} was acknowledged while a fault was in force, nor in the {BEFORE_S:g}s before one:"
                 f" there was nothing that it could lose"
             )
+
+
+def spans_in_force(recording: Recording) -> list[tuple[int, int]]:
+    """When any fault was in force, in ns; a `noop` only where there is no other. Empty when none was applied."""
+    try:
+        return [measure.in_force(recording, window) for windows in _steps(recording) for window in windows]
+    except HypothesisInvalidError:
+        return []
 
 
 def coverage(recording: Recording, ops: Operations, checkable: Bools, excused: Bools | None = None) -> Coverage:

@@ -56,6 +56,14 @@ def test_holds_when_one_order_explains_it(history):
     assert "the 7 answered operations of registers on 1 keys have one order each" in held.text
 
 
+def test_it_says_how_many_were_answered_under_the_fault_and_is_invalid_where_none_was(history, tmp_path):
+    held = history.read("r.2", 14, 12, 12.1).check()
+    assert "2 of them answered while a fault was in force" in held.text
+    after = History(tmp_path / "after").write("r.0", 25, 25.1).read("r.0", 10, 26, 26.1)
+    with pytest.raises(HypothesisInvalidError, match="no operation of registers was answered while a fault was in"):
+        after.check()
+
+
 def test_a_stale_read_is_caught_and_the_operations_that_cannot_be_are_named(history):
     with pytest.raises(Broken) as broken:
         history.read("r.0", 10, 12, 12.1).finally_holds("r.2", 14).check()

@@ -43,6 +43,11 @@ class TestNoTwoLockHolders:
         assert (held.figures["held_twice"], held.figures["locks"], held.figures["holders"]) == (0, 1, 1)
         assert "1 leases ran out" in held.text
 
+    def test_a_lock_that_nobody_held_under_the_fault_says_nothing_about_it(self, tmp_path):
+        it = Locks(tmp_path).session("A", 35).session("B", 35).act("claim", "A", 36).act("refused", "B", 37)
+        with pytest.raises(HypothesisInvalidError, match="held at any moment at which a fault was in force"):
+            it.act("refused", "B", 40).check()
+
     def test_a_planted_second_holder_is_caught_with_how_long_it_was_so(self, locks):
         with pytest.raises(Broken) as broken:
             locks.session("B", 11).act("claim", "B", 12).check()

@@ -218,3 +218,16 @@ def test_without_final_reads_nothing_can_be_said(tmp_path):
     built._finals.clear()
     with pytest.raises(HypothesisInvalidError, match="final reads of watch are not there"):
         converge(built)
+
+
+def test_watchers_of_what_never_changed_had_nothing_to_learn(tmp_path):
+    """The lie: a deaf watcher of a key that is in the end what it was at the beginning."""
+    built = watched(tmp_path, sees=lambda _: None)
+    with pytest.raises(HypothesisInvalidError, match="what 20 watchers of watch watch never changed, as far as they"):
+        converge(built.only_final_reads("watch", {f"k/{n}": "old" for n in range(4)}))
+    one = watched(tmp_path / "one").only_final_reads("watch", {"k/0": "old", "k/1": "new", "k/2": "new", "k/3": "new"})
+    with pytest.raises(Broken, match="5 of 20 watchers"):
+        converge(one)
+    deaf = watched(tmp_path / "deaf", sees=lambda n: None if n == 0 else 31.0)
+    with pytest.raises(Broken, match="1 of 20 watchers"):
+        converge(deaf)

@@ -129,7 +129,7 @@ def test_a_load_without_an_agent_says_so():
 
 
 def test_keys_and_endpoints_are_used_in_turn_and_values_are_unique():
-    params = KvWrite.Params.model_validate({"rate": "1/s", "keys": 3})
+    params = KvWrite.Params.model_validate({"rate": "1/s", "keys": 3, "once": "0%"})
     load = KvWrite("w", params, LoadContext(["http://a:8500/", "http://b:8500"], run_id="r"))
     planned = [load._plan(n) for n in range(6)]
     assert [key for key, _ in planned] == [f"hashidrill/w/{n % 3}" for n in range(6)]
