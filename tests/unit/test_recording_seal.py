@@ -25,7 +25,7 @@ from hashidrill.verdict import Finding, Verdict
 @pytest.fixture
 def recorded(tmp_path):
     """A recording that passes, and whose expectation means the same in any run."""
-    builder = RecordingBuilder(tmp_path / "run").fault("noop", at=10, until=30).load("kv-writes", keys=2000)
+    builder = RecordingBuilder(tmp_path / "run").fault("noop", at=10, until=30).load("kv-writes")
     return builder.final_reads("kv-writes").healthy().expect("no_acknowledged_write_lost", load="kv-writes").build()
 
 
