@@ -174,7 +174,7 @@ class TestDamage:
 
     def test_how_much_is_missing_is_said(self, recorded):
         edit_database(recorded, CUTS["one final read"])
-        assert any("final_reads: 2000 were recorded, 1999 are there" in reason for reason in damage(again(recorded)))
+        assert any("final_reads: 2300 were recorded, 2299 are there" in reason for reason in damage(again(recorded)))
 
     def test_a_database_that_is_gone_is_named(self, recorded):
         (recorded.path / DATABASE_NAME).unlink()
