@@ -12,9 +12,9 @@ def attempt(start=0.0, *, end=None, **about):
     return Attempt(round(start * _NS), round((start if end is None else end) * _NS), **about)
 
 
-def run(*attempts, ok=True, ended=True, end=None, **about):
+def run(*attempts, ok=True, ended=True, start=0.0, end=None, **about):
     last = max((a.end_ns for a in attempts), default=0)
-    return Run(attempts, ok, ended, 0, last if end is None else round(end * _NS), **about)
+    return Run(attempts, ok, ended, round(start * _NS), last if end is None else round(end * _NS), **about)
 
 
 def tried(gaps, *, fault="503", ok=False, **about):

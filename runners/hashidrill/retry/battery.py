@@ -80,6 +80,14 @@ class Measured:
         """The command made blocking queries."""
         return self.plain is not None and any(attempt.asked_index for attempt in self.plain.attempts)
 
+    @property
+    def work_s(self) -> float:
+        """Processor time of one more attempt, in seconds: what runs longer for it took more of."""
+        lasting = self.lasting.get(self.timed_fault)
+        if self.plain is None or lasting is None or not lasting.retries:
+            return 0.0
+        return max(0.0, lasting.cpu_s - self.plain.cpu_s) / lasting.retries
+
 
 class Battery:
     """Runs a command behind taps. `slots` limits how many commands start at a time, also over several batteries."""
@@ -275,18 +283,10 @@ class Battery:
 
     async def _reference(self, taps: TimedTaps, number: int, gaps_s: Sequence[float]) -> Run:
         command = [sys.executable, "-S", "-E", str(Path(reference_client.__file__)), taps.urls[number]]
-        command += [f"{number:.6f}" for number in (self._work_s(), *gaps_s)]
+        command += [f"{number:.6f}" for number in (self._measured.work_s, *gaps_s)]
         within_s = sum(gaps_s) + self.settings.deadline_s
         ended = await self._started(taps.first[number], command, {}, within_s, None, timed=True)
         return Run(tuple(taps.attempts[number]), ended.ok, not ended.stopped, ended.start_ns, ended.end_ns)
-
-    def _work_s(self) -> float:
-        """Processor time of one more attempt, in seconds: what runs longer for it took more of."""
-        measured = self._measured
-        lasting, plain = measured.lasting[measured.timed_fault], measured.plain
-        if plain is None or not lasting.retries:
-            return 0.0
-        return max(0.0, lasting.cpu_s - plain.cpu_s) / lasting.retries
 
     # one run
 

@@ -22,11 +22,15 @@ BACKOFF_GROWTH = 1.4
 FEWEST_EXPONENTIAL_GAPS = 4
 EXPONENTIAL_SLOPE = 0.5
 """`exponential`: doublings of the gap per retry, at least; 1 is doubling each time, 0.58 is a factor of 1.5."""
+EXPONENTIAL_CERTAINTY = 7.0
+"""`exponential`: so much better (in chi square) fits the one of two curves."""
 JITTER_CLIENTS = 20
 JITTER_VARIATION = 0.008
 """`jitter`: coefficient of variation above that of the reference; 5 % of uniform jitter has 0.014 to 0.029."""
 SHORTEST_GAP_S = 0.02
 """Gaps under this are no waiting: the client went on at once."""
+SHORTEST_WAIT_S = 0.1
+"""`jitter`: a client whose longest typical gap is under this hardly waits. Starting a process takes 10 to 60 ms."""
 RETRY_AFTER_S = 2
 RETRY_AFTER_TOLERANCE_S = 0.1
 RETRY_BUDGET = 0.2
@@ -141,25 +145,30 @@ _VERDICTS = [
     ),
     VerdictClass(
         "backoff",
-        f"PASS: the longest typical gap between attempts is at least {BACKOFF_GROWTH} times the first one (typical:"
-        " median over the clients). FAIL: constant gaps, shrinking gaps, or no waiting at all.",
+        f"PASS: the longest typical gap between attempts is at least {BACKOFF_GROWTH} times the first one in which"
+        " the client waits (typical: median over the clients); retries without any wait before that one are said. FAIL:"
+        " constant gaps, shrinking gaps, or no waiting at all.",
         f"fewer than {FEWEST_BACKOFF_GAPS} gaps",
         "AWS Architecture Blog, Exponential Backoff And Jitter; Polly",
         ("503",),
     ),
     VerdictClass(
         "exponential",
-        f"PASS: log2 of the uncapped gaps rises by at least {EXPONENTIAL_SLOPE} per retry, and an exponential fits"
-        " them better than a straight line. FAIL: linear, constant or none.",
-        f"fewer than {FEWEST_EXPONENTIAL_GAPS} uncapped gaps (waits under {SHORTEST_GAP_S} s are not counted)",
+        f"PASS: log2 of the uncapped gaps rises by at least {EXPONENTIAL_SLOPE} per retry, and growth by a factor fits"
+        " them clearly better than a straight line, a square, a cube or a fourth power does. FAIL: one of these,"
+        " constant gaps, or no waiting at all.",
+        f"fewer than {FEWEST_EXPONENTIAL_GAPS} uncapped gaps (waits under {SHORTEST_GAP_S} s are not counted), or they"
+        " scatter too much to tell two curves apart",
         "AWS Architecture Blog, Exponential Backoff And Jitter",
         ("503",),
     ),
     VerdictClass(
         "jitter",
         f"PASS: over {JITTER_CLIENTS} independent clients the coefficient of variation of the gaps is more than"
-        f" {JITTER_VARIATION:.1%} above that of a reference client which sleeps the same gaps beside them.",
-        "the client did not retry, or the machine is too busy to tell",
+        f" {JITTER_VARIATION:.1%} above what this machine adds: to the gaps of a reference client which sleeps the same"
+        " ones beside them, and to the client's own work. FAIL: all come back at the same moment.",
+        f"the client did not retry; or it hardly waits (all gaps are under {SHORTEST_WAIT_S} s, or a third of them is"
+        " its own work), so that there is no wait to spread; or the machine is too busy to tell",
         "AWS Architecture Blog, Exponential Backoff And Jitter",
         ("503",),
     ),

@@ -128,13 +128,18 @@ def _timed(measured: Measured, name: str) -> list[Judged]:
     return [_TIMING[name](measured, fault)]
 
 
+def _own(measured: Measured, fault: str) -> timing.Own:
+    started_s = measured.plain.cpu_s if measured.plain is not None else 0.0
+    return timing.Own(tuple(measured.lasting[fault].gaps_s()), measured.work_s, started_s)
+
+
 def _jitter(measured: Measured, fault: str) -> Judged:
-    clients = measured.settings.jitter_clients
-    return timing.jitter(fault, measured.timed, measured.reference, clients=clients)
+    clients, own = measured.settings.jitter_clients, _own(measured, fault)
+    return timing.jitter(fault, measured.timed, measured.reference, own=own, clients=clients)
 
 
 _TIMING: dict[str, Callable[[Measured, str], Judged]] = {
-    "backoff": lambda measured, fault: timing.backoff(fault, measured.timed),
-    "exponential": lambda measured, fault: timing.exponential(fault, measured.timed),
+    "backoff": lambda measured, fault: timing.backoff(fault, measured.timed, own=_own(measured, fault)),
+    "exponential": lambda measured, fault: timing.exponential(fault, measured.timed, own=_own(measured, fault)),
     "jitter": _jitter,
 }

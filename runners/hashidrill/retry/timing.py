@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,7 @@ import numpy.typing as npt
 from hashidrill.retry.attempts import SECOND, Attempt, Run
 from hashidrill.retry.catalogue import (
     BACKOFF_GROWTH,
+    EXPONENTIAL_CERTAINTY,
     EXPONENTIAL_SLOPE,
     FEWEST_BACKOFF_GAPS,
     FEWEST_EXPONENTIAL_GAPS,
@@ -23,23 +26,57 @@ from hashidrill.retry.catalogue import (
     JITTER_VARIATION,
     RETRY_AFTER_TOLERANCE_S,
     SHORTEST_GAP_S,
+    SHORTEST_WAIT_S,
 )
+from hashidrill.retry.curves import constant, curve_of
 from hashidrill.retry.judged import Judged, failed, not_for_it, passed, unknown
 
 Floats = npt.NDArray[np.float64]
 _PLATEAU = 0.87
 """Gaps at the end that differ by less than this ratio have met the client's cap."""
-_SURELY_EXPONENTIAL = 0.8
 _LOW, _HIGH = 5, 75
 _SPREAD_TO_DEVIATION = 0.42
 """Standard deviation over the distance of these two percentiles: 0.412 for a uniform distribution, 0.431 for a normal
 one. Delays only ever add, and the upper quarter, where they gather, is left out."""
+_FEWEST_TO_SCATTER = 5
+_CERTAINTY_TO_FAIL = 12.0
+"""In chi square: growth by a factor with much jitter looks like a power once in 100 times at EXPONENTIAL_CERTAINTY."""
+_TAIL = 0.1
+_CLOCK_SHARE, _CLOCK_S = 0.01, 0.002
+"""What a typical gap is exact to on any machine."""
 _LONG = 0.6
+_MOSTLY_WORK = 3.0
+"""A gap that is under so many times its own work is no wait: a loop that starts curl is busy for half of it."""
+_WORTH_SAYING_S = 0.005
 _CLEARLY = 3.0
 """Two spreads of 20 clients each differ by less than this factor by chance."""
 GREY = 1.5
 """A variation within this factor of the threshold is worth more clients."""
 _SIGMAS = 2.0
+
+
+@dataclass(frozen=True)
+class Own:
+    """What is known of the client while it is alone: its gaps, and the processor time it takes. All in seconds."""
+
+    gaps_s: Sequence[float] = ()
+    work_s: float = 0.0
+    """Processor time of one retry."""
+    start_work_s: float = 0.0
+    """Processor time of a whole operation without any fault, its start included; 0 where it is not known."""
+
+    def longest_s(self, typical: Sequence[float]) -> float:
+        """The longest gap: the typical one of many clients, or that of one that is alone, where that is shorter.
+
+        Many that wait for nothing wait for each other's work. One in five gaps of one that is alone is left out where
+        there are many: they are the machine's.
+        """
+        alone = float(np.percentile(self.gaps_s, 80, method="higher")) if len(self.gaps_s) else math.inf
+        return min(max(typical), alone)
+
+    def works_all_the_time(self, typical: Sequence[float]) -> bool:
+        """Whether the gaps are no waits, but what the client does between two attempts."""
+        return self.longest_s(typical) < max(SHORTEST_GAP_S, _MOSTLY_WORK * self.work_s)
 
 
 def by_position(runs: Sequence[Run]) -> list[Floats]:
@@ -55,98 +92,136 @@ def typical_gaps_s(runs: Sequence[Run]) -> list[float]:
     return [float(np.median(column)) for column in by_position(runs)]
 
 
-def backoff(fault: str, runs: Sequence[Run]) -> Judged:
-    """The typical gaps get longer."""
+def backoff(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> Judged:
+    """The typical gaps get longer. Retries without any wait before the first wait are said, and are not growth."""
     columns = by_position(runs)
     typical = [float(np.median(column)) for column in columns]
-    evidence = {"gaps_s": _rounded(typical), "clients": len(runs)}
+    evidence: dict[str, Any] = {"gaps_s": _rounded(typical), "clients": len(runs)}
     if len(typical) < FEWEST_BACKOFF_GAPS:
         text = f"{_count(len(typical), 'gap')}: fewer than {FEWEST_BACKOFF_GAPS} say nothing about growth"
         return not_for_it("backoff", fault, text, **evidence)
-    if max(typical) < SHORTEST_GAP_S:
+    if (own or Own()).works_all_the_time(typical):
         return failed("backoff", fault, f"no waiting at all: gaps {_listed(typical)}", **evidence)
     start = next(k for k, gap in enumerate(typical) if gap >= SHORTEST_GAP_S)
+    evidence["at_once"] = start
+    said = _at_once(start)
     if len(typical) - start < FEWEST_BACKOFF_GAPS:
-        text = f"only one gap in which it waits ({_listed(typical)}): nothing says whether it grows"
+        text = f"{said}only one gap in which it waits ({_listed(typical)}): nothing says whether it grows"
         return not_for_it("backoff", fault, text, **evidence)
     growth = max(typical[start + 1 :]) / typical[start]
     evidence["growth"] = round(growth, 3)
     last = columns[start + 1 + int(np.argmax(typical[start + 1 :]))]
     if abs(math.log(growth / BACKOFF_GROWTH)) < _SIGMAS * math.hypot(_scatter(columns[start]), _scatter(last)):
-        text = f"gaps {_listed(typical)} scatter too much to say whether they grow; more clients would tell"
+        text = f"{said}gaps {_listed(typical)} scatter too much to say whether they grow; more clients would tell"
         return unknown("backoff", fault, text, more_clients=True, **evidence)
     if growth < BACKOFF_GROWTH:
-        return failed("backoff", fault, f"gaps do not grow: {_listed(typical)}", **evidence)
-    return passed("backoff", fault, f"gaps grow: {_listed(typical)}", **evidence)
+        return failed("backoff", fault, f"{said}gaps do not grow: {_listed(typical)}", **evidence)
+    return passed("backoff", fault, f"{said}gaps grow: {_listed(typical)}", **evidence)
 
 
-def exponential(fault: str, runs: Sequence[Run]) -> Judged:
-    """The typical gaps grow by a factor, until they meet a cap."""
-    typical = typical_gaps_s(runs)
-    waits = [gap for gap in typical if gap >= SHORTEST_GAP_S]
-    uncapped = _uncapped(waits)
+def _at_once(count: int) -> str:
+    if not count:
+        return ""
+    first = "the first retry comes" if count == 1 else f"the first {count} retries come"
+    return f"{first} without any wait; then "
+
+
+def exponential(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> Judged:
+    """The typical gaps grow by a factor, until they meet a cap, and neither along a line nor along a power."""
+    columns = by_position(runs)
+    typical = [float(np.median(column)) for column in columns]
+    waiting = [_middle(column) for gap, column in zip(typical, columns, strict=True) if gap >= SHORTEST_GAP_S]
+    if typical and (own or Own()).works_all_the_time(typical):
+        waiting = []
+    waits, errors = [gap for gap, _ in waiting], [error for _, error in waiting]
+    # chance makes plateaus in constant gaps, which have none: they are all there is
+    uncapped = waits if waits and constant(waits, errors) else _uncapped(waits)
     evidence = {"gaps_s": _rounded(typical), "uncapped": len(uncapped), "clients": len(runs)}
     if len(uncapped) < FEWEST_EXPONENTIAL_GAPS:
-        if len(typical) >= FEWEST_EXPONENTIAL_GAPS and not waits:
+        if len(typical) >= FEWEST_EXPONENTIAL_GAPS and not waiting:
             return failed("exponential", fault, f"no waiting at all: gaps {_listed(typical)}", **evidence)
         text = f"{_count(len(uncapped), 'uncapped gap')}: fewer than {FEWEST_EXPONENTIAL_GAPS} make no curve"
         return not_for_it("exponential", fault, text, **evidence)
-    position, logs = np.arange(len(uncapped), dtype=np.float64), np.log2(np.array(uncapped))
-    slope, start = np.polyfit(position, logs, 1)
-    line = np.polyval(np.polyfit(position, np.array(uncapped), 1), position)
-    bent = float(np.sqrt(np.mean((logs - slope * position - start) ** 2)))
-    straight = float(np.sqrt(np.mean((logs - np.log2(np.maximum(line, min(uncapped) / 16))) ** 2)))
-    evidence["slope"] = round(float(slope), 3)
-    text = f"log2 of the gaps rises by {slope:.2f} a retry: {_listed(uncapped)}"
-    if slope >= _SURELY_EXPONENTIAL or (slope >= EXPONENTIAL_SLOPE and bent <= straight):
+    curve = curve_of(uncapped, errors[: len(uncapped)])
+    evidence |= {"slope": round(curve.slope, 3), "slope_error": round(curve.slope_error, 3)}
+    evidence |= {"misfit_of_factor": round(curve.factor, 2), "misfit_of_power": round(curve.power, 2)}
+    text = f"log2 of the gaps rises by {curve.slope:.2f} a retry: {_listed(uncapped)}"
+    if curve.slope + _SIGMAS * curve.slope_error < EXPONENTIAL_SLOPE:
+        kind = "constant" if abs(curve.slope) < 0.1 else f"under {EXPONENTIAL_SLOPE:g}"
+        return failed("exponential", fault, f"{kind}; {text}", **evidence)
+    if curve.factor > curve.power + _CERTAINTY_TO_FAIL:
+        return failed("exponential", fault, f"not by a factor, but along {curve.rival}; {text}", **evidence)
+    grows = curve.slope - _SIGMAS * curve.slope_error >= EXPONENTIAL_SLOPE
+    if grows and curve.power > curve.factor + EXPONENTIAL_CERTAINTY:
         return passed("exponential", fault, text, **evidence)
-    kind = "constant" if abs(slope) < 0.1 else "on a straight line" if straight < bent else "not growing by a factor"
-    return failed("exponential", fault, f"{kind}; {text}", **evidence)
+    doubt = f"by a factor or along {curve.rival}" if grows else f"by {EXPONENTIAL_SLOPE:g} a retry or less"
+    text = f"the gaps scatter too much to say whether they grow {doubt}; more clients would tell; {text}"
+    return unknown("exponential", fault, text, more_clients=True, **evidence)
 
 
-def jitter(fault: str, runs: Sequence[Run], reference: Sequence[Run], *, clients: int = JITTER_CLIENTS) -> Judged:
-    """The gaps of independent clients scatter more than those of clients that sleep the same gaps for certain."""
+def jitter(
+    fault: str, runs: Sequence[Run], reference: Sequence[Run], *, own: Own | None = None, clients: int = JITTER_CLIENTS
+) -> Judged:
+    """The waits of independent clients scatter more than those of clients that sleep the same gaps for certain."""
+    own = own or Own()
     mine, theirs = by_position(runs), by_position(reference)
     typical = [float(np.median(column)) for column in mine]
-    evidence = {"clients": len(runs), "gaps_s": _rounded(typical)}
+    evidence: dict[str, Any] = {"clients": len(runs), "gaps_s": _rounded(typical)}
     if not typical:
         return not_for_it("jitter", fault, "it does not retry on this: there is no gap to spread", **evidence)
-    if max(typical) < SHORTEST_GAP_S:
-        return failed("jitter", fault, f"no waiting at all, so nothing is spread: gaps {_listed(typical)}", **evidence)
+    longest = own.longest_s(typical)
+    if longest < max(SHORTEST_WAIT_S, _MOSTLY_WORK * own.work_s):
+        work = f", {own.work_s:.2f} s of that its own work" if own.work_s >= _WORTH_SAYING_S else ""
+        text = f"it hardly waits (at most {longest:.2f} s{work}), so that there is no wait to spread: see backoff"
+        return not_for_it("jitter", fault, text, **evidence)
     # what a machine adds is the same for every gap, what a client spreads grows with it: the longest ones tell most
     waits = [k for k, gap in enumerate(typical) if gap >= _LONG * max(typical) and k < len(theirs)]
     if not waits or len(runs) < clients:
         text = f"{len(runs)} clients, at least {clients} are needed; {len(reference)} of the reference"
         return unknown("jitter", fault, text, **evidence)
     spread = variation([mine[k] for k in waits])
-    noise = max(variation([theirs[k] for k in waits]), _own_noise(mine, typical, waits))
-    own = math.sqrt(max(0.0, spread**2 - noise**2))
-    evidence |= {"variation": round(spread, 5), "reference": round(noise, 5), "jitter": round(own, 5)}
+    at_work_s = max(_spread_at_once_s(mine, typical), _spread_at_start_s(runs, own))
+    noise = max(variation([theirs[k] for k in waits]), at_work_s / float(np.mean([typical[k] for k in waits])))
+    rest = math.sqrt(max(0.0, spread**2 - noise**2))
+    evidence |= {"variation": round(spread, 5), "reference": round(noise, 5), "jitter": round(rest, 5)}
+    evidence["own_noise_s"] = round(at_work_s, 5)
     text = f"gaps vary by {spread:.2%} over {len(runs)} clients; without jitter they vary by {noise:.2%} here"
     if JITTER_VARIATION < spread < _CLEARLY * noise:  # under that there is no room for jitter, whoever makes it
         busy = f"too busy a machine to tell: {text}"
         return unknown("jitter", fault, busy, more_clients=True, **evidence)
-    if JITTER_VARIATION / GREY < own < JITTER_VARIATION * GREY:
+    if JITTER_VARIATION / GREY < rest < JITTER_VARIATION * GREY:
         evidence["more_clients"] = True
-    if own > JITTER_VARIATION:
+    if rest > JITTER_VARIATION:
         return passed("jitter", fault, text, **evidence)
     return failed("jitter", fault, text, **evidence)
 
 
-def _own_noise(columns: Sequence[Floats], typical: Sequence[float], waits: Sequence[int]) -> float:
-    """What the client's own work adds, as a retry without waiting shows it, as a share of its waits."""
+def _spread_at_once_s(columns: Sequence[Floats], typical: Sequence[float]) -> float:
+    """What the client's own work adds, in seconds, as a retry without waiting shows it."""
     at_once = [column for column, gap in zip(columns, typical, strict=True) if gap < SHORTEST_GAP_S]
-    if not at_once:
+    return _spread(np.concatenate(at_once)) if at_once else 0.0
+
+
+def _spread_at_start_s(runs: Sequence[Run], own: Own) -> float:
+    """The same, in seconds, as its start shows it: how much the first requests scatter, for as much work as a retry is.
+
+    A shell that starts curl for each attempt does the same before the first attempt as before any other one.
+    """
+    starts = [(run.attempts[0].start_ns - run.start_ns) / SECOND for run in runs if run.attempts and run.start_ns]
+    if len(starts) < _FEWEST_TO_SCATTER or not own.start_work_s:
         return 0.0
-    low, high = np.percentile(np.concatenate(at_once), [_LOW, _HIGH])
-    return float(high - low) * _SPREAD_TO_DEVIATION / float(np.mean([typical[k] for k in waits]))
+    return _spread(np.array(starts)) * min(1.0, own.work_s / own.start_work_s)
+
+
+def _spread(values: Floats) -> float:
+    """Standard deviation, without the longest quarter."""
+    low, high = np.percentile(values, [_LOW, _HIGH])
+    return float(high - low) * _SPREAD_TO_DEVIATION
 
 
 def variation(columns: Sequence[Floats]) -> float:
     """Coefficient of variation of gaps, each column by its own median, without the longest quarter."""
-    ratios = np.concatenate([column / np.median(column) for column in columns])
-    low, high = np.percentile(ratios, [_LOW, _HIGH])
-    return float(high - low) * _SPREAD_TO_DEVIATION
+    return _spread(np.concatenate([column / np.median(column) for column in columns]))
 
 
 def retry_after_honoured(fault: str, runs: Sequence[Run], *, usual_gap_s: float | None = None) -> Judged:
@@ -193,6 +268,21 @@ def _scatter(column: Floats) -> float:
         return 0.0
     low, middle, high = np.percentile(column, [25, 50, 75])
     return 1.25 * float(high - low) / 1.35 / float(middle) / math.sqrt(len(column))
+
+
+def _middle(column: Floats) -> tuple[float, float]:
+    """The mean of a gap over the clients without its tails, and the standard error of that as a share of it.
+
+    Under jitter it is twice as exact as the median, and a stall of the machine does not move it either.
+    """
+    cut = int(_TAIL * len(column))
+    ordered = np.sort(column)
+    middle = float(np.mean(ordered[cut : len(ordered) - cut]))
+    scatter = 0.0
+    if len(column) >= _FEWEST_TO_SCATTER:
+        ordered[:cut], ordered[len(ordered) - cut :] = ordered[cut], ordered[-cut - 1]
+        scatter = float(np.std(ordered, ddof=1)) / ((1 - 2 * _TAIL) * math.sqrt(len(column))) / middle
+    return middle, math.sqrt(scatter**2 + _CLOCK_SHARE**2 + (_CLOCK_S / middle) ** 2)
 
 
 def _rounded(gaps: Sequence[float]) -> list[float]:

@@ -20,6 +20,7 @@ from hashidrill.retry.catalogue import (
     MOST_RETRIES,
     RETRY_AFTER,
     SHORTEST_GAP_S,
+    SHORTEST_WAIT_S,
     TRANSIENT,
 )
 from hashidrill.verdict import Verdict
@@ -113,7 +114,7 @@ def _timing(facts: Facts) -> dict[tuple[str, str], str]:
     return {
         ("backoff", on): INVALID if len(facts.gaps) < FEWEST_BACKOFF_GAPS else _good(grows),
         ("exponential", on): _good(facts.growth == "exponential") if enough else INVALID,
-        ("jitter", on): _good(facts.jitter),
+        ("jitter", on): _good(facts.jitter) if max(facts.gaps) >= SHORTEST_WAIT_S else INVALID,
     }
 
 

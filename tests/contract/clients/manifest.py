@@ -226,6 +226,15 @@ _SYSTEM = [
     ),
 ]  # fmt: skip
 
+# A shell that starts curl again and again: 10 to 60 ms from one to the next, none of them a wait. No timeout.
+_LOOP = [
+    ReferenceClient(
+        "curl-loop", "system", ("sh", "-c", "until curl -fsSL $0; do :; done", "{url}/v1/kv/hashidrill/retry"),
+        "natural noise is no jitter, and work that gets slower is no backoff",
+        Facts(EVERYTHING - {"hang"}, NEVER, (0.0,) * 100, replays="again"), REFUSED_WITHOUT_A_WAIT,
+    ),
+]  # fmt: skip
+
 # The rest is home-made, and short enough to be read. urllib uses each connection once.
 _CAREFUL = {"timeout": 1, "whole_timeout": True}
 _HOMEMADE = [
@@ -316,5 +325,5 @@ _SERVICES = [
 ]  # fmt: skip
 
 CLIENTS: tuple[ReferenceClient, ...] = (
-    *_REQUESTS, *_TENACITY, *_ASYNC, *_HASHICORP_PYTHON, *_GO, *_SYSTEM, *_HOMEMADE, *_SERVICES,
+    *_REQUESTS, *_TENACITY, *_ASYNC, *_HASHICORP_PYTHON, *_GO, *_SYSTEM, *_LOOP, *_HOMEMADE, *_SERVICES,
 )  # fmt: skip
