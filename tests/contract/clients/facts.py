@@ -114,7 +114,7 @@ def _timing(facts: Facts) -> dict[tuple[str, str], str]:
     return {
         ("backoff", on): INVALID if len(facts.gaps) < FEWEST_BACKOFF_GAPS else _good(grows),
         ("exponential", on): _good(facts.growth == "exponential") if enough else INVALID,
-        ("jitter", on): _good(facts.jitter) if max(facts.gaps) >= SHORTEST_WAIT_S else INVALID,
+        ("jitter", on): _good(facts.jitter) if max(facts.gaps, default=0.0) >= SHORTEST_WAIT_S else INVALID,
     }
 
 
