@@ -8,7 +8,6 @@ Times are nanoseconds of the run's own clock (CLOCK_MONOTONIC minus the run's st
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from pydantic import BaseModel
 
 from hashidrill.errors import FaultError
+from hashidrill.foreign import parse
 
 Undo = Mapping[str, Any]
 """All that `Fault.revert` needs, as plain JSON: it is written to the journal before the fault is applied."""
@@ -137,7 +137,7 @@ class ApiAnswer:
     def json(self) -> Any:
         """Raises FaultError for a body that is not JSON."""
         try:
-            return json.loads(self.body)
+            return parse(self.body)
         except ValueError:
             raise FaultError(f"HTTP {self.status}, not JSON: {self.body[:200]!r}") from None
 

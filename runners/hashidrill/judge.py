@@ -16,6 +16,7 @@ from hashidrill import hypothesis
 from hashidrill.doubts import Doubt, doubts, readable
 from hashidrill.errors import HashidrillError, RecordingError
 from hashidrill.files import write_whole
+from hashidrill.foreign import parse
 from hashidrill.recording_seal import damage
 from hashidrill.traced import Read, TracedRecording
 from hashidrill.validity import invalid_reasons
@@ -91,7 +92,7 @@ def read_verdict(path: Path) -> RunVerdict:
     """The verdict that was left in a recording's directory. Raises RecordingError when there is none that reads."""
     file = path / VERDICT_NAME
     try:
-        document = json.loads(file.read_text())
+        document = parse(file.read_text())
         judgements = [Judgement(**{**each, "finding": Finding(each["finding"])}) for each in document["judgements"]]
         return RunVerdict(list(document["invalid"]), judgements, list(document.get("doubts", [])))
     except FileNotFoundError:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import json
 import tarfile
 import zlib
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack  # type: ignore[import-untyped]
 
 from hashidrill.errors import RecordingError
+from hashidrill.foreign import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -99,7 +99,7 @@ def decode(packed: bytes) -> Snapshot:
     members = _members(packed)
     _check_sums(members)
     try:
-        meta = json.loads(members[_META])
+        meta = parse(members[_META])
         index, term, size = int(meta["Index"]), int(meta["Term"]), int(meta["Size"])
     except (ValueError, KeyError, TypeError) as error:
         raise SnapshotError(f"its {_META} does not read as Raft's: {type(error).__name__} {error}") from None

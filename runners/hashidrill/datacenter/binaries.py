@@ -28,6 +28,7 @@ from hashidrill.datacenter.binaries_products import (
     reported_version,
 )
 from hashidrill.errors import BinaryError
+from hashidrill.foreign import parse
 
 Progress = Callable[[str], None]
 """Called with one plain line of text at a time."""
@@ -188,7 +189,7 @@ def _from_cache_again(product: Product, version: str) -> Binary | None:
 
 def _read_record(path: Path) -> dict[str, object] | None:
     try:
-        record = json.loads((path.parent / _RECORD).read_text())
+        record = parse((path.parent / _RECORD).read_text())
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) and {"sha256", "source"} <= record.keys() else None

@@ -25,6 +25,7 @@ from hashidrill.datacenter.hosts import LocalHost
 from hashidrill.datacenter.sandbox import boot_command
 from hashidrill.datacenter.taps import LocalTap
 from hashidrill.errors import DatacenterError, FaultError, SelectorError
+from hashidrill.foreign import parse
 from hashidrill.loads.process import LoadSpecification
 from hashidrill.model import DatacenterSpec, Experiment
 from hashidrill.probes.consul import consul_probes
@@ -233,7 +234,7 @@ class LocalDatacenter:
         async def ask(client: httpx.AsyncClient, host: LocalHost) -> None:
             try:
                 answer = await client.get(f"http://{host.address}:{agents.HTTP_PORT}/v1/status/leader")
-                seen.append(answer.json().partition(":")[0])
+                seen.append(str(parse(answer.content)).partition(":")[0])
             except (httpx.HTTPError, ValueError):
                 return
 
@@ -257,13 +258,13 @@ class LocalDatacenter:
                 if await self.leader() is None:
                     return None, "no leader is known to a majority of the servers", None
                 try:
-                    members = (await client.get("/v1/agent/members")).json()
+                    members = parse((await client.get("/v1/agent/members")).content)
                     alive = sorted(member["Name"] for member in members if member["Status"] == 1)
                     wanted = sorted(host.name for host in self.with_agents())
                     if alive != wanted:
                         return None, f"alive are {', '.join(alive)} of {', '.join(wanted)}", len(alive)
                     answer = await client.put("/v1/kv/hashidrill/ready", content=b"ready")
-                except (httpx.HTTPError, ValueError) as error:
+                except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
                     return None, f"{type(error).__name__}: {error}", None
                 return (True if answer.text == "true" else None), f"a write was answered {answer.text!r}", len(alive)
 

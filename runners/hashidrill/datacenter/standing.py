@@ -24,6 +24,7 @@ from hashidrill.datacenter import binaries
 from hashidrill.datacenter.inside import syscalls as sc
 from hashidrill.datacenter.sandbox import python_path
 from hashidrill.errors import DatacenterError, UsageError
+from hashidrill.foreign import parse
 from hashidrill.model import DatacenterSpec
 
 _DOWN_WITHIN_S = 30.0
@@ -60,7 +61,7 @@ def standing() -> list[Standing]:
     found = []
     for file in sorted(state_dir().glob("*.json")):
         with contextlib.suppress(ValueError, TypeError, FileNotFoundError):
-            one = Standing(**json.loads(file.read_text()))
+            one = Standing(**parse(file.read_text()))
             if one.running:
                 found.append(one)
                 continue

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
+from hashidrill.foreign import parse
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error, write_reply
 from hashidrill.loads.kv import FINAL_READS_WITHIN_S, PREFIX, LoadRate, Timeout, Via, stamp
 from hashidrill.loads.patient import for_each, insist
@@ -55,7 +56,7 @@ class Step:
     def decode(cls, text: str) -> Step:
         """Raises ValueError for what is no step of this load."""
         try:
-            return cls(**json.loads(text))
+            return cls(**parse(text))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{text!r} is no operation of a {KvCas.kind} load: {error}") from None
 
@@ -202,7 +203,7 @@ def _seen(answer: Answer) -> Step | None:
     if answer.status != 200:
         return None
     try:
-        [entry] = json.loads(answer.body)
+        [entry] = parse(answer.body)
         value = base64.b64decode(entry["Value"] or "", validate=True).decode()
         return Step("read", value, int(entry["ModifyIndex"]))
     except (ValueError, KeyError, TypeError):

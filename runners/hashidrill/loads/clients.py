@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hashidrill import packages
 from hashidrill.abc import Operation
 from hashidrill.errors import DatacenterError, HashidrillError, MachineError, UsageError
+from hashidrill.foreign import parse
 from hashidrill.loads import services
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.model import ClientSpec
@@ -194,7 +195,7 @@ class Client:
 
     def _answer(self, line: bytes, url: str) -> dict[str, Any]:
         try:
-            request = json.loads(line)
+            request = parse(line)
             return {"url": url} if request["op"] == "observe" else self.faults.answer(request)
         except (HashidrillError, ValueError, KeyError, TypeError) as error:
             return {"error": str(error) or type(error).__name__}

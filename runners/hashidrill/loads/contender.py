@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from hashidrill.foreign import parse
 from hashidrill.loads.schedule import Reply
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Deed:
     def decode(cls, text: str) -> Deed:
         """Raises ValueError for what is no deed of a lock load."""
         try:
-            return cls(**json.loads(text))
+            return cls(**parse(text))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{text!r} is no operation of a consul.lock load: {error}") from None
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from hashidrill.foreign import parse
 from hashidrill.loads.changes import mark
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error, write_reply
 from hashidrill.loads.patient import for_each, insist
@@ -343,7 +343,7 @@ def _entries(answer: Answer) -> dict[str, str] | None:
     if answer.status != 200:
         return None
     try:
-        return {entry["Key"]: identify(base64.b64decode(entry["Value"] or "")) for entry in json.loads(answer.body)}
+        return {entry["Key"]: identify(base64.b64decode(entry["Value"] or "")) for entry in parse(answer.body)}
     except (ValueError, KeyError, TypeError):
         return None
 

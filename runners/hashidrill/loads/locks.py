@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.errors import DatacenterError
+from hashidrill.foreign import parse
 from hashidrill.loads.agenda import Agenda
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error, write_reply
 from hashidrill.loads.contender import GONE, Contender, Deed, Manners, answered
@@ -240,7 +241,7 @@ def _fence_reply(deed: Deed, answer: Answer) -> Reply:
     if answer.status != 200:
         return Reply("fail", status=answer.status, error=read_error(answer))
     try:
-        [entry] = json.loads(answer.body)
+        [entry] = parse(answer.body)
         seen = answered(deed, session=str(entry.get("Session", "")), lock_index=int(entry["LockIndex"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return Reply("fail", status=200, error=f"not a KV entry: {error!r}")
@@ -251,7 +252,7 @@ def _session_id(answer: Answer) -> str | None:
     if answer.status != 200:
         return None
     try:
-        return str(json.loads(answer.body)["ID"])
+        return str(parse(answer.body)["ID"])
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import time
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.abc import Operation
 from hashidrill.errors import UsageError
+from hashidrill.foreign import parse
 from hashidrill.retry.command import Ended
 
 if TYPE_CHECKING:
@@ -122,13 +122,16 @@ def reported(client: str, line: bytes, *, origin_ns: int, now_ns: int) -> Operat
     times = (intended_ns, start_ns, end_ns)
     if not all(type(t) is int for t in times) or not isinstance(said["ok"], (bool, type(None))):
         raise _wrong(client, line, "the times are whole numbers, and ok is true, false or null")
+    texts = said.get("key", ""), said.get("error", "")
+    if not all(isinstance(text, (str, int, float)) for text in texts):
+        raise _wrong(client, line, "key and error are text")
     if not 0 <= intended_ns <= start_ns <= end_ns:
         raise _wrong(client, line, "it is due (intended_ns), starts, and ends, in this order")
     if end_ns > now_ns + _CLOCKS_APART_NS or intended_ns < origin_ns:
         raise _wrong(client, line, f"times are nanoseconds of CLOCK_MONOTONIC, which shows {now_ns} now")
     return Operation(
         client, intended_ns - origin_ns, start_ns - origin_ns, end_ns - origin_ns, _OUTCOMES[said["ok"]],
-        key=str(said.get("key", "")), error=str(said.get("error", "")),
+        key=str(texts[0]), error=str(texts[1]),
     )  # fmt: skip
 
 
@@ -136,7 +139,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
     if not line.lstrip().startswith(b"{"):
         return None
     with contextlib.suppress(ValueError):
-        said = json.loads(line)
+        said = parse(line)
         return said if isinstance(said, dict) else None
     return None
 

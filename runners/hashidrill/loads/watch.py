@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field, model_validator
 
 from hashidrill.abc import Operation
+from hashidrill.foreign import parse
 from hashidrill.loads.changes import newest_ns
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error
 from hashidrill.loads.kv import FINAL_READS_WITHIN_S, PREFIX, Via, identify
@@ -192,7 +193,7 @@ def _instances(body: bytes) -> str:
     try:
         rows: list[Any] = sorted(
             (entry["Service"]["ID"], sorted((check["CheckID"], check["Status"]) for check in entry["Checks"]))
-            for entry in json.loads(body)
+            for entry in parse(body)
         )
     except (ValueError, KeyError, TypeError):
         rows = [body.decode(errors="replace")]  # whatever it is, it is a state of its own

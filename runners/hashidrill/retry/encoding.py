@@ -11,6 +11,7 @@ from dataclasses import fields
 
 from hashidrill.abc import Operation
 from hashidrill.errors import HypothesisInvalidError
+from hashidrill.foreign import parse
 from hashidrill.model import ATTEMPTS
 from hashidrill.recording import Operations
 from hashidrill.retry.attempts import Attempt
@@ -49,7 +50,7 @@ def from_operations(operations: Operations) -> list[Attempt]:
     for index in range(len(operations)):
         method, _, path = operations.keys[index].partition(" ")
         try:
-            extra = json.loads(operations.values[index])
+            extra = parse(operations.values[index])
             attempt = Attempt(
                 start_ns=int(operations.start_ns[index]), end_ns=int(operations.end_ns[index]), method=method,
                 path=path, fault=operations.errors[index], status=int(operations.status[index]), **extra,
