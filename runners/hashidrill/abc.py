@@ -300,6 +300,8 @@ class Fault(Protocol):
     kind: ClassVar[str]
     Params: ClassVar[type[BaseModel]]
     # `observed_within_s: ClassVar[float]`, where its observer needs longer than others' (hashidrill.inject)
+    # `once: ClassVar[bool]`, where it is done once and need not last: it is proven again before its revert elsewhere
+    # `undone_by: ClassVar[frozenset[str]]`, the kinds of faults that are meant to undo it while it is in force
 
     def __init__(self, params: Any, hosts: Hosts) -> None: ...
 

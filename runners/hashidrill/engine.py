@@ -5,15 +5,14 @@ from __future__ import annotations
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import anyio
 
-from hashidrill import closing, registry
-from hashidrill.abc import Datacenter, Fault, Needs, Operation, Probe, Sample, Target
+from hashidrill import closing
+from hashidrill.abc import Datacenter, Needs, Operation, Probe, Sample
 from hashidrill.errors import (
     FaultError,
     HashidrillError,
@@ -23,21 +22,18 @@ from hashidrill.errors import (
     UnfitError,
     WaitTimeoutError,
 )
-from hashidrill.inject import injected
 from hashidrill.journal import Clock, Journal
 from hashidrill.levels import NO_LEVELS, Levels, Steered
 from hashidrill.loads.process import LoadProcess, LoadSpecification
-from hashidrill.model import Experiment, Step
+from hashidrill.model import Experiment
 from hashidrill.monitor import Monitor, longest_window_s
 from hashidrill.probes.runner import run_probes
 from hashidrill.recording_writer import FORMAT, RecordingWriter
-from hashidrill.rules_consul import OF_THE_AGENT
+from hashidrill.steps import carry_out, make_fault
 from hashidrill.wait import pause, wait_until
 
 _LOOK_EVERY_S = 0.25
 _TICK_EVERY_S = 0.5
-_FOLLOW_EVERY_S = 0.5
-_TARGETS_WITHIN_S = 10.0
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -74,6 +70,8 @@ class Run:
     def __post_init__(self) -> None:
         self.in_force: dict[str, dict[str, Any]] = {}
         self.turns: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        self.proven: list[tuple[str, str]] = []
+        """(fault id, kind) of what was proven so far, in order of time."""
 
     def enter(self, phase: str, for_s: float | None = None) -> None:
         self.phase = phase
@@ -106,13 +104,6 @@ def needs(experiment: Experiment) -> Needs:
         bbolt=any(need.bbolt for need in each),
         spare_servers=sum(need.spare_servers for need in each),
     )
-
-
-def make_fault(step: Step, hosts: Any) -> Fault:
-    """Raises UnknownNameError, or pydantic's error for parameters that do not fit."""
-    cls = registry.fault(step.fault)
-    built: Fault = cls(cls.Params.model_validate(step.with_), hosts)
-    return built
 
 
 async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path, info: Mapping[str, Any],
@@ -277,7 +268,7 @@ async def _method(running: Run, levels: Levels = NO_LEVELS) -> str:
         with method:
             async with anyio.create_task_group() as group:
                 for number, step in enumerate(steps):
-                    group.start_soon(_step, running, number, step)
+                    group.start_soon(carry_out, running, number, step)
         watcher.cancel_scope.cancel()
     return tripped[0] if tripped else ""
 
@@ -298,88 +289,6 @@ async def _watch_guardrails(running: Run, method: anyio.CancelScope, tripped: li
                 method.cancel()
                 return
         await pause(_LOOK_EVERY_S)
-
-
-async def _step(running: Run, number: int, step: Step) -> None:
-    await running.until(running.method_ns + int(step.at * 1e9))
-    targets = await _targets(running, step.on)
-    if step.follow:
-        await _follow(running, number, step, targets)
-        return
-    async with anyio.create_task_group() as group:
-        for target in targets:
-            group.start_soon(_hold, running, number, step, target, f"{number}-{step.fault}-{target.host}")
-
-
-async def _hold(
-    running: Run, number: int, step: Step, target: Target, fault_id: str, *, for_s: float | None = None
-) -> None:
-    """One fault on one target, in force for `for` from the moment that it is proven.
-
-    By their times, faults of the agent follow each other; where one had to wait, or its agent came back late, so does
-    the next one on that host: it would end an agent that is on its way back.
-    """
-    if step.fault not in OF_THE_AGENT:
-        await _inject(running, number, step, target, fault_id, for_s=for_s)
-        return
-    turn = running.turns[target.host]
-    late = turn.locked()
-    async with turn:
-        if late:  # it may be another process by now
-            [target] = await _targets(running, f"host:{target.host}")
-        await _inject(running, number, step, target, fault_id, for_s=for_s)
-
-
-async def _inject(running: Run, number: int, step: Step, target: Target, fault_id: str, *, for_s: float | None) -> None:
-    fault = make_fault(step, running.datacenter)
-    length = step.for_ if for_s is None else for_s
-    async with injected(fault, target, fault_id=fault_id, step=number, journal=running.journal):
-        ends_ns = running.clock.now_ns() + int(length * 1e9)
-        running.in_force[fault_id] = {"fault_id": fault_id, "kind": step.fault, "host": target.host, "ends_ns": ends_ns}
-        try:
-            await pause(length)
-        finally:
-            del running.in_force[fault_id]
-
-
-async def _follow(running: Run, number: int, step: Step, targets: Sequence[Target]) -> None:
-    """The fault is where the selector points, for `for` in all: it moves when the role does."""
-    ends_ns = running.clock.now_ns() + int(step.for_ * 1e9)
-    held: dict[str, anyio.CancelScope] = {}
-    moves = 0
-
-    async def hold(target: Target, scope: anyio.CancelScope, fault_id: str) -> None:
-        with scope:
-            left = (ends_ns - running.clock.now_ns()) / 1e9
-            await _hold(running, number, step, target, fault_id, for_s=max(0.0, left))
-
-    async with anyio.create_task_group() as group:
-        while running.clock.now_ns() < ends_ns:
-            wanted = {target.host: target for target in targets}
-            for host in held.keys() - wanted.keys():
-                held.pop(host).cancel()
-            for host in wanted.keys() - held.keys():
-                held[host] = anyio.CancelScope()
-                group.start_soon(hold, wanted[host], held[host], f"{number}-{step.fault}-{host}-move{moves}")
-                moves += 1
-            await pause(_FOLLOW_EVERY_S)
-            with suppress(SelectorError):  # nobody has the role just now: the fault stays where it is
-                targets = await running.datacenter.select(step.on)
-
-
-async def _targets(running: Run, selector: str) -> Sequence[Target]:
-    """Resolved now; an election that goes on is waited for. Raises SelectorError."""
-
-    async def some() -> tuple[Sequence[Target] | None, str]:
-        try:
-            return await running.datacenter.select(selector), ""
-        except SelectorError as error:
-            return None, str(error)
-
-    try:
-        return await wait_until(f"{selector} to match a host", some, within_s=_TARGETS_WITHIN_S, gap_s=_LOOK_EVERY_S)
-    except WaitTimeoutError as error:
-        raise SelectorError(str(error)) from None
 
 
 async def _collect(running: Run, path: Path) -> None:

@@ -1,14 +1,15 @@
 """The one place where a fault is applied, proven, reverted and proven gone.
 
 `async with injected(...)` is entered once the fault is proven in force. However it is left, the fault is reverted, in
-a scope that cancellation cannot reach; an intent is on disk before anything is touched.
+a scope that cancellation cannot reach; an intent is on disk before anything is touched. `hold` keeps it for its time,
+and proves it again just before the end: what was there at the beginning need not have stayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import anyio
@@ -26,13 +27,62 @@ REVERT_TRIES = 3
 REVERT_WITHIN_S = 45.0
 """How long one try may take: longer than any request that a revert makes waits for its answer."""
 _GAP_S = 0.1
+_LOOKS_AGAIN = 2
+"""How often in a row a fault must be seen just before its revert, once it was not: a busy machine is late once."""
+
+
+Undoing = Callable[[frozenset[str]], str]
+
+
+@dataclass(frozen=True)
+class InForce:
+    """A fault that was proven in force. `proof_s` is how long its observer took to see it, in seconds."""
+
+    fault: Fault
+    undo: Undo
+    journal: Journal
+    evidence: Evidence
+    proof_s: float
+
+    async def hold(self, for_s: float, *, until: anyio.Event | None = None, undone_by: Undoing = lambda _: "") -> None:
+        """For so long, or until then; the second proof is the last of it.
+
+        No second one for a fault that is done once (`once`), and for one that another fault was meant to undo:
+        `undone_by(kinds)` names one of these kinds that was proven since.
+        """
+        with anyio.move_on_after(max(0.0, for_s - self.proof_s)):
+            await (until or anyio.Event()).wait()
+        if getattr(self.fault, "once", False):
+            return
+        if kind := undone_by(getattr(self.fault, "undone_by", frozenset())):
+            self.journal.write("fault.undone", sync=True, fault_id=self.undo["fault_id"], by=kind)
+            return
+        await self._prove_again()
+
+    async def _prove_again(self) -> None:
+        """Its effect needs no time to be seen any more: one look should do, and after a failed one two in a row."""
+        evidence = await _observe_within(self.fault, self.undo, within_s=self._look_within_s)
+        if not evidence.ok:
+            first = evidence
+            for _ in range(_LOOKS_AGAIN):
+                await pause(_GAP_S)
+                evidence = await _observe_within(self.fault, self.undo, within_s=self._look_within_s)
+                if not evidence.ok:
+                    evidence = first
+                    break
+        event = "fault.still" if evidence.ok else "fault.faded"
+        self.journal.write(event, sync=True, fault_id=self.undo["fault_id"], evidence=asdict(evidence))
+
+    @property
+    def _look_within_s(self) -> float:
+        return max(PROVEN_WITHIN_S, 3 * self.proof_s)
 
 
 @asynccontextmanager
 async def injected(
     fault: Fault, target: Target, *, fault_id: str, step: int, journal: Journal, gone_within_s: float = GONE_WITHIN_S
-) -> AsyncIterator[Evidence]:
-    """One fault on one target, in force inside of the block. Yields the proof.
+) -> AsyncIterator[InForce]:
+    """One fault on one target, in force inside of the block. Yields it with its proof.
 
     Raises FaultError when it could not be applied or was not proven; RevertError when it is not gone afterwards.
     """
@@ -42,8 +92,8 @@ async def injected(
         params=undo["params"], undo=undo,
     )  # fmt: skip
     try:
-        evidence = await _apply(fault, undo, journal)
-        yield evidence
+        evidence, proof_s = await _apply(fault, undo, journal)
+        yield InForce(fault, undo, journal, evidence, proof_s)
     finally:
         with anyio.CancelScope(shield=True):
             await revert(fault, undo, journal, gone_within_s=gone_within_s)
@@ -64,7 +114,8 @@ async def planned(fault: Fault, target: Target, fault_id: str) -> Undo:
         raise FaultError(f"{fault.kind} on {target.host}: nothing was applied: {error}") from None
 
 
-async def _apply(fault: Fault, undo: Undo, journal: Journal) -> Evidence:
+async def _apply(fault: Fault, undo: Undo, journal: Journal) -> tuple[Evidence, float]:
+    """The proof, and how long the observer took for it, in seconds."""
     fault_id, where = undo["fault_id"], f"{fault.kind} on {undo['host']}"
     try:
         await fault.apply(undo)
@@ -76,7 +127,7 @@ async def _apply(fault: Fault, undo: Undo, journal: Journal) -> Evidence:
         raise FaultError(f"{where}: apply crashed: {type(error).__name__}: {error}") from error
     journal.write("fault.applied", sync=True, fault_id=fault_id)
     within_s = observed_within_s(fault, PROVEN_WITHIN_S)
-    evidence = await _seen(fault, undo, present=True, within_s=within_s)
+    evidence, proof_s = await _seen(fault, undo, present=True, within_s=within_s)
     if not evidence.ok:
         journal.write("fault.unproven", sync=True, fault_id=fault_id, evidence=asdict(evidence))
         raise FaultError(
@@ -84,7 +135,7 @@ async def _apply(fault: Fault, undo: Undo, journal: Journal) -> Evidence:
             f"measured {evidence.measured}"
         )
     journal.write("fault.proven", sync=True, fault_id=fault_id, evidence=asdict(evidence))
-    return evidence
+    return evidence, proof_s
 
 
 async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: float = GONE_WITHIN_S) -> None:
@@ -96,7 +147,7 @@ async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: f
         raise RevertError(f"{where}: could not be reverted: {type(error).__name__}: {error}")
     journal.write("fault.reverted", sync=True, fault_id=fault_id)
     gone_within_s = observed_within_s(fault, gone_within_s)
-    evidence = await _seen(fault, undo, present=False, within_s=gone_within_s)
+    evidence, _ = await _seen(fault, undo, present=False, within_s=gone_within_s)
     if not evidence.ok:
         journal.write("fault.stuck", sync=True, fault_id=fault_id, evidence=asdict(evidence))
         raise RevertError(
@@ -121,15 +172,28 @@ async def _try_revert(fault: Fault, undo: Undo) -> Exception | None:
     return error
 
 
-async def _seen(fault: Fault, undo: Undo, *, present: bool, within_s: float) -> Evidence:
-    """Ask the observer until it agrees, or for `within_s`; its last word."""
-    evidence = Evidence(ok=False, asked=fault.kind, measured="the observer never answered")
+async def _seen(fault: Fault, undo: Undo, *, present: bool, within_s: float) -> tuple[Evidence, float]:
+    """Ask the observer until it agrees, or for `within_s`; its last word, and how many seconds it took over that."""
+    evidence, took_s = _silent(fault), 0.0
     with anyio.move_on_after(within_s):
         while not evidence.ok:
+            began_s = anyio.current_time()
             evidence = await _observe(fault, undo, present=present)
+            took_s = anyio.current_time() - began_s
             if not evidence.ok:
                 await pause(_GAP_S)
-    return evidence
+    return evidence, took_s
+
+
+async def _observe_within(fault: Fault, undo: Undo, *, within_s: float) -> Evidence:
+    """One look whether it is in force."""
+    with anyio.move_on_after(within_s):
+        return await _observe(fault, undo, present=True)
+    return _silent(fault)
+
+
+def _silent(fault: Fault) -> Evidence:
+    return Evidence(ok=False, asked=fault.kind, measured="the observer never answered")
 
 
 async def _observe(fault: Fault, undo: Undo, *, present: bool) -> Evidence:

@@ -44,6 +44,10 @@ EVENTS = {
     "fault.proven": "fault_id, evidence: the observer saw the effect",
     "fault.unproven": "fault_id, evidence: the observer did not see it",
     "fault.failed": "fault_id, error: apply raised",
+    "fault.still": "fault_id, evidence: the observer saw the effect again, just before the revert",
+    "fault.faded": "fault_id, evidence: it did not: nobody knows since when",
+    "fault.undone": "fault_id, by: a fault of this kind was meant to undo it",
+    "fault.moved": "fault_id, on: the role that it follows moved on",
     "fault.reverted": "fault_id: revert returned",
     "fault.gone": "fault_id, evidence: the observer saw that the effect is gone",
     "fault.ended": "fault_id, evidence: its target is gone, and the fault with it; nobody saw the effect go",
@@ -62,6 +66,8 @@ _NEEDED: dict[str, dict[str, type]] = {
     "fault.proven": {"evidence": dict},
     "fault.unproven": {"evidence": dict},
     "fault.gone": {"evidence": dict},
+    "fault.still": {"evidence": dict},
+    "fault.faded": {"evidence": dict},
     "end": {"outcome": str},
 }
 """What an entry must say beyond its time, and as what; every `fault.` entry also names its `fault_id`."""

@@ -262,7 +262,7 @@ class LiveView:
 
 
 _LONGEST = 4000
-_ALARMS = {"fault.unproven", "fault.failed", "fault.stuck", "guardrail"}
+_ALARMS = {"fault.unproven", "fault.failed", "fault.faded", "fault.stuck", "guardrail"}
 
 
 def final_summary(console: Console, verdict: RunVerdict, recording: Recording, report_path: Path | None) -> None:

@@ -144,6 +144,8 @@ class FaultWindow:
     still_ns: int | None = None
     """When it was proven again, just before its revert; `faded_ns`: when that failed."""
     faded_ns: int | None = None
+    moved_ns: int | None = None
+    """When it was given up because the role that it follows had moved on."""
     proof: Mapping[str, Any] | None = None
     gone_proof: Mapping[str, Any] | None = None
     still_proof: Mapping[str, Any] | None = None
@@ -339,7 +341,7 @@ class Recording:
 
 
 def _note(window: dict[str, Any], what: str, entry: Entry) -> None:
-    if what in {"applied", "proven", "still", "faded", "reverted", "gone"}:
+    if what in {"applied", "proven", "still", "faded", "moved", "reverted", "gone"}:
         window[f"{what}_ns"] = entry.t_ns
     if what == "proven":
         window["proof"] = entry.data["evidence"]

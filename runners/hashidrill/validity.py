@@ -64,13 +64,20 @@ def _fault_reasons(recording: Recording) -> Iterator[str]:
     if not recording.faults:
         yield "no fault was applied, so nothing was tried"
     for window in recording.faults:
-        if not window.proven:
+        if not window.proven and not _followed_elsewhere(recording, window):
             yield f"fault {measure.named(recording, window)} {_not_proven(window)}"
         if window.applied_ns is not None and window.gone_ns is None and window.proven:
             detail = window.error or (
                 "it was never reverted" if window.reverted_ns is None else "it was never seen gone"
             )
             yield f"fault {measure.named(recording, window)} was not proven gone: {detail}"
+
+
+def _followed_elsewhere(recording: Recording, window: FaultWindow) -> bool:
+    """It was given up because its role had moved on, and its step was proven where the role was at another time."""
+    if window.moved_ns is None or (window.applied_ns is not None and window.gone_ns is None):
+        return False
+    return any(other.proven for other in recording.faults if other.step == window.step)
 
 
 def _not_proven(window: FaultWindow) -> str:

@@ -8,7 +8,7 @@ from engine_game import PROOF_S, SLOW, Game, S, beside, feed, offer, slow_observ
 
 from hashidrill import engine
 from hashidrill.abc import Operation
-from hashidrill.errors import SteadyStateError
+from hashidrill.errors import FaultError, SteadyStateError
 from hashidrill.faults.disk import DiskLatency
 from hashidrill.faults.process import ProcessKill
 from hashidrill.loads.schedule import Reply
@@ -201,6 +201,64 @@ def test_a_fault_that_follows_stays_where_it_is_while_nobody_has_the_role(tmp_pa
     game, held = follow(tmp_path, [(5, ""), (9, "consul-2")])
     assert held[12] == held[16] == ["consul-1"]
     assert 9 <= game.times_s("fault.reverted")["0-disk.latency-consul-1-move0"] <= 10
+
+
+def test_a_role_that_moves_while_the_fault_is_being_proven_costs_that_place_alone(tmp_path, monkeypatch):
+    verify = DiskLatency.verify
+
+    async def slowly(self, undo, *, present):
+        await anyio.sleep(3)
+        return await verify(self, undo, present=present)
+
+    monkeypatch.setattr(DiskLatency, "verify", slowly)
+    game, _ = follow(tmp_path, [(1, "consul-3")])
+    first, second = "0-disk.latency-consul-1-move0", "0-disk.latency-consul-3-move1"
+    assert list(game.times_s("fault.moved")) == [first]
+    assert list(game.times_s("fault.proven")) == [second]
+    assert list(game.times_s("fault.still")) == [second]
+    assert set(game.times_s("fault.gone")) == {first, second}
+
+
+def test_a_proof_that_fails_because_the_role_has_moved_is_no_failure(tmp_path, monkeypatch):
+    """The engine looks twice a second; a leader that is deposed by the fault may fail its proof before that."""
+    game = Game(tmp_path, [{**SLOW, "follow": True, "for": "20s"}])
+    apply = DiskLatency.apply
+
+    async def deposed(self, undo):
+        if undo["host"] == "consul-1":
+            game.world.consul.leader = "consul-2"
+            raise FaultError("consul-1: does not lead")
+        await apply(self, undo)
+
+    monkeypatch.setattr(DiskLatency, "apply", deposed)
+    assert game.play(engine._method) == ""
+    assert list(game.times_s("fault.moved")) == ["0-disk.latency-consul-1-move0"]
+    assert list(game.times_s("fault.still")) == ["0-disk.latency-consul-2-move1"]
+
+
+def test_a_proof_that_fails_where_the_role_still_is_ends_the_method(tmp_path, monkeypatch):
+    async def idle(self, undo):
+        return
+
+    monkeypatch.setattr(DiskLatency, "apply", idle)
+    game = Game(tmp_path, [{**SLOW, "follow": True}])
+    with pytest.raises(BaseExceptionGroup) as raised:
+        game.play(engine._method)
+    assert engine._outcome(raised.value)[0] == "fault"
+
+
+def test_a_role_that_comes_back_waits_until_the_host_is_free(tmp_path, monkeypatch):
+    """Two of one fault on one host: the revert of the first would take away the second."""
+    verify = DiskLatency.verify
+
+    async def slow_to_go(self, undo, *, present):
+        await anyio.sleep(PROOF_S if present else 4)
+        return await verify(self, undo, present=present)
+
+    monkeypatch.setattr(DiskLatency, "verify", slow_to_go)
+    game, _ = follow(tmp_path, [(5, "consul-2"), (6.5, "consul-1")])
+    first, again = "0-disk.latency-consul-1-move0", "0-disk.latency-consul-1-move2"
+    assert game.times_s("fault.intent")[again] >= game.times_s("fault.gone")[first]
 
 
 # loads that a search steers

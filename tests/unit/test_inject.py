@@ -32,13 +32,15 @@ class Game:
         cls = type("Planted", (DiskLatency,), {"game": self, **overrides})
         return cls(cls.Params.model_validate({"delay": "500ms"}), self.world)
 
-    async def inject(self, fault, inside=None):
+    async def inject(self, fault, inside=None, hold=None):
         with Journal(self.path, virtual_time.VirtualClock()) as journal:
             target = self.world.target("consul-1")
-            async with injected(fault, target, fault_id="0-slow", step=0, journal=journal) as evidence:
-                self.seen_inside = (dict(self.disk_rules), self.events, evidence)
+            async with injected(fault, target, fault_id="0-slow", step=0, journal=journal) as in_force:
+                self.seen_inside = (dict(self.disk_rules), self.events, in_force.evidence)
                 if inside is not None:
                     await inside()
+                if hold is not None:
+                    await in_force.hold(**hold)
 
     @property
     def journal(self):
@@ -280,3 +282,77 @@ def test_a_kind_that_no_package_here_has_is_named(game):
     undo = dict(fault.plan(game.world.target("consul-1"), fault_id="x"))
     with pytest.raises(UnknownNameError, match=r"disk\.latency"):
         fault_from_undo(undo, game.world)
+
+
+# the second proof
+
+
+def test_a_fault_that_is_held_is_proven_again_just_before_its_revert(game):
+    virtual_time.run(game.inject(game.fault(), hold={"for_s": 10}))
+    assert game.events == [*WHOLE[:3], "fault.still", *WHOLE[3:]]
+    assert game.entry("fault.still").t_ns / 1e9 == pytest.approx(10, abs=0.1)
+    assert game.entry("fault.still").data["evidence"]["ok"]
+
+
+def test_an_effect_that_vanished_half_way_through_has_faded(game):
+    """It was there at the beginning, and its revert finds it gone, as it should be: only the second proof can tell."""
+
+    async def vanish():
+        await anyio.sleep(5)
+        game.disk_rules.clear()
+
+    virtual_time.run(game.inject(game.fault(), inside=vanish, hold={"for_s": 10}))
+    assert game.events == [*WHOLE[:3], "fault.faded", *WHOLE[3:]]
+    evidence = game.entry("fault.faded").data["evidence"]
+    assert not evidence["ok"]
+    assert evidence["asked"] == "fsync takes 500ms"
+
+
+def test_the_second_proof_ends_when_the_time_is_over(game):
+    """It begins as long before as the first one took, so that the fault is in force for as long as was asked for."""
+
+    async def slowly(self, undo, *, present):
+        await anyio.sleep(2)
+        return await DiskLatency.verify(self, undo, present=present)
+
+    virtual_time.run(game.inject(game.fault(verify=slowly), hold={"for_s": 10}))
+    assert game.entry("fault.reverted").t_ns - game.entry("fault.proven").t_ns == pytest.approx(10e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("seen", "event"),
+    [([0], "fault.faded"), ([0, 1, 0], "fault.faded"), ([0, 1, 1], "fault.still"), ([1], "fault.still")],
+)
+def test_an_observer_that_once_did_not_see_it_must_see_it_twice_in_a_row(game, seen, event):
+    looks = iter([1, *seen, *[0] * 9])
+
+    async def verify(self, undo, *, present):
+        return Evidence(not present or bool(next(looks)), "planted", "planted")
+
+    virtual_time.run(game.inject(game.fault(verify=verify), hold={"for_s": 10}))
+    assert game.events[3] == event
+
+
+def test_an_observer_that_hangs_before_the_revert_has_proven_nothing(game):
+    looks = iter([True, False])
+
+    async def verify(self, undo, *, present):
+        if present and not next(looks):
+            await anyio.sleep_forever()
+        return Evidence(ok=True, asked="planted", measured="planted")
+
+    virtual_time.run(game.inject(game.fault(verify=verify), hold={"for_s": 10}))
+    assert game.entry("fault.faded").data["evidence"]["measured"] == "the observer never answered"
+    assert game.events[-1] == "fault.gone"
+
+
+def test_what_is_done_once_need_not_last(game):
+    virtual_time.run(game.inject(game.fault(once=True), hold={"for_s": 10}))
+    assert game.events == WHOLE
+
+
+def test_what_another_fault_was_meant_to_undo_is_not_asked_for(game):
+    compacted = lambda kinds: "consul.raft.compact" if "consul.raft.compact" in kinds else ""  # noqa: E731
+    fault = game.fault(undone_by=frozenset({"consul.raft.compact"}))
+    virtual_time.run(game.inject(fault, hold={"for_s": 10, "undone_by": compacted}))
+    assert game.entry("fault.undone").data["by"] == "consul.raft.compact"

@@ -171,6 +171,54 @@ class TestAProbeThatDiesInTheMiddle:
         assert found == {"leadership_stays": Finding.BROKEN}
 
 
+class TestAFaultThatFaded:
+    def test_spoils_all_from_its_last_good_proof_on(self, builder):
+        """The disk was slow for a moment; that the load was quick "under the fault" and "after it" says nothing."""
+        builder.fault("disk.latency", "consul-1", at=10, until=30, faded=True).load(LOAD).final_reads(LOAD).healthy()
+        both(builder).expect("no_acknowledged_write_lost", load=LOAD)
+        verdict, found = judged(builder)
+        assert set(found.values()) == {Finding.INVALID}
+        assert verdict.verdict is Verdict.INVALID
+        assert "fault disk.latency on consul-1 was no longer in force just before its revert" in verdict.doubts[0]
+        assert "asked for in force, measured nothing of it" in verdict.doubts[0]
+
+    def test_what_was_judged_before_it_stands(self, builder):
+        builder.fault("process.kill", "consul-2", at=10, until=15).load(LOAD).final_reads(LOAD).healthy()
+        builder.fault("disk.latency", "consul-1", at=20, until=30, faded=True)
+        builder.expect("available_during", load=LOAD, fault="process.kill")
+        builder.expect("available_during", load=LOAD, fault="disk.latency")
+        assert [each.finding for each in judged(builder)[0].judgements] == [Finding.HELD, Finding.INVALID]
+
+    def test_a_lost_write_is_lost(self, builder):
+        builder.fault("disk.latency", "consul-1", at=10, until=30, faded=True).load(LOAD)
+        builder.final_reads(LOAD, {"kv-writes/3": None}).expect("no_acknowledged_write_lost", load=LOAD)
+        assert judged(builder)[0].verdict is Verdict.FAIL
+
+
+class TestAFaultThatFollows:
+    def test_one_that_was_given_up_because_the_role_moved_is_no_reason(self, builder):
+        builder.fault("disk.latency", "consul-1", at=10, until=11, proven=False, moved=True)
+        builder.fault("disk.latency", "consul-2", at=11, until=30, step=0).load(LOAD).final_reads(LOAD)
+        assert judged(builder.expect("available_during", load=LOAD))[0].verdict is Verdict.PASS
+
+    def test_one_that_could_not_even_be_applied_there_is_none_either(self, builder):
+        builder.fault("disk.latency", "consul-1", at=10, until=11, failed="does not lead")
+        builder.event("fault.moved", at=11, fault_id="disk.latency-0", on="consul:leader")
+        builder.fault("disk.latency", "consul-2", at=11, until=30, step=0).load(LOAD).final_reads(LOAD)
+        assert judged(builder.expect("available_during", load=LOAD))[0].verdict is Verdict.PASS
+
+    def test_one_that_is_still_seen_where_the_role_was_is(self, builder):
+        builder.fault("disk.latency", "consul-1", at=10, until=11, proven=False, moved=True, gone=False)
+        builder.fault("disk.latency", "consul-2", at=11, until=30, step=0).load(LOAD).final_reads(LOAD)
+        assert judged(builder)[0].invalid
+
+    def test_one_that_was_never_proven_anywhere_is(self, builder):
+        builder.fault("disk.latency", "consul-1", at=10, until=11, proven=False, moved=True)
+        builder.fault("disk.latency", "consul-2", at=11, until=12, proven=False, moved=True, step=0)
+        builder.load(LOAD).final_reads(LOAD)
+        assert len(judged(builder)[0].invalid) == 2
+
+
 def mine(tmp_path, body, params="load: str"):
     """A hypothesis of a user's own."""
     (tmp_path / "hypotheses").mkdir()

@@ -114,6 +114,7 @@ class ServerReplace(BaseFault[NoParams]):
     """A new server joins on a spare host and becomes a voter; then the old one leaves. At the end they change back."""
 
     kind: ClassVar[str] = "consul.server.replace"
+    once: ClassVar[bool] = True
 
     def needs(self) -> Needs:
         return Needs(spare_servers=1)

@@ -53,6 +53,7 @@ class KvBloat(BaseFault[BloatParams]):
     """Consul's KV store holds so many keys more that nobody needs; they are deleted at the end."""
 
     kind: ClassVar[str] = "consul.kv.bloat"
+    undone_by: ClassVar[frozenset[str]] = frozenset({"consul.snapshot.restore"})
     Params: ClassVar[type[Strict]] = BloatParams
 
     @property

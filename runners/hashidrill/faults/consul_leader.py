@@ -107,6 +107,7 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
     """The leader hands its office over, or is deposed where it cannot be asked; it may be elected again later."""
 
     kind: ClassVar[str] = "consul.leader.transfer"
+    once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = TransferParams
 
     async def prior(self, target: Target) -> Mapping[str, Any]:

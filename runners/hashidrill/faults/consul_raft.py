@@ -39,6 +39,7 @@ class RaftBloat(BaseFault[BloatParams]):
     """The server's raft.db holds so many free pages, which BoltDB lists anew at each commit."""
 
     kind: ClassVar[str] = "consul.raft.bloat"
+    undone_by: ClassVar[frozenset[str]] = frozenset({"consul.raft.compact"})
     Params: ClassVar[type[Strict]] = BloatParams
     _cost_before: float | None = None
 
@@ -94,6 +95,7 @@ class RaftCompact(BaseFault[NoParams]):
     """The server is stopped, its raft.db is compacted with `bbolt compact`, and it starts again: the cure of 2021."""
 
     kind: ClassVar[str] = "consul.raft.compact"
+    once: ClassVar[bool] = True
 
     def needs(self) -> Needs:
         return Needs(bbolt=True)

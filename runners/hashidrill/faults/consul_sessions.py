@@ -32,6 +32,7 @@ class SessionExpire(BaseFault[ExpireParams]):
     """All sessions of a node, or those with a name, are invalidated at once, as when their TTL runs out."""
 
     kind: ClassVar[str] = "consul.session.expire"
+    once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = ExpireParams
 
     async def prior(self, target: Target) -> Mapping[str, Any]:

@@ -40,6 +40,7 @@ class SnapshotSave(BaseFault[SaveParams]):
     """A snapshot of Consul's state is saved, and kept in the recording for a later restore."""
 
     kind: ClassVar[str] = "consul.snapshot.save"
+    once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = SaveParams
 
     @property
@@ -95,6 +96,7 @@ class SnapshotRestore(BaseFault[RestoreParams]):
     """Consul's state is set back to a snapshot that was saved earlier in the run; it stays so."""
 
     kind: ClassVar[str] = "consul.snapshot.restore"
+    once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = RestoreParams
 
     async def prior(self, target: Target) -> Mapping[str, Any]:

@@ -83,6 +83,7 @@ class ProcessRestart(BaseFault[RestartParams]):
     """The agent ends and is started again at once, as a deployment would; after 15 s it is killed to that end."""
 
     kind: ClassVar[str] = "process.restart"
+    once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = RestartParams
 
     async def apply(self, undo: Undo) -> None:

@@ -155,7 +155,9 @@ def state_of(fault: FaultWindow) -> str:
     if fault.applied_ns is None:
         return "not applied"
     if not fault.proven:
-        return "not proven"
+        return "not proven" if fault.moved_ns is None else "given up: the role had moved on"
     if fault.reverted_ns is None:
         return "not reverted"
-    return "proven, and proven gone" if fault.gone_ns is not None else "still seen"
+    if fault.gone_ns is None:
+        return "still seen"
+    return "proven, and proven gone" if fault.faded_ns is None else "gone before its revert"

@@ -175,7 +175,7 @@ def fault_proofs(recording: Recording) -> Html:
 
 def _proof_row(fault: FaultWindow) -> tuple[Content, ...]:
     state = state_of(fault)
-    good = fault.proven and fault.gone_ns is not None
+    good = (fault.proven or fault.moved_ns is not None) and fault.gone_ns is not None and fault.faded_ns is None
     held = (fault.reverted_ns - fault.applied_ns) / 1e9 if fault.reverted_ns and fault.applied_ns else None
     badge = el("span", f"{'✓' if good else '!'} {state}", class_=f"badge {'held' if good else 'invalid'}")
     return (

@@ -84,11 +84,15 @@ class RecordingBuilder:
         proven: bool = True,
         gone: bool = True,
         failed: str = "",
+        faded: bool = False,
+        moved: bool = False,
         params: Mapping[str, Any] | None = None,
         step: int | None = None,
         name: str | None = None,
     ) -> Self:
         """One fault on one host. `until=None`: never reverted; `failed`: apply raised this.
+
+        `faded`: it was no longer there just before its revert. `moved`: it was given up, as the role had moved on.
 
         It gets a step of its own in the method, with that `name` if any, unless `step` says which one it belongs to.
         """
@@ -105,12 +109,16 @@ class RecordingBuilder:
             return self.event("fault.failed", at=at, fault_id=fault_id, error=failed)
         self.event("fault.applied", at=at, fault_id=fault_id)
         proof = _evidence(proven, "in force", "as asked for" if proven else "nothing of it")
-        self.event("fault.proven" if proven else "fault.unproven", at=at, fault_id=fault_id, evidence=proof)
+        if proven or not moved:
+            self.event("fault.proven" if proven else "fault.unproven", at=at, fault_id=fault_id, evidence=proof)
+        if until is not None and proven:
+            again = _evidence(not faded, "in force", "nothing of it" if faded else "as asked for")
+            self.event("fault.faded" if faded else "fault.still", at=until, fault_id=fault_id, evidence=again)
         if until is not None:
             self.event("fault.reverted", at=until, fault_id=fault_id)
             last = _evidence(gone, "gone", "nothing of it" if gone else "still there")
             self.event("fault.gone" if gone else "fault.stuck", at=until, fault_id=fault_id, evidence=last)
-        return self
+        return self.event("fault.moved", at=until or at, fault_id=fault_id, on="consul:leader") if moved else self
 
     def load(
         self,
