@@ -26,7 +26,7 @@ def contrast(
     client (or load), or parameters of its own, like `{client: hasty, fault: trigger}`. Where it holds for both, the
     trial did not show the difference; where it is INVALID for either, so is the contrast.
     """
-    judged = hypotheses.get(of, near_to=recording.path)
+    judged = hypotheses.get(of)
     held = _held(judged, recording, sides.side(judged.Params, good, params), f"the good side ({_named(good)})")
     if isinstance(held, Broken):
         raise Broken(f"{of} is broken for the good side, {_named(good)}: {held.text}", **held.figures)

@@ -1,19 +1,25 @@
-"""Finds and imports the files that hold hypotheses: the shipped folder, and a user's own `hypotheses/` nearby."""
+"""Finds and imports the files that hold hypotheses: the shipped folder, and a user's own `hypotheses/` nearby.
+
+A folder that lies in a recording is never one of them, however it was reached: a recording is data.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
+import linecache
 import os
 import sys
+import types
 from functools import lru_cache
 from pathlib import Path
 
 from hashidrill.errors import HashidrillError, UnknownNameError, UsageError
 from hashidrill.hypothesis import Hypothesis, marked_in
+from hashidrill.journal import JOURNAL_NAME
 from hashidrill.registry import near
 
 FOLDER = "hypotheses"
+_SOURCE = "__hashidrill_source__"
 _PACKAGE = Path(__file__).resolve().parent
 VARIABLE = "HASHIDRILL_HYPOTHESES"
 """Names the folder of shipped hypotheses, in place of the checkout's or the package's."""
@@ -38,7 +44,24 @@ def collect(near_to: Path | None = None) -> dict[str, Hypothesis]:
 def _folders(near_to: Path | None) -> list[Path]:
     """Nearest first: beside or above the experiment, beside or above the working directory, the shipped ones."""
     candidates = [*_above(near_to), *_above(Path.cwd()), _shipped()]
-    return list(dict.fromkeys(folder.resolve() for folder in candidates if folder.is_dir()))
+    folders = dict.fromkeys(folder.resolve() for folder in candidates if folder.is_dir())
+    return [folder for folder in folders if not in_recording(folder)]
+
+
+def in_recording(path: Path) -> bool:
+    """Whether it is a recording, or lies in one."""
+    path = path.resolve()
+    return any((place / JOURNAL_NAME).exists() for place in (path, *path.parents))
+
+
+def check_folder(named: Path) -> None:
+    """Raises UsageError for a folder in which, or at which, no hypotheses of a user can be."""
+    if in_recording(named):
+        raise UsageError(f"{named}: lies in a recording, and nothing in a recording is run")
+    if not named.is_dir() or (named.resolve().name != FOLDER and not (named / FOLDER).is_dir()):
+        raise UsageError(
+            f"{named}: no folder called {FOLDER!r}, nor one that has it; name the one with your hypotheses"
+        )
 
 
 def _shipped() -> Path:
@@ -50,6 +73,8 @@ def _shipped() -> Path:
     if (named := os.environ.get(VARIABLE)) is not None:
         if not Path(named).is_dir():
             raise UsageError(f"{VARIABLE}={named}: no such folder; name the one that holds the hypotheses")
+        if in_recording(Path(named)):
+            raise UsageError(f"{VARIABLE}={named}: lies in a recording, and nothing in a recording is run")
         return Path(named)
     checkout = _PACKAGE.parent.parent / FOLDER  # runners/hashidrill in a checkout
     in_checkout = _PACKAGE.parent.name == "runners" and checkout.is_dir()
@@ -57,8 +82,11 @@ def _shipped() -> Path:
 
 
 def _above(start: Path | None) -> list[Path]:
-    """The nearest `hypotheses/` at or above `start`, not above the repository that it is in."""
-    if start is None:
+    """The nearest `hypotheses/` at or above `start`, not above the repository that it is in.
+
+    None for a `start` in a recording: what is above that came with it, as often as not.
+    """
+    if start is None or in_recording(start):
         return []
     for directory in (start.resolve(), *start.resolve().parents):
         if (directory / FOLDER).is_dir():
@@ -87,34 +115,50 @@ def _in_folder(folder: Path) -> dict[str, Hypothesis]:
 @lru_cache
 def _in_file(path: Path, _mtime_ns: int, _size: int) -> tuple[Hypothesis, ...]:
     """The hypotheses of one file, imported once for each version of it."""
-    if b"hashidrill" not in path.read_bytes():
+    source = path.read_bytes()
+    if b"hashidrill" not in source:
         return ()  # a folder of this name may hold somebody's science: what is not ours is not run
-    digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
-    name = f"_hashidrill_hypotheses_{digest}_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
+    return tuple(from_source(str(path), source))
+
+
+def from_source(file: str, source: bytes) -> list[Hypothesis]:
+    """The hypotheses that this Python defines; `file` stands for it in messages. Raises UsageError.
+
+    It is compiled from these very bytes, past Python's cache of compiled files: what runs is what `source_of` tells.
+    """
+    digest = hashlib.sha256(file.encode()).hexdigest()[:12]
+    name = f"_hashidrill_hypotheses_{digest}_{Path(file).stem}"
+    module = types.ModuleType(name)
+    module.__file__ = file
+    setattr(module, _SOURCE, source)
     sys.modules[name] = module  # dataclasses look their module up
+    lines = source.decode(errors="replace").splitlines(keepends=True)
+    linecache.cache[file] = (len(source), None, lines, file)  # for the text of an assertion that broke
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, file, "exec", dont_inherit=True), vars(module))  # noqa: S102 - this is what it is for
     except HashidrillError:
         del sys.modules[name]
         raise
     except SyntaxError as error:
         del sys.modules[name]
-        raise UsageError(f"{error.filename or path}:{error.lineno}: not Python: {error.msg}") from None
+        raise UsageError(f"{error.filename or file}:{error.lineno}: not Python: {error.msg}") from None
     except Exception as error:
         del sys.modules[name]
-        raise UsageError(f"{_where(error, path)}: cannot be imported: {type(error).__name__}: {error}") from error
-    return tuple(marked_in(vars(module)))
+        raise UsageError(f"{_where(error, file)}: cannot be imported: {type(error).__name__}: {error}") from error
+    return marked_in(vars(module))
 
 
-def _where(error: BaseException, path: Path) -> str:
+def source_of(hypothesis: Hypothesis) -> bytes:
+    """The whole file that it was compiled from; nothing for one that was made by other means."""
+    source = hypothesis.function.__globals__.get(_SOURCE, b"")
+    return source if isinstance(source, bytes) else b""
+
+
+def _where(error: BaseException, path: str) -> str:
     """file:line of the deepest frame in the file itself: where the user has to look."""
     line, frame = 0, error.__traceback__
     while frame is not None:
-        if frame.tb_frame.f_code.co_filename == str(path):
+        if frame.tb_frame.f_code.co_filename == path:
             line = frame.tb_lineno
         frame = frame.tb_next
-    return f"{path}:{line}" if line else str(path)
+    return f"{path}:{line}" if line else path

@@ -15,10 +15,12 @@ well as `require`. A hypothesis never looks at the clock or the network: it is a
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import linecache
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -128,11 +130,35 @@ def marked_in(namespace: Mapping[str, Any]) -> list[Hypothesis]:
 def get(name: str, *, near_to: Path | None = None) -> Hypothesis:
     """The hypothesis of that name. Raises UnknownNameError with near names, UsageError for a file that does not load.
 
-    `near_to` is the experiment file (or its folder): a `hypotheses/` folder beside it or above is searched too.
+    `near_to` is the experiment file (or its folder): a `hypotheses/` folder beside it or above is searched too. Inside
+    of `looking_up`, that decides alone.
     """
+    if (lookup := _lookup.get()) is not None:
+        return lookup(name)
     from hashidrill._hypothesis_files import find  # noqa: PLC0415 - it imports this module
 
     return find(name, near_to)
+
+
+_lookup: ContextVar[Callable[[str], Hypothesis] | None] = ContextVar("lookup", default=None)
+
+
+@contextlib.contextmanager
+def looking_up(lookup: Callable[[str], Hypothesis]) -> Iterator[None]:
+    """Whatever asks for a hypothesis within, a hypothesis about another one too, gets what `lookup` finds."""
+
+    def alone(name: str) -> Hypothesis:
+        token = _lookup.set(None)  # it may itself ask
+        try:
+            return lookup(name)
+        finally:
+            _lookup.reset(token)
+
+    token = _lookup.set(alone)
+    try:
+        yield
+    finally:
+        _lookup.reset(token)
 
 
 def all_hypotheses(*, near_to: Path | None = None) -> dict[str, Hypothesis]:

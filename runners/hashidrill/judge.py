@@ -17,6 +17,7 @@ from hashidrill.doubts import Doubt, doubts, readable
 from hashidrill.errors import HashidrillError, RecordingError
 from hashidrill.files import write_whole
 from hashidrill.foreign import parse
+from hashidrill.provenance import Lookup
 from hashidrill.recording_seal import damage
 from hashidrill.traced import Read, TracedRecording
 from hashidrill.validity import invalid_reasons
@@ -34,7 +35,13 @@ GUARDRAIL = "guardrail"
 """The `hypothesis` of a judgement that stands for a guardrail: one that tripped, or was blind."""
 
 
-def judge(recording: Recording, experiment: Experiment | None = None, *, near_to: Path | None = None) -> RunVerdict:
+def judge(
+    recording: Recording,
+    experiment: Experiment | None = None,
+    *,
+    near_to: Path | None = None,
+    recorded_hypotheses: bool = False,
+) -> RunVerdict:
     """The verdict of a run, by the expectations it was recorded with, or by those of another `experiment`.
 
     The run is INVALID, whatever its expectations say, when it did not end as planned, the steady state never held, a
@@ -44,8 +51,11 @@ def judge(recording: Recording, experiment: Experiment | None = None, *, near_to
 
     Seconds that were not validly measured (hashidrill.doubts) make INVALID what is judged from them; the rest stands.
     What a hypothesis is judged from is what it read. A guardrail that tripped is a BROKEN judgement of its own: it
-    is the datacenter that went past the limit that was set for it. `near_to` is the experiment's own file, where
-    a user's `hypotheses/` folder is looked for.
+    is the datacenter that went past the limit that was set for it.
+
+    `near_to` is the experiment's own file, where a user's `hypotheses/` folder is looked for; never in the recording,
+    which is data. The verdict's notes say which hypotheses are not those of the run (hashidrill.provenance).
+    `recorded_hypotheses` runs the Python that the recording keeps: only where its maker is trusted.
 
     Raises RecordingError for a recording of a newer hashidrill.
     """
@@ -56,8 +66,11 @@ def judge(recording: Recording, experiment: Experiment | None = None, *, near_to
         return RunVerdict([f"the experiment of this recording cannot be read: {error}", *damage(recording)], [])
     if damaged := damage(recording):
         return RunVerdict(damaged, [_unjudged(expectation, damaged[0]) for expectation in experiment.expect])
+    lookup = Lookup(recording, near_to, recorded=recorded_hypotheses)
     try:
-        return _judged(recording, experiment, near_to)
+        with hypothesis.looking_up(lookup):
+            judged = _judged(recording, experiment)
+        return dataclasses.replace(judged, notes=[*judged.notes, *lookup.notes()])
     except RecordingError as error:  # one without a seal, of which only what is asked for is read
         return RunVerdict([str(error)], [_unjudged(expectation, str(error)) for expectation in experiment.expect])
 
@@ -68,10 +81,10 @@ def _unjudged(expectation: Expectation, why: str) -> Judgement:
     return Judgement(expectation.title, expectation.hypothesis, Finding.INVALID, text, {}, expectation.known_issue)
 
 
-def _judged(recording: Recording, experiment: Experiment, near_to: Path | None) -> RunVerdict:
+def _judged(recording: Recording, experiment: Experiment) -> RunVerdict:
     invalid = list(invalid_reasons(recording, experiment))
     doubtful = doubts(recording, experiment) if "method" in recording.phases else []
-    case = _Case(recording, invalid, doubtful, near_to or recording.path)
+    case = _Case(recording, invalid, doubtful)
     judged = [case.judge(expectation) for expectation in experiment.expect]
     if not judged:
         invalid.append("there is nothing to check: the experiment expects nothing")
@@ -80,9 +93,11 @@ def _judged(recording: Recording, experiment: Experiment, near_to: Path | None) 
     return RunVerdict(invalid, [*judgements, *_guardrails(recording, experiment, doubtful)], notes)
 
 
-def write_verdict(recording: Recording, *, near_to: Path | None = None) -> RunVerdict:
+def write_verdict(
+    recording: Recording, *, near_to: Path | None = None, recorded_hypotheses: bool = False
+) -> RunVerdict:
     """Judge, and leave the verdict in the recording as verdict.json."""
-    verdict = judge(recording, near_to=near_to)
+    verdict = judge(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses)
     document = {"verdict": verdict.verdict, **dataclasses.asdict(verdict)}
     write_whole(recording.path / VERDICT_NAME, json.dumps(document, indent=2, allow_nan=False) + "\n")
     return verdict
@@ -94,7 +109,10 @@ def read_verdict(path: Path) -> RunVerdict:
     try:
         document = parse(file.read_text())
         judgements = [Judgement(**{**each, "finding": Finding(each["finding"])}) for each in document["judgements"]]
-        return RunVerdict(list(document["invalid"]), judgements, list(document.get("doubts", [])))
+        return RunVerdict(
+            list(document["invalid"]), judgements, list(document.get("doubts", [])),
+            notes=list(document.get("notes", [])),
+        )  # fmt: skip
     except FileNotFoundError:
         raise RecordingError(f"{file}: not judged yet; `hashidrill check {path}` does it") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -108,7 +126,6 @@ class _Case:
     recording: Recording
     invalid: Sequence[str]
     doubts: Sequence[Doubt]
-    near_to: Path
 
     def judge(self, expectation: Expectation) -> tuple[Judgement, list[Doubt]]:
         """The judgement, and the doubts that spoiled it."""
@@ -123,7 +140,7 @@ class _Case:
 
     def _find(self, expectation: Expectation) -> tuple[Finding, str, Mapping[str, Any], list[Doubt]]:
         try:
-            found = hypothesis.get(expectation.hypothesis, near_to=self.near_to)
+            found = hypothesis.get(expectation.hypothesis)
         except HashidrillError as error:
             return Finding.INVALID, str(error), {}, []
         if "method" not in self.recording.phases:

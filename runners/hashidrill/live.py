@@ -282,6 +282,8 @@ def final_summary(console: Console, verdict: RunVerdict, recording: Recording, r
         note = "" if judgement.finding in {Finding.HELD, Finding.BROKEN} else f"{word}{issue}: "
         if judgement.text or note:
             _paragraphs(console, f"{note}{judgement.text}".rstrip(": "))
+    for note in verdict.notes:
+        say(console, f"  note: {note}", "yellow")
     say(console, "")
     if report_path is not None:
         say(console, f"  report     {report_path}")

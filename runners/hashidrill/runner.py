@@ -25,10 +25,13 @@ from hashidrill.datacenter import binaries
 from hashidrill.datacenter.binaries_products import BBOLT_VERSION
 from hashidrill.datacenter.sandbox import Sandbox, python_path, sandbox
 from hashidrill.datacenter.toxiproxy import VERSION as TOXIPROXY_VERSION
-from hashidrill.documents import read_document
+from hashidrill.documents import Document, read_document
 from hashidrill.errors import MachineError, RecordingError, UsageError
+from hashidrill.files import write_whole
 from hashidrill.journal import JOURNAL_NAME, Clock, Journal, read_journal
-from hashidrill.loader import load_experiment
+from hashidrill.loader import load_text
+from hashidrill.provenance import HYPOTHESES_NAME, resolved
+from hashidrill.recording import EXPERIMENT_NAME
 from hashidrill.recording_writer import FORMAT, read_run, write_run
 from hashidrill.whereabouts import here
 
@@ -49,13 +52,16 @@ Progress = Callable[[dict[str, Any]], None]
 def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress | None = None) -> Path:
     """Run one experiment; returns its recording's directory. Blocks, in the main thread.
 
+    The experiment is read and resolved here, once: the engine gets what was resolved, and the recording keeps it.
     Nothing is started before the YAML is right, and the binaries and the commands of clients are there. Ctrl-C and
     SIGTERM revert what is in force, close the recording, and raise KeyboardInterrupt then; its `args[0]` is the
-    recording. Raises ExperimentError, BinaryError, MachineError.
+    recording. Raises ExperimentError, BinaryError, MachineError, RecordingError.
     """
     tell = progress or (lambda _event: None)
-    experiment = load_experiment(path)
-    _check_clients(path, experiment)
+    document = read_document(path)
+    experiment = load_text(document.text, str(path), near_to=path)
+    hypotheses = resolved(experiment, path)
+    _check_clients(document, experiment)
     say = lambda text: tell({"event": "note", "t_ns": 0, "text": text})  # noqa: E731 - one line, used twice
     explicit = {"consul": experiment.datacenter.consul.binary}
     found = {
@@ -64,15 +70,16 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
     }
     with _interruptible() as interrupt:  # from before there is a recording that nobody would close
         recording = _new_recording(runs_dir, experiment.metadata.name)
-        shutil.copyfile(path, recording / "experiment.yaml")
+        write_whole(recording / EXPERIMENT_NAME, document.text)
+        write_whole(recording / HYPOTHESES_NAME, json.dumps(hypotheses, indent=2) + "\n")
         clock = Clock()
         info = _info(experiment, recording, path, found)
         write_run(recording, info)
         spec = {
             "recording": str(recording), "binaries": {name: str(binary.path) for name, binary in found.items()},
-            "origin_ns": clock.origin_ns, "info": info,
+            "origin_ns": clock.origin_ns, "info": info, "experiment": document.data,
         }  # fmt: skip
-        command = [sys.executable, "-m", "hashidrill.sandboxed", json.dumps(spec), "{root}"]
+        command = [sys.executable, "-P", "-m", "hashidrill.sandboxed", json.dumps(spec), "{root}"]
         with sandbox(command, {"PYTHONPATH": python_path()}, recording / ENGINE_LOG) as box:
             interrupt.pass_to(box.process)
             _follow(box, tell)
@@ -98,12 +105,12 @@ def binaries_for(experiment: Experiment) -> list[tuple[str, str]]:
     return [(name, version) for name, version, needed in wanted if needed]
 
 
-def _check_clients(path: Path, experiment: Experiment) -> None:
+def _check_clients(document: Document, experiment: Experiment) -> None:
     """Raises ExperimentError for a command that is not on this machine: `load_experiment` is for others, too."""
     if experiment.clients:
         from hashidrill.loads.clients import check_commands  # noqa: PLC0415 - most experiments have no clients
 
-        check_commands(read_document(path), experiment.clients)
+        check_commands(document, experiment.clients)
 
 
 def _follow(box: Sandbox, tell: Progress) -> None:

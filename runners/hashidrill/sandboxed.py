@@ -21,8 +21,7 @@ from hashidrill.closing import EXIT_CODES
 from hashidrill.datacenter.local import LocalDatacenter
 from hashidrill.errors import HashidrillError
 from hashidrill.journal import Clock
-from hashidrill.loader import load_experiment
-from hashidrill.model import DatacenterSpec
+from hashidrill.model import DatacenterSpec, Experiment
 from hashidrill.priority import ahead
 from hashidrill.units import Size
 from hashidrill.whereabouts import here
@@ -42,7 +41,7 @@ def main() -> None:
 async def _run(spec: dict[str, Any], root: Path) -> str:
     """How the run ended. Cancellation ends here: the run has reverted and closed by then."""
     recording = Path(spec["recording"])
-    experiment = load_experiment(recording / "experiment.yaml")
+    experiment = Experiment.model_validate(spec["experiment"])  # as the runner resolved it
     needs = engine.needs(experiment)
     datacenter = LocalDatacenter(
         sized(experiment.datacenter) if needs.sized_disk else experiment.datacenter,

@@ -63,6 +63,8 @@ class RunVerdict:
     invalid: list[str]
     judgements: list[Judgement]
     doubts: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list, kw_only=True)
+    """What a reader should know that changes nothing of it, like hypotheses that are not those of the run."""
 
     @property
     def verdict(self) -> Verdict:

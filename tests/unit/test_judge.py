@@ -181,7 +181,7 @@ class TestExpectations:
             "from hashidrill.hypothesis import hypothesis\n@hypothesis\n"
             "def crashing(recording):\n    return recording.nope\n"
         )
-        judgement = judge(good(builder).expect("crashing").build()).judgements[0]
+        judgement = judge(good(builder).expect("crashing").build(), near_to=tmp_path).judgements[0]
         assert judgement.finding is Finding.INVALID
         assert "hypothesis crashing crashed: AttributeError" in judgement.text
         assert "mine.py:4" in judgement.text

@@ -11,12 +11,14 @@ import typer
 from rich.console import Console
 
 from hashidrill import live
+from hashidrill._hypothesis_files import check_folder
 from hashidrill.cli.common import Install, Json, RunsDir, console, examples, find_recording, print_json, recordings
 from hashidrill.errors import UsageError
 from hashidrill.heal import Healed, heal_run, sweep
 from hashidrill.library import find_experiment
 from hashidrill.loader import load_experiment
 from hashidrill.packages import ensure_system_packages
+from hashidrill.provenance import HYPOTHESES_NAME
 from hashidrill.recording import Recording
 from hashidrill.reports.write import judge_and_report
 from hashidrill.runner import RUNS_DIR, run_experiment
@@ -113,6 +115,7 @@ def _as_json(recording: Recording, verdict: RunVerdict, report: Path | None, cod
         "outcome": recording.outcome,
         "invalid": verdict.invalid,
         "doubts": verdict.doubts,
+        "notes": verdict.notes,
         "expectations": [
             {
                 "hypothesis": judgement.hypothesis, "title": judgement.title, "finding": judgement.finding,
@@ -133,12 +136,26 @@ def _print_table(say: Console, results: list[tuple[int, dict[str, Any]]]) -> Non
 
 def check(
     recording: Annotated[str, typer.Argument(metavar="RUN", help="A recording: its path, its name, or `last`.")],
+    hypotheses: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Your own hypotheses (default: the folder at or above this directory)."),
+    ] = None,
+    recorded_hypotheses: Annotated[
+        bool, typer.Option("--recorded-hypotheses", help="Run the Python that the recording keeps. Trust its maker.")
+    ] = False,
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Judge a recording again, offline: the hypotheses as they are now over what was recorded then."""
+    """Judge a recording again, offline: the hypotheses as they are here over what was recorded then.
+
+    Nothing inside of the recording is run. The hypotheses that differ from those of the run are named.
+    """
     found = Recording(find_recording(recording, runs_dir))
-    verdict, report = judge_and_report(found)
+    if hypotheses is not None:
+        check_folder(hypotheses)
+    if recorded_hypotheses:
+        sys.stderr.write(f"hashidrill: warning: running Python out of {found.path / HYPOTHESES_NAME}\n")
+    verdict, report = judge_and_report(found, near_to=hypotheses, recorded_hypotheses=recorded_hypotheses)
     code = _exit_code(found, verdict, interrupted=False)
     if as_json:
         print_json(_as_json(found, verdict, report, code))

@@ -67,7 +67,7 @@ class LoadProcess:
     def __init__(self, clock: Clock, run_id: str, *, command: Sequence[str] | None = None) -> None:
         self._clock = clock
         self._run_id = run_id
-        self._command = list(command or (sys.executable, "-m", "hashidrill.loads.process"))
+        self._command = list(command or (sys.executable, "-P", "-m", "hashidrill.loads.process"))
         self._emit_operation: EmitOperation = lambda _: None
         self._emit_sample: EmitSample = lambda _t_ns, _sample: None
         self._emit_waiting: EmitWaiting = lambda _load, _begun, _ended: None

@@ -11,9 +11,11 @@ from hashidrill.reports.markdown import write_markdown
 from hashidrill.verdict import RunVerdict
 
 
-def judge_and_report(recording: Recording, *, near_to: Path | None = None) -> tuple[RunVerdict, Path]:
+def judge_and_report(
+    recording: Recording, *, near_to: Path | None = None, recorded_hypotheses: bool = False
+) -> tuple[RunVerdict, Path]:
     """Judge, and write verdict.json, report.html and summary.md into the recording; (verdict, path of the report)."""
-    verdict = write_verdict(recording, near_to=near_to)
+    verdict = write_verdict(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses)
     report = write_html(recording, verdict, recording.path)
     write_markdown(recording, verdict, recording.path, report=report)
     return verdict, report
