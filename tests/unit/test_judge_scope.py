@@ -24,7 +24,7 @@ def good(builder, **load):
 
 def judged(builder):
     """The verdict, and the finding of each expectation by the name of its hypothesis."""
-    verdict = judge(builder.build())
+    verdict = judge(builder.build(), near_to=builder.path.parent)
     return verdict, {judgement.hypothesis: judgement.finding for judgement in verdict.judgements}
 
 
