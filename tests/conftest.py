@@ -22,6 +22,7 @@ collect_ignore_glob = ["*.yaml", "*.yml"]
 IN_CI = os.environ.get("CI", "") not in {"", "0", "false"}
 PROVISION = pytest.StashKey[Provision]()
 LIBRARY_TESTS = "test_experiments.py"
+CONSUL_FAULTS = "test_consul_faults_real.py"
 _GONE_WITHIN_S = 15.0
 
 
@@ -73,11 +74,11 @@ def pytest_runtestloop(session):
         session.config.stash[PROVISION].provide(session.items)
 
 
-@pytest.fixture(autouse=True)
-def _what_the_test_needs(request):
-    """Fails, or skips, a test whose needs could not be got, before it begins."""
-    provision = request.config.stash[PROVISION]
-    for need in needs_of(request.node):
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Fails, or skips, a test whose needs could not be got, before any of its fixtures is made."""
+    provision = item.config.stash[PROVISION]
+    for need in needs_of(item):
         if (lacking := provision.lacking.get(need)) is not None:
             refuse(f"{need} could not be got: {lacking.why.splitlines()[0]}", cannot=lacking.cannot)
 
@@ -137,8 +138,17 @@ def bbolt(binary):
 
 
 def pytest_collection_modifyitems(items):
-    """First what needs the machine for itself, last what waits for the library's runs; the order is kept otherwise."""
-    items.sort(key=lambda item: (not alone(item.path), item.path.name == LIBRARY_TESTS))
+    """First what takes CPU alone, beside which Consul's faults go on; then what needs the machine for itself; last what
+    waits for the library's runs. The order is kept otherwise."""
+    items.sort(key=turn)
+
+
+def turn(item):
+    if item.path.parent.name in {"unit", "plugin"}:
+        return 0
+    if alone(item.path):
+        return 1 if item.path.name == CONSUL_FAULTS else 2
+    return 4 if item.path.name == LIBRARY_TESTS else 3
 
 
 def alone(path):
@@ -147,10 +157,30 @@ def alone(path):
 
 
 @pytest.fixture(autouse=True)
-def _the_library_goes_ahead(request, library_runs):
-    """From the first test on that does not need the machine for itself."""
-    if library_runs is not None and not alone(request.path):
+def _the_library_goes_ahead(request, library_runs, consul_reports):
+    """From the first test on after those that need the machine for themselves."""
+    if library_runs is not None and turn(request.node) > 2:
         library_runs.begin()
+
+
+@pytest.fixture(scope="session")
+def consul_reports(ground, request, tmp_path_factory):
+    """What Consul's faults come to on real datacenters, where tests of them were selected; begun with the session."""
+    of_consul = [item for item in request.session.items if item.path.name == CONSUL_FAULTS]
+    runs = {item.callspec.params.get("version") for item in of_consul if hasattr(item, "callspec")}
+    lacking = request.config.stash[PROVISION].lacking
+    if not of_consul or any(need in lacking for item in of_consul for need in needs_of(item)):
+        yield None
+        return
+    from consul_reports import ConsulReports
+
+    binary = request.getfixturevalue("binary")
+    reports = ConsulReports(lambda version: binary("consul", version).path, tmp_path_factory.mktemp("consul-faults"))
+    reports.begin(sorted(runs - {None}))
+    try:
+        yield reports
+    finally:
+        reports.close()
 
 
 @pytest.fixture(scope="session")

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
-
 import pytest
 from consul_fault_cases import RUNS, WHOLE, cases_of, disarmed_of
 
-import hashidrill
-from hashidrill.datacenter.sandbox import sandbox
-
 pytestmark = pytest.mark.live
-SCRIPT = Path(__file__).with_name("real_consul_faults.py")
 
 
 def marks_of(run):
@@ -25,18 +17,11 @@ VERSIONS = [pytest.param(run, marks=marks_of(run)) for run in WHOLE]
 
 
 @pytest.fixture(scope="session")
-def reported(binary, tmp_path_factory):
-    """What the script says of each version, got when it is first asked for."""
-    said = {}
+def reported(consul_reports):
+    """What the script says of each version."""
 
     def of(version):
-        if version not in said:
-            consul = binary("consul", version.partition(" ")[0])
-            log = tmp_path_factory.mktemp("consul-faults") / "log"
-            command = [sys.executable, str(SCRIPT), str(consul.path), "{root}", version]
-            with sandbox(command, {"PYTHONPATH": str(Path(hashidrill.__file__).parents[1])}, log) as box:
-                said[version] = [json.loads(line) for line in box.output], log.read_text()
-        lines, log_text = said[version]
+        lines, log_text = consul_reports.of(version)
         assert len([line for line in lines if "kind" in line]) == len(cases_of(version)), log_text
         return lines
 
