@@ -20,6 +20,7 @@ EXIT_CODES = {
     "complete": 0,
     "guardrail": 0,
     "steady-state": 3,
+    "unfit": 3,
     "fault": 3,
     "revert": 4,
     "crashed": 1,

@@ -9,36 +9,87 @@ from rich.markup import escape
 from rich.table import Table
 
 from hashidrill import machine
-from hashidrill.errors import MachineError
+from hashidrill.errors import HashidrillError, MachineError
+from hashidrill.reports.text import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
+    from hashidrill.fitness import Fit
     from hashidrill.machine import Capability
 
 _EXIT_POSSIBLE = 0
 
 
-def report(console: Console, *, json: bool, found: Sequence[Capability] | None = None) -> int:
+def report(
+    console: Console, *, json: bool, found: Sequence[Capability] | None = None, fits: Sequence[Fit] | None = None
+) -> int:
     """Print what was found; returns the exit code: 0 when local runs are possible on this machine, else 2.
 
-    With `json`, prints one JSON object instead: `local_runs` and `capabilities`. `found` defaults to looking.
+    With `json`, prints one JSON object instead: `local_runs`, `capabilities` and `experiments`. `found` and `fits`
+    default to looking; the library's experiments are looked at where local runs are possible.
     """
+    looked = found is None
     found = machine.detect() if found is None else found
     possible = machine.local_runs_possible(found)
+    if fits is None:
+        fits = library_fits() if looked and possible else []
     if json:
-        _print_json(console, found, possible=possible)
+        _print_json(console, found, fits, possible=possible)
     else:
         console.print(_table(found))
         _print_fixes(console, found)
+        _print_fits(console, fits)
         _print_summary(console, found, possible=possible)
     return _EXIT_POSSIBLE if possible else MachineError.exit_code
 
 
-def _print_json(console: Console, found: Sequence[Capability], *, possible: bool) -> None:
-    text = dumps({"local_runs": possible, "capabilities": [capability.as_dict() for capability in found]}, indent=2)
+def library_fits() -> list[Fit]:
+    """Whether each experiment of the library fits this machine as it is now. One that does not load is left out."""
+    from hashidrill import engine, fitness  # noqa: PLC0415 - only what looks at experiments needs them
+    from hashidrill.library import experiment_name, list_experiments  # noqa: PLC0415
+    from hashidrill.loader import load_experiment  # noqa: PLC0415
+    from hashidrill.runner import RUNS_DIR  # noqa: PLC0415
+
+    experiments = []
+    for path in list_experiments():
+        try:
+            experiment = load_experiment(path)
+            experiments.append((experiment_name(path), experiment, engine.needs(experiment)))
+        except HashidrillError:
+            continue  # `hashidrill validate` says what is wrong with it
+    return fitness.fits(experiments, fitness.Machine.here(RUNS_DIR.absolute()))
+
+
+def _print_fits(console: Console, fits: Sequence[Fit]) -> None:
+    """Those that do not fit with their reasons, and of the others how many, and what the largest wants."""
+    if not fits:
+        return
+    well = [fit for fit in fits if not fit.lacks]
+    console.print(f"\n{len(well)} of {len(fits)} experiments fit this machine as it is now.", highlight=False)
+    if well:
+        most = max(well, key=lambda fit: fit.wants.memory_bytes)
+        console.print(
+            f"  The largest of them, {most.name}, wants {human_bytes(most.wants.memory_bytes)} of memory"
+            f" ({most.wants.memory_reason}).",
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    for fit in fits:
+        for lack in fit.lacks:
+            console.print(f"  {fit.name}: {lack}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_json(console: Console, found: Sequence[Capability], fits: Sequence[Fit], *, possible: bool) -> None:
+    text = dumps(
+        {
+            "local_runs": possible,
+            "capabilities": [capability.as_dict() for capability in found],
+            "experiments": [fit.as_dict() for fit in fits],
+        },
+        indent=2,
+    )
     # as it is: no wrapping, no colour, nothing that a script would trip over
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 

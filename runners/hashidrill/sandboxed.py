@@ -11,12 +11,13 @@ import json
 import signal
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from hashidrill import engine
+from hashidrill import engine, fitness
 from hashidrill.closing import EXIT_CODES
 from hashidrill.datacenter.local import LocalDatacenter
 from hashidrill.errors import HashidrillError
@@ -50,6 +51,7 @@ async def _run(spec: dict[str, Any], root: Path) -> str:
         needs.disk_operations,
         spare_servers=needs.spare_servers,
         artifacts=recording / "artifacts",
+        check_machine=partial(fitness.require, experiment, needs, root),
     )
     info = {**spec["info"], "root": str(root), "sandbox": here()["pid_namespace"]}
     async with _cancelled_by_signals():

@@ -13,6 +13,7 @@ from hashidrill import doctor, machine
 from hashidrill.datacenter import binaries, binaries_archive
 from hashidrill.datacenter.binaries_build import Go
 from hashidrill.errors import BinaryError
+from hashidrill.fitness import Fit, Wants
 from hashidrill.machine import Capability
 
 WELL = {"namespaces": "", "links": "", "nftables": "", "netem": ""}
@@ -21,9 +22,9 @@ BASIC = Capability("namespaces", ok=True, detail="tried", cost="no local runs", 
 LACKING = Capability("nftables", ok=False, detail="no [nft] here", cost="no network faults", fix="apt-get install nft")
 
 
-def printed(found, *, as_json=False, width=100):
+def printed(found, *, as_json=False, width=100, fits=None):
     console = Console(file=io.StringIO(), width=width)
-    code = doctor.report(console, json=as_json, found=found)
+    code = doctor.report(console, json=as_json, found=found, fits=fits)
     return code, console.file.getvalue()
 
 
@@ -67,6 +68,27 @@ def test_json_is_whole_and_has_the_same_exit_code():
     assert found["local_runs"] is False
     assert found["capabilities"][0]["detail"] == "x" * 300
     assert set(found["capabilities"][0]) == {"name", "ok", "detail", "cost", "fix", "required"}
+
+
+FITS = [
+    Fit("raft/small", Wants(0.7e9, "4 agents", 0.3e9, 50.0, "w 50/s"), []),
+    Fit("incidents/large", Wants(9e9, "20 agents", 0.3e9, 50.0, "w 50/s"), ["memory: 9.0 GB are wanted [x]"]),
+]
+
+
+def test_experiments_that_do_not_fit_are_named_with_the_reason_and_the_others_are_counted():
+    code, text = printed([BASIC], fits=FITS)
+    assert code == 0
+    assert "1 of 2 experiments fit this machine as it is now." in text
+    assert "raft/small, wants 700 MB of memory (4 agents)" in text
+    assert "  incidents/large: memory: 9.0 GB are wanted [x]\n" in text
+
+
+def test_json_says_of_each_experiment_whether_it_fits():
+    _, text = printed([BASIC], as_json=True, fits=FITS)
+    small, large = json.loads(text)["experiments"]
+    assert (small["name"], small["fits"], small["lacks"]) == ("raft/small", True, [])
+    assert (large["fits"], large["lacks"]) == (False, ["memory: 9.0 GB are wanted [x]"])
 
 
 def test_trials_that_went_well_are_capabilities_that_are_there():

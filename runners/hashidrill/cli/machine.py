@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(as_json: Json = False) -> None:
-    """Say what this machine can do, what each missing thing costs, and the command that gets it.
+    """Say what this machine can do, what each missing thing costs and the command that gets it, and what fits.
 
     Exit code 0 when local runs are possible, 2 when they are not.
     """

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -55,6 +55,8 @@ class LocalDatacenter:
     disk_operations: frozenset[str] = frozenset({"fsync"})
     spare_servers: int = 0
     artifacts: Path = Path("artifacts")
+    check_machine: Callable[[], None] = lambda: None
+    """Raises UnfitError where this machine cannot carry what is to come; asked before anything is started."""
     hosts: dict[str, LocalHost] = field(default_factory=dict)
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
     _children: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -62,6 +64,7 @@ class LocalDatacenter:
 
     async def start(self) -> None:
         """Network, disks, hosts, agents. Raises DatacenterError."""
+        await anyio.to_thread.run_sync(self.check_machine)
         async with anyio.create_task_group() as beside:
             beside.start_soon(anyio.to_thread.run_sync, network.preload)
             pids = await self._start_hosts()
