@@ -1,43 +1,34 @@
 """The search for a limit: the highest value of one parameter of an experiment at which its SLO still holds.
 
 Each probe is a real run with that parameter changed. The search doubles the value until the SLO does not hold, and
-bisects from there; runs that say nothing about the datacenter, because the generator was the bottleneck, bound it too.
+bisects from there, and repeats both ends. Runs in which the generator was the bottleneck bound it too, under that name;
+runs that say nothing do not.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import tempfile
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-from ruamel.yaml import YAML
+from hashidrill.errors import UsageError
 
-from hashidrill import measure
-from hashidrill._hypothesis_files import FOLDER
-from hashidrill.conditions import LOAD_STATISTICS, Condition
-from hashidrill.doubts import generator_doubts
-from hashidrill.errors import HypothesisInvalidError, UsageError
-from hashidrill.monitor import of_worst_host
-from hashidrill.recording import Recording
-
+TRIES, REPEAT = 16, 2
+"""Runs at most; and how many must agree at each end of the bracket."""
 _WRITTEN = re.compile(r"(?P<number>[0-9]{1,15}(\.[0-9]{1,9})?)\s?(?P<unit>[A-Za-z%/]*)")
 _DIGITS = 3
 """Significant digits of the values that are tried."""
-_STEADY, _GUARDRAIL = "steady-state", "guardrail"
 
 
 class Outcome(StrEnum):
-    """What a probe says: the SLO held, it did not, or the run says nothing about the datacenter."""
+    """What a run says: the SLO held, it did not, the generator was the bottleneck, or the run says nothing at all."""
 
     HELD = "held"
     BROKEN = "broken"
+    GENERATOR = "generator"
     INVALID = "invalid"
 
 
@@ -84,29 +75,53 @@ class Probe:
 
 @dataclass
 class Search:
-    """What is known so far. `held` is the highest value that held, `not_held` the lowest one that did not."""
+    """What is known so far. `held` is the highest value that held, `not_held` the lowest one that did not.
+
+    A value that was tried several times is what most of its runs say, and not held where these are even. A run that
+    says nothing (it crashed, or nothing was measured) is no bound.
+    """
 
     probes: list[Probe] = field(default_factory=list)
     interrupted: bool = False
+    stuck: Probe | None = None
+    """A run that said nothing twice: nothing is known beyond it."""
 
     @property
     def held(self) -> Value | None:
         limit = math.inf if self.not_held is None else self.not_held.number
-        numbers = [p.value for p in self.probes if p.outcome is Outcome.HELD and p.value.number < limit]
-        return max(numbers, key=lambda value: value.number, default=None)
+        return max((v for v in self._of(Outcome.HELD) if v.number < limit), key=_number, default=None)
 
     @property
     def not_held(self) -> Value | None:
-        return self._lowest(Outcome.BROKEN, Outcome.INVALID)
+        return min((*self._of(Outcome.BROKEN), *self._of(Outcome.GENERATOR)), key=_number, default=None)
 
     @property
     def bounded_by_generator(self) -> bool:
-        """Whether the upper end of the bracket is a run that says nothing about the datacenter."""
-        return any(p.value == self.not_held and p.outcome is Outcome.INVALID for p in self.probes)
+        """Whether the upper end of the bracket is one of the generator, which says nothing about the datacenter."""
+        return self.not_held is not None and self.outcome(self.not_held) is Outcome.GENERATOR
 
-    def _lowest(self, *outcomes: Outcome) -> Value | None:
-        values = [p.value for p in self.probes if p.outcome in outcomes]
-        return min(values, key=lambda value: value.number, default=None)
+    def outcome(self, value: Value) -> Outcome:
+        """What the runs at a value say together."""
+        counts = self.counts(value)
+        if not counts:
+            return Outcome.INVALID
+        # where they are even, it does not hold each time; and what the datacenter did weighs more than its generator
+        return max((Outcome.BROKEN, Outcome.GENERATOR, Outcome.HELD), key=lambda outcome: counts[outcome])
+
+    def counts(self, value: Value) -> Counter[Outcome]:
+        """How often each outcome came of a value, without the runs that say nothing."""
+        return Counter(p.outcome for p in self.probes if p.value == value and p.outcome is not Outcome.INVALID)
+
+    def split(self, value: Value) -> bool:
+        """Whether runs at this value disagree."""
+        return len(self.counts(value)) > 1
+
+    def _of(self, outcome: Outcome) -> list[Value]:
+        return [value for value in dict.fromkeys(p.value for p in self.probes) if self.outcome(value) is outcome]
+
+
+def _number(value: Value) -> float:
+    return value.number
 
 
 def search(
@@ -115,18 +130,20 @@ def search(
     *,
     highest: Value | None = None,
     precision: float = 0.1,
-    tries: int = 12,
+    tries: int = TRIES,
+    repeat: int = REPEAT,
     into: Search | None = None,
 ) -> Search:
     """Double from `start` until a probe does not hold (or `highest` does), then bisect until within `precision`.
 
+    Both ends of the bracket are run again until `repeat` runs of each agree: one run is a sample of a busy machine.
     KeyboardInterrupt from a probe ends the search; what is known by then is returned.
     """
     found = into if into is not None else Search()
     try:
         for _ in range(tries):
-            value = _next(found, start, highest, precision)
-            if value is None:
+            value = _again(found) or _even(found) or _next(found, start, highest, precision) or _edge(found, repeat)
+            if value is None or found.stuck is not None:
                 break
             found.probes.append(probe(value))
     except KeyboardInterrupt:
@@ -134,8 +151,24 @@ def search(
     return found
 
 
+def _again(found: Search) -> Value | None:
+    """The value of a run that said nothing, once more; after the second time the search is stuck."""
+    if not found.probes or found.probes[-1].outcome is not Outcome.INVALID:
+        return None
+    last = found.probes[-1]
+    if sum(p.value == last.value and p.outcome is Outcome.INVALID for p in found.probes) > 1:
+        found.stuck = last
+    return last.value
+
+
+def _even(found: Search) -> Value | None:
+    """The last value, where as many of its runs held as did not."""
+    counts = found.counts(found.probes[-1].value).most_common() if found.probes else []
+    return found.probes[-1].value if len(counts) > 1 and counts[0][1] == counts[1][1] else None
+
+
 def _next(found: Search, start: Value, highest: Value | None, precision: float) -> Value | None:
-    """What to try next; None when enough is known."""
+    """The next value to try; None when the bracket is narrow enough."""
     if not found.probes:
         return start
     held, not_held = found.held, found.not_held
@@ -153,135 +186,14 @@ def _next(found: Search, start: Value, highest: Value | None, precision: float) 
     return None if middle.number in (held.number, not_held.number) else middle
 
 
-# one experiment, with one parameter changed
+def _edge(found: Search, repeat: int) -> Value | None:
+    """An end of the bracket that too few runs agree on."""
+    for value in (found.held, found.not_held):
+        if value is not None and max(found.counts(value).values()) < repeat:
+            return value
+    return None
 
 
-@dataclass(frozen=True)
-class Varied:
-    """An experiment's file, and the place in it that is varied."""
-
-    path: Path
-    place: tuple[str, ...]
-
-    @classmethod
-    def of(cls, path: Path, place: str) -> Varied:
-        """Raises UsageError for a place that is not there."""
-        varied = cls(path, tuple(place.split(".")))
-        _parent(varied._document(), varied.place, path)
-        return varied
-
-    def present(self) -> object:
-        """What is written there; None when it is left to its default."""
-        parent = _parent(self._document(), self.place, self.path)
-        return parent[int(self.place[-1])] if isinstance(parent, list) else parent.get(self.place[-1])
-
-    def write(self, value: Value, folder: Path) -> Path:
-        """The experiment with that value, as a file in `folder`, from which its hypotheses are found as before."""
-        document = self._document()
-        parent = _parent(document, self.place, self.path)
-        parent[int(self.place[-1]) if isinstance(parent, list) else self.place[-1]] = value.written
-        file = folder / self.path.name
-        with file.open("w") as out:
-            _yaml().dump(document, out)
-        own = next((above / FOLDER for above in self.path.resolve().parents if (above / FOLDER).is_dir()), None)
-        if own is not None and not (folder / FOLDER).exists():
-            (folder / FOLDER).symlink_to(own)
-        return file
-
-    def _document(self) -> Any:
-        return _yaml().load(self.path.read_text())
-
-
-def _yaml() -> YAML:
-    yaml = YAML(typ="rt")
-    yaml.width = 4096
-    return yaml
-
-
-def _parent(document: Any, place: Sequence[str], path: Path) -> Any:
-    at = document
-    for index, key in enumerate(place):
-        last = index + 1 == len(place)
-        if isinstance(at, list) and key.isdecimal() and int(key) < len(at):
-            if last:
-                return at
-            at = at[int(key)]
-        elif isinstance(at, dict) and (key in at or last):
-            if last:
-                return at
-            at = at[key]
-        else:
-            there = (
-                ", ".join(map(str, at))
-                if isinstance(at, dict)
-                else f"0 to {len(at) - 1}"
-                if isinstance(at, list)
-                else ""
-            )
-            where = ".".join(place[:index]) or "the experiment"
-            raise UsageError(f"{path}: there is no {'.'.join(place)}: {where} has {there or 'no parts'}")
-    raise UsageError(f"{path}: --vary names nothing; write it like load.kv-writes.rate")
-
-
-def probe_of(varied: Varied, until: Sequence[Condition], run: Callable[[Path], Path]) -> Callable[[Value], Probe]:
-    """What runs the experiment with a value and judges it. `run` gives the recording of the file that it is given."""
-
-    def probe(value: Value) -> Probe:
-        with tempfile.TemporaryDirectory(prefix="hashidrill-capacity-") as folder:
-            recording = Recording(run(varied.write(value, Path(folder))))
-        outcome, text = judged(recording, until)
-        return Probe(value, outcome, text, str(recording.path))
-
-    return probe
-
-
-def judged(recording: Recording, until: Sequence[Condition]) -> tuple[Outcome, str]:
-    """Whether all conditions held from the steady state to the end of the method, and what was measured."""
-    overloaded = next(generator_doubts(recording, recording.experiment), None)
-    if overloaded is not None:
-        return Outcome.INVALID, overloaded.reason
-    if recording.outcome == _STEADY:
-        return Outcome.BROKEN, "the steady state never held"
-    if recording.outcome == _GUARDRAIL:
-        return Outcome.BROKEN, f"a guardrail tripped: {recording.events('guardrail')[-1].data.get('condition')}"
-    if recording.outcome != "complete" or "method" not in recording.phases:
-        ends = recording.events("end")
-        why = ends[-1].data.get("error") if ends else "it was killed"
-        return Outcome.INVALID, f"the run ended as {recording.outcome}: {why}"
-    values = {condition: worst_value(recording, condition) for condition in until}
-    text = "; ".join(f"{condition} (measured {value:.4g})" for condition, value in values.items())
-    return Outcome.HELD if all(c.holds(value) for c, value in values.items()) else Outcome.BROKEN, text
-
-
-def worst_value(recording: Recording, condition: Condition) -> float:
-    """The condition's signal over the steady state and the method; with a `for`, over its worst window of that."""
-    steady = recording.phases["steady"]
-    begin_ns = max(steady[0], steady[1] - int(recording.experiment.steady_state.for_ * measure.SECOND))
-    end_ns = recording.phases["method"][1]
-    width_ns = end_ns - begin_ns if condition.window_s is None else int(condition.window_s * measure.SECOND)
-    starts = range(begin_ns, max(begin_ns + 1, end_ns - width_ns + 1), max(1, width_ns // 4))
-    values = [_value(recording, condition, start, min(end_ns, start + width_ns)) for start in starts]
-    return next((value for value in values if not condition.holds(value)), values[0])
-
-
-def _value(recording: Recording, condition: Condition, start_ns: int, end_ns: int) -> float:
-    """NaN for what was not measured. What was not acknowledged counts as infinitely slow."""
-    if condition.source in recording.loads and condition.what in LOAD_STATISTICS:
-        ops = recording.operations(condition.source).between(start_ns, end_ns)
-        if condition.what == "rate":
-            return float(ops.ok.sum()) * measure.SECOND / (end_ns - start_ns)
-        if condition.what == "errors":
-            return ops.error_share()
-        served = measure.served_s(ops)
-        percent = {"latency.p50": 50, "latency.p90": 90, "latency.p99": 99, "latency.max": 100}.get(condition.what)
-        if percent is not None:
-            return measure.percentile(served, percent)
-        return float(np.mean(served)) if len(served) else float("nan")
-    by_host: dict[str, list[float]] = defaultdict(list)
-    try:
-        series = recording.series(f"{condition.source}.{condition.what}").between(start_ns, end_ns)
-    except HypothesisInvalidError:
-        return float("nan")
-    for host, value in zip(series.host, series.value, strict=True):
-        by_host[host].append(float(value))
-    return of_worst_host(condition, by_host)
+def confirmed(found: Search, value: Value | None, repeat: int) -> bool:
+    """Whether so many runs at this value agree."""
+    return value is None or max(found.counts(value).values(), default=0) >= repeat

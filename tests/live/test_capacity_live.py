@@ -27,7 +27,7 @@ def test_the_search_runs_real_experiments_and_names_the_bracket(tmp_path):
     (tmp_path / "small.yaml").write_text(SMALL)
     done = hashidrill(
         "capacity", "small.yaml", "--vary", "load.kv-writes.rate", "--until", "kv-writes.rate < 30/s",
-        "--until", "kv-writes.latency.p50 < 5s", "--tries", "2", "--json", cwd=tmp_path, within_s=200,
+        "--until", "kv-writes.latency.p50 < 5s", "--tries", "2", "--repeat", "1", "--json", cwd=tmp_path, within_s=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from hashidrill import live, registry
-from hashidrill.capacity import Outcome, Probe, Search, Value, Varied, probe_of, search
+from hashidrill.capacity import REPEAT, TRIES, Outcome, Probe, Search, Value, confirmed, search
+from hashidrill.capacity_runs import Varied, probe_of
 from hashidrill.cli.common import Install, Json, RunsDir, console, examples, print_json
 from hashidrill.conditions import LOAD_STATISTICS, PROBE_SIGNALS, Condition, load_signals, unit_trouble
 from hashidrill.errors import UsageError
@@ -28,8 +29,13 @@ _NOT_HELD, _INVALID, _NOT_REVERTED, _INTERRUPTED = 1, 3, 4, 130
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    example = 'capacity raft/slow-leader-disk --vary load.kv-writes.rate --until "kv-writes.latency.p50 < 300ms"'
-    app.command(epilog=examples(example))(capacity)
+    slo = '--until "kv-writes.latency.p50 < 300ms"'
+    app.command(
+        epilog=examples(
+            f"capacity raft/slow-leader-disk --vary method.0.with.delay --from 20ms {slo}",
+            f"capacity raft/slow-follower-disk --vary load.kv-writes.rate {slo}",
+        )
+    )(capacity)
 
 
 def capacity(
@@ -40,7 +46,8 @@ def capacity(
     from_: Annotated[str | None, typer.Option("--from", help="Begin here; else with what the YAML says.")] = None,
     to: Annotated[str | None, typer.Option(help="Go no higher than this.")] = None,
     precision: Annotated[str, typer.Option(help="How narrow the bracket is to be.")] = "10%",
-    tries: Annotated[int, typer.Option(min=1, max=50, help="At most so many runs.")] = 12,
+    tries: Annotated[int, typer.Option(min=1, max=50, help="At most so many runs.")] = TRIES,
+    repeat: Annotated[int, typer.Option(min=1, max=9, help="So many runs must agree at each end.")] = REPEAT,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines, as when the output is no terminal.")] = False,
     as_json: Json = False,
     install: Install = False,
@@ -48,8 +55,12 @@ def capacity(
 ) -> None:
     """Find the highest value at which an SLO holds, by running the experiment again and again.
 
-    Exit codes: 0 found, 1 it does not hold even at the lowest value, 2 bad usage, 3 no run said anything about the
-    datacenter, 4 a fault could not be reverted, 130 interrupted (what is known by then is printed).
+    The SLO has to hold in the steady state, over the method, and under each fault by itself; with `for`, over each
+    window of that length. What was not measured neither holds nor breaks: such a run is repeated once.
+
+    Exit codes: 0 found, 1 it does not hold even at the lowest value, 2 bad usage, 3 the generator was the bottleneck
+    from the beginning, or two runs of one value said nothing (it crashed, nothing was measured),
+    4 a fault could not be reverted, 130 interrupted (what is known by then is printed).
     """
     path = find_experiment(experiment)
     conditions = [_condition(text, load_experiment(path)) for text in until]
@@ -77,12 +88,12 @@ def capacity(
         live.say(say, f"{vary} = {value}: {done.outcome}: {done.text}")
         return done
 
-    search(start, probe, highest=highest, precision=narrow, tries=tries, into=found)
+    search(start, probe, highest=highest, precision=narrow, tries=tries, repeat=repeat, into=found)
     code = _NOT_REVERTED if stuck else exit_code(found)
     if as_json:
-        print_json(as_document(found, vary, until, code))
+        print_json(as_document(found, vary, until, code, repeat))
     else:
-        print_table(say, found, vary, until)
+        print_table(say, found, vary, until, repeat)
         if stuck:
             live.say(say, f"a fault could not be reverted: `hashidrill heal {stuck[0]}`")
     raise typer.Exit(code)
@@ -147,28 +158,41 @@ def exit_code(found: Search) -> int:
     """What the search came to, for scripts."""
     if found.interrupted:
         return _INTERRUPTED
-    if found.held is not None:
+    if found.held is not None and found.stuck is None:
         return 0
-    return _INVALID if found.bounded_by_generator else _NOT_HELD
+    return _INVALID if found.bounded_by_generator or found.stuck is not None else _NOT_HELD
 
 
-def answer(found: Search, vary: str) -> str:
-    """One sentence: the highest value that held, its bracket, and what bounds it."""
+def answer(found: Search, vary: str, repeat: int = REPEAT) -> str:
+    """One sentence: the highest value that held, its bracket, what bounds it, and how sure that is."""
+    text = _bracket(found, vary)
+    for value in (found.held, found.not_held):
+        if value is not None and found.split(value):
+            runs = found.counts(value)
+            text += f"; at {value} it held in {runs[Outcome.HELD]} of {runs.total()} runs"
+        if not confirmed(found, value, repeat) and not found.interrupted:
+            text += f"; {value} was not run often enough for {repeat} to agree (--tries)"
+    if found.stuck is not None:
+        text += f"; the search ended at {found.stuck.value}, where two runs said nothing: {found.stuck.text}"
+    return text
+
+
+def _bracket(found: Search, vary: str) -> str:
     if found.held is None:
         if found.not_held is None:
-            return "no run was finished: nothing is known"
+            return "nothing is known" if found.stuck is not None else "no run was finished: nothing is known"
         if found.bounded_by_generator:
-            return f"the run at {vary} = {found.not_held} says nothing about the datacenter; begin lower"
+            return f"the generator was the bottleneck at {vary} = {found.not_held} already; begin lower"
         return f"it does not hold even at {vary} = {found.not_held}; begin lower"
     if found.not_held is None:
         return f"it held at {vary} = {found.held}, the highest value that was tried"
     bound = f"it holds at {vary} = {found.held}"
     if found.bounded_by_generator:
-        return f"{bound}; the run at {found.not_held} says nothing about the datacenter, so the limit may be higher"
+        return f"{bound}; at {found.not_held} the generator was the bottleneck, so the limit may be higher"
     return f"{bound}, and does not at {found.not_held}"
 
 
-def as_document(found: Search, vary: str, until: list[str], code: int) -> dict[str, Any]:
+def as_document(found: Search, vary: str, until: list[str], code: int, repeat: int) -> dict[str, Any]:
     """What --json prints."""
     return {
         "vary": vary,
@@ -176,8 +200,10 @@ def as_document(found: Search, vary: str, until: list[str], code: int) -> dict[s
         "held": None if found.held is None else found.held.written,
         "not_held": None if found.not_held is None else found.not_held.written,
         "bounded_by_generator": found.bounded_by_generator,
+        "confirmed": all(confirmed(found, value, repeat) for value in (found.held, found.not_held)),
+        "stuck_at": None if found.stuck is None else found.stuck.value.written,
         "interrupted": found.interrupted,
-        "answer": answer(found, vary),
+        "answer": answer(found, vary, repeat),
         "exit_code": code,
         "probes": [
             {"value": p.value.written, "outcome": p.outcome, "text": p.text, "recording": p.recording}
@@ -186,13 +212,16 @@ def as_document(found: Search, vary: str, until: list[str], code: int) -> dict[s
     }
 
 
-def print_table(say: Console, found: Search, vary: str, until: list[str]) -> None:
+def print_table(say: Console, found: Search, vary: str, until: list[str], repeat: int) -> None:
     """All that was tried, from the lowest to the highest, and the answer."""
     table = Table(vary, "SLO", "measured", title=" and ".join(until), title_justify="left", box=None)
-    marks = {Outcome.HELD: "✓ held", Outcome.BROKEN: "✗ broken", Outcome.INVALID: "! invalid"}
+    marks = {
+        Outcome.HELD: "✓ held", Outcome.BROKEN: "✗ broken", Outcome.GENERATOR: "! generator",
+        Outcome.INVALID: "! invalid",
+    }  # fmt: skip
     for probe in sorted(found.probes, key=lambda probe: probe.value.number):
         table.add_row(str(probe.value), marks[probe.outcome], probe.text)
     say.print(table)
     if found.interrupted:
         live.say(say, "the search was interrupted; so far:")
-    live.say(say, answer(found, vary))
+    live.say(say, answer(found, vary, repeat))
