@@ -54,10 +54,20 @@ class Consul(Strict):
     client_config: dict[str, Any] = Field(default={}, description="The same, for clients alone")
 
 
+LEAST_DISK = Size("1MB")
+
+
 class Disk(Strict):
     """The disk under each host. With a size it is a small file system of its own, that can really be full."""
 
     size: Size | None = None
+
+    @field_validator("size")
+    @classmethod
+    def _limited(cls, value: Size | None) -> Size | None:
+        if value is not None and value < LEAST_DISK:
+            raise ValueError(f"a disk has at least {LEAST_DISK}: to the kernel, a size of 0 means no limit")
+        return value
 
 
 class DatacenterSpec(Strict):

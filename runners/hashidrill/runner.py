@@ -62,6 +62,7 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
     experiment = load_text(document.text, str(path), near_to=path)
     hypotheses = resolved(experiment, path)
     _check_clients(document, experiment)
+    check_machine(document, experiment)
     say = lambda text: tell({"event": "note", "t_ns": 0, "text": text})  # noqa: E731 - one line, used twice
     explicit = {"consul": experiment.datacenter.consul.binary}
     found = {
@@ -111,6 +112,13 @@ def _check_clients(document: Document, experiment: Experiment) -> None:
         from hashidrill.loads.clients import check_commands  # noqa: PLC0415 - most experiments have no clients
 
         check_commands(document, experiment.clients)
+
+
+def check_machine(document: Document, experiment: Experiment) -> None:
+    """Raises ExperimentError where this machine has not the memory: `load_experiment` is for other machines, too."""
+    from hashidrill.memory import check_memory  # noqa: PLC0415 - it needs the sandbox's side, which imports much
+
+    check_memory(document, experiment)
 
 
 def _follow(box: Sandbox, tell: Progress) -> None:

@@ -11,12 +11,13 @@ from rich.table import Table
 
 from hashidrill import hypothesis, live, registry
 from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, recordings
+from hashidrill.documents import read_document
 from hashidrill.errors import ExperimentError, HashidrillError, UnknownNameError, UsageError
 from hashidrill.library import experiment_name, find_experiment, list_experiments
 from hashidrill.loader import load_experiment
 from hashidrill.recording import Recording
 from hashidrill.reports.markdown import markdown_summary
-from hashidrill.runner import RUNS_DIR
+from hashidrill.runner import RUNS_DIR, check_machine
 from hashidrill.schema import schema_text
 
 _KINDS = ("experiments", "faults", "loads", "hypotheses", "runs")
@@ -86,7 +87,7 @@ def validate(
 
 def _error_of(path: Path) -> str | None:
     try:
-        load_experiment(path)
+        check_machine(read_document(path), load_experiment(path))
     except HashidrillError as error:
         return str(error)
     return None
