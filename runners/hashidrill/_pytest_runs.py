@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hashidrill.comparison import differences
 from hashidrill.errors import HashidrillError, RecordingError, UsageError
 from hashidrill.journal import JOURNAL_NAME
 from hashidrill.judge import VERDICT_NAME, judge
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from hashidrill.model import Experiment
     from hashidrill.verdict import RunVerdict
+
+_SHOWN = 8
+"""Lines of differences in one message."""
 
 
 class NotJudgedError(Exception):
@@ -96,7 +101,7 @@ class Runs:
             name = experiment.metadata.name
             given = self.config.getoption("--hashidrill-recording")
             if given:
-                recording = Recording(_find(given, name))
+                recording = _find(given, experiment)
                 return Run(name, recording, judge(recording, experiment, near_to=path))
             recording = Recording(self._run_now(path, name))
             if (recording.path / VERDICT_NAME).exists():
@@ -133,8 +138,11 @@ def _report(recording: Recording, path: Path) -> RunVerdict:
     return judge_and_report(recording, near_to=path)[0]
 
 
-def _find(given: list[Path], experiment: str) -> Path:
-    """The newest recording of that experiment. Raises UsageError that names those there are."""
+def _find(given: list[Path], experiment: Experiment) -> Recording:
+    """The newest recording of a run of that very experiment, whatever it expects now.
+
+    Raises UsageError that names the recordings there are, or what another experiment of this name did differently.
+    """
     found: dict[Path, tuple[str, str]] = {}
     for place in given:
         if not place.is_dir():
@@ -143,14 +151,25 @@ def _find(given: list[Path], experiment: str) -> Path:
             [place] if (place / JOURNAL_NAME).is_file() else [file.parent for file in place.glob(f"*/{JOURNAL_NAME}")]
         )
         found.update({path: _describe(path) for path in candidates})
-    ours = [(started, path) for path, (name, started) in found.items() if name == experiment]
+    asked = experiment.metadata.name
+    ours = sorted([(started, path) for path, (name, started) in found.items() if name == asked], reverse=True)
     if not ours:
         there = ", ".join(sorted({name for name, _ in found.values()})) or "none"
         where = ", ".join(map(str, given))
-        raise UsageError(
-            f"no recording of {experiment} in {where} (--hashidrill-recording); there are those of: {there}"
-        )
-    return max(ours)[1]
+        raise UsageError(f"no recording of {asked} in {where} (--hashidrill-recording); there are those of: {there}")
+    others = []
+    for _, path in ours:
+        recording = Recording(path)
+        differs = differences(experiment, recording.experiment)
+        if not differs:
+            return recording
+        others.append((path, differs))
+    path, differs = others[0]
+    lines = "\n".join(f"  {line}" for line in differs[:_SHOWN])
+    raise UsageError(
+        f"{path} is of another experiment of the name {asked}:\n{lines}\n"
+        f"run it again without --hashidrill-recording, or judge that recording as what it is: hashidrill check {path}"
+    )
 
 
 def _describe(path: Path) -> tuple[str, str]:

@@ -8,8 +8,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from hashidrill.comparison import differences
 from hashidrill.errors import MachineError
 from hashidrill.judge import read_verdict
+from hashidrill.loader import load_text
 
 pytest_plugins = ["pytester"]
 LOAD = "kv-writes"
@@ -186,6 +188,47 @@ class TestRecordingOption:
         document["expect"] = [{"writes_recover": {"load": LOAD, "within": "500ms"}}]
         (project.path / path).write_text(json.dumps(document))
         project.run("--hashidrill-recording", "planted", path).assert_outcomes(failed=1)
+
+    @pytest.mark.parametrize(
+        ("part", "value", "said"),
+        [
+            ("method", [{"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "9s"}, "for": "20s"}],
+             "*method?0?.fault: disk.latency is asked for, noop was run*"),
+            ("load", {LOAD: {"kind": "consul.kv.write", "rate": "500/s"}},
+             "*load.kv-writes.rate: 500* is asked for, 50* was run*"),
+            ("datacenter", {"consul": {"servers": 5}}, "*datacenter.consul.servers: 5 is asked for, 3 was run*"),
+            ("guardrails", ["kv-writes.errors > 5% for 5s"], "*guardrails?0?: * is asked for, nothing was run*"),
+            ("recovery", {"for": "90s"}, "*recovery.for: * is asked for, 20s was run*"),
+        ],
+    )  # fmt: skip
+    def test_a_recording_of_another_experiment_of_that_name_is_not_judged(self, project, part, value, said):
+        path = project.plant(recovers(project.builder()))
+        document = json.loads((project.path / path).read_text())
+        document[part] = value
+        (project.path / path).write_text(json.dumps(document))
+        result = project.run("--hashidrill-recording", "planted", path)
+        assert result.parseoutcomes().get("passed", 0) == 0
+        assert result.parseoutcomes()["errors"] >= 1
+        result.stdout.fnmatch_lines(["*planted/slow-disk is of another experiment of the name slow-disk:", said])
+
+    def test_the_newest_recording_of_that_very_experiment_is_taken(self, project):
+        path = project.plant(recovers(project.builder()))
+        newer = recovers(project.builder(recovery=14)).run_info(started_at="2030-01-01T00:00:00+00:00")
+        newer.path = project.path / "planted" / "newer"
+        newer._method = [{**step, "for": "25s"} for step in newer._method]
+        newer.build()
+        project.run("--hashidrill-recording", "planted", path).assert_outcomes(passed=1)
+
+    def test_a_secret_that_the_recording_does_not_hold_is_no_difference(self, project):
+        path = project.plant(recovers(project.builder()))
+        document = json.loads((project.path / path).read_text())
+        redacted = json.loads(json.dumps(document))
+        redacted["datacenter"]["consul"]["config"] = {"encrypt": "[redacted]"}
+        document["datacenter"]["consul"]["config"] = {"encrypt": "cg8StVXbQJ0gPvMd9o7yrg=="}
+        (project.path / path).write_text(json.dumps(document))
+        asked = load_text(json.dumps(document))
+        assert differences(asked, load_text(json.dumps(redacted))) == []
+        assert differences(asked, load_text((project.path / path).read_text().replace("cg8S", "cg8T"))) != []
 
     def test_no_recording_of_that_experiment_is_an_error_that_names_those_there_are(self, project):
         project.plant(project.builder("a").expect("leadership_stays"))
