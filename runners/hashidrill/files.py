@@ -1,12 +1,20 @@
-"""Files that are replaced whole."""
+"""Files that are replaced whole, and files that nobody but their owner may read."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def private(path: Path, mode: Literal["wb", "ab"]) -> IO[bytes]:
+    """Open a file for writing that its owner alone may read. Raises OSError."""
+    opener = lambda name, flags: os.open(name, flags, 0o600)  # noqa: E731 - as `open` wants it
+    file = open(path, mode, opener=opener)  # noqa: SIM115 - Path.open takes no opener; the caller closes it
+    os.fchmod(file.fileno(), 0o600)  # it may have been there before
+    return file
 
 
 def write_whole(path: Path, text: str) -> None:

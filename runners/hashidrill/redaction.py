@@ -50,6 +50,10 @@ _ABOUT_SECRETS_ENDS = {
 _ABOUT_SECRETS_STARTS = {"enable", "disable", "max", "min", "num", "verify", "allow", "require", "no", "use"}
 """`token_ttl`, `token_file` and `enable_token_replication` say something about a secret, and are none."""
 
+_TELLING = re.compile(
+    "token|secret|passw|passphrase|credential|key|auth|jwt|bearer|cookie|encrypt|license", re.IGNORECASE
+)
+
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NO_WORD = re.compile(r"[^a-z0-9]+")
 
@@ -86,6 +90,11 @@ def fingerprint(secret: str) -> str:
     return f"[redacted {hashlib.sha256(_SALT + secret.encode(errors='surrogatepass')).hexdigest()[:8]}]"
 
 
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that an agent under test may have: the tokens of its user are none of its business."""
+    return {name: value for name, value in environment.items() if not is_secret_name(name) or name.endswith("_LICENSE")}
+
+
 class Redactor:
     """Knows the secrets of one run. Without any, it still redacts by name."""
 
@@ -102,7 +111,8 @@ class Redactor:
 
     def know(self, *secrets: str) -> None:
         """Look for these from now on; those that are too short to be told from words are left out."""
-        new = {secret for secret in secrets if len(secret) >= SHORTEST and secret not in MARK} - self._secrets
+        bare = {secret.strip() for secret in secrets}  # a block of YAML ends with a newline
+        new = {secret for secret in bare if len(secret) >= SHORTEST and secret not in MARK} - self._secrets
         if not new:
             return
         self._secrets |= new
@@ -131,7 +141,7 @@ class Redactor:
             return text
         if (done := self._remembered.get(text)) is not None:
             return done
-        done = _by_shape(self.known(text))
+        done = by_shape(self.known(text))
         if len(text) < 500:  # errors repeat themselves by the thousand
             if len(self._remembered) >= 4096:
                 self._remembered.clear()
@@ -192,14 +202,16 @@ class Redactor:
         return value
 
 
-def _by_shape(text: str) -> str:
-    """Without what a name in the text, or its own form, shows to be a secret."""
+def by_shape(text: str) -> str:
+    """The text without what a header, parameter, option or field in it, or its own form, shows to be a secret."""
     if "PRIVATE KEY" in text:
         text = _PEM.sub(MARK, text)
     if "." in text:
         text = _VAULT.sub(MARK, text)
     if "://" in text:
         text = _USER_INFO.sub(rf"\1:{MARK}@", text)
+    if _TELLING.search(text) is None:  # most texts: nothing below could find anything
+        return text
     if ":" in text or "=" in text:
         text = _HEADER.sub(lambda match: match["name"] + MARK, text)
         for start, end in reversed(list(_named(text))):
@@ -250,7 +262,6 @@ def _of_scalar(value: str, *, secret: bool) -> Iterator[str]:
     if secret:
         if _is_a_value(value):
             yield value
-            yield value.strip()
         return
     for match in _HEADER.finditer(value):
         yield match["value"]

@@ -80,8 +80,8 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
             "recording": str(recording), "binaries": {name: str(binary.path) for name, binary in found.items()},
             "origin_ns": clock.origin_ns, "info": info, "experiment": document.data,
         }  # fmt: skip
-        command = [sys.executable, "-P", "-m", "hashidrill.sandboxed", json.dumps(spec), "{root}"]
-        with sandbox(command, {"PYTHONPATH": python_path()}, recording / ENGINE_LOG) as box:
+        command = [sys.executable, "-P", "-m", "hashidrill.sandboxed", "{root}"]
+        with sandbox(command, {"PYTHONPATH": python_path()}, recording / ENGINE_LOG, given=spec) as box:
             interrupt.pass_to(box.process)
             _follow(box, tell)
         try:

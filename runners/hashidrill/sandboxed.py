@@ -1,6 +1,7 @@
-"""The engine's process inside of the sandbox: `python -m hashidrill.sandboxed SPEC ROOT`.
+"""The engine's process inside of the sandbox: `python -m hashidrill.sandboxed ROOT`.
 
-SPEC is JSON, from hashidrill.runner. What happens is told on standard output, one JSON object a line. On
+Its specification comes on standard input, from hashidrill.runner: it holds secrets, and a command line is for everybody
+to see. What happens is told on standard output, one JSON object a line. On
 SIGINT or SIGTERM the run is cancelled, which reverts what is in force; a second one changes nothing.
 """
 
@@ -20,6 +21,7 @@ import anyio
 from hashidrill import engine, fitness
 from hashidrill.closing import EXIT_CODES
 from hashidrill.datacenter.local import LocalDatacenter
+from hashidrill.datacenter.sandbox import read_given
 from hashidrill.errors import HashidrillError
 from hashidrill.journal import Clock
 from hashidrill.model import DatacenterSpec, Experiment
@@ -30,10 +32,10 @@ from hashidrill.whereabouts import here
 
 def main() -> None:
     """Exits with 0 when the recording is closed and its run counts; else with what hashidrill.closing says."""
-    spec = json.loads(sys.argv[1])
+    spec = read_given()
     ahead()
     try:
-        outcome = anyio.run(_run, spec, Path(sys.argv[2]))
+        outcome = anyio.run(_run, spec, Path(sys.argv[1]))
     except HashidrillError as error:  # of a mistake of ours, the log gets the traceback
         sys.exit(f"hashidrill: {error}")
     sys.exit(EXIT_CODES[outcome])

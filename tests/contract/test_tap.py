@@ -70,6 +70,35 @@ def get(tap, *, method="GET", path="/v1/kv/x", timeout=5, body=None, headers=Non
             return type(error)
 
 
+def test_a_token_passes_through_and_is_not_recorded():
+    """Nor is what would let somebody else replay the request; two of them can still be told apart."""
+
+    def requests(tap):
+        get(tap, method="PUT", path="/v1/kv/x?token=hun7er&dc=dc1", headers={"Idempotency-Key": "once-4711"})
+        get(tap, method="PUT", path="/v1/kv/x?token=hun7er", headers={"Idempotency-Key": "once-4712"})
+
+    _, attempts, upstream = behind(Nothing(), requests)
+    assert [request.target for request in upstream.asked] == ["/v1/kv/x?token=hun7er&dc=dc1", "/v1/kv/x?token=hun7er"]
+    assert (b"idempotency-key", b"once-4711") in upstream.asked[0].headers
+    assert [attempt.path for attempt in attempts] == ["/v1/kv/x?token=[redacted]&dc=dc1", "/v1/kv/x?token=[redacted]"]
+    assert not any("once-47" in attempt.key or attempt.needs_a_key for attempt in attempts)
+    assert len({attempt.key for attempt in attempts}) == 2
+
+
+def test_a_client_that_is_led_elsewhere_keeps_its_token():
+    """The redirect to a reused connection names the whole target, and not what is recorded of it."""
+
+    def request(tap):
+        connection = http.client.HTTPConnection("127.0.0.1", tap.port, timeout=5)
+        with contextlib.closing(connection):
+            connection.request("GET", "/v1/kv/x?token=hun7er")
+            return connection.getresponse().getheader("location")
+
+    location, attempts, _ = behind(OnceReused("reset-before-reused", redirect=True), request)
+    assert location == "/v1/kv/x?token=hun7er"
+    assert [attempt.path for attempt in attempts] == ["/v1/kv/x?token=[redacted]"]
+
+
 def test_what_is_passed_arrives_whole_and_comes_back_whole():
     result, attempts, upstream = behind(
         Nothing(), lambda tap: get(tap, method="PUT", path="/v1/kv/x?cas=3", body=b"abc", headers={"X-A": "b"})

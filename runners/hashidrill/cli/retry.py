@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Annotated
@@ -16,6 +17,7 @@ from hashidrill import live
 from hashidrill.cli.common import Json, console, examples, print_json
 from hashidrill.datacenter import binaries
 from hashidrill.errors import UsageError
+from hashidrill.redaction import Redactor
 from hashidrill.registry import near
 from hashidrill.retry import catalogue
 from hashidrill.retry.authority import Authority
@@ -78,11 +80,20 @@ def retry(  # noqa: PLR0917 - typer reads options from parameters
             trusting = {**settings.environment, **authority.environment()}
             settings = replace(settings, certificate=authority.certificate, environment=trusting)
         judged = asyncio.run(_judge(command, settings, upstream, say, scripted=no_upstream, quiet=as_json_))
+    shown, judged = _redacted(command, judged)
     if as_json_:
-        print_json(as_json(command, judged))
+        print_json(as_json(shown, judged))
     else:
-        print_card(console(), command, judged)
+        print_card(console(), shown, judged)
     raise typer.Exit(overall(judged).exit_code)
+
+
+def _redacted(command: list[str], judged: list[Judged]) -> tuple[list[str], list[Judged]]:
+    """Both without the tokens of the command line and the environment: the card ends up in logs of CI."""
+    redactor = Redactor()
+    redactor.learn_environment(os.environ)
+    shown = redactor.clean(command)
+    return shown, [replace(one, text=redactor.text(one.text), evidence=redactor.data(one.evidence)) for one in judged]
 
 
 async def _judge(

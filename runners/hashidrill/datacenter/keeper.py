@@ -1,8 +1,9 @@
 """The keeper of a standing datacenter: holds the sandbox, and serves the Consul UI to the machine's own loopback.
 
-Outside: `python -m hashidrill.datacenter.keeper REQUEST`, started by hashidrill.datacenter.standing. It tells what
-stands in one JSON line on standard output and goes on until SIGTERM. Inside of the sandbox the same module is run with
-`inside` before the request; the two are joined by a Unix socket, which network namespaces do not separate.
+Outside: `python -m hashidrill.datacenter.keeper` with the request on standard input, started by
+hashidrill.datacenter.standing. It tells what stands in one JSON line on standard output and goes on until SIGTERM.
+Inside of the sandbox the same module is run as `... keeper inside ROOT`, with the same request; the two are joined by a
+Unix socket, which network namespaces do not separate.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ import anyio.abc
 
 from hashidrill.datacenter.inside import syscalls as sc
 from hashidrill.datacenter.local import LocalDatacenter
-from hashidrill.datacenter.sandbox import Sandbox, sandbox
+from hashidrill.datacenter.sandbox import Sandbox, read_given, sandbox
 from hashidrill.datacenter.standing import Standing, remember
 from hashidrill.errors import HashidrillError
 from hashidrill.model import DatacenterSpec
+from hashidrill.redaction import Redactor
 
 _DOOR = "s/http"
 _ALL_OPERATIONS = frozenset({"fsync", "write", "read"})
@@ -31,15 +33,15 @@ _ALL_OPERATIONS = frozenset({"fsync", "write", "read"})
 
 def main() -> None:
     """Ends with the sandbox, or at SIGTERM."""
-    if sys.argv[1] == "inside":
-        anyio.run(_inside, json.loads(sys.argv[2]), Path(sys.argv[3]))
+    request = read_given()
+    if sys.argv[1:2] == ["inside"]:
+        anyio.run(_inside, request, Path(sys.argv[2]))
         return
-    request = json.loads(sys.argv[1])
     state = Path(request["state"])
-    command = [sys.executable, "-m", "hashidrill.datacenter.keeper", "inside", json.dumps(request), "{root}"]
+    command = [sys.executable, "-m", "hashidrill.datacenter.keeper", "inside", "{root}"]
     environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     try:
-        with sandbox(command, environment, state.with_suffix(".log")) as box:
+        with sandbox(command, environment, state.with_suffix(".log"), given=request) as box:
             anyio.run(_keep, request, state, box)
     except* HashidrillError as errors:  # a group when it comes from beside the signal watcher
         _say({"error": str(_first(errors))})
@@ -100,7 +102,7 @@ async def _inside(request: dict[str, Any], root: Path) -> None:
     except* HashidrillError as errors:
         failure = _first(errors)
     if failure is not None:
-        _say({"error": str(failure)})
+        _say({"error": _redactor(request).text(str(failure))})  # it may quote the agent's log
         return
     door = await anyio.create_unix_listener(str(root / _DOOR))
     address = datacenter.servers()[0].address
@@ -111,6 +113,12 @@ async def _inside(request: dict[str, Any], root: Path) -> None:
 
     _say({"hosts": json.loads((root / "hosts.json").read_text())})
     await door.serve(_quietly(through))
+
+
+def _redactor(request: dict[str, Any]) -> Redactor:
+    redactor = Redactor()
+    redactor.learn(request["spec"])
+    return redactor
 
 
 async def _splice(one: anyio.abc.ByteStream, other: anyio.abc.ByteStream) -> None:

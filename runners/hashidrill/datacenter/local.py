@@ -31,6 +31,7 @@ from hashidrill.model import DatacenterSpec, Experiment
 from hashidrill.probes.consul import consul_probes
 from hashidrill.probes.disk import DiskProbe
 from hashidrill.probes.process import ProcessProbe
+from hashidrill.redaction import without_secrets
 from hashidrill.selectors import CLIENT_PREFIX
 from hashidrill.tasks import all_at_once
 from hashidrill.wait import wait_until, wait_while_it_moves
@@ -115,7 +116,10 @@ class LocalDatacenter:
     def _spawn(self, module: str, spec: Mapping[str, Any]) -> int:
         log = (self.root / f"{module}.log").open("ab")
         with log:
-            child = subprocess.Popen(boot_command(module, spec), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            child = subprocess.Popen(
+                boot_command(module, spec), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=without_secrets(os.environ),
+            )  # fmt: skip
         self._children.append(child)
         return child.pid
 

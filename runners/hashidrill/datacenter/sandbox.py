@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import hashidrill
 from hashidrill.errors import MachineError
+from hashidrill.files import private
 from hashidrill.journal import held_by_us
 
 NAME_PREFIX = "hashidrill-"
@@ -48,6 +49,31 @@ def work_parent() -> Path:
     return var_tmp if os.access(var_tmp, os.W_OK) else Path(tempfile.gettempdir())
 
 
+@contextlib.contextmanager
+def handed_over(given: Mapping[str, Any] | None) -> Iterator[int]:
+    """A file descriptor to be the standard input of a process that calls `read_given`. It is in memory alone."""
+    if given is None:
+        yield subprocess.DEVNULL
+        return
+    fd = os.memfd_create("hashidrill-given")
+    try:
+        with os.fdopen(os.dup(fd), "wb") as file:
+            file.write(json.dumps(given).encode())
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def read_given() -> dict[str, Any]:
+    """What the process that started this one handed over; our own children do not get to read it again."""
+    given: dict[str, Any] = json.loads(sys.stdin.buffer.read())
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return given
+
+
 @dataclass
 class Sandbox:
     """A started sandbox: `process` ends with it."""
@@ -62,8 +88,12 @@ class Sandbox:
 
 
 @contextlib.contextmanager
-def sandbox(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Iterator[Sandbox]:
+def sandbox(
+    command: Sequence[str], environment: Mapping[str, str], log: Path, *, given: Mapping[str, Any] | None = None
+) -> Iterator[Sandbox]:
     """Run `command` in new namespaces; `{root}` in it stands for the sandbox's directory. Its output is a pipe.
+
+    `given` is what it reads as JSON from its standard input (`read_given`): the command line is for everybody to see.
 
     On leaving, everything in the sandbox is gone, and so is its directory: the kernel and the janitor see to that even
     when this process is killed. Raises MachineError when the directory cannot be made.
@@ -81,14 +111,14 @@ def sandbox(command: Sequence[str], environment: Mapping[str, str], log: Path) -
     held = -1
     try:
         held = _make(root)
-        with log.open("ab") as errors:
+        with handed_over(given) as stdin, private(log, "ab") as errors:
             spec = {
                 "command": [part.replace("{root}", str(root)) for part in command],
                 "environment": dict(environment), "parent": os.getpid(), "pid_file": pid_file,
             }  # fmt: skip
             process = subprocess.Popen(
                 boot_command("init", spec),
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+                stdin=stdin, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
             )  # fmt: skip
         yield Sandbox(root, process)
     finally:

@@ -22,8 +22,9 @@ from typing import Any
 from hashidrill import registry
 from hashidrill.datacenter import binaries
 from hashidrill.datacenter.inside import syscalls as sc
-from hashidrill.datacenter.sandbox import python_path
+from hashidrill.datacenter.sandbox import handed_over, python_path
 from hashidrill.errors import DatacenterError, UsageError
+from hashidrill.files import private, write_whole
 from hashidrill.foreign import parse
 from hashidrill.model import DatacenterSpec
 
@@ -87,16 +88,16 @@ def up(name: str, spec: DatacenterSpec, *, expose_port: int | None, say: Any) ->
     _require_free(expose_port)
     consul = binaries.ensure("consul", spec.consul.version, explicit=spec.consul.binary, progress=say)
     folder = state_dir()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     request = {
         "name": name, "spec": spec.model_dump(mode="json", by_alias=True), "consul": str(consul.path),
         "version": consul.version, "expose_port": expose_port, "state": str(folder / f"{name}.json"),
     }  # fmt: skip
     log = folder / f"{name}.log"
-    with log.open("wb") as errors:
+    with handed_over(request) as stdin, private(log, "wb") as errors:
         keeper = subprocess.Popen(
-            [sys.executable, "-m", "hashidrill.datacenter.keeper", json.dumps(request)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+            [sys.executable, "-m", "hashidrill.datacenter.keeper"],
+            stdin=stdin, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
             env={**os.environ, "PYTHONPATH": python_path()},
         )  # fmt: skip
     assert keeper.stdout is not None
@@ -129,9 +130,7 @@ def _require_free(port: int | None) -> None:
 
 def remember(one: Standing, path: Path) -> None:
     """Write the state file, whole or not at all."""
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(asdict(one), indent=2) + "\n")
-    temporary.replace(path)
+    write_whole(path, json.dumps(asdict(one), indent=2) + "\n")
 
 
 def down(one: Standing) -> None:

@@ -7,10 +7,12 @@ from functools import cached_property
 from itertools import pairwise
 from urllib.parse import parse_qsl, urlsplit
 
+from hashidrill.redaction import fingerprint
 from hashidrill.retry.catalogue import FAULTS
 
 SECOND = 1_000_000_000
-_KEY_HEADERS = (b"idempotency-key", b"if-match", b"if-none-match", b"if-unmodified-since")
+_IDEMPOTENCY_KEY = b"idempotency-key"
+_KEY_HEADERS = (b"if-match", b"if-none-match", b"if-unmodified-since")
 _KEY_PARAMETERS = ("cas", "acquire", "release")
 _PLACE_PARAMETERS = {"index", "wait", "hash"}
 WRITES_NEEDING_A_KEY = frozenset({"POST", "PATCH", "PUT"})
@@ -32,9 +34,9 @@ class Attempt:
     """An earlier request of this connection was answered."""
     method: str = ""
     path: str = ""
-    """With its query."""
+    """With its query, but without tokens: `?token=[redacted]`."""
     key: str = ""
-    """What makes a replay harmless: `Idempotency-Key: ...`, `cas=7`, ...; empty when there is nothing."""
+    """What makes a replay harmless: `cas=7`, a fingerprint of its Idempotency-Key, ...; empty for nothing."""
     fault: str = ""
     """Name of the fault that it was given; empty: it was passed through."""
     status: int = 0
@@ -136,6 +138,8 @@ class Run:
 def replay_key(path: str, headers: list[tuple[bytes, bytes]]) -> str:
     """What makes it harmless to send this request twice: an idempotency key, a precondition, Consul's cas or lock."""
     for name, value in headers:
+        if name == _IDEMPOTENCY_KEY:  # whoever has it could replay the request
+            return f"{name.decode()}: {fingerprint(value.decode(errors='replace'))}"
         if name in _KEY_HEADERS:
             return f"{name.decode()}: {value.decode(errors='replace')}"
     if "?" not in path:

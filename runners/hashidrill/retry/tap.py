@@ -24,6 +24,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import h11
 
+from hashidrill.redaction import by_shape
 from hashidrill.retry.attempts import Attempt, replay_key
 from hashidrill.retry.catalogue import FAULTS, RETRY_AFTER_S
 from hashidrill.retry.connection import ClientGoneError, Connection
@@ -177,10 +178,10 @@ class _Exchange:
         self, tap: Tap, connection: Connection, link: Link, number: int, head: Request, *, reused: bool
     ) -> None:
         self.tap, self.connection, self.link, self.head = tap, connection, link, head
-        path = head.target
+        path = by_shape(head.target) if "?" in head.target else head.target
         self.noted: dict[str, Any] = {
             "start_ns": connection.arrived_ns or time.monotonic_ns(), "connection": number, "reused": reused,
-            "method": head.method, "path": path, "key": replay_key(path, head.headers),
+            "method": head.method, "path": path, "key": replay_key(head.target, head.headers),
             "operation": tap.operation,
         }  # fmt: skip
         self.asked = Attempt(self.noted["start_ns"], 0, number, path=path).asked_index if "index=" in path else None
@@ -194,7 +195,7 @@ class _Exchange:
         try:
             if isinstance(plan, OnceReused) and plan.takes_redirect(moment):
                 await self.connection.body()
-                again = Reply(307, [(b"location", self.noted["path"].encode())], b"")
+                again = Reply(307, [(b"location", self.head.target.encode())], b"")
                 return await self._answer(again)
             fault = plan.decide(moment)
             if not fault:
