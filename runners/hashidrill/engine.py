@@ -23,7 +23,7 @@ from hashidrill.errors import (
     WaitTimeoutError,
 )
 from hashidrill.journal import Clock, Journal
-from hashidrill.levels import NO_LEVELS, Levels, Steered
+from hashidrill.levels import GENERATOR_FULL, NO_LEVELS, Levels, Steered
 from hashidrill.loads.process import LoadProcess, LoadSpecification
 from hashidrill.model import Experiment
 from hashidrill.monitor import Monitor, longest_window_s
@@ -249,6 +249,12 @@ async def _hold_steady_state(running: Run) -> None:
         running.journal.write("steady", sync=True, held=False, evidence=str(error))
         raise SteadyStateError(f"the steady state did not hold; no fault was applied: {error}") from None
     running.journal.write("steady", sync=True, held=True, evidence=evidence)
+    generator = running.monitor.value(GENERATOR_FULL, running.clock.now_ns(), steady.for_)
+    if GENERATOR_FULL.holds(generator):
+        raise UnfitError(
+            f"the generator uses {generator:.2f} of its one core in the steady state already: nothing is left for the"
+            " method; ask for less load"
+        )
 
 
 async def _method(running: Run, levels: Levels = NO_LEVELS) -> str:

@@ -7,7 +7,7 @@ import pytest
 from engine_game import PROOF_S, SLOW, Game, S, beside, feed, offer, slow_observers
 
 from hashidrill import engine
-from hashidrill.abc import Operation
+from hashidrill.abc import Operation, Sample
 from hashidrill.errors import FaultError, SteadyStateError
 from hashidrill.faults.disk import DiskLatency
 from hashidrill.faults.process import ProcessKill
@@ -382,6 +382,35 @@ def test_a_steady_state_holds_once_it_has_held_for_its_whole_length(tmp_path):
     [steady] = [entry for entry in game.journal if entry.event == "steady"]
     assert steady.data["held"] is True
     assert "kv-writes.latency.p50 < 300ms (measured 0.01)" in steady.data["evidence"]
+
+
+@pytest.mark.parametrize(("cores", "fits"), [(0.75, True), (0.85, False)])
+def test_a_generator_that_is_busy_in_the_steady_state_has_nothing_left_for_the_method(tmp_path, cores, fits):
+    game = Game(tmp_path, [SLOW])
+
+    async def act(running):
+        async def world():
+            while True:
+                running.sample(running.clock.now_ns(), Sample("generator.cpu", cores))
+                now = running.clock.now_ns()
+                running.monitor.operation(Operation("kv-writes", now, now, now, "ok"))
+                await anyio.sleep(0.1)
+
+        running.writer = Nowhere()
+        await beside(world, lambda: engine._hold_steady_state(running))
+
+    if fits:
+        game.play(act)
+    else:
+        with pytest.raises(ExceptionGroup) as raised:
+            game.play(act)
+        outcome, error = engine._outcome(raised.value)
+        assert (outcome, "uses 0.85 of its one core" in error) == ("unfit", True)
+
+
+class Nowhere:
+    def sample(self, t_ns, sample):
+        pass
 
 
 def test_a_load_whose_operations_hang_is_not_steady(tmp_path):

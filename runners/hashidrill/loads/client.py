@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hashidrill.journal import Clock
 from hashidrill.loads.course import Course
-from hashidrill.loads.schedule import LagMeter, Now, Reply
+from hashidrill.loads.schedule import CpuMeter, LagMeter, Now, Reply
 from hashidrill.loads.thin import Answer, Client
 from hashidrill.loads.waiting import Waiting
 
@@ -32,8 +32,8 @@ class LoadContext:
     `local_address` is the IPv4 address to send from (None: the kernel chooses). `lag` collects how late operations
     start. `waiting` knows those that have not ended, whose age guardrails count: hand it to the OpenLoop or Agenda, or
     put each request into a block `with context.waiting.operation(due_ns):`. `course` is the level of this load over
-    time: hand it to the OpenLoop, or ask it how much of a standing load there should be now. `control` and `namespace`
-    are for clients: see LoadSpecification.
+    time: hand it to the OpenLoop, or ask it how much of a standing load there should be now. `cpu` is what the
+    generator uses of its core. `control` and `namespace` are for clients: see LoadSpecification.
     """
 
     endpoints: Sequence[str]
@@ -46,6 +46,7 @@ class LoadContext:
     emit_sample: Callable[[str, float | None, str], None] = _nowhere
     control: str | None = None
     namespace: str | None = None
+    cpu: CpuMeter = field(default_factory=CpuMeter)
 
     def sample(self, what: str, value: float | None, text: str = "") -> None:
         """Record a sample of the load's own, now, as the signal `LOAD.what`; no value is a failed sample.

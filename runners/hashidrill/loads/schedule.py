@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,6 +27,7 @@ OVERLOADED = "generator overloaded"
 """How the error of an operation begins that the generator itself could not send. Such a run is INVALID."""
 CANCELLED = "still in flight when the load was stopped"
 
+CPU_EVERY_S = 0.25
 _NS = 1_000_000_000
 _LOOK_EVERY_S = 0.05
 """How long a change of the level may go unseen: what became due since then starts at once."""
@@ -56,6 +58,26 @@ class _Pending:
     key: str
     value: str
     token: int = 0
+
+
+class CpuMeter:
+    """The cores that this process has used of late."""
+
+    def __init__(
+        self, clock_s: Callable[[], float] = time.monotonic, cpu_s: Callable[[], float] = time.process_time
+    ) -> None:
+        self._clock_s, self._cpu_s = clock_s, cpu_s
+        self._looked_s, self._used_s = clock_s(), cpu_s()
+        self._cores = 0.0
+
+    def cores(self) -> float:
+        """Over the last `CPU_EVERY_S` or more."""
+        passed_s = self._clock_s() - self._looked_s
+        if passed_s >= CPU_EVERY_S:
+            used_s = self._cpu_s()
+            self._cores = (used_s - self._used_s) / passed_s
+            self._looked_s, self._used_s = self._looked_s + passed_s, used_s
+        return self._cores
 
 
 class LagMeter:

@@ -1,7 +1,8 @@
 """Things that stand open: queries, views, streams. As many as are wanted, opened one after the other at a steady rate.
 
 A load of them has a `count` and an `establish` rate; its profile moves the count. Openings are open loop as requests
-are: each has a moment at which it was due, and a slow one delays no other.
+are: each has a moment at which it was due, and a slow one delays no other. They are what costs the generator its core:
+where that comes near its end, fewer are due, which the signal `establish` says.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from hashidrill.loads.schedule import CPU_EVERY_S
 from hashidrill.units import Percent, Rate
 
 if TYPE_CHECKING:
@@ -24,6 +26,11 @@ MAX_COUNT = 100_000
 _LOOK_EVERY_S = 0.05
 _SAMPLE_EVERY_S = 1.0
 _NS = 1_000_000_000
+BUSY_CORES, CALM_CORES = 0.7, 0.5
+"""Of the generator's one core: over 0.9 for three seconds, it is the generator that is measured."""
+_SLOWER, _FASTER = 0.7, 1.1
+"""What becomes of the pace at each look at the CPU."""
+_SLOWEST = 0.02
 
 
 def _sane_rate(rate: Rate) -> Rate:
@@ -36,7 +43,7 @@ Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Establish = Annotated[
     Rate, AfterValidator(_sane_rate), Field(description="How quickly they are opened, and opened again when lost")
 ]
-SIGNALS = {"open": None, "streaming": Percent}
+SIGNALS = {"open": None, "streaming": Percent, "establish": Rate}
 
 
 class Standing:
@@ -58,7 +65,9 @@ class Standing:
     ) -> None:
         self._context = context
         self._count, self._each = count, each
-        self._gap_ns = _NS / establish_per_s
+        self._establish_per_s = establish_per_s
+        self._pace = 1.0
+        self._paced_ns = 0
         self._hold = hold
         self._shrinks = shrinks
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -94,14 +103,29 @@ class Standing:
             now_ns = clock.now_ns()
             wanted = self.wanted()
             self._shrink(wanted)
+            self._look_at_cpu(now_ns)
+            gap_ns = _NS / (self._establish_per_s * self._pace)
+            if self._pace < 1:  # what could not be done in time is not done all at once
+                due_ns = max(due_ns, now_ns - _LOOK_EVERY_S * _NS)
             while len(self._tasks) < wanted and due_ns <= now_ns:
                 self._open(tasks, round(due_ns))
-                due_ns += self._gap_ns
+                due_ns += gap_ns
             missing = len(self._tasks) < wanted
             if not missing:  # what was not wanted is not owed
                 due_ns = max(due_ns, float(now_ns))
             wait_s = min(_LOOK_EVERY_S, (due_ns - now_ns) / _NS) if missing else _LOOK_EVERY_S
             await asyncio.sleep(math.ceil(wait_s * 1e3) / 1e3)
+
+    def _look_at_cpu(self, now_ns: int) -> None:
+        """Slower where the generator is busy, by steps; back to what was asked for where it is not."""
+        if now_ns - self._paced_ns < CPU_EVERY_S * _NS:
+            return
+        self._paced_ns = now_ns
+        cores = self._context.cpu.cores()
+        if cores > BUSY_CORES:
+            self._pace = max(_SLOWEST, self._pace * _SLOWER)
+        elif cores < CALM_CORES:
+            self._pace = min(1.0, self._pace * _FASTER)
 
     def _open(self, tasks: asyncio.TaskGroup, due_ns: int) -> None:
         if self._lost:
@@ -131,6 +155,7 @@ class Standing:
         while True:
             await asyncio.sleep(_SAMPLE_EVERY_S)
             self._context.sample("open", float(self.open))
+            self._context.sample("establish", self._establish_per_s * self._pace)
             if any(self._backends.values()):
                 streaming = sum(backend == "streaming" for backend in self._backends.values())
                 self._context.sample("streaming", streaming / self.open)

@@ -39,7 +39,9 @@ class Streams:
     """`count` subscriptions, at the servers that `via` selects, in turn."""
 
     kind: ClassVar[str] = "consul.streams"
-    signals: ClassVar[Mapping[str, type[Quantity] | None]] = {"open": None, "events": Rate, "lag": Duration}
+    signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
+        "open": None, "establish": Rate, "events": Rate, "lag": Duration,
+    }  # fmt: skip
 
     class Params(Strict):
         """An operation is the opening of a stream, up to the end of its first snapshot. One that ends is opened again.

@@ -36,7 +36,7 @@ from hashidrill.journal import Clock
 from hashidrill.loads.client import LoadContext
 from hashidrill.loads.course import Course
 from hashidrill.loads.profile import Profile
-from hashidrill.loads.schedule import LagMeter
+from hashidrill.loads.schedule import CpuMeter, LagMeter
 from hashidrill.loads.waiting import Waiting
 from hashidrill.priority import ahead
 
@@ -82,6 +82,7 @@ class Generator:
     def __init__(self, spec: dict[str, Any], outbox: Outbox) -> None:
         self._outbox = outbox
         self._lag = LagMeter()
+        self._cpu = CpuMeter()
         self._clock = Clock(spec["origin_ns"])
         self._courses = {load["name"]: _course(load["profile"]) for load in spec["loads"]}
         self._waiting = {load["name"]: Waiting() for load in spec["loads"]}
@@ -97,6 +98,7 @@ class Generator:
             local_address=load["local_address"],
             run_id=run_id,
             lag=self._lag,
+            cpu=self._cpu,
             waiting=self._waiting[load["name"]],
             course=self._courses[load["name"]],
             control=load["control"],
