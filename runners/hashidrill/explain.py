@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from hashidrill.model import ISSUE_PATTERN, NAME_PATTERN, VERSION_PATTERN
+from hashidrill.known_issue import FIGURE_PATTERN, ISSUE_PATTERN
+from hashidrill.model import NAME_PATTERN, VERSION_PATTERN
 from hashidrill.problems import listed
 from hashidrill.registry import near
 from hashidrill.units import Quantity, shown
@@ -22,6 +23,7 @@ _PATTERNS = {
     NAME_PATTERN: "a name of lower-case words joined by dashes, like slow-leader-disk",
     VERSION_PATTERN: "a version, like 1.22.2",
     ISSUE_PATTERN: "owner/repo#123 or an https URL",
+    FIGURE_PATTERN: "the name of a figure, like left_after_s",
 }
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from hashidrill.known_issue import KnownIssue
     from hashidrill.model import Expectation, Experiment
     from hashidrill.recording import Recording
 
@@ -78,7 +79,8 @@ def judge(
 def _unjudged(expectation: Expectation, why: str) -> Judgement:
     """Not even an expectation that means the same in any run means anything where the recording itself is not whole."""
     text = f"not judged: {why}"
-    return Judgement(expectation.title, expectation.hypothesis, Finding.INVALID, text, {}, expectation.known_issue)
+    issue = None if expectation.known_issue is None else expectation.known_issue.issue
+    return Judgement(expectation.title, expectation.hypothesis, Finding.INVALID, text, {}, issue)
 
 
 def _judged(recording: Recording, experiment: Experiment) -> RunVerdict:
@@ -131,12 +133,10 @@ class _Case:
         """The judgement, and the doubts that spoiled it."""
         finding, text, figures, spoilt_by = self._find(expectation)
         known = expectation.known_issue
-        if known and finding is Finding.BROKEN:
-            finding = Finding.KNOWN
-        elif known and finding is Finding.HELD:
-            finding = Finding.FIXED
-            text = f"{text}\nit held, although known_issue says {known}: if that is mended, take the known_issue out"
-        return Judgement(expectation.title, expectation.hypothesis, finding, text, figures, known), spoilt_by
+        if known is not None:
+            finding, text = _as_known(known, finding, text, figures)
+        issue = None if known is None else known.issue
+        return Judgement(expectation.title, expectation.hypothesis, finding, text, figures, issue), spoilt_by
 
     def _find(self, expectation: Expectation) -> tuple[Finding, str, Mapping[str, Any], list[Doubt]]:
         try:
@@ -162,6 +162,23 @@ class _Case:
             return finding, text, figures, []
         text = f"not judged, because {why}\n(measured all the same: {finding}: {text})"
         return Finding.INVALID, text, figures, spoilt_by
+
+
+def _as_known(known: KnownIssue, finding: Finding, text: str, figures: Mapping[str, Any]) -> tuple[Finding, str]:
+    """What a known issue makes of it: broken as far as is known, or worse; or mended."""
+    if finding is Finding.HELD:
+        said = f"it held, although known_issue says {known.issue}: if that is mended, take the known_issue out"
+        return Finding.FIXED, f"{text}\n{said}"
+    if finding is not Finding.BROKEN:
+        return finding, text
+    worse, unknown = known.beyond(figures)
+    if worse:
+        return finding, f"worse than {known.issue} is known to be: {'; '.join(worse)}\n{text}"
+    if unknown:
+        return Finding.INVALID, f"nobody can say whether it is as {known.issue} is known to be: {unknown[0]}\n{text}"
+    if not known.bounded:
+        return Finding.KNOWN, f"{text}\n{known.issue} accounts for any break, as no bound is stated (at_most, at_least)"
+    return Finding.KNOWN, text
 
 
 def _spoils(doubt: Doubt, reads: Sequence[Read], found: hypothesis.Hypothesis, finding: Finding) -> bool:

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from hashidrill.conditions import Condition
+from hashidrill.known_issue import KnownIssueField
 from hashidrill.loads.profile import Profile
 from hashidrill.units import Duration, Rate, Size
 
 API_VERSION = "hashidrill/v1"
 NAME_PATTERN = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
 VERSION_PATTERN = r"^[0-9]+\.[0-9]+\.[0-9]+$"
-ISSUE_PATTERN = r"^([A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+#[0-9]+|https://[^\s/]+\S*)$"
 MOST_ENTRIES = 100
 MOST_RUNS_PER_S = 100
 ATTEMPTS = ".attempts"
@@ -186,8 +186,8 @@ class Expectation(BaseModel):
 
     hypothesis: str
     params: dict[str, Any] = {}
-    known_issue: str | None = Field(
-        default=None, pattern=ISSUE_PATTERN, description="owner/repo#123 or an https URL: what is known to break it"
+    known_issue: KnownIssueField | None = Field(
+        default=None, description="owner/repo#123 or an https URL: what is known to break it; or that with bounds"
     )
 
     @model_validator(mode="before")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from hashidrill import registry
-from hashidrill.model import ISSUE_PATTERN, Experiment
+from hashidrill.known_issue import ISSUE_PATTERN, KnownIssue
+from hashidrill.model import Experiment
 from hashidrill.selectors import FORMS, SELECTOR_PATTERN
 
 if TYPE_CHECKING:
@@ -101,10 +102,11 @@ def _expectations(definitions: Schema) -> Schema:
         if hypothesis.doc:
             properties[name] = {"description": hypothesis.doc} | properties[name]
     issue = {"type": "string", "pattern": ISSUE_PATTERN, "description": "What is known to break it"}
+    bounded = _params("KnownIssue", KnownIssue, definitions)
     return {
         "type": "object",
         "description": "One hypothesis with its parameters, and what is known to break it.",
-        "properties": properties | {"known_issue": {"anyOf": [issue, {"type": "null"}]}},
+        "properties": properties | {"known_issue": {"anyOf": [issue, bounded, {"type": "null"}]}},
         "additionalProperties": False,
         "oneOf": [{"required": [name]} for name in properties] or [False],
     }

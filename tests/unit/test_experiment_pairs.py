@@ -30,7 +30,7 @@ def test_the_sweeps_for_the_knee_are_those_of_two_versions():
     assert (gather["fault"], new["method"]) == ("consul.streams.gather", method)
     [holds], [breaks] = new["expect"], old["expect"]
     assert "known_issue" not in holds
-    assert breaks["known_issue"] == "hashicorp/consul#12080"
+    assert breaks["known_issue"]["issue"] == "hashicorp/consul#12080"
     for document in (new, old):
         del document["expect"], document["method"]
     assert new == old

@@ -218,7 +218,7 @@ class RecordingBuilder:
         self.series("raft.last_contact", last_contact, start=start, end=end, host="consul-1")
         return self.leader(leader, start=start, end=end)
 
-    def expect(self, hypothesis: str, *, known_issue: str | None = None, **params: Any) -> Self:
+    def expect(self, hypothesis: str, *, known_issue: str | dict[str, Any] | None = None, **params: Any) -> Self:
         """One expectation of the experiment; parameters as YAML has them."""
         self._expect.append({hypothesis: params, **({"known_issue": known_issue} if known_issue else {})})
         return self
