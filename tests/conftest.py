@@ -57,6 +57,7 @@ def say(config, text):
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         reporter.ensure_newline()
         reporter.write_line(text)
+        reporter.flush()  # into a pipe or a file as well: ten minutes of silence look like a hang
 
 
 def pytest_configure(config):
