@@ -14,7 +14,7 @@ from hashidrill.cli.common import Json, RunsDir, console, examples, find_recordi
 from hashidrill.documents import read_document
 from hashidrill.errors import ExperimentError, HashidrillError, UnknownNameError, UsageError
 from hashidrill.library import experiment_name, find_experiment, list_experiments
-from hashidrill.loader import load_experiment
+from hashidrill.loader import load_experiment, load_text
 from hashidrill.recording import Recording
 from hashidrill.reports.markdown import markdown_summary
 from hashidrill.runner import RUNS_DIR, check_machine
@@ -87,7 +87,8 @@ def validate(
 
 def _error_of(path: Path) -> str | None:
     try:
-        check_machine(read_document(path), load_experiment(path))
+        document = read_document(path)
+        check_machine(document, load_text(document.text, str(path), near_to=path))
     except HashidrillError as error:
         return str(error)
     return None
