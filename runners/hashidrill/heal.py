@@ -23,6 +23,7 @@ import anyio
 import psutil
 
 from hashidrill.abc import Evidence, Hosts
+from hashidrill.datacenter import cgroups
 from hashidrill.datacenter.sandbox import NAME_PREFIX, work_parent
 from hashidrill.errors import HashidrillError, JournalHeldError, RevertError, UsageError
 from hashidrill.inject import fault_from_undo, revert
@@ -182,6 +183,7 @@ def sweep() -> list[Path]:
         for group in Path(place).glob(f"{NAME_PREFIX}*"):
             if not (work_parent() / group.name).exists():
                 removed += _remove_cgroup(group)
+    cgroups.give_back()
     return removed
 
 

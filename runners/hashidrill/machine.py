@@ -217,6 +217,7 @@ def cpu_cgroup() -> Capability:
             for left in (parent / name / "trial", parent / name):
                 with contextlib.suppress(OSError):
                     left.rmdir()
+        cgroups.give_back()
     present = "v2" if Path("/sys/fs/cgroup/cgroup.controllers").is_file() else "v1"
     if group is not None:
         detail = f"cgroup v{group.version}, writable"

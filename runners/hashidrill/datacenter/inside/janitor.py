@@ -19,6 +19,8 @@ import sys
 import time
 from typing import Any
 
+from hashidrill.datacenter.cgroups import give_back
+
 _GIVE_UP_S = 30.0
 _GAP_S = 0.02
 
@@ -34,6 +36,7 @@ def main(spec: dict[str, Any]) -> None:
     deadline = time.monotonic() + _GIVE_UP_S
     while not _removed(spec["root"]) and time.monotonic() < deadline:
         select.select([], [], [], _GAP_S)
+    give_back()
 
 
 def _open(pid_file: str) -> int | None:
