@@ -17,7 +17,7 @@ from hashidrill import measure
 from hashidrill.loads.schedule import OVERLOADED
 from hashidrill.measure import SECOND
 from hashidrill.model import ATTEMPTS, ClientSpec
-from hashidrill.units import Rate
+from hashidrill.units import Duration, Rate
 
 if TYPE_CHECKING:
     from hashidrill.model import Experiment, LoadSpec
@@ -51,6 +51,8 @@ PROBED: dict[frozenset[str], tuple[str, float]] = {
 That of the disk waits for an answer for up to 10 s. A probe of a sick target writes samples that failed; only one that
 does not sample at all is silent.
 """
+PERIODS = {"consul.health_checks": ("interval", "1s"), "consul.lock": ("renew", "5s")}
+"""Loads without a rate whose operations are due again and again: the parameter that says how often, and its default."""
 _TIMES_SILENT_S = 30.0
 """Consul sums its own Raft timers up over 10 s, and only a leader has them: with an election, two intervals go by."""
 
@@ -194,8 +196,8 @@ def _lateness(lag_s: Floats) -> tuple[float, float]:
 def _stopped_loads(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
     """Where nothing was due of a load that has a rate and a level over 0%; where the generator itself was silent.
 
-    Of loads whose operations come when something happens (watches, streams, views), only the generator's own signs of
-    life tell.
+    Loads whose operations come when something happens (watches, streams, views) are told by the generator's own signs
+    of life alone.
     """
     begin_ns, end_ns = _measured_span(recording)
     for name, spec in experiment.traffic.items():
@@ -207,7 +209,7 @@ def _stopped_loads(recording: Recording, experiment: Experiment) -> Iterator[Dou
             allowed_s = max(SILENT_S, _FEWEST_DUE / rate)
             if offered_s > allowed_s:
                 yield Doubt(
-                    f"load {name} stopped: nothing was due for {(stop_ns - start_ns) / SECOND:.1f}s, at"
+                    f"load {name} stopped: nothing was due for {(stop_ns - start_ns) / SECOND:.1f}s, of at least"
                     f" {Rate(rate)} asked for",
                     start_ns, stop_ns, frozenset({name, f"{name}{ATTEMPTS}"}),
                 )  # fmt: skip
@@ -221,11 +223,18 @@ def _stopped_loads(recording: Recording, experiment: Experiment) -> Iterator[Dou
 
 
 def _rate_per_s(spec: LoadSpec | ClientSpec) -> float | None:
-    """None where it has none; a recording is judged without its kind, so that its parameters are read as text."""
-    rate = spec.rate if isinstance(spec, ClientSpec) else spec.params.get("rate")
+    """How often an operation is due at the least, at a level of 100%; None where nothing says.
+
+    A recording is judged without its kinds, so that their parameters are read as text.
+    """
     try:
-        return float(rate if isinstance(rate, Rate) else Rate.parse(str(rate))) or None
-    except ValueError:
+        if isinstance(spec, ClientSpec):
+            return spec.rate
+        if spec.kind in PERIODS:
+            name, default = PERIODS[spec.kind]
+            return 1 / Duration.parse(str(spec.params.get(name, default)))
+        return Rate.parse(str(spec.params.get("rate"))) or None
+    except (ValueError, ZeroDivisionError):
         return None
 
 

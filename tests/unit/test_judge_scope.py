@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from hashidrill import registry
+from hashidrill.doubts import PERIODS, PROBED, SILENT_S
 from hashidrill.judge import judge, read_verdict, write_verdict
+from hashidrill.model import Experiment
+from hashidrill.probes import consul, disk, process
 from hashidrill.testing.recordings import RecordingBuilder
+from hashidrill.units import Duration
 from hashidrill.verdict import Finding, Verdict
 
 LOAD = "kv-writes"
@@ -114,7 +119,7 @@ class TestALoadThatDoesNotCoverTheMethod:
             "leadership_stays": Finding.HELD,
             "no_acknowledged_write_lost": Finding.INVALID,
         }
-        assert "load kv-writes stopped: nothing was due for 30.0s, at 50/s asked for" in verdict.doubts[0]
+        assert "load kv-writes stopped: nothing was due for 30.0s, of at least 50/s asked for" in verdict.doubts[0]
 
     def test_a_hole_in_it_spoils_what_is_judged_from_the_hole(self, builder):
         builder.fault("disk.latency", "consul-1", at=10, until=30).load(LOAD, end=14).load(LOAD, start=22)
@@ -131,6 +136,19 @@ class TestALoadThatDoesNotCoverTheMethod:
         builder.fault("disk.latency", "consul-1", at=10, until=30).load(LOAD, end=14).load(LOAD, start=22)
         builder.series(f"{LOAD}.level", lambda t: 0.0 if 14 <= t < 22 else 1.0, every=1.0)
         assert judged(both(builder.healthy()))[0].doubts == []
+
+    @pytest.mark.parametrize("kind", PERIODS)
+    def test_one_without_a_rate_that_is_due_again_and_again_stops_too(self, builder, kind):
+        good(builder, end=12).healthy().expect("available_during", load=LOAD)
+        document = builder.experiment()
+        document["load"] = {LOAD: {"kind": kind}}
+        (verdict,) = [judge(builder.build(), Experiment.model_validate(document))]
+        assert f"load {LOAD} stopped: nothing was due for 38.0s" in verdict.doubts[0]
+
+    @pytest.mark.parametrize("kind", PERIODS)
+    def test_how_often_that_is_by_itself_is_what_the_load_says(self, kind):
+        parameter, default = PERIODS[kind]
+        assert registry.load(kind).Params.model_fields[parameter].default == Duration(default)
 
     def test_a_generator_without_a_sign_of_life_measured_nothing(self, builder):
         _, found = judged(both(cpu(good(builder).healthy(), until=40)))
@@ -151,6 +169,17 @@ class TestAProbeThatDiesInTheMiddle:
         assert found["leadership_stays"] is Finding.INVALID
         assert found["available_during"] is Finding.HELD
         assert any("the probe of raft.leader was silent for 32.5s" in doubt for doubt in verdict.doubts)
+
+    def test_of_every_probe_it_is_known_how_long_it_may_be_silent(self):
+        """What it samples is in one group, and a probe that waits for its answer as long as it may is not silent."""
+        ours = [*vars(consul).values(), *vars(disk).values(), *vars(process).values()]
+        for probe in (each for each in ours if isinstance(each, type) and vars(each).get("signals")):
+            if probe is consul.RaftTimesProbe:
+                continue
+            [(group, (regular, silent_s))] = [item for item in PROBED.items() if set(probe.signals) <= item[0]]
+            assert regular in group, probe
+            assert probe.interval_s + probe.timeout_s <= silent_s - 2, probe
+        assert min(silent_s for _, silent_s in PROBED.values()) == SILENT_S
 
     def test_silence_after_what_is_judged_does_not_matter(self, builder):
         good(builder).leader(end=38).expect("leadership_stays", fault="disk.latency")
