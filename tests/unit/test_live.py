@@ -70,6 +70,7 @@ def test_without_a_terminal_each_phase_and_fault_event_is_one_line():
     lines = plain_lines(
         {"event": "phase", "t_ns": 14 * S, "phase": "method"}, FAULT, {"event": "fault.applied", "fault_id": "f1"},
         {"event": "fault.proven", "t_ns": 15 * S, "fault_id": "f1", "evidence": EVIDENCE},
+        {"event": "fault.still", "t_ns": 33 * S, "fault_id": "f1", "evidence": EVIDENCE},
         {"event": "fault.reverted", "t_ns": 34 * S, "fault_id": "f1"},
         {"event": "fault.gone", "t_ns": 35 * S, "fault_id": "f1", "evidence": {**EVIDENCE, "measured": "1.1 ms"}},
         {"event": "guardrail", "t_ns": 36 * S, "condition": "kv-writes.errors > 90% for 20s", "evidence": "97 %"},
@@ -80,11 +81,26 @@ def test_without_a_terminal_each_phase_and_fault_event_is_one_line():
         "[   14.0 s] phase method",
         "[   14.0 s] disk.latency on consul-1: applying (op=fsync, delay=500ms)",
         "[   15.0 s] disk.latency on consul-1: proven in force: measured 502 ms (asked: 500 ms on fsync)",
+        "[   33.0 s] disk.latency on consul-1: still in force: measured 502 ms (asked: 500 ms on fsync)",
         "[   34.0 s] disk.latency on consul-1: reverted",
         "[   35.0 s] disk.latency on consul-1: proven gone, measured 1.1 ms",
         "[   36.0 s] guardrail tripped: kv-writes.errors > 90% for 20s (97 %)",
         "[   40.0 s] the run ended: guardrail",
     ]
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        ({"event": "fault.faded", "evidence": {**EVIDENCE, "measured": "1.1 ms"}},
+         "NO LONGER in force: measured 1.1 ms (asked: 500 ms on fsync)"),
+        ({"event": "fault.moved", "on": "consul:leader"}, "given up, as consul:leader is elsewhere now"),
+        ({"event": "fault.undone", "by": "process.kill"}, "undone by process.kill, as it was meant to be"),
+    ],
+)  # fmt: skip
+def test_what_became_of_a_fault_before_its_revert_is_one_line(event, line):
+    lines = plain_lines(FAULT, {**event, "t_ns": 33 * S, "fault_id": "f1"})
+    assert lines[-1] == f"[   33.0 s] disk.latency on consul-1: {line}"
 
 
 def test_without_a_terminal_there_is_a_status_line_every_five_seconds_and_no_more():

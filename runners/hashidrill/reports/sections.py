@@ -162,7 +162,8 @@ def timeline_frame() -> Html:
 def fault_proofs(recording: Recording) -> Html:
     if not recording.faults:
         return _section("Fault proofs", el("p", "No fault was applied."))
-    headings = ("fault", "asked for", "measured in force", "measured afterwards", "in force for", "state")
+    headings = ("fault", "asked for", "measured in force", "before its revert", "measured afterwards", "in force for",
+                "state")  # fmt: skip
     rows = [_proof_row(fault) for fault in recording.faults[:MOST_ROWS]]
     more = len(recording.faults) - MOST_ROWS
     return _section(
@@ -182,6 +183,7 @@ def _proof_row(fault: FaultWindow) -> tuple[Content, ...]:
         joined([el("b", fault.kind), el("br"), f"{fault.agent} on {fault.host}"]),
         asked(fault) or NOTHING,
         _evidence(fault.proof),
+        _evidence(fault.still_proof or fault.faded_proof),
         _evidence(fault.gone_proof),
         human_duration(held),
         joined([badge, el("br"), fault.error] if fault.error else [badge]),
