@@ -23,6 +23,7 @@ from hashidrill.errors import UnknownNameError
 from hashidrill.registry import near
 from hashidrill.rules_consul import check_consul
 from hashidrill.rules_expectations import Expectation, Side, check_expectations, param
+from hashidrill.rules_instruments import check_instruments
 from hashidrill.rules_state import check_state
 from hashidrill.selectors import CLIENT_PREFIX, HOST_FORMS, Selector, parse_selector
 from hashidrill.units import Duration, shown
@@ -138,6 +139,7 @@ def check(draft: Draft, note: Note) -> None:
     _check_collisions(draft, note)
     check_state(draft, note)
     check_consul(draft, note)
+    check_instruments(draft, note)
     check_expectations(draft, note)
     for loc, length in draft.durations.items():
         if length is not None and length > LONGEST:

@@ -49,7 +49,7 @@ def check_consul(draft: Draft, note: Note) -> None:
 
 
 def _misplaced(step: Step, draft: Draft) -> str:
-    hosts = _hosts(step, draft)
+    hosts = hosts_of(step, draft)
     if not hosts or draft.consul is None:
         return ""
     if step.kind in _OF_SERVERS and not _servers(hosts):
@@ -85,13 +85,13 @@ def _to_nobody(step: Step, draft: Draft) -> str:
 
 def _collision(one: Step, two: Step, draft: Draft) -> str:
     """Why the two cannot be in force at one time; empty when they can, or are not."""
-    if not _same_time(one, two) or draft.consul is None:
+    if not same_time(one, two) or draft.consul is None:
         return ""
     return next(_reasons(one, two, draft), "")
 
 
 def _reasons(one: Step, two: Step, draft: Draft) -> Iterator[str]:
-    kinds, meet = {one.kind, two.kind}, bool(_hosts(one, draft) & _hosts(two, draft))
+    kinds, meet = {one.kind, two.kind}, bool(hosts_of(one, draft) & hosts_of(two, draft))
     if kinds <= _LEADERS:
         yield "both are about who leads"
     if kinds == {_GATHER}:
@@ -118,16 +118,16 @@ def _by_writes(*steps: Step) -> bool:
 
 def _lost_majority(away: Step, step: Step, draft: Draft) -> str:
     """Whether the one takes a server away while the other needs all that are left, or nearly."""
-    if away.kind not in _AWAY or draft.consul is None or not _servers(_hosts(away, draft)):
+    if away.kind not in _AWAY or draft.consul is None or not _servers(hosts_of(away, draft)):
         return ""
-    if step.kind == _PIN and _hosts(away, draft) & _hosts(step, draft):
+    if step.kind == _PIN and hosts_of(away, draft) & hosts_of(step, draft):
         return "the only server that can be elected may be away, and nobody would lead"
     servers = draft.consul.servers
     if servers < 3 or (servers - 2) * 2 > servers:
         return ""
     if step.kind in _LEADERS and _other(away, step, draft) and (text := _leaderless(step, draft.consul)):
         return text
-    if step.kind == _REPLACE or (step.kind == _CONFIG and _restarts(step) and _servers(_hosts(step, draft))):
+    if step.kind == _REPLACE or (step.kind == _CONFIG and _restarts(step) and _servers(hosts_of(step, draft))):
         return f"with one of {servers} servers away and one that ends or restarts, no majority would be left"
     return ""
 
@@ -145,7 +145,7 @@ def _leaderless(step: Step, consul: Consul) -> str:
 
 def _other(away: Step, step: Step, draft: Draft) -> bool:
     """Whether the server that is away may be another one than that of the step."""
-    return len(_servers(_hosts(away, draft)) | _servers(_hosts(step, draft))) > 1
+    return len(_servers(hosts_of(away, draft)) | _servers(hosts_of(step, draft))) > 1
 
 
 def _restarts(step: Step) -> bool:
@@ -153,7 +153,7 @@ def _restarts(step: Step) -> bool:
     return getattr(step.params, "by", "") == "restart" or bool(needs_restart(settings))
 
 
-def _hosts(step: Step, draft: Draft) -> frozenset[str]:
+def hosts_of(step: Step, draft: Draft) -> frozenset[str]:
     """Where it may be; empty where that cannot be said."""
     if step.on is None or draft.consul is None:
         return frozenset()
@@ -171,7 +171,7 @@ def _all_servers(draft: Draft) -> Iterator[str]:
     return (f"consul-{number}" for number in range(1, (draft.consul.servers if draft.consul else 0) + 1))
 
 
-def _same_time(one: Step, two: Step) -> bool:
+def same_time(one: Step, two: Step) -> bool:
     if one.at is None or one.for_ is None or two.at is None or two.for_ is None:
         return False
     return one.at < two.at + _lasts(two) and two.at < one.at + _lasts(one)
