@@ -90,6 +90,16 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Barrier:
+    """A packet rule that keeps packets of some addresses out or in. `port`: of TCP, on this host; None for all."""
+
+    table: str
+    chain: str
+    addresses: frozenset[str]
+    port: int | None = None
+
+
+@dataclass(frozen=True)
 class Toxic:
     """One toxic of toxiproxy, in its own words: `attributes` are whole numbers, times in ms unless its docs differ."""
 
@@ -113,7 +123,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class ExchangeRequest:
-    """What a canary sends and wants back over each of some connections that it opens at once.
+    """What a canary sends and wants back over each of some connections: up to 32 of them at once, or `one_by_one`.
 
     `until_closed` waits for the other side, which closes when it has sent all, to do so.
     """
@@ -123,6 +133,7 @@ class ExchangeRequest:
     timeout_s: float = 1.0
     connections: int = 1
     until_closed: bool = False
+    one_by_one: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,6 +167,10 @@ class Host(Protocol):
     role: str
     """`server` or `client`; `spare` for a host that has no agent (yet, or any more)."""
 
+    @property
+    def cpus(self) -> int:
+        """How many its processes can use at once."""
+
     # injectors
     async def set_disk_rule(self, rule_id: str, rule: Mapping[str, Any]) -> None: ...
     async def clear_disk_rule(self, rule_id: str) -> None: ...
@@ -165,6 +180,9 @@ class Host(Protocol):
     async def nft_tables(self) -> Sequence[str]: ...
     async def nft_packets(self, table: str) -> Mapping[str, int]:
         """Packets counted by each rule of a table that has a comment, by that comment; empty without such a table."""
+
+    async def nft_barriers(self) -> Sequence[Barrier]:
+        """The rules of this host, of all tables, that drop or refuse packets of an address."""
 
     async def add_proxy(self, name: str, listen: int, port: int, toxics: Sequence[Toxic]) -> None:
         """A toxiproxy on this host: what comes in on `listen` goes on to the host's own `port`, with the toxics.
@@ -215,7 +233,20 @@ class Host(Protocol):
     async def canary_fsync(self) -> Timing: ...
     async def canary_write(self, size_bytes: int) -> Timing: ...
     async def canary_read(self, size_bytes: int) -> Timing: ...
-    async def canary_cpu(self, wall_s: float) -> float: ...
+    async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
+        """So many of an operation (`fsync`, `write`, `read`), up to 256 at once. None begins after `within_s`: then
+        there are fewer.
+        """
+
+    async def canary_burn(self, threads: int, windows: int, window_s: float) -> Sequence[float]:
+        """The CPU seconds a second that so many busy threads get together, in each of the windows, one after the other.
+
+        Raises FaultError when they did not get through.
+        """
+
+    async def cpu_seconds(self, agent: str) -> float:
+        """CPU time that the agent's process has used since it started; 0 without one."""
+
     async def free_bytes(self) -> int: ...
     async def connect(self, address: str, port: int, timeout_s: float) -> Timing: ...
     async def canary_listen(self, port: int) -> None:

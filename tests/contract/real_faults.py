@@ -25,6 +25,7 @@ from hashidrill.abc import Target
 from hashidrill.datacenter import cgroups
 from hashidrill.datacenter.local import LocalDatacenter
 from hashidrill.faults.network import _TableFault
+from hashidrill.inject import planned
 from hashidrill.model import Consul, DatacenterSpec, Disk, Size
 from hashidrill.testing.faults import check_fault
 from hashidrill.wait import wait_until
@@ -69,7 +70,7 @@ async def _sees_that_it_was_disarmed(datacenter, kind, params):
     """Evidence while it was in force, and once it was not: that one is not ok."""
     fault = _fault(datacenter, kind, params)
     [target] = await datacenter.select(f"host:{HOST}")
-    undo = fault.plan(target, fault_id=f"disarmed-{kind}")
+    undo = await planned(fault, target, f"disarmed-{kind}")
     await fault.apply(undo)
     try:
         armed = await _until(fault, undo, ok=True, within_s=_SEEN_WITHIN_S)

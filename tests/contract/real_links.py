@@ -21,6 +21,7 @@ from hashidrill import registry
 from hashidrill.abc import Target
 from hashidrill.datacenter.local import LocalDatacenter
 from hashidrill.datacenter.network import LOAD_ADDRESS
+from hashidrill.inject import planned
 from hashidrill.model import Consul, DatacenterSpec, Disk, Size
 from hashidrill.testing.faults import check_fault
 from hashidrill.wait import wait_until
@@ -33,7 +34,7 @@ async def _disarmed(datacenter, kind, params, disarm) -> dict:
     cls = registry.fault(kind)
     fault = cls(cls.Params.model_validate(params), datacenter)
     [target] = await datacenter.select("host:consul-2")
-    undo = fault.plan(target, fault_id="disarmed")
+    undo = await planned(fault, target, "disarmed")
     await fault.apply(undo)
     try:
         before = await fault.verify(undo, present=True)

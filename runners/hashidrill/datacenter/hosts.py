@@ -18,15 +18,17 @@ import anyio
 import httpx
 
 from hashidrill import packages
-from hashidrill.abc import AgentProcess, ApiAnswer, Exchange, ExchangeRequest, Timing, Toxic
+from hashidrill.abc import AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
 from hashidrill.datacenter import cgroups, toxiproxy
 from hashidrill.datacenter.inside import syscalls as sc
+from hashidrill.datacenter.packet_rules import barriers
 from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.wait import wait_until
 
 _ANSWER_WITHIN_S = 30.0
 _TOXIPROXY_WITHIN_S = 10.0
 _KILLED_WITHIN_S = 10.0
+_EXCHANGES_AT_ONCE = 32
 _HTTP_PORTS = {"consul": 8500}
 
 
@@ -72,6 +74,10 @@ class LocalHost:
     def namespace(self) -> str:
         """Path of the host's network namespace."""
         return f"/proc/{self.pid}/ns/net"
+
+    @property
+    def cpus(self) -> int:
+        return len(os.sched_getaffinity(0))
 
     # injectors
 
@@ -130,6 +136,12 @@ class LocalHost:
             raise FaultError(f"{self.name}: nft: {result.stderr.decode().strip()}")
         items = json.loads(result.stdout)["nftables"]
         return [item["table"]["name"] for item in items if "table" in item]
+
+    async def nft_barriers(self) -> Sequence[Barrier]:
+        result = await anyio.run_process([*self._in_namespace(), "-j", "list", "ruleset"], check=False)
+        if result.returncode:
+            raise FaultError(f"{self.name}: nft: {result.stderr.decode().strip()}")
+        return barriers(json.loads(result.stdout)["nftables"])
 
     async def nft_packets(self, table: str) -> Mapping[str, int]:
         if table not in await self.nft_tables():
@@ -266,8 +278,7 @@ class LocalHost:
             group.limit(cores)
             await ask(self._hostd, {"op": "join", "files": group.procs_files()})
         else:
-            share = min(0.99, cores / (os.cpu_count() or 1))
-            await ask(self._hostd, {"op": "throttle", "name": name, "share": share})
+            await ask(self._hostd, {"op": "throttle", "name": name, "cores": cores})
 
     async def unlimit_cpu(self, name: str) -> None:
         group = cgroups.find(f"{self._root.name}/{self.name}")
@@ -302,8 +313,18 @@ class LocalHost:
     async def canary_read(self, size_bytes: int) -> Timing:
         return await self._timing({"op": "read", "size": size_bytes})
 
-    async def canary_cpu(self, wall_s: float) -> float:
-        return float((await ask(self._canary, {"op": "burn", "wall": wall_s}))["cores"])
+    async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
+        request = {"op": "disk", "operation": operation, "size": size_bytes, "count": trials, "within": within_s}
+        answer = await ask(self._canary, request, within_s=within_s + _ANSWER_WITHIN_S)
+        return [Timing(seconds, number) for seconds, number in answer["timings"]]
+
+    async def canary_burn(self, threads: int, windows: int, window_s: float) -> Sequence[float]:
+        request = {"op": "burn", "threads": threads, "windows": windows, "window": window_s}
+        return [float(cores) for cores in (await ask(self._canary, request))["cores"]]
+
+    async def cpu_seconds(self, agent: str) -> float:
+        process = await self.agent_process(agent)
+        return 0.0 if process is None else sc.cpu_seconds(process.pid)
 
     async def free_bytes(self) -> int:
         return int((await ask(self._canary, {"op": "space"}))["free"])
@@ -319,9 +340,11 @@ class LocalHost:
         asked = {
             "op": "exchange", "address": address, "port": port, "upload": request.upload_bytes,
             "download": request.download_bytes, "timeout": request.timeout_s, "connections": request.connections,
-            "until_closed": request.until_closed,
+            "until_closed": request.until_closed, "at_once": 1 if request.one_by_one else _EXCHANGES_AT_ONCE,
         }  # fmt: skip
-        return [Exchange(**one) for one in (await ask(self._canary, asked))["exchanges"]]
+        rounds = -(-request.connections // _EXCHANGES_AT_ONCE)
+        within_s = _ANSWER_WITHIN_S + rounds * request.timeout_s
+        return [Exchange(**one) for one in (await ask(self._canary, asked, within_s=within_s))["exchanges"]]
 
     async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:
         request = {"op": "echo", "address": address, "count": datagrams, "timeout": timeout_s}

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from functools import wraps
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from hashidrill.abc import Host, Hosts, Needs, Target, Undo
+from hashidrill.errors import FaultError
 from hashidrill.model import Strict
+from hashidrill.wait import pause
 
 P = TypeVar("P", bound=Strict)
+F = TypeVar("F")
+Prior: TypeAlias = Callable[[F, Target], Coroutine[Any, Any, Mapping[str, Any]]]
+_BASELINES, _GAP_S = 3, 0.1
+
+
+def patient(prior: Prior[F]) -> Prior[F]:
+    """A baseline that the fault cannot be told from is taken again: the machine may have been busy for a moment."""
+
+    @wraps(prior)
+    async def taken(fault: F, target: Target) -> Mapping[str, Any]:
+        for _ in range(_BASELINES - 1):
+            try:
+                return await prior(fault, target)
+            except FaultError:
+                await pause(_GAP_S)
+        return await prior(fault, target)
+
+    return taken
 
 
 class NoParams(Strict):

@@ -1,43 +1,102 @@
-"""A host that gets little CPU: by cgroup quota, or, without rights to one, by a duty cycle of stops."""
+"""A host that gets little CPU: by cgroup quota, or, without rights to one, by stopping its processes in turn."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from hashidrill.abc import Evidence, Undo
-from hashidrill.faults.base import BaseFault
+from hashidrill.abc import Evidence, Host, Target, Undo
+from hashidrill.errors import FaultError
+from hashidrill.faults.base import BaseFault, patient
+from hashidrill.faults.significance import Counts, counts, most_before, trials_for
 from hashidrill.model import Strict
 
-_BURN_S = 0.5
-# quotas are enforced per period of 100 ms: a burn of 500 ms can get one period's quota more
-_OVER = 1.35
+_LEAST = 0.01
+"""The kernel refuses a quota below 1 ms in 100 ms."""
+_WINDOW_S = 0.15
+# a window of 150 ms has at most two periods' quotas of 100 ms in it, and the kernel notices some ticks late
+_OVER, _LATE = 1.35, 0.05
+_MEAN_OVER, _MEAN_LATE = 1.1, 0.01
+_UNDER = 0.5
+_HEADROOM = 1.5
 
 
 class ThrottleParams(Strict):
     """CPU seconds a second for all of the host's processes together."""
 
-    cores: float = Field(gt=0, le=64)
+    cores: float = Field(ge=_LEAST, le=64)
 
 
 class CpuThrottle(BaseFault[ThrottleParams]):
-    """The host's processes together get `cores`. The observer is a busy loop on that host."""
+    """The host's processes together get `cores`. The observer is a busy loop on that host.
+
+    It has threads for more than `cores`, and runs for 18 windows of 150 ms. A hit is a window in which it gets no more
+    than a quota of `cores` lets it have; and in force, what it and the agent get over all of them is between half of
+    `cores` and a tenth more.
+    """
 
     kind: ClassVar[str] = "cpu.throttle"
     Params: ClassVar[type[Strict]] = ThrottleParams
+    observed_within_s: ClassVar[float] = 20.0
+
+    @property
+    def _cut(self) -> float:
+        return self.params.cores * _OVER + _LATE
+
+    @property
+    def _trials(self) -> int:
+        return trials_for(1.0)
+
+    def _counts(self, before: int) -> Counts | None:
+        return counts(self._trials, 1.0, before)
+
+    @patient
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """The baseline. Raises FaultError when this machine has no more CPU to give than `cores`."""
+        windows = await self._burn(self.hosts.host(target.host))
+        hits = self._hits(windows)
+        if self._counts(hits) is None:
+            own = sorted(windows)[most_before(self._trials, 1.0)]
+            could = math.floor((own - _LATE) / _OVER * 0.95 * 100) / 100
+            raise FaultError(
+                f"{self.params.cores:g} cores cannot be told from no throttle: a busy loop gets "
+                f"{statistics.mean(windows):.2f} cores here without one; "
+                + (f"{could:g} or less could" if could >= _LEAST else "this machine is too busy for any")
+            )
+        return {"hits": hits, "trials": self._trials, "cores": statistics.mean(windows)}
+
+    async def _burn(self, host: Host) -> Sequence[float]:
+        threads = min(host.cpus, math.ceil(self._cut * _HEADROOM))
+        return await host.canary_burn(threads, self._trials, _WINDOW_S)
+
+    def _hits(self, windows: Sequence[float]) -> int:
+        return sum(cores <= self._cut for cores in windows)
 
     async def apply(self, undo: Undo) -> None:
         await self._host(undo).limit_cpu(undo["fault_id"], self.params.cores)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        got = await self._host(undo).canary_cpu(_BURN_S)
-        limit = self.params.cores * _OVER
+        host, asked = self._host(undo), self.params.cores
+        before = await host.cpu_seconds(undo["agent"])
+        windows = await self._burn(host)
+        agents = max(0.0, await host.cpu_seconds(undo["agent"]) - before) / (_WINDOW_S * self._trials)
+        got, hits = statistics.mean(windows), self._hits(windows)
+        needed = self._counts(undo.get("prior", {}).get("hits", 0))
+        if present:
+            ok = needed is not None and needed.shows(hits)
+            ok = ok and got <= asked * _MEAN_OVER + _MEAN_LATE and got + agents >= asked * _UNDER
+        else:
+            ok = needed is not None and needed.is_free(hits)
         return Evidence(
-            got <= limit if present else got > limit,
-            f"at most {self.params.cores:g} cores" if present else f"more than {self.params.cores:g} cores",
-            f"a busy loop got {got:.2f} cores",
-            {"asked_cores": self.params.cores, "measured_cores": got},
+            ok,
+            f"at most {asked:g} cores, and not under half of that" if present else f"more than {asked:g} cores",
+            f"a busy loop got {got:.2f} cores ({hits} of {len(windows)} times no more than {self._cut:.2f}), "
+            f"the agent {agents:.2f}",
+            {"asked_cores": asked, "measured_cores": got, "agent_cores": agents},
         )
 
     async def revert(self, undo: Undo) -> None:

@@ -2,58 +2,41 @@
 
 Latency, errors and bandwidth act on the system calls of everything on the host (hashidrill.datacenter.inside.diskd);
 a full disk is a real one: a small file system, filled. The observer is the host's canary, which does the same calls on
-a file beside the agent's data.
+a file beside the agent's data: before the fault, while it is in force and afterwards (see disk_trials).
 """
 
 from __future__ import annotations
 
 import errno
 import math
-import statistics
-from collections.abc import Awaitable, Callable
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
-import anyio
 from pydantic import Field, field_validator, model_validator
 
-from hashidrill.abc import Evidence, Host, Needs, Timing, Undo
-from hashidrill.faults.base import BaseFault
+from hashidrill.abc import Evidence, Needs, Target, Timing, Undo
+from hashidrill.errors import FaultError
+from hashidrill.faults.base import BaseFault, patient
+from hashidrill.faults.disk_trials import DiskTrialFault, Tried
+from hashidrill.faults.significance import SMALLEST_SHARE, delays_over
 from hashidrill.model import Strict
 from hashidrill.units import Bandwidth, Duration, Percent, Size
 
 Op = Literal["fsync", "write", "read", "all"]
 _ALL = ("fsync", "write", "read")
-_CANARY_BYTES = 4096
-_SURE_TRIALS, _SHARE_TRIALS = 3, 60
-# the observer's own disk operation takes time too: what is measured may be this much longer than asked for
-_SLACK_SHARE, _SLACK_S = 0.25, 0.05
+_LONGEST = Duration("10s")
+# what is measured may be this much longer than asked for: the observer's own work takes time too
+_SLACK_SHARE, _SLACK_S = 0.25, 0.02
 
 
 def operations(op: Op) -> tuple[str, ...]:
     return _ALL if op == "all" else (op,)
 
 
-async def _try(host: Host, op: Op, trials: int) -> list[Timing]:
-    """That many canary operations at once, of the first kind that the fault names."""
-    calls: dict[str, Callable[[], Awaitable[Timing]]] = {
-        "fsync": host.canary_fsync,
-        "write": lambda: host.canary_write(_CANARY_BYTES),
-        "read": lambda: host.canary_read(_CANARY_BYTES),
-    }
-    timings: list[Timing] = []
-
-    async def one() -> None:
-        timings.append(await calls[operations(op)[0]]())
-
-    async with anyio.create_task_group() as group:
-        for _ in range(trials):
-            group.start_soon(one)
-    return timings
-
-
-def _share_is(asked: float, hits: int, trials: int) -> bool:
-    """Whether `hits` of `trials` fits the share asked for: within four standard errors."""
-    return abs(hits / trials - asked) <= 4 * math.sqrt(asked * (1 - asked) / trials) + 1 / trials
+def _provable(percent: Percent) -> Percent:
+    if percent < SMALLEST_SHARE:
+        raise ValueError(f"percent is at least {Percent(SMALLEST_SHARE)}: less takes too many trials to prove")
+    return percent
 
 
 class LatencyParams(Strict):
@@ -70,16 +53,26 @@ class LatencyParams(Strict):
             raise ValueError("a delay is longer than 0s")
         if self.jitter > self.delay:
             raise ValueError(f"jitter ({self.jitter}) is longer than delay ({self.delay})")
-        if self.percent <= 0:
-            raise ValueError("percent is over 0%")
+        if self.delay + self.jitter > _LONGEST:
+            raise ValueError(f"delay and jitter together are at most {_LONGEST}: the proof has to wait for it")
+        _provable(self.percent)
         return self
 
 
-class DiskLatency(BaseFault[LatencyParams]):
-    """Operations take `delay` (plus or minus `jitter`) longer."""
+class DiskLatency(DiskTrialFault[LatencyParams]):
+    """Operations take `delay` (plus or minus `jitter`) longer.
+
+    A hit is an operation that takes 98 % of the shortest delay; where jitter is over half of the delay, one that takes
+    `delay - jitter/2`, as three in four do.
+    """
 
     kind: ClassVar[str] = "disk.latency"
     Params: ClassVar[type[Strict]] = LatencyParams
+
+    @property
+    def observed_within_s(self) -> float:
+        """A share of the operations can befall the same of the observer's threads several times."""
+        return (6 if self.params.percent < 1 else 4) * (self.params.delay + self.params.jitter)
 
     def needs(self) -> Needs:
         return Needs(frozenset(operations(self.params.op)))
@@ -91,28 +84,44 @@ class DiskLatency(BaseFault[LatencyParams]):
         }  # fmt: skip
         await self._host(undo).set_disk_rule(undo["fault_id"], rule)
 
-    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        share = self.params.percent
-        trials = _SHARE_TRIALS if share < 1 else _SURE_TRIALS
-        seconds = [timing.seconds for timing in await _try(self._host(undo), self.params.op, trials)]
-        shortest, longest = self.params.delay - self.params.jitter, self.params.delay + self.params.jitter
-        slow = [second for second in seconds if second >= shortest * 0.98]
-        typical = statistics.median(slow if present and slow else seconds)
-        if present:
-            ok = _share_is(share, len(slow), trials) and bool(slow)
-            ok = ok and typical <= longest * (1 + _SLACK_SHARE) + _SLACK_S
-        else:
-            ok = statistics.median(seconds) < shortest * 0.5 if share > 0.5 else not _share_is(share, len(slow), trials)
-        what = f"{operations(self.params.op)[0]} takes"
-        return Evidence(
-            ok,
-            f"{what} {self.params.delay}" + (f" for {share}" if share < 1 else "") if present else f"{what} no longer",
-            f"{what} {Duration(round(typical, 6))} ({len(slow)} of {trials} were slow)",
-            {"asked_s": float(self.params.delay), "measured_s": typical, "slow_share": len(slow) / trials},
-        )
+    def operations(self) -> Sequence[str]:
+        return operations(self.params.op)
 
-    async def revert(self, undo: Undo) -> None:
-        await self._host(undo).clear_disk_rule(undo["fault_id"])
+    @property
+    def _cut_s(self) -> float:
+        return delays_over(self.params.delay, self.params.jitter)[0]
+
+    def shares(self) -> tuple[float, float]:
+        return self.params.percent * delays_over(self.params.delay, self.params.jitter)[1], float(self.params.percent)
+
+    def hit(self, timing: Timing) -> bool:
+        return timing.seconds >= self._cut_s
+
+    def refused(self, operation: str, timings: Sequence[Timing], at_most: int) -> str:
+        """The shortest delay that no more of the disk's own operations than that reach."""
+        own = sorted((timing.seconds for timing in timings), reverse=True)[at_most]
+        could = Duration(math.ceil(own / self._cut_s * self.params.delay * 1.05 * 1000) / 1000)
+        return f"a delay of {self.params.delay} cannot be told from this disk's own {operation}s; {could} or more could"
+
+    def as_asked(self, tried: Tried) -> bool:
+        longest = self.params.delay + self.params.jitter
+        return bool(tried.median_hit_s <= longest * (1 + _SLACK_SHARE) + _SLACK_S + 2 * tried.before_s)
+
+    def asked(self, operation: str, *, present: bool) -> str:
+        if not present:
+            return f"{operation} no longer takes {self.params.delay}"
+        share = f" for {self.params.percent}" if self.params.percent < 1 else ""
+        return f"{operation} takes {self.params.delay}{share}"
+
+    def measured(self, tried: Tried) -> str:
+        typical = Duration(round(tried.typical_s, 6))
+        return f"{tried.operation} takes {typical} ({tried.hits} of {tried.trials} were slow)"
+
+    def figures(self, tried: Tried) -> dict[str, float | str]:
+        return {
+            "asked_s": float(self.params.delay), "measured_s": tried.typical_s,
+            "slow_share": tried.hits / tried.trials,
+        }  # fmt: skip
 
 
 class ErrorParams(Strict):
@@ -132,13 +141,14 @@ class ErrorParams(Strict):
     @field_validator("percent")
     @classmethod
     def _some(cls, value: Percent) -> Percent:
-        if value <= 0:
-            raise ValueError("percent is over 0%")
-        return value
+        return _provable(value)
 
 
-class DiskError(BaseFault[ErrorParams]):
-    """Operations fail with `errno`."""
+class DiskError(DiskTrialFault[ErrorParams]):
+    """Operations fail with `errno`.
+
+    A hit is one that does.
+    """
 
     kind: ClassVar[str] = "disk.error"
     Params: ClassVar[type[Strict]] = ErrorParams
@@ -153,21 +163,27 @@ class DiskError(BaseFault[ErrorParams]):
         }  # fmt: skip
         await self._host(undo).set_disk_rule(undo["fault_id"], rule)
 
-    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        share = self.params.percent
-        trials = _SHARE_TRIALS if share < 1 else _SURE_TRIALS
-        timings = await _try(self._host(undo), self.params.op, trials)
-        hits = sum(timing.errno == getattr(errno, self.params.errno) for timing in timings)
-        what = f"{operations(self.params.op)[0]} fails with {self.params.errno}"
-        return Evidence(
-            _share_is(share, hits, trials) and hits > 0 if present else hits == 0,
-            f"{what}, {share}" if present else f"{what} no longer",
-            f"{hits} of {trials} failed so",
-            {"asked_share": float(share), "measured_share": hits / trials},
-        )
+    def operations(self) -> Sequence[str]:
+        return operations(self.params.op)
 
-    async def revert(self, undo: Undo) -> None:
-        await self._host(undo).clear_disk_rule(undo["fault_id"])
+    def shares(self) -> tuple[float, float]:
+        return float(self.params.percent), float(self.params.percent)
+
+    def hit(self, timing: Timing) -> bool:
+        return bool(timing.errno == getattr(errno, self.params.errno))
+
+    def refused(self, operation: str, timings: Sequence[Timing], at_most: int) -> str:
+        return f"a {operation} here fails with {self.params.errno} already; find out why, or name another errno"
+
+    def asked(self, operation: str, *, present: bool) -> str:
+        what = f"{operation} fails with {self.params.errno}"
+        return f"{what}, {self.params.percent}" if present else f"{operation} no longer fails with {self.params.errno}"
+
+    def measured(self, tried: Tried) -> str:
+        return f"{tried.hits} of {tried.trials} {tried.operation}s failed so"
+
+    def figures(self, tried: Tried) -> dict[str, float | str]:
+        return {"asked_share": float(self.params.percent), "measured_share": tried.hits / tried.trials}
 
 
 class FullParams(Strict):
@@ -177,7 +193,10 @@ class FullParams(Strict):
 
 
 class DiskFull(BaseFault[FullParams]):
-    """The host's file system is filled, up to `leave`. It must have a size (`datacenter.disk.size`)."""
+    """The host's file system is filled, up to `leave`. It must have a size (`datacenter.disk.size`).
+
+    Chance has no part in its proof: a write of more than was left fails, and before and after the fault it does not.
+    """
 
     kind: ClassVar[str] = "disk.full"
     Params: ClassVar[type[Strict]] = FullParams
@@ -187,18 +206,35 @@ class DiskFull(BaseFault[FullParams]):
     def needs(self) -> Needs:
         return Needs(sized_disk=True)
 
+    @patient
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError for a disk that is full already, or has nothing to be filled."""
+        host = self.hosts.host(target.host)
+        timing, free = await host.canary_write(self._size), await host.free_bytes()
+        if timing.errno or free < self._size:
+            name = errno.errorcode.get(timing.errno, "no error")
+            could = Size(max(0, free - 2 * self._WRITE))
+            raise FaultError(
+                f"the disk is full already: a write of {Size(self._size)} gave {name}, and {Size(free)} are free; "
+                f"leave: {could} or less could be proven" if could else f"the disk is full already ({name})"
+            )  # fmt: skip
+        return {"free_bytes": free}
+
+    @property
+    def _size(self) -> int:
+        return int(self.params.leave) + self._WRITE
+
     async def apply(self, undo: Undo) -> None:
         await self._host(undo).fill_disk(undo["fault_id"], int(self.params.leave))
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         host = self._host(undo)
-        size = int(self.params.leave) + self._WRITE
-        timing = await host.canary_write(size)
+        timing = await host.canary_write(self._size)
         free = await host.free_bytes()
         name = errno.errorcode.get(timing.errno, "no error")
         return Evidence(
             timing.errno == errno.ENOSPC if present else timing.errno == 0,
-            f"a write of {Size(size)} {'fails with ENOSPC' if present else 'succeeds'}",
+            f"a write of {Size(self._size)} {'fails with ENOSPC' if present else 'succeeds'}",
             f"{name}, {Size(free)} free",
             {"free_bytes": free, "errno": name},
         )
@@ -216,19 +252,26 @@ class BandwidthParams(Strict):
     @field_validator("rate")
     @classmethod
     def _some(cls, value: Bandwidth) -> Bandwidth:
-        if value <= 0:
-            raise ValueError("a bandwidth is over 0B/s")
+        if value < _SLOWEST:
+            raise ValueError(f"a bandwidth is at least {_SLOWEST}: the proof has to wait for it")
         return value
 
 
-class DiskBandwidth(BaseFault[BandwidthParams]):
-    """Reads or writes queue for a disk that moves no more than `rate`."""
+_SLOWEST = Bandwidth("50B/s")
+
+
+class DiskBandwidth(DiskTrialFault[BandwidthParams]):
+    """Reads or writes queue for a disk that moves no more than `rate`.
+
+    The observer's operations are of as many bytes as take 20 ms each at that rate. A hit is one that takes 95 % of it.
+    """
 
     kind: ClassVar[str] = "disk.bandwidth"
     Params: ClassVar[type[Strict]] = BandwidthParams
 
-    _LONG_S, _MIN_BYTES = 0.4, 4096
-    _QUEUE = 4.0  # the agent's own writes queue before the canary's
+    _TRIAL_S, _MOST_BYTES = 0.02, 4 << 20
+    _QUEUE, _QUEUE_S = 4.0, 1.0  # the agent's own writes queue before the canary's
+    _HIT = 0.95
 
     def needs(self) -> Needs:
         return Needs(frozenset({self.params.op}))
@@ -237,26 +280,47 @@ class DiskBandwidth(BaseFault[BandwidthParams]):
         rule = {"operations": (self.params.op,), "bytes_per_s": float(self.params.rate)}
         await self._host(undo).set_disk_rule(undo["fault_id"], rule)
 
-    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Time one canary operation of as many bytes as take some 400 ms at that rate."""
-        host = self._host(undo)
-        size = min(4 << 20, max(self._MIN_BYTES, int(self.params.rate * self._LONG_S)))
-        call = host.canary_write if self.params.op == "write" else host.canary_read
-        if self.params.op == "read":
-            size = self._MIN_BYTES  # as much as the canary's file holds
-        timing = await call(size)
-        asked_s = size / self.params.rate
-        measured = size / max(timing.seconds, 1e-9)
-        slow = asked_s * 0.95 <= timing.seconds <= asked_s * self._QUEUE + 1.0
-        return Evidence(
-            slow if present else timing.seconds < asked_s * 0.5,
-            f"{self.params.op}s {'at' if present else 'faster than'} {self.params.rate}",
-            f"{size} bytes in {Duration(round(timing.seconds, 6))}: {Bandwidth(round(measured))}",
-            {"asked_bytes_per_s": float(self.params.rate), "measured_bytes_per_s": measured},
+    def operations(self) -> Sequence[str]:
+        return (self.params.op,)
+
+    @property
+    def size_bytes(self) -> int:
+        return min(self._MOST_BYTES, max(1, int(self.params.rate * self._TRIAL_S)))
+
+    @property
+    def _asked_s(self) -> float:
+        return self.size_bytes / self.params.rate
+
+    def shares(self) -> tuple[float, float]:
+        return 1.0, 1.0
+
+    def hit(self, timing: Timing) -> bool:
+        return bool(timing.seconds >= self._asked_s * self._HIT)
+
+    def refused(self, operation: str, timings: Sequence[Timing], at_most: int) -> str:
+        own = sorted((timing.seconds for timing in timings), reverse=True)[at_most]
+        could = Bandwidth(max(1, self.size_bytes / own * 0.9 // 1000) * 1000)
+        return (
+            f"a bandwidth of {self.params.rate} cannot be told from this disk's own for {operation}s; "
+            f"{could} or less could"
         )
 
-    async def revert(self, undo: Undo) -> None:
-        await self._host(undo).clear_disk_rule(undo["fault_id"])
+    def as_asked(self, tried: Tried) -> bool:
+        together_s = tried.trials * self._asked_s
+        return bool(tried.longest_s <= together_s * self._QUEUE + self._QUEUE_S)
+
+    def asked(self, operation: str, *, present: bool) -> str:
+        return f"{operation}s {'at' if present else 'faster than'} {self.params.rate}"
+
+    def measured(self, tried: Tried) -> str:
+        size = tried.trials * self.size_bytes
+        return f"{size} bytes in {Duration(round(tried.longest_s, 6))}: {Bandwidth(round(self._rate(tried)))}"
+
+    def _rate(self, tried: Tried) -> float:
+        return tried.trials * self.size_bytes / max(tried.longest_s, 1e-9)
+
+    def figures(self, tried: Tried) -> dict[str, float | str]:
+        return {"asked_bytes_per_s": float(self.params.rate), "measured_bytes_per_s": self._rate(tried)}
 
 
 KINDS = (DiskLatency, DiskError, DiskFull, DiskBandwidth)

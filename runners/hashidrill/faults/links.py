@@ -16,22 +16,21 @@ by the rule's counter, while the proxy behind the rule holds the toxics.
 
 from __future__ import annotations
 
-import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from hashidrill.abc import Evidence, Exchange, ExchangeRequest, Needs, Target, Toxic, Undo
+from hashidrill.abc import Evidence, Exchange, Needs, Target, Toxic, Undo
 from hashidrill.datacenter import toxiproxy
 from hashidrill.datacenter.inside.canary import ECHO_PORT
 from hashidrill.errors import FaultError, SelectorError
-from hashidrill.faults.base import BaseFault, peers_of, table_of
+from hashidrill.faults.base import BaseFault, patient, peers_of, table_of
 from hashidrill.faults.network import Peers
-from hashidrill.faults.trials import Trial, connections, farthest, median, trial_of
+from hashidrill.faults.trials import Sampling, Trial, median, trial_of
 from hashidrill.model import Strict
 from hashidrill.tasks import all_at_once
 
@@ -72,6 +71,8 @@ class _Ports:
 
 class LinkFault(BaseFault[Any]):
     """A toxic in front of one TCP port."""
+
+    observed_within_s: ClassVar[float] = 20.0
 
     def needs(self) -> Needs:
         return Needs(toxiproxy=True)
@@ -150,19 +151,54 @@ class LinkFault(BaseFault[Any]):
 
     # observing
 
+    @property
+    def _sampling(self) -> Sampling:
+        return Sampling(self.trial(), self.toxics()[0].toxicity)
+
+    @patient
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """The baseline: how the canaries' exchanges go on each link without a proxy between.
+
+        Raises FaultError when the toxics could not be told from that.
+        """
+        undo, sampling = self.plan(target, fault_id="baseline"), self._sampling
+        port = _Ports.of(undo["fault_id"]).canary
+        baseline: dict[str, Any] = {}
+
+        async def look(site: Undo, name: str) -> None:
+            there = self.hosts.host(site["host"])
+            await there.canary_listen(port)
+            exchanges = await self.hosts.host(name).exchange(there.address, port, sampling.request)
+            before = sampling.struck(exchanges)
+            if sampling.counts(before) is None:
+                raise FaultError(f"{_link(site, name)}: {sampling.refused(exchanges)}")
+            baseline[_link(site, name)] = {"struck": before, "typical_s": median(exchanges).seconds}
+
+        await all_at_once(partial(look, site, name) for site, name in _pairs(undo))
+        return {"baseline": baseline, "exchanges": sampling.exchanges}
+
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         """Every link that is redirected, at once: its canaries' connection, and the rule and proxy of the real one."""
-        pairs = [(site, name) for site in undo["sites"] for name in site["from"]]
+        pairs = _pairs(undo)
         if not pairs:
             raise FaultError(f"{self.kind} on {undo['host']}: no other host is there to prove it")
         seen: list[_Seen] = []
-        looks = _Looks(self.hosts, self.trial(), self.toxics(), _Ports.of(undo["fault_id"]), self.params.port, undo)
+        looks = _Looks(self.hosts, self._sampling, self.toxics(), _Ports.of(undo["fault_id"]), self.params.port, undo)
 
         async def look(site: Undo, name: str) -> None:
             seen.append(await looks.at(site, name))
 
         await all_at_once(partial(look, site, name) for site, name in pairs)
         return looks.evidence(seen, present=present)
+
+
+def _pairs(undo: Undo) -> list[tuple[Undo, str]]:
+    """Each host that redirects, with each one that it redirects."""
+    return [(site, name) for site in undo["sites"] for name in site["from"]]
+
+
+def _link(site: Undo, name: str) -> str:
+    return f"{name} to {site['host']}"
 
 
 @dataclass(frozen=True)
@@ -182,73 +218,60 @@ class _Looks:
     """The observer of one fault."""
 
     hosts: Any
-    trial: Trial
+    sampling: Sampling
     toxics: Sequence[Toxic]
     ports: _Ports
     port: int
     undo: Undo
 
-    @property
-    def _toxicity(self) -> float:
-        return self.toxics[0].toxicity
-
     async def at(self, site: Undo, name: str) -> _Seen:
         there, here = self.hosts.host(site["host"]), self.hosts.host(name)
         await there.canary_listen(self.ports.canary)
-        asked = self.trial.request
-        request = ExchangeRequest(
-            asked.upload_bytes, asked.download_bytes, asked.timeout_s, connections(self._toxicity, self.trial),
-            asked.until_closed,
-        )  # fmt: skip
-        exchanges = await here.exchange(there.address, self.ports.canary, request)
+        exchanges = await here.exchange(there.address, self.ports.canary, self.sampling.request)
         table = self.undo["table"]
         before = (await there.nft_packets(table)).get(_COMMENT, 0)
         await here.connect(there.address, self.port, _CONNECT_S)
         counted = (await there.nft_packets(table)).get(_COMMENT, 0) > before
         held = await there.proxy_toxics(table)
-        return _Seen(f"{name} to {there.name}", exchanges, counted, held is not None and _same(held, self.toxics))
+        return _Seen(_link(site, name), exchanges, counted, held is not None and _same(held, self.toxics))
 
     def evidence(self, seen: Sequence[_Seen], *, present: bool) -> Evidence:
-        middles = [median(one.exchanges) for one in seen]
-        worst = farthest(self.trial, middles)
-        exchanges = [exchange for one in seen for exchange in one.exchanges]
-        struck = [exchange for exchange in exchanges if not self.trial.free(exchange)]
-        share = len(struck) / len(exchanges)
-        figures: dict[str, float | str] = {"links": len(seen)}
-        if self.trial.unit:
-            figures[f"asked_{self.trial.unit}"] = self.trial.asked_figure
-            figures[f"measured_{self.trial.unit}"] = self.trial.figure(worst)
-        if self._toxicity < 1:
-            figures = {"links": len(seen), "asked_share": self._toxicity, "measured_share": share}
-        unguarded = [one.link for one in seen if not (one.counted and one.holds)]
-        redirected = [one.link for one in seen if one.counted or one.holds]
-        if present:
-            return Evidence(
-                self._shown(middles, struck, len(exchanges)) and not unguarded,
-                f"{self.trial.asked}, port {self.port} redirected",
-                f"{self._said(worst, share)}, " + _guard(seen),
-                figures,
-            )
-        free = all(self.trial.free(exchange) for one in seen for exchange in self._judged(one))
+        sampling, trial = self.sampling, self.sampling.trial
+        wrong = [one for one in seen if not (self._shown(one) if present else self._free(one))]
+        told = (wrong or seen)[0]  # the one that speaks against it
+        hits = sampling.hits(told.exchanges)
+        of_them = median(hits if hits and present else told.exchanges)
+        share = sampling.struck(told.exchanges) / len(told.exchanges)
+        figures: dict[str, float | str] = {"links": len(seen), "exchanges": sampling.exchanges}
+        if trial.unit and sampling.toxicity == 1:
+            figures |= {f"asked_{trial.unit}": trial.asked_figure, f"measured_{trial.unit}": trial.figure(of_them)}
+        if sampling.toxicity < 1:
+            figures |= {"asked_share": sampling.toxicity, "measured_share": share}
+        said = trial.measured(of_them) if sampling.toxicity == 1 else f"{share:.1%} of the connections"
         return Evidence(
-            free and not redirected,
-            f"no sign of it, port {self.port} not redirected",
-            f"{self._said(worst, share)}, " + _guard(seen),
+            not wrong,
+            f"{trial.asked}, port {self.port} redirected" if present
+            else f"no sign of it, port {self.port} not redirected",
+            f"{said}, " + _guard(seen),
             figures,
-        )
+        )  # fmt: skip
 
-    def _judged(self, one: _Seen) -> Sequence[Exchange]:
-        return [median(one.exchanges)] if self._toxicity == 1 else one.exchanges
+    def _before(self, one: _Seen) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.undo.get("prior", {}).get("baseline", {}).get(one.link, {})
+        return found
 
-    def _shown(self, middles: Sequence[Exchange], struck: Sequence[Exchange], tries: int) -> bool:
-        """Where chance has a part: so many were struck, and they as asked."""
-        if self._toxicity == 1:
-            return all(self.trial.shows(exchange) for exchange in middles)
-        error = 4 * math.sqrt(self._toxicity * (1 - self._toxicity) / tries) + 0.01
-        return abs(len(struck) / tries - self._toxicity) <= error and self.trial.shows(median(struck))
+    def _shown(self, one: _Seen) -> bool:
+        """So many were hit, these typically as asked; and the port itself is redirected to the same."""
+        before = self._before(one)
+        needed, hits = self.sampling.counts(before.get("struck", 0)), self.sampling.hits(one.exchanges)
+        shown = needed is not None and needed.shows(len(hits))
+        fits = shown and self.sampling.trial.fits(median(hits), 2 * before.get("typical_s", 0.0))
+        return fits and one.counted and one.holds
 
-    def _said(self, worst: Exchange, share: float) -> str:
-        return self.trial.measured(worst) if self._toxicity == 1 else f"{share:.1%} of the connections"
+    def _free(self, one: _Seen) -> bool:
+        needed = self.sampling.counts(self._before(one).get("struck", 0))
+        free = needed is not None and needed.is_free(self.sampling.struck(one.exchanges))
+        return free and not (one.counted or one.holds)
 
 
 def _same(held: Sequence[Toxic], asked: Sequence[Toxic]) -> bool:

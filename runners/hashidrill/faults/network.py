@@ -7,23 +7,25 @@ observers watch, is never named by a rule. The observers are the hosts' canaries
 from __future__ import annotations
 
 import errno
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-import anyio
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, field_validator
 
-from hashidrill.abc import Evidence, Host, Target, Undo
+from hashidrill.abc import Evidence, Target, Undo
 from hashidrill.datacenter.inside.canary import ECHO_PORT
 from hashidrill.errors import FaultError, SelectorError
-from hashidrill.faults.base import BaseFault, peers_of, table_of
+from hashidrill.faults.base import BaseFault, patient, peers_of, table_of
+from hashidrill.faults.significance import counts, least_share, trials_for
+from hashidrill.faults.ways import Way, explanations, passing, try_all
 from hashidrill.model import Strict
+from hashidrill.tasks import all_at_once
 from hashidrill.units import Percent
 
 Peers = Annotated[str, StringConstraints(pattern=r"^(all|servers|clients|host:[a-z][a-z0-9-]*)$")]
-_CONNECT_S = 0.3
 _DATAGRAMS, _ECHO_S = 300, 0.3
+_LEAST_LOSS = Percent("0.5%")
 
 
 class _TableFault(BaseFault[Any]):
@@ -63,6 +65,10 @@ class _TableFault(BaseFault[Any]):
         await self._host(undo).nft(f"add table inet {table}\ndelete table inet {table}\n")
 
 
+def _named(explained: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({why})" for name, why in sorted(explained.items()))
+
+
 def _set(addresses: Sequence[str]) -> str:
     return "{ " + ", ".join(addresses) + " }"
 
@@ -75,7 +81,10 @@ class PartitionParams(Strict):
 
 
 class NetworkPartition(_TableFault):
-    """No packet passes between the target and `from`."""
+    """No packet passes between the target and `from`.
+
+    Chance has no part in its proof: connections that succeeded before must hang, each of them and each way that is cut.
+    """
 
     kind: ClassVar[str] = "network.partition"
     Params: ClassVar[type[Strict]] = PartitionParams
@@ -85,26 +94,32 @@ class NetworkPartition(_TableFault):
         rules = {"in": ("input", f"ip saddr {addresses} drop"), "out": ("output", f"ip daddr {addresses} drop")}
         return [rule for way, rule in rules.items() if self.params.direction in (way, "both")]
 
+    def _ways(self, undo: Undo) -> list[Way]:
+        """Each way between the target and each host on the other side: one way cut ends connections both ways."""
+        there = {name: self.hosts.host(name).address for name in undo["peers"]}
+        return [
+            way
+            for name, address in there.items()
+            for way in (Way(name, undo["host"], undo["address"]), Way(undo["host"], name, address))
+        ]
+
+    @patient
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError when no connection could be cut, or one fails that nothing explains."""
+        undo = self.plan(target, fault_id="")
+        return await passing(self, undo, self._ways(undo), ECHO_PORT)
+
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         """Try a connection each way between the target and each host on the other side."""
-        target = self._host(undo)
-        passed: list[bool] = []
-
-        async def attempt(one: Host, address: str) -> None:
-            passed.append((await one.connect(address, ECHO_PORT, _CONNECT_S)).errno == 0)
-
-        async with anyio.create_task_group() as group:
-            for name in undo["peers"]:
-                peer = self.hosts.host(name)
-                group.start_soon(attempt, peer, undo["address"])
-                group.start_soon(attempt, target, peer.address)
-        if not passed:
-            raise FaultError(f"{self.kind} on {undo['host']}: no other host is there to prove it")
+        tried = await try_all(self.hosts, self._ways(undo), ECHO_PORT, besides=self.table(undo))
+        numbers = [one.errno for one in tried.judged]
+        silent = sum(number == errno.ETIMEDOUT for number in numbers)
+        ok = (silent if present else numbers.count(0)) == len(numbers)
         return Evidence(
-            not any(passed) if present else all(passed),
+            ok and (bool(numbers) or (self.table(undo) in tried.tables[undo["host"]]) is present),
             f"no connection with {', '.join(undo['peers'])}" if present else "all connections",
-            f"{sum(passed)} of {len(passed)} connections succeeded",
-            {"connections": len(passed), "succeeded": sum(passed)},
+            f"{numbers.count(0)} of {len(numbers)} connections succeeded, {silent} had no answer{tried.left_out()}",
+            {"connections": len(numbers), "succeeded": numbers.count(0), "explained": tried.explained},
         )
 
 
@@ -114,31 +129,93 @@ class LossParams(Strict):
     percent: Percent = Field(gt=0)
     from_: Peers = Field(default="all", alias="from")
 
+    @field_validator("percent")
+    @classmethod
+    def _provable(cls, value: Percent) -> Percent:
+        if value < _LEAST_LOSS:
+            raise ValueError(f"percent is at least {_LEAST_LOSS}: less takes too many packets to prove")
+        return value
+
 
 class NetworkLoss(_TableFault):
-    """Each packet from and to `from` is lost with that probability: a round trip with 1 - (1 - p)^2."""
+    """Each packet from and to `from` is lost with that probability: a round trip with 1 - (1 - p)^2.
+
+    A hit is a datagram to a host on the other side that does not come back.
+    """
 
     kind: ClassVar[str] = "network.loss"
     Params: ClassVar[type[Strict]] = LossParams
+    observed_within_s: ClassVar[float] = 15.0
+
+    @property
+    def _expected(self) -> float:
+        return float(1 - (1 - self.params.percent) ** 2)
+
+    @property
+    def _datagrams(self) -> int:
+        return max(_DATAGRAMS, trials_for(self._expected))
 
     def rules(self, undo: Undo) -> Sequence[tuple[str, str]]:
         addresses, per_million = _set(undo["addresses"]), round(self.params.percent * 1_000_000)
         dice = f"numgen random mod 1000000 < {per_million} drop"
         return [("input", f"ip saddr {addresses} {dice}"), ("output", f"ip daddr {addresses} {dice}")]
 
+    async def _lost(self, undo: Undo, peers: Sequence[str]) -> dict[str, int]:
+        host, lost = self._host(undo), dict.fromkeys(peers, 0)
+
+        async def one(name: str) -> None:
+            share = await host.echo_loss(self.hosts.host(name).address, self._datagrams, _ECHO_S)
+            lost[name] = round(share * self._datagrams)
+
+        await all_at_once(partial(one, name) for name in peers)
+        return lost
+
+    async def _judged(self, undo: Undo) -> tuple[list[str], dict[str, str]]:
+        """The peers to which nothing but this fault is in the way; and what is in the way to the others."""
+        ways = [Way(undo["host"], name, self.hosts.host(name).address) for name in undo["peers"]]
+        explained = await explanations(self.hosts, ways, None, besides=self.table(undo))
+        return [way.there for way in ways if way not in explained], {way.there: why for way, why in explained.items()}
+
+    @patient
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """The baseline. Raises FaultError when the loss could not be told from it."""
+        undo = self.plan(target, fault_id="")
+        peers, others = await self._judged(undo)
+        if not peers:
+            raise FaultError(f"the way to {_named(others)}: no loss could be seen; let that end first")
+        before = await self._lost(undo, peers)
+        for name, lost in before.items():
+            if counts(self._datagrams, self._expected, lost) is None:
+                could = least_share(lost / self._datagrams)
+                raise FaultError(
+                    f"{Percent(round(lost / self._datagrams, 4))} of the round trips to {name} are lost without it: "
+                    f"{self.params.percent} cannot be told from that; {Percent(could)} or more could"
+                )
+        return {"lost": before, "datagrams": self._datagrams}
+
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Datagrams to the first host on the other side, and back."""
-        if not undo["peers"]:
-            raise FaultError(f"{self.kind} on {undo['host']}: no other host is there to prove it")
-        peer = self.hosts.host(undo["peers"][0])
-        lost = await self._host(undo).echo_loss(peer.address, _DATAGRAMS, _ECHO_S)
-        expected = 1 - (1 - self.params.percent) ** 2
-        error = 4 * math.sqrt(expected * (1 - expected) / _DATAGRAMS) + 0.01
+        """Datagrams to each host on the other side, and back."""
+        peers, others = await self._judged(undo)
+        before = undo.get("prior", {}).get("lost", {})
+        lost = await self._lost(undo, peers)
+        wrong = []
+        for name, hits in lost.items():
+            needed = counts(self._datagrams, self._expected, before.get(name, 0))
+            if needed is None or not (needed.shows(hits) if present else needed.is_free(hits)):
+                wrong.append(name)
+        told = (wrong or peers or [""])[0]
+        share = lost.get(told, 0) / self._datagrams
+        in_the_list = self.table(undo) in await self._host(undo).nft_tables()
         return Evidence(
-            abs(lost - expected) <= error if present else lost < min(0.05, expected / 2),
-            f"{Percent(round(expected, 4))} of round trips lost" if present else "no loss",
-            f"{Percent(round(lost, 4))} of {_DATAGRAMS} round trips to {peer.name} lost",
-            {"asked_share": expected, "measured_share": lost},
+            not wrong and (bool(peers) or in_the_list is present),
+            f"{Percent(round(self._expected, 4))} of round trips lost" if present else "no loss",
+            (
+                f"{Percent(round(share, 4))} of {self._datagrams} round trips to {told} lost"
+                if peers
+                else "none was tried"
+            )
+            + (f"; left out: {_named(others)}" if others else ""),
+            {"asked_share": self._expected, "measured_share": share, "peers": len(peers), "explained": len(others)},
         )
 
 
@@ -160,26 +237,28 @@ class NetworkBlock(_TableFault):
         action = "drop" if self.params.action == "drop" else "reject with tcp reset"
         return [("input", f"ip saddr {_set(undo['addresses'])} tcp dport {self.params.port} {action}")]
 
+    def _ways(self, undo: Undo) -> list[Way]:
+        return [Way(name, undo["host"], undo["address"]) for name in undo["peers"]]
+
+    @patient
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError when nobody could connect anyway."""
+        undo = self.plan(target, fault_id="")
+        return await passing(self, undo, self._ways(undo), self.params.port)
+
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         """A connection to the port from each host that is shut out."""
-        if not undo["peers"]:
-            raise FaultError(f"{self.kind} on {undo['host']}: no other host is there to prove it")
-        errors: dict[str, int] = {}
-
-        async def attempt(name: str) -> None:
-            timing = await self.hosts.host(name).connect(undo["address"], self.params.port, _CONNECT_S)
-            errors[name] = timing.errno
-
-        async with anyio.create_task_group() as group:
-            for name in undo["peers"]:
-                group.start_soon(attempt, name)
+        tried = await try_all(self.hosts, self._ways(undo), self.params.port, besides=self.table(undo))
         refused = {"drop": (errno.ETIMEDOUT,), "reject": (errno.ECONNREFUSED, errno.ECONNRESET)}[self.params.action]
-        blocked = sum(number in refused for number in errors.values())
+        numbers = {one.way.here: one.errno for one in tried.judged}
+        blocked = sum(number in refused for number in numbers.values())
+        wanted = blocked if present else sum(number == 0 for number in numbers.values())
+        said = ", ".join(f"{name}: {errno.errorcode.get(n, 'connected')}" for name, n in sorted(numbers.items()))
         return Evidence(
-            blocked == len(errors) if present else all(number == 0 for number in errors.values()),
-            f"port {self.params.port} {'shut' if present else 'open'} for {', '.join(errors)}",
-            ", ".join(f"{name}: {errno.errorcode.get(number, 'connected')}" for name, number in sorted(errors.items())),
-            {"tried": len(errors), "blocked": blocked},
+            wanted == len(numbers) and (bool(numbers) or (self.table(undo) in tried.tables[undo["host"]]) is present),
+            f"port {self.params.port} {'shut' if present else 'open'} for {', '.join(undo['peers'])}",
+            (said or "none was tried") + tried.left_out(),
+            {"tried": len(numbers), "blocked": blocked, "explained": tried.explained},
         )
 
 

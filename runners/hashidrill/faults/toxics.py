@@ -9,12 +9,13 @@ from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.abc import Toxic
 from hashidrill.faults.links import LinkFault, LinkParams
-from hashidrill.faults.trials import LONGEST, TYPES
+from hashidrill.faults.trials import LONGEST, TYPES, trial_of
 from hashidrill.model import Strict
 from hashidrill.units import Bandwidth, Duration, Percent, Size
 
 _MOST_BYTES_PER_S = 50_000_000
 _LONGEST_TIMEOUT = Duration("1h")
+_LARGEST_SLICE = 16_384
 
 
 def _whole_ms(value: Duration) -> Duration:
@@ -142,7 +143,7 @@ class NetworkSlowClose(LinkFault):
 class SlicerParams(LinkParams):
     """Into what pieces the answers are cut, and how far apart these come."""
 
-    size: Annotated[Size, Field(ge=1, le=65536)] = Size("64B")
+    size: Annotated[Size, Field(ge=1, le=_LARGEST_SLICE)] = Size("64B")
     delay: Delay = Duration("10ms")
 
 
@@ -173,26 +174,67 @@ class NetworkLimitData(LinkFault):
         return [Toxic("limit_data", {"bytes": round(self.params.bytes)}, "downstream")]
 
 
-_NEEDED = {
-    "latency": "latency", "bandwidth": "rate", "timeout": "timeout", "reset_peer": "timeout", "slow_close": "delay",
-    "slicer": "average_size", "limit_data": "bytes",
+_ATTRIBUTES: dict[str, dict[str, tuple[int, int]]] = {
+    "latency": {"latency": (1, round(LONGEST * 1000)), "jitter": (0, round(LONGEST * 1000))},
+    "bandwidth": {"rate": (1, _MOST_BYTES_PER_S // 1000)},
+    "timeout": {"timeout": (0, round(_LONGEST_TIMEOUT * 1000))},
+    "reset_peer": {"timeout": (0, round(LONGEST * 1000))},
+    "slow_close": {"delay": (1, round(LONGEST * 1000))},
+    "slicer": {
+        "average_size": (1, _LARGEST_SLICE), "delay": (1, round(LONGEST * 1e6)), "size_variation": (0, _LARGEST_SLICE),
+    },
+    "limit_data": {"bytes": (1, 4_000_000)},
 }  # fmt: skip
+"""From where to where each attribute of a toxic can be proven; the first of a type has to be there."""
+_DOWNSTREAM = {
+    "slow_close": "the end of a connection is seen by the side that did not end it",
+    "slicer": "only the pieces of an answer can be counted",
+}
+_LEAST_TOXICITY, _LONGEST_BY_CHANCE = Percent("10%"), Duration("1s")
 
 
 class ToxicParams(LinkParams):
     """A toxic in toxiproxy's own words: times in ms (a slicer's in us), rates in kB/s, sizes in bytes."""
 
     type: Literal["latency", "bandwidth", "timeout", "reset_peer", "slow_close", "slicer", "limit_data"]
-    attributes: dict[str, Annotated[int, Field(ge=0, le=100_000_000)]]
+    attributes: dict[str, int]
     stream: Literal["upstream", "downstream"] = "downstream"
-    toxicity: Annotated[Percent, Field(gt=0)] = Percent("100%")
+    toxicity: Percent = Percent("100%")
 
     @model_validator(mode="after")
-    def _has_what_it_needs(self) -> ToxicParams:
-        name = _NEEDED[self.type]
-        if name not in self.attributes:
-            raise ValueError(f"the toxic {self.type} needs the attribute {name!r}")
+    def _provable(self) -> ToxicParams:
+        bounds = _ATTRIBUTES[self.type]
+        if (needed := next(iter(bounds))) not in self.attributes:
+            raise ValueError(f"the toxic {self.type} needs the attribute {needed!r}")
+        for name, value in self.attributes.items():
+            if name not in bounds:
+                raise ValueError(f"the toxic {self.type} has no attribute {name!r}; it has: {', '.join(bounds)}")
+            low, high = bounds[name]
+            if not low <= value <= high:
+                raise ValueError(f"{name} of the toxic {self.type} is from {low} to {high}, not {value}")
+        self._check_together()
         return self
+
+    def _check_together(self) -> None:
+        given = self.attributes
+        if self.type == "latency":
+            jitter = given.get("jitter", 0)
+            if jitter > given["latency"] or jitter + given["latency"] > LONGEST * 1000:
+                raise ValueError(f"jitter is not more than latency, and both together are at most {LONGEST}")
+        if self.type == "slicer" and not given.get("delay"):
+            raise ValueError("the toxic slicer needs the attribute 'delay': pieces without a pause look like none")
+        if self.type == "slicer" and given.get("size_variation", 0) >= given["average_size"]:
+            raise ValueError("size_variation is less than average_size")
+        if self.stream == "upstream" and self.type in _DOWNSTREAM:
+            raise ValueError(f"the toxic {self.type} is put on downstream: {_DOWNSTREAM[self.type]}")
+        if self.toxicity < _LEAST_TOXICITY:
+            raise ValueError(f"toxicity is at least {_LEAST_TOXICITY}: less takes too many connections to prove")
+        longest_s = trial_of([Toxic(self.type, given, self.stream)]).request.timeout_s - 1.0
+        if self.toxicity < 1 and longest_s > _LONGEST_BY_CHANCE:
+            raise ValueError(
+                f"with a toxicity under 100%, the effect takes at most {_LONGEST_BY_CHANCE}, not "
+                f"{Duration(longest_s)}: the observer meets it several times, one after the other"
+            )
 
 
 class ToxiproxyToxic(LinkFault):
@@ -210,4 +252,4 @@ KINDS = (
     NetworkLatency, NetworkBandwidth, NetworkTimeout, NetworkReset, NetworkSlowClose, NetworkSlicer, NetworkLimitData,
     ToxiproxyToxic,
 )  # fmt: skip
-assert set(_NEEDED) == set(TYPES)
+assert set(_ATTRIBUTES) == set(TYPES)

@@ -1,51 +1,98 @@
 """How the effect of each toxic is seen: by what a plain TCP connection through it takes, or how it ends.
 
-A Trial says what the canaries are to exchange, whether an exchange shows the toxic, and whether one is free of it.
+A Trial says what the canaries are to exchange, whether an exchange was hit by the toxic, whether what it took is what
+was asked for, and whether one is free of it. How many hits prove it is said by hashidrill.faults.significance.
 """
 
 from __future__ import annotations
 
 import errno
-import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hashidrill.abc import Exchange, ExchangeRequest, Toxic
+from hashidrill.faults.significance import Counts, counts, delays_over, most_before, trials_for
 from hashidrill.units import Bandwidth, Duration, Size
 
 LONGEST = Duration("3s")
 """The most that can be asked where the proof has to wait for it."""
 _TOLERANCE, _SLACK_S, _QUICK_S = 0.05, 0.01, 1.0
+_EARLY = 0.98
 _PATIENCE_S = 1.0
-_CONNECTIONS, _CHANCE_CONNECTIONS = 5, 60
-_BANDWIDTH_TRIAL_S = 0.4
+_BANDWIDTH_TRIAL_S, _BANDWIDTH_AT_ONCE_S = 0.15, 0.4
+_AT_ONCE_BYTES = 100_000
+"""What connections may carry, each, that are open at once: more of it, and they would wait for each other."""
 _LARGEST_TRIAL_BYTES = 8_000_000
+_READ_BYTES = 32_768
+"""What toxiproxy reads at once, and cuts by itself."""
 _CLOSED = (errno.ENODATA, errno.ECONNRESET, errno.EPIPE)
 _LIMITED_MARGIN_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class Trial:
-    """`shows` and `free` judge one exchange: the one of median length, or each where a toxic strikes by chance."""
+    """`hit` and `free` judge one exchange, `fits` the one of median length of those that were hit."""
 
     asked: str
     request: ExchangeRequest
-    shows: Callable[[Exchange], bool]
+    hit: Callable[[Exchange], bool]
     measured: Callable[[Exchange], str]
     free: Callable[[Exchange], bool]
+    fits: Callable[[Exchange, float], bool] = field(default=lambda exchange, own_s: True)  # noqa: ARG005 - nothing to add
+    """The exchange, and the seconds that one takes typically without the toxic."""
     unit: str = ""
     figure: Callable[[Exchange], float] = field(default=lambda exchange: exchange.seconds)
     asked_figure: float = 0.0
+    share: float = 1.0
+    """Of those that the toxic is for, at least so many are hit."""
+    could: Callable[[float], str] = field(default=lambda own_s: "")  # noqa: ARG005 - where no number helps
+    """What could be told from exchanges that take so many seconds without it."""
+
+    def shows(self, exchange: Exchange, own_s: float = 0.0) -> bool:
+        return self.hit(exchange) and self.fits(exchange, own_s)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How many exchanges a trial takes when a toxic strikes that share of the connections."""
+
+    trial: Trial
+    toxicity: float
+
+    @property
+    def _least(self) -> float:
+        return self.toxicity * self.trial.share
+
+    @property
+    def exchanges(self) -> int:
+        return trials_for(self._least, self.toxicity)
+
+    @property
+    def request(self) -> ExchangeRequest:
+        return replace(self.trial.request, connections=self.exchanges)
+
+    def counts(self, before: int) -> Counts | None:
+        return counts(self.exchanges, self._least, before, highest=self.toxicity)
+
+    def struck(self, exchanges: Sequence[Exchange]) -> int:
+        """How many are not free of it."""
+        return sum(not self.trial.free(exchange) for exchange in exchanges)
+
+    def hits(self, exchanges: Sequence[Exchange]) -> list[Exchange]:
+        return [exchange for exchange in exchanges if self.trial.hit(exchange)]
+
+    def refused(self, exchanges: Sequence[Exchange]) -> str:
+        """Why the toxic cannot be told from these exchanges, which are without it, and what could be."""
+        own = sorted((exchange.seconds for exchange in exchanges), reverse=True)
+        at_most = most_before(self.exchanges, self._least, highest=self.toxicity)
+        could = self.trial.could(own[at_most]) if not any(exchange.errno for exchange in exchanges) else ""
+        seen = f"{self.trial.asked} cannot be told from this link without it ({self.struck(exchanges)} of {len(own)} "
+        return seen + f"exchanges were like that, or failed){could and '; ' + could + ' could'}"
 
 
 def median(exchanges: Sequence[Exchange]) -> Exchange:
     """The exchange of median length."""
     return sorted(exchanges, key=lambda exchange: exchange.seconds)[len(exchanges) // 2]
-
-
-def connections(toxicity: float, trial: Trial) -> int:
-    """More of them where chance has a part."""
-    return trial.request.connections if toxicity == 1 else _CHANCE_CONNECTIONS
 
 
 def trial_of(toxics: Sequence[Toxic]) -> Trial:
@@ -75,56 +122,80 @@ def _whole(bytes_: int, below_s: float) -> Callable[[Exchange], bool]:
     return lambda exchange: not exchange.errno and exchange.received == bytes_ and exchange.seconds < below_s
 
 
+def _late(bytes_: int, from_s: float) -> Callable[[Exchange], bool]:
+    return lambda exchange: not exchange.errno and exchange.received == bytes_ and exchange.seconds >= from_s
+
+
+def _or_more(asked: float, cut_s: float) -> Callable[[float], str]:
+    """The delay of which the cut would be over what links take without it."""
+    return lambda own_s: f"{Duration(-(-own_s / cut_s * asked * 1050 // 1) / 1000)} or more"
+
+
 def _latency(toxics: Sequence[Toxic]) -> Trial:
     asked = sum(_ms(toxic, "latency") for toxic in toxics)
     jitter = sum(_ms(toxic, "jitter") for toxic in toxics)
+    cut_s, share = delays_over(asked, jitter)
     return Trial(
         f"a round trip of {Duration(asked)}" + (f" ± {Duration(jitter)}" if jitter else ""),
-        ExchangeRequest(0, 1, asked + jitter + _PATIENCE_S, _CONNECTIONS),
-        lambda exchange: not exchange.errno and about(exchange.seconds, asked, jitter),
+        ExchangeRequest(0, 1, asked + jitter + _PATIENCE_S),
+        _late(1, cut_s),
         _seconds,
-        _whole(1, max((asked - jitter) / 2, asked / 10)),
+        _whole(1, cut_s),
+        lambda exchange, own_s: about(exchange.seconds, asked, jitter + own_s),
         "s",
         asked_figure=asked,
+        share=share,
+        could=_or_more(asked, cut_s),
     )
 
 
 def _bandwidth(toxics: Sequence[Toxic]) -> Trial:
+    """Small answers over connections that are open at once; what carries more goes over one after the other."""
     rate = toxics[0].attributes["rate"] * 1000
-    size = min(int(rate * _BANDWIDTH_TRIAL_S), _LARGEST_TRIAL_BYTES)
+    one_by_one = rate * _BANDWIDTH_AT_ONCE_S > _AT_ONCE_BYTES
     streams = {toxic.stream for toxic in toxics}
+    size = int(rate * (_BANDWIDTH_TRIAL_S if one_by_one else _BANDWIDTH_AT_ONCE_S) / len(streams))
     up, down = size * ("upstream" in streams), max(1, size * ("downstream" in streams))
+    passing = up + down + len(f"{up} {down}\n") * ("upstream" in streams)  # the canary's greeting
+    asked_s = passing / rate
 
     def measured(exchange: Exchange) -> float:
-        return (up + down) / exchange.seconds if not exchange.errno and exchange.seconds else 0.0
+        return passing / exchange.seconds if not exchange.errno and exchange.seconds else 0.0
 
     return Trial(
         f"{Bandwidth(rate)}{' each way' if len(streams) > 1 else ''}",
-        ExchangeRequest(up, down, (up + down) / rate + _PATIENCE_S, 1),
-        lambda exchange: abs(measured(exchange) - rate) <= _TOLERANCE * rate,
+        ExchangeRequest(up, down, asked_s + _PATIENCE_S, one_by_one=one_by_one),
+        _late(down, asked_s * (1 - _TOLERANCE)),
         lambda exchange: str(Bandwidth(round(measured(exchange)))),
-        lambda exchange: measured(exchange) > 1.5 * rate,
+        _whole(down, asked_s * (1 - _TOLERANCE)),
+        lambda exchange, own_s: about(exchange.seconds, asked_s, own_s),
         "bytes_per_s",
         measured,
         rate,
+        could=lambda own_s: f"{Bandwidth(max(1, passing / own_s * 0.9 // 1000) * 1000)} or less",
     )
 
 
 def _ends(asked: str, after_s: float | None, numbers: Sequence[int]) -> Trial:
     """The exchange ends after so long with one of these errors; None: it never ends."""
 
-    def shows(exchange: Exchange) -> bool:
+    def hit(exchange: Exchange) -> bool:
         if exchange.received:
             return False
         if after_s is None:
             return exchange.errno == errno.ETIMEDOUT
-        return exchange.errno in numbers and about(exchange.seconds, after_s)
+        return exchange.errno in numbers and exchange.seconds >= after_s * _EARLY
 
     return Trial(
         asked,
-        ExchangeRequest(0, 1, _PATIENCE_S if after_s is None else after_s + _PATIENCE_S, _CONNECTIONS),
-        shows, _seconds, _whole(1, _QUICK_S), "" if after_s is None else "s", asked_figure=after_s or 0.0,
-    )  # fmt: skip
+        ExchangeRequest(0, 1, _PATIENCE_S if after_s is None else after_s + _PATIENCE_S),
+        hit,
+        _seconds,
+        _whole(1, _QUICK_S),
+        lambda exchange, own_s: after_s is None or about(exchange.seconds, after_s, own_s),
+        "" if after_s is None else "s",
+        asked_figure=after_s or 0.0,
+    )
 
 
 def _timeout(toxics: Sequence[Toxic]) -> Trial:
@@ -143,27 +214,34 @@ def _slow_close(toxics: Sequence[Toxic]) -> Trial:
     delay = _ms(toxics[0], "delay")
     return Trial(
         f"an answer, and the end of the connection after {Duration(delay)}",
-        ExchangeRequest(0, 1, delay + _PATIENCE_S, _CONNECTIONS, until_closed=True),
-        lambda exchange: exchange.received == 1 and not exchange.errno and about(exchange.seconds, delay),
-        _seconds, _whole(1, delay / 2), "s", asked_figure=delay,
-    )  # fmt: skip
+        ExchangeRequest(0, 1, delay + _PATIENCE_S, until_closed=True),
+        _late(1, delay * _EARLY),
+        _seconds,
+        _whole(1, delay * _EARLY),
+        lambda exchange, own_s: about(exchange.seconds, delay, own_s),
+        "s",
+        asked_figure=delay,
+        could=_or_more(delay, delay * _EARLY),
+    )
 
 
 def _slicer(toxics: Sequence[Toxic]) -> Trial:
+    """It cuts in halves until these are small enough, and pauses after each: the last one comes before its pause."""
     one = toxics[0].attributes
     delay, size, variation = one.get("delay", 0) / 1e6, one["average_size"], one.get("size_variation", 0)
-    # it cuts in halves until these are small enough: so many of exactly that size are a power of two
-    slices = next((count for count in (16, 8, 4, 2) if count * delay <= LONGEST / 2), 1)
+    slices = next((n for n in (16, 8, 4) if (n - 1) * delay <= LONGEST / 2 and n * size <= _READ_BYTES), 2)
     sent = slices * size
-    up, down = (sent, 1) if toxics[0].stream == "upstream" else (0, sent)
-    error = 0.3 if variation else 0.0
-    asked = slices * delay
+    asked = (slices - 1) * delay
+    error = 0.4 if variation else 0.1
     return Trial(
         f"slices of {Size(size)}, {Duration(delay)} apart: {Size(sent)} in {Duration(asked)}",
-        ExchangeRequest(up, down, 2 * asked + _PATIENCE_S, 1),
-        lambda exchange: not exchange.errno and about(exchange.seconds, asked, (error + 0.1) * asked),
-        _seconds, _whole(down, asked / 3), "",
-    )  # fmt: skip
+        ExchangeRequest(0, sent, 2 * asked + _PATIENCE_S),
+        _late(sent, asked * (1 - (error if variation else 1 - _EARLY))),
+        _seconds,
+        _whole(sent, asked * (1 - (error if variation else 1 - _EARLY))),
+        lambda exchange, own_s: about(exchange.seconds, asked, error * asked + own_s),
+        could=lambda own_s: f"pauses of {Duration(-(-own_s / (slices - 1) * 2000 // 1) / 1000)} or more",
+    )
 
 
 def _limit_data(toxics: Sequence[Toxic]) -> Trial:
@@ -173,7 +251,7 @@ def _limit_data(toxics: Sequence[Toxic]) -> Trial:
     right = 0 if toxics[0].stream == "upstream" else limit
     return Trial(
         f"the end of the connection after {Size(limit)}",
-        ExchangeRequest(up, down, 2 * _PATIENCE_S, _CONNECTIONS),
+        ExchangeRequest(up, down, 2 * _PATIENCE_S, one_by_one=more > _AT_ONCE_BYTES),
         lambda exchange: exchange.errno in _CLOSED and exchange.received == right,
         lambda exchange: f"{Size(exchange.received)} received, {_seconds(exchange)}",
         _whole(down, 2 * _PATIENCE_S),
@@ -185,10 +263,3 @@ _TRIALS: dict[str, Callable[[Sequence[Toxic]], Trial]] = {
     "slow_close": _slow_close, "slicer": _slicer, "limit_data": _limit_data,
 }  # fmt: skip
 TYPES = tuple(_TRIALS)
-
-
-def farthest(trial: Trial, exchanges: Sequence[Exchange]) -> Exchange:
-    """The one that is farthest from what was asked; of some medians, the one that says most."""
-    middle = statistics.median(trial.figure(exchange) for exchange in exchanges)
-    goal = trial.asked_figure or middle
-    return max(exchanges, key=lambda exchange: abs(trial.figure(exchange) - goal))

@@ -17,11 +17,12 @@ from typing import Any
 
 import anyio
 
-from hashidrill.abc import AgentProcess, ApiAnswer, Exchange, ExchangeRequest, Host, Target, Timing, Toxic
+from hashidrill.abc import AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeRequest, Host, Target, Timing, Toxic
 from hashidrill.errors import FaultError, SelectorError
 from hashidrill.loads.clients import Faults
 from hashidrill.retry.plans import Moment
 from hashidrill.testing.consul import FakeConsul
+from hashidrill.testing.noise import Noise
 from hashidrill.testing.rules import Cut, FakeRules, Filter, Redirect
 from hashidrill.testing.toxics import FakeProxy, pass_through
 
@@ -74,6 +75,12 @@ class FakeHost:
 
     async def nft_tables(self) -> Sequence[str]:
         return list(self.rules.tables)
+
+    async def nft_barriers(self) -> Sequence[Barrier]:
+        return [
+            Barrier(name, rule.chain, rule.addresses, rule.port)
+            for name, rules in self.rules.tables.items() for rule in rules if isinstance(rule, Filter)
+        ]  # fmt: skip
 
     async def nft_packets(self, table: str) -> Mapping[str, int]:
         return self.rules.packets(table)
@@ -165,21 +172,38 @@ class FakeHost:
     async def canary_read(self, size_bytes: int) -> Timing:
         return self._operate("read", size_bytes)
 
-    def _operate(self, operation: str, size_bytes: int) -> Timing:
-        seconds = _QUICK_S
-        for rule in self.disk_rules.values():
-            if operation not in rule["operations"] or self.world.random.random() >= rule.get("share", 1.0):
+    async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
+        """At once: they queue for a bandwidth, and for nothing else."""
+        queued: dict[str, float] = {}
+        fits = min(trials, int(within_s * 256 / self.world.noise.disk_s))
+        return [self._operate(operation, size_bytes, queued) for _ in range(fits)]
+
+    def _operate(self, operation: str, size_bytes: int, queued: dict[str, float] | None = None) -> Timing:
+        dice = self.world.random
+        seconds = self.world.noise.disk(dice, size_bytes)
+        queued = {} if queued is None else queued
+        for name, rule in self.disk_rules.items():
+            if operation not in rule["operations"] or dice.random() >= rule.get("share", 1.0):
                 continue
             if rule.get("errno"):
-                return Timing(_QUICK_S, rule["errno"])
+                return Timing(seconds, rule["errno"])
             jitter = rule.get("jitter_s", 0.0)
-            seconds += rule.get("delay_s", 0.0) + self.world.random.uniform(-jitter, jitter)
+            seconds += rule.get("delay_s", 0.0) + dice.uniform(-jitter, jitter)
             if rule.get("bytes_per_s"):
-                seconds += size_bytes / rule["bytes_per_s"]
+                queued[name] = queued.get(name, 0.0) + size_bytes / rule["bytes_per_s"]
+                seconds += queued[name]
         return Timing(seconds)
 
-    async def canary_cpu(self, wall_s: float) -> float:  # noqa: ARG002 - no time passes here
-        return min([1.0, *self.limits.values()])
+    @property
+    def cpus(self) -> int:
+        return self.world.noise.cpus
+
+    async def canary_burn(self, threads: int, windows: int, window_s: float) -> Sequence[float]:  # noqa: ARG002 - no time passes here
+        can = [self.world.noise.cores(self.world.random, threads) for _ in range(windows)]
+        return [min([one, *self.limits.values()]) for one in can]
+
+    async def cpu_seconds(self, agent: str) -> float:  # noqa: ARG002 - there is one agent a host, and it is idle
+        return 0.0
 
     async def free_bytes(self) -> int:
         return _DISK_BYTES - sum(self.ballast.values())
@@ -188,7 +212,7 @@ class FakeHost:
         port = self.world.arrives_at(self, address, port)
         for _ in range(2):  # a request and an answer
             for rule in self.world.rules_between(self, address, port):
-                if rule.share == 1:
+                if self.world.random.random() < rule.share:
                     silent = rule.action == "drop"
                     return Timing(timeout_s, errno.ETIMEDOUT) if silent else Timing(_QUICK_S, errno.ECONNREFUSED)
         return Timing(_QUICK_S)
@@ -208,11 +232,12 @@ class FakeHost:
         if (proxy.port if proxy else port) not in there.listening:
             return Exchange(_QUICK_S, errno.ECONNREFUSED)
         toxics = [] if proxy is None else [t for t in proxy.toxics if self.world.random.random() < t.toxicity]
-        return pass_through(toxics, request, self.world.random)
+        return pass_through(toxics, request, self.world.random, self.world.noise.link(self.world.random))
 
     async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:  # noqa: ARG002 - no time passes here
         rules = self.world.rules_between(self, address, None)
-        lost = sum(any(self.world.random.random() < rule.share for rule in rules) for _ in range(datagrams))
+        dice, own = self.world.random, self.world.noise.lost
+        lost = sum(dice.random() < own or any(dice.random() < rule.share for rule in rules) for _ in range(datagrams))
         return lost / datagrams
 
     async def agent_answers(self, agent: str, timeout_s: float) -> bool:  # noqa: ARG002 - no time passes here
@@ -244,6 +269,7 @@ class FakeDatacenter:
         self, servers: int = 3, clients: int = 1, seed: int = 7, *, spares: int = 0, root: Path | None = None
     ) -> None:
         self.random = random.Random(seed)
+        self.noise = Noise()
         self._root = root
         self._turns: dict[str, anyio.Lock] = {}
         self.tools: dict[str, Path] = {}

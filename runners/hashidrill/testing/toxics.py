@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hashidrill.abc import Exchange, ExchangeRequest, Toxic
 
 _QUICK_S = 0.001
+_GREETING_BYTES = 8
 
 
 @dataclass
@@ -21,19 +22,21 @@ class FakeProxy:
     toxics: list[Toxic]
 
 
-def pass_through(toxics: Sequence[Toxic], request: ExchangeRequest, dice: random.Random) -> Exchange:
-    """The exchange that a canary would see, with each toxic in turn on its stream."""
-    seconds, received = _QUICK_S, request.download_bytes
+def pass_through(
+    toxics: Sequence[Toxic], request: ExchangeRequest, dice: random.Random, own_s: float = _QUICK_S
+) -> Exchange:
+    """The exchange that a canary would see, with each toxic in turn on its stream; `own_s` is what it takes without."""
+    seconds, received = own_s, request.download_bytes
     for toxic in toxics:
         value = toxic.attributes
-        size = request.upload_bytes if toxic.stream == "upstream" else request.download_bytes
+        size = request.upload_bytes + _GREETING_BYTES if toxic.stream == "upstream" else request.download_bytes
         if toxic.type == "latency":
             jitter = value.get("jitter", 0)
             seconds += (value["latency"] + dice.uniform(-jitter, jitter)) / 1000
         elif toxic.type == "bandwidth":
             seconds += size / (value["rate"] * 1000)
         elif toxic.type == "slicer":
-            seconds += _slices(size, value["average_size"]) * value.get("delay", 0) / 1e6
+            seconds += (_slices(size, value["average_size"]) - 1) * value.get("delay", 0) / 1e6  # it pauses after each
         elif toxic.type == "slow_close" and request.until_closed:
             seconds += value["delay"] / 1000
         elif toxic.type == "limit_data" and size > value["bytes"]:

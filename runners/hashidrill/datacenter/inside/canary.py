@@ -4,25 +4,30 @@ It shares nothing with what injects faults: plain file and socket calls, its own
 (see rpc.py); times are seconds.
 
     {"op": "fsync"} {"op": "write", "size": N} {"op": "read", "size": N}     -> {"seconds", "errno"}
+    {"op": "disk", "operation", "size", "count", "within"}                   -> {"timings": [[seconds, errno]]}
     {"op": "space"}                                                          -> {"free": bytes}
     {"op": "connect", "address", "port", "timeout"}                          -> {"seconds", "errno"}
     {"op": "echo", "address", "count", "timeout"}                            -> {"lost": share}
     {"op": "listen", "port"}                                                 -> {}
-    {"op": "exchange", "address", "port", "upload", "download", "timeout", "connections", "until_closed"}
+    {"op": "exchange", "address", "port", "upload", "download", "timeout", "connections", "until_closed",
+     "at_once"}
                                                     -> {"exchanges": [{"seconds", "errno", "received"}]}
-    {"op": "burn", "wall"}                                                   -> {"cores": CPU seconds a second}
+    {"op": "burn", "threads", "windows", "window"}                           -> {"cores": [CPU seconds a second]}
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import itertools
 import os
 import selectors
 import socket
+import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from hashidrill.datacenter.inside.exchange import exchange_all, serve_exchanges
@@ -33,6 +38,10 @@ _FILE = ".canary"
 _GREETINGS, _GREETING_S = 5, 0.02
 _BURST, _BURST_GAP_S = 8, 0.001
 _MAX_BYTES = 4 << 20
+_DISK_THREADS = 256
+_SWITCH_S = 0.0005
+"""Threads that time something wait for each other no longer than this (Python's default is 5 ms)."""
+_HASHED = bytes(1 << 15)
 
 
 class Canary:
@@ -51,7 +60,7 @@ class Canary:
         """Time of the fsync alone; something was written beforehand, so that there is something to sync."""
         with self._open() as fd:
             with contextlib.suppress(OSError):
-                os.pwrite(fd, b"%-512d" % time.monotonic_ns(), 0)
+                os.pwrite(fd, b"%-16d" % time.monotonic_ns(), 0)  # few: a bandwidth makes them wait
             return _timed(lambda: os.fsync(fd))
 
     def do_write(self, size: int) -> dict[str, Any]:
@@ -59,8 +68,10 @@ class Canary:
         block = os.urandom(min(size, _MAX_BYTES))
 
         def write() -> None:
-            if os.pwrite(fd, block, 0) < len(block):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            for offset in range(0, size, _MAX_BYTES):
+                part = block[: size - offset]
+                if os.pwrite(fd, part, offset) < len(part):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         with self._lock:
             path = f"{self._path}-{next(self._names)}"
@@ -116,15 +127,47 @@ class Canary:
                 self._listening.add(port)
         return {}
 
-    def do_exchange(self, connections: int, **request: Any) -> dict[str, Any]:
-        return {"exchanges": exchange_all(connections, **request)}
+    def do_exchange(self, connections: int, at_once: int, **request: Any) -> dict[str, Any]:
+        return {"exchanges": exchange_all(connections, at_once, **request)}
 
-    def do_burn(self, wall: float) -> dict[str, Any]:
-        """How many cores a busy loop gets here, over `wall` seconds."""
-        began, cpu = time.monotonic(), time.thread_time()
-        while (now := time.monotonic()) < began + wall:
-            pass
-        return {"cores": (time.thread_time() - cpu) / (now - began)}
+    def do_disk(self, operation: str, size: int, count: int, within: float) -> dict[str, Any]:
+        """So many of one operation, by up to 256 threads; none begins after `within` seconds."""
+        calls: dict[str, Callable[[], dict[str, Any]]] = {
+            "fsync": self.do_fsync,
+            "write": lambda: self.do_write(size),
+            "read": lambda: self.do_read(size),
+        }
+        call, left, deadline = calls[operation], iter(range(count)), time.monotonic() + within
+        timings: list[tuple[float, int]] = []
+
+        def work() -> None:
+            while time.monotonic() < deadline and next(left, None) is not None:
+                timing = call()
+                timings.append((timing["seconds"], timing["errno"]))
+
+        _in_threads(min(count, _DISK_THREADS), work)
+        return {"timings": timings}
+
+    def do_burn(self, threads: int, windows: int, window: float) -> dict[str, Any]:
+        """How many cores busy threads get here together, in each of the windows, one after the other.
+
+        They hash: that is done without the interpreter's lock, so that they run at the same time.
+        """
+        began = time.monotonic()
+        each: list[list[float]] = []
+
+        def work() -> None:
+            used = [0.0] * windows
+            each.append(used)
+            before = time.thread_time()
+            while (number := int((time.monotonic() - began) / window)) < windows:
+                hashlib.sha256(_HASHED)
+                now = time.thread_time()
+                used[number] += now - before
+                before = now
+
+        _in_threads(threads, work)
+        return {"cores": [sum(used) / window for used in zip(*each, strict=True)]}
 
     @contextlib.contextmanager
     def _open(self) -> Any:
@@ -133,6 +176,14 @@ class Canary:
             yield fd
         finally:
             os.close(fd)
+
+
+def _in_threads(count: int, work: Any) -> None:
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def _timed(call: Any) -> dict[str, Any]:
@@ -170,6 +221,7 @@ def _accept(listener: socket.socket) -> None:
 
 def main(data: str, path: str) -> None:
     """Serve for ever."""
+    sys.setswitchinterval(_SWITCH_S)
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.bind(("", ECHO_PORT))
     listener = socket.create_server(("", ECHO_PORT), backlog=64)

@@ -46,14 +46,16 @@ def _serve(connection: socket.socket) -> None:
             _send(connection, download)
 
 
-def exchange_all(connections: int, **request: Any) -> list[dict[str, Any]]:
-    """Over so many connections at once. Each: {"seconds", "errno", "received"}."""
+def exchange_all(connections: int, at_once: int, **request: Any) -> list[dict[str, Any]]:
+    """Over so many connections, some of them at once. Each: {"seconds", "errno", "received"}."""
     results: list[dict[str, Any]] = [{} for _ in range(connections)]
+    left = iter(range(connections))
 
-    def run(number: int) -> None:
-        results[number] = _exchange(**request)
+    def run() -> None:
+        for number in left:
+            results[number] = _exchange(**request)
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(connections)]
+    threads = [threading.Thread(target=run) for _ in range(min(at_once, connections))]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -7,7 +7,7 @@ covers agents and canary alike. Requests come over a Unix socket (see rpc.py):
     {"op": "start", "agent": "consul", "argv": [...], "log": "...", "environment": {...}}
     {"op": "start", "agent": "consul"}                        again, as before
     {"op": "agent", "agent": "consul"}                        -> {"pid", "start_time", "state"} or {"pid": null}
-    {"op": "throttle", "name": "...", "share": 0.1}           a duty cycle of stops, where cgroups cannot be had
+    {"op": "throttle", "name": "...", "cores": 0.1}           by stopping, where cgroups cannot be had
     {"op": "unthrottle", "name": "..."}
     {"op": "join", "files": ["/sys/fs/cgroup/.../cgroup.procs"]}   move host processes into a cgroup
 """
@@ -24,6 +24,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from typing import Any
 
 from hashidrill.datacenter.inside import canary
@@ -33,7 +34,20 @@ from hashidrill.datacenter.inside.rpc import Server
 
 _SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8916, 0x891C, 0x8913, 0x8914, 1
 _OPEN_FILES = 65_536
-_DUTY_PERIOD_S = 0.1
+_DUTY_PERIOD_S, _DUTY_LOOK_S = 0.1, 0.001
+
+
+class _Spent:
+    """CPU time that processes use, from one look to the next."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, float] = {}
+
+    def since_last(self, pids: list[int]) -> float:
+        now = {pid: sc.cpu_seconds(pid) for pid in pids}
+        used = sum(max(0.0, seconds - self._known.get(pid, seconds)) for pid, seconds in now.items())
+        self._known = now
+        return used
 
 
 class HostDaemon:
@@ -80,13 +94,13 @@ class HostDaemon:
                 return {"pid": None, "exit": self._exits.get(agent)}
             return {"pid": self._pids[agent], "state": state[0], "start_time": state[1]}
 
-    def do_throttle(self, name: str, share: float) -> None:
-        """Stop and continue the host's agents and canary so that they run `share` of the time."""
+    def do_throttle(self, name: str, cores: float) -> None:
+        """Stop and continue the host's agents and canary so that they use `cores` CPU seconds a second together."""
         stop = threading.Event()
         with self._lock:
             if name in self._throttles:
                 return
-            thread = threading.Thread(target=self._cycle, args=(share, stop), name=f"throttle {name}", daemon=True)
+            thread = threading.Thread(target=self._cycle, args=(cores, stop), name=f"throttle {name}", daemon=True)
             self._throttles[name] = (stop, thread)
         thread.start()
 
@@ -97,17 +111,46 @@ class HostDaemon:
             stop.set()
             thread.join()
 
-    def _cycle(self, share: float, stop: threading.Event) -> None:
-        while not stop.wait(share * _DUTY_PERIOD_S):
-            self._signal_all(signal.SIGSTOP)
-            stop.wait((1 - share) * _DUTY_PERIOD_S)
-            self._signal_all(signal.SIGCONT)
+    def _cycle(self, cores: float, stop: threading.Event) -> None:
+        """In each period they run until they have used their part of it, and stop until the next, as under a quota.
 
-    def _signal_all(self, number: int) -> None:
+        What they used too much of is owed to the next period. Only what was stopped here is continued.
+        """
+        stopped: set[int] = set()
+        spent, allowed = _Spent(), 0.0
+        while not stop.is_set():
+            ends = time.monotonic() + _DUTY_PERIOD_S
+            allowed = min(allowed, 0.0) + cores * _DUTY_PERIOD_S
+            spent.since_last(self._all_pids())
+            if allowed > 0:
+                self._continue(stopped)
+            while (left := ends - time.monotonic()) > 0 and not stop.is_set():
+                if allowed > 0:
+                    stop.wait(min(left, _DUTY_LOOK_S))
+                    allowed -= spent.since_last(self._all_pids())
+                else:
+                    self._stop(stopped)
+                    stop.wait(left)
+        self._continue(stopped)
+
+    def _all_pids(self) -> list[int]:
         with self._lock:
-            for pid in [*self._pids.values(), self._canary_pid]:
+            return [*self._pids.values(), self._canary_pid]
+
+    def _stop(self, stopped: set[int]) -> None:
+        for pid in self._all_pids():
+            state = sc.process_state(pid)
+            if pid not in stopped and state is not None and state[0] != "T":
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+                    os.kill(pid, signal.SIGSTOP)
+                stopped.add(pid)
+
+    @staticmethod
+    def _continue(stopped: set[int]) -> None:
+        for pid in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        stopped.clear()
 
     def do_join(self, files: list[str]) -> None:
         with self._lock:

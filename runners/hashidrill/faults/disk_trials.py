@@ -1,0 +1,146 @@
+"""How the observer of a disk fault counts: canary operations of each kind that the fault names, before it and later."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from hashidrill.abc import Evidence, Host, Target, Timing, Undo
+from hashidrill.errors import FaultError
+from hashidrill.faults.base import BaseFault, patient
+from hashidrill.faults.significance import Counts, counts, most_before, smallest_share, trials_for
+from hashidrill.model import Strict
+from hashidrill.tasks import all_at_once
+from hashidrill.units import Percent
+
+P = TypeVar("P", bound=Strict)
+_BYTES = 4096
+_BASELINE_WITHIN_S, _WITHIN_S = 4.0, 20.0
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What the canary's operations of one kind came to. `before_s`: what they took typically in the baseline."""
+
+    operation: str
+    trials: int
+    hits: int
+    typical_s: float
+    median_hit_s: float
+    longest_s: float
+    before_s: float = 0.0
+
+
+class DiskTrialFault(BaseFault[P]):
+    """A rule that hits all operations of some kinds, or a share of them."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of each trial."""
+        return _BYTES
+
+    def operations(self) -> Sequence[str]:
+        """The kinds that the fault names: each is tried."""
+        raise AssertionError
+
+    def shares(self) -> tuple[float, float]:
+        """What share of them is hit, at least and at most."""
+        raise AssertionError
+
+    def hit(self, timing: Timing) -> bool:
+        raise AssertionError
+
+    def refused(self, operation: str, timings: Sequence[Timing], at_most: int) -> str:
+        """Why the fault cannot be told from this baseline, and what could be: `at_most` hits in the baseline."""
+        raise AssertionError
+
+    def as_asked(self, tried: Tried) -> bool:
+        """Whether the hits are not far more than what was asked for."""
+        return True
+
+    def asked(self, operation: str, *, present: bool) -> str:
+        raise AssertionError
+
+    def measured(self, tried: Tried) -> str:
+        raise AssertionError
+
+    def figures(self, tried: Tried) -> dict[str, float | str]:
+        raise AssertionError
+
+    @property
+    def _trials(self) -> int:
+        least, most = self.shares()
+        return trials_for(least, most)
+
+    def _counts(self, before: int) -> Counts | None:
+        least, most = self.shares()
+        return counts(self._trials, least, before, highest=most)
+
+    @patient
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """The baseline. Raises FaultError when the fault could not be told from it."""
+        looked = await self._look(self.hosts.host(target.host), _BASELINE_WITHIN_S)
+        baseline = {}
+        for operation, timings in looked.items():
+            if len(timings) < self._trials:
+                raise FaultError(self._too_slow(operation, len(timings)))
+            tried = self._tried(operation, timings)
+            if self._counts(tried.hits) is None:
+                least, most = self.shares()
+                raise FaultError(self.refused(operation, timings, most_before(self._trials, least, highest=most)))
+            baseline[operation] = {"hits": tried.hits, "trials": tried.trials, "typical_s": tried.typical_s}
+        return {"baseline": baseline}
+
+    def _too_slow(self, operation: str, trials: int) -> str:
+        share = smallest_share(trials)
+        could = f"with those, {Percent(share)} or more" if share <= 1 else "with those, nothing"
+        return (
+            f"the proof takes {self._trials} {operation}s, and this disk did only {trials} in the time for it: "
+            f"{could} could be told from nothing"
+        )
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """Count the hits of each kind of operation. Raises FaultError when the canary does not get through."""
+        baseline = undo.get("prior", {}).get("baseline", {})
+        seen: list[tuple[bool, Tried]] = []
+        for operation, timings in (await self._look(self._host(undo), _WITHIN_S)).items():
+            before = baseline.get(operation, {})
+            if not timings:
+                raise FaultError(f"{self.kind} on {undo['host']}: no {operation} of the canary ended in time")
+            tried = self._tried(operation, timings, before.get("typical_s", 0.0))
+            needed = self._counts(before.get("hits", 0))
+            if present:
+                ok = needed is not None and needed.shows(tried.hits) and self.as_asked(tried)
+            else:
+                ok = needed is not None and needed.is_free(tried.hits)
+            seen.append((ok and len(timings) == self._trials, tried))
+        ok = all(each for each, _ in seen)
+        told = next((tried for each, tried in seen if not each), seen[0][1])  # the one that speaks against it
+        return Evidence(
+            ok,
+            self.asked("/".join(self.operations()), present=present),
+            self.measured(told),
+            {"trials": told.trials, "operations": len(seen), **self.figures(told)},
+        )
+
+    def _tried(self, operation: str, timings: Sequence[Timing], before_s: float = 0.0) -> Tried:
+        seconds = [timing.seconds for timing in timings]
+        hits = [timing.seconds for timing in timings if self.hit(timing)]
+        median = statistics.median(hits) if hits else 0.0
+        typical = median if len(hits) >= len(timings) * self.shares()[0] / 2 else statistics.median(seconds)
+        return Tried(operation, len(timings), len(hits), typical, median, max(seconds), before_s)
+
+    async def _look(self, host: Host, within_s: float) -> dict[str, Sequence[Timing]]:
+        seen: dict[str, Sequence[Timing]] = dict.fromkeys(self.operations(), ())
+
+        async def one(operation: str) -> None:
+            seen[operation] = await host.canary_disk(operation, self.size_bytes, self._trials, within_s)
+
+        await all_at_once(partial(one, operation) for operation in seen)
+        return seen
+
+    async def revert(self, undo: Undo) -> None:
+        await self._host(undo).clear_disk_rule(undo["fault_id"])

@@ -1,0 +1,33 @@
+"""What a FakeDatacenter is like without any fault: how quick it is, and how much that varies."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass
+class Noise:
+    """Times are seconds. `spread` is that of the logarithm: with 0.5, one in 40 takes 2.7 times as long as typical."""
+
+    disk_s: float = 0.001
+    disk_bytes_per_s: float = 2e9
+    link_s: float = 0.001
+    spread: float = 0.0
+    lost: float = 0.0
+    """Share of the datagrams that do not come back."""
+    cpus: int = 2
+    busy: float = 0.0
+    """Up to so much of each CPU is used by others, more or less from moment to moment."""
+
+    def disk(self, dice: random.Random, size_bytes: int) -> float:
+        return self._varied(dice, self.disk_s) + size_bytes / self.disk_bytes_per_s
+
+    def link(self, dice: random.Random) -> float:
+        return self._varied(dice, self.link_s)
+
+    def cores(self, dice: random.Random, threads: int) -> float:
+        return sum(1.0 - dice.uniform(0.0, self.busy) for _ in range(min(threads, self.cpus)))
+
+    def _varied(self, dice: random.Random, typical: float) -> float:
+        return typical * dice.lognormvariate(0.0, self.spread) if self.spread else typical
