@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from hashidrill.loads.profile import Profile
     from hashidrill.model import Experiment, Step
 
-AGENT_BYTES = 90_000_000
-"""A Consul agent soon after its start, resident (2026-11, 1.10.3 and 1.22.2)."""
-HOST_BYTES = 25_000_000
-"""What stands beside each agent: the processes that carry out faults and that prove them."""
+AGENT_BYTES = 70_000_000
+"""A Consul agent under an ordinary load: 27 MB of its own at the start, up to 90 MB resident (2026-11)."""
+HOST_BYTES = 10_000_000
+"""What stands beside each agent: the processes that carry out faults and that prove them. 71 MB for seven hosts."""
 RUNNER_BYTES = 200_000_000
 """The runner, its engine and the load generator."""
 VIEW_BYTES = 60_000
