@@ -119,6 +119,84 @@ def test_a_finding_is_told_with_its_place_and_all_that_one_needs(alone):
     assert result.stderr == ""
 
 
+def test_a_rule_is_explained_once_however_often_it_finds_something(tmp_path):
+    for number in range(27):
+        (tmp_path / f"{number:02}").mkdir()
+        (tmp_path / f"{number:02}" / "server.hcl").write_text(ALONE)
+    lines = run(tmp_path).stdout.splitlines()
+    assert sum("error HD101" in line for line in lines) == 27
+    assert [sum(line.startswith(f"    {label}:") for line in lines) for label in ("why", "fix", "read")] == [1, 1, 1]
+    assert lines[1].startswith("    why:")
+
+
+UNREAD = {
+    "packs/web/metadata.hcl": 'app { url = "" }\n',
+    "packs/web/templates/web.nomad.tpl": 'job [[ template "job_name" . ]] {\n}\n',
+    "jobs/web.nomad.j2": 'job "{{ name }}" {}\n',
+    "docker-compose.yml": "services: {consul: {image: consul}}\n",
+    "chart/Chart.yaml": "name: a\n",
+    "chart/values.yaml": "consul: {server: {replicas: 3}}\n",
+    "chart/values-prod.yaml": "nothing: 1\n",
+    "k8s.yaml": "image: hashicorp/vault\n",
+    "start.sh": "exec consul agent -retry-max=3\n",
+    "other.sh": "echo hello\n",
+    "main.go": 'import "github.com/hashicorp/consul/api"\n',
+    "other.go": "// consul\n",
+}
+
+
+@pytest.fixture
+def unread(tmp_path):
+    for name, text in UNREAD.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_what_was_seen_and_not_read_is_said(unread):
+    found = {
+        Path(each["file"]).name: each["what"] for each in json.loads(run(unread, "--format", "json").stdout)["unread"]
+    }
+    assert found == {
+        "web.nomad.tpl": "Nomad Pack template", "web.nomad.j2": "job template", "docker-compose.yml": "compose file",
+        "values.yaml": "Helm chart file", "k8s.yaml": "YAML file", "start.sh": "shell script", "main.go": "Go file",
+    }  # fmt: skip
+    result = run(unread)
+    assert result.exit_code == 0
+    assert f"seen and not read: 1 Nomad Pack template: {unread / 'packs/web/templates/web.nomad.tpl'}" in result.stdout
+    assert "7 files not read" in result.stdout
+    [invocation] = sarif(unread)["invocations"]
+    notes = [each["message"]["text"] for each in invocation["toolExecutionNotifications"] if each["level"] == "note"]
+    assert len(notes) == 7
+    assert "seen and not read: shell script" in notes
+
+
+def test_many_of_a_kind_are_counted_and_all_named_where_asked_for(tmp_path):
+    for number in range(61):
+        (tmp_path / f"{number:02}.nomad.tpl").write_text("job [[ .x ]] {}\n")
+    result = run(tmp_path, "-v")
+    [line] = [line for line in result.stdout.splitlines() if "seen and not read" in line]
+    assert line.startswith("seen and not read: 61 job templates: ")
+    assert line.endswith("02.nomad.tpl, ...")
+    assert result.stderr.count("not read: a job template") == 61
+
+
+def test_what_is_excluded_is_not_told_as_unread(unread):
+    assert "not read" not in run(unread, "--exclude", "*").stdout
+
+
+def test_a_rule_that_was_muted_is_told_with_the_reason(tmp_path):
+    (tmp_path / "a.py").write_text((FIXTURES / "HD601/near_miss/caller.py").read_text())
+    result = run(tmp_path)
+    where = f"{tmp_path / 'a.py'}:5:9: HD601 muted: its only call is retried in the loop of line 9"
+    assert (where in result.stdout, result.exit_code) == (True, 0)
+    assert result.stdout.splitlines()[-1].endswith("1 muted")
+    [muted] = json.loads(run(tmp_path, "--format", "json").stdout)["muted"]
+    assert (muted["rule"], muted["reason"]) == ("HD601", "its only call is retried in the loop of line 9")
+    [note] = sarif(tmp_path)["invocations"][0]["toolExecutionNotifications"]
+    assert (note["level"], note["message"]["text"][:12]) == ("note", "HD601 muted:")
+
+
 def test_nothing_found_is_exit_code_0(tmp_path):
     (tmp_path / "web.json").write_text('{"service": {"name": "web", "port": 80}}')
     result = run(tmp_path)

@@ -70,12 +70,16 @@ def test_most_findings_are_marked_in_their_fixture():
         "HD001-fires",
         "HD002-fires",
         "HD105-fires",
+        "HD105-fires_shell",
         "HD111-fires_json",
         "HD211-fires_json",
         "HD301-fires_json",
         "HD302-fires",
+        "HD302-fires_dropin",
         "HD302-fires_env",
         "HD501-fires",
+        "HD501-fires_reset",
+        "HD501-fires_shell",
     }
 
 
@@ -114,3 +118,110 @@ def test_a_test_that_is_gone_or_shows_something_else_would_be_noticed():
     rule = RULES["HD101"]
     assert shown_by(replace(rule, verified=f"{rule.verified}_in_time")) is None
     assert rule.id not in shown_by(RULES["HD102"])
+
+
+def placed(folder, rule_id):
+    return [(Path(hit.path).relative_to(folder).as_posix(), hit.place.line) for hit in found(folder, rule_id)]
+
+
+def test_a_finding_in_a_drop_in_is_told_where_the_drop_in_says_it():
+    folder = FIXTURES / "HD302/fires_dropin"
+    assert placed(folder, "HD302") == [("vault-app.service.d/retries.conf", 2)]
+
+
+@pytest.mark.parametrize(
+    ("files", "rules"),
+    [
+        # the last one by the file's name wins, wherever it stands
+        ({"etc/a.service": "[Service]\nExecStart=/bin/consul agent\nRestart=always",
+          "etc/a.service.d/20.conf": "[Service]\nRestart=no", "lib/a.service.d/10.conf": "[Service]\nRestart=always"},
+         {"HD501"}),
+        ({"etc/a.service": "[Service]\nExecStart=/bin/consul agent",
+          "lib/a.service.d/10.conf": "[Service]\nRestart=always"}, set()),
+        # a drop-in alone does not say what its unit says
+        ({"a.service.d/10.conf": "[Service]\nExecStart=\nExecStart=/bin/consul agent"}, set()),
+        ({"a.service.d/10.conf": "[Service]\nExecStart=/bin/consul agent\nRestart=no"}, {"HD501"}),
+        ({"a.service.d/10.conf": "[Service]\nEnvironment=VAULT_MAX_RETRIES=0"}, {"HD302"}),
+        ({"a.service": "[Service]\nEnvironment=VAULT_MAX_RETRIES=0\nEnvironment=VAULT_MAX_RETRIES=2"}, set()),
+        ({"a.service": "[Service]\nEnvironment=VAULT_MAX_RETRIES=0\nUnsetEnvironment=VAULT_MAX_RETRIES"}, set()),
+        ({"a.service": "[Service]\nExecStart=/usr/bin/env A=b consul agent"}, {"HD501"}),
+        ({"a.service": "[Service]\nExecStart=/bin/sh -c 'mkdir -p /x; A=b exec nomad agent'"}, {"HD501"}),
+        ({"a.service": "[Service]\nExecStart=/bin/sh /opt/start.sh consul agent"}, set()),
+        ({"other.conf": "[Service]\nEnvironment=VAULT_MAX_RETRIES=0"}, set()),
+    ],
+)  # fmt: skip
+def test_a_unit_is_what_systemd_makes_of_it_and_its_drop_ins(tmp_path, files, rules):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert {finding.rule_id for finding in audit([tmp_path]).findings} == rules
+
+
+def test_a_nomad_task_that_starts_a_shell_is_looked_into(tmp_path):
+    task = 'config { command = "/bin/sh"\n args = ["-c", "exec consul lock -monitor-retry=0 a b"] }'
+    job = f'job "a" {{ group "b" {{ task "c" {{ driver = "exec"\n {task} }} }} }}'.replace("{ ", "{\n").replace(
+        " }", "\n}"
+    )
+    (tmp_path / "a.nomad").write_text(job)
+    assert [finding.place.line > 1 for finding in found(tmp_path, "HD105")] == [True]
+
+
+HEAD = "import time, consul, requests\nfrom tenacity import retry, stop_after_attempt, Retrying\nc = consul.Consul()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("@retry(stop=stop_after_attempt(3))\ndef f():\n    c.kv.get('x')\n", "under @retry(stop=stop_after_attempt("),
+        ("again = retry(stop=stop_after_attempt(3))\n@again\ndef f():\n    c.kv.get('x')\n", "under @again on f"),
+        ("from ours import with_backoff\n@with_backoff\ndef f():\n    c.kv.get('x')\n", "under @with_backoff on f"),
+        ("while True:\n    try:\n        c.kv.get('x')\n        break\n    except OSError:\n        time.sleep(1)\n",
+         "in the loop of line 4"),
+        ("i = 0\nwhile True:\n    try:\n        i, _ = c.kv.get('x', index=i)\n    except OSError:\n        print()\n",
+         "in the loop of line 5"),
+        ("kv = c.kv\nRetrying(stop=stop_after_attempt(3))(kv.get, 'x')\n", "by Retrying(stop=stop_after_attempt(3))"),
+        ("c.http.session.mount('http://', requests.adapters.HTTPAdapter())\n", "an adapter is mounted on its session"),
+    ],
+)  # fmt: skip
+def test_a_call_that_is_retried_mutes_the_rule_and_says_why(tmp_path, text, why):
+    (tmp_path / "a.py").write_text(HEAD + text)
+    result = audit([tmp_path])
+    assert not [finding for finding in result.findings if finding.rule_id == "HD601"]
+    [(finding, reason)] = [each for each in result.muted if each[0].rule_id == "HD601"]
+    assert (finding.place.line, why in reason) == (3, True), reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "c.kv.get('x')\n",
+        "@retry(stop=stop_after_attempt(1))\ndef f():\n    c.kv.get('x')\n",
+        "for key in 'ab':\n    try:\n        c.kv.get(key)\n    except OSError:\n        pass\n",
+        "for _ in range(3):\n    try:\n        c.kv.get('x')\n    except OSError:\n        pass\n",
+        "while True:\n    i = queue.get()\n    try:\n        c.kv.put('x', i)\n    except OSError:\n        pass\n",
+        "while True:\n    try:\n        print()\n    except OSError:\n        c.kv.get('x')\n",
+        "while True:\n    try:\n        break\n    except OSError:\n        pass\nc.kv.get('x')\n",
+        "def f():\n    c.kv.get('x')\n@retry\ndef g():\n    f()\nf()\n",
+        "from urllib3.util import Retry\na = requests.adapters.HTTPAdapter(max_retries=Retry(3))\nc.kv.get('x')\n",
+        "for delay in RETRY_DELAYS:\n    c.kv.get('x')\n",
+    ],
+)
+def test_a_call_that_is_not_retried_is_found_whatever_is_retried_beside_it(tmp_path, text):
+    (tmp_path / "a.py").write_text(HEAD + text)
+    result = audit([tmp_path])
+    assert [finding.place.line for finding in result.findings if finding.rule_id == "HD601"] == [3]
+    assert not [each for each in result.muted if each[0].rule_id == "HD601"]
+
+
+def test_the_lines_that_are_not_retried_are_named(tmp_path):
+    text = "@retry(stop=stop_after_attempt(3))\ndef f():\n    c.kv.get('x')\nc.kv.put('x', '1')\n"
+    (tmp_path / "a.py").write_text(HEAD + text)
+    [finding] = found(tmp_path, "HD601")
+    assert finding.message.endswith("nothing retries 1 of the lines that call it: 7")
+
+
+def test_a_session_whose_making_is_not_seen_mutes_and_says_so(tmp_path):
+    (tmp_path / "a.py").write_text("import hvac\nhvac.Client(session=theirs())\n")
+    [(finding, reason)] = audit([tmp_path]).muted
+    assert (finding.rule_id, "its session (theirs()) may retry, which is not seen here" in reason) == ("HD603", True)

@@ -11,6 +11,7 @@ from hashidrill.audit.jobs import Group, Job, jobs_of
 from hashidrill.audit.kinds import entries_of
 from hashidrill.audit.sources import Document
 from hashidrill.audit.tree import Mapping, Place
+from hashidrill.audit.unit_files import Unit
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,16 @@ class Agent:
                     return document, entry.place
         first = self.documents[0].body.entries
         return self.documents[0], first[0].place if first else Place(1, 1)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A command of a systemd unit, and the file and place that say it: the unit's own, or those of a drop-in."""
+
+    unit: Unit
+    document: Document
+    words: list[str]
+    place: Place
 
 
 @dataclass(frozen=True)
@@ -85,16 +96,20 @@ class Audited:
             agents += [Agent(group) for group in groups]
         return agents
 
-    def command_lines(self) -> Iterator[tuple[Document, list[str], Place]]:
+    def command_lines(self) -> Iterator[Started]:
         """What systemd units start."""
         for document in self.of("systemd-unit"):
             if document.unit is not None:
-                for words, place in document.unit.commands():
-                    yield document, words, place
+                for words, said in document.unit.commands():
+                    yield Started(document.unit, self.at(said.path, document), words, said.place)
+
+    def at(self, path: str, otherwise: Document) -> Document:
+        """The document with this path, or the other one where it is empty."""
+        return next((document for document in self.documents if document.path == path), otherwise)
 
     def all_commands(self) -> Iterator[tuple[Document, list[str], Place]]:
         """What systemd units and the tasks of Nomad's jobs start."""
-        yield from self.command_lines()
+        yield from ((each.document, each.words, each.place) for each in self.command_lines())
         for group in self.groups:
             yield from ((group.job.document, words, place) for words, place in group.commands())
 
@@ -105,7 +120,7 @@ class Audited:
         """
         names = {Path(document.path).name for document in agent.documents}
         names.add(Path(agent.documents[0].path).resolve().parent.name)
-        for _, words, _ in self.command_lines():
+        for words in (each.words for each in self.command_lines()):
             given = [word.rpartition("=")[2] for word in words]
             if "agent" in words and any(Path(word).name in names for word in given if "/" in word):
                 return words

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hashidrill.audit.sources import Document
 from hashidrill.audit.tree import Mapping, Place, texts_within
+from hashidrill.audit.unit_files import commands_in
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,9 @@ class Group:
             for config in task.blocks("config", "Config"):
                 said = [config.find(name) for name in ("command", "args")]
                 texts = [text for entry in said if entry is not None for text, _ in texts_within(entry.value)]
-                if texts:
-                    yield " ".join(texts).split(), config.place
+                found = commands_in(texts)
+                for command in found if found != [texts] else [" ".join(texts).split()]:
+                    yield command, config.place
 
     def services(self) -> list[Mapping]:
         names = ("service", "Services")

@@ -7,13 +7,14 @@ import io
 import tokenize
 import warnings
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from hashidrill.audit.python_names import STARS, dotted
+from hashidrill.audit.python_retries import Retries
 from hashidrill.audit.tree import Comment, MalformedError, Place
 
 _CLIENTS = ("consul", "hvac", "nomad", "requests", "tenacity", "urllib3")
 """What the rules ask about: a module that holds none of these words is parsed, but not looked into."""
-
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 @dataclass
@@ -27,7 +28,12 @@ class Module:
     """All calls of something imported, with its full name, in the order of the file."""
 
     decorators: list[ast.expr] = field(default_factory=list)
-    tries_in_a_loop: bool = False
+    tree: ast.Module | None = None
+    """None for a module that is not looked into."""
+
+    @cached_property
+    def retries(self) -> Retries | None:
+        return None if self.tree is None else Retries(self.tree, self.names)
 
 
 def read_python(text: str) -> tuple[Module, list[Comment]]:
@@ -47,20 +53,14 @@ def read_python(text: str) -> tuple[Module, list[Comment]]:
 
 
 def _look_into(tree: ast.Module) -> Module:
-    module, calls = Module(), []
-    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
-    while waiting:
-        node, in_loop = waiting.pop()
+    module, calls = Module(tree=tree), []
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             module.names |= _bound(node)
         elif isinstance(node, ast.Call):
             calls.append(node)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             module.decorators += node.decorator_list
-        elif isinstance(node, ast.Try) and in_loop:
-            module.tries_in_a_loop = True
-        in_loop = in_loop or isinstance(node, _LOOPS)
-        waiting += [(child, in_loop) for child in ast.iter_child_nodes(node)]
     named = [(call, dotted(call.func, module.names)) for call in calls]
     module.calls = sorted((each for each in named if each[1]), key=lambda each: (each[0].lineno, each[0].col_offset))
     return module
@@ -72,7 +72,11 @@ def _bound(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
         return roots | {alias.asname: alias.name for alias in node.names if alias.asname}
     if node.module is None or node.level:
         return {}
-    return {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    plain = [alias for alias in node.names if alias.name != "*"]
+    named = {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in plain}
+    if len(plain) < len(node.names):
+        named |= {name: f"{node.module}.{name}" for name in STARS.get(node.module, ())}
+    return named
 
 
 def _comments(text: str) -> list[Comment]:
@@ -85,38 +89,6 @@ def _comments(text: str) -> list[Comment]:
     except (tokenize.TokenError, SyntaxError):
         pass  # ast has parsed it: only the comments after this are lost
     return found
-
-
-def dotted(node: ast.expr, names: dict[str, str]) -> str:
-    """The full name of what an expression names, through the imports; an empty string when it names nothing."""
-    if isinstance(node, ast.Name):
-        return names.get(node.id, "")
-    if isinstance(node, ast.Attribute):
-        start = dotted(node.value, names)
-        return f"{start}.{node.attr}" if start else ""
-    return ""
-
-
-def keywords(call: ast.Call) -> dict[str, ast.expr]:
-    return {each.arg: each.value for each in call.keywords if each.arg}
-
-
-def spreads(call: ast.Call) -> bool:
-    """Whether it is called with `*args` or `**options`, whose content is not known."""
-    return any(each.arg is None for each in call.keywords) or any(isinstance(each, ast.Starred) for each in call.args)
-
-
-def constant(node: ast.expr | None) -> object:
-    """A literal's value; Ellipsis when it is none, or not known."""
-    if node is None:
-        return ...
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        pass
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"frozenset", "set", "tuple"}:
-        return constant(node.args[0]) if len(node.args) == 1 else ()
-    return ...
 
 
 def place_of(node: ast.expr | ast.stmt) -> Place:

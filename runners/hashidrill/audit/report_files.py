@@ -21,10 +21,12 @@ _NOT_XML = dict.fromkeys([*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF], "\
 
 
 def as_json(audit: Audit) -> str:
-    """One object: `findings`, `suppressed`, `problems`, and `files` with what each was taken for."""
+    """One object: `findings`, `suppressed`, `muted`, `problems`, `unread`, and `files` with what each was taken for."""
     value = {
         "findings": [_finding(each) for each in audit.findings],
         "suppressed": [{**_finding(each), "reason": reason} for each, reason in audit.suppressed],
+        "muted": [{**_finding(each), "reason": reason} for each, reason in audit.muted],
+        "unread": [{"file": each.path, "what": each.what} for each in audit.unread],
         "problems": [
             {"file": each.path, "line": each.line, "column": each.column, "what": each.what} for each in audit.problems
         ],
@@ -78,11 +80,20 @@ def as_sarif(audit: Audit) -> str:
                         "locations": [_location(each.path, each.line, each.column)],
                     }
                     for each in audit.problems
+                ]
+                + [_note(each.path, 0, 0, f"seen and not read: {each.what}") for each in audit.unread]
+                + [
+                    _note(each.path, each.place.line, each.place.column, f"{each.rule_id} muted: {reason}")
+                    for each, reason in audit.muted
                 ],
             }
         ],
     }
     return json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def _note(path: str, line: int, column: int, text: str) -> dict[str, Any]:
+    return {"level": "note", "message": {"text": text}, "locations": [_location(path, line, column)]}
 
 
 def _sarif_rule(rule: Rule) -> dict[str, Any]:

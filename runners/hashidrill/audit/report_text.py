@@ -8,16 +8,29 @@ from rich.text import Text
 from hashidrill.audit.all_rules import RULES
 from hashidrill.audit.rule import Finding, Rule, Severity
 from hashidrill.audit.run import Audit
+from hashidrill.audit.unread import counted
 
+_SHOWN = 3
+"""Files of a kind that are named; `-v` and JSON name them all."""
 _COLOURS = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
 def write_text(audit: Audit, console: Console) -> None:
-    """All findings, what was suppressed, and a line that sums up. What could not be read goes to standard error."""
+    """All findings, each rule explained where it comes first; what was suppressed, muted and not read; and a summary.
+
+    What could not be read although it should goes to standard error.
+    """
+    explained: set[str] = set()
     for finding in audit.findings:
-        _finding(console, finding)
+        _finding(console, finding, explained=finding.rule_id in explained)
+        explained.add(finding.rule_id)
     for finding, reason in audit.suppressed:
         _line(console, f"{_where(finding)}: {finding.rule_id} suppressed: {reason}", "dim")
+    for finding, reason in audit.muted:
+        _line(console, f"{_where(finding)}: {finding.rule_id} muted: {reason}", "dim")
+    for what, paths in counted(audit.unread):
+        shown = ", ".join(paths[:_SHOWN]) + (", ..." if len(paths) > _SHOWN else "")
+        _line(console, f"seen and not read: {what}: {shown}", "dim")
     _line(console, summary(audit))
 
 
@@ -27,6 +40,10 @@ def summary(audit: Audit) -> str:
     parts = [_count(len(audit.files), "file"), *(_count(number, word) for number, word in counts)]
     if audit.suppressed:
         parts.append(f"{len(audit.suppressed)} suppressed")
+    if audit.muted:
+        parts.append(f"{len(audit.muted)} muted")
+    if audit.unread:
+        parts.append(f"{_count(len(audit.unread), 'file')} not read")
     if audit.problems:
         parts.append(f"{_count(len(audit.problems), 'file')} not judged")
     return ", ".join(parts)
@@ -52,13 +69,13 @@ def about(rule: Rule) -> list[tuple[str, str]]:
     ]
 
 
-def _finding(console: Console, finding: Finding) -> None:
+def _finding(console: Console, finding: Finding, *, explained: bool) -> None:
     rule = RULES[finding.rule_id]
     head = Text(f"{_where(finding)}: ")
     head.append(finding.severity.word, _COLOURS[finding.severity])
     head.append(f" {rule.id} {finding.message}")
     console.print(head, soft_wrap=True)
-    for label, said in about(rule)[1:5]:
+    for label, said in [] if explained else about(rule)[1:5]:
         _line(console, f"    {label + ':':<9} {said}", "dim")
 
 

@@ -30,11 +30,12 @@ class Severity(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Hit:
-    """Where a rule found something, and what, in one sentence."""
+    """Where a rule found something, and what, in one sentence. `muted`: why that is no finding all the same."""
 
     document: Document
     place: Place
     message: str
+    muted: str = ""
 
 
 Check = Callable[["Audited"], Iterator[Hit]]

@@ -1,6 +1,7 @@
 """Rules about Python that calls Consul, Nomad and Vault, or anything over urllib3: read from the caller's code alone.
 
-What a module does with a client elsewhere is not seen; so a module that retries by any means is taken to retry all.
+What another module does with a client is not seen. Each call of a client is looked at by itself: what retries one of
+them says nothing about the others.
 """
 
 from __future__ import annotations
@@ -9,13 +10,20 @@ import ast
 from collections.abc import Iterator
 
 from hashidrill.audit.audited import Audited
-from hashidrill.audit.python_text import Module, constant, dotted, keywords, place_of, spreads
+from hashidrill.audit.python_names import arguments, constant, dotted, keywords, spreads
+from hashidrill.audit.python_retries import Client, mounts
+from hashidrill.audit.python_text import Module, place_of
 from hashidrill.audit.rule import Hit, Severity, rule
 from hashidrill.audit.sources import Document
 
 _TESTS = "tests/live/test_audit_claims_python.py"
 _CONSUL = {"consul.Consul", "consul.std.Consul", "consul.aio.Consul", "consul.base.Consul"}
-_RETRY_LIBRARIES = {"aiohttp_retry", "backoff", "opnieuw", "retry", "retrying", "riprova", "stamina", "tenacity"}
+_SESSIONS = {"requests.Session", "requests.session", "requests.sessions.Session"}
+_ADAPTER = ("pool_connections", "pool_maxsize", "max_retries", "pool_block")
+_RETRY = (
+    "total", "connect", "read", "redirect", "status", "other", "allowed_methods", "status_forcelist", "backoff_factor",
+)  # fmt: skip
+"""What may be given without its name, in the order of requests 2.34 and urllib3 2.8."""
 _URLLIB3 = "https://urllib3.readthedocs.io/en/stable/reference/urllib3.util.html#urllib3.util.Retry"
 _URLLIB3_SOURCE = "urllib3 2.8.0, util/retry.py"
 _NO_RETRY_FIX = (
@@ -34,38 +42,61 @@ def _made(module: Module, names: set[str]) -> list[ast.Call]:
     return [call for call, name in module.calls if name in names]
 
 
-def _retries_somehow(module: Module) -> bool:
-    """A library for it, a urllib3 Retry, or a loop with a try in it."""
-    imported = set(module.names.values())
-    libraries = {name.partition(".")[0] for name in imported} & _RETRY_LIBRARIES
-    return bool(libraries) or any(map(_is_retry, imported)) or module.tries_in_a_loop
-
-
 def _is_retry(name: str) -> bool:
     return name.endswith(".Retry") and ("urllib3" in name or name == "requests.adapters.Retry")
 
 
 def ignores_429(document: Document) -> bool:
-    """Whether this module calls Consul and nothing in it retries."""
+    """Whether this module calls Consul and does not retry each of these calls."""
     module = document.module
-    return module is not None and bool(_made(module, _CONSUL)) and not _retries_somehow(module)
+    return module is not None and any(not _retried(module, client) for client in _clients(module, _CONSUL))
 
 
-def _without_retry(audited: Audited, names: set[str], *, session: bool) -> Iterator[tuple[Document, ast.Call]]:
-    """Clients made in modules that retry nothing; with `session`, one that brings a session of its own may retry."""
+def _clients(module: Module, names: set[str]) -> list[Client]:
+    made = [(call, name) for call, name in module.calls if name in names]
+    return module.retries.clients(made) if made and module.retries is not None else []
+
+
+def _retried(module: Module, client: Client) -> str:
+    """Why nothing is to be said of this client; an empty string where something is."""
+    if why := client.all_retried:
+        return why
+    if spreads(client.made):
+        return "it is made with * or **, which may hold a session that retries"
+    session = keywords(client.made).get("session")
+    if session is None or constant(session) is None:
+        return ""
+    name = ast.unparse(session)
+    plain = isinstance(session, ast.Call) and dotted(session.func, module.names) in _SESSIONS
+    if module.tree is not None and isinstance(session, ast.Name):
+        plain = plain or any(
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and dotted(node.value.func, module.names) in _SESSIONS
+            and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+            for node in ast.walk(module.tree)
+        )
+        plain = plain and name not in set(mounts(module.tree))
+    return "" if plain else f"its session ({name[:40]}) may retry, which is not seen here"
+
+
+def _without_retry(audited: Audited, names: set[str], product: str) -> Iterator[Hit]:
+    """Clients of which a call is not retried; muted, with the reason, where each of them is."""
     for document, module in _modules(audited):
-        if _retries_somehow(module):
-            continue
-        for call in _made(module, names):
-            if not (session and "session" in keywords(call)) and not spreads(call):
-                yield document, call
+        for client in _clients(module, names):
+            text = f"this {product} client sends each request once, and nothing here retries"
+            if client.bare and len(client.bare) < len(client.calls):
+                lines = ", ".join(map(str, client.bare[:5]))
+                of = f"{len(client.bare)} of the lines that call it"
+                text = f"this {product} client sends each request once, and nothing retries {of}: {lines}"
+            yield Hit(document, place_of(client.made), text, muted=_retried(module, client))
 
 
 @rule(
     "HD601",
     "python-consul-no-retry",
     Severity.WARNING,
-    what="py-consul, in a module in which nothing is retried.",
+    what="A py-consul client of which a call is not retried, as far as its module shows.",
     why="py-consul sends each request once. An election takes seconds, in which writes answer 500; a connection that "
     "ends under a request, because the agent restarts for instance, is an error too.",
     default="No retry; `requests.session()` without an adapter of its own.",
@@ -75,8 +106,7 @@ def _without_retry(audited: Audited, names: set[str], *, session: bool) -> Itera
     verified=f"{_TESTS}::test_py_consul_sends_each_request_once",
 )
 def python_consul_no_retry(audited: Audited) -> Iterator[Hit]:
-    for document, call in _without_retry(audited, _CONSUL, session=False):
-        yield Hit(document, place_of(call), "this Consul client sends each request once, and nothing here retries")
+    yield from _without_retry(audited, _CONSUL, "Consul")
 
 
 @rule(
@@ -108,7 +138,7 @@ def python_consul_no_timeout(audited: Audited) -> Iterator[Hit]:
     "HD603",
     "python-vault-no-retry",
     Severity.WARNING,
-    what="hvac, in a module in which nothing is retried and without a `session` that does.",
+    what="An hvac client of which a call is not retried, as far as its module shows, and without a `session` that may.",
     why="hvac sends each request once; Vault's own clients repeat 5xx and 412. While Vault's leader steps down, "
     "requests answer 500 or 503.",
     default="No retry; a timeout of 30 s.",
@@ -118,15 +148,15 @@ def python_consul_no_timeout(audited: Audited) -> Iterator[Hit]:
     verified=f"{_TESTS}::test_hvac_sends_each_request_once",
 )
 def python_vault_no_retry(audited: Audited) -> Iterator[Hit]:
-    for document, call in _without_retry(audited, {"hvac.Client", "hvac.v1.Client"}, session=True):
-        yield Hit(document, place_of(call), "this Vault client sends each request once, and nothing here retries")
+    yield from _without_retry(audited, {"hvac.Client", "hvac.v1.Client"}, "Vault")
 
 
 @rule(
     "HD604",
     "python-nomad-no-retry",
     Severity.WARNING,
-    what="python-nomad, in a module in which nothing is retried and without a `session` that does.",
+    what="A python-nomad client of which a call is not retried, as far as its module shows, and without a `session` "
+    "that may.",
     why="python-nomad sends each request once. While the servers elect a leader, requests answer 500.",
     default="No retry; a timeout of 5 s.",
     fix="Give it a session with a urllib3 Retry on its adapter: `nomad.Nomad(session=session)`. Or wrap the calls.",
@@ -135,8 +165,7 @@ def python_vault_no_retry(audited: Audited) -> Iterator[Hit]:
     verified=f"{_TESTS}::test_python_nomad_sends_each_request_once",
 )
 def python_nomad_no_retry(audited: Audited) -> Iterator[Hit]:
-    for document, call in _without_retry(audited, {"nomad.Nomad"}, session=True):
-        yield Hit(document, place_of(call), "this Nomad client sends each request once, and nothing here retries")
+    yield from _without_retry(audited, {"nomad.Nomad"}, "Nomad")
 
 
 def _retries(audited: Audited) -> Iterator[tuple[Document, ast.Call, dict[str, ast.expr]]]:
@@ -145,8 +174,8 @@ def _retries(audited: Audited) -> Iterator[tuple[Document, ast.Call, dict[str, a
         for call, name in module.calls:
             if not _is_retry(name) or spreads(call):
                 continue
-            given = keywords(call)
-            total = constant(given.get("total") or (call.args[0] if call.args else None))
+            given = arguments(call, _RETRY)
+            total = constant(given.get("total"))
             if total is not False and total != 0:
                 yield document, call, given
 
@@ -262,7 +291,7 @@ def urllib3_retry_default_methods(audited: Audited) -> Iterator[Hit]:
     "HD616",
     "requests-retries-by-number",
     Severity.WARNING,
-    what="requests' `HTTPAdapter(max_retries=3)`, with a number.",
+    what="requests' `HTTPAdapter(max_retries=3)`, with a number, by name or in its place.",
     why="A number repeats no status: a 500 or 503 is a good answer to it. It does repeat refused and broken "
     "connections and timeouts, without a pause, the latter two for PUT and DELETE as well, which may have been done by "
     "then. The documentation of requests promises that it never repeats what was sent; with urllib3 2 it does.",
@@ -277,7 +306,7 @@ def requests_retries_by_number(audited: Audited) -> Iterator[Hit]:
     for document, module in _modules(audited):
         for call, name in module.calls:
             if name in {"requests.adapters.HTTPAdapter", "requests_toolbelt.adapters.HTTPAdapter"}:
-                number = constant(keywords(call).get("max_retries"))
+                number = constant(arguments(call, _ADAPTER).get("max_retries"))
                 if isinstance(number, int) and not isinstance(number, bool) and number > 0:
                     yield Hit(
                         document,
@@ -301,9 +330,9 @@ def requests_retries_by_number(audited: Audited) -> Iterator[Hit]:
 )
 def tenacity_retry_forever(audited: Audited) -> Iterator[Hit]:
     for document, module in _modules(audited):
-        for decorator, arguments in _tenacity(module):
-            if arguments is None or "stop" not in arguments:
-                pause = "" if arguments and "wait" in arguments else ", without a pause"
+        for decorator, given in _tenacity(module):
+            if given is None or "stop" not in given:
+                pause = "" if given and "wait" in given else ", without a pause"
                 yield Hit(document, place_of(decorator), f"this retries for ever{pause}")
 
 

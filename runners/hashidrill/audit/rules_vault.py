@@ -62,23 +62,24 @@ def vault_raft_no_retry_join(audited: Audited) -> Iterator[Hit]:
 )
 def vault_max_retries_zero(audited: Audited) -> Iterator[Hit]:
     one_layer = [unit for _, unit in _template_units(audited)]  # which retries by itself: HD403
-    for document, name, value, place in environment(audited):
-        if name == _VARIABLE and value.strip() == "0" and document.unit not in one_layer:
+    for document, unit, name, value, place in environment(audited):
+        if name == _VARIABLE and value.strip() == "0" and unit not in one_layer:
             yield Hit(document, place, "VAULT_MAX_RETRIES=0: Vault's clients here retry nothing")
 
 
-def environment(audited: Audited) -> Iterator[tuple[Document, str, str, Place]]:
-    """Variables from units, environment files and the `env` blocks of Nomad's tasks."""
+def environment(audited: Audited) -> Iterator[tuple[Document, Unit | None, str, str, Place]]:
+    """Variables from units (which are given too), environment files and the `env` blocks of Nomad's tasks."""
     for document in audited.documents:
         set_here = document.unit.variables() if document.unit is not None else document.variables
-        yield from ((document, each.name, each.value, each.place) for each in set_here)
+        for each in set_here:
+            yield audited.at(each.path, document), document.unit, each.name, each.value, each.place
     for group in audited.groups:
         for task in group.tasks():
             for env in task.blocks("env"):
                 for entry in env.entries:
                     value = getattr(entry.value, "value", None)
                     if value is not None:
-                        yield group.job.document, entry.key, str(value), entry.place
+                        yield group.job.document, None, entry.key, str(value), entry.place
 
 
 @rule(
@@ -226,9 +227,9 @@ def _api_retries(audited: Audited, document: Document) -> int:
 
 
 def _template_units(audited: Audited) -> Iterator[tuple[list[str], Unit]]:
-    for document, words, _ in audited.command_lines():
-        if document.unit is not None and words and words[0].rpartition("/")[2] == "consul-template":
-            yield words, document.unit
+    for each in audited.command_lines():
+        if each.words[0].rpartition("/")[2] == "consul-template":
+            yield each.words, each.unit
 
 
 @rule(
@@ -244,13 +245,13 @@ def _template_units(audited: Audited) -> Iterator[tuple[list[str], Unit]]:
     source="systemd.service(5)",
 )
 def unit_without_restart(audited: Audited) -> Iterator[Hit]:
-    for document, words, place in audited.command_lines():
-        unit = document.unit
-        program = words[0].rpartition("/")[2] if words else ""
+    for each in audited.command_lines():
+        program = each.words[0].rpartition("/")[2]
         runs = program == "consul-template" or (
-            program in {"consul", "nomad", "vault"} and {"agent", "server"} & set(words)
+            program in {"consul", "nomad", "vault"} and {"agent", "server"} & set(each.words)
         )
-        if unit is None or not runs or unit.last("Type") == "oneshot":
+        # what a drop-in alone does not say, its unit may
+        if not runs or each.unit.last("Type") == "oneshot" or (each.unit.partial and not each.unit.last("Restart")):
             continue
-        if unit.last("Restart") in {"", "no"}:
-            yield Hit(document, place, f"when this {program} ends, nothing starts it again")
+        if each.unit.last("Restart") in {"", "no"}:
+            yield Hit(each.document, each.place, f"when this {program} ends, nothing starts it again")

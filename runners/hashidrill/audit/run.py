@@ -11,6 +11,7 @@ from hashidrill.audit.audited import Audited
 from hashidrill.audit.rule import Finding, Hit, Rule, Severity
 from hashidrill.audit.rules_suppressions import apply, idle
 from hashidrill.audit.sources import Problem, collect
+from hashidrill.audit.unread import Unread
 
 _IDLE = "HD002"
 
@@ -21,7 +22,11 @@ class Audit:
 
     findings: list[Finding]
     suppressed: list[tuple[Finding, str]]
+    muted: list[tuple[Finding, str]]
+    """What a rule would have found, and why it did not: what it saw around it."""
     problems: list[Problem]
+    unread: list[Unread]
+    """What was seen and is in a language that is not read."""
     skipped: list[str]
     files: dict[str, str]
     """The files that were judged, and what each was taken for."""
@@ -41,19 +46,23 @@ def audit(
     ignore = ignore or {}
     sources = collect(paths, kind=kind, exclude=exclude)
     audited = Audited(tuple(sources.documents))
-    found = [finding for each in RULES.values() for finding in _findings(each, list(each.check(audited)))]
+    hits = [(each, hit) for each in RULES.values() for hit in each.check(audited)]
+    found = [_finding(each, hit) for each, hit in hits if not hit.muted]
+    muted = [(_finding(each, hit), hit.muted) for each, hit in hits if hit.muted]
     stands, taken = apply(found, sources.documents)
-    stands += _findings(RULES[_IDLE], list(idle(sources.documents, found)))
+    stands += [_finding(RULES[_IDLE], hit) for hit in idle(sources.documents, found)]
     taken += [(finding, ignore[finding.rule_id]) for finding in stands if finding.rule_id in ignore]
     stands = [finding for finding in stands if finding.rule_id not in ignore]
     return Audit(
         sorted(set(stands)),
         sorted(set(taken)),
+        sorted(set(muted)),
         sorted(sources.problems, key=str),
+        sorted(sources.unread),
         sources.skipped,
         {document.path: document.kind for document in sources.documents},
     )
 
 
-def _findings(each: Rule, hits: list[Hit]) -> list[Finding]:
-    return [Finding(hit.document.path, hit.place, each.id, hit.message, each.severity) for hit in hits]
+def _finding(each: Rule, hit: Hit) -> Finding:
+    return Finding(hit.document.path, hit.place, each.id, hit.message, each.severity)

@@ -15,9 +15,12 @@ from hashidrill.audit.kinds import entries_of, kind_of, part_of
 from hashidrill.audit.python_text import Module, read_python
 from hashidrill.audit.tree import Comment, MalformedError, Mapping, Place, Value
 from hashidrill.audit.unit_files import Unit, Variable, read_environment, read_unit
+from hashidrill.audit.unread import Unread, unread_kind
 
 SUFFIXES = (".hcl", ".nomad", ".json", ".service", ".py", ".env")
 """Of files that are looked at in a directory. A file that is named itself is read whatever its name."""
+
+_DROPINS = ".service.d"
 
 SKIPPED = frozenset({".git", ".hg", ".svn", ".terraform", ".tox", ".venv", "__pycache__", "node_modules", "venv"})
 """Directories that are not gone into."""
@@ -66,6 +69,8 @@ class Sources:
     documents: list[Document] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
+    """Files that hold what is judged in a language that is not read."""
     unknown: list[Document] = field(default_factory=list)
     """HCL and JSON in which nothing tells what it is; each may be a part of an agent beside it."""
 
@@ -102,7 +107,42 @@ def _adopt(sources: Sources) -> None:
             sources.documents.append(replace(document, kind=kind))
         else:
             sources.skipped.append(f"{document.path}: not recognised as anything that is judged")
-    sources.documents.sort(key=lambda document: document.path)
+    sources.documents = with_dropins(sorted(sources.documents, key=lambda document: document.path))
+
+
+def is_dropin(path: Path) -> bool:
+    """Whether this changes a systemd unit: `consul.service.d/limits.conf`."""
+    return path.suffix == ".conf" and path.parent.name.endswith(_DROPINS)
+
+
+def with_dropins(documents: Sequence[Document]) -> list[Document]:
+    """Each unit with its drop-ins, which say nothing of their own then. One without its unit among the files does.
+
+    A unit in the same directory as the drop-ins' own comes first; otherwise the only one of that name.
+    """
+    units = [one for one in documents if one.unit is not None and not is_dropin(Path(one.path))]
+    of: dict[str, list[Document]] = {}
+    for dropin in (one for one in documents if one.unit is not None and is_dropin(Path(one.path))):
+        folder = Path(dropin.path).parent
+        named = [unit for unit in units if Path(unit.path).name == folder.name.removesuffix(".d")]
+        near = [unit for unit in named if Path(unit.path).parent == folder.parent]
+        for unit in near or (named if len(named) == 1 else []):
+            of.setdefault(unit.path, []).append(dropin)
+    taken = {dropin.path for dropins in of.values() for dropin in dropins}
+    found = []
+    for one in documents:
+        if one.unit is None:
+            found.append(one)
+        elif one.path in taken:
+            found.append(replace(one, unit=None))
+        elif is_dropin(Path(one.path)):
+            found.append(replace(one, unit=replace(one.unit, partial=True)))
+        else:
+            # by the name of the file alone, whatever directory it stands in: systemd.unit(5)
+            later = sorted(of.get(one.path, []), key=lambda each: Path(each.path).name)
+            more = [(each.path, each.unit) for each in later if each.unit is not None]
+            found.append(replace(one, unit=one.unit.with_dropins(more)))
+    return found
 
 
 def _walk(root: Path, sources: Sources, exclude: Sequence[str]) -> Iterator[Path]:
@@ -120,12 +160,13 @@ def _walk(root: Path, sources: Sources, exclude: Sequence[str]) -> Iterator[Path
         )
         for name in sorted(files):
             path = Path(folder, name)
-            if not name.endswith(SUFFIXES):
-                continue
             if _excluded(path, exclude):
-                sources.skipped.append(f"{path}: excluded")
-            else:
+                if name.endswith(SUFFIXES):
+                    sources.skipped.append(f"{path}: excluded")
+            elif name.endswith(SUFFIXES) or is_dropin(path):
                 yield path
+            elif what := unread_kind(path):
+                sources.unread.append(Unread(str(path), what))
 
 
 def _excluded(path: Path, patterns: Sequence[str]) -> bool:
@@ -190,7 +231,7 @@ def read_document(path: str, text: str, *, kind: str | None = None) -> Document:
     if kind == "python" or (kind is None and suffix == ".py"):
         module, comments = read_python(text)
         return Document(path, "python", text, comments, module=module)
-    if kind == "systemd-unit" or (kind is None and suffix == ".service"):
+    if kind == "systemd-unit" or (kind is None and (suffix == ".service" or is_dropin(Path(path)))):
         unit = read_unit(text)
         return Document(path, "systemd-unit", text, unit.comments, unit=unit)
     if kind == "environment" or (kind is None and (suffix == ".env" or Path(path).name == ".env")):

@@ -140,6 +140,8 @@ def _tell(result: Audit, reasons: dict[str, str], *, verbose: bool) -> None:
     if verbose:
         for path, taken_for in result.files.items():
             sys.stderr.write(f"{path}: judged as {taken_for}\n")
+        for unread in result.unread:
+            sys.stderr.write(f"{unread.path}: not read: a {unread.what}\n")
         for skipped in result.skipped:
             sys.stderr.write(f"{skipped}\n")
         sys.stderr.write(f"{summary(result)}\n")

@@ -144,7 +144,8 @@ def exponential(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> J
         return not_for_it("exponential", fault, text, **evidence)
     curve = curve_of(uncapped, errors[: len(uncapped)])
     evidence |= {"slope": round(curve.slope, 3), "slope_error": round(curve.slope_error, 3)}
-    evidence |= {"misfit_of_factor": round(curve.factor, 2), "misfit_of_power": round(curve.power, 2)}
+    misfits = {"misfit_of_factor": curve.factor, "misfit_of_power": curve.power}
+    evidence |= {name: round(misfit, 2) for name, misfit in misfits.items() if math.isfinite(misfit)}  # JSON has no inf
     text = f"log2 of the gaps rises by {curve.slope:.2f} a retry: {_listed(uncapped)}"
     if curve.slope + _SIGMAS * curve.slope_error < EXPONENTIAL_SLOPE:
         kind = "constant" if abs(curve.slope) < 0.1 else f"under {EXPONENTIAL_SLOPE:g}"

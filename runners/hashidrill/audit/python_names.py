@@ -1,0 +1,52 @@
+"""What expressions name, and what calls are given: by their syntax alone."""
+
+from __future__ import annotations
+
+import ast
+
+
+def dotted(node: ast.expr, names: dict[str, str]) -> str:
+    """The full name of what an expression names, through the imports; an empty string when it names nothing."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id, "")
+    if isinstance(node, ast.Attribute):
+        start = dotted(node.value, names)
+        return f"{start}.{node.attr}" if start else ""
+    return ""
+
+
+def keywords(call: ast.Call) -> dict[str, ast.expr]:
+    return {each.arg: each.value for each in call.keywords if each.arg}
+
+
+def spreads(call: ast.Call) -> bool:
+    """Whether it is called with `*args` or `**options`, whose content is not known."""
+    return any(each.arg is None for each in call.keywords) or any(isinstance(each, ast.Starred) for each in call.args)
+
+
+def constant(node: ast.expr | None) -> object:
+    """A literal's value; Ellipsis when it is none, or not known."""
+    if node is None:
+        return ...
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        pass
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"frozenset", "set", "tuple"}:
+        return constant(node.args[0]) if len(node.args) == 1 else ()
+    return ...
+
+
+def arguments(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr]:
+    """What a call is given, by name; `names` are those of the positional ones. Nothing that comes by a star."""
+    plain = [each for each in call.args if not isinstance(each, ast.Starred)]
+    return dict(zip(names, plain, strict=False)) | keywords(call)
+
+
+STARS = {
+    "consul": ("Consul",), "consul.std": ("Consul",), "consul.aio": ("Consul",), "hvac": ("Client",),
+    "nomad": ("Nomad",), "requests": ("Session", "session"), "requests.adapters": ("HTTPAdapter", "Retry"),
+    "tenacity": ("retry", "Retrying", "AsyncRetrying", "stop_after_attempt"), "urllib3": ("Retry",),
+    "urllib3.util": ("Retry",), "urllib3.util.retry": ("Retry",),
+}  # fmt: skip
+"""What `from ... import *` brings of those names that the rules ask about."""

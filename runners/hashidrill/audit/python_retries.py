@@ -1,0 +1,329 @@
+"""Which calls of a client are retried, by the caller's code alone: each call by itself, and why.
+
+A call is retried where it stands in a function with a retrying decorator, in a loop that goes on after it failed and
+ends after it succeeded, in a loop of a retrying library, or in what such a library is given to call; or in a function
+that is called in such places alone. An import of tenacity retries nothing, and a `try` in a loop over keys goes on to
+the next key.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from hashidrill.audit.python_names import constant, dotted, keywords
+
+LIBRARIES = frozenset({"aiohttp_retry", "backoff", "opnieuw", "retry", "retrying", "riprova", "stamina", "tenacity"})
+_BY_NAME = ("retry", "retries", "retrying", "backoff")
+_TAKES = frozenset({"consume", "get_nowait", "next", "pop", "popleft", "readline", "receive", "recv", "get", "poll"})
+_DEEPEST = 5
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_ENDS = (ast.Raise, ast.Return, ast.Break)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client that a module makes. `calls`: what is asked of it; `retried`: why, for each of these that is retried."""
+
+    made: ast.Call
+    name: str
+    calls: tuple[ast.expr, ...] = ()
+    retried: tuple[str, ...] = ()
+    mounted: int = 0
+    """The line in which an adapter of the caller's own is mounted on its session; 0 without."""
+
+    @property
+    def bare(self) -> list[int]:
+        """The lines of the calls that are not retried; none of them is seen where there is no call at all."""
+        return sorted({call.lineno for call, why in zip(self.calls, self.retried, strict=True) if not why})
+
+    @property
+    def all_retried(self) -> str:
+        """Why nothing is to be said of it; an empty string where something is."""
+        if self.mounted:
+            return f"an adapter is mounted on its session in line {self.mounted}"
+        if not self.calls or not all(self.retried):
+            return ""
+        count = f"its {len(self.calls)} calls are" if len(self.calls) > 1 else "its only call is"
+        return f"{count} retried {', '.join(dict.fromkeys(self.retried))}"
+
+
+@dataclass
+class Retries:
+    """A module's tree, read for what retries what. Build it once for a module."""
+
+    tree: ast.Module
+    names: dict[str, str]
+    _parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+    _functions: dict[str, list[Function]] = field(default_factory=dict)
+    _classes: dict[str, list[ast.ClassDef]] = field(default_factory=dict)
+    _own: set[str] = field(default_factory=set)
+    """Names bound to what a retrying library made: `retryer = Retrying(...)`."""
+
+    def __post_init__(self) -> None:
+        for node in ast.walk(self.tree):
+            for child in ast.iter_child_nodes(node):
+                self._parents[child] = node
+            if isinstance(node, _FUNCTIONS):
+                self._functions.setdefault(node.name, []).append(node)
+            elif isinstance(node, ast.ClassDef):
+                self._classes.setdefault(node.name, []).append(node)
+            elif isinstance(node, ast.Assign) and self._library(node.value):
+                self._own |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+
+    # clients, and what is asked of them
+
+    def clients(self, made: Sequence[tuple[ast.Call, str]]) -> list[Client]:
+        """Of these calls, which make clients, each with what is asked of what it makes."""
+        found = []
+        for call, name in made:
+            asked = [each for each in self._asked(call) if isinstance(each, ast.expr)]
+            mounted = [each for each in asked if isinstance(each, ast.Call) and _last(each.func) == "mount"]
+            calls = tuple(each for each in asked if each not in mounted)
+            why = tuple(self.why(each) for each in calls)
+            found.append(Client(call, name, calls, why, mounted[0].lineno if mounted else 0))
+        return found
+
+    def _asked(self, made: ast.Call) -> list[ast.AST]:
+        """Calls of attributes of what this makes, under all the names that it is given in this module."""
+        known = [(key, scope) for key, scope in self._bound(made)]
+        asked = [use for use in [self._use_of(made)] if use is not None]
+        for key, scope in known:  # grows while it is walked over: an alias has aliases
+            for node in ast.walk(scope):
+                if _key(node) != key or isinstance(getattr(node, "ctx", None), ast.Store):
+                    continue
+                use = self._use_of(node)
+                if use is not None:
+                    asked.append(use)
+                for more in self._bound(self._chain(node)):
+                    if more not in known and len(known) < 50:
+                        known.append(more)
+        return list(dict.fromkeys(asked))
+
+    def _bound(self, value: ast.AST) -> list[tuple[str, ast.AST]]:
+        """(name, where it holds) that a value is given: assigned, returned, or handed to a function of this module."""
+        parent = self._parents.get(value)
+        while isinstance(parent, ast.BoolOp | ast.IfExp | ast.Await):
+            value, parent = parent, self._parents.get(parent)
+        targets: list[ast.expr] = []
+        if isinstance(parent, ast.Assign):
+            targets = parent.targets
+        elif isinstance(parent, ast.AnnAssign | ast.NamedExpr):
+            targets = [parent.target]
+        elif isinstance(parent, ast.withitem) and parent.optional_vars is not None:
+            targets = [parent.optional_vars]
+        elif isinstance(parent, ast.Return | ast.Yield):
+            return self._returned(parent)
+        elif isinstance(parent, ast.Call | ast.keyword):
+            return self._handed(value, parent)
+        found: list[tuple[str, ast.AST]] = []
+        for key, target in ((_key(target), target) for target in targets):
+            scope = self._function(target) if isinstance(target, ast.Name) else None
+            if scope is not None and any(isinstance(n, ast.Global) and key in n.names for n in ast.walk(scope)):
+                scope = None
+            if key:
+                found.append((key, scope or self.tree))
+        return found
+
+    def _returned(self, parent: ast.AST) -> list[tuple[str, ast.AST]]:
+        function = self._function(parent)
+        if function is None:
+            return []
+        is_property = any(_last(each).endswith("property") for each in function.decorator_list)
+        return [(f"self.{function.name}" if is_property else f"{function.name}()", self.tree)]
+
+    def _handed(self, value: ast.AST, parent: ast.AST) -> list[tuple[str, ast.AST]]:
+        """The parameter that it becomes, of a function or of a class of this module."""
+        call = self._parents.get(parent) if isinstance(parent, ast.keyword) else parent
+        if not isinstance(call, ast.Call) or value is call.func:
+            return []
+        target = self._target(call.func)
+        if target is None:
+            return []
+        plain = [*target.args.posonlyargs, *target.args.args]
+        if isinstance(parent, ast.keyword):
+            return [(parent.arg, target)] if parent.arg else []
+        place = next((index for index, each in enumerate(call.args) if each is value), 0)
+        place += bool(plain and plain[0].arg in {"self", "cls"})
+        return [(plain[place].arg, target)] if place < len(plain) else []
+
+    def _target(self, func: ast.expr) -> Function | None:
+        name = _last(func) if _key(func) else ""
+        functions = self._functions.get(name, [])
+        for node in self._classes.get(name, []):
+            functions = [each for each in node.body if isinstance(each, _FUNCTIONS) and each.name == "__init__"]
+        return functions[0] if len(functions) == 1 else None
+
+    def _chain(self, node: ast.AST) -> ast.AST:
+        """The longest `node.a.b` that begins with this."""
+        while isinstance(parent := self._parents.get(node), ast.Attribute):
+            node = parent
+        return node
+
+    def _use_of(self, node: ast.AST) -> ast.AST | None:
+        """The call of an attribute of this, or the attribute itself where it is handed to somebody to call."""
+        chain = self._chain(node)
+        if chain is node:
+            return None
+        parent = self._parents.get(chain)
+        if isinstance(parent, ast.Call):
+            return parent if parent.func is chain else chain
+        return chain if isinstance(parent, ast.keyword) else None
+
+    # what retries
+
+    def why(self, node: ast.AST, depth: int = 0) -> str:
+        """Why this expression is retried; an empty string when it is not."""
+        function = self._function(node)
+        return self._around(node, function) or (self._of_function(function, depth) if function is not None else "")
+
+    def _around(self, node: ast.AST, function: ast.AST | None) -> str:
+        """What retries it between it and the function that it stands in."""
+        child, parent = node, self._parents.get(node)
+        tried: ast.Try | None = None
+        while parent is not None and parent is not function:
+            if isinstance(parent, ast.Call) and child is not parent.func and self._retrying(parent.func):
+                return f"by {ast.unparse(parent.func)[:40]} in line {parent.lineno}"
+            if isinstance(parent, ast.Try) and child in parent.body:
+                tried = tried or parent
+            elif isinstance(parent, _LOOPS):
+                looped = child in parent.body
+                if looped and isinstance(parent, ast.For | ast.AsyncFor) and self._attempts(parent.iter):
+                    return f"in the loop of line {parent.lineno}"
+                if looped and tried is not None and _tries_again(parent, tried):
+                    return f"in the loop of line {parent.lineno}"
+            child, parent = parent, self._parents.get(parent)
+        return ""
+
+    def _of_function(self, function: Function, depth: int) -> str:
+        """Why all of a function is retried: its decorators, or each place in which it is called."""
+        for decorator in function.decorator_list:
+            if self._retrying(decorator):
+                return f"under @{ast.unparse(decorator)[:40]} on {function.name} (line {function.lineno})"
+        if depth >= _DEEPEST or len(self._functions[function.name]) > 1:
+            return ""
+        places = [node for node in ast.walk(self.tree) if self._names(node, function) and self._outside(node, function)]
+        reasons = [self.why(place, depth + 1) for place in places]
+        return f"in {function.name}, called {reasons[0]}" if reasons and all(reasons) else ""
+
+    def _names(self, node: ast.AST, function: Function) -> bool:
+        """Whether this is a call of the function, or hands it to somebody."""
+        named = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id == function.name
+        return named or (isinstance(node, ast.Attribute) and _key(node) == f"self.{function.name}")
+
+    def _outside(self, node: ast.AST, function: Function) -> bool:
+        return self._function(node) is not function
+
+    def _retrying(self, node: ast.expr) -> bool:
+        """Whether this is something that retries what it is given: of a library, or by its name."""
+        if isinstance(node, ast.Call) and _gives_up_at_once(node):
+            return False
+        if self._library(node):
+            return True
+        while isinstance(node, ast.Call | ast.Attribute) and not self._library(node):
+            if isinstance(node, ast.Attribute) and _says_so(node.attr):
+                return True
+            node = node.func if isinstance(node, ast.Call) else node.value
+        return isinstance(node, ast.Name) and (node.id in self._own or (_says_so(node.id) and not self._urllib3(node)))
+
+    def _attempts(self, node: ast.expr) -> bool:
+        """Whether going over this is trying again: `for attempt in Retrying(...)`. A name alone does not say so."""
+        return self._library(node) or _last(node.func if isinstance(node, ast.Call) else node) in self._own
+
+    def _urllib3(self, node: ast.Name) -> bool:
+        """urllib3's Retry retries what a session sends, and nothing that it is given to call."""
+        return self.names.get(node.id, "").endswith(".Retry")
+
+    def _library(self, node: ast.AST) -> bool:
+        """Whether this is, or comes from, what one of the libraries calls retrying."""
+        while isinstance(node, ast.Call):
+            if _gives_up_at_once(node):
+                return False
+            node = node.func
+        name = dotted(node, self.names) if isinstance(node, ast.expr) else ""
+        root, _, rest = name.partition(".")
+        return root in LIBRARIES and not rest.rpartition(".")[2].startswith(("stop_", "wait_", "before_", "after_"))
+
+    def _function(self, node: ast.AST) -> Function | None:
+        above = self._parents.get(node)
+        while above is not None and not isinstance(above, _FUNCTIONS):
+            above = self._parents.get(above)
+        return above
+
+
+def _tries_again(loop: ast.AST, tried: ast.Try) -> bool:
+    """Whether a loop comes back to a `try` that failed, for the same thing, and ends when it succeeded."""
+    if all(isinstance(handler.body[-1], _ENDS) for handler in tried.handlers) or not tried.handlers:
+        return False
+    asked_for = {node.id for part in tried.body for node in ast.walk(part) if isinstance(node, ast.Name)}
+    if asked_for & _new_each_time(loop, tried):
+        return False  # the next key, or the next message, is no second try for this one
+    if not isinstance(loop, ast.While):
+        return _leaves(loop, tried)
+    if constant(loop.test) not in (..., False, None, 0):
+        return True  # what runs for ever comes by again, whether it succeeded or not
+    flags = {node.id for node in ast.walk(loop.test) if isinstance(node, ast.Name)}
+    return bool(flags & set(_assigned((*tried.body, *tried.orelse)))) or _leaves(loop, tried)
+
+
+def _new_each_time(loop: ast.AST, tried: ast.Try) -> set[str]:
+    """Names that stand for something else each time: what is looped over, and what is taken from a queue."""
+    found: set[str] = set()
+    for node in ast.walk(loop):
+        if isinstance(node, ast.For | ast.AsyncFor) and node.lineno < tried.lineno <= (node.end_lineno or 0):
+            found |= {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
+        elif isinstance(node, ast.Assign) and node.lineno < tried.lineno:
+            value = node.value.value if isinstance(node.value, ast.Await) else node.value
+            if isinstance(value, ast.Call) and _last(value.func) in _TAKES:
+                found |= set(_assigned([node]))
+    return found
+
+
+def _assigned(parts: Sequence[ast.stmt]) -> Iterator[str]:
+    for node in (node for part in parts for node in ast.walk(part) if isinstance(node, ast.Assign)):
+        yield from (each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name))
+
+
+def _leaves(loop: ast.AST, tried: ast.Try) -> bool:
+    after = [part for part in getattr(loop, "body", []) if part.lineno > (tried.end_lineno or 0)]
+    parts = (*tried.body, *tried.orelse, *after)
+    return any(isinstance(node, ast.Return | ast.Break) for part in parts for node in ast.walk(part))
+
+
+def _gives_up_at_once(call: ast.Call) -> bool:
+    """`stop=stop_after_attempt(1)`, `tries=1`, `max_tries=1`: one attempt is no retry."""
+    given = keywords(call)
+    stop = given.get("stop")
+    if isinstance(stop, ast.Call) and _last(stop.func) == "stop_after_attempt" and stop.args:
+        return constant(stop.args[0]) == 1
+    return any(constant(given.get(name)) == 1 for name in ("tries", "max_tries", "attempts"))
+
+
+def _last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _says_so(name: str) -> bool:
+    return any(word in name.lower() for word in _BY_NAME)
+
+
+def _key(node: ast.AST) -> str:
+    """How a client is called in this place: `client`, `self.client`, `client()` for a function that returns it."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}:
+        return f"self.{node.attr}"
+    if isinstance(node, ast.Call):
+        name = _key(node.func)
+        return f"{name.removeprefix('self.')}()" if name else ""
+    return ""
+
+
+def mounts(tree: ast.Module) -> Iterator[str]:
+    """The names of sessions on which something is mounted in a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "mount":
+            yield _key(node.func.value)

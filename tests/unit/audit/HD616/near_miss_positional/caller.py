@@ -1,0 +1,3 @@
+from requests.adapters import HTTPAdapter
+
+adapter = HTTPAdapter(3, 10)
