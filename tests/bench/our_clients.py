@@ -1,6 +1,6 @@
 """Our loads alone, in a process of their own as in a run, and what they cost; the counterpart of plain_clients.py.
 
-python our_clients.py {requests|watches|views|streams} URL COUNT SECONDS [PORT]
+python our_clients.py {requests|watches|views|reopened|streams} URL COUNT SECONDS [PORT]
 """
 
 import asyncio
@@ -24,9 +24,14 @@ def loads(what, url, count, port):
         "requests": (KvWrite, {"rate": f"{count}/s"}),
         "watches": (Watch, {"count": count, "service": "bench", "wait": "60s", "establish": "2000/s"}),
         "views": (Views, {"count": count, "service": "bench", "establish": "2000/s"}),
+        # what comes back to an agent that answers nobody: each opening has a connection of its own, and is given up
+        "reopened": (Views, {"count": count, "service": "bench", "establish": f"{count}/s", "timeout": "1s"}),
         "streams": (Streams, {"count": count, "service": "bench", "establish": "2000/s", "port": port}),
     }[what]
-    context = LoadContext([url], emit_sample=lambda name, value, _text: samples[name].append(value))
+    local = "127.0.0.1" if what == "reopened" else None
+    context = LoadContext(
+        [url], local_address=local, emit_sample=lambda name, value, _text: samples[name].append(value)
+    )
     return kind("bench", kind.Params.model_validate(params), context), samples, operations
 
 
@@ -35,7 +40,7 @@ async def main(what, url, count, seconds, port):
     idle_bytes = process.memory_info().rss
     load, samples, operations = loads(what, url, count, port)
     task = asyncio.create_task(load.run(lambda op: operations.update([op.outcome])))
-    while what != "requests" and samples["open"][-1:] != [count]:
+    while what not in {"requests", "reopened"} and samples["open"][-1:] != [count]:
         if task.done():
             task.result()
         await asyncio.sleep(0.1)
@@ -44,6 +49,8 @@ async def main(what, url, count, seconds, port):
     await asyncio.sleep(seconds)
     after, resident = process.cpu_times(), process.memory_info().rss
     done = sum(samples["events"][events:]) if what == "streams" else operations["ok"] - opened
+    if what == "reopened":
+        done = operations["fail"]
     task.cancel()
     await asyncio.wait([task])
     figures = {
