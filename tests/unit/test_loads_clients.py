@@ -305,7 +305,8 @@ class Runs:
         one = f'clients:\n  careful: {{command: [curl, "{{url}}"], {kind}}}\n'
         text = GOOD[:start] + one + GOOD[end:].replace(', "hasty.attempts.rate > 1/s"', "")
         text = text[: text.index("  - present")]
-        return judge(self.builder.build(), load_text(text, "x.yaml")).invalid
+        verdict = judge(self.builder.build(), load_text(text, "x.yaml"))
+        return [*verdict.invalid, *verdict.doubts]
 
 
 @pytest.fixture
