@@ -225,3 +225,22 @@ def test_a_session_whose_making_is_not_seen_mutes_and_says_so(tmp_path):
     (tmp_path / "a.py").write_text("import hvac\nhvac.Client(session=theirs())\n")
     [(finding, reason)] = audit([tmp_path]).muted
     assert (finding.rule_id, "its session (theirs()) may retry, which is not seen here" in reason) == ("HD603", True)
+
+
+@pytest.mark.parametrize(
+    ("fixture", "why"),
+    [
+        ("near_miss_variable", "its unit passes on a variable"),
+        ("near_miss_unseen_flags", "flags that are not seen here"),
+    ],
+)
+def test_an_agent_whose_flags_are_not_seen_is_muted_and_not_passed_over(fixture, why):
+    muted = [reason for finding, reason in audit([FIXTURES / "HD101" / fixture]).muted if finding.rule_id == "HD101"]
+    assert [why in reason for reason in muted] == [True]
+
+
+def test_options_that_are_not_seen_mute_and_say_so(tmp_path):
+    (tmp_path / "a.py").write_text("import consul\nc = consul.Consul(**options)\n")
+    result = audit([tmp_path])
+    assert not result.findings
+    assert {finding.rule_id: "* or **" in reason for finding, reason in result.muted} == {"HD601": True, "HD602": True}

@@ -18,14 +18,22 @@ def _is_an_agent(agent: Agent) -> bool:
 
 
 def _alone_on_purpose(agent: Agent, flags: list[str]) -> bool:
-    """A single server; or one of which only its unseen command line can say how many there are."""
+    """A single server."""
     told = agent.merged
     said = _flag(flags, "bootstrap-expect")
     expected = told.number("bootstrap_expect") if said is None else float(said) if said.isdigit() else None
-    if told.flag("bootstrap") is True or _flag(flags, "bootstrap") is not None or expected == 1:
-        return True
+    return told.flag("bootstrap") is True or _flag(flags, "bootstrap") is not None or expected == 1
+
+
+def _unseen(audited: Audited, agent: Agent, flags: list[str]) -> str:
+    """Why nothing is said of this agent's joining although no address is seen; empty where something is."""
+    told = agent.merged
+    if audited.flags_unknown(agent):
+        return "its unit passes on a variable, which may hold -retry-join"
     # without bootstrap_expect a server neither forms a datacenter nor, told of nobody, joins one: flags do it then
-    return told.flag("server") is True and not told.has("bootstrap_expect") and not flags
+    if told.flag("server") is True and not told.has("bootstrap_expect") and not flags:
+        return "it does not say how many servers there are: flags that are not seen here do, and may name them"
+    return ""
 
 
 def _flag(flags: list[str], *names: str) -> str | None:
@@ -43,7 +51,7 @@ def _flag(flags: list[str], *names: str) -> str | None:
     Severity.ERROR,
     what="A Consul agent that is told of no other agent: neither `retry_join` nor anything that stands in for it. A "
     "single server (`bootstrap_expect = 1`) is meant to be alone; a server that does not say how many there are gets "
-    "flags that are not seen here, and is left out.",
+    "flags that are not seen here, and mutes this rule.",
     why="It starts, finds nobody and never looks again: it stays alone until a person runs `consul join`. An agent "
     "that was a member before rejoins from its snapshot of members only while one of those still has its address.",
     default="`retry_join` is empty, and then no join is tried.",
@@ -61,11 +69,12 @@ def consul_no_retry_join(audited: Audited) -> Iterator[Hit]:
         # auto_config brings the addresses of the servers along, and auto_encrypt needs retry_join all the same
         automatic = any(body.flag("enabled") is True for body in told.blocks("auto_config"))
         by_flag = _flag(flags, "retry-join", "join", "dev")
-        if told.has("retry_join", "start_join") or automatic or by_flag is not None or audited.flags_unknown(agent):
+        if told.has("retry_join", "start_join") or automatic or by_flag is not None:
             continue
         document, place = agent.where("server", "data_dir", "bootstrap_expect")
         role = "server" if told.flag("server") else "agent"
-        yield Hit(document, place, f"this Consul {role} has no retry_join: it never looks for the others")
+        text = f"this Consul {role} has no retry_join: it never looks for the others"
+        yield Hit(document, place, text, muted=_unseen(audited, agent, flags))
 
 
 @rule(

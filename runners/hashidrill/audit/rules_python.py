@@ -125,11 +125,11 @@ def python_consul_no_retry(audited: Audited) -> Iterator[Hit]:
 def python_consul_no_timeout(audited: Audited) -> Iterator[Hit]:
     for document, module in _modules(audited):
         for call in _made(module, _CONSUL):
-            if spreads(call):
-                continue
             given = keywords(call).get("connections_timeout")
             if given is None:
-                yield Hit(document, place_of(call), "no connections_timeout: before py-consul 1.8 this waits for ever")
+                text = "no connections_timeout: before py-consul 1.8 this waits for ever"
+                muted = "it is made with * or **, which may hold connections_timeout" if spreads(call) else ""
+                yield Hit(document, place_of(call), text, muted=muted)
             elif constant(given) is None:
                 yield Hit(document, place_of(call), "connections_timeout=None: this waits for ever")
 
