@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -47,7 +48,8 @@ async def close(
     """
     try:
         await anyio.to_thread.run_sync(writer.close)
-        writer.write_run({**info, "outcome": outcome, "error": error})
+        ended_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        writer.write_run({**info, "outcome": outcome, "error": error, "ended_at": ended_at})
     except (RecordingError, OSError) as failure:
         outcome, error = _unrecorded(outcome, error, str(failure))
     try:

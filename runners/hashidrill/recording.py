@@ -31,7 +31,7 @@ from hashidrill.journal import JOURNAL_NAME, Entry, is_whole, read_journal
 from hashidrill.recording_writer import DATABASE_NAME, FORMAT, read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hashidrill.model import Experiment
 
@@ -246,11 +246,21 @@ class Recording:
 
     @cached_property
     def format(self) -> int:
-        """The format it was written in (hashidrill.recording_writer.FORMAT); 1 where nothing says it."""
-        pragma = self._query("PRAGMA user_version")
+        """The format it was written in (hashidrill.recording_writer.FORMAT); 1 where nothing says it.
+
+        The journal's word counts first: without it there is no recording. The others are for one that lost it.
+        """
         began = self.events("run")
-        said = [self.run.get("format"), began[0].data.get("format") if began else 0, pragma[0][0] if pragma else 0]
-        return max([1, *(number for number in said if isinstance(number, int))])
+        for said in (began[0].data.get("format") if began else None, self.run.get("format"), self._user_version()):
+            if isinstance(said, int) and said > 0:
+                return said
+        return 1
+
+    def _user_version(self) -> int:
+        try:
+            return int(self._query("PRAGMA user_version")[0][0])
+        except (RecordingError, IndexError):
+            return 0
 
     def check_format(self) -> None:
         """Raises RecordingError for a recording of a newer hashidrill."""
@@ -281,7 +291,7 @@ class Recording:
                 f"load {load!r} has no operations in this recording; there are: {', '.join(self.loads) or 'none'}"
             )
         intended, start, end, outcome, status, keys, values, errors = zip(*rows, strict=True)
-        with self._as_columns("operations"):
+        with self._as_columns("operations", outcome, keys, values, errors):
             return Operations(
                 np.array(intended, np.int64), np.array(start, np.int64), np.array(end, np.int64), np.array(outcome),
                 np.array(status, np.int64), list(keys), list(values), list(errors),
@@ -302,13 +312,15 @@ class Recording:
         if not rows:
             raise HypothesisInvalidError(f"signal {signal!r} has no samples in this recording")
         t_ns, value, text, hosts, ok = zip(*rows, strict=True)
-        with self._as_columns("samples"):
+        with self._as_columns("samples", text, hosts):
             values = np.array([np.nan if v is None else v for v in value], np.float64)
             return Series(np.array(t_ns, np.int64), values, list(text), list(hosts), np.array(ok, np.bool_))
 
     def final_reads(self, load: str) -> dict[str, str | None]:
         """The value of each key at the end of the run (None: absent). Empty when the final reads never happened."""
-        return dict(self._query("SELECT key, value FROM final_reads WHERE load = ?", load))
+        rows = self._query("SELECT key, value FROM final_reads WHERE load = ?", load)
+        with self._as_columns("final_reads", [key for key, _ in rows], [value or "" for _, value in rows]):
+            return dict(rows)
 
     def artifact(self, name: str) -> Path:
         """A file that a fault left as evidence. Raises HypothesisInvalidError when there is none of that name."""
@@ -318,12 +330,15 @@ class Recording:
         return path
 
     @contextlib.contextmanager
-    def _as_columns(self, table: str) -> Iterator[None]:
+    def _as_columns(self, table: str, *texts: Sequence[Any]) -> Iterator[None]:
         """SQLite lets any column hold anything. Raises RecordingError for what we never wrote."""
+        where = self.path / DATABASE_NAME
+        if odd := [each for column in texts for each in column if not isinstance(each, str)]:
+            raise RecordingError(f"{where}: {table} are not readable: expected text, got {odd[0]!r}")
         try:
             yield
         except (TypeError, ValueError, OverflowError) as error:
-            raise RecordingError(f"{self.path / DATABASE_NAME}: {table} are not readable: {error}") from None
+            raise RecordingError(f"{where}: {table} are not readable: {error}") from None
 
     def _query(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         path = self.path / DATABASE_NAME

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.errors import RecordingError
 from hashidrill.journal import JOURNAL_NAME, entry_of, is_whole
-from hashidrill.recording_writer import DATABASE_NAME, FORMAT, TABLES
+from hashidrill.recording_writer import DATABASE_NAME, FORMAT, RUN_NAME, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hashidrill.recording import Recording
 
-SEALED_FILES = (DATABASE_NAME, "experiment.yaml", "hypotheses.json")
+SEALED_FILES = (DATABASE_NAME, "experiment.yaml", "hypotheses.json", RUN_NAME)
 ARTIFACTS_NAME = "artifacts"
 _COUNTED = ("complete", "guardrail")
 _SHOWN = 5
@@ -36,7 +36,7 @@ def damage(recording: Recording) -> list[str]:
     """
     found = list(_unreadable_lines(recording.path / JOURNAL_NAME))
     if not recording.run_reads:
-        found.append("run.json is not readable")
+        found.append(f"{RUN_NAME} is not readable")
     sealed = [entry for entry in recording.events("end") if "sealed" in entry.data]
     if sealed:
         found += _broken_seals(recording, sealed[-1].data["sealed"])
@@ -65,7 +65,8 @@ def _broken_seals(recording: Recording, sealed: Any) -> Iterator[str]:
     path = recording.path
     now = seal(path)
     now[JOURNAL_NAME] = _sha256_before_the_seal(path / JOURNAL_NAME)
-    for name in sorted({*sealed, *now}):
+    rewritten = {RUN_NAME} if "sealed" not in recording.events("end")[-1].data else set()  # with the later `end`
+    for name in sorted({*sealed, *now} - rewritten):
         if name not in now:
             yield f"{name} is missing"
         elif name not in sealed:

@@ -196,11 +196,10 @@ def _close(recording: Path, clock: Clock, info: dict[str, Any], code: int, *, in
         error = f"the engine exited with code {code} although its journal ends as {end['outcome']!r}: {said}"
         end = {"outcome": "crashed", "error": error}
     if not ends or end != ends[-1]:
-        with Journal(recording / JOURNAL_NAME, clock, within_s=_ENGINE_GONE_WITHIN_S) as journal:
+        ended_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        write_run(recording, {**(read_run(recording) or info), **end, "ended_at": ended_at})
+        with Journal(recording / JOURNAL_NAME, clock) as journal:
             journal.write("end", sync=True, **end)
-    ended_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    known = read_run(recording) or info
-    write_run(recording, {**known, "outcome": end["outcome"], "error": end.get("error", ""), "ended_at": ended_at})
     log = recording / ENGINE_LOG
     if log.exists() and not log.stat().st_size:
         log.unlink()

@@ -229,7 +229,11 @@ class TestDamage:
 
     def test_run_json_that_is_not_readable_is_damage(self, recorded):
         (recorded.path / "run.json").write_text('{"id": ')
-        assert judge(again(recorded)).invalid == ["the recording is damaged: run.json is not readable"]
+        assert "the recording is damaged: run.json is not readable" in judge(again(recorded)).invalid
+
+    def test_run_json_that_was_edited_is_damage(self, recorded):
+        recording_writer.write_run(recorded.path, {**recorded.run, "versions": {"consul": "1.99"}})
+        assert "run.json is not what the run left" in judge(again(recorded)).invalid[0]
 
     def test_what_the_runner_adds_after_the_seal_is_no_damage_and_counts(self, recorded):
         with Journal(recorded.path / JOURNAL_NAME, Clock()) as journal:
@@ -246,6 +250,8 @@ class TestFormat:
 
     @pytest.mark.parametrize("where", ["database", "run.json", "journal"])
     def test_a_newer_one_is_refused_with_one_clear_message(self, recorded, where):
+        if where != "journal":
+            older(recorded)
         if where == "database":
             edit_database(recorded, f"PRAGMA user_version={FORMAT + 1}")
         elif where == "run.json":

@@ -11,6 +11,7 @@ import hashlib
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from hashidrill.files import write_whole
 from hashidrill.reports import sections
 from hashidrill.reports.figures import experiment_title
 from hashidrill.reports.markup import Html, data_script, el, joined, raw_script, raw_style
@@ -31,7 +32,7 @@ def write_html(recording: Recording, verdict: RunVerdict, into: Path) -> Path:
     Raises RecordingError when the recording cannot be read.
     """
     path = into / REPORT_NAME if into.is_dir() else into
-    path.write_text(render_html(recording, verdict), encoding="utf-8")
+    write_whole(path, str(render_html(recording, verdict)))
     return path
 
 

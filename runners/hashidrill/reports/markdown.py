@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hashidrill.files import write_whole
 from hashidrill.reports.figures import (
     asked,
     experiment_name,
@@ -39,7 +40,7 @@ def write_markdown(recording: Recording, verdict: RunVerdict, into: Path, *, rep
     if report is None and (path.parent / REPORT_NAME).is_file():
         report = path.parent / REPORT_NAME
     link = Path(os.path.relpath(report, path.parent)) if report else None
-    path.write_text(markdown_summary(recording, verdict, report=link), encoding="utf-8")
+    write_whole(path, markdown_summary(recording, verdict, report=link))
     return path
 
 
@@ -50,7 +51,7 @@ def markdown_summary(recording: Recording, verdict: RunVerdict, *, report: Path 
     blocks = [
         f"### {SYMBOLS[result]} {result.value}: {plain(experiment_title(recording))}",
         " ".join(part for part in (tally(verdict), plain(ended)) if part),
-        "\n".join(f"- {plain(reason)}" for reason in [*verdict.invalid, *verdict.doubts][:MOST_ROWS]),
+        "\n".join(f"- {plain(reason)}" for reason in [*verdict.invalid, *verdict.doubts, *verdict.notes][:MOST_ROWS]),
         _expectations(verdict.judgements),
         _faults(recording.faults),
         _figures(recording),

@@ -62,7 +62,7 @@ def banner(recording: Recording, verdict: RunVerdict) -> Html:
     reasons: list[Content] = [
         *(el("li", el("b", judgement.title), ": ", FINDINGS[judgement.finding][1])
           for judgement in verdict.judgements if judgement.finding.verdict is not Verdict.PASS),
-        *(el("li", reason) for reason in [*verdict.invalid, *verdict.doubts][:MOST_ROWS]),
+        *(el("li", reason) for reason in [*verdict.invalid, *verdict.doubts, *verdict.notes][:MOST_ROWS]),
     ]  # fmt: skip
     if not verdict.judgements and not verdict.invalid:
         reasons.append(el("li", "No expectation was judged: there was nothing to check."))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hashidrill.errors import RecordingError
 from hashidrill.judge import write_verdict
 from hashidrill.recording import Recording
 from hashidrill.reports.html import write_html
@@ -13,9 +14,17 @@ from hashidrill.verdict import RunVerdict
 
 def judge_and_report(
     recording: Recording, *, near_to: Path | None = None, recorded_hypotheses: bool = False
-) -> tuple[RunVerdict, Path]:
-    """Judge, and write verdict.json, report.html and summary.md into the recording; (verdict, path of the report)."""
+) -> tuple[RunVerdict, Path | None]:
+    """Judge, and write verdict.json, report.html and summary.md into the recording; (verdict, path of the report).
+
+    There is no report of a recording that cannot be read: the verdict, INVALID then, says why.
+    """
     verdict = write_verdict(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses)
-    report = write_html(recording, verdict, recording.path)
-    write_markdown(recording, verdict, recording.path, report=report)
+    try:
+        report = write_html(recording, verdict, recording.path)
+        write_markdown(recording, verdict, recording.path, report=report)
+    except RecordingError:
+        if not verdict.invalid:  # it was read well enough to be judged
+            raise
+        return verdict, None
     return verdict, report
