@@ -269,12 +269,12 @@ class TestTheRun:
 
     @pytest.fixture
     def handed_over(self, project, monkeypatch, tmp_path):
-        """(the command of the engine's process, the recording) for an experiment with a hypothesis of its own."""
+        """(the engine's command, what it is given, the recording) for an experiment with a hypothesis of its own."""
         seen = []
 
         @contextlib.contextmanager
-        def no_sandbox(command, environment, log):
-            seen.append(command)
+        def no_sandbox(command, environment, log, *, given):
+            seen.append((command, given))
             raise MachineError("no sandbox here")
             yield
 
@@ -287,17 +287,17 @@ class TestTheRun:
         with pytest.raises(MachineError):
             runner.run_experiment(path, runs_dir=tmp_path / "runs")
         [recording] = (tmp_path / "runs").iterdir()
-        return seen[0], recording
+        return (*seen[0], recording)
 
     def test_the_recording_keeps_the_experiment_and_what_it_resolved(self, handed_over, project):
-        _, recording = handed_over
+        *_, recording = handed_over
         assert (recording / "experiment.yaml").read_text() == (project.path / "x.yaml").read_text()
         kept = json.loads((recording / provenance.HYPOTHESES_NAME).read_text())
         assert list(kept["hypotheses"]) == ["few"]
 
     def test_the_engine_takes_it_as_it_was_resolved(self, handed_over, project, monkeypatch):
         """It is not resolved again: in the sandbox nothing lies beside it, and the file may be another one by then."""
-        command, _ = handed_over
+        _, spec, _ = handed_over
         (project.hypotheses / "mine.py").unlink()
         (project.path / "x.yaml").unlink()
         given = []
@@ -308,8 +308,7 @@ class TestTheRun:
 
         monkeypatch.setattr(sandboxed.engine, "run", run)
         monkeypatch.setattr(sandboxed, "LocalDatacenter", lambda *_, **__: None)
-        [spec] = [part for part in command if part.startswith("{") and "experiment" in part]
-        assert anyio.run(sandboxed._run, json.loads(spec), project.path) == "complete"
+        assert anyio.run(sandboxed._run, json.loads(json.dumps(spec)), project.path) == "complete"
         assert [each.hypothesis for each in given[0].expect] == ["few"]
 
     def test_no_module_of_the_working_directory_stands_for_one_of_ours(self, handed_over):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 from types import SimpleNamespace
 
@@ -91,7 +90,8 @@ def test_an_engine_that_cannot_close_its_recording_says_so_in_one_line(monkeypat
 def _exit_of(monkeypatch, run):
     monkeypatch.setattr(sandboxed, "ahead", lambda: None)
     monkeypatch.setattr(sandboxed, "_run", run)
-    monkeypatch.setattr(sys, "argv", ["sandboxed", json.dumps({}), "/nowhere"])
+    monkeypatch.setattr(sandboxed, "read_given", dict)
+    monkeypatch.setattr(sys, "argv", ["sandboxed", "/nowhere"])
     with pytest.raises(SystemExit) as end:
         sandboxed.main()
     return end.value.code
