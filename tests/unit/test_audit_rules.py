@@ -180,7 +180,8 @@ HEAD = "import time, consul, requests\nfrom tenacity import retry, stop_after_at
         ("i = 0\nwhile True:\n    try:\n        i, _ = c.kv.get('x', index=i)\n    except OSError:\n        print()\n",
          "in the loop of line 5"),
         ("kv = c.kv\nRetrying(stop=stop_after_attempt(3))(kv.get, 'x')\n", "by Retrying(stop=stop_after_attempt(3))"),
-        ("c.http.session.mount('http://', requests.adapters.HTTPAdapter())\n", "an adapter is mounted on its session"),
+        ("c.http.session.mount('http://', Ours())\n", "an adapter is mounted on its session in line 4"),
+        ("c.http.session.mount('http://', requests.adapters.HTTPAdapter(max_retries=ours))\n", "an adapter is mounted"),
     ],
 )  # fmt: skip
 def test_a_call_that_is_retried_mutes_the_rule_and_says_why(tmp_path, text, why):
@@ -204,6 +205,7 @@ def test_a_call_that_is_retried_mutes_the_rule_and_says_why(tmp_path, text, why)
         "while True:\n    try:\n        break\n    except OSError:\n        pass\nc.kv.get('x')\n",
         "def f():\n    c.kv.get('x')\n@retry\ndef g():\n    f()\nf()\n",
         "from urllib3.util import Retry\na = requests.adapters.HTTPAdapter(max_retries=Retry(3))\nc.kv.get('x')\n",
+        "c.http.session.mount('http://', requests.adapters.HTTPAdapter(pool_maxsize=9))\nc.kv.get('x')\n",
         "for delay in RETRY_DELAYS:\n    c.kv.get('x')\n",
     ],
 )
@@ -244,3 +246,18 @@ def test_options_that_are_not_seen_mute_and_say_so(tmp_path):
     result = audit([tmp_path])
     assert not result.findings
     assert {finding.rule_id: "* or **" in reason for finding, reason in result.muted} == {"HD601": True, "HD602": True}
+
+
+@pytest.mark.parametrize(
+    ("adapter", "muted"),
+    [("HTTPAdapter(pool_maxsize=11)", False), ("HTTPAdapter(max_retries=0)", False), ("HTTPAdapter(1, 2, retry)", True),
+     ("HTTPAdapter(**options)", True), ("OurAdapter()", True)],
+)  # fmt: skip
+def test_a_session_with_an_adapter_retries_only_where_that_does(tmp_path, adapter, muted):
+    """An adapter for a larger pool retries nothing."""
+    lines = ["import hvac, requests", "from requests.adapters import HTTPAdapter", "s = requests.Session()"]
+    lines += [f"a = {adapter}", "s.mount('https://', a)", "c = hvac.Client(session=s)", "c.read('x')"]
+    (tmp_path / "a.py").write_text("\n".join(lines) + "\n")
+    result = audit([tmp_path])
+    assert [[f.place.line for f in found_ if f.rule_id == "HD603"] for found_ in (
+        [finding for finding, _ in result.muted], result.findings)] == ([[6], []] if muted else [[], [6]])  # fmt: skip

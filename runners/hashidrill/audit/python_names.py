@@ -50,3 +50,8 @@ STARS = {
     "urllib3.util": ("Retry",), "urllib3.util.retry": ("Retry",),
 }  # fmt: skip
 """What `from ... import *` brings of those names that the rules ask about."""
+
+SESSIONS = frozenset({"requests.Session", "requests.session", "requests.sessions.Session"})
+ADAPTERS = frozenset({"requests.adapters.HTTPAdapter", "requests_toolbelt.adapters.HTTPAdapter"})
+ADAPTER_ARGUMENTS = ("pool_connections", "pool_maxsize", "max_retries", "pool_block")
+"""Of requests 2.34, in their order."""

@@ -12,7 +12,16 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hashidrill.audit.python_names import constant, dotted, keywords
+from hashidrill.audit.python_names import (
+    ADAPTER_ARGUMENTS,
+    ADAPTERS,
+    SESSIONS,
+    arguments,
+    constant,
+    dotted,
+    keywords,
+    spreads,
+)
 
 LIBRARIES = frozenset({"aiohttp_retry", "backoff", "opnieuw", "retry", "retrying", "riprova", "stamina", "tenacity"})
 _BY_NAME = ("retry", "retries", "retrying", "backoff")
@@ -81,11 +90,44 @@ class Retries:
         found = []
         for call, name in made:
             asked = [each for each in self._asked(call) if isinstance(each, ast.expr)]
-            mounted = [each for each in asked if isinstance(each, ast.Call) and _last(each.func) == "mount"]
-            calls = tuple(each for each in asked if each not in mounted)
+            mounts = [each for each in asked if isinstance(each, ast.Call) and _last(each.func) == "mount"]
+            calls = tuple(each for each in asked if each not in mounts)
             why = tuple(self.why(each) for each in calls)
-            found.append(Client(call, name, calls, why, mounted[0].lineno if mounted else 0))
+            mounted = [each.lineno for each in mounts if self._may_retry(each)]
+            found.append(Client(call, name, calls, why, mounted[0] if mounted else 0))
         return found
+
+    def session_retries(self, session: ast.expr) -> bool:
+        """Whether what is given as a session may retry: not seen here, or with an adapter that may."""
+        key, makers = _key(session), [session]
+        nodes = list(ast.walk(self.tree))
+        if key and not isinstance(session, ast.Call):
+            assigned = [node for node in nodes if isinstance(node, ast.Assign)]
+            makers = [node.value for node in assigned if any(_key(target) == key for target in node.targets)]
+        if not makers or not all(self._is(maker, SESSIONS) for maker in makers):
+            return True
+        mounts = [node for node in nodes if isinstance(node, ast.Call) and _last(node.func) == "mount"]
+        return any(
+            isinstance(each.func, ast.Attribute) and _key(each.func.value) == key and self._may_retry(each)
+            for each in mounts
+        )
+
+    def _may_retry(self, mount: ast.Call) -> bool:
+        """Whether the adapter that is mounted is any but a plain one of requests, which retries nothing."""
+        adapter = arguments(mount, ("prefix", "adapter")).get("adapter")
+        if isinstance(adapter, ast.Name):
+            made = [
+                node.value
+                for node in ast.walk(self.tree)
+                if isinstance(node, ast.Assign) and any(_key(target) == adapter.id for target in node.targets)
+            ]
+            adapter = made[0] if len(made) == 1 else None
+        if not isinstance(adapter, ast.Call) or not self._is(adapter, ADAPTERS) or spreads(adapter):
+            return True
+        return constant(arguments(adapter, ADAPTER_ARGUMENTS).get("max_retries", ast.Constant(0))) not in (0, None)
+
+    def _is(self, node: ast.expr, names: frozenset[str]) -> bool:
+        return isinstance(node, ast.Call) and dotted(node.func, self.names) in names
 
     def _asked(self, made: ast.Call) -> list[ast.AST]:
         """Calls of attributes of what this makes, under all the names that it is given in this module."""
@@ -320,10 +362,3 @@ def _key(node: ast.AST) -> str:
         name = _key(node.func)
         return f"{name.removeprefix('self.')}()" if name else ""
     return ""
-
-
-def mounts(tree: ast.Module) -> Iterator[str]:
-    """The names of sessions on which something is mounted in a module."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "mount":
-            yield _key(node.func.value)

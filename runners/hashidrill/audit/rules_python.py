@@ -10,16 +10,14 @@ import ast
 from collections.abc import Iterator
 
 from hashidrill.audit.audited import Audited
-from hashidrill.audit.python_names import arguments, constant, dotted, keywords, spreads
-from hashidrill.audit.python_retries import Client, mounts
+from hashidrill.audit.python_names import ADAPTER_ARGUMENTS, ADAPTERS, arguments, constant, dotted, keywords, spreads
+from hashidrill.audit.python_retries import Client
 from hashidrill.audit.python_text import Module, place_of
 from hashidrill.audit.rule import Hit, Severity, rule
 from hashidrill.audit.sources import Document
 
 _TESTS = "tests/live/test_audit_claims_python.py"
 _CONSUL = {"consul.Consul", "consul.std.Consul", "consul.aio.Consul", "consul.base.Consul"}
-_SESSIONS = {"requests.Session", "requests.session", "requests.sessions.Session"}
-_ADAPTER = ("pool_connections", "pool_maxsize", "max_retries", "pool_block")
 _RETRY = (
     "total", "connect", "read", "redirect", "status", "other", "allowed_methods", "status_forcelist", "backoff_factor",
 )  # fmt: skip
@@ -66,18 +64,9 @@ def _retried(module: Module, client: Client) -> str:
     session = keywords(client.made).get("session")
     if session is None or constant(session) is None:
         return ""
-    name = ast.unparse(session)
-    plain = isinstance(session, ast.Call) and dotted(session.func, module.names) in _SESSIONS
-    if module.tree is not None and isinstance(session, ast.Name):
-        plain = plain or any(
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Call)
-            and dotted(node.value.func, module.names) in _SESSIONS
-            and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
-            for node in ast.walk(module.tree)
-        )
-        plain = plain and name not in set(mounts(module.tree))
-    return "" if plain else f"its session ({name[:40]}) may retry, which is not seen here"
+    if module.retries is not None and not module.retries.session_retries(session):
+        return ""
+    return f"its session ({ast.unparse(session)[:40]}) may retry, which is not seen here"
 
 
 def _without_retry(audited: Audited, names: set[str], product: str) -> Iterator[Hit]:
@@ -305,8 +294,8 @@ def urllib3_retry_default_methods(audited: Audited) -> Iterator[Hit]:
 def requests_retries_by_number(audited: Audited) -> Iterator[Hit]:
     for document, module in _modules(audited):
         for call, name in module.calls:
-            if name in {"requests.adapters.HTTPAdapter", "requests_toolbelt.adapters.HTTPAdapter"}:
-                number = constant(arguments(call, _ADAPTER).get("max_retries"))
+            if name in ADAPTERS:
+                number = constant(arguments(call, ADAPTER_ARGUMENTS).get("max_retries"))
                 if isinstance(number, int) and not isinstance(number, bool) and number > 0:
                     yield Hit(
                         document,

@@ -52,9 +52,9 @@ def unread_kind(path: Path) -> str:
         return ""
     if not (_GO if kind == "Go file" else _OURS).search(head + path.name.encode()) and not _JOB.search(head):
         return ""
-    if kind == "template" and _JOB.search(head):
-        return "Nomad Pack template" if any((up / "metadata.hcl").is_file() for up in path.parents) else "job template"
-    return kind
+    if kind == "template" and any((above / "metadata.hcl").is_file() for above in path.parents):
+        return "Nomad Pack template"
+    return "job template" if kind == "template" and _JOB.search(head) else kind
 
 
 def _matches(path: Path, patterns: Sequence[str]) -> bool:
