@@ -80,6 +80,25 @@ def test_a_fault_whose_revert_does_nothing_is_caught(monkeypatch: pytest.MonkeyP
         anyio.run(lambda: check_fault(fault, world.target("consul-1"), recreate=False))
 
 
+def test_an_effect_that_is_over_by_itself_is_caught_unless_it_is_done_once(monkeypatch: pytest.MonkeyPatch):
+    """The first look proves it, and takes it away: at the end of a run it would have faded."""
+    monkeypatch.setattr("hashidrill.testing.faults.PROVEN_WITHIN_S", 0.1)
+
+    async def look_once(self: DiskLatency, undo: Any, *, present: bool) -> Any:
+        evidence = await DiskLatency.verify(self, undo, present=present)
+        if evidence.ok and present:
+            await self.revert(undo)
+        return evidence
+
+    world = FakeDatacenter()
+    cls = _broken(verify=look_once)
+    fault = cls(cls.Params.model_validate({"delay": "500ms"}), world)
+    with pytest.raises(AssertionError, match="to be still in force"):
+        anyio.run(lambda: check_fault(fault, world.target("consul-1"), recreate=False))
+    once = type("Once", (cls,), {"once": True})(fault.params, world)
+    anyio.run(lambda: check_fault(once, world.target("consul-1"), momentary=True, recreate=False))
+
+
 class _Forgetful(DiskLatency):
     kind: ClassVar[str] = "disk.latency"
 

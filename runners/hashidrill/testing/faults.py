@@ -48,6 +48,8 @@ async def check_fault(
         assert not before.ok, f"{fault.kind}: the observer sees the effect before it was applied: {before.measured}"
     await _apply_and_prove(fault, undo)
     present = await _seen(fault, undo, present=True)
+    if not getattr(fault, "once", False):
+        await _seen(fault, undo, present=True, what="still in force")  # it is proven again just before its revert
     if has_effect and not momentary:
         still = await fault.verify(undo, present=False)
         assert not still.ok, f"{fault.kind}: the observer says that it is gone while it is in force: {still.measured}"
@@ -79,13 +81,13 @@ async def _apply_and_prove(fault: Fault, undo: Undo) -> None:
         raise
 
 
-async def _seen(fault: Fault, undo: Undo, *, present: bool) -> Evidence:
+async def _seen(fault: Fault, undo: Undo, *, present: bool, what: str = "") -> Evidence:
     async def look() -> tuple[Evidence | None, str]:
         evidence = await fault.verify(undo, present=present)
         return (evidence if evidence.ok else None), f"asked {evidence.asked}, measured {evidence.measured}"
 
     within_s = observed_within_s(fault, PROVEN_WITHIN_S if present else GONE_WITHIN_S)
-    what = f"{fault.kind} to be {'in force' if present else 'gone'}"
+    what = f"{fault.kind} to be {what or ('in force' if present else 'gone')}"
     try:
         return await wait_until(what, look, within_s=within_s)
     except WaitTimeoutError as error:
