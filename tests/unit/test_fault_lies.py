@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 
 import anyio
 import pytest
@@ -144,6 +145,14 @@ def test_a_loss_that_only_one_peer_suffers_is_not_proven():
     for rule in rules:
         object.__setattr__(rule, "addresses", frozenset({case.world.hosts["consul-3"].address}))
     assert not case.gone()
+
+
+def test_an_agent_that_is_stopped_already_is_not_paused():
+    world = FakeDatacenter()
+    target = world.target("consul-1")
+    anyio.run(world.hosts["consul-1"].signal, target.pid, target.start_time, signal.SIGSTOP)
+    with pytest.raises(FaultError, match="is stopped already"):
+        Case("process.pause", world)
 
 
 def test_refused_connections_are_no_partition():

@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import anyio
+
 from hashidrill.datacenter.hosts import ask
 from hashidrill.retry import observer
 from hashidrill.tasks import all_at_once
+
+_AT_ONCE = 100
 
 
 class LocalTap:
@@ -29,8 +33,11 @@ class LocalTap:
         url = (await ask(self._socket, {"op": "observe"}))["url"]
         seen: list[str] = []
 
+        room = anyio.Semaphore(_AT_ONCE)
+
         async def one() -> None:
-            seen.append(await observer.exchange(url, fault))
+            async with room:
+                seen.append(await observer.exchange(url, fault))
 
         await all_at_once(partial(one) for _ in range(tries))
         return seen

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
-from hashidrill.abc import Evidence, Undo
+from hashidrill.abc import Evidence, Target, Undo
 from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.faults.base import BaseFault, NoParams
 from hashidrill.model import Strict
@@ -19,6 +20,13 @@ class ProcessPause(BaseFault[NoParams]):
     """SIGSTOP: the process holds its ports, its locks and its place in Raft, and does nothing."""
 
     kind: ClassVar[str] = "process.pause"
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError for an agent that is stopped already: nothing would change."""
+        process = await self.hosts.host(target.host).agent_process(target.agent)
+        if process is not None and process.state == "T":
+            raise FaultError(f"{target.agent} (process {process.pid}) is stopped already; find out by whom")
+        return {}
 
     async def apply(self, undo: Undo) -> None:
         if not await self._host(undo).signal(undo["pid"], undo["start_time"], signal.SIGSTOP):

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from typing import Annotated, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from hashidrill.abc import Evidence, Undo
-from hashidrill.errors import UsageError
-from hashidrill.faults.base import BaseFault
+from hashidrill.abc import Evidence, Target, Undo
+from hashidrill.errors import FaultError, UsageError
+from hashidrill.faults.base import BaseFault, patient
+from hashidrill.faults.significance import counts, trials_for
 from hashidrill.model import Strict
 from hashidrill.retry.catalogue import FAULTS
 from hashidrill.retry.plans import UNSEEN, check_fault
 from hashidrill.units import Percent
 
-_TRIES, _CHANCE_TRIES = 5, 60
-_STANDARD_ERRORS = 4.0
-"""How far the share that is seen may be from the one that was asked for: chance alone goes further once in 16,000."""
+_LEAST = Percent("5%")
 
 
 def _of_a_connection(name: str) -> str:
@@ -36,6 +35,8 @@ def _of_a_connection(name: str) -> str:
 def _some(percent: Percent) -> Percent:
     if percent <= 0:
         raise ValueError("0% of the attempts: that would be no fault")
+    if percent < _LEAST:
+        raise ValueError(f"percent is at least {_LEAST}: less takes too many exchanges to prove")
     return percent
 
 
@@ -54,19 +55,38 @@ class TapFail(BaseFault[FailParams]):
 
     kind: ClassVar[str] = "tap.fail"
     Params: ClassVar[type[Strict]] = FailParams
+    observed_within_s: ClassVar[float] = 20.0
 
     async def apply(self, undo: Undo) -> None:
         asked = self.params
         await self.hosts.tap(undo["host"]).fail(undo["fault_id"], asked.fault, float(asked.percent), asked.seed)
 
+    @property
+    def _tries(self) -> int:
+        return trials_for(float(self.params.percent))
+
+    def _failed(self, seen: Sequence[str]) -> int:
+        return sum(one == self.params.fault for one in seen)
+
+    @patient
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError for exchanges that fail so already."""
+        failed = self._failed(await self.hosts.tap(target.host).look(self.params.fault, self._tries))
+        if failed:
+            raise FaultError(
+                f"{failed} of {self._tries} exchanges through the tap of {target.host} come to {self.params.fault} "
+                "without it: find out why, or name another class"
+            )
+        return {"failed": 0, "exchanges": self._tries}
+
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        share, tries = float(self.params.percent), _CHANCE_TRIES if self.params.percent < 1 else _TRIES
+        share, tries = float(self.params.percent), self._tries
         seen = await self.hosts.tap(undo["host"]).look(self.params.fault, tries)
-        failed = sum(one == self.params.fault for one in seen)
-        apart = _STANDARD_ERRORS * math.sqrt(share * (1 - share) / tries)
+        failed = self._failed(seen)
+        needed = counts(tries, share, 0)
         measured = ", ".join(f"{count} of {tries} exchanges: {what}" for what, count in Counter(seen).most_common())
         return Evidence(
-            (failed > 0 and abs(failed / tries - share) <= apart) if present else not failed,
+            (needed is not None and needed.shows(failed)) if present else not failed,
             f"{self.params.fault} on {self.params.percent} of the attempts" if present else f"no {self.params.fault}",
             measured,
             {"asked_share": share if present else 0.0, "measured_share": failed / tries, "exchanges": tries},

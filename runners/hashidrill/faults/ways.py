@@ -14,10 +14,12 @@ from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from hashidrill.abc import Barrier, Hosts, Undo
-from hashidrill.errors import FaultError
+from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.tasks import all_at_once
+from hashidrill.wait import wait_until
 
 _CONNECT_S = 0.3
+_BASELINE_WITHIN_S, _GAP_S = 10.0, 0.2
 
 
 class _Fault(Protocol):
@@ -71,9 +73,10 @@ async def _barriers(hosts: Hosts, names: set[str]) -> dict[str, Sequence[Barrier
 
 
 def _why(way: Way, here: str, port: int | None, barriers: Mapping[str, Sequence[Barrier]], besides: str) -> str:
-    for name, other in ((way.here, way.address), (way.there, here)):
+    """A port that is shut on the host that connects is none of this way."""
+    for name, other, ports in ((way.here, way.address, (None,)), (way.there, here, (None, port))):
         for barrier in barriers[name]:
-            if barrier.table != besides and other in barrier.addresses and barrier.port in (None, port):
+            if barrier.table != besides and other in barrier.addresses and barrier.port in ports:
                 return f"{barrier.table} on {name} is in the way"
     return ""
 
@@ -111,17 +114,23 @@ async def try_all(hosts: Hosts, ways: Sequence[Way], port: int, *, besides: str)
 async def passing(fault: _Fault, undo: Undo, ways: Sequence[Way], port: int) -> dict[str, Any]:
     """The baseline of a fault that cuts these ways: all connections succeed but those that another fault explains.
 
-    Raises FaultError when one does not, or none is left that could be cut.
+    An agent that is on its way back is waited for. Raises FaultError when one does not succeed.
     """
-    tried = await try_all(fault.hosts, ways, port, besides="")
-    failed = {one.way: one.errno for one in tried.judged if one.errno}
-    if failed:
-        way, number = next(iter(failed.items()))
-        name = errno.errorcode.get(number, str(number))
-        raise FaultError(
-            f"{way.here} cannot connect to port {port} of {way.there} even without it ({name}), so nothing would be "
-            "seen of the fault; find out why, or name other hosts"
+
+    async def all_pass() -> tuple[Tried | None, str]:
+        tried = await try_all(fault.hosts, ways, port, besides="")
+        failed = next((one for one in tried.judged if one.errno), None)
+        if failed is None:
+            return tried, ""
+        name = errno.errorcode.get(failed.errno, str(failed.errno))
+        return None, (
+            f"{failed.way.here} cannot connect to port {port} of {failed.way.there} even without it ({name}), so "
+            "nothing would be seen of the fault; find out why, or name other hosts"
         )
-    if not tried.judged:
-        raise FaultError(f"all that {fault.kind} on {undo['host']} would cut is cut already{tried.left_out()}")
-    return {"connected": len(tried.judged)}
+
+    try:
+        what = f"the connections that {fault.kind} on {undo['host']} is to cut"
+        tried = await wait_until(what, all_pass, within_s=_BASELINE_WITHIN_S, gap_s=_GAP_S)
+    except WaitTimeoutError as error:
+        raise FaultError(str(error)) from None
+    return {"connected": len(tried.judged), "explained": tried.explained}
