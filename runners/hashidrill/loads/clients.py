@@ -28,6 +28,7 @@ from hashidrill.abc import Operation
 from hashidrill.errors import DatacenterError, HashidrillError, MachineError, UsageError
 from hashidrill.foreign import parse
 from hashidrill.loads import services
+from hashidrill.loads.invoker import as_invoker
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.model import ClientSpec
 from hashidrill.registry import CLIENT
@@ -106,11 +107,13 @@ class Client:
         agents = [HttpUpstream(url, local_address=local) for url in context.endpoints]
         self._upstream: Upstream = _Agents(agents) if agents else Scripted()
         self._command = [sys.executable if word == THIS_PYTHON else word for word in params.command]
+        self._environment: Mapping[str, str] = os.environ
 
     async def prepare(self) -> None:
         """Be there for faults. Raises UsageError for a command that cannot be run, DatacenterError, MachineError."""
         if reason := unrunnable(self._command[0]):
             raise UsageError(f"client {self.name}: {self._command[0]}: {reason}")
+        self._command, self._environment = as_invoker(self._command, os.environ)
         if self.context.namespace is not None:
             self._command = [*_entering(self.context.namespace), *self._command]
         observed = await self._open.enter_async_context(self._tap())
@@ -150,7 +153,7 @@ class Client:
 
     async def _perform(self, _n: int, key: str, _value: str) -> Reply:
         async with self._tap(key, self._note) as tap:
-            command, environment = pointed_at(self._command, tap.url, os.environ)
+            command, environment = pointed_at(self._command, tap.url, self._environment)
             try:
                 ended = await run(command, environment, within_s=self.params.timeout)
             except CommandError as flooding:
@@ -166,7 +169,7 @@ class Client:
         while True:
             began_ns = self.context.clock.now_ns()
             async with self._tap(on_attempt=self._note) as tap:
-                command, environment = pointed_at(self._command, tap.url, os.environ)
+                command, environment = pointed_at(self._command, tap.url, self._environment)
                 ended = await services.serve(command, environment, self._reported)
             error = f"{services.ENDED}: {_said(ended)}"
             now_ns = self.context.clock.now_ns()
