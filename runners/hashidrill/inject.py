@@ -139,22 +139,36 @@ async def _apply(fault: Fault, undo: Undo, journal: Journal) -> tuple[Evidence, 
 
 
 async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: float = GONE_WITHIN_S) -> None:
-    """Revert, and prove that the effect is gone. Raises RevertError; the journal says `fault.stuck`."""
+    """Revert, and prove that the effect is gone. Raises RevertError; the journal says `fault.stuck`.
+
+    A journal that cannot be written (OSError) neither ends this early nor hides a fault that stays.
+    """
     fault_id, where = undo["fault_id"], f"{fault.kind} on {undo['host']}"
     error = await _try_revert(fault, undo)
     if error is not None:
-        journal.write("fault.stuck", sync=True, fault_id=fault_id, error=f"{type(error).__name__}: {error}")
+        _write(journal, "fault.stuck", fault_id=fault_id, error=f"{type(error).__name__}: {error}")
         raise RevertError(f"{where}: could not be reverted: {type(error).__name__}: {error}")
-    journal.write("fault.reverted", sync=True, fault_id=fault_id)
+    unwritten = _write(journal, "fault.reverted", fault_id=fault_id)
     gone_within_s = observed_within_s(fault, gone_within_s)
     evidence, _ = await _seen(fault, undo, present=False, within_s=gone_within_s)
     if not evidence.ok:
-        journal.write("fault.stuck", sync=True, fault_id=fault_id, evidence=asdict(evidence))
+        _write(journal, "fault.stuck", fault_id=fault_id, evidence=asdict(evidence))
         raise RevertError(
             f"{where}: still seen {gone_within_s:g}s after its revert: expected {evidence.asked}; "
             f"measured {evidence.measured}"
         )
-    journal.write("fault.gone", sync=True, fault_id=fault_id, evidence=asdict(evidence))
+    unwritten = _write(journal, "fault.gone", fault_id=fault_id, evidence=asdict(evidence)) or unwritten
+    if unwritten is not None:
+        raise unwritten
+
+
+def _write(journal: Journal, event: str, **data: Any) -> OSError | None:
+    """None, or why the journal could not be written: what it is about goes first."""
+    try:
+        journal.write(event, sync=True, **data)
+    except OSError as error:
+        return error
+    return None
 
 
 async def _try_revert(fault: Fault, undo: Undo) -> Exception | None:

@@ -356,3 +356,61 @@ def test_what_another_fault_was_meant_to_undo_is_not_asked_for(game):
     fault = game.fault(undone_by=frozenset({"consul.raft.compact"}))
     virtual_time.run(game.inject(fault, hold={"for_s": 10, "undone_by": compacted}))
     assert game.entry("fault.undone").data["by"] == "consul.raft.compact"
+
+
+# a disk that is full under the journal
+
+
+@pytest.fixture
+def full_from(monkeypatch):
+    """From that event on, the journal's disk takes nothing more."""
+
+    def plan(event):
+        write = Journal.write
+        full = []
+
+        def refuse(journal, what, **more):
+            if what == event or full:
+                full.append(what)
+                raise OSError(28, "No space left on device")
+            return write(journal, what, **more)
+
+        monkeypatch.setattr(Journal, "write", refuse)
+        return full
+
+    return plan
+
+
+@pytest.mark.parametrize("event", ["fault.applied", "fault.proven", "fault.reverted", "fault.gone"])
+def test_a_full_disk_keeps_no_fault_in_force_and_no_proof_from_being_taken(game, full_from, event):
+    looked = []
+
+    async def verify(self, undo, *, present):
+        looked.append(present)
+        return await DiskLatency.verify(self, undo, present=present)
+
+    full_from(event)
+    with pytest.raises(OSError, match="No space left"):
+        virtual_time.run(game.inject(game.fault(verify=verify)))
+    assert game.disk_rules == {}
+    assert looked[-1] is False
+
+
+@pytest.mark.parametrize("event", ["fault.applied", "fault.stuck"])
+def test_a_fault_that_stays_is_told_although_the_journal_cannot_hold_it(game, full_from, event):
+    async def stays(self, undo):
+        raise OSError("the host does not answer")
+
+    full = full_from(event)
+    with pytest.raises(RevertError, match="could not be reverted: OSError: the host does not answer"):
+        virtual_time.run(game.inject(game.fault(revert=stays)))
+    assert full[-1] == "fault.stuck"
+
+
+def test_a_fault_that_is_still_seen_is_told_although_the_journal_cannot_hold_it(game, full_from):
+    async def verify(self, undo, *, present):
+        return Evidence(ok=present, asked="slow", measured="slow as ever")
+
+    full_from("fault.stuck")
+    with pytest.raises(RevertError, match="still seen"):
+        virtual_time.run(game.inject(game.fault(verify=verify)))
