@@ -16,6 +16,7 @@ import psutil
 
 from hashidrill import registry
 from hashidrill.errors import UnfitError
+from hashidrill.faults.cpu import cores_for, provable_cores
 from hashidrill.generator_speed import operation_s
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class Wants:
     disk_bytes: float
     operations_per_s: float
     operations_reason: str
+    throttled_cores: float = 0.0
+    """The most cores that a `cpu.throttle` leaves to a host."""
 
 
 def wants(experiment: Experiment, needs: Needs) -> Wants:
@@ -95,8 +98,12 @@ def wants(experiment: Experiment, needs: Needs) -> Wants:
     pages = sum(int(step.with_.get("free_pages", 0)) for step in experiment.method)
     peaks = [(name, peak) for name in experiment.load if (peak := _peak_per_s(experiment, name))]
     said = ", ".join(f"{name} {peak:.0f}/s" for name, peak in peaks)
+    throttled = max(
+        (float(s.with_.get("cores", 0)) for s in experiment.method if s.fault == "cpu.throttle"), default=0.0
+    )
     return Wants(
-        memory, " and ".join(reasons), RUN_BYTES + pages * PAGE_BYTES, sum(peak for _, peak in peaks), said
+        memory, " and ".join(reasons), RUN_BYTES + pages * PAGE_BYTES, sum(peak for _, peak in peaks), said,
+        throttled,
     )  # fmt: skip
 
 
@@ -121,6 +128,11 @@ def misfits(wanted: Wants, machine: Machine) -> list[str]:
         lacks.append(
             f"cores: {cores:.1f} are wanted ({generator:.2f} for the generator, {AGENTS_CORES:g} for the agents at"
             f" least), {machine.cores:g} may be used"
+        )
+    if wanted.throttled_cores and machine.cores < cores_for(wanted.throttled_cores):
+        lacks.append(
+            f"cores: a cpu.throttle to {wanted.throttled_cores:g} cannot be told from none on {machine.cores:g}; "
+            f"{provable_cores(machine.cores):g} or less could"
         )
     return lacks
 

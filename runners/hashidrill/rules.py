@@ -23,7 +23,7 @@ from hashidrill.errors import UnknownNameError
 from hashidrill.registry import near
 from hashidrill.rules_consul import check_consul
 from hashidrill.rules_expectations import Expectation, Side, check_expectations, param
-from hashidrill.rules_instruments import check_instruments
+from hashidrill.rules_instruments import check_full, check_instruments
 from hashidrill.rules_state import check_state
 from hashidrill.selectors import CLIENT_PREFIX, HOST_FORMS, Selector, parse_selector
 from hashidrill.units import Duration, shown
@@ -236,6 +236,8 @@ def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
         note((*loc, "with", "from"), f"{text}; name others, or give the datacenter more clients")
     if step.kind == "disk.full" and draft.disk is not None and draft.disk.size is None:
         note((*loc, "fault"), "disk.full needs a disk of its own that can be full: set datacenter.disk.size (256MiB)")
+    if step.kind == "disk.full" and draft.disk is not None and (text := check_full(step, draft.disk)):
+        note((*loc, "with", "leave"), text)
     if step.kind in _LINKS and param(step.params, "direction") == "both" and _matches_many(step, draft):
         text = "both ways on several hosts: a connection between two of them would be redirected twice"
         note((*loc, "with", "direction"), f"{step.kind} on {step.on} {text}; write in or out")

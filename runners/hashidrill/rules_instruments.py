@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING
 
 from hashidrill.rules_consul import hosts_of, same_time
 from hashidrill.rules_expectations import param
+from hashidrill.units import Size
 
 if TYPE_CHECKING:
+    from hashidrill.model import Disk
     from hashidrill.rules import Draft, Note, Step
 
 _THROTTLE, _PAUSE = "cpu.throttle", "process.pause"
 _STARTS_AGAIN = ("process.kill", "process.restart", "consul.agent.stop")
 _TIMED_DISKS = ("disk.latency", "disk.bandwidth")
 _NOT_TIMED = ("network.partition", "network.block")
+_USED_BYTES = 1 << 20
+"""What an agent takes of its disk at the very least."""
 _ALL = frozenset({"fsync", "write", "read"})
 
 
@@ -32,6 +36,15 @@ def check_instruments(draft: Draft, note: Note) -> None:
                 text = f"{step.kind} on {step.on} runs while method[{number}] ({earlier.kind} on {earlier.on}) does"
                 note(("method", index), f"{text}: {reason}; let one end before the other begins, or name other hosts")
                 break
+
+
+def check_full(step: Step, disk: Disk) -> str:
+    """What is wrong with a disk that is filled but for more than it has; empty when nothing is."""
+    leave = param(step.params, "leave")
+    if disk.size is None or leave is None or leave + _USED_BYTES <= disk.size:
+        return ""
+    most = Size(disk.size - _USED_BYTES)
+    return f"a disk of {disk.size} with {leave} left free is not full; at most {most} could be left"
 
 
 def _between(one: Step, two: Step, draft: Draft) -> str:

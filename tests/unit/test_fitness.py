@@ -111,3 +111,13 @@ def test_the_cores_of_a_container_are_those_of_its_quota(tmp_path, monkeypatch, 
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
     (tmp_path / "cpu.max").write_text(text)
     assert fitness.usable_cores(tmp_path / "cpu.max") == min(8, most)
+
+
+@pytest.mark.parametrize(("cores", "fits"), [(0.05, True), (1.4, True), (1.5, False), (2, False), (8, False)])
+def test_a_throttle_that_could_not_be_told_from_none_is_known_before_anything_is_started(cores, fits):
+    text = TEXT.replace("PROFILE", "keys: 10").replace(
+        'fault: noop, on: "consul:leader"', f'fault: cpu.throttle, on: "consul:leader", with: {{cores: {cores}}}'
+    )
+    lacks = misfits(wanted(text), Machine(**{**vars(LARGE), "cores": 2}))
+    said = f"cores: a cpu.throttle to {cores:g} cannot be told from none on 2; 1.37 or less could"
+    assert lacks == ([] if fits else [said])

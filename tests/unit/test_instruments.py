@@ -68,3 +68,13 @@ def test_two_faults_with_one_instrument_are_refused(why):
 )
 def test_what_cannot_spoil_each_other_is_let_be(one, two):
     load_text(with_method(one, two), "x.yaml")
+
+
+@pytest.mark.parametrize(("leave", "fits"), [("200MB", True), ("255MB", False), ("2GB", False)])
+def test_a_full_disk_with_more_left_free_than_it_has_is_refused(leave, fits):
+    text = with_method(step("disk.full", leave=leave)).replace("datacenter:\n", "datacenter:\n  disk: {size: 255MB}\n")
+    if fits:
+        load_text(text, "x.yaml")
+        return
+    with pytest.raises(ExperimentError, match="left free is not full; at most"):
+        load_text(text, "x.yaml")

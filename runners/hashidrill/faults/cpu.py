@@ -25,6 +25,16 @@ _UNDER = 0.5
 _HEADROOM = 1.5
 
 
+def cores_for(cores: float) -> float:
+    """How many a machine must have, for a throttle to so many to be seen."""
+    return cores * _OVER + _LATE
+
+
+def provable_cores(own: float) -> float:
+    """The most that can be told from no throttle, where a busy loop gets so many without one."""
+    return math.floor((own - _LATE) / _OVER * 0.95 * 100) / 100
+
+
 class ThrottleParams(Strict):
     """CPU seconds a second for all of the host's processes together."""
 
@@ -45,7 +55,7 @@ class CpuThrottle(BaseFault[ThrottleParams]):
 
     @property
     def _cut(self) -> float:
-        return self.params.cores * _OVER + _LATE
+        return cores_for(self.params.cores)
 
     @property
     def _trials(self) -> int:
@@ -61,7 +71,7 @@ class CpuThrottle(BaseFault[ThrottleParams]):
         hits = self._hits(windows)
         if self._counts(hits) is None:
             own = sorted(windows)[most_before(self._trials, 1.0)]
-            could = math.floor((own - _LATE) / _OVER * 0.95 * 100) / 100
+            could = provable_cores(own)
             raise FaultError(
                 f"{self.params.cores:g} cores cannot be told from no throttle: a busy loop gets "
                 f"{statistics.mean(windows):.2f} cores here without one; "
