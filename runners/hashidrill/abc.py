@@ -39,6 +39,18 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Observer:
+    """What the observer of a fault looks through, and what it has in common with the injector.
+
+    `shares` is empty for an observer that shares nothing. What it shares could deceive both alike, so it is in the
+    reference and in the report: a proof is worth what its observer can see by itself.
+    """
+
+    through: str
+    shares: str = ""
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What an observer measured: `ok` says whether it proves what was asked for."""
 
@@ -330,6 +342,7 @@ class Fault(Protocol):
 
     kind: ClassVar[str]
     Params: ClassVar[type[BaseModel]]
+    # `observer: ClassVar[Observer]`, what its proof looks through; every built-in kind has one
     # `observed_within_s: ClassVar[float]`, where its observer needs longer than others' (hashidrill.inject)
     # `once: ClassVar[bool]`, where it is done once and need not last: it is proven again before its revert elsewhere
     # `undone_by: ClassVar[frozenset[str]]`, the kinds of faults that are meant to undo it while it is in force

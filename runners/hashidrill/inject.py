@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 
-from hashidrill.abc import Evidence, Fault, Target, Undo
+from hashidrill.abc import Evidence, Fault, Observer, Target, Undo
 from hashidrill.errors import FaultError, HashidrillError, RevertError
 from hashidrill.journal import Journal
 from hashidrill.wait import pause
@@ -71,7 +71,7 @@ class InForce:
                     evidence = first
                     break
         event = "fault.still" if evidence.ok else "fault.faded"
-        self.journal.write(event, sync=True, fault_id=self.undo["fault_id"], evidence=asdict(evidence))
+        self.journal.write(event, sync=True, fault_id=self.undo["fault_id"], evidence=noted(self.fault, evidence))
 
     @property
     def _look_within_s(self) -> float:
@@ -97,6 +97,12 @@ async def injected(
     finally:
         with anyio.CancelScope(shield=True):
             await revert(fault, undo, journal, gone_within_s=gone_within_s)
+
+
+def noted(fault: Fault, evidence: Evidence) -> dict[str, Any]:
+    """Evidence for the journal: with what its observer looked through, and what that shares with the injector."""
+    observer: Observer | None = getattr(fault, "observer", None)
+    return {**asdict(evidence), **(asdict(observer) if observer else {})}
 
 
 def observed_within_s(fault: Fault, ordinary_s: float) -> float:
@@ -129,12 +135,12 @@ async def _apply(fault: Fault, undo: Undo, journal: Journal) -> tuple[Evidence, 
     within_s = observed_within_s(fault, PROVEN_WITHIN_S)
     evidence, proof_s = await _seen(fault, undo, present=True, within_s=within_s)
     if not evidence.ok:
-        journal.write("fault.unproven", sync=True, fault_id=fault_id, evidence=asdict(evidence))
+        journal.write("fault.unproven", sync=True, fault_id=fault_id, evidence=noted(fault, evidence))
         raise FaultError(
             f"{where}: not proven in force within {within_s:g}s: asked for {evidence.asked}; "
             f"measured {evidence.measured}"
         )
-    journal.write("fault.proven", sync=True, fault_id=fault_id, evidence=asdict(evidence))
+    journal.write("fault.proven", sync=True, fault_id=fault_id, evidence=noted(fault, evidence))
     return evidence, proof_s
 
 
@@ -152,12 +158,12 @@ async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: f
     gone_within_s = observed_within_s(fault, gone_within_s)
     evidence, _ = await _seen(fault, undo, present=False, within_s=gone_within_s)
     if not evidence.ok:
-        _write(journal, "fault.stuck", fault_id=fault_id, evidence=asdict(evidence))
+        _write(journal, "fault.stuck", fault_id=fault_id, evidence=noted(fault, evidence))
         raise RevertError(
             f"{where}: still seen {gone_within_s:g}s after its revert: expected {evidence.asked}; "
             f"measured {evidence.measured}"
         )
-    unwritten = _write(journal, "fault.gone", fault_id=fault_id, evidence=asdict(evidence)) or unwritten
+    unwritten = _write(journal, "fault.gone", fault_id=fault_id, evidence=noted(fault, evidence)) or unwritten
     if unwritten is not None:
         raise unwritten
 

@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from hashidrill import hypothesis, live, registry
+from hashidrill.abc import Observer
 from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, recordings
 from hashidrill.documents import read_document
 from hashidrill.errors import ExperimentError, HashidrillError, UnknownNameError, UsageError
@@ -159,7 +160,7 @@ def show(
     """Show one thing: an experiment's file, the parameters of a fault, load or hypothesis, the summary of a run."""
     known = registry.faults() | registry.loads()
     if name in known:
-        _show_kind(name, known[name].__doc__, known[name].Params)
+        _show_kind(name, known[name].__doc__, known[name].Params, getattr(known[name], "observer", None))
     elif name in (hypotheses := hypothesis.all_hypotheses()):
         _show_kind(name, hypotheses[name].doc, hypotheses[name].Params)
     elif name == "last" or (runs_dir / name).is_dir() or (Path(name) / "journal.jsonl").is_file():
@@ -185,12 +186,16 @@ def _show_run(path: Path) -> None:
     sys.stdout.write(markdown_summary(recording, judge(recording), report=report if report.exists() else None) + "\n")
 
 
-def _show_kind(name: str, doc: str | None, params: Any) -> None:
+def _show_kind(name: str, doc: str | None, params: Any, observer: Observer | None = None) -> None:
     say = console()
     live.say(say, name, "bold")
     live.say(say, "")
     for line in (doc or "").strip().splitlines():
         live.say(say, line.removeprefix("    "))
+    if observer is not None:
+        live.say(say, "")
+        live.say(say, f"Observed through {observer.through}.")
+        live.say(say, f"Shared with the injector: {observer.shares or 'nothing'}.")
     fields = params.model_json_schema(by_alias=True).get("properties", {})
     live.say(say, "")
     if not fields:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import anyio
 
-from hashidrill.abc import Evidence, Host, Needs, Target, Undo
+from hashidrill.abc import Evidence, Host, Needs, Observer, Target, Undo
 from hashidrill.errors import FaultError
 from hashidrill.faults import consul_api as api
 from hashidrill.faults import consul_change as changes
@@ -56,6 +56,10 @@ class AgentStop(BaseFault[StopParams]):
     """The agent is stopped in good order, and started again at the end."""
 
     kind: ClassVar[str] = "consul.agent.stop"
+    observer: ClassVar[Observer] = Observer(
+        "/proc, and the members and Raft's configuration as another server has them",
+        "applying waits for the same members; /proc it does not ask",
+    )
     Params: ClassVar[type[Strict]] = StopParams
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
@@ -114,6 +118,10 @@ class ServerReplace(BaseFault[NoParams]):
     """A new server joins on a spare host and becomes a voter; then the old one leaves. At the end they change back."""
 
     kind: ClassVar[str] = "consul.server.replace"
+    observer: ClassVar[Observer] = Observer(
+        "Raft's configuration and the members as a third server has them, and /proc",
+        "applying waits for the same configuration; for /proc only while the old agent ends",
+    )
     once: ClassVar[bool] = True
 
     def needs(self) -> Needs:

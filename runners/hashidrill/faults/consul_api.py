@@ -6,10 +6,12 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hashidrill.abc import ApiAnswer, Host, Hosts
 from hashidrill.errors import FaultError, WaitTimeoutError
+from hashidrill.tasks import all_at_once
 from hashidrill.wait import wait_until, wait_while_it_moves
 
 AGENT = "consul"
@@ -26,6 +28,9 @@ _MOVING = (
 )  # fmt: skip
 """What answers say while the leadership moves; the last two come from a server whose connection to the leader ended."""
 _LED_WITHIN_S = 15.0
+_TELLS_WITHIN_S = 2.0
+_COPY_WITHIN_S = 30.0
+"""A copy of a million keys takes its time."""
 _BACK_SOON_S = 20.0
 _VOTER_STILL_S = 60.0
 """Autopilot makes a new server a voter once it was healthy for 10 s (server_stabilization_time)."""
@@ -192,6 +197,54 @@ async def _behind(hosts: Hosts, host: Host, leader: str) -> int:
     """The log entries that the leader has committed, and this server has not applied."""
     committed = int((await raft_stats(hosts.host(leader)))["commit_index"])
     return committed - int((await raft_stats(host))["applied_index"])
+
+
+async def leader_of_terms(hosts: Hosts) -> tuple[str | None, int]:
+    """Who says of itself that it leads, in the term that most servers say that they are in; and that term.
+
+    Not what others take for the leader (`hosts.leader()`): that is what those who change the leadership wait for. Each
+    server is asked for its own state in Raft. Nobody and 0 when no such server or no such term is found.
+    """
+    said: dict[str, tuple[str, int]] = {}
+
+    async def ask(host: Host) -> None:
+        with contextlib.suppress(FaultError, KeyError, ValueError):
+            stats = (await agent_self(host, timeout_s=_TELLS_WITHIN_S))["Stats"]["raft"]
+            said[host.name] = (stats["state"], int(stats["term"]))
+
+    servers = servers_of(hosts)
+    await all_at_once(partial(ask, host) for host in servers)
+    newest = max((term for _, term in said.values()), default=0)
+    leaders = [name for name, (state, term) in said.items() if state == "Leader" and term == newest]
+    in_it = sum(term == newest for _, term in said.values())
+    return (leaders[0], newest) if len(leaders) == 1 and 2 * in_it > len(servers) else (None, newest)
+
+
+async def ask_another(hosts: Hosts, host: Host, path: str, params: Mapping[str, str] | None = None) -> ApiAnswer:
+    """What another server has by itself: its own copy of the state (`stale`), as Raft brought it there.
+
+    A fault that wrote through `host` is proven by what arrived elsewhere. One that does not lead is asked first: the
+    leader took the write itself. One that knows no leader is out of date, and left out. Only where there is no other
+    server `host` answers, with what the leader has. Raises FaultError when none answers.
+    """
+    leader = await hosts.leader()
+    others = sorted((one for one in servers_of(hosts) if one.name != host.name), key=lambda one: one.name == leader)
+    errors = []
+    for other in others:
+        if not await _serves(hosts, other.name):
+            errors.append(f"{other.name}: its agent does not answer")
+            continue
+        try:
+            answer = await other.api("GET", path, params={**(params or {}), "stale": ""}, timeout_s=_COPY_WITHIN_S)
+        except FaultError as error:
+            errors.append(str(error))
+            continue
+        if answer.headers.get("x-consul-knownleader") != "false":
+            return answer
+        errors.append(f"{other.name}: it knows no leader")
+    if errors:
+        raise FaultError("; ".join(errors))
+    return await when_led(host, "GET", path, params={**(params or {}), "consistent": ""}, timeout_s=_COPY_WITHIN_S)
 
 
 async def leader_soon(hosts: Hosts) -> str:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from hashidrill.abc import Evidence, Host, Target, Undo
+from hashidrill.abc import Evidence, Host, Observer, Target, Undo
 from hashidrill.datacenter.agents import merge
 from hashidrill.errors import FaultError
 from hashidrill.faults import consul_api as api
@@ -54,6 +54,10 @@ class ConsulConfig(BaseFault[ConfigParams]):
     """Keys of the agent's configuration are set: by a reload where Consul takes that, else by a restart in its turn."""
 
     kind: ClassVar[str] = "consul.config"
+    observer: ClassVar[Observer] = Observer(
+        "what the agent shows of its configuration, its process, and who answers its queries",
+        "the file is read back by what wrote it; of keys that agents do not show, the fault's own mark in `node_meta`",
+    )
     Params: ClassVar[type[Strict]] = ConfigParams
     observed_within_s: ClassVar[float] = 90.0
     """A client agent that opened 4,000 views again after its restart took over 40 s to answer what its settings are."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 import anyio
 from pydantic import Field, StringConstraints, model_validator
 
-from hashidrill.abc import Evidence, Target, Undo
+from hashidrill.abc import ApiAnswer, Evidence, Observer, Target, Undo
 from hashidrill.errors import FaultError
 from hashidrill.faults import consul_api as api
 from hashidrill.faults.base import BaseFault
@@ -53,6 +53,10 @@ class KvBloat(BaseFault[BloatParams]):
     """Consul's KV store holds so many keys more that nobody needs; they are deleted at the end."""
 
     kind: ClassVar[str] = "consul.kv.bloat"
+    observer: ClassVar[Observer] = Observer(
+        "another server's own copy of the keys",
+        "nothing, where there is another server; a single server is asked through the API that was written to",
+    )
     undone_by: ClassVar[frozenset[str]] = frozenset({"consul.snapshot.restore"})
     Params: ClassVar[type[Strict]] = BloatParams
 
@@ -68,8 +72,17 @@ class KvBloat(BaseFault[BloatParams]):
         return {"keys": 0}
 
     async def _keys(self, host: str) -> list[str]:
+        """As the leader has them, asked through the agent that they are written through."""
         path, params = f"/v1/kv/{self._folder}", {"keys": "", "consistent": ""}
         answer = await api.when_led(self.hosts.host(host), "GET", path, params=params, timeout_s=_WRITTEN_WITHIN_S)
+        return self._listed(host, answer)
+
+    async def _copied(self, undo: Undo) -> list[str]:
+        """As another server has them by itself."""
+        answer = await api.ask_another(self.hosts, self._host(undo), f"/v1/kv/{self._folder}", {"keys": ""})
+        return self._listed(f"another server than {undo['host']}", answer)
+
+    def _listed(self, host: str, answer: ApiAnswer) -> list[str]:
         if answer.status == 404:
             return []
         if answer.status != 200:
@@ -101,12 +114,12 @@ class KvBloat(BaseFault[BloatParams]):
             raise FaultError(f"{undo['host']}: {len(batch)} keys were not written: {api.said(answer)}")
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Counts the keys as the leader has them, and looks at the size of some values."""
-        keys = await self._keys(undo["host"])
+        """Counts the keys as another server has them, and looks at the size of some values there."""
+        keys = await self._copied(undo)
         if not present:
             return Evidence(not keys, f"no key below {self._folder}", f"{len(keys)} keys", {"keys": len(keys)})
         step = max(1, len(keys) // _SAMPLES)
-        sizes = [await self._size(undo["host"], key) for key in keys[::step][:_SAMPLES]]
+        sizes = [await self._size(undo, key) for key in keys[::step][:_SAMPLES]]
         middle = sorted(sizes)[len(sizes) // 2] if sizes else 0
         wanted = int(self.params.value)
         right = len(keys) == self.params.keys and all(size == wanted for size in sizes)
@@ -117,9 +130,8 @@ class KvBloat(BaseFault[BloatParams]):
             {"keys": len(keys), "bytes": len(keys) * middle},
         )
 
-    async def _size(self, host: str, key: str) -> int:
-        params = {"raw": "", "consistent": ""}
-        answer = await api.when_led(self.hosts.host(host), "GET", f"/v1/kv/{key}", params=params)
+    async def _size(self, undo: Undo, key: str) -> int:
+        answer = await api.ask_another(self.hosts, self._host(undo), f"/v1/kv/{key}", {"raw": ""})
         return len(answer.body) if answer.status == 200 else 0
 
     async def revert(self, undo: Undo) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import StringConstraints
 
-from hashidrill.abc import Evidence, Host, Target, Undo
+from hashidrill.abc import Evidence, Host, Observer, Target, Undo
 from hashidrill.errors import FaultError
 from hashidrill.faults import consul_api as api
 from hashidrill.faults import consul_rpc as rpc
@@ -107,6 +107,10 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
     """The leader hands its office over, or is deposed where it cannot be asked; it may be elected again later."""
 
     kind: ClassVar[str] = "consul.leader.transfer"
+    observer: ClassVar[Observer] = Observer(
+        "the state and the term in Raft that each server tells of itself",
+        "Consul's HTTP API, which the transfer is asked of too; not the path that applying waits on",
+    )
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = TransferParams
 
@@ -128,9 +132,11 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
         await self._transfer(undo, self._host(undo), self.params.to)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """In force: another leads, in a later term. Gone: somebody leads, and nobody is cut off."""
-        prior, leader = undo["prior"], await self.hosts.leader()
-        term = 0 if leader is None else int((await api.raft_stats(self.hosts.host(leader)))["term"])
+        """In force: another leads, in a later term, by what each server says of itself. Gone: somebody does, and nobody
+        is cut off.
+        """
+        prior = undo["prior"]
+        leader, term = await api.leader_of_terms(self.hosts)
         measured = f"{leader or 'nobody'} leads in term {term}"
         if present:
             right = leader == self.params.to if self.params.to else leader not in (None, prior["leader"])
@@ -157,8 +163,8 @@ class _Electable(_LeaderFault[NoParams]):
         return await super().prior(target)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Who leads; and whether a connection that begins like Raft's passes from each server to another one."""
-        leader = await self.hosts.leader()
+        """Who says that it leads; and whether a connection that begins like Raft's passes between each two servers."""
+        leader, _ = await api.leader_of_terms(self.hosts)
         servers = self._others(undo, [])
         cut = [host.name for host in servers if await rpc.is_cut(host, self._others(undo, [host.name])[0])]
         words = f"{leader or 'nobody'} leads, Raft's connections of {', '.join(cut) or 'no server'} are cut"
@@ -181,6 +187,10 @@ class LeaderAvoid(_Electable):
     """The server cannot be elected: it votes and follows, but its own requests for votes reach nobody."""
 
     kind: ClassVar[str] = "consul.leader.avoid"
+    observer: ClassVar[Observer] = Observer(
+        "the state in Raft that each server tells of itself, and connections like Raft's from each server",
+        "the rules cover the canary's port beside 8300: no connection of Raft itself is tried",
+    )
 
     def muted(self, undo: Undo) -> list[Host]:
         return [self._host(undo)]
@@ -203,6 +213,10 @@ class LeaderPin(_Electable):
     """The server leads, and no other can be elected: an election that comes all the same is won by it."""
 
     kind: ClassVar[str] = "consul.leader.pin"
+    observer: ClassVar[Observer] = Observer(
+        "the state in Raft that each server tells of itself, and connections like Raft's from each server",
+        "the rules cover the canary's port beside 8300: no connection of Raft itself is tried",
+    )
 
     def muted(self, undo: Undo) -> list[Host]:
         return self._others(undo, [undo["host"]])

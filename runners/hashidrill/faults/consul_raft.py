@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from hashidrill import boltdb
-from hashidrill.abc import Evidence, Needs, Target, Undo
+from hashidrill.abc import Evidence, Needs, Observer, Target, Undo
 from hashidrill.errors import FaultError
 from hashidrill.faults import raft_writes
 from hashidrill.faults.base import BaseFault, NoParams
@@ -39,6 +39,10 @@ class RaftBloat(BaseFault[BloatParams]):
     """The server's raft.db holds so many free pages, which BoltDB lists anew at each commit."""
 
     kind: ClassVar[str] = "consul.raft.bloat"
+    observer: ClassVar[Observer] = Observer(
+        "`bbolt page`, and the bytes in /proc/PID/io for each transaction",
+        "nothing; but `by: writes` waits for the same `bbolt page`, /proc it does not ask",
+    )
     undone_by: ClassVar[frozenset[str]] = frozenset({"consul.raft.compact"})
     Params: ClassVar[type[Strict]] = BloatParams
     _cost_before: float | None = None
@@ -95,6 +99,10 @@ class RaftCompact(BaseFault[NoParams]):
     """The server is stopped, its raft.db is compacted with `bbolt compact`, and it starts again: the cure of 2021."""
 
     kind: ClassVar[str] = "consul.raft.compact"
+    observer: ClassVar[Observer] = Observer(
+        "`bbolt page`, and which file it is",
+        "bbolt, which compacts the file as well",
+    )
     once: ClassVar[bool] = True
 
     def needs(self) -> Needs:

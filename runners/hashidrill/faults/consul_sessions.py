@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from hashidrill.abc import Evidence, Target, Undo
+from hashidrill.abc import Evidence, Observer, Target, Undo
 from hashidrill.errors import FaultError
 from hashidrill.faults import consul_api as api
 from hashidrill.faults.base import BaseFault
@@ -32,6 +32,10 @@ class SessionExpire(BaseFault[ExpireParams]):
     """All sessions of a node, or those with a name, are invalidated at once, as when their TTL runs out."""
 
     kind: ClassVar[str] = "consul.session.expire"
+    observer: ClassVar[Observer] = Observer(
+        "another server's own copy of the sessions and locks",
+        "nothing, where there is another server; a single server is asked through the API that was written to",
+    )
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = ExpireParams
 
@@ -69,12 +73,14 @@ class SessionExpire(BaseFault[ExpireParams]):
             raise FaultError(f"{undo['host']}: session {session} was not ended: {api.said(answer)}")
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """In force: as the leader has it, none of the sessions is there and none holds a key."""
+        """In force: as another server has it, none of the sessions is there and none holds a key."""
         if not present:
             return await self._takes_sessions(undo)
         prior = undo["prior"]
-        listed = await api.get(self._host(undo), "/v1/session/list", {"consistent": ""})
-        left = [one["ID"] for one in listed if one["ID"] in prior["sessions"]]
+        answer = await api.ask_another(self.hosts, self._host(undo), "/v1/session/list")
+        if answer.status != 200:
+            raise FaultError(f"the sessions could not be listed: {api.said(answer)}")
+        left = [one["ID"] for one in answer.json() if one["ID"] in prior["sessions"]]
         held: list[str] = []
         await _each(partial(self._look, undo, key, held) for key in prior["locks"])
         total, locks = len(prior["sessions"]), len(prior["locks"])
@@ -87,7 +93,7 @@ class SessionExpire(BaseFault[ExpireParams]):
 
     async def _look(self, undo: Undo, key: str, held: list[str]) -> None:
         """Adds the key to `held` when one of the old sessions holds it; who else claimed it since does not count."""
-        answer = await api.when_led(self._host(undo), "GET", f"/v1/kv/{quote(key)}", params={"consistent": ""})
+        answer = await api.ask_another(self.hosts, self._host(undo), f"/v1/kv/{quote(key)}")
         if answer.status not in (200, 404):  # a session of behaviour `delete` takes its keys with it
             raise FaultError(f"{undo['host']}: the lock {key} could not be read: {api.said(answer)}")
         if answer.status == 200 and answer.json()[0].get("Session") in undo["prior"]["sessions"]:

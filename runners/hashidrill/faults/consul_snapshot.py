@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import anyio
 
-from hashidrill.abc import Evidence, Host, Target, Undo
+from hashidrill.abc import Evidence, Host, Observer, Target, Undo
 from hashidrill.errors import FaultError
 from hashidrill.faults import markers
 from hashidrill.faults.base import BaseFault
@@ -40,6 +40,10 @@ class SnapshotSave(BaseFault[SaveParams]):
     """A snapshot of Consul's state is saved, and kept in the recording for a later restore."""
 
     kind: ClassVar[str] = "consul.snapshot.save"
+    observer: ClassVar[Observer] = Observer(
+        "a reader of our own for the file: its checksums, and the marker in it",
+        "the file is the one that was saved, and the marker is the fault's own",
+    )
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = SaveParams
 
@@ -96,7 +100,13 @@ class SnapshotRestore(BaseFault[RestoreParams]):
     """Consul's state is set back to a snapshot that was saved earlier in the run; it stays so."""
 
     kind: ClassVar[str] = "consul.snapshot.restore"
+    observer: ClassVar[Observer] = Observer(
+        "consistent reads and another server's own copy of the markers",
+        "the markers are the fault's own; the second snapshot is evidence for the verdicts and not for this proof",
+    )
     once: ClassVar[bool] = True
+    observed_within_s: ClassVar[float] = 20.0
+    """Followers get the whole state from the leader after it has taken it."""
     Params: ClassVar[type[Strict]] = RestoreParams
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
@@ -136,7 +146,15 @@ class SnapshotRestore(BaseFault[RestoreParams]):
         if back and later is None and not self._restored_file.is_file():
             await anyio.to_thread.run_sync(_keep, self._restored_file, await _take(host))
         figures: dict[str, float | str] = {"index": undo["prior"]["index"], "keys": undo["prior"]["keys"]}
-        return Evidence(back and later is None, asked, measured, figures)
+        copied = await self._copied(undo)
+        return Evidence(back and later is None and copied, asked, measured + _elsewhere(copied), figures)
+
+    async def _copied(self, undo: Undo) -> bool:
+        """Whether another server's own copy of the state was set back as well."""
+        host = self._host(undo)
+        saved = await markers.look_elsewhere(self.hosts, host, _marker_of(self.params.snapshot))
+        later = await markers.look_elsewhere(self.hosts, host, _restored_marker(undo))
+        return saved is not None and saved.modify_index == undo["prior"]["marker_index"] and later is None
 
     async def _over(self, host: Host, undo: Undo) -> Evidence:
         asked = "the datacenter takes a write, and the markers are gone"
@@ -159,6 +177,10 @@ class SnapshotRestore(BaseFault[RestoreParams]):
     @property
     def _restored_file(self) -> Path:
         return self.hosts.artifacts / restored_name(self.params.snapshot)
+
+
+def _elsewhere(copied: bool) -> str:
+    return f"; another server's own copy {'says the same' if copied else 'is not set back'}"
 
 
 def _marker_of(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import anyio
 
-from hashidrill.abc import Evidence, Host, Target, Undo
+from hashidrill.abc import Evidence, Host, Observer, Target, Undo
 from hashidrill.errors import FaultError, SelectorError
 from hashidrill.faults import consul_api as api
 from hashidrill.faults import consul_rpc as rpc
@@ -31,6 +31,10 @@ class StreamsGather(BaseFault[NoParams]):
     """
 
     kind: ClassVar[str] = "consul.streams.gather"
+    observer: ClassVar[Observer] = Observer(
+        "connections like gRPC's, from each agent to each server",
+        "the rules cover the canary's port beside 8300: no stream of an agent is looked at",
+    )
 
     def plan_more(self, target: Target) -> dict[str, Any]:
         hosts = self.hosts.all_hosts()

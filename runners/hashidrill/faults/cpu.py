@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from hashidrill.abc import Evidence, Host, Target, Undo
+from hashidrill.abc import Evidence, Host, Observer, Target, Undo
 from hashidrill.errors import FaultError
 from hashidrill.faults.base import BaseFault, patient
 from hashidrill.faults.significance import Counts, counts, most_before, trials_for
@@ -50,6 +50,7 @@ class CpuThrottle(BaseFault[ThrottleParams]):
     """
 
     kind: ClassVar[str] = "cpu.throttle"
+    observer: ClassVar[Observer] = Observer("a busy loop of the canary, on that host")
     Params: ClassVar[type[Strict]] = ThrottleParams
     observed_within_s: ClassVar[float] = 20.0
 

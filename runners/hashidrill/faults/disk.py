@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from hashidrill.abc import Evidence, Needs, Target, Timing, Undo
+from hashidrill.abc import Evidence, Needs, Observer, Target, Timing, Undo
 from hashidrill.errors import FaultError
 from hashidrill.faults.base import BaseFault, patient
 from hashidrill.faults.disk_trials import DiskTrialFault, Tried
@@ -67,6 +67,7 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
     """
 
     kind: ClassVar[str] = "disk.latency"
+    observer: ClassVar[Observer] = Observer("the canary's own calls on a file beside the agent's data")
     Params: ClassVar[type[Strict]] = LatencyParams
 
     @property
@@ -151,6 +152,7 @@ class DiskError(DiskTrialFault[ErrorParams]):
     """
 
     kind: ClassVar[str] = "disk.error"
+    observer: ClassVar[Observer] = Observer("the canary's own calls on a file beside the agent's data")
     Params: ClassVar[type[Strict]] = ErrorParams
 
     def needs(self) -> Needs:
@@ -199,6 +201,7 @@ class DiskFull(BaseFault[FullParams]):
     """
 
     kind: ClassVar[str] = "disk.full"
+    observer: ClassVar[Observer] = Observer("the canary's own calls on a file beside the agent's data")
     Params: ClassVar[type[Strict]] = FullParams
 
     _WRITE = 64 * 1024
@@ -267,6 +270,7 @@ class DiskBandwidth(DiskTrialFault[BandwidthParams]):
     """
 
     kind: ClassVar[str] = "disk.bandwidth"
+    observer: ClassVar[Observer] = Observer("the canary's own calls on a file beside the agent's data")
     Params: ClassVar[type[Strict]] = BandwidthParams
 
     _TRIAL_S, _MOST_BYTES = 0.02, 4 << 20

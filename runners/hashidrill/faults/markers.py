@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 from typing import NamedTuple
 
-from hashidrill.abc import Host
+from hashidrill.abc import ApiAnswer, Host, Hosts
 from hashidrill.errors import FaultError
-from hashidrill.faults.consul_api import said, when_led
+from hashidrill.faults.consul_api import ask_another, said, when_led
 from hashidrill.wait import wait_until
 
 PREFIX = "hashidrill-markers"
@@ -32,10 +32,20 @@ async def put(host: Host, key: str, value: str) -> None:
 async def look(host: Host, key: str) -> Marker | None:
     """The marker as the leader has it now; None when there is none. Raises FaultError when nobody can say."""
     answer = await when_led(host, "GET", f"/v1/kv/{PREFIX}/{key}", params={"consistent": ""})
+    return _marker(host.name, key, answer)
+
+
+async def look_elsewhere(hosts: Hosts, host: Host, key: str) -> Marker | None:
+    """The marker as another server has it by itself. Raises FaultError when nobody can say."""
+    answer = await ask_another(hosts, host, f"/v1/kv/{PREFIX}/{key}")
+    return _marker(f"another server than {host.name}", key, answer)
+
+
+def _marker(who: str, key: str, answer: ApiAnswer) -> Marker | None:
     if answer.status == 404:
         return None
     if answer.status != 200:
-        raise FaultError(f"{host.name}: the marker {PREFIX}/{key} could not be read: {said(answer)}")
+        raise FaultError(f"{who}: the marker {PREFIX}/{key} could not be read: {said(answer)}")
     [entry] = answer.json()
     return Marker(base64.b64decode(entry["Value"] or "").decode(errors="replace"), entry["ModifyIndex"])
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, field_validator
 
-from hashidrill.abc import Evidence, Target, Undo
+from hashidrill.abc import Evidence, Observer, Target, Undo
 from hashidrill.datacenter.inside.canary import ECHO_PORT
 from hashidrill.errors import FaultError, SelectorError
 from hashidrill.faults.base import BaseFault, patient, peers_of, table_of
@@ -87,6 +87,7 @@ class NetworkPartition(_TableFault):
     """
 
     kind: ClassVar[str] = "network.partition"
+    observer: ClassVar[Observer] = Observer("the canary's own packets and connections")
     Params: ClassVar[type[Strict]] = PartitionParams
 
     def rules(self, undo: Undo) -> Sequence[tuple[str, str]]:
@@ -143,6 +144,7 @@ class NetworkLoss(_TableFault):
     """
 
     kind: ClassVar[str] = "network.loss"
+    observer: ClassVar[Observer] = Observer("the canary's own packets and connections")
     Params: ClassVar[type[Strict]] = LossParams
     observed_within_s: ClassVar[float] = 15.0
 
@@ -228,6 +230,7 @@ class NetworkBlock(_TableFault):
     """As an iptables rule on the target would: packets to the port are dropped, or refused."""
 
     kind: ClassVar[str] = "network.block"
+    observer: ClassVar[Observer] = Observer("the canary's own packets and connections")
     Params: ClassVar[type[Strict]] = BlockParams
 
     def rules(self, undo: Undo) -> Sequence[tuple[str, str]]:

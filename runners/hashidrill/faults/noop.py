@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from hashidrill.abc import Evidence, Undo
+from hashidrill.abc import Evidence, Observer, Undo
 from hashidrill.faults.base import BaseFault, NoParams
 
 
@@ -12,6 +12,7 @@ class Noop(BaseFault[NoParams]):
     """Nothing is broken, so what is verified, before and after, is that the agent answers."""
 
     kind: ClassVar[str] = "noop"
+    observer: ClassVar[Observer] = Observer("whether the agent's HTTP API answers")
 
     async def apply(self, undo: Undo) -> None:
         return

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from hashidrill.abc import Evidence, Target, Undo
+from hashidrill.abc import Evidence, Observer, Target, Undo
 from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.faults.base import BaseFault, NoParams
 from hashidrill.model import Strict
@@ -20,6 +20,7 @@ class ProcessPause(BaseFault[NoParams]):
     """SIGSTOP: the process holds its ports, its locks and its place in Raft, and does nothing."""
 
     kind: ClassVar[str] = "process.pause"
+    observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError for an agent that is stopped already: nothing would change."""
@@ -59,6 +60,7 @@ class ProcessKill(BaseFault[KillParams]):
     """The agent dies and stays dead; reverting starts it again with the data that it left."""
 
     kind: ClassVar[str] = "process.kill"
+    observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
     Params: ClassVar[type[Strict]] = KillParams
 
     async def apply(self, undo: Undo) -> None:
@@ -91,6 +93,7 @@ class ProcessRestart(BaseFault[RestartParams]):
     """The agent ends and is started again at once, as a deployment would; after 15 s it is killed to that end."""
 
     kind: ClassVar[str] = "process.restart"
+    observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = RestartParams
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from hashidrill.abc import Evidence, Target, Undo
+from hashidrill.abc import Evidence, Observer, Target, Undo
 from hashidrill.errors import FaultError, UsageError
 from hashidrill.faults.base import BaseFault, patient
 from hashidrill.faults.significance import counts, trials_for
@@ -54,6 +54,10 @@ class TapFail(BaseFault[FailParams]):
     """Attempts of a client fail at its tap, all of them or some by chance, in one of the classes of the catalogue."""
 
     kind: ClassVar[str] = "tap.fail"
+    observer: ClassVar[Observer] = Observer(
+        "exchanges of our own through a tap that was opened as the client's are",
+        "the tap's code and its plan of failures; the client itself is not asked",
+    )
     Params: ClassVar[type[Strict]] = FailParams
     observed_within_s: ClassVar[float] = 20.0
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from hashidrill.abc import Toxic
+from hashidrill.abc import Observer, Toxic
 from hashidrill.faults.links import LinkFault, LinkParams
 from hashidrill.faults.trials import LONGEST, TYPES, trial_of
 from hashidrill.model import Strict
@@ -69,6 +69,10 @@ class NetworkLatency(LinkFault):
     """Connections to the port answer later: what they send waits for so long, on the way there."""
 
     kind: ClassVar[str] = "network.latency"
+    observer: ClassVar[Observer] = Observer(
+        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
+        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+    )
     Params: ClassVar[type[Strict]] = LatencyParams
 
     def toxics(self) -> Sequence[Toxic]:
@@ -85,6 +89,10 @@ class NetworkBandwidth(LinkFault):
     """Each connection to the port carries so much and no more, each way."""
 
     kind: ClassVar[str] = "network.bandwidth"
+    observer: ClassVar[Observer] = Observer(
+        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
+        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+    )
     Params: ClassVar[type[Strict]] = LinkBandwidthParams
 
     def toxics(self) -> Sequence[Toxic]:
@@ -102,6 +110,10 @@ class NetworkTimeout(LinkFault):
     """Connections to the port open, and then nothing that is sent arrives: half-open, until they end or not at all."""
 
     kind: ClassVar[str] = "network.timeout"
+    observer: ClassVar[Observer] = Observer(
+        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
+        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+    )
     Params: ClassVar[type[Strict]] = TimeoutParams
 
     def toxics(self) -> Sequence[Toxic]:
@@ -118,6 +130,10 @@ class NetworkReset(LinkFault):
     """Connections to the port open, and are reset as soon as they are used, or so long after."""
 
     kind: ClassVar[str] = "network.reset"
+    observer: ClassVar[Observer] = Observer(
+        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
+        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+    )
     Params: ClassVar[type[Strict]] = ResetParams
 
     def toxics(self) -> Sequence[Toxic]:
@@ -134,6 +150,10 @@ class NetworkSlowClose(LinkFault):
     """When the port's side closes a connection, the other side learns of it so much later."""
 
     kind: ClassVar[str] = "network.slow_close"
+    observer: ClassVar[Observer] = Observer(
+        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
+        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+    )
     Params: ClassVar[type[Strict]] = SlowCloseParams
 
     def toxics(self) -> Sequence[Toxic]:
@@ -151,6 +171,10 @@ class NetworkSlicer(LinkFault):
     """Answers of the port come in small pieces, with a pause after each: a tiny window."""
 
     kind: ClassVar[str] = "network.slicer"
+    observer: ClassVar[Observer] = Observer(
+        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
+        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+    )
     Params: ClassVar[type[Strict]] = SlicerParams
 
     def toxics(self) -> Sequence[Toxic]:
@@ -168,6 +192,10 @@ class NetworkLimitData(LinkFault):
     """Each connection to the port is closed once it has answered so many bytes."""
 
     kind: ClassVar[str] = "network.limit_data"
+    observer: ClassVar[Observer] = Observer(
+        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
+        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+    )
     Params: ClassVar[type[Strict]] = LimitDataParams
 
     def toxics(self) -> Sequence[Toxic]:
@@ -241,6 +269,10 @@ class ToxiproxyToxic(LinkFault):
     """Any toxic of toxiproxy, by its own name and with its own attributes, on that share of the connections."""
 
     kind: ClassVar[str] = "toxiproxy.toxic"
+    observer: ClassVar[Observer] = Observer(
+        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
+        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+    )
     Params: ClassVar[type[Strict]] = ToxicParams
 
     def toxics(self) -> Sequence[Toxic]:

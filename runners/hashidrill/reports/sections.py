@@ -168,7 +168,12 @@ def fault_proofs(recording: Recording) -> Html:
     more = len(recording.faults) - MOST_ROWS
     return _section(
         "Fault proofs",
-        el("p", "Each fault is measured by an observer that shares nothing with what injected it.", class_="note"),
+        el(
+            "p",
+            "Each fault is measured by an observer of its own. Where that has something in common with what injected"
+            " it, it says what: so far the proof rests on it.",
+            class_="note",
+        ),
         table(headings, rows),
         el("p", f"and {more} more; the journal has them all") if more > 0 else None,
     )
@@ -190,6 +195,11 @@ def _proof_row(fault: FaultWindow) -> tuple[Content, ...]:
     )
 
 
+def observed_through(evidence: Mapping[str, Any]) -> str:
+    """What the observer looked through, and what that shares with the injector."""
+    return f"observed through {evidence['through']}; shared with the injector: {evidence.get('shares') or 'nothing'}"
+
+
 def _evidence(evidence: Mapping[str, Any] | None) -> Html:
     if not evidence:
         return el("span", NOTHING)
@@ -198,6 +208,7 @@ def _evidence(evidence: Mapping[str, Any] | None) -> Html:
         el("span", "✓ " if evidence.get("ok") else "✗ ", str(evidence.get("measured", NOTHING))),
         el("br"),
         el("span", f"asked: {evidence.get('asked', NOTHING)}", class_="note"),
+        *([el("br"), el("span", observed_through(evidence), class_="note")] if "through" in evidence else []),
         el("details", el("summary", "figures"), definitions(figures_)) if figures_ else None,
     ])  # fmt: skip
 
