@@ -20,7 +20,7 @@ from hashidrill import registry
 from hashidrill.datacenter.local import LocalDatacenter
 from hashidrill.errors import HashidrillError, WaitTimeoutError
 from hashidrill.faults import consul_api as api
-from hashidrill.inject import planned
+from hashidrill.inject import PROVEN_WITHIN_S, planned
 from hashidrill.model import Consul, DatacenterSpec
 from hashidrill.testing.faults import check_fault
 from hashidrill.wait import wait_until
@@ -87,6 +87,16 @@ async def checked(datacenter, kind, params, on):
     }  # fmt: skip
 
 
+async def looked(fault, undo, *, ok):
+    """Its evidence as soon as it says `ok`, or what it says after some seconds: copies of the state arrive later."""
+    evidence = await fault.verify(undo, present=True)
+    with anyio.move_on_after(PROVEN_WITHIN_S):
+        while evidence.ok is not ok:
+            await anyio.sleep(0.1)
+            evidence = await fault.verify(undo, present=True)
+    return evidence
+
+
 async def disarmed(datacenter, kind, params, on, disarm):
     """Put the fault in force, take it away behind its back, and ask its observer: it must not say that it is there."""
     target = await target_of(datacenter, on)
@@ -97,9 +107,9 @@ async def disarmed(datacenter, kind, params, on, disarm):
     undo = await planned(fault, target, "disarmed")
     await fault.apply(undo)
     try:
-        armed = await fault.verify(undo, present=True)
+        armed = await looked(fault, undo, ok=True)
         await disarm(datacenter, host, undo, before)
-        after = await fault.verify(undo, present=True)
+        after = await looked(fault, undo, ok=False)
     finally:
         await fault.revert(undo)
     return {"armed": armed.ok, "disarmed": after.ok, "measured": after.measured}

@@ -104,7 +104,7 @@ async def a_restore_that_did_not_happen_is_noticed(datacenter):
     await restore.revert(undo)
     # and one that was undone behind its back
     await restore.apply(undo)
-    armed = await restore.verify(undo, present=True)
+    armed = await _until(restore, undo, ok=True)
     await markers.put(host, "restored/not-restored", "it came back")
     disarmed = await restore.verify(undo, present=True)
     await restore.revert(undo)
