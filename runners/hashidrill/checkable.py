@@ -73,11 +73,14 @@ class Coverage:
         else:
             text += f"none was acknowledged while {names} was in force"
         # with nothing acknowledged inside there was nothing to lose there; what came just before is what it could take
-        return text + "".join(
-            f"; {'' if len(self.steps) == 1 else f'none inside {each.step}, '}{each.before[0]} of the {each.before[1]}"
-            f" acknowledged in the {BEFORE_S:g}s before it checkable"
-            for each in quiet
-        )
+        return text + "".join(f"; {self._before(each)}" for each in quiet)
+
+    def _before(self, each: Exposed) -> str:
+        """Of a step in which nothing was acknowledged, or nothing that stayed."""
+        seen, of = each.before
+        kept = " that was not rolled back" if self.excused else ""
+        where = "" if len(self.steps) == 1 else f"none inside {each.step}{kept}, "
+        return f"{where}{seen} of the {of} acknowledged in the {BEFORE_S:g}s before it checkable"
 
     def hold(self, load: str) -> None:
         """Raises HypothesisInvalidError when a fault could have taken writes away without anybody seeing it."""
