@@ -50,7 +50,7 @@ class CpuThrottle(BaseFault[ThrottleParams]):
     """
 
     kind: ClassVar[str] = "cpu.throttle"
-    observer: ClassVar[Observer] = Observer("a busy loop of the canary, on that host")
+    observer: ClassVar[Observer] = Observer("busy loops of the canary on that host, and the CPU time of the agent")
     Params: ClassVar[type[Strict]] = ThrottleParams
     observed_within_s: ClassVar[float] = 20.0
 
