@@ -73,6 +73,12 @@ class RecordingError(HashidrillError):
     """A recording that is missing, unfinished or unreadable."""
 
 
+class UnrecordedError(RecordingError):
+    """A run whose recording could not be written to its end. It counts for nothing: INVALID."""
+
+    exit_code = 3
+
+
 class WaitTimeoutError(DatacenterError):
     """A wait ran into its deadline; the message carries the last evidence seen."""
 

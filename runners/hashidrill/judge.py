@@ -98,11 +98,18 @@ def _judged(recording: Recording, experiment: Experiment) -> RunVerdict:
 def write_verdict(
     recording: Recording, *, near_to: Path | None = None, recorded_hypotheses: bool = False
 ) -> RunVerdict:
-    """Judge, and leave the verdict in the recording as verdict.json."""
+    """Judge, and leave the verdict in the recording as verdict.json; a note says so where that cannot be written."""
     verdict = judge(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses)
     document = {"verdict": verdict.verdict, **dataclasses.asdict(verdict)}
-    write_whole(recording.path / VERDICT_NAME, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    try:
+        write_whole(recording.path / VERDICT_NAME, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    except OSError as error:
+        return with_note(verdict, f"{recording.path / VERDICT_NAME} could not be written: {error.strerror}")
     return verdict
+
+
+def with_note(verdict: RunVerdict, note: str) -> RunVerdict:
+    return dataclasses.replace(verdict, notes=[*verdict.notes, note])
 
 
 def read_verdict(path: Path) -> RunVerdict:

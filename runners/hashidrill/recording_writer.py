@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import sqlite3
 import threading
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.errors import RecordingError
-from hashidrill.files import write_whole
+from hashidrill.files import private, write_whole
 from hashidrill.journal import storable
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ _INSERT = {
     "final_reads": "INSERT INTO final_reads VALUES (?,?,?)",
 }
 _BATCH = 5000
+RESERVE_NAME = "reserve"
+RESERVE_BYTES = 256 * 1024
+"""Room on the disk that is given up when it is full: for what becomes of the faults in force, run.json and `end`."""
 
 Row = tuple[Any, ...]
 
@@ -84,6 +88,11 @@ class RecordingWriter:
         self.failure: BaseException | None = None
         path.mkdir(parents=True, exist_ok=True)
         self._queue: queue.SimpleQueue[tuple[str, Row] | None] = queue.SimpleQueue()
+        try:
+            with private(path / RESERVE_NAME, "wb") as reserve:
+                os.posix_fallocate(reserve.fileno(), 0, RESERVE_BYTES)
+        except OSError as failure:
+            self.failure = failure
         self._thread = threading.Thread(target=self._drain, name="recording", daemon=True)
         self._thread.start()
 
@@ -110,6 +119,7 @@ class RecordingWriter:
         """Flush. Raises RecordingError when something could not be written."""
         self._queue.put(None)
         self._thread.join()
+        self._give_up_reserve()
         self.raise_failure()
 
     def _put(self, table: str, row: Row) -> None:
@@ -121,7 +131,11 @@ class RecordingWriter:
             with contextlib.closing(sqlite3.connect(self.path / DATABASE_NAME, isolation_level=None)) as database:
                 self._drain_into(database)
         except BaseException as failure:  # noqa: BLE001 - handed to the engine, which ends the run for it
-            self.failure = failure
+            self.failure = self.failure or failure
+            self._give_up_reserve()
+
+    def _give_up_reserve(self) -> None:
+        (self.path / RESERVE_NAME).unlink(missing_ok=True)
 
     def _drain_into(self, database: sqlite3.Connection) -> None:
         database.execute("PRAGMA journal_mode=WAL")

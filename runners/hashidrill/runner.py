@@ -26,7 +26,7 @@ from hashidrill.datacenter.binaries_products import BBOLT_VERSION
 from hashidrill.datacenter.sandbox import Sandbox, python_path, sandbox
 from hashidrill.datacenter.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.documents import Document, read_document
-from hashidrill.errors import MachineError, RecordingError, UsageError
+from hashidrill.errors import MachineError, UnrecordedError, UsageError
 from hashidrill.files import write_whole
 from hashidrill.journal import JOURNAL_NAME, Clock, Journal, read_journal
 from hashidrill.loader import load_text
@@ -55,7 +55,7 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
     The experiment is read and resolved here, once: the engine gets what was resolved, and the recording keeps it.
     Nothing is started before the YAML is right, and the binaries and the commands of clients are there. Ctrl-C and
     SIGTERM revert what is in force, close the recording, and raise KeyboardInterrupt then; its `args[0]` is the
-    recording. Raises ExperimentError, BinaryError, MachineError, RecordingError.
+    recording. Raises ExperimentError, BinaryError, MachineError, UnrecordedError.
     """
     tell = progress or (lambda _event: None)
     document = read_document(path)
@@ -87,7 +87,7 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
         try:
             _close(recording, clock, info, box.process.returncode, interrupted=interrupt.happened)
         except OSError as error:
-            raise RecordingError(
+            raise UnrecordedError(
                 f"{recording}: the recording could not be closed: {error.strerror or error}; it counts for nothing"
             ) from None
     if interrupt.happened:

@@ -18,6 +18,7 @@ from hashidrill.judge import judge
 from hashidrill.recording import Recording
 from hashidrill.recording_seal import damage
 from hashidrill.recording_writer import DATABASE_NAME, FORMAT, RecordingWriter
+from hashidrill.reports.write import judge_and_report
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.verdict import Finding, Verdict
 
@@ -79,6 +80,28 @@ class TestWriter:
         writer._thread.join()
         with pytest.raises(RecordingError, match=r"could not be written: database or disk is full"):
             virtual_time.run(closing.watch(writer))
+
+    def test_room_is_kept_for_the_end_and_given_up_when_the_disk_is_full(self, tmp_path, monkeypatch):
+        full_disk(monkeypatch)
+        writer = RecordingWriter(tmp_path)
+        reserve = tmp_path / recording_writer.RESERVE_NAME
+        assert reserve.stat().st_blocks * 512 >= recording_writer.RESERVE_BYTES
+        for number in range(9000):
+            writer.operation(Operation("kv", number, number, number, "ok", "key", "v" * 100))
+        writer._thread.join()
+        assert not reserve.exists()
+
+    def test_no_reserve_is_left_behind(self, tmp_path):
+        RecordingWriter(tmp_path).close()
+        assert [path.name for path in tmp_path.iterdir()] == [DATABASE_NAME]
+
+    def test_a_disk_that_is_full_from_the_start_is_known_at_once(self, tmp_path, monkeypatch):
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(recording_writer.os, "posix_fallocate", full)
+        with pytest.raises(RecordingError, match="No space left on device"):
+            RecordingWriter(tmp_path).raise_failure()
 
     def test_nothing_is_said_while_all_is_well(self, tmp_path):
         writer = RecordingWriter(tmp_path)
@@ -240,6 +263,21 @@ class TestDamage:
             journal.write("end", outcome="crashed", error="the engine exited with code -9")
         verdict = judge(again(recorded))
         assert verdict.invalid == ["the run crashed: the engine exited with code -9"]
+
+
+class TestNothingCanBeWritten:
+    """Judging works beside a recording of somebody else, and on a disk that its run has filled."""
+
+    @pytest.mark.parametrize("what", ["hashidrill.judge.write_whole", "hashidrill.reports.html.write_whole"])
+    def test_the_verdict_is_told_all_the_same(self, recorded, monkeypatch, what):
+        def refuse(*_):
+            raise OSError(30, "Read-only file system")
+
+        monkeypatch.setattr(what, refuse)
+        verdict, report = judge_and_report(recorded)
+        assert verdict.verdict is Verdict.PASS
+        assert "Read-only file system" in verdict.notes[0]
+        assert (report is None) is ("html" in what)
 
 
 class TestFormat:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hashidrill.errors import RecordingError
-from hashidrill.judge import write_verdict
+from hashidrill.judge import with_note, write_verdict
 from hashidrill.recording import Recording
 from hashidrill.reports.html import write_html
 from hashidrill.reports.markdown import write_markdown
@@ -17,7 +17,8 @@ def judge_and_report(
 ) -> tuple[RunVerdict, Path | None]:
     """Judge, and write verdict.json, report.html and summary.md into the recording; (verdict, path of the report).
 
-    There is no report of a recording that cannot be read: the verdict, INVALID then, says why.
+    There is no report of a recording that cannot be read: the verdict, INVALID then, says why. Nor is there one where
+    nothing can be written, on a full disk or beside a recording of somebody else: a note says that.
     """
     verdict = write_verdict(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses)
     try:
@@ -27,4 +28,6 @@ def judge_and_report(
         if not verdict.invalid:  # it was read well enough to be judged
             raise
         return verdict, None
+    except OSError as error:
+        return with_note(verdict, f"no report could be written into {recording.path}: {error.strerror}"), None
     return verdict, report

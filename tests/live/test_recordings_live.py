@@ -1,0 +1,65 @@
+"""Recordings of real runs: with hypotheses of one's own, and on a disk that they fill."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+
+import pytest
+from drills import CLI, Drill, environment, experiment, hashidrill
+
+from hashidrill.recording import Recording
+from hashidrill.recording_seal import damage
+
+NOTHING = {"fault": "noop", "on": "consul:leader", "for": "2s"}
+FEW = """
+from hashidrill.hypothesis import hypothesis
+
+@hypothesis
+def few(recording, *, at_most: int):
+    assert len(recording.operations("kv-writes")) < at_most
+"""
+
+
+def test_a_hypothesis_of_ones_own_is_run_kept_and_compared(tmp_path):
+    project, runs = tmp_path / "project", tmp_path / "runs"
+    (project / "hypotheses").mkdir(parents=True)
+    (project / "hypotheses" / "mine.py").write_text(FEW)
+    own = experiment(project / "own.yaml", method=[NOTHING], expect=[{"few": {"at_most": 99_999}}])
+    drill = Drill(own, runs, cwd=project)
+    assert (drill.exit_code, drill.finding("few")[0]) == (0, "held")
+    assert drill.result["notes"] == []
+    assert damage(Recording(drill.recording)) == []
+    assert Drill(None, runs, cwd=project).result["notes"] == []
+    elsewhere = Drill(None, runs, cwd=tmp_path)
+    assert elsewhere.exit_code == 3
+    assert f"its run resolved it from {project / 'hypotheses' / 'mine.py'}" in elsewhere.finding("few")[1]
+    named = hashidrill("check", "last", "--runs", runs, "--hypotheses", project / "hypotheses", cwd=tmp_path)
+    kept = hashidrill("check", "last", "--runs", runs, "--recorded-hypotheses", cwd=tmp_path)
+    assert (named.returncode, kept.returncode) == (0, 0), named.stdout + kept.stdout
+
+
+@pytest.mark.may_skip("only root may mount the small disk")
+def test_a_run_that_fills_the_disk_under_its_recording_ends_early_and_is_invalid(tmp_path):
+    """A tmpfs of 1 MB in a mount namespace of its own; what is on it is copied out before it is gone."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    runs.mkdir()
+    load = {"kv-writes": {"kind": "consul.kv.write", "rate": "400/s", "keys": 50, "value": "512B"}}
+    path = experiment(tmp_path / "full.yaml", method=[{**NOTHING, "for": "60s"}], load=load)
+    run = shlex.join([*CLI, "run", str(path), "--plain", "--runs", str(runs)])
+    script = f"mount -t tmpfs -o size=1m none {runs} && {run}; code=$?; cp -r {runs} {out}; exit $code"
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=110, env=environment(),
+        check=False,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert "Traceback" not in said, said
+    assert done.returncode == 3, said
+    [recording] = [Recording(each) for each in out.iterdir()]
+    assert recording.outcome == "crashed", said
+    assert "disk is full" in json.dumps(recording.events("end")[-1].data), said
+    assert recording.journal[-1].t_ns < 60e9
