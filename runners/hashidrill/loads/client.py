@@ -33,7 +33,8 @@ class LoadContext:
     start. `waiting` knows those that have not ended, whose age guardrails count: hand it to the OpenLoop or Agenda, or
     put each request into a block `with context.waiting.operation(due_ns):`. `course` is the level of this load over
     time: hand it to the OpenLoop, or ask it how much of a standing load there should be now. `cpu` is what the
-    generator uses of its core. `control` and `namespace` are for clients: see LoadSpecification.
+    generator uses of its core. `control` and `namespace` are for clients: see LoadSpecification. So is
+    `attempts_waiting`, for the requests at a client's tap.
     """
 
     endpoints: Sequence[str]
@@ -42,6 +43,7 @@ class LoadContext:
     run_id: str = "run"
     lag: LagMeter = field(default_factory=LagMeter)
     waiting: Waiting = field(default_factory=Waiting)
+    attempts_waiting: Waiting = field(default_factory=Waiting)
     course: Course = field(default_factory=Course)
     emit_sample: Callable[[str, float | None, str], None] = _nowhere
     control: str | None = None

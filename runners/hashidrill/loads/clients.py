@@ -20,6 +20,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -132,7 +133,12 @@ class Client:
 
     def _tap(self, operation: str = "", on_attempt: Callable[[Attempt], None] | None = None) -> Tap:
         host = self.context.local_address or "127.0.0.1"
-        return Tap(self._upstream, self.faults, host=host, operation=operation, on_attempt=on_attempt)
+        begun = self._begun if on_attempt is not None else None  # what a fault tries out is not the client's
+        return Tap(self._upstream, self.faults, host=host, operation=operation, on_attempt=on_attempt, on_begin=begun)
+
+    def _begun(self, start_ns: int) -> Callable[[], None]:
+        waiting = self.context.attempts_waiting
+        return partial(waiting.end, waiting.begin(start_ns - self._origin_ns()))
 
     def _note(self, attempt: Attempt) -> None:
         self._emit(to_operation(self.name, attempt, origin_ns=self._origin_ns()))

@@ -38,6 +38,7 @@ from hashidrill.loads.course import Course
 from hashidrill.loads.profile import Profile
 from hashidrill.loads.schedule import CpuMeter, LagMeter
 from hashidrill.loads.waiting import Waiting
+from hashidrill.model import ATTEMPTS
 from hashidrill.priority import ahead
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Generator:
         self._cpu = CpuMeter()
         self._clock = Clock(spec["origin_ns"])
         self._courses = {load["name"]: _course(load["profile"]) for load in spec["loads"]}
-        self._waiting = {load["name"]: Waiting() for load in spec["loads"]}
+        self._waiting = {name: Waiting() for load in spec["loads"] for name in _measured(load)}
         self._loads = {load["name"]: self._load(spec["run_id"], load) for load in spec["loads"]}
         self._running: asyncio.Task[None] | None = None
         self._clean = False
@@ -100,6 +101,7 @@ class Generator:
             lag=self._lag,
             cpu=self._cpu,
             waiting=self._waiting[load["name"]],
+            attempts_waiting=self._waiting[_measured(load)[-1]],
             course=self._courses[load["name"]],
             control=load["control"],
             namespace=load["namespace"],
@@ -209,6 +211,11 @@ class Generator:
             for load in self._loads.values():
                 if isinstance(load, CleansUp):
                     tasks.create_task(load.clean_up())
+
+
+def _measured(load: dict[str, Any]) -> list[str]:
+    """Names of the loads that it makes operations of: its own, and for a client that of its attempts."""
+    return [load["name"], load["name"] + ATTEMPTS] if load["kind"] == registry.CLIENT else [load["name"]]
 
 
 def _course(profile: dict[str, Any] | None) -> Course:

@@ -41,12 +41,18 @@ _ACCEPT_TURNS = 4
 """So many turns of its loop asyncio takes at most from accepting a connection to telling us."""
 
 
+def _nothing() -> None:
+    """Nobody is told of what waits."""
+
+
 class Tap:
     """Listens on `host`, passes on to `upstream` (a script unless one is given), and fails what `plan` says.
 
     `tls` makes it listen with TLS. `longest_wait_s` shortens the `wait` of blocking queries, so that they come back
-    sooner than the client asked. `on_attempt` is called with each attempt once it is over. `operation` is noted with
-    each of them. `retry_after_s` is what the faults with Retry-After tell.
+    sooner than the client asked. `on_attempt` is called with each attempt once it is over. `on_begin` is called with
+    the start (nanoseconds of CLOCK_MONOTONIC) of each request that waits for an answer, except blocking queries, which
+    wait because they are to; what it returns is called at the end. `operation` is noted with each attempt.
+    `retry_after_s` is what the faults with Retry-After tell.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class Tap:
         retry_after_s: int = RETRY_AFTER_S,
         operation: str = "",
         on_attempt: Callable[[Attempt], None] | None = None,
+        on_begin: Callable[[int], Callable[[], object]] | None = None,
     ) -> None:
         self.upstream = upstream or Scripted()
         self.plan: Plan = plan or Nothing()
@@ -70,6 +77,7 @@ class Tap:
         self.upstream_errors: list[str] = []
         self.first_attempt = asyncio.Event()
         self._on_attempt = on_attempt
+        self._on_begin = on_begin or (lambda _start_ns: _nothing)
         self._tls = tls
         self._door = Door(host, port)
         self._ended: list[Attempt] = []
@@ -139,6 +147,10 @@ class Tap:
         if self._on_attempt is not None:
             self._on_attempt(attempt)
 
+    def begun(self, start_ns: int, *, blocking: bool) -> Callable[[], object]:
+        """An attempt waits for its answer from now on; call what is returned once it does not."""
+        return _nothing if blocking else self._on_begin(start_ns)
+
     async def _listen(self) -> asyncio.Server:
         loop = asyncio.get_running_loop()
         return await loop.create_server(self._met, sock=self._door.bound(), ssl=self._tls, backlog=BACKLOG)
@@ -190,6 +202,7 @@ class _Exchange:
 
     async def run(self) -> bool:
         """Whether the connection can have another request."""
+        over = self.tap.begun(self.noted["start_ns"], blocking=self.blocking)
         moment = Moment(self.noted["start_ns"], reused=self.noted["reused"], blocking=self.blocking)
         plan = self.tap.plan
         try:
@@ -212,6 +225,7 @@ class _Exchange:
             # the end of the whole exchange, unless a part of it was noted as its end before
             self.noted.setdefault("end_ns", time.monotonic_ns())
             self.tap.note(Attempt(**self.noted))
+            over()
 
     async def _fail(self, fault: str) -> bool:
         about = FAULTS[fault]
