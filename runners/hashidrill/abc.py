@@ -135,7 +135,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class ExchangeRequest:
-    """What a canary sends and wants back over each of some connections: up to 32 of them at once, or `one_by_one`.
+    """What a canary sends and wants back over each of some connections, `at_once` of them at a time.
 
     `until_closed` waits for the other side, which closes when it has sent all, to do so.
     """
@@ -145,7 +145,7 @@ class ExchangeRequest:
     timeout_s: float = 1.0
     connections: int = 1
     until_closed: bool = False
-    one_by_one: bool = False
+    at_once: int = 32
 
 
 @dataclass(frozen=True)

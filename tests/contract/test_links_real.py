@@ -50,8 +50,11 @@ def test_a_fault_keeps_its_contract_on_the_real_thing(reported, number):
     assert "error" not in line, line["error"]
     figures = line["figures"]
     if "asked_s" in figures and not line["params"].get("jitter"):
-        # 5 % or, where the canary's own operation counts, 10 ms
-        assert figures["measured_s"] == pytest.approx(figures["asked_s"], rel=0.05, abs=0.01)
+        # 5 % or 10 ms, and what the canaries' exchanges take on this machine without it
+        own_s = 2 * figures["own_s"]
+        assert figures["measured_s"] == pytest.approx(
+            figures["asked_s"], abs=max(0.05 * figures["asked_s"], 0.01) + own_s
+        )
     if "asked_bytes_per_s" in figures:
         assert figures["measured_bytes_per_s"] == pytest.approx(figures["asked_bytes_per_s"], rel=0.05)
 

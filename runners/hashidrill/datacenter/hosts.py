@@ -28,7 +28,6 @@ from hashidrill.wait import wait_until
 _ANSWER_WITHIN_S = 30.0
 _TOXIPROXY_WITHIN_S = 10.0
 _KILLED_WITHIN_S = 10.0
-_EXCHANGES_AT_ONCE = 32
 _HTTP_PORTS = {"consul": 8500}
 
 
@@ -340,9 +339,9 @@ class LocalHost:
         asked = {
             "op": "exchange", "address": address, "port": port, "upload": request.upload_bytes,
             "download": request.download_bytes, "timeout": request.timeout_s, "connections": request.connections,
-            "until_closed": request.until_closed, "at_once": 1 if request.one_by_one else _EXCHANGES_AT_ONCE,
+            "until_closed": request.until_closed, "at_once": request.at_once,
         }  # fmt: skip
-        rounds = -(-request.connections // _EXCHANGES_AT_ONCE)
+        rounds = -(-request.connections // request.at_once)
         within_s = _ANSWER_WITHIN_S + rounds * request.timeout_s
         return [Exchange(**one) for one in (await ask(self._canary, asked, within_s=within_s))["exchanges"]]
 

@@ -245,6 +245,7 @@ class _Looks:
         figures: dict[str, float | str] = {"links": len(seen), "exchanges": sampling.exchanges}
         if trial.unit and sampling.toxicity == 1:
             figures |= {f"asked_{trial.unit}": trial.asked_figure, f"measured_{trial.unit}": trial.figure(of_them)}
+            figures["own_s"] = self._before(told).get("typical_s", 0.0)
         if sampling.toxicity < 1:
             figures |= {"asked_share": sampling.toxicity, "measured_share": share}
         said = trial.measured(of_them) if sampling.toxicity == 1 else f"{share:.1%} of the connections"

@@ -22,6 +22,8 @@ _PATIENCE_S = 1.0
 _BANDWIDTH_TRIAL_S, _BANDWIDTH_AT_ONCE_S = 0.15, 0.4
 _AT_ONCE_BYTES = 100_000
 """What connections may carry, each, that are open at once: more of it, and they would wait for each other."""
+_FEW, _MANY = 6, 32
+_SHORT_S, _MOST_BY_FEW = 0.6, 36
 _LARGEST_TRIAL_BYTES = 8_000_000
 _READ_BYTES = 32_768
 """What toxiproxy reads at once, and cuts by itself."""
@@ -47,6 +49,12 @@ class Trial:
     """Of those that the toxic is for, at least so many are hit."""
     could: Callable[[float], str] = field(default=lambda own_s: "")  # noqa: ARG005 - where no number helps
     """What could be told from exchanges that take so many seconds without it."""
+    hangs: bool = False
+
+    @property
+    def lasts_s(self) -> float:
+        """About how long an exchange takes when it is hit."""
+        return self.request.timeout_s - (0.0 if self.hangs else _PATIENCE_S)
 
     def shows(self, exchange: Exchange, own_s: float = 0.0) -> bool:
         return self.hit(exchange) and self.fits(exchange, own_s)
@@ -69,7 +77,10 @@ class Sampling:
 
     @property
     def request(self) -> ExchangeRequest:
-        return replace(self.trial.request, connections=self.exchanges)
+        """As few at once as there is time for: they are quicker, and tell more."""
+        asked = self.trial.request
+        few = self.trial.lasts_s <= _SHORT_S and self.exchanges <= _MOST_BY_FEW
+        return replace(asked, connections=self.exchanges, at_once=min(asked.at_once, _FEW if few else _MANY))
 
     def counts(self, before: int) -> Counts | None:
         return counts(self.exchanges, self._least, before, highest=self.toxicity)
@@ -164,7 +175,7 @@ def _bandwidth(toxics: Sequence[Toxic]) -> Trial:
 
     return Trial(
         f"{Bandwidth(rate)}{' each way' if len(streams) > 1 else ''}",
-        ExchangeRequest(up, down, asked_s + _PATIENCE_S, one_by_one=one_by_one),
+        ExchangeRequest(up, down, asked_s + _PATIENCE_S, at_once=1 if one_by_one else _MANY),
         _late(down, asked_s * (1 - _TOLERANCE)),
         lambda exchange: str(Bandwidth(round(measured(exchange)))),
         _whole(down, asked_s * (1 - _TOLERANCE)),
@@ -195,6 +206,7 @@ def _ends(asked: str, after_s: float | None, numbers: Sequence[int]) -> Trial:
         lambda exchange, own_s: after_s is None or about(exchange.seconds, after_s, own_s),
         "" if after_s is None else "s",
         asked_figure=after_s or 0.0,
+        hangs=after_s is None,
     )
 
 
@@ -251,7 +263,7 @@ def _limit_data(toxics: Sequence[Toxic]) -> Trial:
     right = 0 if toxics[0].stream == "upstream" else limit
     return Trial(
         f"the end of the connection after {Size(limit)}",
-        ExchangeRequest(up, down, 2 * _PATIENCE_S, one_by_one=more > _AT_ONCE_BYTES),
+        ExchangeRequest(up, down, 2 * _PATIENCE_S, at_once=1 if more > _AT_ONCE_BYTES else _FEW),
         lambda exchange: exchange.errno in _CLOSED and exchange.received == right,
         lambda exchange: f"{Size(exchange.received)} received, {_seconds(exchange)}",
         _whole(down, 2 * _PATIENCE_S),
