@@ -91,7 +91,9 @@ class Steered:
                 held, measured = await self._holds(search)
             tried.append((level, measured))
             if held:
-                self._note(level, tried, f"{self.load} is kept at {Level(level)}: {wanted} ({measured})", found=True)
+                lowest = "; that is the lowest level of its search, and less may do" if len(tried) == 1 else ""
+                text = f"{self.load} is kept at {Level(level)}: {wanted} ({measured}){lowest}"
+                self._note(level, tried, text, found=True)
                 return
             generator = self.monitor.value(GENERATOR_FULL, self.clock.now_ns(), search.every)
             if GENERATOR_FULL.holds(generator):

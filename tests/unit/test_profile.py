@@ -337,6 +337,7 @@ def test_a_search_finds_the_level_of_a_machine_whatever_that_is_keeps_it_and_end
     assert (found["found"], found["level"]) == (True, kept)
     assert found["tried"][-1] == [kept, "measured w.latency.p50 1"]
     assert f"w is kept at {kept * 100:g}%: w.latency.p50 > 600ms (measured w.latency.p50 1)" in found["text"]
+    assert ("less may do" in found["text"]) is (kept == 2.0)
 
 
 def test_one_slow_moment_is_no_sickness(tmp_path):
