@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,10 @@ from hashidrill.capacity import Outcome, Probe, Value
 from hashidrill.conditions import LOAD_STATISTICS, Condition
 from hashidrill.doubts import generator_doubts
 from hashidrill.errors import HypothesisInvalidError, UsageError
-from hashidrill.monitor import of_worst_host
 from hashidrill.recording import Recording
 
 _STEADY, _GUARDRAIL = "steady-state", "guardrail"
+_OF_THE_LEADER = "raft"
 _SHORTEST_S = 1.0
 """A fault that was in force for less (a transfer of leadership) has no time of its own to be measured over."""
 
@@ -198,4 +198,19 @@ def _value(recording: Recording, condition: Condition, start_ns: int, end_ns: in
         return float("nan")
     for host, value in zip(series.host, series.value, strict=True):
         by_host[host].append(float(value))
-    return of_worst_host(condition, by_host)
+    return _of_hosts(condition, by_host)
+
+
+def _of_hosts(condition: Condition, by_host: Mapping[str, Sequence[float]]) -> float:
+    """The mean of the host that breaks the condition, if one does; NaN where a host was not measured that may.
+
+    Where there is one view of all hosts, it is that one. What Raft says, the leader alone says: the others are no gap.
+    """
+    chosen = [by_host[""]] if "" in by_host else list(by_host.values())
+    samples = [np.array(values) for values in chosen]
+    means = [float(np.mean(values[~np.isnan(values)])) for values in samples if not np.isnan(values).all()]
+    gaps = any(np.isnan(values).any() for values in samples) and condition.source != _OF_THE_LEADER
+    broken = [mean for mean in means if not condition.holds(mean)]
+    if not means or (gaps and not broken):
+        return float("nan")
+    return (min if condition.op.startswith(">") else max)(broken or means)

@@ -268,6 +268,26 @@ def test_what_was_not_measured_is_neither_held_nor_broken(run):
     assert broken[0] is Outcome.BROKEN
 
 
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("raft.commit_time < 100ms", Outcome.HELD), ("raft.commit_time < 1ms", Outcome.BROKEN),  # the leader's alone
+        ("disk.fsync < 100ms", Outcome.INVALID), ("disk.fsync < 1ms", Outcome.BROKEN),  # one of the two that were
+        ("process.cpu > 3", Outcome.BROKEN), ("process.cpu > 1", Outcome.HELD),
+        ("process.cpu == 5", Outcome.BROKEN),
+    ],
+)  # fmt: skip
+def test_of_several_hosts_the_one_that_breaks_it_counts_and_one_that_was_not_measured_is_a_gap(run, text, outcome):
+    unknown = float("nan")
+    for signal, values in {
+        "raft.commit_time": (0.01, unknown, unknown), "disk.fsync": (0.01, 0.02, unknown),
+        "process.cpu": (5, 5, 2),
+    }.items():  # fmt: skip
+        for number, value in enumerate(values, 1):
+            run.series(signal, value, host=f"consul-{number}")
+    assert judged(run.load("kv-writes").build(), [Condition.parse(text)])[0] is outcome
+
+
 def test_a_steady_state_without_a_single_operation_says_nothing(run):
     assert judged(run.end("steady-state").build(), [SLO])[0] is Outcome.INVALID
 
