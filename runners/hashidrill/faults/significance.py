@@ -115,8 +115,8 @@ def at_most(hits: int, trials: int, share: float) -> float:
 
 
 def _probable(hits: int, trials: int, share: float) -> float:
-    if share >= 1:
-        return float(hits == trials)
+    if share >= 1 or share <= 0:
+        return float(hits == (trials if share >= 1 else 0))
     log = _log_choose(trials, hits) + hits * math.log(share) + (trials - hits) * math.log1p(-share)
     return math.exp(log)
 
