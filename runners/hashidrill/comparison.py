@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.redaction import MARK
+from hashidrill.redaction import MARK, Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,8 @@ def differences(asked: Experiment, run: Experiment) -> list[str]:
 
     A value that was redacted in the recording is taken to be the one that was asked for.
     """
-    ours, theirs = (each.model_dump(mode="json", by_alias=True, include=set(RUN_BY)) for each in (asked, run))
+    redact = Redactor().data  # a recording of before secrets were redacted is compared as if they had been
+    ours, theirs = (redact(each.model_dump(mode="json", by_alias=True, include=set(RUN_BY))) for each in (asked, run))
     return [line for part in RUN_BY for line in _between(ours.get(part), theirs.get(part), part)]
 
 

@@ -29,6 +29,7 @@ from hashidrill.model import Experiment
 from hashidrill.monitor import Monitor, longest_window_s
 from hashidrill.probes.runner import run_probes
 from hashidrill.recording_writer import FORMAT, RecordingWriter
+from hashidrill.redaction import Redactor
 from hashidrill.steps import carry_out, make_fault
 from hashidrill.wait import pause, wait_until
 
@@ -107,7 +108,7 @@ def needs(experiment: Experiment) -> Needs:
 
 
 async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path, info: Mapping[str, Any],
-              *, clock: Clock, tell: Tell) -> str:  # fmt: skip
+              *, clock: Clock, tell: Tell, redactor: Redactor | None = None) -> str:  # fmt: skip
     """One run, from start to closed recording. Returns how it ended (the journal's `end`).
 
     1. The experiment was loaded and resolved by the caller; the recording and its journal are opened.
@@ -123,11 +124,15 @@ async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path
     What goes wrong in a run is its outcome; a recording that can no longer be written ends the run as `crashed`.
     Cancellation reverts, closes, and goes on. Raises RecordingError when not even `end` could be written.
     """
-    writer = RecordingWriter(path)
+    redactor = redactor or Redactor()
+    writer = RecordingWriter(path, redactor)
     monitor = Monitor(experiment.measured, longest_window_s(experiment))
     outcome, error = "interrupted", ""
     details: dict[str, Any] = {}
-    with Journal(path / "journal.jsonl", clock, lambda entry: tell(_flat(entry))) as journal:
+    undos = Path(info["root"]) / "undos" if info.get("root") else None
+    with Journal(
+        path / "journal.jsonl", clock, lambda entry: tell(_flat(entry)), redactor=redactor, undos=undos
+    ) as journal:
         running = Run(experiment, datacenter, clock, journal, writer, monitor, tell, info["id"])
         journal.write(
             "run", sync=True, format=FORMAT, id=info["id"], experiment=experiment.metadata.name,

@@ -17,6 +17,13 @@ def private(path: Path, mode: Literal["wb", "ab"]) -> IO[bytes]:
     return file
 
 
+def private_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing; their owner alone may look into them. Raises OSError."""
+    for folder in [*reversed(path.parents), path]:
+        if not folder.exists():
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def write_whole(path: Path, text: str) -> None:
     """Replace `path`: a reader sees the old file or the new one, and a failed write leaves the old one.
 

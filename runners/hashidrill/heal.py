@@ -157,6 +157,7 @@ def _processes(namespace: str, before_s: float) -> Iterator[tuple[int, str]]:
 async def _settle(undo: dict[str, Any], hosts: Hosts, journal: Journal) -> str:
     """Revert it on its host, and see it go: `reverted`, or `stuck`."""
     try:
+        undo = journal.undos.restored(undo)
         await revert(fault_from_undo(undo, hosts), undo, journal)
     except RevertError:
         return "stuck"

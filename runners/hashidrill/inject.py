@@ -89,7 +89,7 @@ async def injected(
     undo = await planned(fault, target, fault_id)
     journal.write(
         "fault.intent", sync=True, fault_id=fault_id, kind=fault.kind, step=step, target=asdict(target),
-        params=undo["params"], undo=undo,
+        params=undo["params"], undo=journal.undos.for_journal(undo),
     )  # fmt: skip
     try:
         evidence, proof_s = await _apply(fault, undo, journal)
@@ -164,6 +164,7 @@ async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: f
             f"measured {evidence.measured}"
         )
     unwritten = _write(journal, "fault.gone", fault_id=fault_id, evidence=noted(fault, evidence)) or unwritten
+    journal.undos.forget(fault_id)
     if unwritten is not None:
         raise unwritten
 

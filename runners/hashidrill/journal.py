@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from hashidrill.errors import JournalHeldError
+from hashidrill.redaction import Redactor
+from hashidrill.undos import Undos
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,13 +90,17 @@ class Journal:
     """Appends entries. `write` returns once the line is in the file, and, with `sync`, on the disk.
 
     One process at a time holds a journal: the lock (flock) ends with it, however it ends. Raises JournalHeldError where
-    another one holds it for longer than `within_s`.
+    another one holds it for longer than `within_s`. No secret gets into it: what `redactor` finds is left out, and
+    `undos` is the folder for undos that cannot do without (hashidrill.undos).
     """
 
     def __init__(
-        self, path: Path, clock: Clock, on_entry: Callable[[Entry], None] | None = None, *, within_s: float = 0.0
-    ) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self, path: Path, clock: Clock, on_entry: Callable[[Entry], None] | None = None, *, within_s: float = 0.0,
+        redactor: Redactor | None = None, undos: Path | None = None,
+    ) -> None:  # fmt: skip
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self.redactor = redactor or Redactor()
+        self.undos = Undos(undos, self.redactor)
         try:
             _hold(self._fd, path, within_s)
         except BaseException:
@@ -108,7 +114,7 @@ class Journal:
     def write(self, event: str, *, sync: bool = False, **data: Any) -> Entry:
         """Append one entry. `sync=True` also waits for the disk: use it for everything a heal depends on."""
         with self._lock:  # the clock is read inside, so that lines are in order of their times
-            entry = Entry(self._clock.now_ns(), time.time(), event, data)
+            entry = Entry(self._clock.now_ns(), time.time(), event, self.redactor.data(data))
             self._append(to_line(entry).encode())
             if sync:
                 os.fsync(self._fd)

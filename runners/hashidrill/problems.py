@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import textwrap
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from hashidrill.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,7 +46,9 @@ def message(name: str, text: str, problems: Iterable[Problem]) -> str:
 
     `name` is the file as the user wrote it; `text` is what it holds.
     """
-    ordered = sorted(set(problems))
+    redactor = Redactor()
+    text = redactor.masked(text)
+    ordered = [replace(problem, text=redactor.text(problem.text)) for problem in sorted(set(problems))]
     lines: list[str] = []
     for count, problem in enumerate(ordered):
         block = _block(name, text, problem)

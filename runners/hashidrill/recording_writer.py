@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.errors import RecordingError
-from hashidrill.files import private, write_whole
+from hashidrill.files import private, private_folder, write_whole
 from hashidrill.journal import storable
+from hashidrill.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,6 +53,9 @@ _INSERT = {
     "samples": "INSERT INTO samples VALUES (?,?,?,?,?,?)",
     "final_reads": "INSERT INTO final_reads VALUES (?,?,?)",
 }
+_FOREIGN = {"operations": (5, 6), "samples": (3,), "final_reads": (1, 2)}
+"""The columns that hold what others said: key and value, text, key and value."""
+_ERROR = 8
 _BATCH = 5000
 RESERVE_NAME = "reserve"
 RESERVE_BYTES = 256 * 1024
@@ -82,13 +86,15 @@ class RecordingWriter:
     `written` counts what it was given, by table; `failure` is what stopped it, if anything has.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
         self.path = path
+        self._redactor = redactor or Redactor()
         self.written: Counter[str] = Counter(dict.fromkeys(TABLES, 0))
         self.failure: BaseException | None = None
-        path.mkdir(parents=True, exist_ok=True)
+        private_folder(path)
         self._queue: queue.SimpleQueue[tuple[str, Row] | None] = queue.SimpleQueue()
         try:
+            private(path / DATABASE_NAME, "ab").close()  # SQLite gives its other files the permissions of this one
             with private(path / RESERVE_NAME, "wb") as reserve:
                 os.posix_fallocate(reserve.fileno(), 0, RESERVE_BYTES)
         except OSError as failure:
@@ -108,7 +114,7 @@ class RecordingWriter:
             self._put("final_reads", (load, key, value))
 
     def write_run(self, info: Mapping[str, Any]) -> None:
-        write_run(self.path, info)
+        write_run(self.path, self._redactor.clean(info))
 
     def raise_failure(self) -> None:
         """Raises RecordingError when something could not be written."""
@@ -145,10 +151,22 @@ class RecordingWriter:
         for batch in self._batches():
             database.execute("BEGIN")
             for table, row in batch:
-                database.execute(_INSERT[table], [storable(each) for each in row])
+                database.execute(_INSERT[table], [storable(each) for each in self._clean(table, row)])
             database.execute("COMMIT")
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         database.execute("PRAGMA journal_mode=DELETE")
+
+    def _clean(self, table: str, row: Row) -> Row:
+        """Without secrets, in the columns whose text is not our own."""
+        if not self._redactor.secrets and table != "operations":
+            return row
+        columns = list(row)
+        for column in _FOREIGN[table]:
+            if columns[column]:
+                columns[column] = self._redactor.known(columns[column])
+        if table == "operations" and columns[_ERROR]:
+            columns[_ERROR] = self._redactor.text(columns[_ERROR])
+        return tuple(columns)
 
     def _batches(self) -> Iterator[list[tuple[str, Row]]]:
         """What was put, as it comes, until `close`."""

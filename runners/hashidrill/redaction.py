@@ -61,14 +61,15 @@ _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]*PRIVATE KEY)-----.*?(?:-----END \1----
 _VAULT = re.compile(r"\b(?:hv[sbr]\.[A-Za-z0-9_-]{20,}|[sbr]\.[A-Za-z0-9]{24,})")
 _USER_INFO = re.compile(r"(?<=://)([^/\s:@\"']*):([^/\s@\"']+)@")
 _HEADER = re.compile(
-    r"(?P<name>\b(?:x-[a-z-]*token|(?:proxy-)?authorization|(?:set-)?cookie|x-api-key)\b\\*[\"']?\s*[:=]\s*\\*[\"']?"
+    r"(?P<name>\b(?:x-[a-z-]{0,40}token|(?:proxy-)?authorization|(?:set-)?cookie|x-api-key)\b\\*[\"']?\s*[:=]\s*\\*[\"']?"
     r"(?!(?:(?:bearer|basic|token)\s+)?\[redacted)(?:(?:bearer|basic|token)\s+)?)(?P<value>[^\s\"'\\,;\])}]+)",
     re.IGNORECASE,
 )
-_NAMED = re.compile(r"(?P<name>[A-Za-z_][\w.-]*)(?:=|\s*=\s*(?=\\*[\"'])|\\*[\"']\s*[:=]\s*)")
+_NAMED = re.compile(r"(?<![\w.-])[-.]*+(?P<name>[A-Za-z_][\w.-]*+)(?:=|\s*=\s*(?=\\*[\"'])|\\*[\"']\s*[:=]\s*)")
 """A name, and what may stand between it and its value: `token=`, `token = "`, `"token": `, `\\"token\\": `."""
 _QUOTED = re.compile(r"(?P<open>\\*[\"'])(?P<value>(?:(?!(?P=open)).)*)", re.DOTALL)
 _BARE = re.compile(r"(?P<value>[^\s,;&\"'\\})\]]+)")
+_LINE = re.compile(r"^[ \t{-]*+[\"']?(?P<name>[\w.-]++)[\"']?[ \t]*:[ \t]+(?P<value>\S.*)$", re.MULTILINE)
 _OPTION = re.compile(r"^--?(?P<name>[A-Za-z][\w-]*)$")
 _OPTION_IN_TEXT = re.compile(r"(?P<name>(?<![\w-])--?[A-Za-z][\w-]*\s+)(?P<value>[^\s\"'-][^\s\"']*)")
 
@@ -175,15 +176,24 @@ class Redactor:
             text = text[:start] + new + kept[len(kept.rstrip()) :] + text[end:]
         return self.known(text)
 
+    def masked(self, text: str) -> str:
+        """A text of the same length, a document or what is none, each secret under stars: for excerpts with a caret."""
+        spans = {match.span("value") for match in _LINE.finditer(text) if is_secret_name(match["name"])}
+        self.know(*(text[start:end].strip("\"' ,}") for start, end in spans))
+        spans |= set(_named(text))
+        if self._pattern is not None:
+            spans |= {match.span() for match in self._pattern.finditer(text)}
+        characters = list(text)
+        for start, end in spans:
+            characters[start:end] = ["*" if not character.isspace() else character for character in text[start:end]]
+        return "".join(characters)
+
     def file(self, source: Path, target: Path) -> None:
-        """Copy a text file, line by line, without secrets; the copy is for its owner alone. Raises OSError."""
+        """Copy a text file without secrets; the copy is for its owner alone. Raises OSError."""
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with (
-            source.open(encoding="utf-8", errors="surrogateescape", newline="") as lines,
-            os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape", newline="") as copy,
-        ):
-            for line in lines:
-                copy.write(self.text(line))
+        with os.fdopen(fd, "wb") as copy:
+            text = source.read_bytes().decode("utf-8", "surrogateescape")
+            copy.write(self.text(text).encode("utf-8", "surrogateescape"))
 
     def _data(self, value: Any, *, secret: bool) -> Any:
         if isinstance(value, str):
@@ -214,11 +224,18 @@ def by_shape(text: str) -> str:
         return text
     if ":" in text or "=" in text:
         text = _HEADER.sub(lambda match: match["name"] + MARK, text)
-        for start, end in reversed(list(_named(text))):
-            text = text[:start] + MARK + text[end:]
+        text = _without(text, _named(text))
     if "-" in text:
         text = _OPTION_IN_TEXT.sub(_option, text)
     return text
+
+
+def _without(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    pieces, past = [], 0
+    for start, end in spans:
+        pieces += [text[past:start], MARK]
+        past = end
+    return "".join([*pieces, text[past:]])
 
 
 def _named(text: str) -> Iterator[tuple[int, int]]:

@@ -33,6 +33,7 @@ from hashidrill.loader import load_text
 from hashidrill.provenance import HYPOTHESES_NAME, resolved
 from hashidrill.recording import EXPERIMENT_NAME
 from hashidrill.recording_writer import FORMAT, read_run, write_run
+from hashidrill.redaction import Redactor
 from hashidrill.whereabouts import here
 
 if TYPE_CHECKING:
@@ -69,23 +70,28 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
         name: binaries.ensure(name, version, explicit=explicit.get(name), progress=say)
         for name, version in binaries_for(experiment)
     }
+    redactor = Redactor()
+    redactor.learn_environment(os.environ)
+    redactor.learn(document.data)
     with _interruptible() as interrupt:  # from before there is a recording that nobody would close
         recording = _new_recording(runs_dir, experiment.metadata.name)
-        write_whole(recording / EXPERIMENT_NAME, document.text)
+        write_whole(recording / EXPERIMENT_NAME, redactor.yaml(document.text))
         write_whole(recording / HYPOTHESES_NAME, json.dumps(hypotheses, indent=2) + "\n")
         clock = Clock()
-        info = _info(experiment, recording, path, found)
+        info = redactor.clean(_info(experiment, recording, path, found))
         write_run(recording, info)
         spec = {
             "recording": str(recording), "binaries": {name: str(binary.path) for name, binary in found.items()},
             "origin_ns": clock.origin_ns, "info": info, "experiment": document.data,
+            "secrets": redactor.secrets,
         }  # fmt: skip
         command = [sys.executable, "-P", "-m", "hashidrill.sandboxed", "{root}"]
         with sandbox(command, {"PYTHONPATH": python_path()}, recording / ENGINE_LOG, given=spec) as box:
             interrupt.pass_to(box.process)
             _follow(box, tell)
         try:
-            _close(recording, clock, info, box.process.returncode, interrupted=interrupt.happened)
+            _close(recording, clock, info, box.process.returncode, interrupted=interrupt.happened, redactor=redactor)
+            _redact_log(recording / ENGINE_LOG, redactor)
         except OSError as error:
             raise UnrecordedError(
                 f"{recording}: the recording could not be closed: {error.strerror or error}; it counts for nothing"
@@ -175,14 +181,36 @@ def _new_recording(runs_dir: Path, name: str) -> Path:
     stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
     recording = (runs_dir / f"{stamp}-{name}-{secrets.token_hex(2)}").absolute()
     try:
-        recording.mkdir(parents=True)
+        recording.parent.mkdir(parents=True, exist_ok=True)
+        recording.mkdir(mode=0o700)
     except OSError as error:
         raise UsageError(f"{runs_dir}: no recording can be written there: {error.strerror}") from None
     return recording
 
 
-def _close(recording: Path, clock: Clock, info: dict[str, Any], code: int, *, interrupted: bool) -> None:
+def _redact_log(log: Path, redactor: Redactor) -> None:
+    """What the engine wrote to its standard error, mostly a traceback, which may quote anything."""
+    if log.exists():
+        new = log.with_suffix(".new")
+        try:
+            redactor.file(log, new)
+            new.replace(log)
+        except OSError:  # a full disk: the end of it is in the journal, and no log is better than one with secrets
+            new.unlink(missing_ok=True)
+            log.unlink(missing_ok=True)
+
+
+def _close(
+    recording: Path,
+    clock: Clock,
+    info: dict[str, Any],
+    code: int,
+    *,
+    interrupted: bool,
+    redactor: Redactor | None = None,
+) -> None:
     """What the engine could not write because it died, never came to life, or failed after its `end`."""
+    redactor = redactor or Redactor()
     entries = read_journal(recording / JOURNAL_NAME) if (recording / JOURNAL_NAME).exists() else []
     ends = [entry.data for entry in entries if entry.event == "end"]
     said = _tail(recording / ENGINE_LOG)
@@ -197,8 +225,8 @@ def _close(recording: Path, clock: Clock, info: dict[str, Any], code: int, *, in
         end = {"outcome": "crashed", "error": error}
     if not ends or end != ends[-1]:
         ended_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-        write_run(recording, {**(read_run(recording) or info), **end, "ended_at": ended_at})
-        with Journal(recording / JOURNAL_NAME, clock) as journal:
+        write_run(recording, redactor.clean({**(read_run(recording) or info), **end, "ended_at": ended_at}))
+        with Journal(recording / JOURNAL_NAME, clock, redactor=redactor) as journal:
             journal.write("end", sync=True, **end)
     log = recording / ENGINE_LOG
     if log.exists() and not log.stat().st_size:

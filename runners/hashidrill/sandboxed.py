@@ -26,6 +26,7 @@ from hashidrill.errors import HashidrillError
 from hashidrill.journal import Clock
 from hashidrill.model import DatacenterSpec, Experiment
 from hashidrill.priority import ahead
+from hashidrill.redaction import Redactor
 from hashidrill.units import Size
 from hashidrill.whereabouts import here
 
@@ -45,6 +46,7 @@ async def _run(spec: dict[str, Any], root: Path) -> str:
     """How the run ended. Cancellation ends here: the run has reverted and closed by then."""
     recording = Path(spec["recording"])
     experiment = Experiment.model_validate(spec["experiment"])  # as the runner resolved it
+    redactor = Redactor(spec["secrets"])
     needs = engine.needs(experiment)
     datacenter = LocalDatacenter(
         sized(experiment.datacenter) if needs.sized_disk else experiment.datacenter,
@@ -53,11 +55,15 @@ async def _run(spec: dict[str, Any], root: Path) -> str:
         needs.disk_operations,
         spare_servers=needs.spare_servers,
         artifacts=recording / "artifacts",
+        redactor=redactor,
         check_machine=partial(fitness.require, experiment, needs, root),
     )
     info = {**spec["info"], "root": str(root), "sandbox": here()["pid_namespace"]}
     async with _cancelled_by_signals():
-        return await engine.run(experiment, datacenter, recording, info, clock=Clock(spec["origin_ns"]), tell=_tell)
+        clock = Clock(spec["origin_ns"])
+        return await engine.run(
+            experiment, datacenter, recording, info, clock=clock, tell=_tell, redactor=redactor
+        )  # fmt: skip
     return "interrupted"
 
 

@@ -203,7 +203,7 @@ def live(tmp_path, monkeypatch):
     """Runs a whole run; returns (outcome, journal entries, writer, told)."""
     writers = []
 
-    def made(path):
+    def made(path, _redactor=None):
         writers.append(Writer(path))
         return writers[-1]
 

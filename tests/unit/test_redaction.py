@@ -203,3 +203,12 @@ def test_a_file_is_copied_without_secrets_and_for_its_owner_alone(tmp_path):
 def test_a_fingerprint_tells_values_apart_and_nothing_else():
     assert fingerprint("one") == fingerprint("one") != fingerprint("two")
     assert "one" not in fingerprint("one")
+
+
+@given(secrets, st.sampled_from(["token", "encrypt"]), st.sampled_from(["", "  bad: [", "\tx: 1"]))
+def test_an_excerpt_keeps_its_length_and_shows_no_secret_even_of_what_is_no_yaml(secret, name, broken):
+    text = f"acl:\n  {name}: {json.dumps(secret)}\nrate: 5/s\n{broken}\n"
+    masked = Redactor().masked(text)
+    assert len(masked) == len(text)
+    assert not seen(secret, masked)
+    assert "rate: 5/s" in masked

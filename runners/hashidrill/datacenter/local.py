@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,13 +24,14 @@ from hashidrill.datacenter.hosts import LocalHost
 from hashidrill.datacenter.sandbox import boot_command
 from hashidrill.datacenter.taps import LocalTap
 from hashidrill.errors import DatacenterError, FaultError, SelectorError
+from hashidrill.files import private_folder
 from hashidrill.foreign import parse
 from hashidrill.loads.process import LoadSpecification
 from hashidrill.model import DatacenterSpec, Experiment
 from hashidrill.probes.consul import consul_probes
 from hashidrill.probes.disk import DiskProbe
 from hashidrill.probes.process import ProcessProbe
-from hashidrill.redaction import without_secrets
+from hashidrill.redaction import Redactor, without_secrets
 from hashidrill.selectors import CLIENT_PREFIX
 from hashidrill.tasks import all_at_once
 from hashidrill.wait import wait_until, wait_while_it_moves
@@ -56,6 +56,7 @@ class LocalDatacenter:
     disk_operations: frozenset[str] = frozenset({"fsync"})
     spare_servers: int = 0
     artifacts: Path = Path("artifacts")
+    redactor: Redactor = field(default_factory=Redactor)
     check_machine: Callable[[], None] = lambda: None
     """Raises UnfitError where this machine cannot carry what is to come; asked before anything is started."""
     hosts: dict[str, LocalHost] = field(default_factory=dict)
@@ -321,9 +322,9 @@ class LocalDatacenter:
 
     async def collect_logs(self, into: Path) -> None:
         for host in self.hosts.values():
-            (into / host.name).mkdir(parents=True, exist_ok=True)
+            private_folder(into / host.name)
             for log in host.logs.glob("*.log"):
-                shutil.copyfile(log, into / host.name / log.name)
+                self.redactor.file(log, into / host.name / log.name)
 
 
 class _Servers(Mapping[str, str]):

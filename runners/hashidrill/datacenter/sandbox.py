@@ -17,6 +17,7 @@ from typing import IO, Any
 import hashidrill
 from hashidrill.errors import MachineError
 from hashidrill.files import private
+from hashidrill.foreign import parse
 from hashidrill.journal import held_by_us
 
 NAME_PREFIX = "hashidrill-"
@@ -67,7 +68,7 @@ def handed_over(given: Mapping[str, Any] | None) -> Iterator[int]:
 
 def read_given() -> dict[str, Any]:
     """What the process that started this one handed over; our own children do not get to read it again."""
-    given: dict[str, Any] = json.loads(sys.stdin.buffer.read())
+    given: dict[str, Any] = parse(sys.stdin.buffer.read())
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)

@@ -17,6 +17,7 @@ from hashidrill.errors import FaultError
 from hashidrill.faults import markers
 from hashidrill.faults.base import BaseFault
 from hashidrill.faults.consul_api import said, when_led
+from hashidrill.files import private, private_folder
 from hashidrill.model import Name, Strict
 from hashidrill.snapshots import Snapshot, SnapshotError, read_snapshot, restored_name, saved_name
 
@@ -210,9 +211,10 @@ async def _take(host: Host) -> bytes:
 
 def _keep(file: Path, snapshot: bytes) -> None:
     """Whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(file.parent)
     new = file.with_suffix(".new")
-    new.write_bytes(snapshot)
+    with private(new, "wb") as whole:
+        whole.write(snapshot)
     new.replace(file)
 
 

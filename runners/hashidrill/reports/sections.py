@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from hashidrill.redaction import Redactor
 from hashidrill.reports.figures import (
     asked,
     experiment_name,
@@ -255,7 +256,7 @@ def configuration(recording: Recording) -> Html:
         for host in run.get("hosts") or [] if isinstance(host, Mapping)
     ]  # fmt: skip
     same: dict[str, list[str]] = {}
-    for host, config in _mapping(run.get("config")).items():
+    for host, config in _mapping(Redactor().clean(run.get("config"))).items():
         same.setdefault(json.dumps(config, indent=2, sort_keys=True, default=str), []).append(str(host))
     left = LONGEST_CONFIG
     blocks = []
