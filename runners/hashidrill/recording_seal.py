@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from hashidrill.journal import Entry
     from hashidrill.recording import Recording
 
 SEALED_FILES = (DATABASE_NAME, "experiment.yaml", "hypotheses.json", RUN_NAME)
@@ -39,6 +40,7 @@ def damage(recording: Recording) -> list[str]:
         found.append(f"{RUN_NAME} is not readable")
     sealed = [entry for entry in recording.events("end") if "sealed" in entry.data]
     if sealed:
+        found += _wrong_ends(recording, sealed)
         found += _broken_seals(recording, sealed[-1].data["sealed"])
         found += _missing_rows(recording, sealed[-1].data.get("written"))
     elif recording.format >= FORMAT and recording.outcome in _COUNTED:
@@ -56,6 +58,15 @@ def _files(path: Path) -> list[str]:
 def _sha256(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _wrong_ends(recording: Recording, sealed: list[Entry]) -> Iterator[str]:
+    """A run ends once. No seal is over `end` itself; run.json says the same, and is sealed."""
+    if len(sealed) > 1:
+        yield f"its journal ends {len(sealed)} times"
+    said = {key: sealed[-1].data.get(key) for key in ("outcome", "error")}
+    if recording.outcome in _COUNTED and said != {key: recording.run.get(key) for key in said}:
+        yield f"its journal ends as {said['outcome']!r}, {RUN_NAME} as {recording.run.get('outcome')!r}"
 
 
 def _broken_seals(recording: Recording, sealed: Any) -> Iterator[str]:

@@ -218,9 +218,21 @@ class TestDamage:
             lambda text: text.replace(b'{"t_ns": 30000000000', b'{"t_ns": 29000000000'),
             lambda text: text + b'{"t_ns": 1, "wall": 1, "event": "note", "text": "later"}\n',
             lambda text: text + b"\0\0\0",
+            lambda text: text + text.splitlines(keepends=True)[-1],
+            lambda text: text.replace(b'"outcome": "complete"', b'"outcome": "guardrail"'),
             lambda text: text.replace(b'"event": "phase"', b'"event": "ph', 1),
         ],
-        ids=["a word", "a phase", "a line is gone", "a time", "a line more", "bytes after its end", "a torn line"],
+        ids=[
+            "a word",
+            "a phase",
+            "a line is gone",
+            "a time",
+            "a line more",
+            "bytes after its end",
+            "two ends",
+            "another end",
+            "a torn line",
+        ],
     )
     def test_a_journal_that_was_changed_makes_it_invalid(self, recorded, change):
         edit_journal(recorded, change)
