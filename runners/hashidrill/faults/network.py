@@ -26,6 +26,10 @@ from hashidrill.units import Percent
 Peers = Annotated[str, StringConstraints(pattern=r"^(all|servers|clients|host:[a-z][a-z0-9-]*)$")]
 _DATAGRAMS, _ECHO_S = 300, 0.3
 _LEAST_LOSS = Percent("0.5%")
+OBSERVER = Observer(
+    "the canary's own packets and connections",
+    "the kernel's list of nftables rules, where other faults cut off all that the canary could try",
+)
 
 
 class _TableFault(BaseFault[Any]):
@@ -87,7 +91,7 @@ class NetworkPartition(_TableFault):
     """
 
     kind: ClassVar[str] = "network.partition"
-    observer: ClassVar[Observer] = Observer("the canary's own packets and connections")
+    observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = PartitionParams
 
     def rules(self, undo: Undo) -> Sequence[tuple[str, str]]:
@@ -144,7 +148,7 @@ class NetworkLoss(_TableFault):
     """
 
     kind: ClassVar[str] = "network.loss"
-    observer: ClassVar[Observer] = Observer("the canary's own packets and connections")
+    observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = LossParams
     observed_within_s: ClassVar[float] = 15.0
 
@@ -230,7 +234,7 @@ class NetworkBlock(_TableFault):
     """As an iptables rule on the target would: packets to the port are dropped, or refused."""
 
     kind: ClassVar[str] = "network.block"
-    observer: ClassVar[Observer] = Observer("the canary's own packets and connections")
+    observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = BlockParams
 
     def rules(self, undo: Undo) -> Sequence[tuple[str, str]]:
