@@ -8,11 +8,10 @@ unless it is told to: a recording is data, and may be a stranger's.
 from __future__ import annotations
 
 import hashlib
-import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hashidrill import __version__, contrast, hypothesis
+from hashidrill import __version__, contrast, foreign, hypothesis
 from hashidrill._hypothesis_files import from_source, source_of
 from hashidrill.errors import RecordingError, UnknownNameError
 from hashidrill.recording_writer import FORMAT
@@ -135,10 +134,10 @@ class Lookup:
         """hypotheses.json; nothing where there is none, as in a recording that was made by hand."""
         path = self._recording.path / HYPOTHESES_NAME
         try:
-            kept = json.loads(path.read_bytes())
+            kept = foreign.parse(path.read_bytes())
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError):
             kept = None
         fits = isinstance(kept, dict) and all(isinstance(kept.get(key), dict) for key in ("hypotheses", "sources"))
         return kept if fits else {}

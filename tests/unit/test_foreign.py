@@ -22,7 +22,8 @@ DEEP = ["[" * 60_000, '{"a":' * 12_000, "[" * 60_000 + "]" * 60_000]
 OURS = {
     "foreign.py", "runner.py", "sandboxed.py", "machine.py", "machine_trials.py", "journal.py", "recording_writer.py",
     "loads/process.py", "loads/worker.py", "retry/timed_taps.py", "audit/json_text.py", "datacenter/keeper.py",
-    "datacenter/standing.py", "datacenter/hosts.py", "datacenter/inside/hostd.py", "datacenter/inside/init.py",
+    "datacenter/standing.py", "datacenter/sandbox.py", "datacenter/hosts.py",
+    "datacenter/inside/hostd.py", "datacenter/inside/init.py",
     "datacenter/inside/janitor.py", "datacenter/inside/rpc.py", "datacenter/inside/diskd.py",
     "testing/consul.py", "testing/faults.py", "redaction.py",
 }  # fmt: skip
