@@ -99,7 +99,7 @@ def drilled(tmp_path, program):
     changed = {"set": {"acl": {"tokens": {"agent": NEXT}}}}
     method = [
         {"fault": "consul.config", "on": "host:consul-1", "with": changed, "for": "2s"},
-        {"fault": "tap.fail", "on": "client:app", "with": {"fault": "503", "share": 1}, "at": "4s", "for": "2s"},
+        {"fault": "tap.fail", "on": "client:app", "with": {"fault": "503", "percent": "100%"}, "at": "4s", "for": "2s"},
     ]  # fmt: skip
     path = experiment(tmp_path / "marked.yaml", method=method, recovery="2s")
     document = json.loads(path.read_text())
@@ -191,7 +191,7 @@ def test_a_retry_card_shows_no_secret_of_the_command_or_the_environment(program)
     assert watch.seen == {}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_search_for_capacity_leaves_no_secret(drilled, program, tmp_path):
     until = "kv-writes.latency.p50 < 900ms"
     with Watch(except_for=program) as watch:
