@@ -215,6 +215,14 @@ def test_runs_are_listed_with_their_verdicts(hashidrill, recorded):
     assert [row["verdict"] for row in hashidrill("list", "runs", "--json").json] == ["PASS", "no verdict"]
 
 
+@pytest.mark.parametrize("written", ["{", "[]", '{"invalid": 3, "judgements": [{}]}', "\0"])
+def test_one_run_whose_verdict_is_not_readable_does_not_hide_the_others(hashidrill, recorded, written):
+    (recorded("a") / "verdict.json").write_text(written)
+    recorded("b")
+    rows = hashidrill("list", "runs", "--json").json
+    assert [row["verdict"] for row in rows] == ["not readable", "no verdict"]
+
+
 def test_an_experiment_is_shown_as_it_is_written(hashidrill):
     shown = hashidrill("show", "raft/slow-leader-disk")
     [path] = [path for path in list_experiments() if path.stem == "slow-leader-disk"]

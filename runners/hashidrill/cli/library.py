@@ -13,7 +13,7 @@ from hashidrill import hypothesis, live, registry
 from hashidrill.abc import Observer
 from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, recordings
 from hashidrill.documents import read_document
-from hashidrill.errors import ExperimentError, HashidrillError, UnknownNameError, UsageError
+from hashidrill.errors import ExperimentError, HashidrillError, RecordingError, UnknownNameError, UsageError
 from hashidrill.library import experiment_name, find_experiment, list_experiments
 from hashidrill.loader import load_experiment, load_text
 from hashidrill.recording import Recording
@@ -145,7 +145,10 @@ def _run_row(path: Path) -> dict[str, Any]:
     if (path / "verdict.json").is_file():
         from hashidrill.judge import read_verdict  # noqa: PLC0415 - numpy is not needed to list what is there
 
-        verdict = read_verdict(path).verdict
+        try:
+            verdict = str(read_verdict(path).verdict)
+        except RecordingError:
+            verdict = "not readable"  # one of many
     return {"run": path.name, "verdict": verdict, "outcome": recording.outcome, "path": str(path)}
 
 
