@@ -261,3 +261,43 @@ def test_a_session_with_an_adapter_retries_only_where_that_does(tmp_path, adapte
     result = audit([tmp_path])
     assert [[f.place.line for f in found_ if f.rule_id == "HD603"] for found_ in (
         [finding for finding, _ in result.muted], result.findings)] == ([[6], []] if muted else [[], [6]])  # fmt: skip
+
+
+def test_what_a_modules_own_helper_calls_again_is_retried(tmp_path):
+    again = (
+        "def again(f, *a):\n    for _ in range(3):\n        try:\n            return f(*a)\n        except OSError:\n"
+    )
+    text = f"{again}            time.sleep(1)\nagain(c.kv.get, 'x')\nagain(lambda: c.kv.get('y'))\n"
+    (tmp_path / "a.py").write_text(HEAD + text)
+    assert {reason for finding, reason in audit([tmp_path]).muted if finding.rule_id == "HD601"} == {
+        "its 2 calls are retried by again (line 4)"
+    }
+    (tmp_path / "a.py").write_text(HEAD + text.replace("return f(*a)", "return a").replace("time.sleep(1)", "f()"))
+    assert [finding.place.line for finding in found(tmp_path, "HD601")] == [3]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(g):\n    f(g())\nf(c.kv.get)\n",
+        "def f(g):\n    h(lambda: g())\ndef h(g):\n    f(lambda: g())\nh(lambda: c.kv.get('x'))\n",
+        "def f():\n    g()\ndef g():\n    f()\n    c.kv.get('x')\n",
+        "c = c\nd = c\nc = d\nd.kv.get('x')\n",
+        "def c():\n    return c()\nc().kv.get('x')\n",
+    ],
+)
+def test_code_that_goes_round_in_circles_ends(tmp_path, text):
+    (tmp_path / "a.py").write_text(HEAD + text)
+    assert [finding.place.line for finding in found(tmp_path, "HD601")] == [3]
+
+
+def test_clients_of_two_classes_are_told_apart_by_their_class(tmp_path):
+    made = "    def __init__(self):\n        self.c = consul.Consul()\n"
+    bare = f"class A:\n{made}    def go(self):\n        self.c.status()\n"
+    good = bare.replace("class A", "class B").replace(
+        "    def go", "    @retry(stop=stop_after_attempt(3))\n    def go"
+    )
+    (tmp_path / "a.py").write_text(HEAD + bare + good)
+    result = audit([tmp_path])
+    assert [finding.place.line for finding in result.findings if finding.rule_id == "HD601"] == [3, 6]
+    assert [finding.place.line for finding, _ in result.muted if finding.rule_id == "HD601"] == [11]

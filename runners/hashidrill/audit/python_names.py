@@ -43,6 +43,11 @@ def arguments(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr]:
     return dict(zip(names, plain, strict=False)) | keywords(call)
 
 
+def last(node: ast.expr) -> str:
+    """The last name of an expression: `c` of `a.b.c`; an empty string when it is no name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
 STARS = {
     "consul": ("Consul",), "consul.std": ("Consul",), "consul.aio": ("Consul",), "hvac": ("Client",),
     "nomad": ("Nomad",), "requests": ("Session", "session"), "requests.adapters": ("HTTPAdapter", "Retry"),

@@ -9,9 +9,10 @@ the next key.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hashidrill.audit.python_loops import tries_again
 from hashidrill.audit.python_names import (
     ADAPTER_ARGUMENTS,
     ADAPTERS,
@@ -20,16 +21,15 @@ from hashidrill.audit.python_names import (
     constant,
     dotted,
     keywords,
+    last,
     spreads,
 )
 
 LIBRARIES = frozenset({"aiohttp_retry", "backoff", "opnieuw", "retry", "retrying", "riprova", "stamina", "tenacity"})
 _BY_NAME = ("retry", "retries", "retrying", "backoff")
-_TAKES = frozenset({"consume", "get_nowait", "next", "pop", "popleft", "readline", "receive", "recv", "get", "poll"})
 _DEEPEST = 5
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_ENDS = (ast.Raise, ast.Return, ast.Break)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -72,10 +72,16 @@ class Retries:
     _own: set[str] = field(default_factory=set)
     """Names bound to what a retrying library made: `retryer = Retrying(...)`."""
 
+    _keyed: dict[str, list[ast.AST]] = field(default_factory=dict)
+    """All nodes by what `_key` says of them: a large module is walked over once."""
+    _asked_about: list[Function] = field(default_factory=list)
+
     def __post_init__(self) -> None:
         for node in ast.walk(self.tree):
             for child in ast.iter_child_nodes(node):
                 self._parents[child] = node
+            if key := _key(node):
+                self._keyed.setdefault(key, []).append(node)
             if isinstance(node, _FUNCTIONS):
                 self._functions.setdefault(node.name, []).append(node)
             elif isinstance(node, ast.ClassDef):
@@ -90,7 +96,7 @@ class Retries:
         found = []
         for call, name in made:
             asked = [each for each in self._asked(call) if isinstance(each, ast.expr)]
-            mounts = [each for each in asked if isinstance(each, ast.Call) and _last(each.func) == "mount"]
+            mounts = [each for each in asked if isinstance(each, ast.Call) and last(each.func) == "mount"]
             calls = tuple(each for each in asked if each not in mounts)
             why = tuple(self.why(each) for each in calls)
             mounted = [each.lineno for each in mounts if self._may_retry(each)]
@@ -106,7 +112,7 @@ class Retries:
             makers = [node.value for node in assigned if any(_key(target) == key for target in node.targets)]
         if not makers or not all(self._is(maker, SESSIONS) for maker in makers):
             return True
-        mounts = [node for node in nodes if isinstance(node, ast.Call) and _last(node.func) == "mount"]
+        mounts = [node for node in nodes if isinstance(node, ast.Call) and last(node.func) == "mount"]
         return any(
             isinstance(each.func, ast.Attribute) and _key(each.func.value) == key and self._may_retry(each)
             for each in mounts
@@ -134,8 +140,8 @@ class Retries:
         known = [(key, scope) for key, scope in self._bound(made)]
         asked = [use for use in [self._use_of(made)] if use is not None]
         for key, scope in known:  # grows while it is walked over: an alias has aliases
-            for node in ast.walk(scope):
-                if _key(node) != key or isinstance(getattr(node, "ctx", None), ast.Store):
+            for node in self._keyed.get(key, []):
+                if isinstance(getattr(node, "ctx", None), ast.Store) or not self._within(node, scope):
                     continue
                 use = self._use_of(node)
                 if use is not None:
@@ -160,10 +166,10 @@ class Retries:
         elif isinstance(parent, ast.Return | ast.Yield):
             return self._returned(parent)
         elif isinstance(parent, ast.Call | ast.keyword):
-            return self._handed(value, parent)
+            return list(self._handed(value, parent))
         found: list[tuple[str, ast.AST]] = []
         for key, target in ((_key(target), target) for target in targets):
-            scope = self._function(target) if isinstance(target, ast.Name) else None
+            scope: ast.AST | None = self._function(target) if isinstance(target, ast.Name) else self._class(target)
             if scope is not None and any(isinstance(n, ast.Global) and key in n.names for n in ast.walk(scope)):
                 scope = None
             if key:
@@ -174,10 +180,11 @@ class Retries:
         function = self._function(parent)
         if function is None:
             return []
-        is_property = any(_last(each).endswith("property") for each in function.decorator_list)
-        return [(f"self.{function.name}" if is_property else f"{function.name}()", self.tree)]
+        is_property = any(last(each).endswith("property") for each in function.decorator_list)
+        scope = self._class(function) or self.tree if is_property else self.tree
+        return [(f"self.{function.name}" if is_property else f"{function.name}()", scope)]
 
-    def _handed(self, value: ast.AST, parent: ast.AST) -> list[tuple[str, ast.AST]]:
+    def _handed(self, value: ast.AST, parent: ast.AST) -> list[tuple[str, Function]]:
         """The parameter that it becomes, of a function or of a class of this module."""
         call = self._parents.get(parent) if isinstance(parent, ast.keyword) else parent
         if not isinstance(call, ast.Call) or value is call.func:
@@ -193,7 +200,7 @@ class Retries:
         return [(plain[place].arg, target)] if place < len(plain) else []
 
     def _target(self, func: ast.expr) -> Function | None:
-        name = _last(func) if _key(func) else ""
+        name = last(func) if _key(func) else ""
         functions = self._functions.get(name, [])
         for node in self._classes.get(name, []):
             functions = [each for each in node.body if isinstance(each, _FUNCTIONS) and each.name == "__init__"]
@@ -229,15 +236,34 @@ class Retries:
         while parent is not None and parent is not function:
             if isinstance(parent, ast.Call) and child is not parent.func and self._retrying(parent.func):
                 return f"by {ast.unparse(parent.func)[:40]} in line {parent.lineno}"
+            if isinstance(parent, ast.Call | ast.keyword) and (by := self._called_again(child, parent)):
+                return by
             if isinstance(parent, ast.Try) and child in parent.body:
                 tried = tried or parent
             elif isinstance(parent, _LOOPS):
                 looped = child in parent.body
                 if looped and isinstance(parent, ast.For | ast.AsyncFor) and self._attempts(parent.iter):
                     return f"in the loop of line {parent.lineno}"
-                if looped and tried is not None and _tries_again(parent, tried):
+                if looped and tried is not None and tries_again(parent, tried):
                     return f"in the loop of line {parent.lineno}"
             child, parent = parent, self._parents.get(parent)
+        return ""
+
+    def _called_again(self, handed: ast.AST, parent: ast.AST) -> str:
+        """Whether a function of this module is handed this, a function too, and calls it where that is retried."""
+        for name, function in self._handed(handed, parent):
+            if function in self._asked_about:  # it hands it to itself
+                continue
+            calls = [
+                node
+                for node in ast.walk(function)
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+            ]
+            self._asked_about.append(function)
+            again = bool(calls) and all(self._around(call, self._function(call)) for call in calls)
+            self._asked_about.pop()
+            if again:
+                return f"by {function.name} (line {function.lineno})"
         return ""
 
     def _of_function(self, function: Function, depth: int) -> str:
@@ -247,7 +273,8 @@ class Retries:
                 return f"under @{ast.unparse(decorator)[:40]} on {function.name} (line {function.lineno})"
         if depth >= _DEEPEST or len(self._functions[function.name]) > 1:
             return ""
-        places = [node for node in ast.walk(self.tree) if self._names(node, function) and self._outside(node, function)]
+        named = [*self._keyed.get(function.name, []), *self._keyed.get(f"self.{function.name}", [])]
+        places = [node for node in named if self._names(node, function) and self._outside(node, function)]
         reasons = [self.why(place, depth + 1) for place in places]
         return f"in {function.name}, called {reasons[0]}" if reasons and all(reasons) else ""
 
@@ -273,7 +300,7 @@ class Retries:
 
     def _attempts(self, node: ast.expr) -> bool:
         """Whether going over this is trying again: `for attempt in Retrying(...)`. A name alone does not say so."""
-        return self._library(node) or _last(node.func if isinstance(node, ast.Call) else node) in self._own
+        return self._library(node) or last(node.func if isinstance(node, ast.Call) else node) in self._own
 
     def _urllib3(self, node: ast.Name) -> bool:
         """urllib3's Retry retries what a session sends, and nothing that it is given to call."""
@@ -289,6 +316,18 @@ class Retries:
         root, _, rest = name.partition(".")
         return root in LIBRARIES and not rest.rpartition(".")[2].startswith(("stop_", "wait_", "before_", "after_"))
 
+    def _within(self, node: ast.AST, scope: ast.AST) -> bool:
+        above: ast.AST | None = node
+        while above is not None and above is not scope:
+            above = self._parents.get(above)
+        return above is scope
+
+    def _class(self, node: ast.AST) -> ast.ClassDef | None:
+        above = self._parents.get(node)
+        while above is not None and not isinstance(above, ast.ClassDef):
+            above = self._parents.get(above)
+        return above
+
     def _function(self, node: ast.AST) -> Function | None:
         above = self._parents.get(node)
         while above is not None and not isinstance(above, _FUNCTIONS):
@@ -296,56 +335,13 @@ class Retries:
         return above
 
 
-def _tries_again(loop: ast.AST, tried: ast.Try) -> bool:
-    """Whether a loop comes back to a `try` that failed, for the same thing, and ends when it succeeded."""
-    if all(isinstance(handler.body[-1], _ENDS) for handler in tried.handlers) or not tried.handlers:
-        return False
-    asked_for = {node.id for part in tried.body for node in ast.walk(part) if isinstance(node, ast.Name)}
-    if asked_for & _new_each_time(loop, tried):
-        return False  # the next key, or the next message, is no second try for this one
-    if not isinstance(loop, ast.While):
-        return _leaves(loop, tried)
-    if constant(loop.test) not in (..., False, None, 0):
-        return True  # what runs for ever comes by again, whether it succeeded or not
-    flags = {node.id for node in ast.walk(loop.test) if isinstance(node, ast.Name)}
-    return bool(flags & set(_assigned((*tried.body, *tried.orelse)))) or _leaves(loop, tried)
-
-
-def _new_each_time(loop: ast.AST, tried: ast.Try) -> set[str]:
-    """Names that stand for something else each time: what is looped over, and what is taken from a queue."""
-    found: set[str] = set()
-    for node in ast.walk(loop):
-        if isinstance(node, ast.For | ast.AsyncFor) and node.lineno < tried.lineno <= (node.end_lineno or 0):
-            found |= {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
-        elif isinstance(node, ast.Assign) and node.lineno < tried.lineno:
-            value = node.value.value if isinstance(node.value, ast.Await) else node.value
-            if isinstance(value, ast.Call) and _last(value.func) in _TAKES:
-                found |= set(_assigned([node]))
-    return found
-
-
-def _assigned(parts: Sequence[ast.stmt]) -> Iterator[str]:
-    for node in (node for part in parts for node in ast.walk(part) if isinstance(node, ast.Assign)):
-        yield from (each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name))
-
-
-def _leaves(loop: ast.AST, tried: ast.Try) -> bool:
-    after = [part for part in getattr(loop, "body", []) if part.lineno > (tried.end_lineno or 0)]
-    parts = (*tried.body, *tried.orelse, *after)
-    return any(isinstance(node, ast.Return | ast.Break) for part in parts for node in ast.walk(part))
-
-
 def _gives_up_at_once(call: ast.Call) -> bool:
     """`stop=stop_after_attempt(1)`, `tries=1`, `max_tries=1`: one attempt is no retry."""
     given = keywords(call)
     stop = given.get("stop")
-    if isinstance(stop, ast.Call) and _last(stop.func) == "stop_after_attempt" and stop.args:
+    if isinstance(stop, ast.Call) and last(stop.func) == "stop_after_attempt" and stop.args:
         return constant(stop.args[0]) == 1
     return any(constant(given.get(name)) == 1 for name in ("tries", "max_tries", "attempts"))
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _says_so(name: str) -> bool:
