@@ -43,6 +43,7 @@ async def main() -> None:
     datacenter = LocalDatacenter(spec, Path(sys.argv[2]), {"consul": Path(sys.argv[1])}, OPERATIONS)
     await datacenter.start()
     await datacenter.wait_ready()
+    before = await _rights(datacenter)
     for check, cases in ((_keeps_its_contract, HOST_CASES), (_sees_that_it_was_disarmed, DISARMED)):
         for kind, params in cases:
             began = time.monotonic()
@@ -53,6 +54,19 @@ async def main() -> None:
                 traceback.print_exc()
                 line["error"] = f"{type(error).__name__}: {error}"
             print(json.dumps({**line, "seconds": round(time.monotonic() - began, 2)}), flush=True)
+    line = {"check": "_rights", "kind": "agent", "params": {}, "present": before, "gone": await _rights(datacenter)}
+    print(json.dumps({**line, "seconds": 0}), flush=True)
+
+
+async def _rights(datacenter):
+    """What the agent that faults kill and start again may do, and what this process may."""
+    agent = await datacenter.hosts[HOST].agent_process("consul")
+    found = {}
+    for who, pid in (("agent", agent.pid), ("own", "self")):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        sets = dict(line.split(":\t") for line in lines if line.startswith(("Cap", "NoNewPrivs")))
+        found |= {f"{who} {name}": int(value, 16) for name, value in sets.items()}
+    return {"asked": "no capability", "measured": f"{found['agent CapEff']:x}", "pid": agent.pid, **found}
 
 
 async def _keeps_its_contract(datacenter, kind, params):

@@ -74,6 +74,18 @@ def test_an_observer_notices_that_a_fault_was_disarmed_behind_its_back(case, res
     assert not line["gone"]["ok"]
 
 
+@pytest.mark.parametrize("when", ["present", "gone"])
+def test_an_agent_has_no_capability_also_after_it_was_killed_and_started_again(when, results):
+    """As root, too: what an agent under test does wrong must not mount, trace, route or load anything."""
+    line = result(results, "_rights", ("agent", {}))
+    rights = line[when]
+    assert line["present"]["pid"] != line["gone"]["pid"]
+    assert rights["own CapEff"], "nobody here has any: this says nothing"
+    sets = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+    assert {name: rights[f"agent {name}"] for name in sets} == dict.fromkeys(sets, 0)
+    assert rights["agent NoNewPrivs"] == 1
+
+
 def test_every_kind_of_fault_is_disarmed_or_says_why_it_cannot_be():
     elsewhere = {kind for kind, _ in LINK_CASES}  # disarmed in test_links_real.py
     elsewhere |= {kind for kind, _ in TAP_CASES}  # disarmed in test_clients_real.py

@@ -216,6 +216,7 @@ def main(spec: dict[str, Any]) -> None:
         sc.die_with_parent(os.getppid())
         canary.main(spec["data"], spec["canary_socket"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sc.disarm_programs()  # agents are under test: what they do wrong must not reach the machine
     Server(spec["socket"], HostDaemon(canary_pid).answer).serve_forever()
 
 
