@@ -176,8 +176,8 @@ def unknown_names(each: Page) -> list[str]:
     names = known_words() | set(_SNAKE.findall(" ".join(each.fences("python"))))
     wrong = []
     for code in each.inline():
-        if re.fullmatch(r"tests/[\w/.]+", code):
-            wrong += [] if (ROOT / code).exists() else [f"{each.path}: there is no {code}"]
+        if (path := re.fullmatch(r"(?:uv run pytest )?(tests/[\w/.]+)(?:::[\w:]+)?(?: -s)?", code)) is not None:
+            wrong += [] if (ROOT / path[1]).exists() else [f"{each.path}: there is no {path[1]}"]
             continue
         if re.fullmatch(rf"(?:{folders})/[a-z0-9-]+", code) and code not in experiments:
             wrong.append(f"{each.path}: there is no experiment {code}")
