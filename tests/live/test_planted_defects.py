@@ -26,6 +26,28 @@ def test_a_fault_that_cannot_be_reverted_ends_with_exit_code_4(tmp_path):
     assert any("the planted fault stays" in reason for reason in drill.result["invalid"])
 
 
+def test_a_fault_that_vanishes_half_way_through_makes_invalid_what_is_judged_from_then_on(tmp_path):
+    method = [{"fault": "planted.fading", **SLOW, "for": "4s"}]
+    expect = [{"available_during": {"load": "kv-writes"}}, {"no_acknowledged_write_lost": {"load": "kv-writes"}}]
+    drill = Drill(experiment(tmp_path / "fading.yaml", method=method, expect=expect), tmp_path / "runs")
+    assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (3, "INVALID", "complete")
+    assert drill.events.index("fault.proven") < drill.events.index("fault.faded") < drill.events.index("fault.gone")
+    assert {each["finding"] for each in drill.result["expectations"]} == {"invalid"}
+    assert drill.result["invalid"] == []
+    assert any("no longer in force just before its revert" in doubt for doubt in drill.result["doubts"])
+
+
+def test_a_load_that_stops_half_way_through_is_not_judged_and_the_rest_stands(tmp_path):
+    load = {"kv-writes": {"kind": "planted.quitter", "rate": "30/s", "keys": 20, "value": "128B"}}
+    expect = [{"available_during": {"load": "kv-writes"}}, {"leadership_stays": {}}]
+    method = [{**FSYNC, "for": "10s"}]
+    drill = Drill(experiment(tmp_path / "quitter.yaml", method=method, load=load, expect=expect), tmp_path / "runs")
+    assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (3, "INVALID", "complete")
+    assert drill.finding("available_during")[0] == "invalid"
+    assert drill.finding("leadership_stays")[0] == "held"
+    assert any("load kv-writes stopped: nothing was due for" in doubt for doubt in drill.result["doubts"])
+
+
 def test_a_claimed_write_that_is_not_there_is_lost_and_its_key_is_named(tmp_path):
     load = {"kv-writes": {"kind": "planted.liar", "rate": "30/s", "keys": 20, "value": "128B"}}
     drill = Drill(experiment(tmp_path / "liar.yaml", method=[FSYNC], load=load), tmp_path / "runs")
@@ -73,4 +95,4 @@ def test_the_planted_kinds_are_found_through_entry_points_alone():
     with_them = json.loads(hashidrill("list", "faults", "--json").stdout)
     without = json.loads(hashidrill("list", "faults", "--json", env=environment(PYTHONPATH="")).stdout)
     kinds = {row["kind"] for row in with_them} - {row["kind"] for row in without}
-    assert kinds == {"planted.idle", "planted.reluctant", "planted.stuck"}
+    assert kinds == {"planted.fading", "planted.idle", "planted.reluctant", "planted.stuck"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import replace
 from typing import ClassVar
 
@@ -40,6 +42,32 @@ class Reluctant(DiskLatency):
     async def revert(self, undo):
         await anyio.sleep(1)
         await super().revert(undo)
+
+
+class Fading(DiskLatency):
+    """Is in force for a second, and then nothing takes it away but time."""
+
+    kind: ClassVar[str] = "planted.fading"
+
+    async def apply(self, undo):
+        await super().apply(undo)
+        self._fading = asyncio.get_running_loop().create_task(self._fade(undo))
+
+    async def _fade(self, undo):
+        await anyio.sleep(1)
+        await self._host(undo).clear_disk_rule(undo["fault_id"])
+
+
+class Quitter(KvWrite):
+    """Writes for some seconds, and then no more."""
+
+    kind: ClassVar[str] = "planted.quitter"
+
+    async def run(self, emit):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(8):
+                await super().run(emit)
+        await asyncio.Event().wait()
 
 
 class Liar(KvWrite):
