@@ -28,7 +28,7 @@ def tiered(name):
     return pytest.param(name, marks=marks if name in EACH_TIME else [*marks, pytest.mark.nightly])
 
 
-@pytest.mark.parametrize("name", map(tiered, sorted(set(LIBRARY) - set(NOT_RUN))))
+@pytest.mark.parametrize("name", [tiered(name) for name in sorted(set(LIBRARY) - set(NOT_RUN))])
 def test_an_experiment_passes_and_its_faults_are_proven(name, runs):
     drill = runs(name)
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (0, "PASS", "complete"), drill.said

@@ -15,7 +15,7 @@ def marked(name):
     return pytest.param(name, marks=pytest.mark.needs(*needs_of_experiment(name)))
 
 
-@pytest.mark.parametrize("name", map(marked, sorted(set(NOT_RUN) & set(LIBRARY))))
+@pytest.mark.parametrize("name", [marked(name) for name in sorted(set(NOT_RUN) & set(LIBRARY))])
 def test_a_long_experiment_passes(name, tmp_path):
     drill = Drill(name, tmp_path, cwd=experiments_dir().parent, within_s=800)
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (0, "PASS", "complete"), drill.said
