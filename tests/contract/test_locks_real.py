@@ -24,8 +24,9 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def judged(tmp_path, name, operations, final_reads=None, **params):
-    """The hypothesis over a recording of these operations."""
-    RecordingBuilder(tmp_path / "run").build()
+    """The hypothesis over a recording of these operations, all of them offered while time was marked by a `noop`."""
+    ended_s = max(operation.end_ns for operation in operations) / 1e9
+    RecordingBuilder(tmp_path / "run").fault("noop", at=0, until=ended_s).build()
     writer = RecordingWriter(tmp_path / "run")
     for operation in operations:
         writer.operation(operation)
