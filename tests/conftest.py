@@ -29,18 +29,23 @@ _GONE_WITHIN_S = 15.0
 @pytest.fixture(scope="session", autouse=True)
 def ground():
     """Everything that tests start is made below one directory; at the end, nothing of it is left on this machine."""
-    before = os.environ.get(VARIABLE)
+    before = dict(os.environ)
     work = Path(tempfile.mkdtemp(prefix="hdt-", dir=work_parent()))
-    os.environ[VARIABLE] = str(work)
+    compiled = tempfile.mkdtemp(prefix="hdt-pyc-")
+    # hundreds of commands are started, and where nothing may be compiled into this checkout, each would compile it all
+    os.environ |= {VARIABLE: str(work), "PYTHONPYCACHEPREFIX": compiled}
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
         ground = Ground(work)
         yield ground
         left = ground.left_after(_GONE_WITHIN_S)
     finally:
-        os.environ.pop(VARIABLE)
-        if before is not None:
-            os.environ[VARIABLE] = before
-        shutil.rmtree(work, ignore_errors=True)
+        for name in (VARIABLE, "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE"):
+            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]
+        for folder in (work, compiled):
+            shutil.rmtree(folder, ignore_errors=True)
     if left:
         pytest.fail("the tests left on this machine:\n  " + "\n  ".join(left), pytrace=False)
 

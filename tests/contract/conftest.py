@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import pytest
 
 CONSUL_VERSIONS = [
-    pytest.param(one, marks=pytest.mark.needs("datacenter", f"consul {one}")) for one in ("1.22.2", "1.10.3")
+    pytest.param("1.22.2", marks=pytest.mark.needs("datacenter", "consul 1.22.2")),
+    pytest.param("1.10.3", marks=[pytest.mark.needs("datacenter", "consul 1.10.3"), pytest.mark.nightly]),
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from drills import hashidrill
 from ruamel.yaml import YAML
 
@@ -22,6 +23,7 @@ expect: [{no_acknowledged_write_lost: {load: kv-writes}}]
 """
 
 
+@pytest.mark.nightly
 def test_the_search_runs_real_experiments_and_names_the_bracket(tmp_path):
     """The SLO is one that breaks at a known place: the rate itself, between 20/s and 40/s."""
     (tmp_path / "small.yaml").write_text(SMALL)

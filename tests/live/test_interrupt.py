@@ -83,6 +83,7 @@ def test_a_second_signal_does_not_stop_the_reverting(tmp_path):
     assert [e.event for e in read_journal(run / JOURNAL_NAME)].count("fault.gone") == 1
 
 
+@pytest.mark.nightly
 def test_a_signal_at_any_moment_of_the_start_ends_the_run(tmp_path):
     """No moment is too early: not before the sandbox is there, nor before its processes have their handlers."""
     path = experiment(tmp_path / "short.yaml", method=[FSYNC])
@@ -123,6 +124,7 @@ def wait_for_recording(runs, process):
         time.sleep(0.002)
 
 
+@pytest.mark.nightly
 def test_an_interrupted_run_has_nothing_to_heal(tmp_path):
     runs = tmp_path / "runs"
     process = start("run", experiment(tmp_path / "short.yaml", method=[FSYNC]), "--plain", "--runs", runs)

@@ -24,6 +24,7 @@ from hashidrill.datacenter.sandbox import work_parent
 from leaks import VARIABLE, Ground
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.skipif(os.geteuid() != 0, reason="these tests run as an ordinary user already"),
     pytest.mark.may_skip("as an ordinary user, all other live tests show this"),
     pytest.mark.needs("setpriv"),

@@ -41,6 +41,7 @@ def test_a_hypothesis_of_ones_own_is_run_kept_and_compared(tmp_path):
     assert (named.returncode, kept.returncode) == (0, 0), named.stdout + kept.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.may_skip("only root may mount the small disk")
 def test_a_run_that_fills_the_disk_under_its_recording_ends_early_and_is_invalid(tmp_path):
     """A tmpfs of 1 MB in a mount namespace of its own; what is on it is copied out before it is gone."""

@@ -95,6 +95,7 @@ def test_a_shell_is_on_its_host_and_on_no_other(place):
     assert "10.73.0.11/24" not in links.stdout
 
 
+@pytest.mark.nightly
 def test_the_consul_ui_is_served_to_this_machine(place):
     one = place.up(*SMALL, "--expose", "0")
     assert one["url"].startswith("http://127.0.0.1:")
@@ -108,6 +109,7 @@ def test_the_consul_ui_is_served_to_this_machine(place):
         assert len(client.get("/v1/kv/?keys").json()) == 51
 
 
+@pytest.mark.nightly
 def test_a_port_that_is_taken_is_a_message_and_leaves_nothing(place):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = place("up", *SMALL, "--expose", str(taken.getsockname()[1]))
@@ -117,6 +119,7 @@ def test_a_port_that_is_taken_is_a_message_and_leaves_nothing(place):
     assert place.ground.left_after(10) == []
 
 
+@pytest.mark.nightly
 def test_two_datacenters_of_the_same_addresses_do_not_meet(place):
     one, other = (place.up(*SMALL, "--name", name) for name in ("red", "blue"))
     assert one["hosts"][0]["address"] == other["hosts"][0]["address"]
@@ -131,6 +134,7 @@ def test_two_datacenters_of_the_same_addresses_do_not_meet(place):
     assert place("shell", "--name", "blue", "consul-1", "--", "consul", "kv", "get", "colour").stdout.strip() == "blue"
 
 
+@pytest.mark.nightly
 def test_a_name_that_stands_is_refused(place):
     place.up(*SMALL)
     again = place("up", *SMALL)
@@ -140,6 +144,7 @@ def test_a_name_that_stands_is_refused(place):
     assert place.names() == ["default"]
 
 
+@pytest.mark.nightly
 def test_a_keeper_that_is_killed_takes_all_with_it(place):
     one = place.up(*SMALL)
     os.kill(one["pid"], signal.SIGKILL)

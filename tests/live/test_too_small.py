@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from drills import Drill, experiment
 
 MINUTES = [{"fault": "noop", "on": "consul:leader", "for": "10m"}]
@@ -21,6 +22,7 @@ def test_a_run_that_wants_more_memory_than_there_is_ends_before_anything_is_star
     assert [entry.data["phase"] for entry in drill.journal if entry.event == "phase"] == ["start"]
 
 
+@pytest.mark.nightly
 def test_a_search_that_this_machine_outbears_ends_the_run_within_seconds(tmp_path):
     drill = Drill(experiment(tmp_path / "outborne.yaml", method=MINUTES, load={"kv-writes": BUSY}), tmp_path)
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (3, "INVALID", "unfit"), drill.said
