@@ -36,8 +36,8 @@ _LONGEST_S = 90
 FAULTS = [
     {"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "100ms"}, "for": "2s"},
     {"fault": "network.partition", "on": "host:consul-2", "with": {"from": "host:consul-3"}, "for": "2s"},
-    {"fault": "cpu.throttle", "on": "host:consul-3", "with": {"cores": 0.5}, "for": "2s"},
-    {"fault": "process.pause", "on": "host:consul-3", "at": "6s", "for": "1s"},
+    {"fault": "process.pause", "on": "host:consul-3", "at": "1s", "for": "1s"},
+    {"fault": "cpu.throttle", "on": "host:consul-3", "with": {"cores": 0.3}, "at": "10s", "for": "2s"},
 ]
 
 
