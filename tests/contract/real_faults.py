@@ -25,7 +25,7 @@ from hashidrill.abc import Target
 from hashidrill.datacenter import cgroups
 from hashidrill.datacenter.local import LocalDatacenter
 from hashidrill.faults.network import _TableFault
-from hashidrill.inject import planned
+from hashidrill.inject import observed_within_s, planned
 from hashidrill.model import Consul, DatacenterSpec, Disk, Size
 from hashidrill.testing.faults import check_fault
 from hashidrill.wait import wait_until
@@ -87,12 +87,12 @@ async def _sees_that_it_was_disarmed(datacenter, kind, params):
     undo = await planned(fault, target, f"disarmed-{kind}")
     await fault.apply(undo)
     try:
-        armed = await _until(fault, undo, ok=True, within_s=_SEEN_WITHIN_S)
+        armed = await _until(fault, undo, ok=True, within_s=observed_within_s(fault, _SEEN_WITHIN_S))
         await _DISARM[kind](datacenter.hosts[HOST], undo)
-        disarmed = await _until(fault, undo, ok=False, within_s=_UNSEEN_WITHIN_S)
+        disarmed = await _until(fault, undo, ok=False, within_s=observed_within_s(fault, _UNSEEN_WITHIN_S))
     finally:
         await fault.revert(undo)
-    await _until(fault, undo, ok=True, within_s=_UNSEEN_WITHIN_S, present=False)
+    await _until(fault, undo, ok=True, within_s=observed_within_s(fault, _UNSEEN_WITHIN_S), present=False)
     return {"present": asdict(armed), "gone": asdict(disarmed)}
 
 

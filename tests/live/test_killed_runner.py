@@ -199,7 +199,7 @@ def test_a_runner_outlives_its_engine_and_says_that_it_crashed(kills):
 
 
 def test_heal_says_what_died_or_left_faults_open_and_has_nothing_to_do_afterwards(kills):
-    """The runner of an engine that was killed ended the run's journal; that nothing is left of its faults, heal says."""
+    """An engine that was killed left faults, and its runner ended the journal: that they are gone, heal says."""
     left = {
         journal.parent: one.in_force for one in kills for journal in one.journals if one.in_force or not ended(journal)
     }
