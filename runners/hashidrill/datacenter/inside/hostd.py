@@ -82,6 +82,9 @@ class HostDaemon:
             if agent not in self._commands:
                 return {"error": f"agent {agent} was never started here"}
             running = self._running(agent)
+            if running is not None and running[0] == "Z":
+                self._end_of(agent)
+                running = None
             if running is None:
                 self._pids[agent] = self._spawn(**self._commands[agent])
                 self._move([self._pids[agent]])
@@ -178,6 +181,15 @@ class HostDaemon:
             del self._pids[agent]
             return None
         return sc.process_state(pid)
+
+    def _end_of(self, agent: str) -> None:
+        """Waits for an agent that is dying: its first thread has ended, the kernel still ends the others.
+
+        Until then it holds its ports and files, and whoever asks whether it runs may be told so.
+        """
+        _, status = os.waitpid(self._pids[agent], 0)
+        self._exits[agent] = os.waitstatus_to_exitcode(status)
+        del self._pids[agent]
 
     @staticmethod
     def _spawn(argv: list[str], log: str, environment: dict[str, str] | None = None) -> int:
