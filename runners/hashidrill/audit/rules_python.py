@@ -107,7 +107,7 @@ def python_consul_no_retry(audited: Audited) -> Iterator[Hit]:
     default="None up to py-consul 1.7 and in python-consul; 30 s since py-consul 1.8, whose asyncio client still has "
     "aiohttp's 5 minutes.",
     fix="`Consul(connections_timeout=5)` with py-consul 1.8 or later.",
-    link="https://pypi.org/project/py-consul/",
+    link="https://github.com/criteo/py-consul",
     source="py-consul 1.7.1 and 1.8.0, consul/std.py and consul/aio.py",
     verified=f"{_TESTS}::test_py_consul_without_a_timeout_waits_for_ever",
 )
