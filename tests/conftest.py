@@ -21,6 +21,7 @@ collect_ignore_glob = ["*.yaml", "*.yml"]
 
 IN_CI = os.environ.get("CI", "") not in {"", "0", "false"}
 PROVISION = pytest.StashKey[Provision]()
+SHORT_TEMP = "/tmp"
 LIBRARY_TESTS = "test_experiments.py"
 CONSUL_FAULTS = "test_consul_faults_real.py"
 _GONE_WITHIN_S = 15.0
@@ -70,6 +71,9 @@ def pytest_configure(config):
     children run as if they were started from a terminal."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # messages are folded by their length, path included, and a Unix socket's path has 107 characters at most
+    if len(tempfile.gettempdir()) > len(SHORT_TEMP) and os.access(SHORT_TEMP, os.W_OK):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", SHORT_TEMP)
     config.stash[PROVISION] = Provision(lambda text: say(config, text), in_ci=IN_CI)
 
 
