@@ -75,6 +75,9 @@ class FakeConsul:
             yield self
         finally:
             self.answering.set()
+            await site.stop()
+            for _ in range(5):  # what was accepted last becomes a connection, which the clean-up then closes
+                await asyncio.sleep(0)
             await runner.cleanup()
 
 
