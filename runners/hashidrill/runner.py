@@ -226,7 +226,7 @@ def _close(
     if not ends or end != ends[-1]:
         ended_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         write_run(recording, redactor.clean({**(read_run(recording) or info), **end, "ended_at": ended_at}))
-        with Journal(recording / JOURNAL_NAME, clock, redactor=redactor) as journal:
+        with Journal(recording / JOURNAL_NAME, clock, within_s=_ENGINE_GONE_WITHIN_S, redactor=redactor) as journal:
             journal.write("end", sync=True, **end)
     log = recording / ENGINE_LOG
     if log.exists() and not log.stat().st_size:

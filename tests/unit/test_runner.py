@@ -63,6 +63,16 @@ def test_an_engine_without_an_end_is_told_with_its_exit_code_and_its_last_words(
     assert recording.run["error"] == "the engine exited with code 137 without an `end` event: Killed"
 
 
+def test_an_engine_that_is_still_dying_holds_the_journal_for_a_moment_and_is_waited_for(close, monkeypatch):
+    """Else a run whose engine was killed would stay without an end, whatever its journal says."""
+    answers = iter([False, False])
+    monkeypatch.setattr("hashidrill.journal.held_by_us", lambda _fd: next(answers, True))
+    monkeypatch.setattr("hashidrill.journal._LOCK_GAP_S", 0)
+    recording = close(-9, outcome=None)
+    assert next(answers, "asked") == "asked"
+    assert recording.events("end")[-1].data["outcome"] == "crashed"
+
+
 def test_a_torn_last_line_of_events_is_no_crash_of_ours():
     told = []
     output = io.BytesIO(b'{"event": "phase"}\n{"event": "ti')
