@@ -29,7 +29,7 @@ ENGINES = ("ready", "steady", "fault.intent", "fault.applied", "fault.proven", "
 KILLS = [("runner", moment) for moment in (LAUNCHED, *PHASES, *OF_FAULTS, *TWICE)] + [("engine", m) for m in ENGINES]
 """What is killed, and at which event of its journal: a machine that is faster or slower is killed at the same ones."""
 LATER_S = 0.2
-"""At most that long after the event, by chance; at once, where the run is about to end."""
+"""At most that long after an event of a fault, by chance; a phase may be over sooner, and is met at once."""
 COMES_WITHIN_S = 90.0
 AT_ONCE = 3
 GONE_WITHIN_S = 10.0
@@ -80,7 +80,7 @@ def kills(consul, tmp_path_factory, tell):
     chance = random.Random(SEED)
     folder = tmp_path_factory.mktemp("killed")
     plan = [
-        (number, victim, moment, 0.0 if moment == "quiesce" else chance.uniform(0, LATER_S))
+        (number, victim, moment, 0.0 if moment in (LAUNCHED, *PHASES) else chance.uniform(0, LATER_S))
         for number, (victim, moment) in enumerate(KILLS)
     ]
     chance.shuffle(plan)
