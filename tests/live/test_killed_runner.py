@@ -31,7 +31,7 @@ KILLS = [("runner", moment) for moment in (LAUNCHED, *PHASES, *OF_FAULTS, *TWICE
 LATER_S = 0.2
 """At most that long after an event of a fault, by chance; a phase may be over sooner, and is met at once."""
 COMES_WITHIN_S = 90.0
-AT_ONCE = 3
+AT_ONCE = 2
 GONE_WITHIN_S = 10.0
 ENDS_WITHIN_S = 20.0
 SEED = int(os.environ.get("HASHIDRILL_KILL_SEED", secrets.randbelow(10**6)))
@@ -40,7 +40,7 @@ METHOD = [
     {"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "50ms"}, "for": "3s"},
     {"fault": "network.partition", "on": "host:consul-2", "with": {"from": "host:client-1"}, "for": "3s"},
     {"fault": "process.pause", "on": "host:client-1", "for": "2s", "at": "1s"},
-    {"fault": "cpu.throttle", "on": "host:client-1", "with": {"cores": 0.3}, "at": "6s", "for": "3s"},
+    {"fault": "cpu.throttle", "on": "host:client-1", "with": {"cores": 0.05}, "at": "6s", "for": "3s"},
 ]
 
 LOAD = {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "via": "consul:servers"}
