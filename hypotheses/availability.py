@@ -4,7 +4,7 @@ from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.measure import in_force, seconds, share, when
-from hashidrill.recording import Operations, Recording
+from hashidrill.recording.reader import Operations, Recording
 from hashidrill.units import Duration, Percent
 
 

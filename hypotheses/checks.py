@@ -8,7 +8,7 @@ from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.measure import SECOND, seconds, share, when
-from hashidrill.recording import Operations, Recording
+from hashidrill.recording.reader import Operations, Recording
 from hashidrill.units import Duration, Percent
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hashidrill import contrast as sides
 from hashidrill import hypothesis as hypotheses
 from hashidrill.errors import HypothesisInvalidError
+from hashidrill.experiment import contrast as sides
 from hashidrill.hypothesis import Broken, Held, Hypothesis, hypothesis
-from hashidrill.recording import Recording
+from hashidrill.recording.reader import Recording
 
 
 @hypothesis

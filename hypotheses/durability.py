@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hashidrill.checkable import coverage
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.judging.checkable import coverage
 from hashidrill.measure import when
-from hashidrill.recording import Bools, Operations, Recording
+from hashidrill.recording.reader import Bools, Operations, Recording
 
 _NAMED = 10
 

@@ -11,7 +11,7 @@ from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.measure import SECOND, Reign, in_force, seconds, when
-from hashidrill.recording import FaultWindow, Recording
+from hashidrill.recording.reader import FaultWindow, Recording
 from hashidrill.units import Duration
 
 _SLACK_S = 0.5

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from hashidrill.checkable import BEFORE_S, spans_in_force
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.linearizability import DEFAULT_BUDGET, Answer, Op, check, core
-from hashidrill.loads.cas import Step
+from hashidrill.judging.checkable import BEFORE_S, spans_in_force
+from hashidrill.judging.linearizability import DEFAULT_BUDGET, Answer, Op, check, core
 from hashidrill.measure import SECOND, when
-from hashidrill.recording import Operations, Recording
+from hashidrill.recording.reader import Operations, Recording
+from hashidrill.services.consul.loads.cas import Step
 
 _KEYS_EXPLAINED = 2
 _OPERATIONS_SHOWN = 12

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hashidrill import measure
-from hashidrill.checkable import spans_in_force
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.loads.contender import GONE, Deed
+from hashidrill.judging.checkable import spans_in_force
 from hashidrill.measure import SECOND, seconds, share, when
-from hashidrill.recording import Operations, Recording
+from hashidrill.recording.reader import Operations, Recording
+from hashidrill.services.consul.loads.contender import GONE, Deed
 from hashidrill.units import Percent
 
 _SHOWN = 5

@@ -7,7 +7,7 @@ from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.loads.schedule import OVERLOADED
 from hashidrill.measure import SECOND, STEP_S, seconds, share, when
-from hashidrill.recording import Bools, Operations, Recording
+from hashidrill.recording.reader import Bools, Operations, Recording
 from hashidrill.units import Duration, Percent
 
 _REFUSED = (429, 503)

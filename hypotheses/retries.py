@@ -12,11 +12,11 @@ import numpy as np
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Broken, Held, hypothesis
-from hashidrill.recording import Operations, Recording
+from hashidrill.loads.attempts import SUFFIX, from_operations
+from hashidrill.recording.reader import Operations, Recording
 from hashidrill.retry import consul_clients, presence, pressure, timing
 from hashidrill.retry.attempts import Attempt, Run, is_ambiguous
 from hashidrill.retry.catalogue import AMPLIFICATION, DEADLINE_S, JITTER_CLIENTS, MOST_RETRIES
-from hashidrill.retry.encoding import SUFFIX, from_operations
 from hashidrill.retry.judged import Judged
 from hashidrill.units import Duration, Percent, Rate
 from hashidrill.verdict import Verdict

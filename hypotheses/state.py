@@ -8,13 +8,13 @@ import numpy as np
 from pydantic import Field
 
 from hashidrill import measure
-from hashidrill.checkable import coverage
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.loads.cas import Step
+from hashidrill.judging.checkable import coverage
 from hashidrill.measure import SECOND, seconds, share, when
-from hashidrill.recording import Bools, Operations, Recording, Series
-from hashidrill.resets import Fate, Judged, Reset, find_reset, judge
+from hashidrill.recording.reader import Bools, Operations, Recording, Series
+from hashidrill.services.consul.loads.cas import Step
+from hashidrill.services.consul.resets import Fate, Judged, Reset, find_reset, judge
 from hashidrill.units import Duration, Percent
 
 Since = Literal["end", "start"]

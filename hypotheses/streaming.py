@@ -10,7 +10,7 @@ from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.measure import SECOND, seconds
-from hashidrill.recording import FaultWindow, Recording
+from hashidrill.recording.reader import FaultWindow, Recording
 from hashidrill.units import Duration, Level
 
 _KIND, _KEY = "consul.config", "use_streaming_backend"

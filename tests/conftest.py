@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.datacenter.sandbox import work_parent
+from hashidrill.sandbox.sandbox import work_parent
 from leaks import VARIABLE, Ground
 from provision import CONSUL_VERSION, Provision, in_full, needs_of
 

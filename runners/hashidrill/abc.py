@@ -276,7 +276,7 @@ class Fault(Protocol):
     kind: ClassVar[str]
     Params: ClassVar[type[BaseModel]]
     # `observer: ClassVar[Observer]`, what its proof looks through; every built-in kind has one
-    # `observed_within_s: ClassVar[float]`, where its observer needs longer than others' (hashidrill.inject)
+    # `observed_within_s: ClassVar[float]`, where its observer needs longer than others' (hashidrill.engine.inject)
     # `once: ClassVar[bool]`, where it is done once and need not last: it is proven again before its revert elsewhere
     # `undone_by: ClassVar[frozenset[str]]`, the kinds of faults that are meant to undo it while it is in force
 

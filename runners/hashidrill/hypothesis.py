@@ -34,7 +34,7 @@ from hashidrill.errors import HypothesisInvalidError, UsageError
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from hashidrill.recording import Recording
+    from hashidrill.recording.reader import Recording
 
 Figures = dict[str, float | str | list[str]]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -135,7 +135,7 @@ def get(name: str, *, near_to: Path | None = None) -> Hypothesis:
     """
     if (lookup := _lookup.get()) is not None:
         return lookup(name)
-    from hashidrill._hypothesis_files import find  # noqa: PLC0415 - it imports this module
+    from hashidrill.hypothesis_files import find  # noqa: PLC0415 - it imports this module
 
     return find(name, near_to)
 
@@ -163,7 +163,7 @@ def looking_up(lookup: Callable[[str], Hypothesis]) -> Iterator[None]:
 
 def all_hypotheses(*, near_to: Path | None = None) -> dict[str, Hypothesis]:
     """Every hypothesis by its name: the shipped ones, and a user's own, which win over shipped ones of that name."""
-    from hashidrill._hypothesis_files import collect  # noqa: PLC0415 - it imports this module
+    from hashidrill.hypothesis_files import collect  # noqa: PLC0415 - it imports this module
 
     return collect(near_to)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hashidrill.errors import FaultError
-from hashidrill.foreign import parse
+from hashidrill.util.foreign import parse
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,14 @@ from hashidrill.errors import UnknownNameError
 CLIENT = "client"
 """The kind of load that a client is; an experiment writes it under `clients:`, not under `load:`."""
 _FAULT_MODULES = (
-    "noop", "disk", "process", "cpu", "network", "toxics", "consul_config", "consul_leader", "consul_agent",
-    "consul_streams", "consul_sessions", "consul_kv", "consul_snapshot", "consul_raft", "tap",
+    "faults.noop", "faults.disk", "faults.process", "faults.cpu", "faults.network", "faults.toxics",
+    "services.consul.faults.config", "services.consul.faults.leader", "services.consul.faults.agent",
+    "services.consul.faults.streams", "services.consul.faults.sessions", "services.consul.faults.kv",
+    "services.consul.faults.snapshot", "services.consul.faults.raft", "faults.tap",
 )  # fmt: skip
-_LOAD_MODULES = ("kv", "cas", "locks", "checks", "views", "churn", "watch", "streams")
+_LOAD_MODULES = tuple(
+    f"services.consul.loads.{name}" for name in ("kv", "cas", "locks", "checks", "views", "churn", "watch", "streams")
+)
 
 
 def near(name: str, names: Iterable[str]) -> str:
@@ -66,13 +70,13 @@ def _get(noun: str, kind: str, known: dict[str, Any]) -> Any:
     return known[kind]
 
 
-def _collect(package: str, modules: Iterable[str]) -> dict[str, Any]:
+def _collect(group: str, modules: Iterable[str]) -> dict[str, Any]:
     """Classes listed in each module's KINDS, then those of installed entry points."""
     kinds: dict[str, Any] = {}
     for module in modules:
-        for cls in importlib.import_module(f"{package}.{module}").KINDS:
+        for cls in importlib.import_module(f"hashidrill.{module}").KINDS:
             kinds[cls.kind] = cls
-    for entry in entry_points(group=package):
+    for entry in entry_points(group=group):
         cls = entry.load()
         kinds[cls.kind] = cls
     return kinds

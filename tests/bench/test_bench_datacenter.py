@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 import hashidrill
-from hashidrill.datacenter import binaries
-from hashidrill.datacenter.sandbox import sandbox
+import places
+from hashidrill.provision import binaries
+from hashidrill.sandbox.sandbox import sandbox
 
 pytestmark = [pytest.mark.bench, pytest.mark.needs("datacenter", "consul")]
-SCRIPT = Path(__file__).with_name("datacenter_figures.py")
+SCRIPT = places.SUPPORT / "datacenter_figures.py"
 PAIRS = 10
 
 

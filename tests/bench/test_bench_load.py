@@ -11,20 +11,20 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import anyio
 import numpy as np
 import psutil
 import pytest
 
-from hashidrill.journal import Clock
-from hashidrill.loads.kv import KvWrite
+import places
 from hashidrill.loads.process import LoadProcess, LoadSpecification
+from hashidrill.recording.journal import Clock
+from hashidrill.services.consul.loads.kv import KvWrite
 
 pytestmark = [pytest.mark.bench, pytest.mark.needs("wrk")]
 
-SERVER = Path(__file__).with_name("stalling_server.py")
+SERVER = places.SUPPORT / "stalling_server.py"
 RATE_PER_S = 3000
 SECONDS = 20
 STALL_RATE_PER_S = 1000

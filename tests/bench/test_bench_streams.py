@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from test_bench_load import server, table
 
-from hashidrill.datacenter import binaries
+from hashidrill.provision import binaries
 
 pytestmark = pytest.mark.bench
 

@@ -18,11 +18,12 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+
+import places
 
 pytestmark = pytest.mark.bench
 
@@ -201,7 +202,7 @@ def test_the_jitter_verdict_twenty_times_while_the_other_core_is_busy(tell):
     from hashidrill.retry.battery import Battery, Settings
     from hashidrill.retry.upstream import Scripted
 
-    clients = Path(__file__).resolve().parents[1] / "contract" / "clients" / "homemade"
+    clients = places.SUPPORT / "clients" / "homemade"
 
     async def verdict(name):
         command = [sys.executable, str(clients / f"{name}.py"), "{url}"]
@@ -224,9 +225,9 @@ def test_the_jitter_verdict_twenty_times_while_the_other_core_is_busy(tell):
 
 
 def test_the_confusion_matrix_three_times_while_the_other_core_is_busy(consul, tell):
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "contract"))
-    from clients.prepare import go_binaries
     from test_retry_confusion import confusion
+
+    from clients.prepare import go_binaries
 
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         try:

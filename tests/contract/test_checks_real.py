@@ -10,13 +10,13 @@ import uvloop
 from hashidrill import hypothesis
 from hashidrill.errors import DatacenterError
 from hashidrill.hypothesis import Broken
-from hashidrill.journal import Clock
-from hashidrill.loads.checks import HealthChecks
 from hashidrill.loads.client import Client, LoadContext
-from hashidrill.recording import Recording
-from hashidrill.recording_writer import RecordingWriter
+from hashidrill.recording.journal import Clock
+from hashidrill.recording.reader import Recording
+from hashidrill.recording.writer import RecordingWriter
+from hashidrill.services.consul.loads.checks import HealthChecks
 from hashidrill.testing.recordings import RecordingBuilder
-from hashidrill.wait import wait_until
+from hashidrill.util.wait import wait_until
 
 pytestmark = pytest.mark.timeout(60)
 CHECKS = 10

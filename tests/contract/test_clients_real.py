@@ -16,21 +16,21 @@ import psutil
 import pytest
 
 from hashidrill.abc import Target
-from hashidrill.datacenter.taps import LocalTap
+from hashidrill.datacenter.local.taps import LocalTap
 from hashidrill.errors import DatacenterError, FaultError
+from hashidrill.experiment.model import ClientSpec
 from hashidrill.faults.tap import TapFail
-from hashidrill.journal import Clock
 from hashidrill.loads.client import LoadContext
 from hashidrill.loads.clients import Client
 from hashidrill.loads.process import LoadProcess, LoadSpecification
 from hashidrill.loads.services import ENDED
-from hashidrill.model import ClientSpec
+from hashidrill.recording.journal import Clock
 from hashidrill.registry import CLIENT
 from hashidrill.retry import observer
 from hashidrill.retry.catalogue import FAULTS
 from hashidrill.retry.plans import UNSEEN
 from hashidrill.testing.faults import check_fault
-from hashidrill.wait import wait_until
+from hashidrill.util.wait import wait_until
 
 CLASSES = sorted(FAULTS.keys() - UNSEEN)
 EXAMPLE = ["{python}", "-m", "hashidrill.retry.example"]

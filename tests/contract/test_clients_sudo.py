@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from hashidrill.experiment.model import ClientSpec
 from hashidrill.loads.client import LoadContext
 from hashidrill.loads.clients import Client
-from hashidrill.model import ClientSpec
-from hashidrill.wait import wait_until
+from hashidrill.util.wait import wait_until
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has nobody else to run a client as"),

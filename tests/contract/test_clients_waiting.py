@@ -6,13 +6,13 @@ import asyncio
 import sys
 import time
 
-from hashidrill.conditions import Condition
-from hashidrill.journal import Clock
+from hashidrill.engine.monitor import Monitor
+from hashidrill.experiment.conditions import Condition
+from hashidrill.experiment.model import ClientSpec
 from hashidrill.loads.client import LoadContext
 from hashidrill.loads.clients import Client
-from hashidrill.model import ClientSpec
-from hashidrill.monitor import Monitor
-from hashidrill.wait import wait_until
+from hashidrill.recording.journal import Clock
+from hashidrill.util.wait import wait_until
 
 ASKS = "import sys, time, urllib.request as u\nu.urlopen(sys.argv[1] + '/v1/kv/a').read()\ntime.sleep(60)"
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import anyio
 import pytest
-from fault_cases import CASES, MOMENTARY, OLD, TAP_CASES
 
 from confusion import LIE, TRUTH, Matrix, unplanted
+from fault_cases import CASES, MOMENTARY, OLD, TAP_CASES
 from hashidrill import registry
 from hashidrill.abc import Target
-from hashidrill.inject import planned
+from hashidrill.engine.inject import planned
 from hashidrill.testing.fakes import FakeDatacenter
 
 EFFECTIVE = [(kind, params) for kind, params in CASES if kind != "noop"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from consul_fault_cases import RUNS, WHOLE, cases_of, disarmed_of
 
 pytestmark = pytest.mark.live

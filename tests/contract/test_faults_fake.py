@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import anyio
 import pytest
-from fault_cases import CASES, OLD, STATE_CASES, TAP_CASES, nature
 
+from fault_cases import CASES, OLD, STATE_CASES, TAP_CASES, nature
 from hashidrill import registry
 from hashidrill.abc import Target
 from hashidrill.faults.disk import DiskLatency

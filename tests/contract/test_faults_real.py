@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
+
+import places
 from consul_fault_cases import RUNS, disarmed_of
 from fault_cases import DISARMED, HOST_CASES, LINK_CASES, STATE_CASES, TAP_CASES, UNDISARMABLE
-
 from hashidrill import registry
-from hashidrill.datacenter.sandbox import python_path, sandbox
+from hashidrill.sandbox.sandbox import python_path, sandbox
 
-SCRIPT = Path(__file__).with_name("real_faults.py")
+SCRIPT = places.SUPPORT / "real_faults.py"
 pytestmark = pytest.mark.live
 
 

@@ -18,10 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.datacenter import binaries, binaries_archive, binaries_build, pins
-from hashidrill.datacenter.binaries_products import PRODUCTS, WayError, reported_version
-from hashidrill.datacenter.inside.syscalls import process_state
 from hashidrill.errors import BinaryError
+from hashidrill.provision import archive as binaries_archive
+from hashidrill.provision import binaries, pins
+from hashidrill.provision import build as binaries_build
+from hashidrill.provision.products import PRODUCTS, WayError, reported_version
+from hashidrill.sandbox.syscalls import process_state
 
 # the tests move XDG_CACHE_HOME, and with it Go's own cache, which is better shared
 GO_CACHE = os.environ.get("GOCACHE") or str(Path.home() / ".cache/go-build")
@@ -376,7 +378,7 @@ def test_a_build_that_fails_says_what_go_said(go):
 
 def another_process(said):
     code = (
-        "from hashidrill.datacenter.binaries import ensure\n"
+        "from hashidrill.provision.binaries import ensure\n"
         "print(ensure('consul', '1.22.2', progress=lambda line: print(line, flush=True)).source, flush=True)"
     )
     with said.open("wb") as output:

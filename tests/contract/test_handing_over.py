@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.datacenter.sandbox import handed_over, python_path
-from hashidrill.datacenter.standing import Standing, remember
-from hashidrill.files import private
+from hashidrill.datacenter.up.standing import Standing, remember
+from hashidrill.sandbox.sandbox import handed_over, python_path
+from hashidrill.util.files import private
 
 SECRET = "s3cret-handed-over"
 CHILD = """
 import json, subprocess, sys
-from hashidrill.datacenter.sandbox import read_given
+from hashidrill.sandbox.sandbox import read_given
 given = read_given()
 inherited = subprocess.run([sys.executable, "-c", "import sys; print(len(sys.stdin.read()))"], capture_output=True)
 print(json.dumps({"given": given, "left": sys.stdin.read(), "inherited": inherited.stdout.decode()}))

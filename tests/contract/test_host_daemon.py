@@ -7,9 +7,9 @@ import sys
 import anyio
 import pytest
 
-from hashidrill.datacenter.inside import syscalls
-from hashidrill.datacenter.inside.hostd import HostDaemon
-from hashidrill.wait import wait_until
+from hashidrill.datacenter.local.inside.hostd import HostDaemon
+from hashidrill.sandbox import syscalls
+from hashidrill.util.wait import wait_until
 
 DYING = """
 import ctypes, threading, time

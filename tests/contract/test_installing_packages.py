@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from hashidrill import packages
 from hashidrill.errors import MachineError
+from hashidrill.provision import packages
 
 APT = """#!/bin/sh
 echo "apt-get $* [$DEBIAN_FRONTEND]" >> "{record}"

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from fault_cases import LINK_CASES
 
 import hashidrill
-from hashidrill.datacenter.sandbox import sandbox
+import places
+from fault_cases import LINK_CASES
+from hashidrill.sandbox.sandbox import sandbox
 
 pytestmark = pytest.mark.live
-SCRIPT = Path(__file__).with_name("real_links.py")
+SCRIPT = places.SUPPORT / "real_links.py"
 DISARMABLE = (
     ("network.latency", "delete_toxics"), ("network.latency", "delete_toxics_of_the_canary"),
     ("network.latency", "flush_rules"), ("network.latency", "kill_toxiproxy"), ("network.latency", "stop_toxiproxy"),

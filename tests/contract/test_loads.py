@@ -17,21 +17,21 @@ from pathlib import Path
 import aiohttp
 import anyio
 import pytest
-from fake_consul import FakeConsul, resets_reused_connections
 
+from fake_consul import FakeConsul, resets_reused_connections
 from hashidrill import hypothesis
-from hashidrill.conditions import Condition
+from hashidrill.engine.monitor import Monitor
 from hashidrill.errors import DatacenterError, WaitTimeoutError
+from hashidrill.experiment.conditions import Condition
+from hashidrill.experiment.profile import Profile
 from hashidrill.hypothesis import Broken
-from hashidrill.journal import Clock
 from hashidrill.loads.client import Client, LoadContext, write_reply
-from hashidrill.loads.kv import KvRead, KvWrite, identify
 from hashidrill.loads.process import LoadProcess, LoadSpecification
-from hashidrill.loads.profile import Profile
 from hashidrill.loads.schedule import CANCELLED
-from hashidrill.monitor import Monitor
+from hashidrill.recording.journal import Clock
+from hashidrill.services.consul.loads.kv import KvRead, KvWrite, identify
 from hashidrill.testing.recordings import RecordingBuilder
-from hashidrill.wait import wait_until
+from hashidrill.util.wait import wait_until
 
 
 def writes(**params):
@@ -299,7 +299,7 @@ def test_writes_to_keys_of_their_own_are_read_back_folder_by_folder_and_deleted_
 
 
 def test_keys_that_cannot_be_deleted_are_told_and_keep_nobody_waiting(monkeypatch):
-    monkeypatch.setattr("hashidrill.loads.kv._LEAVE_WITHIN_S", 0.3)
+    monkeypatch.setattr("hashidrill.services.consul.loads.kv._LEAVE_WITHIN_S", 0.3)
     samples = []
 
     async def main():

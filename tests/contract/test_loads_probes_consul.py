@@ -8,13 +8,13 @@ import anyio
 import pytest
 
 from hashidrill.abc import AgentProcess
-from hashidrill.journal import Clock
-from hashidrill.loads.kv import ONCE_PREFIX, KvRead, KvWrite
 from hashidrill.loads.process import LoadProcess, LoadSpecification
-from hashidrill.probes.consul import consul_probes
 from hashidrill.probes.process import ProcessProbe
 from hashidrill.probes.runner import run_probes
-from hashidrill.wait import wait_until
+from hashidrill.recording.journal import Clock
+from hashidrill.services.consul.loads.kv import ONCE_PREFIX, KvRead, KvWrite
+from hashidrill.services.consul.probes import consul_probes
+from hashidrill.util.wait import wait_until
 
 pytestmark = [pytest.mark.live]
 

@@ -7,20 +7,20 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 
 import pytest
-from standing_consul import StandingConsul
-from streaming_server import StreamingServer
 
 from hashidrill.abc import CleansUp
-from hashidrill.journal import Clock
-from hashidrill.loads.changes import mark
-from hashidrill.loads.churn import ServiceChurn
+from hashidrill.experiment.course import Course, Piece
 from hashidrill.loads.client import LoadContext
-from hashidrill.loads.course import Course, Piece
 from hashidrill.loads.process import LoadProcess, LoadSpecification
-from hashidrill.loads.streams import Streams
-from hashidrill.loads.views import Views
-from hashidrill.loads.watch import Watch
-from hashidrill.wait import wait_until
+from hashidrill.recording.journal import Clock
+from hashidrill.services.consul.loads.changes import mark
+from hashidrill.services.consul.loads.churn import ServiceChurn
+from hashidrill.services.consul.loads.streams import Streams
+from hashidrill.services.consul.loads.views import Views
+from hashidrill.services.consul.loads.watch import Watch
+from hashidrill.util.wait import wait_until
+from standing_consul import StandingConsul
+from streaming_server import StreamingServer
 
 
 class Offered:

@@ -11,14 +11,14 @@ from collections import Counter, defaultdict
 import pytest
 
 from hashidrill.abc import CleansUp
-from hashidrill.journal import Clock
-from hashidrill.loads.churn import ServiceChurn
 from hashidrill.loads.client import LoadContext
-from hashidrill.loads.kv import KvWrite
-from hashidrill.loads.streams import Streams
-from hashidrill.loads.views import Views
-from hashidrill.loads.watch import Watch
-from hashidrill.wait import wait_until
+from hashidrill.recording.journal import Clock
+from hashidrill.services.consul.loads.churn import ServiceChurn
+from hashidrill.services.consul.loads.kv import KvWrite
+from hashidrill.services.consul.loads.streams import Streams
+from hashidrill.services.consul.loads.views import Views
+from hashidrill.services.consul.loads.watch import Watch
+from hashidrill.util.wait import wait_until
 
 pytestmark = [pytest.mark.live]
 

@@ -10,15 +10,15 @@ import pytest
 from hashidrill import hypothesis
 from hashidrill.errors import DatacenterError
 from hashidrill.hypothesis import Broken
-from hashidrill.journal import Clock
-from hashidrill.loads.cas import KvCas, Step
 from hashidrill.loads.client import LoadContext
-from hashidrill.loads.contender import Deed
-from hashidrill.loads.locks import Lock
-from hashidrill.recording import Recording
-from hashidrill.recording_writer import RecordingWriter
+from hashidrill.recording.journal import Clock
+from hashidrill.recording.reader import Recording
+from hashidrill.recording.writer import RecordingWriter
+from hashidrill.services.consul.loads.cas import KvCas, Step
+from hashidrill.services.consul.loads.contender import Deed
+from hashidrill.services.consul.loads.locks import Lock
 from hashidrill.testing.recordings import RecordingBuilder
-from hashidrill.wait import wait_until
+from hashidrill.util.wait import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 

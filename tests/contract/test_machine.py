@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill import machine
-from hashidrill.packages import tool
+from hashidrill.provision import machine
+from hashidrill.provision.packages import tool
 
 # A user namespace has sysctls of its own: in one, user namespaces can be forbidden without touching the machine.
 FORBIDDEN = """

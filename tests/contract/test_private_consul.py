@@ -8,10 +8,10 @@ import sys
 import anyio
 import pytest
 
-from hashidrill import heal
-from hashidrill.datacenter.inside.syscalls import process_state
-from hashidrill.datacenter.sandbox import work_parent
-from hashidrill.wait import wait_until
+from hashidrill.engine import heal
+from hashidrill.sandbox.sandbox import work_parent
+from hashidrill.sandbox.syscalls import process_state
+from hashidrill.util.wait import wait_until
 
 pytestmark = pytest.mark.live
 OWNER = """

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import httpx
 import pytest
+
 from clients import prepare
 from clients.facts import NEVER
 from clients.manifest import CLIENTS
-from scripted_server import ScriptedServer
-
 from hashidrill.retry.private_consul import private_consul
-from hashidrill.wait import pause, wait_until
+from hashidrill.util.wait import pause, wait_until
+from scripted_server import ScriptedServer
 
 AT_A_TIME = 20
 LONG_S = 2.5

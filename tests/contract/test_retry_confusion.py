@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+import places
 from clients.manifest import CLIENTS, ReferenceClient
 from clients.prepare import command, go_binaries
-
 from hashidrill.errors import HashidrillError
 from hashidrill.retry.battery import Settings
 from hashidrill.retry.catalogue import CONFUSION_DEADLINE_S
@@ -25,7 +26,7 @@ from hashidrill.retry.judging import run_battery
 from hashidrill.retry.private_consul import private_consul
 from hashidrill.retry.upstream import HttpUpstream
 
-PREFORK = Path(__file__).with_name("prefork.py")
+PREFORK = places.SUPPORT / "prefork.py"
 JUDGED = [client for client in CLIENTS if not client.service]
 _AT_ONCE = 12
 _STARTING_AT_ONCE = 2

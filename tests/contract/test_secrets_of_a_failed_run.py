@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill import runner
-from hashidrill.journal import JOURNAL_NAME, read_journal
-from hashidrill.recording import Recording
+from hashidrill.engine import launch as runner
+from hashidrill.recording.journal import read_journal
+from hashidrill.recording.reader import Recording
 from hashidrill.reports.write import judge_and_report
+from hashidrill.util.files import JOURNAL_NAME
 
 GOSSIP, TOKEN, SHELL = "bWFya2VkLWdvc3NpcC1rZXktMDAwMQ==", "marked-agent/token+0002", "marked-shell-token-0003"
 AGENT = """#!/bin/sh

@@ -7,13 +7,13 @@ import subprocess
 
 import anyio
 import pytest
-from fault_cases import STATE_CASES, nature
 
-from hashidrill import boltdb, registry
+from fault_cases import STATE_CASES, nature
+from hashidrill import registry
+from hashidrill.engine.inject import planned
 from hashidrill.errors import FaultError
-from hashidrill.faults import markers
-from hashidrill.inject import planned
-from hashidrill.snapshots import read_snapshot, restored_name, saved_name
+from hashidrill.services.consul import boltdb, markers
+from hashidrill.services.consul.snapshots import read_snapshot, restored_name, saved_name
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.faults import check_fault
 from hashidrill.testing.raft import raft_db, with_raft_logs

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
-from hashidrill.datacenter.sandbox import python_path, sandbox
+import places
+from hashidrill.sandbox.sandbox import python_path, sandbox
 
-SCRIPT = Path(__file__).with_name("real_state_faults.py")
+SCRIPT = places.SUPPORT / "real_state_faults.py"
 pytestmark = [pytest.mark.live, pytest.mark.needs("datacenter", "consul", "bbolt")]
 
 

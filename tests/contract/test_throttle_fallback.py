@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from hashidrill.datacenter.inside import syscalls
-from hashidrill.datacenter.inside.hostd import HostDaemon
+from hashidrill.datacenter.local.inside.hostd import HostDaemon
+from hashidrill.sandbox import syscalls
 
 BUSY = [sys.executable, "-c", "while True: pass"]
 _LONG_S = 1.5

@@ -9,6 +9,7 @@ from threading import Thread
 
 import httpx
 import pytest
+
 from claims import START_WITHIN_S, Agent, free_ports, wait
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
+
 from claims import Agent, free_ports, wait
 from xds import OutlierDetection, RetryPolicy, endpoints, matched_methods, outlier_detection, resources, retry_policies
 

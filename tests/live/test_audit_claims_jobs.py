@@ -6,6 +6,7 @@ the behaviour is shown with smaller figures.
 from __future__ import annotations
 
 import pytest
+
 from claims import Answer, Scripted, failing, wait
 from claims_nomad import FAILS, SLEEPS, both, job, nomad  # noqa: F401 - `nomad` is a fixture
 

@@ -8,6 +8,7 @@ import signal
 import threading
 
 import pytest
+
 from claims import Answer, Scripted, free_ports, wait
 from claims_nomad import RAW_EXEC, SLEEPS, Nomad, both, client, job, nomad, server  # noqa: F401 - a fixture
 

@@ -16,10 +16,11 @@ import pytest
 import requests
 import tenacity
 import urllib3
-from claims import Answer, Scripted, failing, free_ports, wait
 from nomad.api.exceptions import BaseNomadException
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
+
+from claims import Answer, Scripted, failing, free_ports, wait
 
 LEADERLESS = Answer(500, b"No cluster leader")
 UNAVAILABLE = Answer(503, b'{"errors": ["Vault is sealed"]}')

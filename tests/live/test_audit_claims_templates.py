@@ -7,9 +7,9 @@ import os
 import signal
 
 import pytest
-from claims import Answer, Scripted, failing, run, wait  # noqa: F401 - `run` is a fixture
 
-from hashidrill.datacenter.inside.syscalls import process_state
+from claims import Answer, Scripted, failing, run, wait  # noqa: F401 - `run` is a fixture
+from hashidrill.sandbox.syscalls import process_state
 
 pytestmark = pytest.mark.nightly
 

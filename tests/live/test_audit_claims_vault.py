@@ -6,6 +6,7 @@ import json
 
 import httpx
 import pytest
+
 from claims import Answer, Scripted, failing, free_ports, run, wait  # noqa: F401 - `run` is a fixture
 
 pytestmark = pytest.mark.nightly

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from drills import hashidrill
 from ruamel.yaml import YAML
+
+from drills import hashidrill
 
 SMALL = """\
 apiVersion: hashidrill/v1

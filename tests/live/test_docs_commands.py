@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from drills import hashidrill
 
+from drills import hashidrill
 from hashidrill.testing.recordings import RecordingBuilder
 
 HASHIDRILL = Path(sys.executable).with_name("hashidrill")

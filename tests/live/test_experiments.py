@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
-from drills import Drill
-from library_runs import EACH_TIME, FLAGSHIP, LIBRARY, NOT_RUN, LibraryRuns, needs_of_experiment
 
-from hashidrill.loader import load_experiment
-from hashidrill.recording import Recording
+from drills import Drill
+from hashidrill.experiment.loader import load_experiment
+from hashidrill.recording.reader import Recording
+from library_runs import EACH_TIME, FLAGSHIP, LIBRARY, NOT_RUN, LibraryRuns, needs_of_experiment
 
 _TOLERATED_SHARE, _OF_THE_DISK_S = 0.02, 0.25
 _SICK_TIMES, _WELL_S, _WELL_WITHIN_S = 20, 0.3, 10.0

@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from drills import environment, experiment, hashidrill, start
 
-from hashidrill import runner
-from hashidrill.journal import JOURNAL_NAME, read_journal
+from drills import environment, experiment, hashidrill, start
+from hashidrill.engine import launch as runner
+from hashidrill.recording.journal import read_journal
+from hashidrill.util.files import JOURNAL_NAME
 from leaks import VARIABLE, Ground
 
 FSYNC = {"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "100ms"}, "for": "60s"}

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from drills import environment, experiment, hashidrill, start
 
-from hashidrill.journal import JOURNAL_NAME, read_journal
+from drills import environment, experiment, hashidrill, start
+from hashidrill.recording.journal import read_journal
+from hashidrill.util.files import JOURNAL_NAME
 from leaks import VARIABLE, Ground, processes_of
 
 LAUNCHED = "launched"
@@ -144,7 +145,7 @@ def came(moment, found, work):
 
 
 def engine_of(work):
-    return [pid for pid, command in processes_of(work) if "hashidrill.sandboxed" in command]
+    return [pid for pid, command in processes_of(work) if "hashidrill.engine.in_sandbox" in command]
 
 
 def journals(runs, number):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from drills import Drill
-from library_runs import LIBRARY, NOT_RUN, needs_of_experiment
 
-from hashidrill.library import experiments_dir
+from drills import Drill
+from hashidrill.experiment.library import experiments_dir
+from library_runs import LIBRARY, NOT_RUN, needs_of_experiment
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 

@@ -17,10 +17,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from drills import CLI, experiment
 
 import hashidrill
-from hashidrill.datacenter.sandbox import work_parent
+from drills import CLI, experiment
+from hashidrill.sandbox.sandbox import work_parent
 from leaks import VARIABLE, Ground
 
 pytestmark = [

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from drills import environment, experiment, hashidrill, start
 
+from drills import environment, experiment, hashidrill, start
 from hashidrill import registry
 from hashidrill.errors import ExperimentError
-from hashidrill.journal import JOURNAL_NAME
-from hashidrill.loader import load_experiment
-from hashidrill.recording import Recording
+from hashidrill.experiment.loader import load_experiment
+from hashidrill.recording.reader import Recording
+from hashidrill.util.files import JOURNAL_NAME
 from leaks import VARIABLE, Ground
 
 pytestmark = pytest.mark.nightly

@@ -8,10 +8,10 @@ import shlex
 import subprocess
 
 import pytest
-from drills import CLI, Drill, environment, experiment, hashidrill
 
-from hashidrill.recording import Recording
-from hashidrill.recording_seal import damage
+from drills import CLI, Drill, environment, experiment, hashidrill
+from hashidrill.recording.reader import Recording
+from hashidrill.recording.seal import damage
 
 NOTHING = {"fault": "noop", "on": "consul:leader", "for": "2s"}
 FEW = """

@@ -12,11 +12,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from drills import environment, experiment, hashidrill, start
 from ruamel.yaml import YAML
 
-from hashidrill.journal import JOURNAL_NAME, read_journal
-from hashidrill.recording import ARTIFACTS_NAME
+from drills import environment, experiment, hashidrill, start
+from hashidrill.recording.journal import read_journal
+from hashidrill.recording.reader import ARTIFACTS_NAME
+from hashidrill.util.files import JOURNAL_NAME
 from leaks import VARIABLE
 
 GOSSIP = base64.b64encode(b"marked gossip key of 32 bytes ..").decode()

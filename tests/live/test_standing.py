@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from drills import environment, experiment, hashidrill, start
 
+from drills import environment, experiment, hashidrill, start
 from leaks import VARIABLE, Ground
 
 SMALL = ("--servers", "1", "--clients", "0")

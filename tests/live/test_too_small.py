@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from drills import Drill, experiment
 
 MINUTES = [{"fault": "noop", "on": "consul:leader", "for": "10m"}]

@@ -52,7 +52,7 @@ class Project:
         )
 
     def run_experiment(self, path, *, runs_dir, progress=None):
-        """Stands for hashidrill.runner.run_experiment."""
+        """Stands for hashidrill.engine.launch.run_experiment."""
         self.ran.append(path.stem)
         self.runs_dirs.append(runs_dir)
         for event in self.events:
@@ -65,7 +65,7 @@ class Project:
 @pytest.fixture
 def project(pytester, monkeypatch):
     made = Project(pytester)
-    fake = types.ModuleType("hashidrill.runner")
+    fake = types.ModuleType("hashidrill.engine.launch")
     fake.run_experiment = made.run_experiment
-    monkeypatch.setitem(sys.modules, "hashidrill.runner", fake)
+    monkeypatch.setitem(sys.modules, "hashidrill.engine.launch", fake)
     return made

@@ -141,7 +141,17 @@ def test_without_the_plugin_nothing_of_it_is_left(project):
 
 def test_importing_the_plugin_imports_nothing_heavy():
     """It is loaded into every pytest run on a machine that has hashidrill."""
-    heavy = ["numpy", "pydantic", "ruamel", "anyio", "aiohttp", "httpx", "pyroute2", "typer", "hashidrill.recording"]
+    heavy = [
+        "numpy",
+        "pydantic",
+        "ruamel",
+        "anyio",
+        "aiohttp",
+        "httpx",
+        "pyroute2",
+        "typer",
+        "hashidrill.recording.reader",
+    ]
     code = f"import sys, hashidrill.pytest_plugin; print([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -8,10 +8,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from hashidrill.comparison import differences
 from hashidrill.errors import MachineError
-from hashidrill.judge import read_verdict
-from hashidrill.loader import load_text
+from hashidrill.experiment.loader import load_text
+from hashidrill.judging.comparison import differences
+from hashidrill.judging.judge import read_verdict
 
 pytest_plugins = ["pytester"]
 LOAD = "kv-writes"
@@ -97,7 +97,7 @@ class TestOutcomes:
             project.ran.append(path.stem)
             raise MachineError("no user namespaces here; `sysctl kernel.unprivileged_userns_clone=1` gives them")
 
-        monkeypatch.setattr(sys.modules["hashidrill.runner"], "run_experiment", refuse)
+        monkeypatch.setattr(sys.modules["hashidrill.engine.launch"], "run_experiment", refuse)
         result = project.run(project.plant(recovers(project.builder()).expect("leadership_stays")))
         result.assert_outcomes(errors=2)
         result.stdout.fnmatch_lines(["slow-disk could not be run: no user namespaces here; *"])

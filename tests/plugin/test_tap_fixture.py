@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
+from places import PLAYBOOKS
+
 pytest_plugins = ["pytester"]
-PAGE = Path(__file__).resolve().parents[2] / "playbooks" / "check-your-retries.md"
+PAGE = PLAYBOOKS / "check-your-retries.md"
 EXAMPLES = re.findall(r"^```python runnable\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
 

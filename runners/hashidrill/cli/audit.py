@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hashidrill import live, registry
+from hashidrill import registry
 from hashidrill.audit.all_rules import RULES
 from hashidrill.audit.kinds import KINDS
 from hashidrill.audit.report_files import FORMATS
@@ -21,6 +21,7 @@ from hashidrill.audit.run import Audit
 from hashidrill.audit.run import audit as run_audit
 from hashidrill.cli.common import console, examples
 from hashidrill.errors import UsageError
+from hashidrill.live import display as live
 
 _FOUND, _UNREADABLE = 1, 2
 

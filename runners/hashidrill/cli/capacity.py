@@ -10,18 +10,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hashidrill import live, registry
-from hashidrill.capacity import REPEAT, TRIES, Outcome, Probe, Search, Value, confirmed, search
-from hashidrill.capacity_runs import Varied, probe_of
+from hashidrill import registry
+from hashidrill.capacity.runs import Varied, probe_of
+from hashidrill.capacity.search import REPEAT, TRIES, Outcome, Probe, Search, Value, confirmed, search
 from hashidrill.cli.common import Install, Json, RunsDir, console, examples, print_json
-from hashidrill.conditions import LOAD_STATISTICS, PROBE_SIGNALS, Condition, load_signals, unit_trouble
+from hashidrill.engine.launch import RUNS_DIR, run_experiment
 from hashidrill.errors import UsageError
-from hashidrill.library import find_experiment
-from hashidrill.loader import load_experiment
-from hashidrill.model import Experiment
-from hashidrill.packages import ensure_system_packages
-from hashidrill.recording import Recording
-from hashidrill.runner import RUNS_DIR, run_experiment
+from hashidrill.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS, Condition, load_signals, unit_trouble
+from hashidrill.experiment.library import find_experiment
+from hashidrill.experiment.loader import load_experiment
+from hashidrill.experiment.model import Experiment
+from hashidrill.live import display as live
+from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.recording.reader import Recording
 from hashidrill.units import Level
 
 _NOT_HELD, _INVALID, _NOT_REVERTED, _INTERRUPTED = 1, 3, 4, 130

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from hashidrill.errors import UsageError
-from hashidrill.journal import JOURNAL_NAME
+from hashidrill.util.files import JOURNAL_NAME
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 RunsDir = Annotated[

@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from hashidrill import live
 from hashidrill.cli.common import Install, Json, console, examples, print_json
-from hashidrill.datacenter import standing
+from hashidrill.datacenter.up import standing
 from hashidrill.errors import UsageError
-from hashidrill.library import find_experiment
-from hashidrill.loader import load_experiment
-from hashidrill.model import Consul, DatacenterSpec
-from hashidrill.packages import ensure_system_packages
+from hashidrill.experiment.library import find_experiment
+from hashidrill.experiment.loader import load_experiment
+from hashidrill.experiment.model import Consul, DatacenterSpec
+from hashidrill.live import display as live
+from hashidrill.provision.packages import ensure_system_packages
 
 _CONSUL_UI_PORT = 8500
 Name = Annotated[str, typer.Option("--name", help="Which datacenter, when several stand.")]

@@ -9,17 +9,18 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from hashidrill import hypothesis, live, registry
+from hashidrill import hypothesis, registry
 from hashidrill.abc import Observer
 from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, recordings
-from hashidrill.documents import read_document
+from hashidrill.engine.launch import RUNS_DIR, check_machine
 from hashidrill.errors import ExperimentError, HashidrillError, RecordingError, UnknownNameError, UsageError
-from hashidrill.library import experiment_name, find_experiment, list_experiments
-from hashidrill.loader import load_experiment, load_text
-from hashidrill.recording import Recording
+from hashidrill.experiment.documents import read_document
+from hashidrill.experiment.library import experiment_name, find_experiment, list_experiments
+from hashidrill.experiment.loader import load_experiment, load_text
+from hashidrill.experiment.schema import schema_text
+from hashidrill.live import display as live
+from hashidrill.recording.reader import Recording
 from hashidrill.reports.markdown import markdown_summary
-from hashidrill.runner import RUNS_DIR, check_machine
-from hashidrill.schema import schema_text
 
 _KINDS = ("experiments", "faults", "loads", "hypotheses", "runs")
 
@@ -143,7 +144,7 @@ def _run_row(path: Path) -> dict[str, Any]:
     recording = Recording(path)
     verdict = "no verdict"
     if (path / "verdict.json").is_file():
-        from hashidrill.judge import read_verdict  # noqa: PLC0415 - numpy is not needed to list what is there
+        from hashidrill.judging.judge import read_verdict  # noqa: PLC0415 - numpy is not needed to list what is there
 
         try:
             verdict = str(read_verdict(path).verdict)
@@ -182,7 +183,7 @@ def _find_shown(name: str, kinds: list[str]) -> Path:
 
 
 def _show_run(path: Path) -> None:
-    from hashidrill.judge import judge  # noqa: PLC0415 - only runs need it
+    from hashidrill.judging.judge import judge  # noqa: PLC0415 - only runs need it
 
     recording = Recording(path)
     report = path / "report.html"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hashidrill import doctor as machine_doctor
+from hashidrill.cli import doctor as machine_doctor
 from hashidrill.cli.common import Json, console
 
 

@@ -13,11 +13,10 @@ import anyio
 import typer
 from rich.console import Console
 
-from hashidrill import live
 from hashidrill.cli.common import Json, console, examples, print_json
-from hashidrill.datacenter import binaries
 from hashidrill.errors import UsageError
-from hashidrill.redaction import Redactor
+from hashidrill.live import display as live
+from hashidrill.provision import binaries
 from hashidrill.registry import near
 from hashidrill.retry import catalogue
 from hashidrill.retry.authority import Authority
@@ -29,6 +28,7 @@ from hashidrill.retry.judging import run_battery
 from hashidrill.retry.private_consul import private_consul
 from hashidrill.retry.upstream import HttpUpstream, Scripted, Upstream
 from hashidrill.units import Duration
+from hashidrill.util.redaction import Redactor
 
 CONSUL_VERSION = "1.22.2"
 

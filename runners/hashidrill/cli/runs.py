@@ -10,18 +10,18 @@ import anyio
 import typer
 from rich.console import Console
 
-from hashidrill import live
-from hashidrill._hypothesis_files import check_folder
 from hashidrill.cli.common import Install, Json, RunsDir, console, examples, find_recording, print_json, recordings
+from hashidrill.engine.heal import Healed, heal_run, sweep
+from hashidrill.engine.launch import RUNS_DIR, run_experiment
 from hashidrill.errors import UsageError
-from hashidrill.heal import Healed, heal_run, sweep
-from hashidrill.library import find_experiment
-from hashidrill.loader import load_experiment
-from hashidrill.packages import ensure_system_packages
-from hashidrill.provenance import HYPOTHESES_NAME
-from hashidrill.recording import Recording
+from hashidrill.experiment.library import find_experiment
+from hashidrill.experiment.loader import load_experiment
+from hashidrill.hypothesis_files import check_folder
+from hashidrill.live import display as live
+from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.recording.provenance import HYPOTHESES_NAME
+from hashidrill.recording.reader import Recording
 from hashidrill.reports.write import judge_and_report
-from hashidrill.runner import RUNS_DIR, run_experiment
 from hashidrill.verdict import RunVerdict, Verdict, merge
 
 DEMO = "raft/slow-leader-disk"

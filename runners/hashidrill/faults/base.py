@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from hashidrill.abc import Host, Hosts, Needs, Target, Undo
 from hashidrill.errors import FaultError
-from hashidrill.model import Strict
-from hashidrill.wait import pause
+from hashidrill.experiment.model import Strict
+from hashidrill.util.wait import pause
 
 P = TypeVar("P", bound=Strict)
 F = TypeVar("F")

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from hashidrill.abc import Evidence, Host, Observer, Target, Undo
 from hashidrill.errors import FaultError
+from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, patient
 from hashidrill.faults.significance import Counts, counts, most_before, trials_for
-from hashidrill.model import Strict
 
 _LEAST = 0.01
 """The kernel refuses a quota below 1 ms in 100 ms."""

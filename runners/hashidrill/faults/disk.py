@@ -1,8 +1,9 @@
 """Slow, failing and full disks, under a running agent.
 
-Latency, errors and bandwidth act on the system calls of everything on the host (hashidrill.datacenter.inside.diskd);
-a full disk is a real one: a small file system, filled. The observer is the host's canary, which does the same calls on
-a file beside the agent's data: before the fault, while it is in force and afterwards (see disk_trials).
+Latency, errors and bandwidth act on the system calls of every process on the host
+(hashidrill.datacenter.local.inside.diskd); a full disk is a real one: a small file system, filled. The observer is the
+host's canary, which does the same calls on a file beside the agent's data: before the fault, while it is in force and
+afterwards (see disk_trials).
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from pydantic import Field, field_validator, model_validator
 
 from hashidrill.abc import Evidence, Needs, Observer, Target, Timing, Undo
 from hashidrill.errors import FaultError
+from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, patient
 from hashidrill.faults.disk_trials import DiskTrialFault, Tried
 from hashidrill.faults.significance import SMALLEST_SHARE, delays_over
-from hashidrill.model import Strict
 from hashidrill.units import Bandwidth, Duration, Percent, Size
 
 Op = Literal["fsync", "write", "read", "all"]

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from hashidrill.abc import Evidence, Host, Target, Timing, Undo
 from hashidrill.errors import FaultError
+from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, patient
 from hashidrill.faults.significance import Counts, counts, most_before, smallest_share, trials_for
-from hashidrill.model import Strict
-from hashidrill.tasks import all_at_once
 from hashidrill.units import Percent
+from hashidrill.util.tasks import all_at_once
 
 P = TypeVar("P", bound=Strict)
 _BYTES = 4096

@@ -25,14 +25,14 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from hashidrill.abc import Evidence, Exchange, Needs, Target, Toxic, Undo
-from hashidrill.datacenter import toxiproxy
-from hashidrill.datacenter.inside.canary import ECHO_PORT
+from hashidrill.datacenter.local import toxiproxy
+from hashidrill.datacenter.local.inside.canary import ECHO_PORT
 from hashidrill.errors import FaultError, SelectorError
+from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, patient, peers_of, table_of
 from hashidrill.faults.network import Peers
 from hashidrill.faults.trials import Sampling, Trial, median, trial_of
-from hashidrill.model import Strict
-from hashidrill.tasks import all_at_once
+from hashidrill.util.tasks import all_at_once
 
 _FIRST_PORT, _PORT_TRIPLES = 22_000, 3_000
 _CONNECT_S = 0.3

@@ -14,14 +14,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StringConstraints, field_validator
 
 from hashidrill.abc import Evidence, Observer, Target, Undo
-from hashidrill.datacenter.inside.canary import ECHO_PORT
+from hashidrill.datacenter.local.inside.canary import ECHO_PORT
 from hashidrill.errors import FaultError, SelectorError
+from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, patient, peers_of, table_of
 from hashidrill.faults.significance import counts, least_share, trials_for
 from hashidrill.faults.ways import Way, explanations, passing, try_all
-from hashidrill.model import Strict
-from hashidrill.tasks import all_at_once
 from hashidrill.units import Percent
+from hashidrill.util.tasks import all_at_once
 
 Peers = Annotated[str, StringConstraints(pattern=r"^(all|servers|clients|host:[a-z][a-z0-9-]*)$")]
 _DATAGRAMS, _ECHO_S = 300, 0.3

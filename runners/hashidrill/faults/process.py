@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from hashidrill.abc import Evidence, Observer, Target, Undo
 from hashidrill.errors import FaultError, WaitTimeoutError
+from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, NoParams
-from hashidrill.model import Strict
-from hashidrill.wait import wait_until
+from hashidrill.util.wait import wait_until
 
 _ANSWER_S = 0.5
 _ENDS_WITHIN_S = 15.0

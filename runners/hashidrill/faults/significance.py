@@ -21,7 +21,7 @@ from functools import lru_cache
 PROOF_ERROR = 1e-6
 """How probable it is, at most, that chance alone proves a fault in force that is not, or gone that is not."""
 _LOOKS = 200
-"""An observer is asked until it agrees: 20 s at most, with gaps of 0.1 s (hashidrill.inject)."""
+"""An observer is asked until it agrees: 20 s at most, with gaps of 0.1 s (hashidrill.engine.inject)."""
 LOOK_ERROR = PROOF_ERROR / _LOOKS
 _MISSED = 1e-6
 """How probable it is that a fault in force is not recognised at one look; the next look may."""

@@ -10,9 +10,9 @@ from pydantic import AfterValidator, Field
 
 from hashidrill.abc import Evidence, Observer, Target, Undo
 from hashidrill.errors import FaultError, UsageError
+from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, patient
 from hashidrill.faults.significance import counts, trials_for
-from hashidrill.model import Strict
 from hashidrill.retry.catalogue import FAULTS
 from hashidrill.retry.plans import UNSEEN, check_fault
 from hashidrill.units import Percent

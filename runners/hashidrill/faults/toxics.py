@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.abc import Observer, Toxic
+from hashidrill.experiment.model import Strict
 from hashidrill.faults.links import LinkFault, LinkParams
 from hashidrill.faults.trials import LONGEST, TYPES, trial_of
-from hashidrill.model import Strict
 from hashidrill.units import Bandwidth, Duration, Percent, Size
 
 _MOST_BYTES_PER_S = 50_000_000

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Protocol
 
 from hashidrill.abc import Barrier, Hosts, Undo
 from hashidrill.errors import FaultError, WaitTimeoutError
-from hashidrill.tasks import all_at_once
-from hashidrill.wait import wait_until
+from hashidrill.util.tasks import all_at_once
+from hashidrill.util.wait import wait_until
 
 _CONNECT_S = 0.3
 _BASELINE_WITHIN_S, _GAP_S = 10.0, 0.2

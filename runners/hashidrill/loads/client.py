@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hashidrill.journal import Clock
-from hashidrill.loads.course import Course
+from hashidrill.experiment.course import Course
 from hashidrill.loads.schedule import CpuMeter, LagMeter, Now, Reply
 from hashidrill.loads.thin import Answer, Client
 from hashidrill.loads.waiting import Waiting
+from hashidrill.recording.journal import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -2,7 +2,7 @@
 
 At a rate, each run of the command is one operation, and has a tap of its own, so that each attempt is known to belong
 to its operation. A service runs all the time behind one tap; it may report its operations (hashidrill.loads.services).
-Attempts become operations of the load `CLIENT.attempts` (hashidrill.retry.encoding).
+Attempts become operations of the load `CLIENT.attempts` (hashidrill.loads.attempts).
 
 All taps of a client fail what one list of faults says. It is changed over a Unix socket, one JSON object a line:
 
@@ -24,26 +24,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hashidrill import packages
 from hashidrill.abc import Operation
 from hashidrill.errors import DatacenterError, HashidrillError, MachineError, UsageError
-from hashidrill.foreign import parse
+from hashidrill.experiment.model import ClientSpec
 from hashidrill.loads import services
+from hashidrill.loads.attempts import to_operation
 from hashidrill.loads.invoker import as_invoker
 from hashidrill.loads.schedule import OpenLoop, Reply
-from hashidrill.model import ClientSpec
+from hashidrill.provision import packages
 from hashidrill.registry import CLIENT
 from hashidrill.retry.command import CommandError, Ended, pointed_at, run, unrunnable
-from hashidrill.retry.encoding import to_operation
 from hashidrill.retry.plans import Moment, WithProbability
 from hashidrill.retry.tap import Tap
 from hashidrill.retry.upstream import HttpUpstream, Link, Scripted, Upstream
+from hashidrill.util.foreign import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hashidrill.abc import EmitOperation
-    from hashidrill.documents import Document
+    from hashidrill.experiment.documents import Document
     from hashidrill.loads.client import LoadContext
     from hashidrill.retry.attempts import Attempt
 

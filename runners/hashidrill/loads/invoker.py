@@ -11,7 +11,7 @@ import pwd
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hashidrill import packages
+from hashidrill.provision import packages
 
 _ALL_USERS = Path("/proc/self/uid_map")
 _FIRST_IDS = ["0", "0", "4294967295"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from hashidrill.loads.client import Answer, Client, read_error
-from hashidrill.wait import wait_until
+from hashidrill.util.wait import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from hashidrill.journal import Clock
-    from hashidrill.loads.profile import Profile
+    from hashidrill.experiment.profile import Profile
+    from hashidrill.recording.journal import Clock
 
 EmitSample = Callable[[int, Sample], None]
 """Takes the time (nanoseconds of the run's clock) and the sample."""

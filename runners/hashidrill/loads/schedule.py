@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from hashidrill.abc import EmitOperation, Operation
-from hashidrill.loads.course import Course, Pace
+from hashidrill.experiment.course import Course, Pace
 from hashidrill.loads.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _LOOK_EVERY_S = 0.05
 
 
 class Now(Protocol):
-    """What the schedule needs of `hashidrill.journal.Clock`; a virtual one in tests."""
+    """What the schedule needs of `hashidrill.recording.journal.Clock`; a virtual one in tests."""
 
     def now_ns(self) -> int: ...
 

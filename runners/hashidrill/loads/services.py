@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.abc import Operation
 from hashidrill.errors import UsageError
-from hashidrill.foreign import parse
 from hashidrill.retry.command import Ended
+from hashidrill.util.foreign import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

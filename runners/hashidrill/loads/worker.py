@@ -32,20 +32,20 @@ import uvloop
 from hashidrill import registry
 from hashidrill.abc import CleansUp
 from hashidrill.errors import HashidrillError
-from hashidrill.journal import Clock
+from hashidrill.experiment.course import Course
+from hashidrill.experiment.model import ATTEMPTS
+from hashidrill.experiment.profile import Profile
 from hashidrill.loads.client import LoadContext
-from hashidrill.loads.course import Course
-from hashidrill.loads.profile import Profile
 from hashidrill.loads.schedule import CpuMeter, LagMeter
 from hashidrill.loads.waiting import Waiting
-from hashidrill.model import ATTEMPTS
-from hashidrill.priority import ahead
+from hashidrill.recording.journal import Clock
+from hashidrill.util.priority import ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from hashidrill.abc import Operation
-    from hashidrill.loads.course import Piece
+    from hashidrill.experiment.course import Piece
 
 BATCH_S = 0.05
 SAMPLE_S = 1.0

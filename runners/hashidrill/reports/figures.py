@@ -12,7 +12,7 @@ from hashidrill.errors import HypothesisInvalidError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hashidrill.recording import FaultWindow, Operations, Recording
+    from hashidrill.recording.reader import FaultWindow, Operations, Recording
 
 Span = tuple[int, int]
 """Start and end, in nanoseconds of the run's clock."""

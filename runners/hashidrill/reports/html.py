@@ -11,16 +11,16 @@ import hashlib
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from hashidrill.files import write_whole
 from hashidrill.reports import sections
 from hashidrill.reports.figures import experiment_title
 from hashidrill.reports.markup import Html, data_script, el, joined, raw_script, raw_style
 from hashidrill.reports.timeline import timeline
+from hashidrill.util.files import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hashidrill.recording import Recording
+    from hashidrill.recording.reader import Recording
     from hashidrill.verdict import RunVerdict
 
 REPORT_NAME = "report.html"

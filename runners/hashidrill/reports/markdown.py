@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hashidrill.files import write_whole
 from hashidrill.reports.figures import (
     asked,
     experiment_name,
@@ -20,11 +19,12 @@ from hashidrill.reports.figures import (
 from hashidrill.reports.html import REPORT_NAME
 from hashidrill.reports.sections import FINDINGS, PARTS, SYMBOLS, tally
 from hashidrill.reports.text import NOTHING, human_duration, human_number, human_rate, human_share, one_line
+from hashidrill.util.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hashidrill.recording import FaultWindow, Recording
+    from hashidrill.recording.reader import FaultWindow, Recording
     from hashidrill.verdict import Judgement, RunVerdict
 
 SUMMARY_NAME = "summary.md"

@@ -20,7 +20,7 @@ from hashidrill.reports.text import one_line, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hashidrill.recording import FaultWindow, Floats, Operations, Recording, Series
+    from hashidrill.recording.reader import FaultWindow, Floats, Operations, Recording, Series
 
 LIMIT_BYTES = 1_000_000
 MOST_POINTS = 600

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from hashidrill.errors import RecordingError
-from hashidrill.judge import with_note, write_verdict
-from hashidrill.recording import Recording
+from hashidrill.judging.judge import with_note, write_verdict
+from hashidrill.recording.reader import Recording
 from hashidrill.reports.html import write_html
 from hashidrill.reports.markdown import write_markdown
 from hashidrill.verdict import RunVerdict

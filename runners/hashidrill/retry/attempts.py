@@ -7,8 +7,8 @@ from functools import cached_property
 from itertools import pairwise
 from urllib.parse import parse_qsl, urlsplit
 
-from hashidrill.redaction import fingerprint
 from hashidrill.retry.catalogue import FAULTS
+from hashidrill.util.redaction import fingerprint
 
 SECOND = 1_000_000_000
 _IDEMPOTENCY_KEY = b"idempotency-key"

@@ -11,7 +11,7 @@ from typing import Self
 
 import trustme
 
-from hashidrill.datacenter.sandbox import work_parent
+from hashidrill.sandbox.sandbox import work_parent
 
 NAMES = ("127.0.0.1", "localhost", "tap.hashidrill.test")
 _VARIABLES = ("SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "CONSUL_CACERT", "NOMAD_CACERT", "VAULT_CACERT")

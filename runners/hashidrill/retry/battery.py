@@ -19,7 +19,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hashidrill.errors import FaultError
-from hashidrill.priority import SOONER
 from hashidrill.retry import catalogue, reference_client
 from hashidrill.retry.attempts import Attempt, Run
 from hashidrill.retry.authority import server_side
@@ -31,6 +30,7 @@ from hashidrill.retry.tap import Tap
 from hashidrill.retry.timed_taps import TimedTaps
 from hashidrill.retry.timing import typical_gaps_s
 from hashidrill.retry.upstream import Upstream, UpstreamError
+from hashidrill.util.priority import SOONER
 
 _STARTING_AT_ONCE = 2
 """Commands that have not made a request yet: a machine's cores are busy with those."""

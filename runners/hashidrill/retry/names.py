@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from hashidrill.datacenter.sandbox import work_parent
 from hashidrill.errors import FaultError
+from hashidrill.sandbox.sandbox import work_parent
 
 NAME = "tap.hashidrill.test"
 """RFC 6761 keeps .test for this: no resolver on the way knows it."""

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import httpx
 
-from hashidrill.datacenter.sandbox import work_parent
 from hashidrill.errors import DatacenterError, WaitTimeoutError
-from hashidrill.wait import wait_until
+from hashidrill.sandbox.sandbox import work_parent
+from hashidrill.util.wait import wait_until
 
 _READY_WITHIN_S = 30.0
 _LOG_LINES = 5
@@ -26,7 +26,7 @@ _RUNNERS = str(Path(__file__).parents[2])
 _DIES_WITH_US = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from hashidrill.datacenter.inside.syscalls import die_with_parent
+from hashidrill.sandbox.syscalls import die_with_parent
 die_with_parent(int(sys.argv[2]))
 os.execv(sys.argv[3], sys.argv[3:])
 """

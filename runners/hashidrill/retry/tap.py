@@ -24,7 +24,6 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import h11
 
-from hashidrill.redaction import by_shape
 from hashidrill.retry.attempts import Attempt, replay_key
 from hashidrill.retry.catalogue import FAULTS, RETRY_AFTER_S
 from hashidrill.retry.connection import ClientGoneError, Connection
@@ -32,6 +31,7 @@ from hashidrill.retry.door import BACKLOG, Door
 from hashidrill.retry.messages import Reply, Request
 from hashidrill.retry.plans import ForSeconds, Moment, Nothing, OnceReused, Plan
 from hashidrill.retry.upstream import Link, Scripted, Upstream, UpstreamError
+from hashidrill.util.redaction import by_shape
 
 DRIP_GAP_S = 0.5
 _DRIP_BYTES = 65536

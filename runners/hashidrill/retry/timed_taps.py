@@ -19,11 +19,11 @@ from types import TracebackType
 from typing import Self
 
 from hashidrill.errors import FaultError
-from hashidrill.priority import ahead
 from hashidrill.retry.attempts import Attempt
 from hashidrill.retry.authority import server_side
 from hashidrill.retry.plans import Always
 from hashidrill.retry.tap import Tap
+from hashidrill.util.priority import ahead
 
 _TLS = "tls:"
 _NONE = "-"

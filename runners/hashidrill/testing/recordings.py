@@ -20,10 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from hashidrill.abc import Operation, Sample
-from hashidrill.journal import JOURNAL_NAME, Entry, to_line
-from hashidrill.recording import EXPERIMENT_NAME, Recording
-from hashidrill.recording_seal import seal
-from hashidrill.recording_writer import FORMAT, RecordingWriter
+from hashidrill.recording.journal import Entry, to_line
+from hashidrill.recording.reader import EXPERIMENT_NAME, Recording
+from hashidrill.recording.seal import seal
+from hashidrill.recording.writer import FORMAT, RecordingWriter
+from hashidrill.util.files import JOURNAL_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,7 +28,7 @@ _CUT = re.compile(
 
 @dataclass(frozen=True)
 class Cut:
-    """Connections to these that begin as Raft's, or gRPC's, are cut (hashidrill.faults.consul_rpc)."""
+    """Connections to these that begin as Raft's, or gRPC's, are cut (hashidrill.services.consul.faults.rpc)."""
 
     what: str
     addresses: frozenset[str]

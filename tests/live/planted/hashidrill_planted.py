@@ -11,7 +11,7 @@ import anyio
 
 from hashidrill.errors import FaultError
 from hashidrill.faults.disk import DiskLatency
-from hashidrill.loads.kv import KvWrite
+from hashidrill.services.consul.loads.kv import KvWrite
 
 LIES = 3
 

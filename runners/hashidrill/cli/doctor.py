@@ -1,0 +1,134 @@
+"""`hashidrill doctor`: what this machine can do, what each missing thing costs, and the exact command that gets it."""
+
+from __future__ import annotations
+
+from json import dumps
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from hashidrill.errors import HashidrillError, MachineError
+from hashidrill.provision import machine
+from hashidrill.reports.text import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from hashidrill.engine.fitness import Fit
+    from hashidrill.provision.machine import Capability
+
+_EXIT_POSSIBLE = 0
+
+
+def report(
+    console: Console, *, json: bool, found: Sequence[Capability] | None = None, fits: Sequence[Fit] | None = None
+) -> int:
+    """Print what was found; returns the exit code: 0 when local runs are possible on this machine, else 2.
+
+    With `json`, prints one JSON object instead: `local_runs`, `capabilities` and `experiments`. `found` and `fits`
+    default to looking; the library's experiments are looked at where local runs are possible.
+    """
+    looked = found is None
+    found = machine.detect() if found is None else found
+    possible = machine.local_runs_possible(found)
+    if fits is None:
+        fits = library_fits() if looked and possible else []
+    if json:
+        _print_json(console, found, fits, possible=possible)
+    else:
+        console.print(_table(found))
+        _print_fixes(console, found)
+        _print_fits(console, fits)
+        _print_summary(console, found, possible=possible)
+    return _EXIT_POSSIBLE if possible else MachineError.exit_code
+
+
+def library_fits() -> list[Fit]:
+    """Whether each experiment of the library fits this machine as it is now. One that does not load is left out."""
+    from hashidrill.engine import fitness  # noqa: PLC0415 - only what looks at experiments needs them
+    from hashidrill.engine import run as engine  # noqa: PLC0415
+    from hashidrill.engine.launch import RUNS_DIR  # noqa: PLC0415
+    from hashidrill.experiment.library import experiment_name, list_experiments  # noqa: PLC0415
+    from hashidrill.experiment.loader import load_experiment  # noqa: PLC0415
+
+    experiments = []
+    for path in list_experiments():
+        try:
+            experiment = load_experiment(path)
+            experiments.append((experiment_name(path), experiment, engine.needs(experiment)))
+        except HashidrillError:
+            continue  # `hashidrill validate` says what is wrong with it
+    return fitness.fits(experiments, fitness.Machine.here(RUNS_DIR.absolute()))
+
+
+def _print_fits(console: Console, fits: Sequence[Fit]) -> None:
+    """Those that do not fit with their reasons, and of the others how many, and what the largest wants."""
+    if not fits:
+        return
+    well = [fit for fit in fits if not fit.lacks]
+    console.print(f"\n{len(well)} of {len(fits)} experiments fit this machine as it is now.", highlight=False)
+    if well:
+        most = max(well, key=lambda fit: fit.wants.memory_bytes)
+        console.print(
+            f"  The largest of them, {most.name}, wants {human_bytes(most.wants.memory_bytes)} of memory"
+            f" ({most.wants.memory_reason}).",
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    for fit in fits:
+        for lack in fit.lacks:
+            console.print(f"  {fit.name}: {lack}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_json(console: Console, found: Sequence[Capability], fits: Sequence[Fit], *, possible: bool) -> None:
+    text = dumps(
+        {
+            "local_runs": possible,
+            "capabilities": [capability.as_dict() for capability in found],
+            "experiments": [fit.as_dict() for fit in fits],
+        },
+        indent=2,
+    )
+    # as it is: no wrapping, no colour, nothing that a script would trip over
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(found: Sequence[Capability]) -> Table:
+    table = Table(title="What this machine can do", title_justify="left", show_edge=False, pad_edge=False)
+    table.add_column("")
+    table.add_column("what", no_wrap=True)
+    table.add_column("found", overflow="fold")
+    table.add_column("without it", overflow="fold")
+    for capability in found:
+        cost = "" if capability.ok else escape(capability.cost)
+        table.add_row(_mark(capability), escape(capability.name), escape(capability.detail), cost)
+    return table
+
+
+def _mark(capability: Capability) -> str:
+    if capability.ok:
+        return "[green]OK[/green]"
+    return "[bold red]missing[/bold red]" if capability.required else "[yellow]missing[/yellow]"
+
+
+def _print_fixes(console: Console, found: Sequence[Capability]) -> None:
+    """Under the table and never wrapped, so that they can be copied."""
+    fixes: dict[str, list[str]] = {}
+    for capability in found:
+        if not capability.ok and capability.fix:
+            fixes.setdefault(capability.fix, []).append(capability.name)
+    if fixes:
+        console.print("\nTo get what is missing:")
+    for fix, names in fixes.items():
+        console.print(f"  {', '.join(names)}:", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"    {fix}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_summary(console: Console, found: Sequence[Capability], *, possible: bool) -> None:
+    if possible:
+        console.print("\n[green]Local runs are possible on this machine.[/green]")
+        return
+    lacking = [capability.name for capability in found if capability.required and not capability.ok]
+    console.print(f"\n[bold red]No local runs on this machine:[/bold red] it lacks {escape(', '.join(lacking))}.")

@@ -1,0 +1,246 @@
+"""The init of one host: its network namespace, its disk filter, its agents.
+
+All that runs on the host is a child of this process, so the seccomp filter that makes the host's disk slow or broken
+covers agents and canary alike. Requests come over a Unix socket (see rpc.py):
+
+    {"op": "net", "address": "10.73.0.11", "prefix": 24}      configure eth0 and lo
+    {"op": "start", "agent": "consul", "argv": [...], "log": "...", "environment": {...}}
+    {"op": "start", "agent": "consul"}                        again, as before
+    {"op": "agent", "agent": "consul"}                        -> {"pid", "start_time", "state"} or {"pid": null}
+    {"op": "throttle", "name": "...", "cores": 0.1}           by stopping, where cgroups cannot be had
+    {"op": "unthrottle", "name": "..."}
+    {"op": "join", "files": ["/sys/fs/cgroup/.../cgroup.procs"]}   move host processes into a cgroup
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from typing import Any
+
+from hashidrill.datacenter.local.inside import canary
+from hashidrill.sandbox import syscalls as sc
+from hashidrill.sandbox.init import loopback_up
+from hashidrill.sandbox.rpc import Server
+
+_SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8916, 0x891C, 0x8913, 0x8914, 1
+_OPEN_FILES = 65_536
+_DUTY_PERIOD_S, _DUTY_LOOK_S = 0.1, 0.001
+
+
+class _Spent:
+    """CPU time that processes use, from one look to the next."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, float] = {}
+
+    def since_last(self, pids: list[int]) -> float:
+        now = {pid: sc.cpu_seconds(pid) for pid in pids}
+        used = sum(max(0.0, seconds - self._known.get(pid, seconds)) for pid, seconds in now.items())
+        self._known = now
+        return used
+
+
+class HostDaemon:
+    """The agents of one host. Thread-safe: requests come from several connections."""
+
+    def __init__(self, canary_pid: int) -> None:
+        self._commands: dict[str, dict[str, Any]] = {}
+        self._pids: dict[str, int] = {}
+        self._exits: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._canary_pid = canary_pid
+        self._cgroups: list[str] = []
+        self._throttles: dict[str, tuple[threading.Event, threading.Thread]] = {}
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        return dict(getattr(self, f"do_{request.pop('op')}")(**request) or {})
+
+    def do_net(self, address: str, prefix: int) -> None:
+        loopback_up()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            mask = socket.inet_ntoa(struct.pack(">I", (0xFFFF_FFFF << (32 - prefix)) & 0xFFFF_FFFF))
+            for call, value in ((_SIOCSIFADDR, address), (_SIOCSIFNETMASK, mask)):
+                sockaddr = struct.pack("=HH4s8x", socket.AF_INET, 0, socket.inet_aton(value))
+                fcntl.ioctl(sock, call, struct.pack("16s16s", b"eth0", sockaddr))
+            flags = struct.unpack("16sh14x", fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16sh14x", b"eth0", 0)))[1]
+            fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh14x", b"eth0", flags | _IFF_UP))
+
+    def do_start(self, agent: str, **command: Any) -> dict[str, Any]:
+        with self._lock:
+            if command:
+                self._commands[agent] = command
+            if agent not in self._commands:
+                return {"error": f"agent {agent} was never started here"}
+            running = self._running(agent)
+            if running is not None and running[0] == "Z":
+                self._end_of(agent)
+                running = None
+            if running is None:
+                self._pids[agent] = self._spawn(**self._commands[agent])
+                self._move([self._pids[agent]])
+        return self.do_agent(agent)
+
+    def do_agent(self, agent: str) -> dict[str, Any]:
+        with self._lock:
+            state = self._running(agent)
+            if state is None:
+                return {"pid": None, "exit": self._exits.get(agent)}
+            return {"pid": self._pids[agent], "state": state[0], "start_time": state[1]}
+
+    def do_throttle(self, name: str, cores: float) -> None:
+        """Stop and continue the host's agents and canary so that they use `cores` CPU seconds a second together."""
+        stop = threading.Event()
+        with self._lock:
+            if name in self._throttles:
+                return
+            thread = threading.Thread(target=self._cycle, args=(cores, stop), name=f"throttle {name}", daemon=True)
+            self._throttles[name] = (stop, thread)
+        thread.start()
+
+    def do_unthrottle(self, name: str) -> None:
+        with self._lock:
+            stop, thread = self._throttles.pop(name, (None, None))
+        if stop is not None and thread is not None:
+            stop.set()
+            thread.join()
+
+    def _cycle(self, cores: float, stop: threading.Event) -> None:
+        """In each period they run until they have used their part of it, and stop until the next, as under a quota.
+
+        What they used too much of is owed to the next period. Only what was stopped here is continued.
+        """
+        stopped: set[int] = set()
+        spent, allowed = _Spent(), 0.0
+        while not stop.is_set():
+            ends = time.monotonic() + _DUTY_PERIOD_S
+            allowed = min(allowed, 0.0) + cores * _DUTY_PERIOD_S
+            spent.since_last(self._all_pids())
+            if allowed > 0:
+                self._continue(stopped)
+            while (left := ends - time.monotonic()) > 0 and not stop.is_set():
+                if allowed > 0:
+                    stop.wait(min(left, _DUTY_LOOK_S))
+                    allowed -= spent.since_last(self._all_pids())
+                else:
+                    self._stop(stopped)
+                    stop.wait(left)
+        self._continue(stopped)
+
+    def _all_pids(self) -> list[int]:
+        with self._lock:
+            return [*self._pids.values(), self._canary_pid]
+
+    def _stop(self, stopped: set[int]) -> None:
+        for pid in self._all_pids():
+            state = sc.process_state(pid)
+            if pid not in stopped and state is not None and state[0] != "T":
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+                stopped.add(pid)
+
+    @staticmethod
+    def _continue(stopped: set[int]) -> None:
+        for pid in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        stopped.clear()
+
+    def do_join(self, files: list[str]) -> None:
+        with self._lock:
+            self._cgroups = files
+            self._move([*self._pids.values(), self._canary_pid])
+
+    def _move(self, pids: list[int]) -> None:
+        for path in self._cgroups:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError), open(path, "w") as procs:  # noqa: PTH123 - no pathlib
+                    procs.write(str(pid))
+
+    def do_pids(self) -> dict[str, Any]:
+        with self._lock:
+            return {"agents": dict(self._pids), "canary": self._canary_pid}
+
+    def _running(self, agent: str) -> tuple[str, int] | None:
+        """Reaps the agent when it has ended."""
+        pid = self._pids.get(agent)
+        if pid is None:
+            return None
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            self._exits[agent] = os.waitstatus_to_exitcode(status)
+            del self._pids[agent]
+            return None
+        return sc.process_state(pid)
+
+    def _end_of(self, agent: str) -> None:
+        """Waits for an agent that is dying: its first thread has ended, the kernel still ends the others.
+
+        Until then it holds its ports and files, and whoever asks whether it runs may be told so.
+        """
+        _, status = os.waitpid(self._pids[agent], 0)
+        self._exits[agent] = os.waitstatus_to_exitcode(status)
+        del self._pids[agent]
+
+    @staticmethod
+    def _spawn(argv: list[str], log: str, environment: dict[str, str] | None = None) -> int:
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        null = os.open(os.devnull, os.O_RDONLY)
+        try:
+            return os.posix_spawn(
+                argv[0],
+                argv,
+                {**os.environ, **(environment or {})},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, null, 0),
+                    (os.POSIX_SPAWN_DUP2, output, 1),
+                    (os.POSIX_SPAWN_DUP2, output, 2),
+                ],
+                setsigmask=[],
+            )
+        finally:
+            os.close(output)
+            os.close(null)
+
+
+def main(spec: dict[str, Any]) -> None:
+    """spec: name, data, size_bytes (or null), operations, diskd, socket, canary_socket."""
+    sc.die_with_parent(spec["parent"])
+    sc.unshare(sc.CLONE_NEWNET)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(_OPEN_FILES, hard), hard))
+    os.makedirs(spec["data"], exist_ok=True)  # noqa: PTH103 - no pathlib here
+    if spec["size_bytes"]:
+        sc.mount("hashidrill", spec["data"], "tmpfs", sc.MS_NOSUID | sc.MS_NODEV, f"size={spec['size_bytes']}")
+    if spec["operations"]:
+        _hand_over(sc.notify_on(spec["operations"]), spec)
+    canary_pid = os.fork()
+    if canary_pid == 0:
+        sc.die_with_parent(os.getppid())
+        canary.main(spec["data"], spec["canary_socket"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sc.disarm_programs()  # agents are under test: what they do wrong must not reach the machine
+    Server(spec["socket"], HostDaemon(canary_pid).answer).serve_forever()
+
+
+def _hand_over(listener: int, spec: dict[str, Any]) -> None:
+    """Give the seccomp listener to diskd, which answers for this host's disk from now on."""
+    with socket.socket(socket.AF_UNIX) as registration:
+        registration.connect(spec["diskd"])
+        hello = json.dumps({"host": spec["name"], "data": os.path.realpath(spec["data"])}).encode()
+        socket.send_fds(registration, [hello], [listener])
+        registration.recv(1)
+    os.close(listener)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,165 @@
+"""The keeper of a standing datacenter: holds the sandbox, and serves the Consul UI to the machine's own loopback.
+
+Outside: `python -m hashidrill.datacenter.up.keeper` with the request on standard input, started by
+hashidrill.datacenter.up.standing. It tells what stands in one JSON line on standard output and goes on until SIGTERM.
+Inside of the sandbox the same module is run as `... keeper inside ROOT`, with the same request; the two are joined by a
+Unix socket, which network namespaces do not separate.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+
+from hashidrill.datacenter.local.datacenter import LocalDatacenter
+from hashidrill.datacenter.up.standing import Standing, remember
+from hashidrill.errors import HashidrillError
+from hashidrill.experiment.model import DatacenterSpec
+from hashidrill.sandbox import syscalls as sc
+from hashidrill.sandbox.sandbox import Sandbox, read_given, sandbox
+from hashidrill.util.redaction import Redactor
+
+_DOOR = "s/http"
+_ALL_OPERATIONS = frozenset({"fsync", "write", "read"})
+
+
+def main() -> None:
+    """Ends with the sandbox, or at SIGTERM."""
+    request = read_given()
+    if sys.argv[1:2] == ["inside"]:
+        anyio.run(_inside, request, Path(sys.argv[2]))
+        return
+    state = Path(request["state"])
+    command = [sys.executable, "-m", "hashidrill.datacenter.up.keeper", "inside", "{root}"]
+    environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    try:
+        with sandbox(command, environment, state.with_suffix(".log"), given=request) as box:
+            anyio.run(_keep, request, state, box)
+    except* HashidrillError as errors:  # a group when it comes from beside the signal watcher
+        _say({"error": str(_first(errors))})
+    finally:
+        state.unlink(missing_ok=True)
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _keep(request: dict[str, Any], state: Path, box: Sandbox) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(_until_signal, group.cancel_scope)
+        line = await anyio.to_thread.run_sync(box.output.readline, abandon_on_cancel=True)
+        answer = json.loads(line or b'{"error": "the sandbox ended at once; see the log beside the state file"}')
+        if "error" in answer:
+            raise HashidrillError(answer["error"])
+        url = await _expose(request["expose_port"], box.root, group)
+        own = sc.process_state(os.getpid())
+        one = Standing(
+            name=request["name"], pid=os.getpid(), start_time=own[1] if own else 0, root=str(box.root),
+            consul=request["consul"], version=request["version"], url=url, hosts=answer["hosts"],
+        )  # fmt: skip
+        remember(one, state)
+        _say(asdict(one))
+        await anyio.to_thread.run_sync(box.process.wait, abandon_on_cancel=True)
+        group.cancel_scope.cancel()
+
+
+async def _expose(port: int | None, root: Path, group: anyio.abc.TaskGroup) -> str:
+    """Port 0 takes any free one. Raises HashidrillError when the port is taken."""
+    if port is None:
+        return ""
+    try:
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port)
+    except OSError as error:
+        raise HashidrillError(f"port {port} of this machine cannot be had ({error.strerror}); try --expose 0") from None
+    real_port = listener.extra(anyio.abc.SocketAttribute.local_port)  # noqa: S610 - anyio's extra
+
+    async def through(outer: anyio.abc.ByteStream) -> None:
+        async with outer, await anyio.connect_unix(str(root / _DOOR)) as inner:
+            await _splice(outer, inner)
+
+    group.start_soon(listener.serve, _quietly(through))
+    return f"http://127.0.0.1:{real_port}/ui/"
+
+
+async def _inside(request: dict[str, Any], root: Path) -> None:
+    spec = DatacenterSpec.model_validate(request["spec"])
+    datacenter = LocalDatacenter(spec, root, {"consul": Path(request["consul"])}, _ALL_OPERATIONS)
+    failure = None
+    try:
+        await datacenter.start()
+        await datacenter.wait_ready()
+    except* HashidrillError as errors:
+        failure = _first(errors)
+    if failure is not None:
+        _say({"error": _redactor(request).text(str(failure))})  # it may quote the agent's log
+        return
+    door = await anyio.create_unix_listener(str(root / _DOOR))
+    address = datacenter.servers()[0].address
+
+    async def through(outer: anyio.abc.ByteStream) -> None:
+        async with outer, await anyio.connect_tcp(address, 8500) as inner:
+            await _splice(outer, inner)
+
+    _say({"hosts": json.loads((root / "hosts.json").read_text())})
+    await door.serve(_quietly(through))
+
+
+def _redactor(request: dict[str, Any]) -> Redactor:
+    redactor = Redactor()
+    redactor.learn(request["spec"])
+    return redactor
+
+
+async def _splice(one: anyio.abc.ByteStream, other: anyio.abc.ByteStream) -> None:
+    """Bytes both ways until either side ends."""
+    async with anyio.create_task_group() as group:
+
+        async def pump(source: anyio.abc.ByteStream, sink: anyio.abc.ByteStream) -> None:
+            try:
+                async for chunk in source:
+                    await sink.send(chunk)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass
+            group.cancel_scope.cancel()
+
+        group.start_soon(pump, one, other)
+        group.start_soon(pump, other, one)
+
+
+def _quietly(handler: Any) -> Any:
+    """A browser that hangs up, or a server that is gone, ends one connection and nothing else."""
+
+    async def handle(stream: anyio.abc.ByteStream) -> None:
+        try:
+            await handler(stream)
+        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return
+
+    return handle
+
+
+async def _until_signal(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
+
+
+def _say(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

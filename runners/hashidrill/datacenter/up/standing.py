@@ -1,0 +1,179 @@
+"""A datacenter that stays: `hashidrill up`, `status`, `shell`, `down`.
+
+`up` starts a keeper, a process of its own that holds one sandbox. What is needed to find it again is in one small file
+a name, in the user's state directory. When the keeper ends, however it ends, the sandbox goes with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hashidrill import registry
+from hashidrill.errors import DatacenterError, UsageError
+from hashidrill.experiment.model import DatacenterSpec
+from hashidrill.provision import binaries
+from hashidrill.sandbox import syscalls as sc
+from hashidrill.sandbox.sandbox import handed_over, python_path
+from hashidrill.util.files import private, write_whole
+from hashidrill.util.foreign import parse
+
+_DOWN_WITHIN_S = 30.0
+_GAP_S = 0.05
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A datacenter that stands. `url` is the Consul UI on the machine's own loopback, empty when not exposed."""
+
+    name: str
+    pid: int
+    start_time: int
+    root: str
+    consul: str
+    version: str
+    url: str
+    hosts: list[dict[str, Any]]
+
+    @property
+    def running(self) -> bool:
+        state = sc.process_state(self.pid)
+        return state is not None and state[1] == self.start_time and state[0] != "Z"
+
+
+def state_dir() -> Path:
+    """`$XDG_STATE_HOME/hashidrill/up`, by default below ~/.local/state."""
+    base = Path(os.environ.get("XDG_STATE_HOME") or "")
+    return (base if base.is_absolute() else Path.home() / ".local/state") / "hashidrill" / "up"
+
+
+def standing() -> list[Standing]:
+    """All that stand, by name; the files of those that ended are removed."""
+    found = []
+    for file in sorted(state_dir().glob("*.json")):
+        with contextlib.suppress(ValueError, TypeError, FileNotFoundError):
+            one = Standing(**parse(file.read_text()))
+            if one.running:
+                found.append(one)
+                continue
+        file.unlink(missing_ok=True)
+    return found
+
+
+def get(name: str) -> Standing:
+    """Raises UsageError that says what stands."""
+    names = {one.name: one for one in standing()}
+    if name not in names:
+        what = registry.near(name, names) if names else "nothing stands; `hashidrill up` starts one"
+        raise UsageError(f"no datacenter {name!r} stands: {what}")
+    return names[name]
+
+
+def up(name: str, spec: DatacenterSpec, *, expose_port: int | None, say: Any) -> Standing:
+    """Start one, and wait until it is ready. Raises UsageError when that name stands, DatacenterError."""
+    if any(one.name == name for one in standing()):
+        raise UsageError(
+            f"a datacenter {name!r} stands already; `hashidrill down {name}` ends it, `--name` gives another name"
+        )
+    _require_free(expose_port)
+    consul = binaries.ensure("consul", spec.consul.version, explicit=spec.consul.binary, progress=say)
+    folder = state_dir()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    request = {
+        "name": name, "spec": spec.model_dump(mode="json", by_alias=True), "consul": str(consul.path),
+        "version": consul.version, "expose_port": expose_port, "state": str(folder / f"{name}.json"),
+    }  # fmt: skip
+    log = folder / f"{name}.log"
+    with handed_over(request) as stdin, private(log, "wb") as errors:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "hashidrill.datacenter.up.keeper"],
+            stdin=stdin, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": python_path()},
+        )  # fmt: skip
+    assert keeper.stdout is not None
+    try:
+        with keeper.stdout as said:
+            line = said.readline()
+    except KeyboardInterrupt:
+        _end(keeper.pid)
+        raise
+    if not line:
+        keeper.wait()
+        raise DatacenterError(f"the datacenter did not start: {_last_line(log)}")
+    answer = json.loads(line)
+    if "error" in answer:
+        keeper.wait()
+        raise DatacenterError(f"the datacenter did not start: {answer['error']}")
+    keeper.returncode = 0  # it lives on without us; nobody waits for it here
+    return Standing(**answer)
+
+
+def _require_free(port: int | None) -> None:
+    """Before anything is started. Raises UsageError."""
+    if not port:
+        return
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"--expose {port}: that port cannot be had ({error}); --expose 0 takes a free one") from None
+
+
+def remember(one: Standing, path: Path) -> None:
+    """Write the state file, whole or not at all."""
+    write_whole(path, json.dumps(asdict(one), indent=2) + "\n")
+
+
+def down(one: Standing) -> None:
+    """End it, and wait until nothing of it is left. Raises DatacenterError when it does not end within 30 s."""
+    sc.signal_process(one.pid, one.start_time, signal.SIGTERM)
+    deadline = time.monotonic() + _DOWN_WITHIN_S
+    ended = os.pidfd_open(one.pid) if one.running else None
+    if ended is not None:
+        import select  # noqa: PLC0415 - here alone
+
+        select.select([ended], [], [], max(0.0, deadline - time.monotonic()))
+        os.close(ended)
+    if one.running:
+        raise DatacenterError(f"the keeper of {one.name} (process {one.pid}) does not end; `kill -9 {one.pid}` is safe")
+    (state_dir() / f"{one.name}.json").unlink(missing_ok=True)
+
+
+def shell_command(one: Standing, host: str, command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """(command line, environment) that lands in the host's namespace. Raises UsageError for an unknown host."""
+    hosts = {row["name"]: row for row in one.hosts}
+    if host not in hosts:
+        raise UsageError(f"there is no host {host!r} in {one.name}: {registry.near(host, hosts)}")
+    first = (Path(one.root) / "pid").read_text().strip()
+    enter = ["nsenter", f"--target={first}", "--mount", "--pid", "--ipc"]
+    if os.geteuid() != 0:
+        enter += ["--user", "--preserve-credentials"]
+    into_host = ["nsenter", f"--net=/proc/{hosts[host]['pid']}/ns/net"]
+    wanted = list(command) or [os.environ.get("SHELL", "/bin/sh")]
+    environment = {
+        **os.environ,
+        "CONSUL_HTTP_ADDR": f"http://{hosts[host]['address']}:8500",
+        "PATH": f"{Path(one.consul).parent}:{os.environ.get('PATH', '')}",
+        "HASHIDRILL_HOST": host,
+        "PS1": f"{host}$ ",
+    }
+    return [*enter, "--", *into_host, "--", *wanted], environment
+
+
+def _end(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,68 @@
+"""Closes the recording of a run, in the one order in which `end` can be believed: files, seal, and then `end`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from hashidrill.errors import RecordingError
+from hashidrill.recording.seal import seal
+from hashidrill.util.wait import pause
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hashidrill.recording.journal import Journal
+    from hashidrill.recording.writer import RecordingWriter
+
+EXIT_CODES = {
+    "complete": 0,
+    "guardrail": 0,
+    "steady-state": 3,
+    "unfit": 3,
+    "fault": 3,
+    "revert": 4,
+    "crashed": 1,
+    "interrupted": 130,
+}
+"""What the engine's process ends with, by the outcome in `end`: 0 says that the recording is whole, and counts."""
+_LOOK_EVERY_S = 0.25
+
+
+async def watch(writer: RecordingWriter) -> None:
+    """Raises RecordingError as soon as something could not be written: what is not recorded need not be broken."""
+    while True:
+        writer.raise_failure()
+        await pause(_LOOK_EVERY_S)
+
+
+async def close(
+    writer: RecordingWriter, journal: Journal, info: Mapping[str, Any], outcome: str, error: str
+) -> tuple[str, str]:
+    """Flush what was recorded, write run.json, seal both, and only then write `end`. Returns its (outcome, error).
+
+    A run whose recording could not be written has crashed, however it went; only a fault that stays is graver. Raises
+    RecordingError when `end` itself could not be written: the recording then reads as that of a run that died.
+    """
+    try:
+        await anyio.to_thread.run_sync(writer.close)
+        ended_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        writer.write_run({**info, "outcome": outcome, "error": error, "ended_at": ended_at})
+    except (RecordingError, OSError) as failure:
+        outcome, error = _unrecorded(outcome, error, str(failure))
+    try:
+        sealed = await anyio.to_thread.run_sync(seal, writer.path)
+        journal.write(
+            "end", sync=True, outcome=outcome, error=error, written=dict(writer.written), sealed=sealed
+        )  # fmt: skip
+    except OSError as failure:
+        raise RecordingError(f"{writer.path}: the journal could not be closed: {failure}") from None
+    return outcome, error
+
+
+def _unrecorded(outcome: str, error: str, failure: str) -> tuple[str, str]:
+    if outcome in {"revert", "crashed"}:
+        return outcome, f"{error}; {failure}" if failure not in error else error
+    return "crashed", failure

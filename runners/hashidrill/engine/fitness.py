@@ -1,0 +1,207 @@
+"""Whether an experiment fits a machine: what it wants by what it says, what there is, and what is too little.
+
+What is wanted is a lower bound, from figures that were measured: a machine that is refused could not have carried the
+run. One that is not may still turn out too slow, which the run itself says (judge, and a load profile's search).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from hashidrill import registry
+from hashidrill.engine.generator_speed import operation_s
+from hashidrill.errors import UnfitError
+from hashidrill.faults.cpu import cores_for, provable_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hashidrill.abc import Needs
+    from hashidrill.experiment.model import Experiment, Step
+    from hashidrill.experiment.profile import Profile
+
+AGENT_BYTES = 70_000_000
+"""A Consul agent under an ordinary load: 27 MB of its own at the start, up to 90 MB resident (2026-11)."""
+HOST_BYTES = 10_000_000
+"""What stands beside each agent: the processes that carry out faults and that prove them. 71 MB for seven hosts."""
+RUNNER_BYTES = 200_000_000
+"""The runner, its engine and the load generator."""
+VIEW_BYTES = 60_000
+"""A view, in its agent (29 kB) and in the server that streams to it (37 kB): 24,000 of them on 1.10.3, 2026-11."""
+PAGE_BYTES = 4096
+RUN_BYTES = 300_000_000
+"""Data, logs and recording of a run of some minutes."""
+AGENTS_CORES = 0.5
+"""What is left to all agents at least: less than that, and the machine is slow before anything is broken."""
+GENERATOR_CORES = 0.8
+"""One thread offers all loads; over 0.9 of its core a run is INVALID."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is: memory and disk in bytes, cores, and the CPU seconds of an operation of the generator's."""
+
+    memory_bytes: float
+    disk_bytes: float
+    cores: float
+    operation_s: float
+
+    @classmethod
+    def here(cls, folder: Path) -> Machine:
+        """The machine as it is now; `folder` is where runs have their data. Takes half a second."""
+        there = next(each for each in (folder, *folder.parents) if each.is_dir())
+        memory = psutil.virtual_memory().available
+        return cls(memory, shutil.disk_usage(there).free, usable_cores(), operation_s())
+
+
+def usable_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
+    """The cores that this process may use: by its affinity, and by its control group's quota where there is one."""
+    cores = float(len(os.sched_getaffinity(0)))
+    try:
+        quota, period = cpu_max.read_text().split()
+        return cores if quota == "max" else min(cores, int(quota) / int(period))
+    except (OSError, ValueError):
+        return cores
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What an experiment wants at least. `operations_per_s` are those that the generator starts at its peak."""
+
+    memory_bytes: float
+    memory_reason: str
+    disk_bytes: float
+    operations_per_s: float
+    operations_reason: str
+    throttled_cores: float = 0.0
+    """The most cores that a `cpu.throttle` leaves to a host."""
+
+
+def wants(experiment: Experiment, needs: Needs) -> Wants:
+    """By its agents, its loads at their peaks, and its faults."""
+    consul = experiment.datacenter.consul
+    agents = consul.servers + consul.clients + needs.spare_servers
+    memory: float = RUNNER_BYTES + agents * (AGENT_BYTES + HOST_BYTES)
+    reasons = [f"{agents} agents"]
+    if views := _views(experiment):
+        memory += views * VIEW_BYTES
+        reasons.append(f"{views} views")
+    if filled := sum(_filled_bytes(experiment, step) for step in experiment.method):
+        memory += filled
+        reasons.append("disks in memory that are filled")
+    pages = sum(int(step.with_.get("free_pages", 0)) for step in experiment.method)
+    peaks = [(name, peak) for name in experiment.load if (peak := _peak_per_s(experiment, name))]
+    said = ", ".join(f"{name} {peak:.0f}/s" for name, peak in peaks)
+    throttled = max(
+        (float(s.with_.get("cores", 0)) for s in experiment.method if s.fault == "cpu.throttle"), default=0.0
+    )
+    return Wants(
+        memory, " and ".join(reasons), RUN_BYTES + pages * PAGE_BYTES, sum(peak for _, peak in peaks), said,
+        throttled,
+    )  # fmt: skip
+
+
+def misfits(wanted: Wants, machine: Machine) -> list[str]:
+    """What this machine lacks, each with what was wanted, why, and what there is."""
+    generator = wanted.operations_per_s * machine.operation_s
+    cores = AGENTS_CORES + generator
+    lacks = []
+    if machine.memory_bytes < wanted.memory_bytes:
+        lacks.append(
+            f"memory: {wanted.memory_bytes / 1e9:.1f} GB are wanted for {wanted.memory_reason},"
+            f" {machine.memory_bytes / 1e9:.1f} GB are available"
+        )
+    if machine.disk_bytes < wanted.disk_bytes:
+        lacks.append(f"disk: {wanted.disk_bytes / 1e9:.1f} GB are wanted, {machine.disk_bytes / 1e9:.1f} GB are free")
+    if generator > GENERATOR_CORES:
+        lacks.append(
+            f"the generator's core: {wanted.operations_reason}, {machine.operation_s * 1e6:.0f} us each as measured"
+            f" here, are {generator:.2f} of it; {GENERATOR_CORES:g} is the most"
+        )
+    if machine.cores < cores:
+        lacks.append(
+            f"cores: {cores:.1f} are wanted ({generator:.2f} for the generator, {AGENTS_CORES:g} for the agents at"
+            f" least), {machine.cores:g} may be used"
+        )
+    if wanted.throttled_cores and machine.cores < cores_for(wanted.throttled_cores):
+        lacks.append(
+            f"cores: a cpu.throttle to {wanted.throttled_cores:g} cannot be told from none on {machine.cores:g}; "
+            f"{provable_cores(machine.cores):g} or less could"
+        )
+    return lacks
+
+
+def require(experiment: Experiment, needs: Needs, folder: Path) -> None:
+    """Raises UnfitError with all that this machine lacks for the experiment."""
+    if lacks := misfits(wants(experiment, needs), Machine.here(folder)):
+        raise UnfitError("; ".join(lacks))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What one experiment wants, and what is lacking for it."""
+
+    name: str
+    wants: Wants
+    lacks: Sequence[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: `fits` with what is wanted and what is lacking."""
+        return {
+            "name": self.name, "fits": not self.lacks, "lacks": list(self.lacks),
+            "memory_bytes": self.wants.memory_bytes, "disk_bytes": self.wants.disk_bytes,
+            "operations_per_s": self.wants.operations_per_s,
+        }  # fmt: skip
+
+
+def fits(experiments: Iterable[tuple[str, Experiment, Needs]], machine: Machine) -> list[Fit]:
+    """One of each experiment, in their order."""
+    found = [(name, wants(experiment, needs)) for name, experiment, needs in experiments]
+    return [Fit(name, wanted, misfits(wanted, machine)) for name, wanted in found]
+
+
+def _peak_level(profile: Profile | None) -> float:
+    """The highest level that is reached in all cases: a search, and a ramp under conditions, end by themselves."""
+    if profile is None:
+        return 1.0
+    if profile.search is not None:
+        return max(1.0, profile.search.from_)
+    if profile.spike is not None:
+        return max(1.0, profile.spike.to)
+    if profile.ramp is not None and profile.ramp.over is not None:
+        return max(1.0, float(profile.ramp.to or 1.0))
+    return max([1.0, *(profile.steps or [])])
+
+
+def _peak_per_s(experiment: Experiment, name: str) -> float:
+    """Operations a second of one load at its peak; 0 where what is done depends on what happens."""
+    spec = experiment.load[name]
+    params = registry.load(spec.kind).Params.model_validate(spec.params)
+    rate = getattr(params, "rate", None)
+    if rate is not None:
+        return float(rate) * _peak_level(spec.profile)
+    return float(getattr(params, "establish", None) or 0.0)
+
+
+def _views(experiment: Experiment) -> int:
+    """How many there are at most, in all agents."""
+    agents = experiment.datacenter.consul.clients or experiment.datacenter.consul.servers
+    counts = [
+        int(spec.params.get("count", 0)) * _peak_level(spec.profile)
+        for spec in experiment.load.values()
+        if spec.kind == "consul.views"
+    ]
+    return round(sum(counts)) * agents
+
+
+def _filled_bytes(experiment: Experiment, step: Step) -> float:
+    if step.fault != "disk.full":
+        return 0.0
+    hosts = experiment.datacenter.consul.servers if step.on in {"consul:servers", "consul:all"} else 1
+    return float(experiment.datacenter.disk.size or 0.0) * hosts

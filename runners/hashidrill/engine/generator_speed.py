@@ -1,0 +1,72 @@
+"""What one operation costs the load generator on this machine, measured by offering some."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from typing import TYPE_CHECKING, cast
+
+import uvloop
+
+from hashidrill.errors import UnfitError
+from hashidrill.loads.client import LoadContext
+from hashidrill.services.consul.loads.kv import KvWrite
+
+if TYPE_CHECKING:
+    from hashidrill.abc import Operation
+
+_RATE_PER_S = 2000
+_WARM_S, _LONG_S = 0.1, 0.3
+_SHARE = 0.8
+"""Of the CPU that both sides take in one process: the answering side does little, and yet not nothing."""
+_ANSWER = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Consul-Index: 31\r\nX-Consul-Knownleader: true\r\n"
+    b"X-Consul-Lastcontact: 0\r\nContent-Length: 4\r\n\r\ntrue"
+)
+
+
+class _Answers(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.WriteTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if data:  # head and body come in one piece
+            self._transport.write(_ANSWER)
+
+
+def operation_s() -> float:
+    """CPU seconds of one write, from its schedule to its line in the recording, to a server of our own on loopback.
+
+    Measured in the calling thread, which must have no event loop. Takes half a second. Raises UnfitError where no write
+    succeeds.
+    """
+    return uvloop.run(_measured())
+
+
+async def _measured() -> float:
+    server = await asyncio.get_running_loop().create_server(_Answers, "127.0.0.1", 0)
+    outcomes: list[str] = []
+
+    def emit(op: Operation) -> None:
+        json.dumps((op.load, op.intended_ns, op.start_ns, op.end_ns, op.outcome, op.key, op.value, op.status, op.error))
+        outcomes.append(op.outcome)
+
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        params = KvWrite.Params.model_validate({"rate": f"{_RATE_PER_S}/s", "keys": 100, "value": "512B"})
+        task = asyncio.create_task(KvWrite("speed", params, LoadContext([url])).run(emit))
+        try:
+            await asyncio.sleep(_WARM_S)
+            outcomes.clear()
+            before = time.thread_time()
+            await asyncio.sleep(_LONG_S)
+            took_s, done = time.thread_time() - before, len(outcomes)
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+    if not done or "ok" not in outcomes:
+        raise UnfitError(f"none of {done} writes to a server of our own on loopback succeeded within {_LONG_S:g}s")
+    return _SHARE * took_s / done

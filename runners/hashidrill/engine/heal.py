@@ -1,0 +1,220 @@
+"""Finishes what a run left: reverts the faults that its journal says may still be in force, and says what it measured.
+
+A run in a local sandbox ends together with its hosts: then heal looks for processes of that sandbox, and journals
+`fault.ended` when there is none. It never says that a fault was seen to go, as nobody looked. For hosts that outlive
+the runner (`hosts` is given), each open fault is reverted from its journalled undo and proven gone.
+
+Heal leaves alone what it cannot see: a run whose journal is locked goes on, and the processes of another machine,
+container or user cannot be looked for from here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+
+from hashidrill.abc import Evidence, Hosts
+from hashidrill.engine.inject import fault_from_undo, revert
+from hashidrill.errors import HashidrillError, JournalHeldError, RevertError, UsageError
+from hashidrill.recording.journal import Clock, Entry, Journal, read_journal
+from hashidrill.sandbox import cgroups
+from hashidrill.sandbox.sandbox import NAME_PREFIX, work_parent
+from hashidrill.util.files import JOURNAL_NAME, held_by_us
+from hashidrill.util.wait import pause
+from hashidrill.util.whereabouts import elsewhere, here, restarted
+
+HEAL_NAME = "heal.jsonl"
+"""What heal found after a run had ended: the journal itself is sealed by then."""
+_STARTING_S = 60.0
+_KILLED_WITHIN_S = 10.0
+"""How long the kernel may take to end a sandbox whose runner was killed just now."""
+_LOOK_EVERY_S = 0.1
+_CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct")
+
+
+@dataclass(frozen=True)
+class Healed:
+    """What was done for one run: names of faults.
+
+    `reverted` were reverted and seen to go, `ended` went with their hosts, and `stuck` may still be in force. `refused`
+    says why nothing was done at all.
+    """
+
+    run: Path
+    reverted: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    died: bool = True
+    refused: str = ""
+
+
+def open_faults(entries: list[Entry]) -> list[dict[str, Any]]:
+    """The undo of every fault that was intended and never seen to go, latest first."""
+    undos: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        if entry.event == "fault.intent":
+            undos[entry.data["fault_id"]] = {**entry.data["undo"], "fault_id": entry.data["fault_id"]}
+        elif entry.event in {"fault.gone", "fault.ended"}:
+            undos.pop(entry.data["fault_id"], None)
+    return list(reversed(undos.values()))
+
+
+async def heal_run(run: Path, hosts: Hosts | None = None) -> Healed | None:
+    """Heal one run; None when there is nothing to do.
+
+    Raises UsageError for no journal, or one that cannot be written.
+    """
+    path = run / JOURNAL_NAME
+    if not path.is_file():
+        raise UsageError(f"{run}: no run there ({JOURNAL_NAME} is missing)")
+    with contextlib.ExitStack() as stack:
+        try:
+            clock = Clock()
+            journal = stack.enter_context(Journal(path, clock))  # before it is read: what was read cannot change then
+        except JournalHeldError:
+            return Healed(run, refused="its runner still holds the journal: the run goes on")
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be written: {error.strerror}; heal it as its owner") from None
+        entries = read_journal(path)
+        began = next((entry for entry in entries if entry.event == "run"), None)
+        died = not any(entry.event == "end" for entry in entries)
+        later = run / HEAL_NAME
+        undos = open_faults([*entries, *(read_journal(later) if later.exists() else [])])
+        if began is None or not (died or undos):
+            return None
+        if reason := _out_of_sight(began):
+            return Healed(run, died=died, refused=reason)
+        # entries that are written now stay after those that are there: the run's clock is told from the last of them
+        clock.origin_ns = time.monotonic_ns() - (entries[-1].t_ns + 1)
+        written = journal if died else stack.enter_context(Journal(later, clock))
+        healed = Healed(run, died=died)
+        for undo in undos:
+            if hosts is None:
+                done = await _look(undo, began, written, before_s=entries[-1].wall)
+            else:
+                done = await _settle(undo, hosts, written)
+            getattr(healed, done).append(undo["fault_id"])
+        if died:
+            journal.write(
+                "end", sync=True, outcome="revert" if healed.stuck else "crashed",
+                error="the runner died; its run was healed afterwards",
+            )  # fmt: skip
+    return healed
+
+
+def _out_of_sight(began: Entry) -> str:
+    """Why nothing can be said of the sandbox of that run; empty where it can be looked for, and has ended."""
+    root = Path(str(began.data.get("root", "")))
+    if reason := elsewhere(began.data.get("origin") or {}):
+        return reason
+    return f"its sandbox {root} still runs: the run goes on" if _alive(root) else ""
+
+
+async def _look(undo: dict[str, Any], began: Entry, journal: Journal, *, before_s: float) -> str:
+    """Whether anything of the fault's host is left: `ended`, or `stuck`."""
+    evidence = nothing_left(began, before_s=before_s)
+    with anyio.move_on_after(_KILLED_WITHIN_S):
+        while not evidence.ok:
+            await pause(_LOOK_EVERY_S)
+            evidence = nothing_left(began, before_s=before_s)
+    event, done = ("fault.ended", "ended") if evidence.ok else ("fault.stuck", "stuck")
+    journal.write(event, sync=True, fault_id=undo["fault_id"], evidence=asdict(evidence))
+    return done
+
+
+def nothing_left(began: Entry, *, before_s: float) -> Evidence:
+    """That no process of that run's sandbox is there any more, which is all that would keep its hosts.
+
+    A process of it is in the sandbox's PID namespace, and started before `before_s` (seconds since the epoch): numbers
+    of namespaces are used again.
+    """
+    origin, root = began.data.get("origin") or {}, str(began.data.get("root", ""))
+    asked = f"no process of the sandbox {root} is left"
+    if restarted(origin):
+        boots = f"{origin['boot']}, {here()['boot']}"
+        return Evidence(ok=True, asked=asked, measured=f"this machine has booted since: {boots}")
+    found = sorted(_processes(str(began.data.get("sandbox", "")), before_s))
+    seen = ", ".join(f"{name} (pid {pid})" for pid, name in found)
+    return Evidence(not found, asked, seen or "none", {"processes": len(found)})
+
+
+def _processes(namespace: str, before_s: float) -> Iterator[tuple[int, str]]:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):  # it has just ended, or is another user's
+            inside = os.readlink(f"/proc/{process.pid}/ns/pid") == namespace  # noqa: PTH115 - a namespace is no path
+            if inside and process.create_time() <= before_s:
+                yield process.pid, process.name()
+
+
+async def _settle(undo: dict[str, Any], hosts: Hosts, journal: Journal) -> str:
+    """Revert it on its host, and see it go: `reverted`, or `stuck`."""
+    try:
+        undo = journal.undos.restored(undo)
+        await revert(fault_from_undo(undo, hosts), undo, journal)
+    except RevertError:
+        return "stuck"
+    except HashidrillError as error:
+        journal.write("fault.stuck", sync=True, fault_id=undo["fault_id"], error=str(error))
+        return "stuck"
+    return "reverted"
+
+
+def sweep() -> list[Path]:
+    """Remove directories and cgroups of sandboxes that are gone, if anything left them. Returns what was removed."""
+    removed = []
+    for root in sorted(work_parent().glob(f"{NAME_PREFIX}*")):
+        try:
+            stat = root.stat()
+        except FileNotFoundError:  # its run has just ended by itself
+            continue
+        young = time.time() - stat.st_mtime < _STARTING_S and not (root / "pid").exists()
+        if stat.st_uid != os.geteuid() or young or _alive(root) or _held(root):
+            continue
+        shutil.rmtree(root, ignore_errors=True)
+        removed.append(root)
+    for place in _CGROUPS:
+        for group in Path(place).glob(f"{NAME_PREFIX}*"):
+            if not (work_parent() / group.name).exists():
+                removed += _remove_cgroup(group)
+    cgroups.give_back()
+    return removed
+
+
+def _remove_cgroup(group: Path) -> list[Path]:
+    try:
+        for below in group.glob("*/"):
+            below.rmdir()
+        group.rmdir()
+    except OSError:  # it is in use, or another user's
+        return []
+    return [group]
+
+
+def _held(root: Path) -> bool:
+    """Whether a runner holds it: one in another container as well, whose processes have no number here."""
+    try:
+        fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return True
+    try:
+        return not held_by_us(fd)
+    finally:
+        os.close(fd)
+
+
+def _alive(root: Path) -> bool:
+    """Whether the first process of that sandbox runs: its command line names the sandbox's directory."""
+    try:
+        pid = int((root / "pid").read_text())
+        return str(root) in Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except (OSError, ValueError):
+        return False

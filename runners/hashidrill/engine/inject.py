@@ -1,0 +1,239 @@
+"""The one place where a fault is applied, proven, reverted and proven gone.
+
+`async with injected(...)` is entered once the fault is proven in force. However it is left, the fault is reverted, in
+a scope that cancellation cannot reach; an intent is on disk before anything is touched. `hold` keeps it for its time,
+and proves it again just before the end: what was there at the beginning need not have stayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import anyio
+
+from hashidrill.abc import Evidence, Fault, Observer, Target, Undo
+from hashidrill.errors import FaultError, HashidrillError, RevertError
+from hashidrill.recording.journal import Journal
+from hashidrill.util.wait import pause
+
+PROVEN_WITHIN_S = 5.0
+"""How long the effect of a fault may take to be seen."""
+GONE_WITHIN_S = 20.0
+"""How long its traces may last: a killed agent that starts again on a busy machine answers after some seconds."""
+REVERT_TRIES = 3
+REVERT_WITHIN_S = 45.0
+"""How long one try may take: longer than any request that a revert makes waits for its answer."""
+_GAP_S = 0.1
+_LOOKS_AGAIN = 2
+"""How often in a row a fault must be seen just before its revert, once it was not: a busy machine is late once."""
+
+
+Undoing = Callable[[frozenset[str]], str]
+
+
+@dataclass(frozen=True)
+class InForce:
+    """A fault that was proven in force. `proof_s` is how long its observer took to see it, in seconds."""
+
+    fault: Fault
+    undo: Undo
+    journal: Journal
+    evidence: Evidence
+    proof_s: float
+
+    async def hold(self, for_s: float, *, until: anyio.Event | None = None, undone_by: Undoing = lambda _: "") -> None:
+        """For so long, or until then; the second proof is the last of it.
+
+        No second one for a fault that is done once (`once`), and for one that another fault was meant to undo:
+        `undone_by(kinds)` names one of these kinds that was proven since.
+        """
+        with anyio.move_on_after(max(0.0, for_s - self.proof_s)):
+            await (until or anyio.Event()).wait()
+        if getattr(self.fault, "once", False):
+            return
+        if kind := undone_by(getattr(self.fault, "undone_by", frozenset())):
+            self.journal.write("fault.undone", sync=True, fault_id=self.undo["fault_id"], by=kind)
+            return
+        await self._prove_again()
+
+    async def _prove_again(self) -> None:
+        """Its effect needs no time to be seen any more: one look should do, and after a failed one two in a row."""
+        evidence = await _observe_within(self.fault, self.undo, within_s=self._look_within_s)
+        if not evidence.ok:
+            first = evidence
+            for _ in range(_LOOKS_AGAIN):
+                await pause(_GAP_S)
+                evidence = await _observe_within(self.fault, self.undo, within_s=self._look_within_s)
+                if not evidence.ok:
+                    evidence = first
+                    break
+        event = "fault.still" if evidence.ok else "fault.faded"
+        self.journal.write(event, sync=True, fault_id=self.undo["fault_id"], evidence=noted(self.fault, evidence))
+
+    @property
+    def _look_within_s(self) -> float:
+        return max(PROVEN_WITHIN_S, 3 * self.proof_s)
+
+
+@asynccontextmanager
+async def injected(
+    fault: Fault, target: Target, *, fault_id: str, step: int, journal: Journal, gone_within_s: float = GONE_WITHIN_S
+) -> AsyncIterator[InForce]:
+    """One fault on one target, in force inside of the block. Yields it with its proof.
+
+    Raises FaultError when it could not be applied or was not proven; RevertError when it is not gone afterwards.
+    """
+    undo = await planned(fault, target, fault_id)
+    journal.write(
+        "fault.intent", sync=True, fault_id=fault_id, kind=fault.kind, step=step, target=asdict(target),
+        params=undo["params"], undo=journal.undos.for_journal(undo),
+    )  # fmt: skip
+    try:
+        evidence, proof_s = await _apply(fault, undo, journal)
+        yield InForce(fault, undo, journal, evidence, proof_s)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await revert(fault, undo, journal, gone_within_s=gone_within_s)
+
+
+def noted(fault: Fault, evidence: Evidence) -> dict[str, Any]:
+    """Evidence for the journal: with what its observer looked through, and what that shares with the injector."""
+    observer: Observer | None = getattr(fault, "observer", None)
+    return {**asdict(evidence), **(asdict(observer) if observer else {})}
+
+
+def observed_within_s(fault: Fault, ordinary_s: float) -> float:
+    """How long its observer may take to agree: `ordinary_s`, or what the kind says of itself where that is longer."""
+    own_s: float = getattr(fault, "observed_within_s", 0.0)
+    return max(ordinary_s, own_s)
+
+
+async def planned(fault: Fault, target: Target, fault_id: str) -> Undo:
+    """The whole undo: what the fault plans, and what it finds before it is applied. Raises FaultError."""
+    undo = fault.plan(target, fault_id=fault_id)
+    try:
+        return {**undo, "prior": dict(await fault.prior(target))}
+    except HashidrillError as error:
+        raise FaultError(f"{fault.kind} on {target.host}: nothing was applied: {error}") from None
+
+
+async def _apply(fault: Fault, undo: Undo, journal: Journal) -> tuple[Evidence, float]:
+    """The proof, and how long the observer took for it, in seconds."""
+    fault_id, where = undo["fault_id"], f"{fault.kind} on {undo['host']}"
+    try:
+        await fault.apply(undo)
+    except HashidrillError as error:
+        journal.write("fault.failed", sync=True, fault_id=fault_id, error=str(error))
+        raise FaultError(f"{where}: could not be applied: {error}") from None
+    except Exception as error:
+        journal.write("fault.failed", sync=True, fault_id=fault_id, error=f"{type(error).__name__}: {error}")
+        raise FaultError(f"{where}: apply crashed: {type(error).__name__}: {error}") from error
+    journal.write("fault.applied", sync=True, fault_id=fault_id)
+    within_s = observed_within_s(fault, PROVEN_WITHIN_S)
+    evidence, proof_s = await _seen(fault, undo, present=True, within_s=within_s)
+    if not evidence.ok:
+        journal.write("fault.unproven", sync=True, fault_id=fault_id, evidence=noted(fault, evidence))
+        raise FaultError(
+            f"{where}: not proven in force within {within_s:g}s: asked for {evidence.asked}; "
+            f"measured {evidence.measured}"
+        )
+    journal.write("fault.proven", sync=True, fault_id=fault_id, evidence=noted(fault, evidence))
+    return evidence, proof_s
+
+
+async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: float = GONE_WITHIN_S) -> None:
+    """Revert, and prove that the effect is gone. Raises RevertError; the journal says `fault.stuck`.
+
+    A journal that cannot be written (OSError) neither ends this early nor hides a fault that stays.
+    """
+    fault_id, where = undo["fault_id"], f"{fault.kind} on {undo['host']}"
+    error = await _try_revert(fault, undo)
+    if error is not None:
+        _write(journal, "fault.stuck", fault_id=fault_id, error=f"{type(error).__name__}: {error}")
+        raise RevertError(f"{where}: could not be reverted: {type(error).__name__}: {error}")
+    unwritten = _write(journal, "fault.reverted", fault_id=fault_id)
+    gone_within_s = observed_within_s(fault, gone_within_s)
+    evidence, _ = await _seen(fault, undo, present=False, within_s=gone_within_s)
+    if not evidence.ok:
+        _write(journal, "fault.stuck", fault_id=fault_id, evidence=noted(fault, evidence))
+        raise RevertError(
+            f"{where}: still seen {gone_within_s:g}s after its revert: expected {evidence.asked}; "
+            f"measured {evidence.measured}"
+        )
+    unwritten = _write(journal, "fault.gone", fault_id=fault_id, evidence=noted(fault, evidence)) or unwritten
+    journal.undos.forget(fault_id)
+    if unwritten is not None:
+        raise unwritten
+
+
+def _write(journal: Journal, event: str, **data: Any) -> OSError | None:
+    """None, or why the journal could not be written: what it is about goes first."""
+    try:
+        journal.write(event, sync=True, **data)
+    except OSError as error:
+        return error
+    return None
+
+
+async def _try_revert(fault: Fault, undo: Undo) -> Exception | None:
+    """None, or the error of the last try."""
+    error: Exception | None = None
+    for _ in range(REVERT_TRIES):
+        try:
+            with anyio.move_on_after(REVERT_WITHIN_S):  # nothing else could end it: cancellation is kept out here
+                await fault.revert(undo)
+                return None
+            error = FaultError(f"its revert did not end within {REVERT_WITHIN_S:g}s")
+        except Exception as failure:  # noqa: BLE001 - a fault that stays is worse than any error: try again, then report
+            error = failure
+        await pause(_GAP_S)
+    return error
+
+
+async def _seen(fault: Fault, undo: Undo, *, present: bool, within_s: float) -> tuple[Evidence, float]:
+    """Ask the observer until it agrees, or for `within_s`; its last word, and how many seconds it took over that."""
+    evidence, took_s = _silent(fault), 0.0
+    with anyio.move_on_after(within_s):
+        while not evidence.ok:
+            began_s = anyio.current_time()
+            evidence = await _observe(fault, undo, present=present)
+            took_s = anyio.current_time() - began_s
+            if not evidence.ok:
+                await pause(_GAP_S)
+    return evidence, took_s
+
+
+async def _observe_within(fault: Fault, undo: Undo, *, within_s: float) -> Evidence:
+    """One look whether it is in force."""
+    with anyio.move_on_after(within_s):
+        return await _observe(fault, undo, present=True)
+    return _silent(fault)
+
+
+def _silent(fault: Fault) -> Evidence:
+    return Evidence(ok=False, asked=fault.kind, measured="the observer never answered")
+
+
+async def _observe(fault: Fault, undo: Undo, *, present: bool) -> Evidence:
+    try:
+        return await fault.verify(undo, present=present)
+    except Exception as error:  # noqa: BLE001 - an observer that fails has proven nothing, and says why
+        return Evidence(ok=False, asked=fault.kind, measured=f"the observer failed: {_plain(error)}")
+
+
+def _plain(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"
+
+
+def fault_from_undo(undo: dict[str, Any], hosts: Any) -> Fault:
+    """The fault again, in a fresh process, from what the journal holds. Raises UnknownNameError."""
+    from hashidrill import registry  # noqa: PLC0415 - the registry imports every fault
+
+    cls = registry.fault(undo["kind"])
+    built: Fault = cls(cls.Params.model_validate(undo["params"]), hosts)
+    return built

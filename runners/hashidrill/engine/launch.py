@@ -1,0 +1,277 @@
+"""Runs an experiment from outside of the sandbox: binaries, sandbox, events, and the recording in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import os
+import platform
+import secrets
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from hashidrill import __version__
+from hashidrill.datacenter.local.toxiproxy import VERSION as TOXIPROXY_VERSION
+from hashidrill.engine import run as engine
+from hashidrill.engine.closing import EXIT_CODES
+from hashidrill.errors import MachineError, UnrecordedError, UsageError
+from hashidrill.experiment.documents import Document, read_document
+from hashidrill.experiment.loader import load_text
+from hashidrill.provision import binaries
+from hashidrill.provision.products import BBOLT_VERSION
+from hashidrill.recording.journal import Clock, Journal, read_journal
+from hashidrill.recording.provenance import HYPOTHESES_NAME, resolved
+from hashidrill.recording.reader import EXPERIMENT_NAME
+from hashidrill.recording.writer import FORMAT, read_run, write_run
+from hashidrill.sandbox.sandbox import Sandbox, python_path, sandbox
+from hashidrill.util.files import JOURNAL_NAME, write_whole
+from hashidrill.util.redaction import Redactor
+from hashidrill.util.whereabouts import here
+
+if TYPE_CHECKING:
+    from hashidrill.experiment.model import Experiment
+
+RUNS_DIR = Path(".hashidrill/runs")
+ENGINE_LOG = "engine.log"
+_LOG_TAIL = 2000
+_ENGINE_GONE_WITHIN_S = 5.0
+"""How long an engine that is being killed may still hold the journal."""
+_NO_SANDBOX = "sandbox: "
+"""How hashidrill.sandbox.init begins what it says when the kernel refuses."""
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress | None = None) -> Path:
+    """Run one experiment; returns its recording's directory. Blocks, in the main thread.
+
+    The experiment is read and resolved here, once: the engine gets what was resolved, and the recording keeps it.
+    Nothing is started before the YAML is right, and the binaries and the commands of clients are there. Ctrl-C and
+    SIGTERM revert what is in force, close the recording, and raise KeyboardInterrupt then; its `args[0]` is the
+    recording. Raises ExperimentError, BinaryError, MachineError, UnrecordedError.
+    """
+    tell = progress or (lambda _event: None)
+    document = read_document(path)
+    experiment = load_text(document.text, str(path), near_to=path)
+    hypotheses = resolved(experiment, path)
+    _check_clients(document, experiment)
+    check_machine(document, experiment)
+    say = lambda text: tell({"event": "note", "t_ns": 0, "text": text})  # noqa: E731 - one line, used twice
+    explicit = {"consul": experiment.datacenter.consul.binary}
+    found = {
+        name: binaries.ensure(name, version, explicit=explicit.get(name), progress=say)
+        for name, version in binaries_for(experiment)
+    }
+    redactor = Redactor()
+    redactor.learn_environment(os.environ)
+    redactor.learn(document.data)
+    with _interruptible() as interrupt:  # from before there is a recording that nobody would close
+        recording = _new_recording(runs_dir, experiment.metadata.name)
+        write_whole(recording / EXPERIMENT_NAME, redactor.yaml(document.text))
+        write_whole(recording / HYPOTHESES_NAME, json.dumps(hypotheses, indent=2) + "\n")
+        clock = Clock()
+        info = redactor.clean(_info(experiment, recording, path, found))
+        write_run(recording, info)
+        spec = {
+            "recording": str(recording), "binaries": {name: str(binary.path) for name, binary in found.items()},
+            "origin_ns": clock.origin_ns, "info": info, "experiment": document.data,
+            "secrets": redactor.secrets,
+        }  # fmt: skip
+        command = [sys.executable, "-P", "-m", "hashidrill.engine.in_sandbox", "{root}"]
+        with sandbox(command, {"PYTHONPATH": python_path()}, recording / ENGINE_LOG, given=spec) as box:
+            interrupt.pass_to(box.process)
+            _follow(box, tell)
+        try:
+            _close(recording, clock, info, box.process.returncode, interrupted=interrupt.happened, redactor=redactor)
+            _redact_log(recording / ENGINE_LOG, redactor)
+        except OSError as error:
+            raise UnrecordedError(
+                f"{recording}: the recording could not be closed: {error.strerror or error}; it counts for nothing"
+            ) from None
+    if interrupt.happened:
+        raise KeyboardInterrupt(recording)
+    return recording
+
+
+def binaries_for(experiment: Experiment) -> list[tuple[str, str]]:
+    """(name, version) of each binary that a run of this experiment starts."""
+    needs = engine.needs(experiment)
+    wanted = [
+        ("consul", experiment.datacenter.consul.version, True),
+        ("toxiproxy-server", TOXIPROXY_VERSION, needs.toxiproxy),
+        ("bbolt", BBOLT_VERSION, needs.bbolt),
+    ]
+    return [(name, version) for name, version, needed in wanted if needed]
+
+
+def _check_clients(document: Document, experiment: Experiment) -> None:
+    """Raises ExperimentError for a command that is not on this machine: `load_experiment` is for others, too."""
+    if experiment.clients:
+        from hashidrill.loads.clients import check_commands  # noqa: PLC0415 - most experiments have no clients
+
+        check_commands(document, experiment.clients)
+
+
+def check_machine(document: Document, experiment: Experiment) -> None:
+    """Raises ExperimentError where this machine has not the memory: `load_experiment` is for other machines, too."""
+    from hashidrill.engine.memory import check_memory  # noqa: PLC0415 - it needs the sandbox's side, which imports much
+
+    check_memory(document, experiment)
+
+
+def _follow(box: Sandbox, tell: Progress) -> None:
+    """Hand on every event until the sandbox's output ends. An engine that was killed leaves a torn line."""
+    for line in iter(box.output.readline, b""):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        tell(event)
+    box.process.wait()
+
+
+class _Interrupt:
+    """A handler that passes Ctrl-C and SIGTERM on to the sandbox, which reverts and ends.
+
+    It raises nothing: an exception in the middle of a line of events, or of drawing them, would leave a run half told.
+    """
+
+    def __init__(self) -> None:
+        self.happened = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def pass_to(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        if self.happened:  # before there was anybody to pass it to
+            process.send_signal(signal.SIGTERM)
+
+    def __call__(self, _number: int, _frame: object) -> None:
+        self.happened = True
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[_Interrupt]:
+    """SIGTERM counts as Ctrl-C while a run goes on: CI systems send it, and faults must be reverted then too.
+
+    Whoever starts a run with SIGINT ignored (a script's `&`, some CI runners) wants it to outlive a Ctrl-C that is
+    meant for others: it stays ignored, as with other commands, and SIGTERM alone interrupts.
+    """
+    interrupt = _Interrupt()
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    numbers = (signal.SIGTERM,) if ignored else (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _new_recording(runs_dir: Path, name: str) -> Path:
+    stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
+    recording = (runs_dir / f"{stamp}-{name}-{secrets.token_hex(2)}").absolute()
+    try:
+        recording.parent.mkdir(parents=True, exist_ok=True)
+        recording.mkdir(mode=0o700)
+    except OSError as error:
+        raise UsageError(f"{runs_dir}: no recording can be written there: {error.strerror}") from None
+    return recording
+
+
+def _redact_log(log: Path, redactor: Redactor) -> None:
+    """What the engine wrote to its standard error, mostly a traceback, which may quote anything."""
+    if log.exists():
+        new = log.with_suffix(".new")
+        try:
+            redactor.file(log, new)
+            new.replace(log)
+        except OSError:  # a full disk: the end of it is in the journal, and no log is better than one with secrets
+            new.unlink(missing_ok=True)
+            log.unlink(missing_ok=True)
+
+
+def _close(
+    recording: Path,
+    clock: Clock,
+    info: dict[str, Any],
+    code: int,
+    *,
+    interrupted: bool,
+    redactor: Redactor | None = None,
+) -> None:
+    """What the engine could not write because it died, never came to life, or failed after its `end`."""
+    redactor = redactor or Redactor()
+    entries = read_journal(recording / JOURNAL_NAME) if (recording / JOURNAL_NAME).exists() else []
+    ends = [entry.data for entry in entries if entry.event == "end"]
+    said = _tail(recording / ENGINE_LOG)
+    if not ends and said.startswith(_NO_SANDBOX):
+        shutil.rmtree(recording)  # nothing was recorded
+        raise MachineError(f"{said}; `hashidrill doctor` shows what is missing, and the command that gets it")
+    end = dict(ends[-1]) if ends else {"outcome": "interrupted" if interrupted else "crashed"}
+    if not ends:
+        end["error"] = f"the engine exited with code {code} without an `end` event: {said}"
+    elif EXIT_CODES.get(end["outcome"]) == 0 and code != 0 and not interrupted:
+        error = f"the engine exited with code {code} although its journal ends as {end['outcome']!r}: {said}"
+        end = {"outcome": "crashed", "error": error}
+    if not ends or end != ends[-1]:
+        ended_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        write_run(recording, redactor.clean({**(read_run(recording) or info), **end, "ended_at": ended_at}))
+        with Journal(recording / JOURNAL_NAME, clock, within_s=_ENGINE_GONE_WITHIN_S, redactor=redactor) as journal:
+            journal.write("end", sync=True, **end)
+    log = recording / ENGINE_LOG
+    if log.exists() and not log.stat().st_size:
+        log.unlink()
+
+
+def _tail(log: Path) -> str:
+    try:
+        return log.read_text(errors="replace")[-_LOG_TAIL:].strip() or "nothing was logged"
+    except OSError:
+        return "nothing was logged"
+
+
+def _info(experiment: Experiment, recording: Path, path: Path, found: dict[str, binaries.Binary]) -> dict[str, Any]:
+    """run.json, as far as it is known beforehand."""
+    return {
+        "id": recording.name,
+        "format": FORMAT,
+        "experiment": experiment.metadata.name,
+        "title": experiment.metadata.title,
+        "started_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "hashidrill": __version__,
+        "versions": {
+            **{name: binary.version for name, binary in found.items()},
+            "python": platform.python_version(),
+            "kernel": platform.release(),
+        },
+        "binaries": {
+            name: {"path": str(binary.path), "sha256": binary.sha256, "source": binary.source}
+            for name, binary in found.items()
+        },
+        "machine": {
+            "cpus": os.cpu_count(),
+            "memory_bytes": psutil.virtual_memory().total,
+            "kernel": platform.release(),
+            "distribution": _distribution(),
+        },
+        "command": f"hashidrill run {shlex.quote(str(path))}",
+        "origin": here(),
+    }
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "unknown")
+    except OSError:
+        return "unknown"

@@ -1,0 +1,141 @@
+"""Levels that follow what is measured: ramps go on while conditions hold, searches until they do.
+
+The engine judges, the load generator obeys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+
+from hashidrill.errors import UnfitError
+from hashidrill.experiment.conditions import Condition
+from hashidrill.units import Level
+from hashidrill.util.wait import pause
+
+if TYPE_CHECKING:
+    from hashidrill.engine.monitor import Monitor
+    from hashidrill.experiment.profile import Profile, Ramp, Search
+    from hashidrill.recording.journal import Clock, Journal
+
+
+GENERATOR_FULL = Condition.parse("generator.cpu > 0.8")
+"""One thread offers all loads. From 0.9 of its core on a run is INVALID (SATURATED_CORES): no more is asked of it
+when it comes near that."""
+
+
+class Levels(Protocol):
+    """What can be told about the levels of the loads: a LoadProcess."""
+
+    async def begin(self, t_ns: int) -> None: ...
+
+    async def level(self, load: str, level: float) -> None: ...
+
+
+class _NoLevels:
+    """Nobody listens: loads without profiles."""
+
+    async def begin(self, t_ns: int) -> None:
+        pass
+
+    async def level(self, load: str, level: float) -> None:
+        pass
+
+
+NO_LEVELS: Levels = _NoLevels()
+
+
+@dataclass(frozen=True)
+class Steered:
+    """One load whose level follows what is measured, from `method_ns` on."""
+
+    load: str
+    monitor: Monitor
+    clock: Clock
+    levels: Levels
+    journal: Journal
+    method_ns: int
+
+    async def by(self, profile: Profile) -> None:
+        """Returns at once where the profile follows the clock alone. Raises UnfitError."""
+        if profile.search is not None:
+            await pause(max(0.0, profile.search.at - (self.clock.now_ns() - self.method_ns) / 1e9))
+            await self.seek(profile.search)
+        elif profile.ramp is not None and profile.conditions:
+            await climb(self.load, profile.ramp, self.monitor, self.clock, self.levels)
+
+    async def seek(self, search: Search) -> None:
+        """Raise the level until the conditions hold, keep it to the end of the search's time, and go back to 100%.
+
+        A level counts as found when the conditions held over two `every` in a row: one slow moment is no sickness.
+        What was tried, and what was measured at each level, is in the journal. Raises UnfitError when the highest level
+        was not enough, or the generator had no more to offer.
+        """
+        ends_s = anyio.current_time() + search.for_
+        try:
+            await self._find(search)
+            await pause(max(0.0, ends_s - anyio.current_time()))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.levels.level(self.load, 1.0)
+
+    async def _find(self, search: Search) -> None:
+        wanted = " and ".join(map(str, search.until))
+        tried: list[tuple[float, str]] = []
+        for level in search.levels:
+            await self.levels.level(self.load, level)
+            held, measured = await self._holds(search)
+            if held:
+                held, measured = await self._holds(search)
+            tried.append((level, measured))
+            if held:
+                lowest = "; that is the lowest level of its search, and less may do" if len(tried) == 1 else ""
+                text = f"{self.load} is kept at {Level(level)}: {wanted} ({measured}){lowest}"
+                self._note(level, tried, text, found=True)
+                return
+            generator = self.monitor.value(GENERATOR_FULL, self.clock.now_ns(), search.every)
+            if GENERATOR_FULL.holds(generator):
+                said = f"the generator used {generator:.2f} of its one core: it has no more load to offer"
+                break
+        else:
+            said = f"that is the highest level of its search: this machine bears more than {self.load} may ask for"
+        text = f"{self.load} was raised to {Level(level)}, and {wanted} did not hold ({measured}); {said}"
+        self._note(level, tried, text, found=False)
+        raise UnfitError(text)
+
+    def _note(self, level: float, tried: list[tuple[float, str]], text: str, *, found: bool) -> None:
+        self.journal.write("search", sync=True, load=self.load, found=found, level=level, text=text, tried=tried)
+
+    async def _holds(self, search: Search) -> tuple[bool, str]:
+        """Whether all conditions hold over the next `every`, and what was measured."""
+        await pause(search.every)
+        now_ns = self.clock.now_ns()
+        values = {c: self.monitor.value(c, now_ns, c.window_s or search.every) for c in search.until}
+        measured = "; ".join(f"{c.source}.{c.what} {value:.3g}" for c, value in values.items())
+        return all(c.holds(value) for c, value in values.items()), f"measured {measured}"
+
+
+async def climb(load: str, ramp: Ramp, monitor: Monitor, clock: Clock, levels: Levels) -> float:
+    """One step up after each `every` over which the conditions held; the level that is kept in the end.
+
+    The first time that they do not hold, the last step is taken back (without `step_back` it stays), and that is the
+    end of it. A condition is judged over its own `for`, or else over the whole of `every`.
+    """
+    if not ramp.by or ramp.every is None or not ramp.while_:
+        raise ValueError("this ramp is not steered by conditions")
+    level = 1.0
+    highest = float("inf") if ramp.to is None else float(ramp.to)
+    while True:
+        await pause(ramp.every)
+        now_ns = clock.now_ns()
+        if not all(c.holds(monitor.value(c, now_ns, c.window_s or ramp.every)) for c in ramp.while_):
+            if ramp.step_back:
+                level = max(1.0, level - ramp.by)
+                await levels.level(load, level)
+            return level
+        if level + ramp.by > highest:
+            return level
+        level += ramp.by
+        await levels.level(load, level)

@@ -1,0 +1,80 @@
+"""Whether this machine has the memory for what an experiment may fill: disks with a size are file systems in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from hashidrill.engine import run as engine
+from hashidrill.engine.in_sandbox import sized
+from hashidrill.units import Size
+
+if TYPE_CHECKING:
+    from hashidrill.experiment.documents import Document
+    from hashidrill.experiment.model import Experiment
+
+SHARE = 0.75
+"""Of the memory that is available: the agents, the loads and everybody else need the rest."""
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
+_MB = 1_000_000
+
+
+def check_memory(document: Document, experiment: Experiment) -> None:
+    """Raises ExperimentError, with the place, where full disks would take more than three quarters of the memory.
+
+    A file system in memory that fills up takes its pages from everybody, and the kernel then kills whom it likes.
+    """
+    needs = engine.needs(experiment)
+    spec = sized(experiment.datacenter) if needs.sized_disk else experiment.datacenter
+    if spec.disk.size is None:
+        return
+    hosts = spec.consul.servers + spec.consul.clients + needs.spare_servers
+    available = available_bytes()
+    if hosts * spec.disk.size <= available * SHARE:
+        return
+    most = Size(max(int(available * SHARE / hosts) // _MB, 0) * _MB)
+    written = experiment.datacenter.disk.size is not None
+    document.problem(
+        ("datacenter", "disk", "size") if written else ("datacenter",),
+        f"{hosts} hosts with a disk of {spec.disk.size} each are {Size(hosts * spec.disk.size)} of memory, of which "
+        f"{_rounded(available)} are available here: at most {most} each, or fewer hosts",
+    )
+    document.raise_problems()
+
+
+def available_bytes() -> int:
+    """What can be used without swapping: MemAvailable, or less where a cgroup (a container's) has a limit."""
+    return min([psutil.virtual_memory().available, *_left_in_cgroups()])
+
+
+def _left_in_cgroups() -> Iterator[int]:
+    """What the limits of our cgroup, and of those that it is in, leave. Nothing where there are none."""
+    try:
+        lines = _OWN_CGROUP.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top = _CGROUPS / "memory" if controllers else _CGROUPS
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
+        group = top / path.lstrip("/")
+        for place in (group, *group.parents):
+            if place.is_relative_to(top) and (left := _left(place, *names)) is not None:
+                yield left
+
+
+def _left(group: Path, limit: str, used: str) -> int | None:
+    try:
+        return max(int((group / limit).read_text()) - int((group / used).read_text()), 0)
+    except (OSError, ValueError):  # "max" is no number, and the top group has no such files
+        return None
+
+
+def _rounded(size_bytes: int) -> Size:
+    return Size(size_bytes // _MB * _MB)

@@ -1,0 +1,112 @@
+"""What the engine knows while the run goes on: the last seconds of every load and signal.
+
+It decides steady states, guardrails and ramps, and feeds the live view. The verdict never comes from here: that is made
+offline, from the recording, by the same definition of latency (hashidrill.engine.windows).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hashidrill.abc import Operation, Sample
+from hashidrill.engine.windows import STATISTICS, Ended, Window
+from hashidrill.experiment.conditions import LOAD_STATISTICS, Condition
+from hashidrill.experiment.model import ATTEMPTS, Experiment
+
+KEEP_S = 10.0
+"""How long things are kept where no condition asks for longer."""
+_TICK_S = 1.0
+_OF_ALL_HOSTS = ("<", "<=", "==")
+
+
+def longest_window_s(experiment: Experiment) -> float:
+    """The longest time, in seconds, over which a condition of the experiment is judged while it runs."""
+    steady = experiment.steady_state
+    profiles = [spec.profile for spec in experiment.traffic.values() if spec.profile is not None]
+    conditions = [*steady.require, *experiment.guardrails, *(c for profile in profiles for c in profile.conditions)]
+    asked_s = [condition.window_s or 0.0 for condition in conditions]
+    return max(KEEP_S, steady.for_, *asked_s, *(profile.window_s for profile in profiles))
+
+
+class Monitor:
+    """Trailing windows over operations and samples; `keep_s` is the longest that will be asked for."""
+
+    def __init__(self, loads: Iterable[str], keep_s: float = KEEP_S) -> None:
+        self._keep_s = keep_s
+        self._operations = {name: Ended() for name in loads}
+        self._samples: dict[str, deque[tuple[int, str, float]]] = defaultdict(deque)
+        self.leader = ""
+
+    def operation(self, op: Operation) -> None:
+        ended = self._operations[op.load]
+        ended.add(op.intended_ns, op.end_ns, ok=op.outcome == "ok")
+        ended.forget(op.end_ns - int(self._keep_s * 1e9))
+
+    def waiting(self, load: str, begun: Sequence[int], ended: Sequence[int]) -> None:
+        """Operations that are known to wait for an answer, by when they were due, and those that do not any more."""
+        self._operations[load].wait(begun, ended)
+
+    def sample(self, t_ns: int, sample: Sample) -> None:
+        if sample.signal == "raft.leader" and not sample.host:
+            self.leader = sample.text if sample.ok else ""
+        # a failed sample may have a value all the same: no leader is 0
+        value = sample.value if sample.value is not None else float("nan")
+        window = self._samples[sample.signal]
+        window.append((t_ns, sample.host, value))
+        _forget(window, t_ns - int(self._keep_s * 1e9))
+
+    def value(self, condition: Condition, now_ns: int, window_s: float) -> float:
+        """The condition's signal over the last `window_s` seconds; NaN when nothing was measured.
+
+        `rate` counts what was acknowledged, and all attempts for those of a client.
+        A signal with several hosts counts as its worst (highest) host's mean. A host that was not measured cannot be
+        said to be below a limit, and does not hide one that is above.
+        """
+        if window_s > self._keep_s:
+            raise ValueError(f"{condition}: the last {self._keep_s:g}s are kept, not {window_s:g}s")
+        since = now_ns - int(window_s * 1e9)
+        of_attempts = condition.what.removeprefix(f"{ATTEMPTS[1:]}.")
+        if condition.source in self._operations and of_attempts in LOAD_STATISTICS:
+            load = condition.source if of_attempts == condition.what else f"{condition.source}{ATTEMPTS}"
+            return _of_load(load, of_attempts, self._operations[load].window(now_ns, window_s))
+        by_host: dict[str, list[float]] = defaultdict(list)
+        for t_ns, host, value in self._samples.get(f"{condition.source}.{condition.what}", ()):
+            if t_ns >= since:
+                by_host[host].append(value)
+        return of_worst_host(condition, by_host)
+
+    def tick(self, now_ns: int) -> dict[str, dict[str, float]]:
+        """For the live view: each load's last second."""
+        table = {}
+        for load, operations in self._operations.items():
+            window = operations.window(now_ns, _TICK_S)
+            table[load] = {
+                "rate": _of_load(load, "rate", window),
+                "p50_s": window.percentile(50),
+                "p99_s": window.percentile(99),
+                "errors": window.errors(),
+            }
+        return table
+
+
+def _of_load(load: str, what: str, window: Window) -> float:
+    if what == "rate":
+        return window.rate(acknowledged=not load.endswith(ATTEMPTS))
+    return STATISTICS[what](window)
+
+
+def of_worst_host(condition: Condition, by_host: Mapping[str, Sequence[float]]) -> float:
+    """The mean of the worst (highest) host, or of the majority's view where there is one; NaN when there is nothing."""
+    chosen = [by_host[""]] if "" in by_host else list(by_host.values())
+    means = [float(np.mean(values)) for values in chosen]
+    worst = np.max if condition.op in _OF_ALL_HOSTS else np.fmax.reduce  # the latter leaves NaN out
+    return float(worst(means)) if means else float("nan")
+
+
+def _forget(window: deque[Any], before_ns: int) -> None:
+    while window and window[0][0] < before_ns:
+        window.popleft()

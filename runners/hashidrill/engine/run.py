@@ -1,0 +1,310 @@
+"""The life of a run."""
+
+from __future__ import annotations
+
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import anyio
+
+from hashidrill.abc import Datacenter, Needs, Operation, Probe, Sample
+from hashidrill.engine import closing
+from hashidrill.engine.levels import GENERATOR_FULL, NO_LEVELS, Levels, Steered
+from hashidrill.engine.monitor import Monitor, longest_window_s
+from hashidrill.engine.steps import carry_out, make_fault
+from hashidrill.errors import (
+    FaultError,
+    HashidrillError,
+    RevertError,
+    SelectorError,
+    SteadyStateError,
+    UnfitError,
+    WaitTimeoutError,
+)
+from hashidrill.experiment.model import Experiment
+from hashidrill.loads.process import LoadProcess, LoadSpecification
+from hashidrill.probes.runner import run_probes
+from hashidrill.recording.journal import Clock, Journal
+from hashidrill.recording.writer import FORMAT, RecordingWriter
+from hashidrill.util.redaction import Redactor
+from hashidrill.util.wait import pause, wait_until
+
+_LOOK_EVERY_S = 0.25
+_TICK_EVERY_S = 0.5
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class RunnableDatacenter(Datacenter, Protocol):
+    """What the engine asks of a datacenter beyond what faults ask."""
+
+    async def start(self) -> None: ...
+
+    async def load_specifications(self, experiment: Experiment) -> Sequence[LoadSpecification]: ...
+
+    def probes(self) -> Sequence[Probe]: ...
+
+    def describe(self) -> Mapping[str, Any]:
+        """`hosts` and `config`, for run.json."""
+
+
+@dataclass
+class Run:
+    """One run's tools: where it writes, what it knows, what is in force."""
+
+    experiment: Experiment
+    datacenter: RunnableDatacenter
+    clock: Clock
+    journal: Journal
+    writer: RecordingWriter
+    monitor: Monitor
+    tell: Tell
+    run_id: str
+    phase: str = ""
+    phase_ends_ns: int | None = None
+    method_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self.in_force: dict[str, dict[str, Any]] = {}
+        self.turns: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        self.proven: list[tuple[str, str]] = []
+        """(fault id, kind) of what was proven so far, in order of time."""
+
+    def enter(self, phase: str, for_s: float | None = None) -> None:
+        self.phase = phase
+        self.phase_ends_ns = None if for_s is None else self.clock.now_ns() + int(for_s * 1e9)
+        self.journal.write("phase", phase=phase, ends_ns=self.phase_ends_ns)
+
+    def operation(self, op: Operation) -> None:
+        self.writer.operation(op)
+        self.monitor.operation(op)
+
+    def probed(self, sample: Sample) -> None:
+        self.sample(self.clock.now_ns(), sample)
+
+    def sample(self, t_ns: int, sample: Sample) -> None:
+        self.writer.sample(t_ns, sample)
+        self.monitor.sample(t_ns, sample)
+
+    async def until(self, t_ns: int) -> None:
+        await pause(max(0.0, (t_ns - self.clock.now_ns()) / 1e9))
+
+
+def needs(experiment: Experiment) -> Needs:
+    """What all faults of the method together need of the datacenter from the start."""
+    each = [make_fault(step, None).needs() for step in experiment.method]
+    operations = frozenset[str]().union(*(need.disk_operations for need in each))
+    return Needs(
+        operations | {"fsync"},
+        any(need.sized_disk for need in each),
+        toxiproxy=any(need.toxiproxy for need in each),
+        bbolt=any(need.bbolt for need in each),
+        spare_servers=sum(need.spare_servers for need in each),
+    )
+
+
+async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path, info: Mapping[str, Any],
+              *, clock: Clock, tell: Tell, redactor: Redactor | None = None) -> str:  # fmt: skip
+    """One run, from start to closed recording. Returns how it ended (the journal's `end`).
+
+    1. The experiment was loaded and resolved by the caller; the recording and its journal are opened.
+    2. Start the datacenter; wait for ready: leader known, all members alive, a write accepted.
+    3. Start loads and probes. Hold the steady state; if it never holds, no fault is applied.
+    4. For each step of the method: resolve its targets, and inject (hashidrill.engine.inject): plan, journal the
+       intent, apply, prove, hold, revert, prove it gone. Guardrails watch; one that trips reverts everything and
+       ends the method.
+    5. Recovery window: the loads go on.
+    6. Stop the loads; final reads for the durability checks; collect logs.
+    7. Close the recording, and write `end` last (hashidrill.engine.closing). Others judge it later.
+
+    What goes wrong in a run is its outcome; a recording that can no longer be written ends the run as `crashed`.
+    Cancellation reverts, closes, and goes on. Raises RecordingError when not even `end` could be written.
+    """
+    redactor = redactor or Redactor()
+    writer = RecordingWriter(path, redactor)
+    monitor = Monitor(experiment.measured, longest_window_s(experiment))
+    outcome, error = "interrupted", ""
+    details: dict[str, Any] = {}
+    undos = Path(info["root"]) / "undos" if info.get("root") else None
+    with Journal(
+        path / "journal.jsonl", clock, lambda entry: tell(_flat(entry)), redactor=redactor, undos=undos
+    ) as journal:
+        running = Run(experiment, datacenter, clock, journal, writer, monitor, tell, info["id"])
+        journal.write(
+            "run", sync=True, format=FORMAT, id=info["id"], experiment=experiment.metadata.name,
+            root=info.get("root", ""), origin=info.get("origin", {}), sandbox=info.get("sandbox", ""),
+        )  # fmt: skip
+        try:
+            outcome, error = await _guarded(running, details)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _collect(running, path)
+                described = {**info, **datacenter.describe(), **details}
+                outcome, error = await closing.close(writer, journal, described, outcome, error)
+    return outcome
+
+
+def _flat(entry: Any) -> dict[str, Any]:
+    return {"event": entry.event, "t_ns": entry.t_ns, **entry.data}
+
+
+async def _guarded(running: Run, details: dict[str, Any]) -> tuple[str, str]:
+    """(outcome, error) of the run's phases. Cancellation passes through."""
+    try:
+        tripped = await _phases(running, details)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is this run's outcome; the log has the traceback
+        return _outcome(error)
+    return ("guardrail", tripped) if tripped else ("complete", "")
+
+
+_OUTCOMES: tuple[tuple[type[Exception], str], ...] = (
+    (RevertError, "revert"),
+    (UnfitError, "unfit"),
+    (SelectorError, "fault"),
+    (FaultError, "fault"),
+    (SteadyStateError, "steady-state"),
+)
+
+
+def _outcome(error: Exception) -> tuple[str, str]:
+    """The gravest of what was raised decides."""
+    leaves = list(_leaves(error))
+    for kind, outcome in _OUTCOMES:
+        for leaf in leaves:
+            if isinstance(leaf, kind):
+                return outcome, str(leaf)
+    if not isinstance(leaves[0], HashidrillError):
+        traceback.print_exception(error)
+        return "crashed", f"{type(leaves[0]).__name__}: {leaves[0]}"
+    return "crashed", str(leaves[0])
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+async def _phases(running: Run, details: dict[str, Any]) -> str:
+    """All phases. Returns what guardrail tripped, or nothing."""
+    datacenter, experiment = running.datacenter, running.experiment
+    running.enter("start")
+    await datacenter.start()
+    running.enter("ready")
+    await datacenter.wait_ready()
+    async with LoadProcess(running.clock, running.run_id) as loads, anyio.create_task_group() as watchers:
+        watchers.start_soon(run_probes, datacenter.probes(), running.probed)
+        watchers.start_soon(_ticks, running)
+        watchers.start_soon(closing.watch, running.writer)
+        running.enter("load")
+        specifications = await datacenter.load_specifications(experiment)
+        profiled = [replace(each, profile=experiment.traffic[each.name].profile) for each in specifications]
+        await loads.start(profiled, running.operation, running.sample, running.monitor.waiting)
+        await _hold_steady_state(running)
+        tripped = await _method(running, loads)
+        running.enter("recovery", experiment.recovery.for_)
+        await pause(experiment.recovery.for_)
+        running.enter("quiesce")
+        await loads.stop()
+        for load, values in (await loads.final_reads()).items():
+            running.writer.final_reads(load, values)
+        details["final_read_errors"] = dict(loads.final_read_errors)
+        watchers.cancel_scope.cancel()
+    running.enter("closed")
+    return tripped
+
+
+async def _ticks(running: Run) -> None:
+    """What the live view shows, twice a second."""
+    while True:
+        now = running.clock.now_ns()
+        running.tell(
+            {
+                "event": "tick", "t_ns": now, "phase": running.phase, "phase_ends_ns": running.phase_ends_ns,
+                "leader": running.monitor.leader, "faults": list(running.in_force.values()),
+                "loads": running.monitor.tick(now),
+            }
+        )  # fmt: skip
+        await pause(_TICK_EVERY_S)
+
+
+async def _hold_steady_state(running: Run) -> None:
+    """Returns once all conditions held over the last `for`. Raises SteadyStateError after `within`."""
+    steady = running.experiment.steady_state
+    running.enter("steady", steady.within)
+    began = running.clock.now_ns()
+    for_s = max([float(steady.for_), *(c.window_s or 0.0 for c in steady.require)])
+
+    async def held() -> tuple[str | None, str]:
+        now = running.clock.now_ns()
+        values = {c: running.monitor.value(c, now, c.window_s or steady.for_) for c in steady.require}
+        evidence = "; ".join(f"{condition} (measured {value:.6g})" for condition, value in values.items())
+        full = now - began >= for_s * 1e9
+        return (evidence if full and all(c.holds(v) for c, v in values.items()) else None), evidence
+
+    try:
+        evidence = await wait_until("the steady state", held, within_s=steady.within, gap_s=_LOOK_EVERY_S)
+    except WaitTimeoutError as error:
+        running.journal.write("steady", sync=True, held=False, evidence=str(error))
+        raise SteadyStateError(f"the steady state did not hold; no fault was applied: {error}") from None
+    running.journal.write("steady", sync=True, held=True, evidence=evidence)
+    generator = running.monitor.value(GENERATOR_FULL, running.clock.now_ns(), steady.for_)
+    if GENERATOR_FULL.holds(generator):
+        raise UnfitError(
+            f"the generator uses {generator:.2f} of its one core in the steady state already: nothing is left for the"
+            " method; ask for less load"
+        )
+
+
+async def _method(running: Run, levels: Levels = NO_LEVELS) -> str:
+    """All steps, each at its time, and the loads' profiles. Returns the guardrail that tripped, or nothing."""
+    steps = running.experiment.method
+    running.enter("method", max(step.at + step.for_ for step in steps))
+    running.method_ns = running.clock.now_ns()
+    await levels.begin(running.method_ns)
+    tripped: list[str] = []
+    async with anyio.create_task_group() as watcher:
+        for load, spec in running.experiment.traffic.items():
+            if spec.profile is not None:
+                steered = Steered(load, running.monitor, running.clock, levels, running.journal, running.method_ns)
+                watcher.start_soon(steered.by, spec.profile)
+        method = anyio.CancelScope()
+        watcher.start_soon(_watch_guardrails, running, method, tripped)
+        with method:
+            async with anyio.create_task_group() as group:
+                for number, step in enumerate(steps):
+                    group.start_soon(carry_out, running, number, step)
+        watcher.cancel_scope.cancel()
+    return tripped[0] if tripped else ""
+
+
+async def _watch_guardrails(running: Run, method: anyio.CancelScope, tripped: list[str]) -> None:
+    """A guardrail says what must not be: once one holds over its whole window, the method is cancelled."""
+    while True:
+        now = running.clock.now_ns()
+        for guardrail in running.experiment.guardrails:
+            window = guardrail.window_s or guardrail.DEFAULT_WINDOW_S
+            if now - running.method_ns < window * 1e9:
+                continue
+            value = running.monitor.value(guardrail, now, window)
+            if guardrail.holds(value):
+                evidence = f"measured {value:.6g}"
+                running.journal.write("guardrail", sync=True, condition=str(guardrail), evidence=evidence)
+                tripped.append(f"guardrail {guardrail}: {evidence}")
+                method.cancel()
+                return
+        await pause(_LOOK_EVERY_S)
+
+
+async def _collect(running: Run, path: Path) -> None:
+    """Logs are worth having most when something went wrong."""
+    try:
+        await running.datacenter.collect_logs(path / "logs")
+    except (OSError, HashidrillError) as error:
+        running.journal.write("note", text=f"the logs could not be collected: {error}")

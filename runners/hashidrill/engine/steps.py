@@ -1,0 +1,165 @@
+"""How a step of the method is carried out: on each of its targets, in turn on one host, and following a role."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from hashidrill import registry
+from hashidrill.abc import Fault, Target
+from hashidrill.engine.inject import injected
+from hashidrill.errors import FaultError, SelectorError, WaitTimeoutError
+from hashidrill.services.consul.checks import OF_THE_AGENT
+from hashidrill.util.wait import pause, wait_until
+
+if TYPE_CHECKING:
+    from hashidrill.engine.run import Run
+    from hashidrill.experiment.model import Step
+
+_LOOK_EVERY_S = 0.25
+_FOLLOW_EVERY_S = 0.5
+_TARGETS_WITHIN_S = 10.0
+
+
+def make_fault(step: Step, hosts: Any) -> Fault:
+    """Raises UnknownNameError, or pydantic's error for parameters that do not fit."""
+    cls = registry.fault(step.fault)
+    built: Fault = cls(cls.Params.model_validate(step.with_), hosts)
+    return built
+
+
+async def carry_out(running: Run, number: int, step: Step) -> None:
+    """One step of the method, at its time: a fault on each of its targets, all at once."""
+    await running.until(running.method_ns + int(step.at * 1e9))
+    targets = await _targets(running, step.on)
+    if step.follow:
+        await _follow(running, number, step, targets)
+        return
+    async with anyio.create_task_group() as group:
+        for target in targets:
+            group.start_soon(_hold, running, number, step, target, f"{number}-{step.fault}-{target.host}")
+
+
+async def _hold(
+    running: Run,
+    number: int,
+    step: Step,
+    target: Target,
+    fault_id: str,
+    *,
+    for_s: float | None = None,
+    place: _Place | None = None,
+) -> None:
+    """One fault on one target, in force for `for` from the moment that it is proven.
+
+    By their times, faults of the agent follow each other; where one had to wait, or its agent came back late, so does
+    the next one on that host: it would end an agent that is on its way back.
+    """
+    if step.fault not in OF_THE_AGENT:
+        await _inject(running, number, step, target, fault_id, for_s=for_s, place=place)
+        return
+    turn = running.turns[target.host]
+    late = turn.locked()
+    async with turn:
+        if late:  # it may be another process by now
+            [target] = await _targets(running, f"host:{target.host}")
+        await _inject(running, number, step, target, fault_id, for_s=for_s, place=place)
+
+
+async def _inject(
+    running: Run, number: int, step: Step, target: Target, fault_id: str, *, for_s: float | None, place: _Place | None
+) -> None:
+    fault = make_fault(step, running.datacenter)
+    length = step.for_ if for_s is None else for_s
+    until = None
+    async with injected(fault, target, fault_id=fault_id, step=number, journal=running.journal) as in_force:
+        if place is not None:
+            place.proven, until = True, place.moved
+        running.proven.append((fault_id, step.fault))
+        before = len(running.proven)
+
+        def undone_by(kinds: frozenset[str]) -> str:
+            return next((kind for _, kind in running.proven[before:] if kind in kinds), "")
+
+        ends_ns = running.clock.now_ns() + int(length * 1e9)
+        running.in_force[fault_id] = {"fault_id": fault_id, "kind": step.fault, "host": target.host, "ends_ns": ends_ns}
+        try:
+            await in_force.hold(length, until=until, undone_by=undone_by)
+        finally:
+            del running.in_force[fault_id]
+
+
+async def _follow(running: Run, number: int, step: Step, targets: Sequence[Target]) -> None:
+    """The fault is where the selector points, for `for` in all: it moves when the role does."""
+    ends_ns = running.clock.now_ns() + int(step.for_ * 1e9)
+    held: dict[str, _Place] = {}
+    moves = 0
+
+    async def hold(target: Target, place: _Place, fault_id: str) -> None:
+        async with running.turns[f"{number} {target.host}"]:  # a role that comes back waits until the host is free
+            left_s = (ends_ns - running.clock.now_ns()) / 1e9
+            if place.moved.is_set() or left_s <= 0:
+                return
+            with place.proving:
+                try:
+                    await _hold(running, number, step, target, fault_id, for_s=left_s, place=place)
+                except FaultError:
+                    if await _still_there(running, step, target):
+                        raise
+                    place.leave()
+                    held.pop(target.host, None)
+            if place.moved.is_set():
+                running.journal.write("fault.moved", sync=True, fault_id=fault_id, on=step.on)
+
+    async with anyio.create_task_group() as group:
+        while running.clock.now_ns() < ends_ns:
+            wanted = {target.host: target for target in targets}
+            for host in held.keys() - wanted.keys():
+                held.pop(host).leave()
+            for host in wanted.keys() - held.keys():
+                held[host] = _Place()
+                group.start_soon(hold, wanted[host], held[host], f"{number}-{step.fault}-{host}-move{moves}")
+                moves += 1
+            await pause(_FOLLOW_EVERY_S)
+            with suppress(SelectorError):  # nobody has the role just now: the fault stays where it is
+                targets = await running.datacenter.select(step.on)
+
+
+class _Place:
+    """Where a fault that follows is. Once the role has moved on, an unproven one is given up, a proven one ends."""
+
+    def __init__(self) -> None:
+        self.moved = anyio.Event()
+        self.proving = anyio.CancelScope()
+        self.proven = False
+
+    def leave(self) -> None:
+        self.moved.set()
+        if not self.proven:
+            self.proving.cancel()
+
+
+async def _still_there(running: Run, step: Step, target: Target) -> bool:
+    """Does the selector point at that host even now? While nobody has the role, this host has not."""
+    try:
+        return target.host in {one.host for one in await running.datacenter.select(step.on)}
+    except SelectorError:
+        return False
+
+
+async def _targets(running: Run, selector: str) -> Sequence[Target]:
+    """Resolved now; an election that goes on is waited for. Raises SelectorError."""
+
+    async def some() -> tuple[Sequence[Target] | None, str]:
+        try:
+            return await running.datacenter.select(selector), ""
+        except SelectorError as error:
+            return None, str(error)
+
+    try:
+        return await wait_until(f"{selector} to match a host", some, within_s=_TARGETS_WITHIN_S, gap_s=_LOOK_EVERY_S)
+    except WaitTimeoutError as error:
+        raise SelectorError(str(error)) from None

@@ -1,0 +1,189 @@
+"""What a load's operations say while the run goes on: those that ended, and those that still wait for an answer.
+
+Everything here follows the definition that verdicts use (hashidrill.measure): latency counts from the moment at which
+an operation was due, and one that was not acknowledged is infinitely slow. A verdict knows how each operation ended.
+Here some have not ended: each has waited for its age at least, and how long it will wait nobody knows. Where nothing
+waits, the figures are those of a verdict.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from hashidrill.recording.reader import Bools, Floats, Int64s
+
+_NS = 1e9
+_ROUNDING = 1e-9
+"""Survival is a product of fractions, so that it may miss a round share by this."""
+_USUAL = 2.0
+"""What takes over this many times as long as anything that was served is not served as usual."""
+
+
+class Ended:
+    """The operations of one load that ended, and those that are known to wait, on the engine's side."""
+
+    def __init__(self) -> None:
+        # in order of arrival; `_heard` never falls, so that a window is found by bisection and not by a scan
+        self._heard, self._due, self._end, self._ok = array("q"), array("q"), array("q"), array("b")
+        self._waiting: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._heard)
+
+    def add(self, due_ns: int, end_ns: int, *, ok: bool) -> None:
+        self._heard.append(max(end_ns, self._heard[-1]) if self._heard else end_ns)
+        self._due.append(due_ns)
+        self._end.append(end_ns)
+        self._ok.append(ok)
+
+    def wait(self, begun: Iterable[int], ended: Iterable[int]) -> None:
+        """What `hashidrill.loads.waiting.Waiting.take` returned."""
+        self._waiting.update(begun)
+        for due_ns in ended:
+            self._waiting[due_ns] -= 1
+            if self._waiting[due_ns] <= 0:
+                del self._waiting[due_ns]
+
+    def forget(self, before_ns: int) -> None:
+        """Drop what ended before that; only once it is half of what is kept, as each time moves the other half."""
+        old = bisect_left(self._heard, before_ns)
+        if old * 2 > len(self._heard):
+            for column in (self._heard, self._due, self._end, self._ok):
+                del column[:old]
+
+    def window(self, now_ns: int, window_s: float) -> Window:
+        """All that was under way at some moment of the last `window_s` seconds."""
+        since_ns = now_ns - int(window_s * _NS)
+        at = bisect_left(self._heard, since_ns)
+        end = np.frombuffer(self._end[at:], np.int64)
+        inside = (end >= since_ns) & (end <= now_ns)
+        due = np.frombuffer(self._due[at:], np.int64)[inside]
+        ok = np.frombuffer(self._ok[at:], np.bool_)[inside]
+        waiting = np.fromiter(self._waiting.elements(), np.int64)
+        return Window(window_s, since_ns, now_ns, due, end[inside], ok, waiting[waiting < now_ns])
+
+
+@dataclass(frozen=True)
+class Window:
+    """The operations that were under way at some moment between `since_ns` and `now_ns`."""
+
+    length_s: float
+    since_ns: int
+    now_ns: int
+    due_ns: Int64s
+    end_ns: Int64s
+    ok: Bools
+    waiting_ns: Int64s
+    """When those were due that still wait."""
+
+    @property
+    def empty(self) -> bool:
+        return not len(self.due_ns) and not len(self.waiting_ns)
+
+    def rate(self, *, acknowledged: bool) -> float:
+        """Operations a second that ended; only those that were acknowledged, or all."""
+        return float(self.ok.sum() if acknowledged else len(self.ok)) / self.length_s
+
+    def errors(self) -> float:
+        """Share of operations that were not acknowledged, 0 to 1; NaN when nothing says.
+
+        Who has waited for the whole window, and for twice as long as anything that was served in it, is not being
+        served: such an operation counts as an error once, at the moment when that became so. Where nothing was served
+        and nothing else is known, what waits that long, or has failed, is all there is: 1.
+        """
+        age_ns = (self.end_ns - self.due_ns).astype(np.float64)
+        longest_ns = float(age_ns[self.ok].max()) if self.ok.any() else 0.0
+        patience_ns = max(self.length_s * _NS, _USUAL * longest_ns)
+        failed_ns = self.due_ns[~self.ok] + np.minimum(age_ns[~self.ok], patience_ns)
+        given_up_ns = self.waiting_ns + patience_ns
+        good = int(self.ok.sum())
+        bad = int((failed_ns >= self.since_ns).sum())
+        bad += int(((given_up_ns >= self.since_ns) & (given_up_ns <= self.now_ns)).sum())
+        if good + bad:
+            return bad / (good + bad)
+        return 1.0 if len(failed_ns) or (given_up_ns <= self.now_ns).any() else float("nan")
+
+    def percentile(self, percent: float) -> float:
+        """The latency in seconds that `percent` of the operations stay within; NaN for none.
+
+        Where it is among those that still wait, the age of the oldest of them: it is that at least.
+        """
+        if self.empty:
+            return float("nan")
+        course = self._course()
+        reached = np.flatnonzero(course.waits <= 1 - percent / 100 + _ROUNDING)
+        if percent < 100 and len(reached):
+            return float(course.at_s[reached[0]])
+        never = course.left * course.never / max(course.never + course.beyond, 1)
+        if not course.beyond or (percent < 100 and never > 1 - percent / 100 + _ROUNDING):
+            return course.longest_s
+        return float("inf") if percent >= 100 and course.never else course.oldest_s
+
+    def mean(self) -> float:
+        """Mean latency in seconds, infinite with a single failure; NaN for none."""
+        if self.empty:
+            return float("nan")
+        course = self._course()
+        if course.never:
+            return float("inf")
+        before = np.concatenate(([1.0], course.waits))
+        steps_s = np.diff(np.concatenate(([0.0], course.at_s, [course.oldest_s])))
+        return float((before * np.maximum(steps_s, 0.0)).sum())
+
+    def _course(self) -> _Course:
+        """Who was served after which time: a life table of this period.
+
+        An operation that was due before the window counts only for the ages at which the window saw it, and one that
+        waits only up to its age (Kaplan and Meier's estimate, with delayed entry). So a window shorter than what it
+        measures is neither blind to what waits, nor swayed by the few old ones that outlast all others in it.
+        """
+        due_ns = np.concatenate((self.due_ns, self.waiting_ns))
+        entry_s = np.sort(np.maximum(self.since_ns - due_ns, 0) / _NS)
+        served_s = (self.end_ns - self.due_ns)[self.ok] / _NS
+        ages_s = (self.now_ns - self.waiting_ns) / _NS
+        never = int((~self.ok).sum())
+        leave_s = np.sort(np.concatenate((served_s, ages_s, np.full(never, np.inf))))
+        at_s, count = np.unique(served_s, return_counts=True)
+        present = np.searchsorted(entry_s, at_s, "right") - np.searchsorted(leave_s, at_s, "left")
+        waits = np.cumprod(1 - count / np.maximum(present, count))
+        last_s = float(at_s[-1]) if len(at_s) else -1.0
+        oldest_s = max(float(ages_s.max()) if len(ages_s) else 0.0, last_s)
+        return _Course(
+            at_s, waits, float(waits[-1]) if len(waits) else 1.0, never, int((ages_s > last_s).sum()), oldest_s
+        )
+
+
+@dataclass(frozen=True)
+class _Course:
+    """`waits[i]` is the share that is not served by `at_s[i]`, and `left` that after the last of them."""
+
+    at_s: Floats
+    waits: Floats
+    left: float
+    never: int
+    """How many failed."""
+    beyond: int
+    """How many have waited for longer than anything that was served."""
+    oldest_s: float
+
+    @property
+    def longest_s(self) -> float:
+        return float("inf") if self.never else self.oldest_s
+
+
+STATISTICS: dict[str, Callable[[Window], float]] = {
+    "latency.p50": lambda window: window.percentile(50),
+    "latency.p90": lambda window: window.percentile(90),
+    "latency.p99": lambda window: window.percentile(99),
+    "latency.max": lambda window: window.percentile(100),
+    "latency.mean": Window.mean,
+    "errors": Window.errors,
+}

@@ -1,0 +1,79 @@
+"""What an expectation can get wrong: it names a load, a client or a fault that is not there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.registry import near
+from hashidrill.retry.catalogue import FAULTS
+from hashidrill.units import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pydantic import BaseModel
+
+    from hashidrill.experiment.checks import Draft, Note
+    from hashidrill.experiment.problems import Loc
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a contrast: the parameters that it gives to another hypothesis."""
+
+    loc: Loc
+    params: BaseModel
+
+
+@dataclass(frozen=True)
+class Expectation:
+    name: str
+    params: BaseModel
+    sides: Sequence[Side] = ()
+
+
+def check_expectations(draft: Draft, note: Note) -> None:
+    steps = [step for step in draft.steps if step is not None]
+    kinds = sorted({step.kind for step in steps} | {step.name for step in steps if step.name})
+    for index, expectation in enumerate(draft.expectations):
+        if expectation is None:
+            continue
+        whole = Side(("expect", index, expectation.name), expectation.params)
+        for each in (whole, *expectation.sides):
+            _check_named(each, draft, kinds, note)
+
+
+def _check_named(side: Side, draft: Draft, kinds: Sequence[str], note: Note) -> None:
+    of_a_client = param(side.params, "client") is not None
+    for key, noun, known in (
+        ("load", "load", draft.load_names),
+        ("client", "client", draft.clients),
+        ("fault", "step of the method with the fault", kinds),
+    ):
+        for value in _named(side.params, key):
+            if known is None or value in known or (key == "fault" and of_a_client and _befalls(value)):
+                continue
+            note((*side.loc, key), f"there is no {noun} {shown(value)}: {near(value, known)}")
+
+
+def _befalls(name: str) -> bool:
+    """Whether attempts can fail so: verdicts on one client may name that instead of a step."""
+    return name in FAULTS or name == "no-reply" or name.isdecimal()
+
+
+def _named(params: BaseModel, key: str) -> Iterator[str]:
+    """What the parameter `key` names: one text, or each of a list; nothing when it was left out."""
+    value = param(params, key)
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        yield from (each for each in value if isinstance(each, str))
+
+
+def param(params: BaseModel | None, key: str) -> Any:
+    """The parameter that YAML calls `key`, or None where there is none."""
+    if params is None:
+        return None
+    fields = type(params).model_fields.items()
+    return next((getattr(params, name) for name, spec in fields if key == (spec.alias or name)), None)

@@ -1,0 +1,383 @@
+"""What a well-formed experiment can still get wrong: names of loads, hosts that are not there, faults that collide.
+
+The rules look at a Draft, in which each part that could not be read is None: they judge what there is, and leave alone
+what has an error of its own already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hashidrill import registry
+from hashidrill.errors import UnknownNameError
+from hashidrill.experiment.check_expectations import Expectation, Side, check_expectations, param
+from hashidrill.experiment.check_instruments import check_full, check_instruments
+from hashidrill.experiment.conditions import (
+    LOAD_SIGNALS,
+    LOAD_STATISTICS,
+    PROBE_NAMESPACES,
+    PROBE_SIGNALS,
+    Condition,
+    load_signals,
+    unit_trouble,
+)
+from hashidrill.experiment.selectors import CLIENT_PREFIX, HOST_FORMS, Selector, parse_selector
+from hashidrill.registry import near
+from hashidrill.services.consul.checks import check_consul
+from hashidrill.services.consul.state_checks import check_state
+from hashidrill.units import Duration, shown
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from hashidrill.experiment.model import ClientSpec, Consul, Disk
+    from hashidrill.experiment.problems import Loc
+    from hashidrill.experiment.profile import Profile
+
+__all__ = ["Draft", "Expectation", "Load", "Side", "Step", "check", "condition", "duration", "shown"]
+
+LONGEST = Duration("1h")
+DURATIONS: tuple[Loc, ...] = (
+    ("datacenter", "ready_within"), ("steady_state", "within"), ("recovery", "for"),
+)  # fmt: skip
+"""The durations, beside those of steps, that say how long a run takes."""
+
+_TOGETHER = {"process.pause": "process", "process.kill": "process", "process.restart": "process"}
+"""Kinds that fight over the same thing of a host: a killed process cannot be paused."""
+
+_APART = {"disk.latency": "op", "disk.error": "op", "disk.bandwidth": "op", "network.block": "port"}
+"""The parameter that keeps two faults of one kind apart on one host: reads may be slow while writes fail."""
+
+_LINKS = frozenset(
+    {
+        "network.latency", "network.bandwidth", "network.timeout", "network.reset", "network.slow_close",
+        "network.slicer", "network.limit_data", "toxiproxy.toxic",
+    }
+)  # fmt: skip
+"""Kinds that redirect the connections to a port; the first rule that does so hides the others."""
+
+_MANY = ("followers", "servers", "clients", "all")
+"""Selectors that can match several hosts at once."""
+
+_OF_CLIENTS = (*LOAD_STATISTICS, *(f"attempts.{each}" for each in LOAD_STATISTICS), *LOAD_SIGNALS)
+"""What a condition may compare of a client."""
+
+_PEERS = ("all", "clients", "servers")
+"""Words for the other side of a network fault, beside selectors."""
+
+
+@dataclass(frozen=True)
+class Load:
+    kind: str
+    params: BaseModel
+    profile: Profile | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the method, with None for each part that could not be read."""
+
+    kind: str
+    params: BaseModel | None
+    on: str | None
+    at: Duration | None
+    for_: Duration | None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An experiment of which some parts may be None, where they could not be read."""
+
+    consul: Consul | None
+    disk: Disk | None
+    load_names: list[str] | None
+    loads: dict[str, Load | None]
+    steps: list[Step | None]
+    guardrails: list[Condition | None]
+    require: list[Condition | None]
+    expectations: list[Expectation | None]
+    clients: dict[str, ClientSpec | None] = field(default_factory=dict)
+    durations: dict[Loc, Duration | None] = field(default_factory=dict)
+
+
+class Note(Protocol):
+    """Takes a problem and where it is: `Document.problem`."""
+
+    def __call__(self, loc: Loc, text: str, *, key: bool = False) -> None: ...
+
+
+def condition(text: Any) -> Condition | None:
+    """The condition, or None where the model has said what is wrong with it."""
+    try:
+        return Condition.parse(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def duration(text: Any) -> Duration | None:
+    """The duration, or None where the model has said what is wrong with it."""
+    try:
+        return Duration(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def check(draft: Draft, note: Note) -> None:
+    """Note every problem of the draft."""
+    _check_loads(draft, note)
+    _check_clients(draft, note)
+    for index, each in enumerate(draft.require):
+        _check_condition(each, draft, ("steady_state", "require", index), note)
+    for index, each in enumerate(draft.guardrails):
+        _check_condition(each, draft, ("guardrails", index), note)
+    for index, step in enumerate(draft.steps):
+        if step is not None:
+            _check_step(step, draft, ("method", index), note)
+    _check_names(draft, note)
+    _check_collisions(draft, note)
+    check_state(draft, note)
+    check_consul(draft, note)
+    check_instruments(draft, note)
+    check_expectations(draft, note)
+    for loc, length in draft.durations.items():
+        if length is not None and length > LONGEST:
+            note(loc, f"{length} is longer than {LONGEST}, the most that a part of an experiment may take")
+
+
+def _check_loads(draft: Draft, note: Note) -> None:
+    for name, load in draft.loads.items():
+        if name in PROBE_NAMESPACES:
+            note(("load", name), f"{name} is the name of a probe's signals; give the load another", key=True)
+        via = param(load.params, "via") if load and load.kind.startswith("consul.") else None
+        if isinstance(via, str) and via != "consul:clients":  # without clients, that means the servers
+            _check_selector(via, draft, ("load", name, "via"), note)
+        if load is not None and load.profile is not None:
+            _check_profile(load.profile, draft, ("load", name, "profile"), note)
+
+
+def _check_clients(draft: Draft, note: Note) -> None:
+    for name, client in draft.clients.items():
+        if name in PROBE_NAMESPACES or name in draft.loads:
+            taken = "a load" if name in draft.loads else "a probe's signals"
+            note(("clients", name), f"{name} is the name of {taken}; give the client another", key=True)
+        if client is None:
+            continue
+        if client.on is not None:
+            _check_selector(client.on, draft, ("clients", name, "on"), note)
+        if client.agents is not None and client.agents != "consul:clients":  # without clients, that means the servers
+            _check_selector(client.agents, draft, ("clients", name, "via"), note)
+        if client.profile is not None:
+            _check_profile(client.profile, draft, ("clients", name, "profile"), note)
+
+
+def _check_profile(profile: Profile, draft: Draft, loc: Loc, note: Note) -> None:
+    steered = ("search", "until") if profile.search is not None else ("ramp", "while")
+    for index, each in enumerate(profile.conditions):
+        _check_condition(each, draft, (*loc, *steered, index), note)
+    ends = [step.at + step.for_ for step in draft.steps if step and step.at is not None and step.for_ is not None]
+    recovery = draft.durations.get(("recovery", "for"))
+    if recovery is None or len(ends) < len(draft.steps) or not ends:
+        return
+    if profile.search is not None and profile.length_s > max(ends):
+        length, there = Duration(profile.length_s), Duration(max(ends))
+        note(loc, f"the search and its level last {length}, but the method ends after {there}; let a fault of"
+                  " the method (noop is one) last longer")  # fmt: skip
+    elif profile.length_s > max(ends) + recovery:
+        length, there = Duration(profile.length_s), Duration(max(ends) + recovery)
+        note(loc, f"the profile takes {length}, but the loads stop {there} after the method began; let a fault of the"
+                  " method (noop is one) or the recovery last longer")  # fmt: skip
+
+
+def _check_condition(condition: Condition | None, draft: Draft, loc: Loc, note: Note) -> None:
+    if condition is None:
+        return
+    source, what = condition.source, condition.what
+    if source in PROBE_NAMESPACES:
+        signals = [signal for signal in PROBE_SIGNALS if signal.startswith(f"{source}.")]
+        if f"{source}.{what}" not in signals:
+            note(
+                loc, f"{shown(condition.text)}: there is no signal {source}.{what}: {near(f'{source}.{what}', signals)}"
+            )
+    elif draft.load_names is None:
+        return
+    elif source not in draft.load_names:
+        known = [*draft.load_names, *PROBE_NAMESPACES]
+        note(loc, f"{shown(condition.text)}: there is no load or probe {source!r}: {near(source, known)}")
+    elif source in draft.clients:
+        if what not in _OF_CLIENTS:
+            note(loc, f"{shown(condition.text)}: a client has no {what!r}: {near(what, _OF_CLIENTS)}")
+    elif what not in LOAD_STATISTICS:
+        _check_own_signal(condition, draft, loc, note)
+
+
+def _check_own_signal(condition: Condition, draft: Draft, loc: Loc, note: Note) -> None:
+    """A signal that only some kinds of load have."""
+    what, load = condition.what, draft.loads.get(condition.source)
+    # a load that could not be read may be of any kind
+    kinds = registry.loads().values() if load is None else [registry.load(load.kind)]
+    own = {name: unit for kind in kinds for name, unit in load_signals(kind).items()}
+    if what not in own:
+        known = (*LOAD_STATISTICS, *own)
+        note(loc, f"{shown(condition.text)}: a load has no {what!r}: {near(what, known)}")
+    elif load is not None and (trouble := unit_trouble(condition, own[what])):
+        note(loc, trouble)
+
+
+def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
+    if step.on is not None:
+        _check_on(step, step.on, draft, (*loc, "on"), note)
+    peers = param(step.params, "from") if step.kind.startswith(("network.", "toxiproxy.")) else None
+    if isinstance(peers, str) and peers not in _PEERS:
+        _check_selector(peers, draft, (*loc, "with", "from"), note)
+    if isinstance(peers, str) and (lonely := _without_peer(step, peers, draft)):
+        text = f"from {peers} names no other host than {lonely}, and from nowhere else could the fault be proven"
+        note((*loc, "with", "from"), f"{text}; name others, or give the datacenter more clients")
+    if step.kind == "disk.full" and draft.disk is not None and draft.disk.size is None:
+        note((*loc, "fault"), "disk.full needs a disk of its own that can be full: set datacenter.disk.size (256MiB)")
+    if step.kind == "disk.full" and draft.disk is not None and (text := check_full(step, draft.disk)):
+        note((*loc, "with", "leave"), text)
+    if step.kind in _LINKS and param(step.params, "direction") == "both" and _matches_many(step, draft):
+        text = "both ways on several hosts: a connection between two of them would be redirected twice"
+        note((*loc, "with", "direction"), f"{step.kind} on {step.on} {text}; write in or out")
+    if step.for_ is not None and step.at is not None and step.at + step.for_ > LONGEST:
+        end = Duration(step.at + step.for_)
+        note((*loc, "for"), f"the fault would end {end} into the method; {LONGEST} is the most (at + for)")
+
+
+def _check_on(step: Step, on: str, draft: Draft, loc: Loc, note: Note) -> None:
+    """What a tap does is put on a client, and all else on hosts."""
+    client = on.removeprefix(CLIENT_PREFIX) if on.startswith(CLIENT_PREFIX) else None
+    of_a_tap = step.kind.startswith("tap.")
+    if client is None and of_a_tap:
+        note(loc, f"{step.kind} is put on a client, like client:NAME, not on {shown(on)}: {near(on, _taps(draft))}")
+    elif client is None:
+        _check_selector(on, draft, loc, note)
+    elif not of_a_tap:
+        note(loc, f"{shown(on)} is the tap of a client, which takes tap.fail alone; {step.kind} is put on a host")
+    elif client not in draft.clients:
+        note(loc, f"there is no client {shown(client)}: {near(on, _taps(draft))}")
+
+
+def _taps(draft: Draft) -> list[str]:
+    return [f"{CLIENT_PREFIX}{client}" for client in draft.clients]
+
+
+def _check_names(draft: Draft, note: Note) -> None:
+    """A step's name names one step, and no kind of fault."""
+    seen: dict[str, int] = {}
+    for index, step in enumerate(draft.steps):
+        if step is None or step.name is None:
+            continue
+        if step.name in seen:
+            text = f"method[{seen[step.name]}] has the name {shown(step.name)} already; give each step its own"
+            note(("method", index, "name"), text)
+        elif step.name in registry.faults():
+            note(("method", index, "name"), f"{shown(step.name)} is a kind of fault; give the step another name")
+        seen.setdefault(step.name, index)
+
+
+def _check_selector(text: str, draft: Draft, loc: Loc, note: Note) -> None:
+    try:
+        selector = parse_selector(text)
+    except UnknownNameError as unknown:
+        note(loc, str(unknown))
+        return
+    if selector.is_client:
+        note(loc, f"{shown(text)} is the tap of a client, and no host: {near(text, HOST_FORMS)}")
+    if draft.consul is None:
+        return
+    if reason := selector.impossible(draft.consul.servers, draft.consul.clients):
+        note(loc, reason)
+
+
+def _check_collisions(draft: Draft, note: Note) -> None:
+    """Two faults on one host at one time, of which the one would undo, hide or hinder the other."""
+    for later in range(len(draft.steps)):
+        for earlier in range(later):
+            one, two = draft.steps[earlier], draft.steps[later]
+            if one is None or two is None or not _collide(one, two, draft):
+                continue
+            where = "on the same connections" if {one.kind, two.kind} & _LINKS else "on the same host"
+            text = f"{two.kind} on {two.on} runs while method[{earlier}] ({one.kind} on {one.on}) may be {where}"
+            note(("method", later), f"{text}; let one end before the other begins, or name other hosts")
+            break
+
+
+def _collide(one: Step, two: Step, draft: Draft) -> bool:
+    if {one.kind, two.kind} & _LINKS:
+        return _same_time(one, two) and _same_connections(one, two, draft)
+    if one.kind == "noop" or _TOGETHER.get(one.kind, one.kind) != _TOGETHER.get(two.kind, two.kind):
+        return False
+    return _same_time(one, two) and _same_host(one, two, draft) and not _kept_apart(one, two)
+
+
+def _same_connections(one: Step, two: Step, draft: Draft) -> bool:
+    """Whether two faults, at least one of them on links, may meet on one connection, or spoil each other's proof."""
+    kinds = {one.kind, two.kind}
+    if kinds & {"network.partition", "network.loss"}:
+        return True  # the canaries that prove the one would not get through the other
+    if not kinds <= _LINKS | {"network.block"}:
+        return False
+    if param(one.params, "port") != param(two.params, "port") or draft.consul is None:
+        return False
+    ways = {param(step.params, "direction") or "in" for step in (one, two)}  # what is blocked is what comes in
+    if len(ways) == 1 and "both" not in ways:
+        return _same_host(one, two, draft)
+    if "both" in ways:
+        return True
+    # in of one host is out of the others
+    return one.on != two.on or not str(one.on).startswith("host:")
+
+
+def _without_peer(step: Step, peers: str, draft: Draft) -> str:
+    """A host that the fault may be put on, and that has nobody on the other side; empty when there is none."""
+    selector, other = _selector(step.on), _selector(peers if ":" in peers else f"consul:{peers}")
+    if selector is None or other is None or draft.consul is None:
+        return ""
+    servers, clients = draft.consul.servers, draft.consul.clients
+    across = other.candidates(servers, clients)
+    if peers != "clients" and not across:  # the selector itself is wrong, which has been said
+        return ""
+    return next((host for host in sorted(selector.candidates(servers, clients)) if not across - {host}), "")
+
+
+def _matches_many(step: Step, draft: Draft) -> bool:
+    selector = _selector(step.on)
+    if selector is None or draft.consul is None or selector.who not in _MANY:
+        return False
+    candidates = selector.candidates(draft.consul.servers, draft.consul.clients)
+    return len(candidates) - (selector.who == "followers") > 1
+
+
+def _same_time(one: Step, two: Step) -> bool:
+    if one.at is None or one.for_ is None or two.at is None or two.for_ is None:
+        return False
+    return one.at < two.at + two.for_ and two.at < one.at + one.for_
+
+
+def _same_host(one: Step, two: Step, draft: Draft) -> bool:
+    if draft.consul is None:
+        return False
+    sets = [
+        selector.candidates(draft.consul.servers, draft.consul.clients)
+        for selector in (_selector(one.on), _selector(two.on))
+        if selector is not None
+    ]
+    return len(sets) == 2 and bool(sets[0] & sets[1])
+
+
+def _selector(text: str | None) -> Selector | None:
+    try:
+        return None if text is None else parse_selector(text)
+    except UnknownNameError:
+        return None
+
+
+def _kept_apart(one: Step, two: Step) -> bool:
+    name = _APART.get(one.kind)
+    if name is None or one.params is None or two.params is None:
+        return False
+    values = [param(step.params, name) for step in (one, two)]
+    return None not in values and "all" not in values and values[0] != values[1]

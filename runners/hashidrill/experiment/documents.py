@@ -1,0 +1,358 @@
+"""A YAML file as plain data in which every key and value knows where it was written.
+
+hashidrill reads a small and safe part of YAML 1.2: one document, text keys, no tags beyond the core ones, no merge
+keys. Anchors and aliases work. Limits keep a hostile or broken file from costing time or memory; they are checked on
+the parser's events, before anything is built.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import stat
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from hashidrill.errors import ExperimentError
+from hashidrill.experiment.problems import Loc, Problem, line_and_column, message, path_text, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+    from pathlib import Path
+
+MAX_BYTES = 256 * 1024
+MAX_DEPTH = 30
+MAX_NODES = 10_000
+MAX_TEXT = 1024 * 1024  # characters, after aliases have been expanded: one long text may be named many times
+
+_UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_CORE = "tag:yaml.org,2002:"
+_NULLS = {"", "~", "null", "Null", "NULL"}
+_BOOLS = {name: value for value in (True, False) for name in (str(value), str(value).lower(), str(value).upper())}
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_MAX_INT = 2**63
+
+
+@dataclass
+class Node:
+    """A value, where it starts, and what it holds. `size` and `text` count what is under it, aliases expanded."""
+
+    offset: int
+    value: Any = None
+    items: list[Node] | dict[str, Node] | None = None
+    keys: dict[str, int] = field(default_factory=dict)
+    size: int = 1
+    text: int = 0
+    height: int = 1
+    complete: bool = True
+
+    @property
+    def data(self) -> Any:
+        """Plain lists, dicts, texts, numbers, booleans and None."""
+        if isinstance(self.items, dict):
+            return {key: node.data for key, node in self.items.items()}
+        if isinstance(self.items, list):
+            return [node.data for node in self.items]
+        return self.value
+
+
+class Document:
+    """One file, read. `problem()` notes what is wrong; `raise_problems()` raises all of it at once."""
+
+    def __init__(self, name: str, text: str) -> None:
+        """Raises ExperimentError for what is not YAML at all; other troubles are noted in `problems`."""
+        self.name = name
+        self.text = text
+        self.problems: list[Problem] = []
+        self._root = _Composer(self).compose()
+        self.data: Any = self._root.data
+
+    def problem(self, loc: Loc, text: str, *, key: bool = False) -> None:
+        """Note a problem with the value at `loc`, or with its key. Paths that do not exist name their nearest part."""
+        self.problems.append(Problem(self._offset(loc, key=key), path_text(loc[:-1] if key else loc), text))
+
+    def problem_at(self, offset: int, text: str) -> None:
+        self.problems.append(Problem(offset, "", text))
+
+    def fail(self, offset: int, text: str) -> NoReturn:
+        """As `problem_at`, for what makes it useless to read on."""
+        self.problem_at(offset, text)
+        raise self._error()
+
+    def raise_problems(self) -> None:
+        """Raises ExperimentError when a problem was noted."""
+        if self.problems:
+            raise self._error()
+
+    def _error(self) -> ExperimentError:
+        return ExperimentError(message(self.name, self.text, self.problems))
+
+    def _offset(self, loc: Loc, *, key: bool) -> int:
+        node, offset = self._root, self._root.offset
+        for count, part in enumerate(loc, start=1):
+            child = _child(node, part)
+            if child is None:
+                break
+            nothing = child.value is None and child.items is None  # the parser places it at whatever comes next
+            as_key = nothing or (key and count == len(loc))
+            offset = node.keys[part] if as_key and isinstance(part, str) else child.offset
+            node = child
+        return offset
+
+
+def _child(node: Node, part: str | int) -> Node | None:
+    if isinstance(node.items, dict) and isinstance(part, str):
+        return node.items.get(part)
+    if isinstance(node.items, list) and isinstance(part, int) and part < len(node.items):
+        return node.items[part]
+    return None
+
+
+def read_document(path: Path) -> Document:
+    """The document in a file. Raises ExperimentError: no such file, not text, not YAML, over a limit."""
+    name = str(path)
+    raw = _read(path)
+    if len(raw) > MAX_BYTES:
+        raise _error(f"{name}:1:1: larger than {MAX_BYTES // 1024} kB: this cannot be an experiment")
+    return Document(name, _decode(name, raw))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise _error(f"{path}: is a directory; name one YAML file in it")
+        if not stat.S_ISREG(mode):  # reading a pipe or a device may never end
+            raise _error(f"{path}: is not a regular file; name a YAML file")
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        raise _error(f"{path}: there is no such file{_near_files(path)}") from None
+    except PermissionError:
+        raise _error(f"{path}: may not be read by this user; `chmod a+r {path}` mends it") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise _error(f"{str(path)!r}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _near_files(path: Path) -> str:
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.suffix in {".yaml", ".yml"}]
+    except OSError:
+        return f"; there is no directory {path.parent} either"
+    close = difflib.get_close_matches(path.name, names, n=3)
+    return f"; did you mean {' or '.join(str(path.parent / name) for name in close)}?" if close else ""
+
+
+def _decode(name: str, raw: bytes) -> str:
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise _error(f"{name}:1:1: is UTF-16; save it as UTF-8")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        # error.object is what came after a byte order mark, if there was one
+        before = error.object[: error.start].decode("utf-8", "replace")
+        line, column = line_and_column(before, len(before))
+        byte = f"byte 0x{error.object[error.start]:02x}"
+        raise _error(f"{name}:{line}:{column}: {byte} is not UTF-8; save the file as UTF-8, if it is text") from None
+    if odd := _UNPRINTABLE.search(text):
+        line, column = line_and_column(text, odd.start())
+        raise _error(f"{name}:{line}:{column}: the character U+{ord(odd[0]):04X} is not text; is this a binary file?")
+    return text
+
+
+def _error(text: str) -> ExperimentError:
+    return ExperimentError(wrapped(text))
+
+
+class _Composer:
+    """Makes nodes of the parser's events."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._anchors: dict[str, Node] = {}
+        self._nodes = 0
+        self._chars = 0
+        self._at = 0
+        self._events = self._parse()
+
+    def compose(self) -> Node:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what the parser warns of (directives, anchors used twice) is harmless
+            try:
+                return self._compose()
+            finally:
+                self._events.close()
+
+    def _compose(self) -> Node:
+        root: Node | None = None
+        for event in self._events:
+            kind = _kind(event)
+            if kind == "DocumentStart" and root is not None:
+                self._document.fail(self._at, "a second document starts here; a file holds one experiment")
+            if kind in {"Scalar", "MappingStart", "SequenceStart", "Alias"}:
+                root = self._node(event, depth=1)
+        if root is None or (root.items is None and root.value is None):
+            self._document.fail(0, "the file is empty; `hashidrill new` writes an experiment to start from")
+        return root
+
+    def _parse(self) -> Generator[Any, None, None]:
+        from ruamel.yaml import YAML  # noqa: PLC0415 - a tenth of a second that not every command needs
+        from ruamel.yaml.error import MarkedYAMLError  # noqa: PLC0415 - as above
+
+        try:
+            for event in YAML(typ="safe", pure=True).parse(self._document.text):
+                self._at = event.start_mark.index
+                yield event
+        except MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            self._document.fail(mark.index if mark else self._at, _syntax(error, self._document.text))
+        except Exception as error:  # noqa: BLE001 - the parser also fails with ValueError, IndexError and the like
+            self._document.fail(self._at, f"this cannot be read as YAML from here on ({type(error).__name__})")
+
+    def _node(self, event: Any, depth: int) -> Node:
+        offset = event.start_mark.index
+        if depth > MAX_DEPTH:
+            self._document.fail(offset, f"nested deeper than {MAX_DEPTH} levels")
+        kind = _kind(event)
+        if kind == "Alias":
+            return self._alias(event, depth)
+        node = Node(offset, complete=False)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        self._count(1, 0, offset)
+        if kind == "Scalar":
+            node.value = self._scalar(event)
+            node.text = len(event.value)
+            self._count(0, node.text, offset)
+        else:
+            self._check_tag(event, "map" if kind == "MappingStart" else "seq")
+            children = self._mapping(node, depth) if kind == "MappingStart" else self._sequence(node, depth)
+            for child in children:
+                node.size += child.size
+                node.text += child.text
+                node.height = max(node.height, child.height + 1)
+        node.complete = True
+        return node
+
+    def _alias(self, event: Any, depth: int) -> Node:
+        offset = event.start_mark.index
+        node = self._anchors.get(event.anchor)
+        if node is None:
+            self._document.fail(offset, f"the alias *{event.anchor} is of nothing: no &{event.anchor} stands above")
+        if not node.complete:
+            self._document.fail(offset, f"the alias *{event.anchor} stands inside what it names: that has no end")
+        if depth + node.height - 1 > MAX_DEPTH:
+            self._document.fail(offset, f"nested deeper than {MAX_DEPTH} levels once *{event.anchor} is expanded")
+        self._count(node.size, node.text, offset)
+        return node
+
+    def _count(self, nodes: int, chars: int, offset: int) -> None:
+        self._nodes += nodes
+        self._chars += chars
+        if self._nodes > MAX_NODES or self._chars > MAX_TEXT:
+            self._document.fail(
+                offset, f"too large: over {MAX_NODES} values or {MAX_TEXT // 1024} kB of text, aliases expanded"
+            )
+
+    def _sequence(self, node: Node, depth: int) -> Iterable[Node]:
+        items: list[Node] = []
+        while _kind(event := next(self._events)) != "SequenceEnd":
+            items.append(self._node(event, depth + 1))
+        node.items = items
+        return items
+
+    def _mapping(self, node: Node, depth: int) -> Iterable[Node]:
+        items: dict[str, Node] = {}
+        while _kind(event := next(self._events)) != "MappingEnd":
+            key, offset = self._key(event), event.start_mark.index
+            value = self._node(next(self._events), depth + 1)
+            if key in items:
+                line, _ = line_and_column(self._document.text, node.keys[key])
+                self._document.problem_at(offset, f"the key {_short(key)} was already written in line {line}")
+            items[key], node.keys[key] = value, offset
+        node.items = items
+        return items.values()
+
+    def _key(self, event: Any) -> str:
+        offset = event.start_mark.index
+        if _kind(event) != "Scalar":
+            self._document.fail(offset, "a key is text here, not a list, a mapping or an alias")
+        self._count(1, len(event.value), offset)
+        value = self._scalar(event)
+        if event.value == "<<" and event.implicit[0]:
+            self._document.fail(offset, "merge keys (<<) are YAML 1.1, this is read as 1.2; write the keys out")
+        if not isinstance(value, str):
+            self._document.problem_at(offset, f'a key is text: write {_short(event.value)} in quotes, like "name"')
+        return str(event.value)
+
+    def _check_tag(self, event: Any, plain: str) -> None:
+        if event.tag not in {None, "!", _CORE + plain}:
+            self._document.problem_at(
+                event.start_mark.index, f"the tag {_short(str(event.tag))} does not fit; leave it out"
+            )
+
+    def _scalar(self, event: Any) -> str | float | bool | None:
+        text: str = event.value
+        tag = event.tag
+        if tag in {"!", _CORE + "str"} or (tag is None and not event.implicit[0]):
+            value: str | float | bool | None = text
+        else:
+            value = _plain(text)
+            noun = "null" if value is None else type(value).__name__
+            self._check_tag(event, noun)
+        if isinstance(value, float) and not abs(value) < float("inf"):
+            self._document.problem_at(event.start_mark.index, f"{_short(text)} is not a finite number")
+            return 0.0
+        if isinstance(value, int) and abs(value) >= _MAX_INT:
+            self._document.problem_at(event.start_mark.index, f"{_short(text)} is too large a number")
+            return 0
+        if isinstance(value, str) and _UNPRINTABLE.search(value):  # by escapes: "\0", "\ud800"
+            self._document.problem_at(event.start_mark.index, "holds a character that is not text")
+            return _UNPRINTABLE.sub("?", value)
+        return value
+
+
+def _plain(text: str) -> str | float | bool | None:
+    """What unquoted text is in YAML 1.2: `no`, `on` and `2021-10-28` are text, as they look."""
+    if text in _NULLS:
+        return None
+    if text in _BOOLS:
+        return _BOOLS[text]
+    if _INT.fullmatch(text):
+        base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+        return int(text, base) if len(text) < 100 else _MAX_INT  # Python itself refuses to read thousands of digits
+    return float(text.replace(".inf", "inf").replace(".nan", "nan")) if _FLOAT.fullmatch(text.lower()) else text
+
+
+def _kind(event: Any) -> str:
+    return type(event).__name__.removesuffix("Event")
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")
+
+
+_HINTS = (
+    (r"'\\t'.*cannot start any token", "a tab indents here; YAML is indented with spaces"),
+    (
+        r"mapping values are not allowed here",
+        "a ': ' stands where no key can be: quote the text, or mend its indent",
+    ),
+    (r"could not find expected ':'", "a key without ': ' after it, or a line that is indented wrongly"),
+    (r"expected <block end>", "the indentation does not fit the lines above, or a quote there is not closed"),
+    (r"unexpected end of stream.*|found unexpected end of stream", "a quote is opened and never closed"),
+    (r"expected ',' or '(\]|\})'", "a bracket is opened and not closed, or a comma is missing"),
+)
+
+
+def _syntax(error: Any, text: str) -> str:
+    """The parser's complaint in a user's words, with where the construct that it broke began."""
+    problem = str(error.problem or error.context or "not YAML")
+    problem = problem.replace("found '\\x00'", "found the end of the file")
+    said = next((hint for pattern, hint in _HINTS if re.search(pattern, problem)), f"this is not YAML: {problem}")
+    if error.context and error.context_mark:
+        line, _ = line_and_column(text, error.context_mark.index)
+        return f"{said} ({error.context} that began in line {line})"
+    return said

@@ -1,0 +1,307 @@
+"""Reads an experiment: from YAML to a validated `Experiment`, or one error that names every problem with its place.
+
+The steps: text to plain data (documents), the shape of it (model), the parameters of each fault, load and hypothesis
+(each kind's own `Params`), and what cannot work in this datacenter (rules). A step is taken for every part of the file
+that can still be judged, so that one look at the message is enough to mend all of it. Nothing is started.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from hashidrill import registry
+from hashidrill.errors import ExperimentError, UnknownNameError
+from hashidrill.experiment import checks as rules
+from hashidrill.experiment import contrast
+from hashidrill.experiment.documents import Document, read_document
+from hashidrill.experiment.explain import explain
+from hashidrill.experiment.model import (
+    API_VERSION,
+    MOST_ENTRIES,
+    ClientSpec,
+    Consul,
+    Disk,
+    Expectation,
+    Experiment,
+    LoadSpec,
+    Step,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from hashidrill.experiment.problems import Loc
+    from hashidrill.hypothesis import Hypothesis
+
+Model = TypeVar("Model", bound=BaseModel)
+KIND = "Experiment"
+
+
+@dataclass(frozen=True)
+class ResolvedLoad:
+    """A load of an experiment, with the class and the validated parameters of its kind."""
+
+    name: str
+    kind: Any
+    params: BaseModel
+
+
+@dataclass(frozen=True)
+class ResolvedStep:
+    """A step of the method, with the class and the validated parameters of its fault."""
+
+    step: Step
+    kind: Any
+    params: BaseModel
+
+
+@dataclass(frozen=True)
+class ResolvedExpectation:
+    """An expectation, with its hypothesis and the validated parameters."""
+
+    expectation: Expectation
+    hypothesis: Hypothesis
+    params: BaseModel
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """An experiment in which every name has become what it names."""
+
+    experiment: Experiment
+    loads: dict[str, ResolvedLoad]
+    steps: list[ResolvedStep]
+    expectations: list[ResolvedExpectation]
+
+
+def load_experiment(path: Path | str) -> Experiment:
+    """The experiment in a YAML file, with every name and parameter checked.
+
+    Raises ExperimentError: one message with file, line, column and caret of each problem. Raises UsageError when a
+    file of hypotheses cannot be imported.
+    """
+    document = read_document(Path(path))
+    return _Loading(document, near_to=Path(path)).experiment()
+
+
+def load_text(text: str, name: str = "experiment.yaml", *, near_to: Path | None = None) -> Experiment:
+    """As `load_experiment`, for text that is not in a file. `name` stands for the file in messages."""
+    return _Loading(Document(name, text), near_to=near_to).experiment()
+
+
+def resolve(experiment: Experiment, *, near_to: Path | None = None) -> Resolved:
+    """Every fault, load and hypothesis by its name, with its parameters as that kind's own model.
+
+    `near_to` is the experiment's file: hypotheses beside or above it are found too. Raises UnknownNameError with near
+    names, or ExperimentError for parameters that do not fit (which `load_experiment` has refused already).
+    """
+    loads = {}
+    for name, load in experiment.load.items():
+        cls = registry.load(load.kind)
+        loads[name] = ResolvedLoad(name, cls, _params(cls.Params, load.params, f"load.{name}"))
+    steps = []
+    for index, step in enumerate(experiment.method):
+        cls = registry.fault(step.fault)
+        steps.append(ResolvedStep(step, cls, _params(cls.Params, step.with_, f"method[{index}].with")))
+    expectations = []
+    for index, expectation in enumerate(experiment.expect):
+        hypothesis = _hypothesis(expectation.hypothesis, near_to)
+        params = _params(hypothesis.Params, expectation.params, f"expect[{index}].{expectation.hypothesis}")
+        expectations.append(ResolvedExpectation(expectation, hypothesis, params))
+    return Resolved(experiment, loads, steps, expectations)
+
+
+def _params(model: type[BaseModel], raw: Mapping[str, Any], at: str) -> BaseModel:
+    try:
+        return _validated(model, raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join([at, *map(str, first["loc"])])
+        raise ExperimentError(f"{where}: {explain(first, model)}") from None
+
+
+def _hypothesis(name: str, near_to: Path | None) -> Hypothesis:
+    from hashidrill import hypothesis  # noqa: PLC0415 - numpy, which the other steps can do without
+
+    return hypothesis.get(name, near_to=near_to)
+
+
+def _validated(model: type[Model], data: Any) -> Model:
+    """Strict, and by way of JSON: YAML's values are JSON's, and `true` is no number there, nor `"3"`."""
+    return model.model_validate_json(json.dumps(data), strict=True)
+
+
+class _Loading:
+    """One file on its way to an Experiment. Every method notes problems in the document and goes on."""
+
+    def __init__(self, document: Document, near_to: Path | None) -> None:
+        self._document = document
+        self._near_to = near_to
+
+    def experiment(self) -> Experiment:
+        """Raises ExperimentError."""
+        data = self._document.data
+        self._check_header(data)
+        experiment = self._check(Experiment, data, ())
+        rules.check(self._draft(data), self._document.problem)
+        self._document.raise_problems()
+        if experiment is None:
+            raise AssertionError("pydantic refused the document without saying why")
+        return experiment
+
+    def _check_header(self, data: Any) -> None:
+        """A file of another sort gets one message, not one for each of its keys."""
+        document = self._document
+        if not isinstance(data, dict):
+            document.problem((), "an experiment is a mapping (`key: value`) at its top; `hashidrill new` writes one")
+        elif not {"apiVersion", "kind"} & data.keys():
+            document.problem((), f"not an experiment: it begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
+        else:
+            for key, right in (("apiVersion", API_VERSION), ("kind", KIND)):
+                if key in data and data[key] != right:
+                    document.problem((key,), f"expected {right}, got {rules.shown(data[key])}")
+            if not document.problems or (data.get("apiVersion") == API_VERSION and data.get("kind") == KIND):
+                return
+        document.raise_problems()
+
+    def _check(self, model: type[Model], data: Any, loc: Loc) -> Model | None:
+        """`data` as a model, or None after its problems were noted."""
+        try:
+            return _validated(model, data)
+        except ValidationError as invalid:
+            for error in invalid.errors(include_url=False):
+                self._note(error, model, loc)
+            return None
+
+    def _note(self, error: Mapping[str, Any], model: type[BaseModel], base: Loc) -> None:
+        found = tuple(error["loc"])
+        on_key = error["type"] == "extra_forbidden" or found[-1:] == ("[key]",)
+        text = explain(error, model)
+        if found[-1:] == ("[key]",):
+            found = found[:-1]
+        if error["type"] == "missing":
+            found = found[:-1]
+        elif found[:1] == ("expect",) and found[2:] in {("params",), ("hypothesis",)}:
+            return  # the raw look at the expectation, in _expectation, says it in YAML's terms
+        self._document.problem((*base, *found), text, key=on_key)
+
+    # what the rules look at: each part by itself, so that a mistake in one does not hide those in another
+
+    def _draft(self, data: Mapping[str, Any]) -> rules.Draft:
+        named, clients = (_first(data.get(key, {})) for key in ("load", "clients"))
+        return rules.Draft(
+            consul=_maybe(Consul, _at(data, "datacenter", "consul", default={})),
+            disk=_maybe(Disk, _at(data, "datacenter", "disk", default={})),
+            load_names=None if named is None or clients is None else [*named, *clients],
+            loads={name: self._load(name, load) for name, load in (named or {}).items()},
+            clients={name: _maybe(ClientSpec, client) for name, client in (clients or {}).items()},
+            steps=[self._step(index, step) for index, step in enumerate(_list(data.get("method")))],
+            guardrails=[rules.condition(text) for text in _list(data.get("guardrails"))],
+            require=[rules.condition(text) for text in _list(_at(data, "steady_state", "require", default=[]))],
+            durations={loc: rules.duration(_at(data, *loc, default="")) for loc in rules.DURATIONS},
+            expectations=[self._expectation(index, raw) for index, raw in enumerate(_list(data.get("expect")))],
+        )
+
+    def _load(self, name: str, data: Any) -> rules.Load | None:
+        load = _maybe(LoadSpec, data)
+        if load is None:
+            return None
+        params = self._kind_params(
+            lambda: registry.load(load.kind), load.params, ("load", name, "kind"), ("load", name)
+        )
+        return None if params is None else rules.Load(load.kind, params, load.profile)
+
+    def _step(self, index: int, data: Any) -> rules.Step | None:
+        """None when there is no knowing which fault this is."""
+        loc: Loc = ("method", index)
+        kind, raw = _at(data, "fault", default=None), _at(data, "with", default={})
+        if not isinstance(kind, str):
+            return None
+        params: BaseModel | None = None
+        if isinstance(raw, dict):
+            params = self._kind_params(lambda: registry.fault(kind), raw, (*loc, "fault"), (*loc, "with"))
+        on = _at(data, "on", default=None)
+        return rules.Step(
+            kind,
+            params,
+            on if isinstance(on, str) else None,
+            rules.duration(_at(data, "at", default="0s")),
+            rules.duration(_at(data, "for", default=None)),
+            name if isinstance(name := _at(data, "name", default=None), str) else None,
+        )
+
+    def _expectation(self, index: int, data: Any) -> rules.Expectation | None:
+        loc: Loc = ("expect", index)
+        names = [key for key in data if key != "known_issue"] if isinstance(data, dict) else []
+        if len(names) != 1 or names == ["hypothesis"]:
+            if names and _maybe(Expectation, data) is not None:  # `hypothesis: NAME` is how we write it, not YAML
+                self._document.problem(loc, "an expectation is written like `- writes_recover: {load: kv-writes}`")
+            return None
+        name, raw = names[0], data[names[0]]
+        if raw is not None and not isinstance(raw, dict):
+            text = f"expected the parameters of {name} as a mapping (`key: value`), got {rules.shown(raw)}"
+            self._document.problem((*loc, name), text)
+            return None
+        params = self._kind_params(
+            lambda: _hypothesis(name, self._near_to), raw or {}, (*loc, name), (*loc, name), name_is_key=True
+        )
+        if params is None:
+            return None
+        sides = list(self._sides(params, (*loc, name))) if name == contrast.NAME else []
+        return rules.Expectation(name, params, sides)
+
+    def _sides(self, params: BaseModel, loc: Loc) -> Iterator[rules.Side]:
+        """What a contrast says about another hypothesis, for its good and its bad side."""
+        written = params.model_dump()
+        for which in contrast.SIDES:
+            try:
+                model = _hypothesis(written["of"], self._near_to).Params
+            except UnknownNameError as unknown:
+                self._document.problem((*loc, "of"), str(unknown))
+                return
+            raw = contrast.side(model, written[which], written["params"])
+            checked = self._check(model, raw, (*loc, which))
+            if checked is not None:
+                yield rules.Side((*loc, which), checked)
+
+    def _kind_params(
+        self, find: Callable[[], Any], raw: Mapping[str, Any], kind_loc: Loc, loc: Loc, *, name_is_key: bool = False
+    ) -> BaseModel | None:
+        try:
+            model: type[BaseModel] = find().Params
+        except UnknownNameError as unknown:
+            self._document.problem(kind_loc, str(unknown), key=name_is_key)
+            return None
+        return self._check(model, raw, loc)
+
+
+def _maybe(model: type[Model], data: Any) -> Model | None:
+    try:
+        return _validated(model, data)
+    except ValidationError:
+        return None
+
+
+def _at(data: Any, *keys: str | int, default: Any) -> Any:
+    """What is under `keys`, or `default` where the way there is missing or is no mapping."""
+    for key in keys:
+        if not isinstance(data, dict) or key not in data:
+            return default
+        data = data[key]
+    return data
+
+
+def _first(data: Any) -> dict[str, Any] | None:
+    """At most as many entries of a mapping as the model allows; None for what is no mapping."""
+    return dict(islice(data.items(), MOST_ENTRIES)) if isinstance(data, dict) else None
+
+
+def _list(data: Any) -> list[Any]:
+    """At most as many entries as the model allows: it has refused the rest, and some rules look at each pair."""
+    return data[:MOST_ENTRIES] if isinstance(data, list) else []

@@ -1,0 +1,186 @@
+"""Load profiles, as YAML writes them: how a load's level changes once the method has begun.
+
+    profile: {steps: [10%, 50%, 100%, 200%], each: 10s}
+    profile: {ramp: {to: 300%, over: 60s}}
+    profile: {ramp: {by: 10%, every: 10s, while: ["kv-writes.latency.p50 < 300ms"]}}
+    profile: {spike: {to: 500%, at: 10s, for: 5s}}
+    profile: {search: {until: ["kv-writes.latency.p50 > 600ms"], from: 500%, to: 5000%, every: 4s, for: 120s}}
+
+A level is a share of what the load asks for: of its `rate`, or of its `count`. Without a profile it is 100 % always.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from hashidrill.experiment.conditions import Condition
+from hashidrill.experiment.course import Piece
+from hashidrill.units import Duration, Level
+
+MAX_LEVEL = 100.0
+MAX_STEPS = 200
+_NS = 1_000_000_000
+
+
+def _sane(level: Level) -> Level:
+    if level > MAX_LEVEL:
+        raise ValueError(f"a level is at most {Level(MAX_LEVEL)} of what the load asks for, not {level}")
+    return level
+
+
+def _positive(duration: Duration) -> Duration:
+    if duration <= 0:
+        raise ValueError("it lasts longer than 0s")
+    return duration
+
+
+Share = Annotated[Level, AfterValidator(_sane)]
+Length = Annotated[Duration, AfterValidator(_positive)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Ramp(_Part):
+    """Evenly `to` a level `over` some time; or up `by` so much `every` so often, `while` conditions hold."""
+
+    to: Share | None = Field(default=None, description="The level at the end; of a ramp in steps: the highest one")
+    over: Length | None = Field(default=None, description="How long it takes to get there")
+    by: Share | None = Field(default=None, description="One step up")
+    every: Length | None = Field(default=None, description="How long a level is held, and judged")
+    while_: list[Condition] | None = Field(
+        default=None, alias="while", min_length=1, max_length=20, description="It goes on as long as these hold"
+    )
+    step_back: bool = Field(default=True, description="Take the last step back when they do not; false stays there")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Ramp:
+        even = self.to is not None and self.over is not None
+        stepwise = bool(self.by) and self.every is not None and self.while_ is not None
+        if even == stepwise or (even and (self.by or self.every or self.while_)) or (stepwise and self.over):
+            raise ValueError(
+                "a ramp is either `{to: 300%, over: 60s}`,"
+                ' or `{by: 10%, every: 10s, while: ["LOAD.latency.p50 < 300ms"]}`, with a `to` where it ends at last'
+            )
+        return self
+
+
+class Spike(_Part):
+    """At once to a level, and at once back to 100 %."""
+
+    to: Share = Field(description="The level of the spike")
+    at: Duration = Field(default=Duration("0s"), description="When after the method began")
+    for_: Length = Field(alias="for", description="How long it lasts")
+
+
+class Search(_Part):
+    """The level that this machine needs: up from `from`, `by` so much, `until` conditions hold; kept `for` so long."""
+
+    until: list[Condition] = Field(
+        min_length=1, max_length=20, description="What the level is raised for: over two `every` in a row these held"
+    )
+    from_: Share = Field(alias="from", description="The level that is tried first")
+    to: Share = Field(description="The highest level that is tried; where that is too little, the run is INVALID")
+    by: Share = Field(default=Level("150%"), description="Each next level is that much of the one before")
+    every: Length = Field(default=Duration("5s"), description="How long a level is held, and judged")
+    at: Duration = Field(default=Duration("0s"), description="When after the method began")
+    for_: Length = Field(alias="for", description="How long the search and the level that it found last; then 100%")
+
+    @model_validator(mode="after")
+    def _can_end(self) -> Search:
+        if not 0 < self.from_ <= self.to:
+            raise ValueError(f"a search goes up from over 0%: from {self.from_} to {self.to} is no way up")
+        if self.by <= 1:
+            raise ValueError(f"each level is over 100% of the one before, not {self.by}")
+        longest = Duration(2 * self.every * len(self.levels))
+        if longest > self.for_:
+            raise ValueError(
+                f"it may take {longest} ({len(self.levels)} levels, each held up to twice {self.every}), and lasts"
+                f" {self.for_}: let it last longer, or take fewer levels"
+            )
+        return self
+
+    @property
+    def levels(self) -> list[float]:
+        """All that may be tried, in order."""
+        steps = math.ceil(round(math.log(self.to / self.from_) / math.log(self.by), 9))
+        return [min(float(self.to), self.from_ * self.by**n) for n in range(steps + 1)]
+
+
+class Profile(_Part):
+    """How the level of a load changes once the method has begun: by `steps`, a `ramp`, a `spike` or a `search`."""
+
+    steps: list[Share] | None = Field(default=None, min_length=1, max_length=MAX_STEPS, description="One level after"
+                                      " the other; 100% again after the last")  # fmt: skip
+    each: Length | None = Field(default=None, description="How long each of the steps lasts")
+    repeat: int = Field(default=1, ge=1, le=20, description="How often the steps are gone through")
+    ramp: Ramp | None = None
+    spike: Spike | None = None
+    search: Search | None = None
+
+    @model_validator(mode="after")
+    def _one_of_four(self) -> Profile:
+        named = [name for name in ("steps", "ramp", "spike", "search") if getattr(self, name) is not None]
+        if len(named) != 1:
+            said = " and ".join(named) or "none of them"
+            raise ValueError(f"a profile has exactly one of steps, ramp, spike and search, not {said}")
+        if (self.steps is None) != (self.each is None):
+            raise ValueError("steps and each belong together: `{steps: [50%, 100%, 200%], each: 10s}`")
+        if self.steps is None and self.repeat != 1:
+            raise ValueError("only steps can be repeated")
+        if self.steps is not None and not any(self.steps):
+            raise ValueError("all steps are 0%: no load at all; give at least one of them a level")
+        return self
+
+    @property
+    def conditions(self) -> Sequence[Condition]:
+        """Those that steer it: a ramp goes on under them, and a search until they hold."""
+        if self.search is not None:
+            return self.search.until
+        return (self.ramp.while_ or ()) if self.ramp else ()
+
+    @property
+    def window_s(self) -> float:
+        """Over how long those are judged that say no time of their own; 0 where nothing is judged."""
+        if self.search is not None:
+            return self.search.every
+        return float(self.ramp.every or 0.0) if self.ramp else 0.0
+
+    @property
+    def length_s(self) -> float:
+        """From the beginning of the method to the last change; 0 for a ramp that conditions steer."""
+        if self.steps is not None and self.each is not None:
+            return len(self.steps) * self.repeat * self.each
+        for part in (self.spike, self.search):
+            if part is not None:
+                return part.at + part.for_
+        return float(self.ramp.over or 0.0) if self.ramp else 0.0
+
+    def levels(self) -> list[tuple[float, float, float]]:
+        """(begin, end, level) of every step, in seconds after the method began; empty without steps."""
+        if self.steps is None or self.each is None:
+            return []
+        each = self.each
+        return [(n * each, (n + 1) * each, float(level)) for n, level in enumerate(list(self.steps) * self.repeat)]
+
+    def pieces(self) -> list[Piece]:
+        """The course of the level, in nanoseconds after the method began; none where conditions steer it."""
+        return [Piece(round(at_s * _NS), level, slope) for at_s, level, slope in self._pieces()]
+
+    def _pieces(self) -> Iterator[tuple[float, float, float]]:
+        """(begin in seconds, level, change a second)"""
+        for begin_s, _, level in self.levels():
+            yield begin_s, level, 0.0
+        if self.steps is not None:
+            yield self.length_s, 1.0, 0.0
+        if self.spike is not None:
+            yield self.spike.at, float(self.spike.to), 0.0
+            yield self.length_s, 1.0, 0.0
+        if self.ramp is not None and self.ramp.to is not None and self.ramp.over is not None:
+            yield 0.0, 1.0, (self.ramp.to - 1.0) / self.ramp.over
+            yield self.length_s, float(self.ramp.to), 0.0

@@ -1,0 +1,136 @@
+"""The JSON Schema of an experiment: what an editor completes and checks while the YAML is being written.
+
+It is generated from the models and from every known kind of fault, load and hypothesis, so that it knows their
+parameters too. The loader checks more than a schema can say: hosts that are not there, faults that collide.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from hashidrill import registry
+from hashidrill.experiment.known_issue import ISSUE_PATTERN, KnownIssue
+from hashidrill.experiment.model import Experiment
+from hashidrill.experiment.selectors import FORMS, SELECTOR_PATTERN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pydantic import BaseModel
+
+Schema = dict[str, Any]
+_TRAFFIC = ("load", "clients")
+"""An experiment has one of these at least."""
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def experiment_schema() -> Schema:
+    """The schema of an experiment, draft 2020-12. Raises UsageError when a file of hypotheses cannot be imported."""
+    schema = Experiment.model_json_schema(by_alias=True, schema_generator=_Untitled)
+    definitions: Schema = schema.pop("$defs")
+    for named in _TRAFFIC:
+        schema["properties"][named]["additionalProperties"] = False  # names that do not match the pattern
+    definitions["Step"] = _steps(definitions["Step"], registry.faults(), definitions)
+    definitions["LoadSpec"] = _loads(registry.loads(), definitions)
+    definitions["Expectation"] = _expectations(definitions)
+    schema["anyOf"] = [
+        {"required": [named], "properties": {named: {"type": "object", "minProperties": 1}}} for named in _TRAFFIC
+    ]
+    head = {"$schema": DIALECT, "title": "hashidrill experiment", "description": schema.pop("description")}
+    return head | {key: value for key, value in schema.items() if key != "title"} | {"$defs": definitions}
+
+
+def schema_text() -> str:
+    """The schema as it is kept in experiments/schema.json."""
+    return json.dumps(experiment_schema(), indent=2) + "\n"
+
+
+def write_schema(path: Path | str) -> None:
+    """Write the schema to a file. Raises OSError."""
+    Path(path).write_text(schema_text())
+
+
+class _Untitled(GenerateJsonSchema):
+    """Without pydantic's title for each field, which says its name again and hides the description in editors."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
+        return False
+
+
+def _steps(step: Schema, kinds: dict[str, Any], definitions: Schema) -> Schema:
+    """A step, with the parameters under `with` that belong to its fault."""
+    step["properties"]["fault"] |= {"enum": sorted(kinds)}
+    step["properties"]["on"] |= {"pattern": SELECTOR_PATTERN, "examples": list(FORMS)}
+    step["allOf"] = [
+        _when("fault", kind, {"properties": {"with": _params(f"fault.{kind}", kinds[kind].Params, definitions)}}
+              | _required(["with"] if _needed(kinds[kind].Params) else []))
+        for kind in sorted(kinds)
+    ]  # fmt: skip
+    return step
+
+
+def _loads(kinds: dict[str, Any], definitions: Schema) -> Schema:
+    """A load, with the parameters of its kind beside `kind`."""
+    branches = []
+    for kind in sorted(kinds):
+        reference = _params(f"load.{kind}", kinds[kind].Params, definitions)
+        params = definitions[reference["$ref"].removeprefix("#/$defs/")]
+        own = {"kind": {"const": kind}, "profile": {"anyOf": [{"$ref": "#/$defs/Profile"}, {"type": "null"}]}}
+        params["properties"] = own | params.get("properties", {})
+        branches.append(_when("kind", kind, reference))
+    return {
+        "type": "object",
+        "description": "Traffic: a kind, and that kind's own parameters beside it.",
+        "properties": {"kind": {"type": "string", "enum": sorted(kinds)}},
+        "required": ["kind"],
+        "allOf": branches,
+    }
+
+
+def _expectations(definitions: Schema) -> Schema:
+    """One hypothesis with its parameters (none may be written as nothing), and perhaps a known issue."""
+    from hashidrill.hypothesis import all_hypotheses  # noqa: PLC0415 - numpy, which the rest of this can do without
+
+    properties: Schema = {}
+    for name, hypothesis in sorted(all_hypotheses().items()):
+        params = _params(f"hypothesis.{name}", hypothesis.Params, definitions)
+        properties[name] = params if _needed(hypothesis.Params) else {"anyOf": [params, {"type": "null"}]}
+        if hypothesis.doc:
+            properties[name] = {"description": hypothesis.doc} | properties[name]
+    issue = {"type": "string", "pattern": ISSUE_PATTERN, "description": "What is known to break it"}
+    bounded = _params("KnownIssue", KnownIssue, definitions)
+    return {
+        "type": "object",
+        "description": "One hypothesis with its parameters, and what is known to break it.",
+        "properties": properties | {"known_issue": {"anyOf": [issue, bounded, {"type": "null"}]}},
+        "additionalProperties": False,
+        "oneOf": [{"required": [name]} for name in properties] or [False],
+    }
+
+
+def _params(name: str, model: type[BaseModel], definitions: Schema) -> Schema:
+    """A reference to the schema of a kind's parameters, which is put under `name` with all that it refers to."""
+    schema = model.model_json_schema(
+        by_alias=True, ref_template=f"#/$defs/{name}.{{model}}", schema_generator=_Untitled
+    )
+    for inner, definition in schema.pop("$defs", {}).items():
+        definitions[f"{name}.{inner}"] = definition
+    schema.pop("title", None)
+    definitions[name] = schema
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _needed(model: type[BaseModel]) -> bool:
+    return any(field.is_required() for field in model.model_fields.values())
+
+
+def _when(key: str, value: str, then: Schema) -> Schema:
+    return {"if": {"properties": {key: {"const": value}}, "required": [key]}, "then": then}
+
+
+def _required(names: Iterable[str]) -> Schema:
+    return {"required": list(names)} if names else {}

@@ -1,0 +1,164 @@
+"""Finds and imports the files that hold hypotheses: the shipped folder, and a user's own `hypotheses/` nearby.
+
+A folder that lies in a recording is never one of them, however it was reached: a recording is data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import os
+import sys
+import types
+from functools import lru_cache
+from pathlib import Path
+
+from hashidrill.errors import HashidrillError, UnknownNameError, UsageError
+from hashidrill.hypothesis import Hypothesis, marked_in
+from hashidrill.registry import near
+from hashidrill.util.files import JOURNAL_NAME
+
+FOLDER = "hypotheses"
+_SOURCE = "__hashidrill_source__"
+_PACKAGE = Path(__file__).resolve().parent
+VARIABLE = "HASHIDRILL_HYPOTHESES"
+"""Names the folder of shipped hypotheses, in place of the checkout's or the package's."""
+
+
+def find(name: str, near_to: Path | None = None) -> Hypothesis:
+    """Raises UnknownNameError with near names, or UsageError when a file does not load."""
+    known = collect(near_to)
+    if name not in known:
+        raise UnknownNameError(f"there is no hypothesis {name!r}: {near(name, known)}")
+    return known[name]
+
+
+def collect(near_to: Path | None = None) -> dict[str, Hypothesis]:
+    """Every hypothesis by its name. The nearest folder wins; two of one name in one folder are an error."""
+    found: dict[str, Hypothesis] = {}
+    for folder in reversed(_folders(near_to)):
+        found.update(_in_folder(folder))
+    return dict(sorted(found.items()))
+
+
+def _folders(near_to: Path | None) -> list[Path]:
+    """Nearest first: beside or above the experiment, beside or above the working directory, the shipped ones."""
+    candidates = [*_above(near_to), *_above(Path.cwd()), _shipped()]
+    folders = dict.fromkeys(folder.resolve() for folder in candidates if folder.is_dir())
+    return [folder for folder in folders if not in_recording(folder)]
+
+
+def in_recording(path: Path) -> bool:
+    """Whether it is a recording, or lies in one."""
+    path = path.resolve()
+    return any((place / JOURNAL_NAME).exists() for place in (path, *path.parents))
+
+
+def check_folder(named: Path) -> None:
+    """Raises UsageError for a folder in which, or at which, no hypotheses of a user can be."""
+    if in_recording(named):
+        raise UsageError(f"{named}: lies in a recording, and nothing in a recording is run")
+    if not named.is_dir() or (named.resolve().name != FOLDER and not (named / FOLDER).is_dir()):
+        raise UsageError(
+            f"{named}: no folder called {FOLDER!r}, nor one that has it; name the one with your hypotheses"
+        )
+
+
+def _shipped() -> Path:
+    """The shipped folder: the one named in the environment, this package's checkout, or the copy inside the package.
+
+    Not the checkout around the working directory: a user's project may have folders of the same names, and would then
+    be without the shipped hypotheses.
+    """
+    if (named := os.environ.get(VARIABLE)) is not None:
+        if not Path(named).is_dir():
+            raise UsageError(f"{VARIABLE}={named}: no such folder; name the one that holds the hypotheses")
+        if in_recording(Path(named)):
+            raise UsageError(f"{VARIABLE}={named}: lies in a recording, and nothing in a recording is run")
+        return Path(named)
+    checkout = _PACKAGE.parent.parent / FOLDER  # runners/hashidrill in a checkout
+    in_checkout = _PACKAGE.parent.name == "runners" and checkout.is_dir()
+    return checkout if in_checkout else _PACKAGE / "_library" / FOLDER
+
+
+def _above(start: Path | None) -> list[Path]:
+    """The nearest `hypotheses/` at or above `start`, not above the repository that it is in.
+
+    None for a `start` in a recording: what is above that came with it, as often as not.
+    """
+    if start is None or in_recording(start):
+        return []
+    for directory in (start.resolve(), *start.resolve().parents):
+        if (directory / FOLDER).is_dir():
+            return [directory / FOLDER]
+        if (directory / ".git").exists():
+            break
+    return []
+
+
+def _in_folder(folder: Path) -> dict[str, Hypothesis]:
+    found: dict[str, Hypothesis] = {}
+    for path in sorted(folder.glob("*.py")):
+        if path.name.startswith(("_", "test_", "conftest")):
+            continue
+        status = path.stat()
+        for hypothesis in _in_file(path, status.st_mtime_ns, status.st_size):
+            if (other := found.get(hypothesis.name)) is not None:
+                raise UsageError(
+                    f"{path}:{hypothesis.line}: hypothesis {hypothesis.name!r} is already in {other.path}:{other.line};"
+                    " give one of them another name"
+                )
+            found[hypothesis.name] = hypothesis
+    return found
+
+
+@lru_cache
+def _in_file(path: Path, _mtime_ns: int, _size: int) -> tuple[Hypothesis, ...]:
+    """The hypotheses of one file, imported once for each version of it."""
+    source = path.read_bytes()
+    if b"hashidrill" not in source:
+        return ()  # a folder of this name may hold somebody's science: what is not ours is not run
+    return tuple(from_source(str(path), source))
+
+
+def from_source(file: str, source: bytes) -> list[Hypothesis]:
+    """The hypotheses that this Python defines; `file` stands for it in messages. Raises UsageError.
+
+    It is compiled from these very bytes, past Python's cache of compiled files: what runs is what `source_of` tells.
+    """
+    digest = hashlib.sha256(file.encode()).hexdigest()[:12]
+    name = f"_hashidrill_hypotheses_{digest}_{Path(file).stem}"
+    module = types.ModuleType(name)
+    module.__file__ = file
+    setattr(module, _SOURCE, source)
+    sys.modules[name] = module  # dataclasses look their module up
+    lines = source.decode(errors="replace").splitlines(keepends=True)
+    linecache.cache[file] = (len(source), None, lines, file)  # for the text of an assertion that broke
+    try:
+        exec(compile(source, file, "exec", dont_inherit=True), vars(module))  # noqa: S102 - this is what it is for
+    except HashidrillError:
+        del sys.modules[name]
+        raise
+    except SyntaxError as error:
+        del sys.modules[name]
+        raise UsageError(f"{error.filename or file}:{error.lineno}: not Python: {error.msg}") from None
+    except Exception as error:
+        del sys.modules[name]
+        raise UsageError(f"{_where(error, file)}: cannot be imported: {type(error).__name__}: {error}") from error
+    return marked_in(vars(module))
+
+
+def source_of(hypothesis: Hypothesis) -> bytes:
+    """The whole file that it was compiled from; nothing for one that was made by other means."""
+    source = hypothesis.function.__globals__.get(_SOURCE, b"")
+    return source if isinstance(source, bytes) else b""
+
+
+def _where(error: BaseException, path: str) -> str:
+    """file:line of the deepest frame in the file itself: where the user has to look."""
+    line, frame = 0, error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == path:
+            line = frame.tb_lineno
+        frame = frame.tb_next
+    return f"{path}:{line}" if line else path

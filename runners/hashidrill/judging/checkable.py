@@ -1,0 +1,158 @@
+"""How many acknowledged writes a durability check could see, in all and where a fault could take them away.
+
+A write is checkable when its value was seen where it has to be, or was looked for there and is gone. One that a later
+write took the place of is not: a store that had thrown it away would look the same. A check that saw none of what was
+acknowledged while the fault was in force has said nothing about the fault, however much it saw of the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.measure import NO_FAULT, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hashidrill.recording.reader import Bools, FaultWindow, Operations, Recording
+
+BEFORE_S = 5.0
+"""What was acknowledged so long before a fault is at risk too: it may not be on disk, or not on a majority's.
+
+Twice the longest that a leader without followers goes on: its lease is 500 ms times `raft_multiplier`, by default 5.
+"""
+ENOUGH = 500
+"""Checkable writes that are enough, however many there were: a loss of 1 % of them shows with 99.3 %."""
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """The acknowledged writes that one step of the method could take away: `of` in all, `checkable` among them.
+
+    `inside`: acknowledged while it was in force. `before`: in the `BEFORE_S` before that.
+    """
+
+    step: str
+    inside: tuple[int, int]
+    before: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Counts of acknowledged writes, as (checkable, of)."""
+
+    whole: tuple[int, int]
+    in_force: tuple[int, int]
+    steps: Sequence[Exposed]
+    excused: int = 0
+    """Acknowledged, and rightly not there: neither checkable nor missing from what should be."""
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        return {
+            "checkable": self.whole[0], "acknowledged_in_force": self.in_force[1],
+            "checkable_in_force": self.in_force[0],
+            "exposed": [
+                f"{each.step}: {each.inside[0]} of {each.inside[1]} inside, {each.before[0]} of {each.before[1]} before"
+                for each in self.steps
+            ],
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        names = self.steps[0].step if len(self.steps) == 1 else "a fault"
+        text = f"{self.whole[0]} of {self.whole[1]} acknowledged writes checkable, "
+        quiet = [each for each in self.steps if not each.inside[1]]
+        if self.in_force[1]:
+            text += f"{self.in_force[0]} of them acknowledged while {names} was in force (of {self.in_force[1]})"
+        else:
+            text += f"none was acknowledged while {names} was in force"
+        # with nothing acknowledged inside there was nothing to lose there; what came just before is what it could take
+        return text + "".join(f"; {self._before(each)}" for each in quiet)
+
+    def _before(self, each: Exposed) -> str:
+        """Of a step in which nothing was acknowledged, or nothing that stayed."""
+        seen, of = each.before
+        kept = " that was not rolled back" if self.excused else ""
+        where = "" if len(self.steps) == 1 else f"none inside {each.step}{kept}, "
+        return f"{where}{seen} of the {of} acknowledged in the {BEFORE_S:g}s before it checkable"
+
+    def hold(self, load: str) -> None:
+        """Raises HypothesisInvalidError when a fault could have taken writes away without anybody seeing it."""
+        for each in self.steps:
+            for (seen, of), when in (
+                (each.inside, f"while {each.step} was in force"),
+                (each.before, f"in the {BEFORE_S:g}s before {each.step}"),
+            ):
+                needed = min(math.ceil(of / 2), ENOUGH)
+                if seen < needed:
+                    raise HypothesisInvalidError(
+                        f"{of} writes of {load} were acknowledged {when}, and {seen} of them can be checked (needed:"
+                        f" {needed}): the others were overwritten, so nobody can say whether they were lost; let more"
+                        f" writes have a key of their own (`once` of a consul.kv.write load)"
+                    )
+        if not any(each.inside[1] or each.before[1] for each in self.steps) and not self.excused:
+            raise HypothesisInvalidError(
+                f"no write of {load} was acknowledged while a fault was in force, nor in the {BEFORE_S:g}s before one:"
+                f" there was nothing that it could lose"
+            )
+
+
+def spans_in_force(recording: Recording) -> list[tuple[int, int]]:
+    """When any fault was in force, in ns; a `noop` only where there is no other. Empty when none was applied."""
+    try:
+        return [measure.in_force(recording, window) for windows in _steps(recording) for window in windows]
+    except HypothesisInvalidError:
+        return []
+
+
+def coverage(recording: Recording, ops: Operations, checkable: Bools, excused: Bools | None = None) -> Coverage:
+    """Count. `checkable` and `excused` are masks over the operations; only acknowledged ones count.
+
+    Every step whose fault was applied counts, proven or not; a `noop` only where nothing else was. Raises
+    HypothesisInvalidError when no fault was applied at all.
+    """
+    away = np.zeros(len(ops), np.bool_) if excused is None else excused
+    counted = ops.ok & ~away
+    steps = _steps(recording)
+    inside_any = np.zeros(len(ops), np.bool_)
+    exposed = []
+    for windows in steps:
+        inside = np.zeros(len(ops), np.bool_)
+        for window in windows:
+            start_ns, end_ns = measure.in_force(recording, window)
+            inside |= (ops.end_ns >= start_ns) & (ops.end_ns < end_ns)
+        first_ns = min(measure.in_force(recording, window)[0] for window in windows)
+        before = (ops.end_ns >= first_ns - BEFORE_S * SECOND) & (ops.end_ns < first_ns)
+        inside_any |= inside
+        exposed.append(
+            Exposed(_name(recording, windows), _count(counted & inside, checkable), _count(counted & before, checkable))
+        )
+    return Coverage(
+        _count(ops.ok, checkable), _count(counted & inside_any, checkable), exposed, int((ops.ok & away).sum())
+    )
+
+
+def _count(mask: Bools, checkable: Bools) -> tuple[int, int]:
+    return int((mask & checkable).sum()), int(mask.sum())
+
+
+def _steps(recording: Recording) -> list[list[FaultWindow]]:
+    """The windows of each step whose fault was applied."""
+    applied = [window for window in recording.faults if window.applied_ns is not None]
+    if not applied:
+        raise HypothesisInvalidError("no fault was applied in this run, so none can have lost a write")
+    real = [window for window in applied if window.kind != NO_FAULT] or applied
+    numbers = dict.fromkeys(window.step for window in real)
+    return [[window for window in real if window.step == number] for number in numbers]
+
+
+def _name(recording: Recording, windows: Sequence[FaultWindow]) -> str:
+    first = measure.named(recording, windows[0])
+    hosts = len({window.host for window in windows})
+    return first if hosts == 1 else f"{first} and {hosts - 1} more"

@@ -1,0 +1,46 @@
+"""What two experiments ask of a datacenter, side by side: a recording is judged only as the run that it is of."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.util.redaction import MARK, Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hashidrill.experiment.model import Experiment
+
+RUN_BY = ("datacenter", "load", "clients", "steady_state", "method", "guardrails", "recovery")
+"""The parts that make a run what it is. `expect` is judged afterwards and may differ; `metadata` is for readers."""
+_NOTHING = object()
+_LONGEST = 80
+
+
+def differences(asked: Experiment, run: Experiment) -> list[str]:
+    """Where the two would be other runs, a line each, in YAML's terms. Defaults are the same as what they stand for.
+
+    A value that was redacted in the recording is taken to be the one that was asked for.
+    """
+    redact = Redactor().data  # a recording of before secrets were redacted is compared as if they had been
+    ours, theirs = (redact(each.model_dump(mode="json", by_alias=True, include=set(RUN_BY))) for each in (asked, run))
+    return [line for part in RUN_BY for line in _between(ours.get(part), theirs.get(part), part)]
+
+
+def _between(asked: Any, run: Any, at: str) -> Iterator[str]:
+    if isinstance(asked, dict) and isinstance(run, dict):
+        for key in dict.fromkeys([*asked, *run]):
+            yield from _between(asked.get(key, _NOTHING), run.get(key, _NOTHING), f"{at}.{key}")
+    elif isinstance(asked, list) and isinstance(run, list):
+        for index, (one, other) in enumerate(zip_longest(asked, run, fillvalue=_NOTHING)):
+            yield from _between(one, other, f"{at}[{index}]")
+    elif asked != run and not (isinstance(run, str) and MARK in run):
+        yield f"{at}: {_shown(asked)} is asked for, {_shown(run)} was run"
+
+
+def _shown(value: Any) -> str:
+    if value is _NOTHING:
+        return "nothing"
+    text = str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,320 @@
+"""Seconds of a run that were not validly measured, and what of them: what is judged from those seconds is INVALID.
+
+A generator that fell behind, a load that stopped, a probe that was silent, a fault whose effect was gone before it was
+reverted. The rest of the run stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hashidrill import measure
+from hashidrill.experiment.model import ATTEMPTS, ClientSpec
+from hashidrill.loads.schedule import OVERLOADED
+from hashidrill.measure import SECOND
+from hashidrill.units import Duration, Rate
+
+if TYPE_CHECKING:
+    from hashidrill.experiment.model import Experiment, LoadSpec
+    from hashidrill.judging.traced import Read
+    from hashidrill.recording.reader import Bools, Floats, Int64s, Operations, Recording
+
+LATE_S = 0.05
+LATE_SHARE_MAX = 0.10
+_LATE_HALF = 0.5
+LAG_P99_MAX_S = 0.25
+SATURATED_CORES = 0.9
+SUSTAINED_S = 3
+"""So many bad seconds in a row are no burst any more."""
+SILENT_S = 5.0
+"""How long nothing may be due of a load that has a rate, or come of a probe that samples once or twice a second."""
+_FEWEST_DUE = 5
+_FOREVER_NS = 2**62
+_GENERATOR = frozenset({"generator.cpu", "generator.lag"})
+_RAFT_TIMES = frozenset({"raft.commit_time", "raft.dispatch_log", "raft.last_contact", "raft.append_entries"})
+
+PROBED: dict[frozenset[str], tuple[str, float]] = {
+    frozenset({"raft.leader"}): ("raft.leader", SILENT_S),
+    frozenset({"raft.state", "raft.term", "raft.commit_index"}): ("raft.state", SILENT_S),
+    frozenset({"consul.members_alive", "consul.members_failed"}): ("consul.members_alive", SILENT_S),
+    frozenset({"consul.autopilot_healthy"}): ("consul.autopilot_healthy", SILENT_S),
+    frozenset({"disk.fsync"}): ("disk.fsync", 15.0),
+    frozenset({"process.cpu", "process.rss", "process.write_rate", "process.wchar_rate"}): ("process.rss", SILENT_S),
+}
+"""The signals of each probe: which one it never leaves out, and how many seconds may lie between two samples of that.
+
+That of the disk waits for an answer for up to 10 s. A probe of a sick target writes samples that failed; only one that
+does not sample at all is silent.
+"""
+PERIODS = {"consul.health_checks": ("interval", "1s"), "consul.lock": ("renew", "5s")}
+"""Loads without a rate whose operations are due again and again: the parameter that says how often, and its default."""
+_TIMES_SILENT_S = 30.0
+"""Consul sums its own Raft timers up over 10 s, and only a leader has them: with an election, two intervals go by."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What was not validly measured: loads and signals by name (None: anything), of one host or of all, from when on.
+
+    A load's name stands for its own signals too. `late_only`: what was measured is true, but the times may be those of
+    the generator.
+    """
+
+    reason: str
+    start_ns: int
+    end_ns: int
+    of: frozenset[str] | None = None
+    host: str | None = None
+    late_only: bool = False
+
+    def touches(self, read: Read) -> bool:
+        """Is some of what was read in doubt?"""
+        if self.of is not None and read.of is not None and not self._names(read.of):
+            return False
+        if self.host is not None and read.host is not None and self.host != read.host:
+            return False
+        return read.overlaps(self.start_ns, self.end_ns)
+
+    def _names(self, name: str) -> bool:
+        assert self.of is not None
+        return name in self.of or any(name.startswith(f"{load}.") for load in self.of)
+
+    def span(self, recording: Recording) -> str:
+        """For a person: `from 12.0s to 22.0s into the method`."""
+        begin_ns, _ = measure.method(recording)
+        from_s = (self.start_ns - begin_ns) / SECOND
+        if self.end_ns >= measure.loads_end_ns(recording):
+            return f"from {from_s:.1f}s into the method to the end"
+        return f"from {from_s:.1f}s to {(self.end_ns - begin_ns) / SECOND:.1f}s into the method"
+
+
+def doubts(recording: Recording, experiment: Experiment) -> list[Doubt]:
+    """All that is in doubt, in order of time. The run has got to its method."""
+    found = [
+        *generator_doubts(recording, experiment),
+        *_stopped_loads(recording, experiment),
+        *_silent_probes(recording),
+        *_faded_faults(recording),
+    ]
+    return sorted(found, key=lambda doubt: (doubt.start_ns, doubt.reason))
+
+
+def generator_doubts(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
+    """Where the generator was the bottleneck, and not the datacenter."""
+    yield from _saturated(recording, experiment)
+    runs = [name for name, client in experiment.clients.items() if not client.service]
+    for load in (*experiment.load, *runs):
+        if load in recording.loads:
+            ops = recording.operations(load)
+            if ops.ok.any():
+                yield from _behind(load, ops)
+
+
+def _of_generator(experiment: Experiment) -> frozenset[str]:
+    return frozenset(experiment.measured) | _GENERATOR
+
+
+def _saturated(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
+    """Where the generator used up its core for a while: then it was its own queue that was measured.
+
+    It is one process with one thread. Three samples in a row (a second each) are no burst any more, and over 90 % of a
+    core, what is due waits ten times as long as it takes, by the usual rule of a single queue. A sample is of the
+    second before it; the queue is gone by the next one that is low.
+    """
+    if "generator.cpu" not in recording.signals:
+        return
+    series = recording.series("generator.cpu")
+    for first, last in _runs(series.value > SATURATED_CORES):
+        if last - first + 1 < SUSTAINED_S:
+            continue
+        yield Doubt(
+            f"the generator used up its core: over {SATURATED_CORES:g} for {last - first + 1} s in a row, at most"
+            f" {float(series.value[first : last + 1].max()):.2f}; ask for less load",
+            int(series.t_ns[first - 1]) if first else int(series.t_ns[0]) - 2 * SECOND,
+            int(series.t_ns[last + 1]) if last + 1 < len(series) else _FOREVER_NS,
+            _of_generator(experiment),
+            late_only=True,
+        )
+
+
+def _behind(load: str, ops: Operations) -> Iterator[Doubt]:
+    """Where the generator, not the datacenter, was slow.
+
+    Of a second, or of the whole run, both must be true. Too many operations started over 50 ms late: that is the sleep
+    granularity of a busy two-core machine, several times over. And the lag's p99 is over 250 ms: just under 300 ms,
+    the tightest published SLO for KV latency (Roblox, 2021), which the generator alone would then eat up. Too many are
+    10 % over the whole run, in whichever seconds these were; or over half for three seconds in a row: a median over
+    some seconds is then the generator's.
+    """
+    refused = np.array([error.startswith(OVERLOADED) for error in ops.errors], np.bool_)
+    if refused.any():
+        for start_ns, end_ns in _merged(ops.intended_ns[refused]):
+            yield Doubt(
+                f"load {load}: {int(refused.sum())} of {len(ops)} operations could not be started: the {OVERLOADED};"
+                " ask for a lower rate",
+                start_ns, end_ns, frozenset({load}),
+            )  # fmt: skip
+    start_ns, bins = _seconds(ops)
+    shares, p99s = np.array([_lateness(each) for each in bins]).T
+    bad = np.zeros(len(bins), np.bool_)
+    for first, last in _runs((shares > _LATE_HALF) & (p99s > LAG_P99_MAX_S)):
+        bad[first : last + 1] = last - first + 1 >= SUSTAINED_S
+    share, p99 = _lateness(ops.lag_s)
+    if share > LATE_SHARE_MAX and p99 > LAG_P99_MAX_S:
+        bad |= shares > LATE_SHARE_MAX
+    for first, last in _runs(bad):
+        from_ns, to_ns = start_ns + first * SECOND, start_ns + (last + 1) * SECOND
+        late, worst = _lateness(ops.between(from_ns, to_ns).lag_s)
+        yield Doubt(
+            f"load {load}: the generator fell behind its own schedule: {late:.0%} of the operations started over"
+            f" {LATE_S * 1e3:.0f}ms late, p99 {worst * 1e3:.0f}ms; ask for a lower rate, or give this machine more"
+            " cores",
+            from_ns, to_ns, frozenset({load}), late_only=True,
+        )  # fmt: skip
+
+
+def _seconds(ops: Operations) -> tuple[int, list[Floats]]:
+    """When the first operation was due, and the lags of each second from then on; of none, 0."""
+    start_ns = int(ops.intended_ns[0])
+    count = int((ops.intended_ns[-1] - start_ns) // SECOND) + 1
+    edges = np.searchsorted(ops.intended_ns, start_ns + np.arange(1, count) * SECOND)
+    return start_ns, np.split(ops.lag_s, edges)
+
+
+def _lateness(lag_s: Floats) -> tuple[float, float]:
+    """The share of operations that started late, and the p99 of their lag in seconds."""
+    if not len(lag_s):
+        return 0.0, 0.0
+    return float((lag_s > LATE_S).mean()), float(np.percentile(lag_s, 99))
+
+
+def _stopped_loads(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
+    """Where nothing was due of a load that has a rate and a level over 0%; where the generator itself was silent.
+
+    Loads whose operations come when something happens (watches, streams, views) are told by the generator's own signs
+    of life alone.
+    """
+    begin_ns, end_ns = _measured_span(recording)
+    for name, spec in experiment.traffic.items():
+        rate = _rate_per_s(spec)
+        if rate is None or name not in recording.loads:
+            continue
+        for start_ns, stop_ns in _gaps(recording.operations(name).intended_ns, begin_ns, end_ns):
+            offered_s = _offered_s(recording, name, start_ns, stop_ns)
+            allowed_s = max(SILENT_S, _FEWEST_DUE / rate)
+            if offered_s > allowed_s:
+                yield Doubt(
+                    f"load {name} stopped: nothing was due for {(stop_ns - start_ns) / SECOND:.1f}s, of at least"
+                    f" {Rate(rate)} asked for",
+                    start_ns, stop_ns, frozenset({name, f"{name}{ATTEMPTS}"}),
+                )  # fmt: skip
+    if "generator.cpu" in recording.signals:
+        for start_ns, stop_ns in _gaps(recording.series("generator.cpu").t_ns, begin_ns, end_ns):
+            if stop_ns - start_ns > SILENT_S * SECOND:
+                yield Doubt(
+                    f"the generator gave no sign of life for {(stop_ns - start_ns) / SECOND:.1f}s",
+                    start_ns, stop_ns, _of_generator(experiment),
+                )  # fmt: skip
+
+
+def _rate_per_s(spec: LoadSpec | ClientSpec) -> float | None:
+    """How often an operation is due at the least, at a level of 100%; None where nothing says.
+
+    A recording is judged without its kinds, so that their parameters are read as text.
+    """
+    try:
+        if isinstance(spec, ClientSpec):
+            return spec.rate
+        if spec.kind in PERIODS:
+            name, default = PERIODS[spec.kind]
+            return 1 / Duration.parse(str(spec.params.get(name, default)))
+        return Rate.parse(str(spec.params.get("rate"))) or None
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _offered_s(recording: Recording, load: str, start_ns: int, end_ns: int) -> float:
+    """For how much of that time the load's level was over 0%, in seconds."""
+    if f"{load}.level" not in recording.signals:
+        return (end_ns - start_ns) / SECOND
+    level = recording.series(f"{load}.level").known_between(start_ns, end_ns)
+    edges = np.clip([*level.t_ns, end_ns], start_ns, end_ns)
+    return float(np.diff(edges)[level.value > 0].sum()) / SECOND
+
+
+def _silent_probes(recording: Recording) -> Iterator[Doubt]:
+    begin_ns, end_ns = _measured_span(recording)
+    for signals, (regular, silent_s) in PROBED.items():
+        if regular not in recording.signals:
+            continue
+        every = recording.series(regular)
+        for host in sorted(set(every.host)):
+            t_ns = recording.series(regular, host).t_ns
+            yield from _silence(signals, t_ns, host, (begin_ns, end_ns), silent_s)
+    times = [recording.series(signal).t_ns for signal in sorted(_RAFT_TIMES) if signal in recording.signals]
+    if times:
+        yield from _silence(_RAFT_TIMES, np.sort(np.concatenate(times)), None, (begin_ns, end_ns), _TIMES_SILENT_S)
+
+
+def _silence(
+    signals: frozenset[str], t_ns: Int64s, host: str | None, span: tuple[int, int], silent_s: float
+) -> Iterator[Doubt]:
+    for start_ns, stop_ns in _gaps(t_ns, *span):
+        if stop_ns - start_ns > silent_s * SECOND:
+            yield Doubt(
+                f"the probe of {', '.join(sorted(signals))}{f' of {host}' if host else ''} was silent for"
+                f" {(stop_ns - start_ns) / SECOND:.1f}s",
+                start_ns, stop_ns, signals, host,
+            )  # fmt: skip
+
+
+def _faded_faults(recording: Recording) -> Iterator[Doubt]:
+    """From the last good proof on nobody knows what was in force, nor what the datacenter recovers from."""
+    for window in recording.faults:
+        if window.faded_ns is not None and window.proven_ns is not None:
+            yield Doubt(
+                f"fault {measure.named(recording, window)} was no longer in force just before its revert: "
+                f"{readable(window.faded_proof)}; nothing says how long it had been",
+                window.proven_ns, _FOREVER_NS,
+            )  # fmt: skip
+
+
+def readable(detail: object) -> str:
+    """Evidence as text, whether it was kept as text or as `{asked, measured}`."""
+    if isinstance(detail, Mapping) and "measured" in detail:
+        return f"asked for {detail.get('asked')}, measured {detail['measured']}"
+    if isinstance(detail, Mapping):
+        return ", ".join(f"{key}: {value}" for key, value in detail.items())
+    if isinstance(detail, (list, tuple)):
+        return "; ".join(map(readable, detail))
+    return str(detail)
+
+
+def _measured_span(recording: Recording) -> tuple[int, int]:
+    """From the steady state to the end of the loads."""
+    begin_ns = recording.phases.get("steady", measure.method(recording))[0]
+    return begin_ns, measure.loads_end_ns(recording)
+
+
+def _gaps(t_ns: Int64s, begin_ns: int, end_ns: int) -> Iterator[tuple[int, int]]:
+    """From one moment to the next, with the ends of the time between which there should be some."""
+    inside = t_ns[(t_ns > begin_ns) & (t_ns < end_ns)]
+    return pairwise([begin_ns, *inside.tolist(), end_ns])
+
+
+def _merged(t_ns: Int64s) -> Iterator[tuple[int, int]]:
+    """Spans around moments that are less than a second apart."""
+    for group in np.split(t_ns, np.flatnonzero(np.diff(t_ns) > SECOND) + 1):
+        yield int(group[0]), int(group[-1]) + 1
+
+
+def _runs(mask: Bools) -> Iterator[tuple[int, int]]:
+    """First and last index of each run of True."""
+    edges = np.diff(np.concatenate(([0], np.asarray(mask, np.int8), [0])))
+    stops = np.flatnonzero(edges == -1) - 1
+    yield from zip(np.flatnonzero(edges == 1).tolist(), stops.tolist(), strict=True)

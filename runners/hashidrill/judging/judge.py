@@ -1,0 +1,249 @@
+"""Judges a recording: whether the run counts at all, and what each expectation came to.
+
+A pure function of the recording: no clock, no network. The same recording gives the same verdict today and in a year.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from hashidrill import hypothesis
+from hashidrill.errors import HashidrillError, RecordingError
+from hashidrill.judging.doubts import Doubt, doubts, readable
+from hashidrill.judging.traced import Read, TracedRecording
+from hashidrill.judging.validity import invalid_reasons
+from hashidrill.recording.provenance import Lookup
+from hashidrill.recording.seal import damage
+from hashidrill.util.files import write_whole
+from hashidrill.util.foreign import parse
+from hashidrill.verdict import Finding, Judgement, RunVerdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from hashidrill.experiment.known_issue import KnownIssue
+    from hashidrill.experiment.model import Expectation, Experiment
+    from hashidrill.recording.reader import Recording
+
+VERDICT_NAME = "verdict.json"
+GUARDRAIL = "guardrail"
+"""The `hypothesis` of a judgement that stands for a guardrail: one that tripped, or was blind."""
+
+
+def judge(
+    recording: Recording,
+    experiment: Experiment | None = None,
+    *,
+    near_to: Path | None = None,
+    recorded_hypotheses: bool = False,
+) -> RunVerdict:
+    """The verdict of a run, by the expectations it was recorded with, or by those of another `experiment`.
+
+    The run is INVALID, whatever its expectations say, when it did not end as planned, the steady state never held, a
+    fault was not proven in force (or there was none), one could not be reverted, or a load had no successful
+    operation. Expectations of such a run are INVALID, but for those that mean the same in any run
+    (`needs_valid_run=False`). A recording that is damaged (hashidrill.recording.seal) is INVALID in all of its parts.
+
+    Seconds that were not validly measured (hashidrill.judging.doubts) make INVALID what is judged from them; the rest
+    stands.
+    What a hypothesis is judged from is what it read. A guardrail that tripped is a BROKEN judgement of its own: it
+    is the datacenter that went past the limit that was set for it.
+
+    `near_to` is the experiment's own file, where a user's `hypotheses/` folder is looked for; never in the recording,
+    which is data. The verdict's notes say which hypotheses are not those of the run (hashidrill.recording.provenance).
+    `recorded_hypotheses` runs the Python that the recording keeps: only where its maker is trusted.
+
+    Raises RecordingError for a recording of a newer hashidrill.
+    """
+    recording.check_format()
+    try:
+        experiment = experiment or recording.experiment
+    except (HashidrillError, OSError) as error:
+        return RunVerdict([f"the experiment of this recording cannot be read: {error}", *damage(recording)], [])
+    if damaged := damage(recording):
+        return RunVerdict(damaged, [_unjudged(expectation, damaged[0]) for expectation in experiment.expect])
+    lookup = Lookup(recording, near_to, recorded=recorded_hypotheses)
+    try:
+        with hypothesis.looking_up(lookup):
+            judged = _judged(recording, experiment)
+        return dataclasses.replace(judged, notes=[*judged.notes, *lookup.notes()])
+    except RecordingError as error:  # one without a seal, of which only what is asked for is read
+        return RunVerdict([str(error)], [_unjudged(expectation, str(error)) for expectation in experiment.expect])
+
+
+def _unjudged(expectation: Expectation, why: str) -> Judgement:
+    """Not even an expectation that means the same in any run means anything where the recording itself is not whole."""
+    text = f"not judged: {why}"
+    issue = None if expectation.known_issue is None else expectation.known_issue.issue
+    return Judgement(expectation.title, expectation.hypothesis, Finding.INVALID, text, {}, issue)
+
+
+def _judged(recording: Recording, experiment: Experiment) -> RunVerdict:
+    invalid = list(invalid_reasons(recording, experiment))
+    doubtful = doubts(recording, experiment) if "method" in recording.phases else []
+    case = _Case(recording, invalid, doubtful)
+    judged = [case.judge(expectation) for expectation in experiment.expect]
+    if not judged:
+        invalid.append("there is nothing to check: the experiment expects nothing")
+    notes = [_note(doubt, recording, judged) for doubt in doubtful]
+    judgements = [judgement for judgement, _ in judged]
+    return RunVerdict(invalid, [*judgements, *_guardrails(recording, experiment, doubtful)], notes)
+
+
+def write_verdict(
+    recording: Recording, *, near_to: Path | None = None, recorded_hypotheses: bool = False
+) -> RunVerdict:
+    """Judge, and leave the verdict in the recording as verdict.json; a note says so where that cannot be written."""
+    verdict = judge(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses)
+    document = {"verdict": verdict.verdict, **dataclasses.asdict(verdict)}
+    try:
+        write_whole(recording.path / VERDICT_NAME, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    except OSError as error:
+        return with_note(verdict, f"{recording.path / VERDICT_NAME} could not be written: {error.strerror}")
+    return verdict
+
+
+def with_note(verdict: RunVerdict, note: str) -> RunVerdict:
+    return dataclasses.replace(verdict, notes=[*verdict.notes, note])
+
+
+def read_verdict(path: Path) -> RunVerdict:
+    """The verdict that was left in a recording's directory. Raises RecordingError when there is none that reads."""
+    file = path / VERDICT_NAME
+    try:
+        document = parse(file.read_text())
+        judgements = [Judgement(**{**each, "finding": Finding(each["finding"])}) for each in document["judgements"]]
+        return RunVerdict(
+            list(document["invalid"]), judgements, list(document.get("doubts", [])),
+            notes=list(document.get("notes", [])),
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise RecordingError(f"{file}: not judged yet; `hashidrill check {path}` does it") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordingError(f"{file}: not readable ({error}); `hashidrill check {path}` writes it again") from None
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What every expectation of a run is judged by."""
+
+    recording: Recording
+    invalid: Sequence[str]
+    doubts: Sequence[Doubt]
+
+    def judge(self, expectation: Expectation) -> tuple[Judgement, list[Doubt]]:
+        """The judgement, and the doubts that spoiled it."""
+        finding, text, figures, spoilt_by = self._find(expectation)
+        known = expectation.known_issue
+        if known is not None:
+            finding, text = _as_known(known, finding, text, figures)
+        issue = None if known is None else known.issue
+        return Judgement(expectation.title, expectation.hypothesis, finding, text, figures, issue), spoilt_by
+
+    def _find(self, expectation: Expectation) -> tuple[Finding, str, Mapping[str, Any], list[Doubt]]:
+        try:
+            found = hypothesis.get(expectation.hypothesis)
+        except HashidrillError as error:
+            return Finding.INVALID, str(error), {}, []
+        if "method" not in self.recording.phases:
+            why = self.invalid[0] if self.invalid else "the run never got to its method"
+            return Finding.INVALID, f"not judged: {why}", {}, []
+        traced = TracedRecording(self.recording)
+        finding, text, figures = _check(found, traced, expectation)
+        if finding is Finding.INVALID:
+            return finding, text, figures, []
+        why, spoilt_by = "", []
+        if self.invalid and found.needs_valid_run:
+            why = f"the run is INVALID: {self.invalid[0]}"
+        else:
+            spoilt_by = [doubt for doubt in self.doubts if _spoils(doubt, traced.reads, found, finding)]
+            if spoilt_by:
+                first = spoilt_by[0]
+                why = f"it is judged from seconds that do not count: {first.reason} ({first.span(self.recording)})"
+        if not why:
+            return finding, text, figures, []
+        text = f"not judged, because {why}\n(measured all the same: {finding}: {text})"
+        return Finding.INVALID, text, figures, spoilt_by
+
+
+def _as_known(known: KnownIssue, finding: Finding, text: str, figures: Mapping[str, Any]) -> tuple[Finding, str]:
+    """What a known issue makes of it: broken as far as is known, or worse; or mended."""
+    if finding is Finding.HELD:
+        said = f"it held, although known_issue says {known.issue}: if that is mended, take the known_issue out"
+        return Finding.FIXED, f"{text}\n{said}"
+    if finding is not Finding.BROKEN:
+        return finding, text
+    worse, unknown = known.beyond(figures)
+    if worse:
+        return finding, f"worse than {known.issue} is known to be: {'; '.join(worse)}\n{text}"
+    if unknown:
+        return Finding.INVALID, f"nobody can say whether it is as {known.issue} is known to be: {unknown[0]}\n{text}"
+    if not known.bounded:
+        return Finding.KNOWN, f"{text}\n{known.issue} accounts for any break, as no bound is stated (at_most, at_least)"
+    return Finding.KNOWN, text
+
+
+def _spoils(doubt: Doubt, reads: Sequence[Read], found: hypothesis.Hypothesis, finding: Finding) -> bool:
+    """Does the doubt make this finding worthless?
+
+    One that means the same in any run is not undone by it once it is broken; but it holds only for what was tried. One
+    that does not go by times is not undone by a generator that was late.
+    """
+    if (finding is Finding.BROKEN and not found.needs_valid_run) or (doubt.late_only and not found.timed):
+        return False
+    return any(doubt.touches(read) for read in reads)
+
+
+def _note(doubt: Doubt, recording: Recording, judged: Sequence[tuple[Judgement, list[Doubt]]]) -> str:
+    """What is in doubt, and which expectations stand."""
+    spoilt = [judgement.title for judgement, by in judged if doubt in by]
+    what = f"{doubt.reason} ({doubt.span(recording)})"
+    if not spoilt:
+        return f"{what}; no expectation was made INVALID by it"
+    stand = len(judged) - len(spoilt)
+    return f"{what}; INVALID by it: {', '.join(spoilt)}; the other {stand} of {len(judged)} expectations stand"
+
+
+def _check(
+    found: hypothesis.Hypothesis, recording: Recording, expectation: Expectation
+) -> tuple[Finding, str, dict[str, Any]]:
+    try:
+        held = found.check(recording, expectation.params)
+    except hypothesis.Broken as broken:
+        return Finding.BROKEN, broken.text, broken.figures
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or found.name}: {e['msg']}" for e in error.errors())
+        return Finding.INVALID, f"its parameters do not fit: {wrong}", {}
+    except HashidrillError as error:
+        return Finding.INVALID, str(error), {}
+    return Finding.HELD, held.text, held.figures
+
+
+def _guardrails(recording: Recording, experiment: Experiment, doubtful: Sequence[Doubt]) -> Iterator[Judgement]:
+    """Those that tripped; and where none did, those that could not have: nothing was measured of what they watch."""
+    tripped = recording.events("guardrail")
+    for entry in tripped:
+        condition = f"{entry.data.get('condition')}"
+        yield Judgement(
+            f"{GUARDRAIL}({condition})", GUARDRAIL, Finding.BROKEN,
+            f"guardrail `{condition}` tripped {entry.t_ns / 1e9:.1f}s into the run"
+            f" ({readable(entry.data.get('evidence') or 'no evidence')}):"
+            " all faults were reverted, the method ended early",
+        )  # fmt: skip
+    for guardrail in [] if tripped else experiment.guardrails:
+        watched = (
+            guardrail.source if guardrail.source in experiment.measured else f"{guardrail.source}.{guardrail.what}"
+        )
+        read = Read(watched, None, (recording.phases.get("method", (0, 0)),))
+        blind = [d for d in doubtful if d.of is not None and not d.late_only and d.touches(read)]
+        if blind:
+            yield Judgement(
+                f"{GUARDRAIL}({guardrail})", GUARDRAIL, Finding.INVALID,
+                f"guardrail `{guardrail}` was blind: {blind[0].reason} ({blind[0].span(recording)})",
+            )  # fmt: skip

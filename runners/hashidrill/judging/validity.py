@@ -1,0 +1,136 @@
+"""Whether a run counts at all: what makes all of it INVALID. What makes only some seconds so is in `doubts`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.experiment.model import ATTEMPTS
+from hashidrill.judging.doubts import readable
+from hashidrill.loads.services import ENDED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hashidrill.experiment.model import ClientSpec, Experiment
+    from hashidrill.recording.reader import FaultWindow, Recording
+
+_OUTCOMES = {
+    "died": "the run died: its journal has no end (was it killed?)",
+    "crashed": "the run crashed",
+    "interrupted": "the run was interrupted",
+    "steady-state": "the steady state never held, so no fault was applied",
+    "unfit": "this machine cannot carry the experiment",
+    "fault": "a fault could not be put in force",
+    "revert": "a fault could not be reverted",
+}
+
+
+def invalid_reasons(recording: Recording, experiment: Experiment) -> Iterator[str]:
+    """What makes the whole run INVALID, whatever was measured when."""
+    outcome = recording.outcome
+    if outcome not in {"complete", "guardrail"}:
+        yield _outcome_reason(recording, outcome)
+    elif any(entry.data.get("held") is False for entry in recording.events("steady")):
+        yield _OUTCOMES["steady-state"]
+    if "method" not in recording.phases:
+        if outcome in {"complete", "guardrail"}:
+            yield "the run never got to its method: no fault was applied"
+        return
+    yield from _fault_reasons(recording)
+    if outcome == "complete":
+        yield from _steps_left_out(recording, experiment)
+    for load in experiment.load:
+        yield from _load_reasons(recording, load)
+    for name, client in experiment.clients.items():
+        yield from _client_reasons(recording, name, client)
+
+
+def _outcome_reason(recording: Recording, outcome: str) -> str:
+    reason = _OUTCOMES.get(outcome, f"the run ended as {outcome!r}")
+    if outcome == "steady-state":
+        unsteady = [entry.data.get("evidence") for entry in recording.events("steady") if not entry.data.get("held")]
+        detail = unsteady[-1] if unsteady else None
+    else:
+        ends = recording.events("end")
+        detail = ends[-1].data.get("error") if ends else None
+    return f"{reason}: {readable(detail)}" if detail else reason
+
+
+def _fault_reasons(recording: Recording) -> Iterator[str]:
+    if not recording.faults:
+        yield "no fault was applied, so nothing was tried"
+    for window in recording.faults:
+        if not window.proven and not _followed_elsewhere(recording, window):
+            yield f"fault {measure.named(recording, window)} {_not_proven(window)}"
+        if window.applied_ns is not None and window.gone_ns is None and window.proven:
+            detail = window.error or (
+                "it was never reverted" if window.reverted_ns is None else "it was never seen gone"
+            )
+            yield f"fault {measure.named(recording, window)} was not proven gone: {detail}"
+
+
+def _followed_elsewhere(recording: Recording, window: FaultWindow) -> bool:
+    """It was given up because its role had moved on, and its step was proven where the role was at another time."""
+    if window.moved_ns is None or (window.applied_ns is not None and window.gone_ns is None):
+        return False
+    return any(other.proven for other in recording.faults if other.step == window.step)
+
+
+def _not_proven(window: FaultWindow) -> str:
+    if window.proof is not None:
+        return f"was not proven in force: {readable(window.proof)}"
+    if window.error:
+        return f"could not be applied: {window.error}"
+    return "was not proven in force: the run ended before it could be measured"
+
+
+def _steps_left_out(recording: Recording, experiment: Experiment) -> Iterator[str]:
+    """Steps of the method that the journal has no intent for."""
+    intents = recording.events("fault.intent")
+    if not intents or any("step" not in entry.data for entry in intents):
+        return
+    done = {entry.data["step"] for entry in intents}
+    for index, step in enumerate(experiment.method):
+        if index not in done:
+            yield f"step {index + 1} of the method ({step.fault} on {step.on}) was never carried out"
+
+
+def _load_reasons(recording: Recording, load: str) -> Iterator[str]:
+    try:
+        ops = recording.operations(load)
+    except HypothesisInvalidError:
+        yield f"load {load} did no operation at all"
+        return
+    if not ops.ok.any():
+        last = next((error for error in reversed(ops.errors) if error), "no error was recorded")
+        yield f"load {load} had no successful operation out of {len(ops)}; the last error: {last}"
+
+
+def _client_reasons(recording: Recording, client: str, spec: ClientSpec) -> Iterator[str]:
+    """As for a load, and its attempts were seen at its tap. A service need not report any operation.
+
+    How late a service starts its operations is its own doing, as when it bounds how many are under way.
+    """
+    try:
+        attempts = recording.operations(f"{client}{ATTEMPTS}")
+    except HypothesisInvalidError:
+        yield (
+            f"client {client} made no request to its tap: put {{url}} where the address goes, or let it read"
+            " CONSUL_HTTP_ADDR, NOMAD_ADDR, VAULT_ADDR or http_proxy"
+        )
+        return
+    if not spec.service:
+        yield from _load_reasons(recording, client)
+        return
+    if not attempts.ok.any():
+        yield f"no attempt of client {client} succeeded out of {len(attempts)}"
+    if client not in recording.loads:
+        return
+    ops = recording.operations(client)
+    reported = measure.pick(ops, np.array([not error.startswith(ENDED) for error in ops.errors], np.bool_))
+    if len(reported) and not reported.ok.any():
+        yield f"client {client} reported no successful operation out of {len(reported)}"

@@ -1,0 +1,325 @@
+"""What this machine can do, found out by trying it: each capability, what its absence costs, and what mends it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.errors import BinaryError
+from hashidrill.provision import archive as binaries_archive
+from hashidrill.provision import binaries
+from hashidrill.provision import build as binaries_build
+from hashidrill.provision.packages import GO_BY_HAND, install_command, tool
+from hashidrill.provision.products import DEFAULT_VERSIONS, Product, product_named
+from hashidrill.sandbox import cgroups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+TRIAL_TIMEOUT_S = 60.0
+MEMORY_BYTES = 600_000_000
+"""Three servers and a client are about 90 MB resident each; the rest is for the runner and for peaks."""
+RUN_BYTES = 500_000_000
+"""Data, logs and recording of one run, generously."""
+BUILD_BYTES = 5_000_000_000
+"""Go's module and build caches after both Consul versions were built from nothing."""
+_CONTINUE_KERNEL = (5, 5)
+"""SECCOMP_USER_NOTIF_FLAG_CONTINUE, by which the disk layer lets a call go on, came with Linux 5.5."""
+
+
+@dataclass(frozen=True)
+class Capability:
+    """One thing that this machine can or cannot do.
+
+    `cost` is what is lost without it, `fix` the exact command that gets it ("" where nothing has to be done).
+    Without a `required` one there are no local runs.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    cost: str = ""
+    fix: str = ""
+    required: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def detect() -> list[Capability]:
+    """Every capability, by trying. Takes about two seconds; what the trials make is gone when this returns."""
+    if platform.system() != "Linux":
+        return [_linux(platform.system())]
+    root = os.geteuid() == 0
+    own = run_trials("own")
+    user = run_trials("user") if root else own
+    return [
+        _linux("Linux"),
+        namespaces(own, root=root),
+        user_namespaces(user, root=root),
+        links(own),
+        seccomp(run_trials("seccomp"), platform.release()),
+        nftables(own, tool("nft")),
+        _tool("nsenter", "util-linux", "no network faults, and no `hashidrill shell`"),
+        _tool("unshare", "util-linux", "nothing: hashidrill asks the kernel itself"),
+        netem(own),
+        cpu_cgroup(),
+        fuse(),
+        memory(_available_bytes()),
+        *_building_and_binaries(),
+    ]
+
+
+def local_runs_possible(found: Iterable[Capability]) -> bool:
+    """Whether nothing that a local run cannot do without is missing."""
+    return all(capability.ok for capability in found if capability.required)
+
+
+def run_trials(what: str) -> dict[str, str]:
+    """The trials of `machine_trials`, in a process of their own: name -> why it failed ("" when it did not)."""
+    # the same import path as here, whichever way this was started
+    code = (
+        f"import sys; sys.path[:] = {sys.path!r}; from hashidrill.provision.machine_trials import main; main({what!r})"
+    )
+    try:
+        run = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=TRIAL_TIMEOUT_S, check=False
+        )
+        return dict(json.loads(run.stdout))
+    except subprocess.TimeoutExpired:
+        return {"trial": f"the trial did not end within {TRIAL_TIMEOUT_S:g} s"}
+    except ValueError:
+        return {"trial": run.stderr.strip().splitlines()[-1] if run.stderr.strip() else f"exit code {run.returncode}"}
+
+
+def _came_of(trials: Mapping[str, str], name: str) -> tuple[bool, str]:
+    """Whether a trial went well, and the reason when it did not, or was never come to."""
+    if name in trials:
+        return trials[name] == "", trials[name]
+    return False, trials.get("trial") or f"not tried: no namespaces ({trials.get('namespaces', 'nothing was tried')})"
+
+
+def _linux(system: str) -> Capability:
+    detail = f"{system} {platform.release()} on {platform.machine()}"
+    ok = system == "Linux" and platform.machine() in {"x86_64", "aarch64"}
+    return Capability("Linux", ok, detail, "no local runs", "use a Linux machine, x86_64 or aarch64", required=True)
+
+
+def namespaces(own: Mapping[str, str], *, root: bool) -> Capability:
+    """The namespaces that a run of this user would be in."""
+    ok, reason = _came_of(own, "namespaces")
+    who = "as root" if root else "as an ordinary user"
+    return Capability(
+        "namespaces", ok, f"user, mount, PID and network, {who}" if ok and not root
+        else f"mount, PID and network, {who}" if ok else f"{who}: {reason}",
+        "no local runs", namespace_fix(root=root), required=True,
+    )  # fmt: skip
+
+
+def user_namespaces(user: Mapping[str, str], *, root: bool) -> Capability:
+    """What ordinary users need for runs of their own."""
+    ok, reason = _came_of(user, "namespaces")
+    cost = "ordinary users have no local runs (root has)" if root else "no local runs"
+    return Capability("user namespaces", ok, "tried" if ok else reason, cost, namespace_fix(root=False))
+
+
+def namespace_fix(*, root: bool, sysctls: Path = Path("/proc/sys")) -> str:
+    """The command that allows namespaces here, from what the kernel's settings say."""
+    if not root:
+        for name, refusing, allowing in (
+            ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),  # Ubuntu 23.10 and later
+            ("kernel.unprivileged_userns_clone", "0", "1"),  # Debian 10 and earlier
+            ("user.max_user_namespaces", "0", "15000"),  # hardened RHEL
+        ):
+            if _read(sysctls / name.replace(".", "/")) == refusing:
+                return f"sudo sysctl -w {name}={allowing}"
+    if in_container():
+        return "start the container with --privileged"
+    return "" if root else 'sudo "$(command -v hashidrill)" doctor   # root needs no user namespaces'
+
+
+def in_container(root: Path = Path("/")) -> bool:
+    """Whether this is a container (which may keep namespaces from even its root)."""
+    if (root / ".dockerenv").exists() or (root / "run/.containerenv").exists():
+        return True
+    return bool(_read(root / "run/systemd/container"))
+
+
+def links(own: Mapping[str, str]) -> Capability:
+    """The network between hosts."""
+    ok, reason = _came_of(own, "links")
+    return Capability(
+        "bridge and veth", ok, "tried in a network namespace" if ok else reason,
+        "no local runs: hosts are joined by a bridge", "sudo modprobe bridge && sudo modprobe veth", required=True,
+    )  # fmt: skip
+
+
+def seccomp(trials: Mapping[str, str], release: str) -> Capability:
+    """The disk layer under each agent."""
+    ok, reason = _came_of(trials, "seccomp")
+    match = re.match(r"(\d+)\.(\d+)", release)
+    if ok and (match is None or (int(match[1]), int(match[2])) < _CONTINUE_KERNEL):
+        ok, reason = False, f"Linux {release}: 5.5 or newer is needed"
+    fix = (
+        "start the container with --security-opt seccomp=unconfined" if in_container() else "use a kernel 5.5 or newer"
+    )
+    return Capability(
+        "seccomp user notification", ok, "tried" if ok else reason,
+        "no local runs: the disk layer under each agent is made of it", fix, required=True,
+    )  # fmt: skip
+
+
+def nftables(own: Mapping[str, str], nft: str | None) -> Capability:
+    """Both halves: the tool, and the kernel's side, with the rules that the faults use."""
+    ok, reason = _came_of(own, "nftables")
+    cost = "no network.partition, network.loss, network.block"
+    if nft is None:
+        return Capability("nftables", False, "there is no nft on this machine", cost, install_command("nftables"))
+    fix = "sudo modprobe nf_tables && sudo modprobe nft_numgen && sudo modprobe nft_reject_inet"
+    return Capability("nftables", ok, f"{nft}, and rules of each kind were loaded" if ok else reason, cost, fix)
+
+
+def netem(own: Mapping[str, str]) -> Capability:
+    """Used where it is, required nowhere."""
+    ok, reason = _came_of(own, "netem")
+    return Capability(
+        "netem", ok, "tried on a loopback device" if ok else f"this kernel has none: {reason}",
+        "nothing: no fault that ships needs it", "" if ok else netem_fix(),
+    )  # fmt: skip
+
+
+def netem_fix(root: Path = Path("/")) -> str:
+    """The command that gets netem: its module is here, or in a package of its own (Ubuntu), or nowhere."""
+    release = platform.release()
+    if any((root / "lib/modules" / release).rglob("sch_netem.ko*")):
+        return "sudo modprobe sch_netem"
+    if re.search(r"^ID=ubuntu$", _read(root / "etc/os-release"), re.MULTILINE):
+        return f"{install_command(f'linux-modules-extra-{release}')} && sudo modprobe sch_netem"
+    return ""
+
+
+def _tool(name: str, package: str, cost: str) -> Capability:
+    path = tool(name)
+    return Capability(name, path is not None, path or "not found", cost, install_command(package))
+
+
+def cpu_cgroup() -> Capability:
+    """Makes a group the way a run does, and takes it away."""
+    name = f"hashidrill-doctor-{os.getpid()}"
+    try:
+        group = cgroups.make(f"{name}/trial")
+    finally:
+        for parent in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup/cpu,cpuacct")):
+            for left in (parent / name / "trial", parent / name):
+                with contextlib.suppress(OSError):
+                    left.rmdir()
+        cgroups.give_back()
+    present = "v2" if Path("/sys/fs/cgroup/cgroup.controllers").is_file() else "v1"
+    if group is not None:
+        detail = f"cgroup v{group.version}, writable"
+    else:
+        detail = f"cgroup {present} is not writable for this user"
+    return Capability(
+        "CPU cgroup", group is not None, detail,
+        "cpu.throttle stops and continues the process by signals instead, which is coarser",
+        "" if group is not None else 'sudo "$(command -v hashidrill)" run ...   # as root',
+    )  # fmt: skip
+
+
+def fuse(device: Path = Path("/dev/fuse")) -> Capability:
+    """For information: people ask."""
+    ok = os.access(device, os.R_OK | os.W_OK)
+    return Capability(
+        "FUSE", ok, str(device) if ok else f"no access to {device}", "nothing: the disk layer has no FUSE"
+    )
+
+
+def memory(available_bytes: int) -> Capability:
+    """Room for three servers, a client and the runner."""
+    ok = available_bytes >= MEMORY_BYTES
+    return Capability(
+        "memory", ok, f"{available_bytes / 1e9:.1f} GB available",
+        f"runs may be killed: three servers and a client want {MEMORY_BYTES / 1e9:g} GB",
+    )  # fmt: skip
+
+
+def _available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", _read(meminfo), re.MULTILINE)
+    return int(match[1]) * 1024 if match else 0
+
+
+def free_disk(free_bytes: int, folder: Path, *, building: bool) -> Capability:
+    """Room for a run, and for Go's caches where binaries are still to be built."""
+    wanted = BUILD_BYTES if building else RUN_BYTES
+    return Capability(
+        "free disk", free_bytes >= wanted, f"{free_bytes / 1e9:.1f} GB at {folder}",
+        f"{'building Consul wants' if building else 'a run wants'} {wanted / 1e9:g} GB",
+        f"free some, or set XDG_CACHE_HOME to a larger file system than that of {folder}",
+    )  # fmt: skip
+
+
+def go_toolchain(go: binaries_build.Go | None) -> Capability:
+    """Only wanted for what cannot be downloaded."""
+    ok = go is not None and go.usable
+    detail = "not found" if go is None else f"{go.text} at {go.path}"
+    return Capability(
+        "Go", ok, detail if ok or go is None else f"{detail}: {binaries_build.OLDEST_GO_TEXT} or newer is needed",
+        "binaries that cannot be downloaded cannot be had", GO_BY_HAND,
+    )  # fmt: skip
+
+
+def _building_and_binaries() -> list[Capability]:
+    go = binaries_build.find_go()
+    found = [binary(name, version, go) for name, version in DEFAULT_VERSIONS]
+    cache = binaries.cache_folder("consul", DEFAULT_VERSIONS[0][1])
+    folder = next(each for each in (cache, *cache.parents) if each.is_dir())
+    building = any("will be built" in capability.detail for capability in found)
+    disk = free_disk(shutil.disk_usage(folder).free, folder, building=building)
+    return [disk, go_toolchain(go), *found]
+
+
+def binary(name: str, version: str, go: binaries_build.Go | None) -> Capability:
+    """Where a binary is, or how the first run that wants it will get it. The default Consul is required."""
+    product = product_named(name)
+    title = f"{name} {version}"
+    required = (name, version) == DEFAULT_VERSIONS[0]
+    cost = "no local runs" if required else f"nothing that asks for {title} runs"
+    try:
+        here = binaries.locate(name, version)
+    except BinaryError as error:
+        fix = f"unset {product.variable}"
+        return Capability(title, False, str(error), cost, fix, required=required)
+    if here is not None:
+        return Capability(title, True, f"{here.path} ({here.source})", cost, required=required)
+    way, reason = _way_to(product, version, go)
+    if way is not None:
+        return Capability(title, True, f"not here yet: {way} by the first run that wants it", cost, required=required)
+    return Capability(title, False, reason, cost, f"{GO_BY_HAND}   # Go, to build it", required=required)
+
+
+def _way_to(product: Product, version: str, go: binaries_build.Go | None) -> tuple[str | None, str]:
+    """How a binary that is not here can be had; else why it cannot."""
+    reason = binaries_archive.why_not(product, version)
+    if reason is None and product.release is not None:
+        return f"will be downloaded from {product.release.base}", ""
+    if binaries_build.module_folder(product, version) is None:
+        return None, f"{reason}; and there is no pinned module to build it from"
+    if go is None or not go.usable:
+        return None, f"{reason}; and there is no Go to build it with"
+    return f"will be built with {go.text} ({product.build_time})", ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,183 @@
+"""The runs of one pytest session: each experiment is run once (or its recording found), and judged once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.errors import HashidrillError, RecordingError, UsageError
+from hashidrill.experiment.loader import load_experiment
+from hashidrill.judging.comparison import differences
+from hashidrill.judging.judge import VERDICT_NAME, judge
+from hashidrill.recording.reader import Recording
+from hashidrill.util.files import JOURNAL_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from hashidrill.experiment.model import Experiment
+    from hashidrill.verdict import RunVerdict
+
+_SHOWN = 8
+"""Lines of differences in one message."""
+
+
+class NotJudgedError(Exception):
+    """An experiment without a verdict that counts: the message is all that the user sees."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One experiment: its recording and verdict, or why there is none."""
+
+    experiment: str
+    recording_: Recording | None = None
+    judged_: RunVerdict | None = None
+    error: str = ""
+
+    @property
+    def recording(self) -> Recording:
+        """Raises NotJudgedError."""
+        if self.recording_ is None:
+            raise NotJudgedError(self.error)
+        return self.recording_
+
+    @property
+    def judged(self) -> RunVerdict:
+        """Raises NotJudgedError."""
+        if self.judged_ is None:
+            raise NotJudgedError(self.error)
+        return self.judged_
+
+    @property
+    def verdict(self) -> str:
+        return str(self.judged_.verdict) if self.judged_ else "INVALID"
+
+    @property
+    def summary(self) -> str:
+        where = self.recording_.path if self.recording_ else self.error.splitlines()[0]
+        return f"{self.verdict:<7} {self.experiment}  {where}"
+
+    def invalid_text(self) -> str:
+        """Why the run does not count, and where to look."""
+        reasons = "\n".join(f"  - {reason}" for reason in self.judged.invalid)
+        return f"the run of {self.experiment} is INVALID:\n{reasons}\n{self.see_again()}"
+
+    def see_again(self) -> str:
+        path = self.recording.path
+        return f"recording: {path}\nsee it again: hashidrill check {path}"
+
+
+@dataclass
+class Runs:
+    """Runs by the file of their experiment, in the order in which they were asked for."""
+
+    config: pytest.Config
+    _runs: dict[Path, Run] = field(default_factory=dict)
+
+    def all(self) -> list[Run]:
+        return list(self._runs.values())
+
+    def get(self, path: Path) -> Run:
+        """The run of an experiment; the first call runs it, or finds its recording."""
+        path = path.resolve()
+        if path not in self._runs:
+            self._runs[path] = self._new(path)
+        return self._runs[path]
+
+    def valid(self, path: Path) -> Run:
+        """As `get`. Raises NotJudgedError when there is no recording, or the run is INVALID."""
+        run = self.get(path)
+        if run.judged.invalid:
+            raise NotJudgedError(run.invalid_text())
+        return run
+
+    def _new(self, path: Path) -> Run:
+        name = path.stem
+        try:
+            experiment = load_experiment(path)
+            name = experiment.metadata.name
+            given = self.config.getoption("--hashidrill-recording")
+            if given:
+                recording = _find(given, experiment)
+                return Run(name, recording, judge(recording, experiment, near_to=path))
+            recording = Recording(self._run_now(path, name))
+            if (recording.path / VERDICT_NAME).exists():
+                return Run(name, recording, judge(recording, near_to=path))
+            return Run(name, recording, _report(recording, path))
+        except HashidrillError as error:
+            return Run(name, error=f"{name} could not be run: {error}")
+
+    def _run_now(self, path: Path, name: str) -> Path:
+        from hashidrill.engine.launch import run_experiment  # noqa: PLC0415 - judging a recording needs no runner
+
+        runs_dir = self.config.getoption("--hashidrill-runs") or self.config.rootpath / ".hashidrill" / "runs"
+        return run_experiment(path, runs_dir=runs_dir, progress=lambda event: self._progress(name, event))
+
+    def _progress(self, name: str, event: dict[str, Any]) -> None:
+        """A line for each phase and each fault, where the user asked pytest for more words (-v)."""
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is None or self.config.get_verbosity() < 1:
+            return
+        what = str(event.get("event"))
+        if what == "phase":
+            text = str(event.get("phase"))
+        elif what.startswith("fault.") and what != "fault.intent":
+            text = f"{event.get('fault_id')} {what.partition('.')[2]}"
+        else:
+            return
+        reporter.ensure_newline()
+        reporter.write_line(f"hashidrill: {name}: {event.get('t_ns', 0) / 1e9:6.1f}s {text}")
+
+
+def _report(recording: Recording, path: Path) -> RunVerdict:
+    from hashidrill.reports.write import judge_and_report  # noqa: PLC0415 - judging a recording needs no reports
+
+    return judge_and_report(recording, near_to=path)[0]
+
+
+def _find(given: list[Path], experiment: Experiment) -> Recording:
+    """The newest recording of a run of that very experiment, whatever it expects now.
+
+    Raises UsageError that names the recordings there are, or what another experiment of this name did differently.
+    """
+    found: dict[Path, tuple[str, str]] = {}
+    for place in given:
+        if not place.is_dir():
+            raise UsageError(f"--hashidrill-recording {place}: there is no such directory")
+        candidates = (
+            [place] if (place / JOURNAL_NAME).is_file() else [file.parent for file in place.glob(f"*/{JOURNAL_NAME}")]
+        )
+        found.update({path: _describe(path) for path in candidates})
+    asked = experiment.metadata.name
+    ours = sorted([(started, path) for path, (name, started) in found.items() if name == asked], reverse=True)
+    if not ours:
+        there = ", ".join(sorted({name for name, _ in found.values()})) or "none"
+        where = ", ".join(map(str, given))
+        raise UsageError(f"no recording of {asked} in {where} (--hashidrill-recording); there are those of: {there}")
+    others = []
+    for _, path in ours:
+        recording = Recording(path)
+        differs = differences(experiment, recording.experiment)
+        if not differs:
+            return recording
+        others.append((path, differs))
+    path, differs = others[0]
+    lines = "\n".join(f"  {line}" for line in differs[:_SHOWN])
+    raise UsageError(
+        f"{path} is of another experiment of the name {asked}:\n{lines}\n"
+        f"run it again without --hashidrill-recording, or judge that recording as what it is: hashidrill check {path}"
+    )
+
+
+def _describe(path: Path) -> tuple[str, str]:
+    """Experiment and start of a recording, as text; empty where it does not say."""
+    recording = Recording(path)
+    try:
+        run = recording.run
+        name = run.get("experiment") or recording.experiment.metadata.name
+        return str(name), str(run.get("started_at") or path.name)
+    except RecordingError:
+        return "(unreadable)", ""

@@ -1,0 +1,223 @@
+"""The journal of a run: append-only JSON lines, synced to disk around every fault.
+
+A line that a crash or a full disk tore is left out on reading; whoever judges asks hashidrill.recording.seal whether
+there are any. `t_ns` is the run's clock; `wall` is
+seconds since the epoch, so that a journal can be laid beside other logs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from hashidrill.errors import JournalHeldError
+from hashidrill.util.files import held_by_us
+from hashidrill.util.redaction import Redactor
+from hashidrill.util.undos import Undos
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+_LOCK_GAP_S = 0.02
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line: what happened when. `event` is one of the words in `EVENTS`; `data` holds the rest."""
+
+    t_ns: int
+    wall: float
+    event: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+EVENTS = {
+    "run": "the run began: id, format, experiment, root, origin (machine, boot, PID namespace, user), sandbox",
+    "phase": "a phase began: load, start, ready, steady, method, recovery, quiesce, closed",
+    "fault.intent": "fault_id, kind, target, undo, step: written and synced before apply",
+    "fault.applied": "fault_id: apply returned",
+    "fault.proven": "fault_id, evidence: the observer saw the effect",
+    "fault.unproven": "fault_id, evidence: the observer did not see it",
+    "fault.failed": "fault_id, error: apply raised",
+    "fault.still": "fault_id, evidence: the observer saw the effect again, just before the revert",
+    "fault.faded": "fault_id, evidence: it did not: nobody knows since when",
+    "fault.undone": "fault_id, by: a fault of this kind was meant to undo it",
+    "fault.moved": "fault_id, on: the role that it follows moved on",
+    "fault.reverted": "fault_id: revert returned",
+    "fault.gone": "fault_id, evidence: the observer saw that the effect is gone",
+    "fault.ended": "fault_id, evidence: its target is gone, and the fault with it; nobody saw the effect go",
+    "fault.stuck": "fault_id, error or evidence: it could not be reverted, or is still seen",
+    "guardrail": "condition, evidence: a guardrail tripped",
+    "steady": "held (bool), evidence: the steady state held, or did not",
+    "note": "anything else worth keeping: text",
+    "end": "outcome: complete, steady-state, fault, revert, guardrail, interrupted, crashed; error;"
+    " written: rows by table; sealed: SHA-256 by file, and of the journal up to here",
+}
+
+
+_NEEDED: dict[str, dict[str, type]] = {
+    "phase": {"phase": str},
+    "fault.intent": {"kind": str, "target": dict, "undo": dict},
+    "fault.proven": {"evidence": dict},
+    "fault.unproven": {"evidence": dict},
+    "fault.gone": {"evidence": dict},
+    "fault.still": {"evidence": dict},
+    "fault.faded": {"evidence": dict},
+    "end": {"outcome": str},
+}
+"""What an entry must say beyond its time, and as what; every `fault.` entry also names its `fault_id`."""
+_FAR_NS, _FAR_S = 2**62, 10**11
+
+
+class Clock:
+    """Nanoseconds since the run began, of CLOCK_MONOTONIC (shared by all processes of one machine)."""
+
+    def __init__(self, origin_ns: int | None = None) -> None:
+        self.origin_ns = time.monotonic_ns() if origin_ns is None else origin_ns
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns() - self.origin_ns
+
+
+class Journal:
+    """Appends entries. `write` returns once the line is in the file, and, with `sync`, on the disk.
+
+    One process at a time holds a journal: the lock (flock) ends with it, however it ends. Raises JournalHeldError where
+    another one holds it for longer than `within_s`. No secret gets into it: what `redactor` finds is left out, and
+    `undos` is the folder for undos that cannot do without (hashidrill.util.undos).
+    """
+
+    def __init__(
+        self, path: Path, clock: Clock, on_entry: Callable[[Entry], None] | None = None, *, within_s: float = 0.0,
+        redactor: Redactor | None = None, undos: Path | None = None,
+    ) -> None:  # fmt: skip
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self.redactor = redactor or Redactor()
+        self.undos = Undos(undos, self.redactor)
+        try:
+            _hold(self._fd, path, within_s)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._on_entry = on_entry
+        self._torn = _ends_torn(path)
+
+    def write(self, event: str, *, sync: bool = False, **data: Any) -> Entry:
+        """Append one entry. `sync=True` also waits for the disk: use it for everything a heal depends on."""
+        with self._lock:  # the clock is read inside, so that lines are in order of their times
+            entry = Entry(self._clock.now_ns(), time.time(), event, self.redactor.data(data))
+            self._append(to_line(entry).encode())
+            if sync:
+                os.fsync(self._fd)
+        if self._on_entry is not None:
+            self._on_entry(entry)
+        return entry
+
+    def _append(self, line: bytes) -> None:
+        """All of `line`, or an OSError. What a full disk tore earlier is ended first: it spoils no other line."""
+        rest = b"\n" + line if self._torn else line
+        self._torn = True
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+        self._torn = False
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def _hold(fd: int, path: Path, within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while not held_by_us(fd):
+        if time.monotonic() >= deadline:
+            raise JournalHeldError(f"{path}: another process writes to it: the run goes on")
+        time.sleep(_LOCK_GAP_S)
+
+
+def _ends_torn(path: Path) -> bool:
+    """Whether whoever wrote here before was killed in the middle of a line."""
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
+
+
+def to_line(entry: Entry) -> str:
+    """The entry as it stands in the file, with its newline."""
+    return json.dumps({"t_ns": entry.t_ns, "wall": entry.wall, "event": entry.event, **entry.data}, default=str) + "\n"
+
+
+def read_journal(path: Path) -> list[Entry]:
+    """All whole entries of a journal, in order; a torn last line is left out."""
+    return list(_entries(path))
+
+
+def _entries(path: Path) -> Iterator[Entry]:
+    with path.open("rb") as lines:
+        for line in lines:
+            if (entry := entry_of(line)) is not None:
+                yield entry
+
+
+def entry_of(line: bytes) -> Entry | None:
+    """What a line of the journal says; None where it is torn, or is none of ours."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        data = json.loads(line)
+        entry = Entry(data.pop("t_ns"), data.pop("wall"), data.pop("event"), storable(data))
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        return None
+    return entry if isinstance(entry.event, str) else None
+
+
+def is_whole(entry: Entry) -> bool:
+    """Whether it says all that its event must say, so that a reader need not ask. Whoever heals takes what there is."""
+    times = type(entry.t_ns) is int and abs(entry.t_ns) < _FAR_NS and _is_wall(entry.wall)
+    if not times:
+        return False
+    needed = dict(_NEEDED.get(entry.event, {}))
+    if entry.event.startswith("fault."):
+        needed["fault_id"] = str
+    return all(isinstance(entry.data.get(name), kind) for name, kind in needed.items()) and _says_enough(entry.data)
+
+
+def _says_enough(data: dict[str, Any]) -> bool:
+    """Evidence says what was asked for and measured; a target, where it is; a step, its number."""
+    evidence, target = data.get("evidence"), data.get("target")
+    if isinstance(evidence, dict) and not isinstance(evidence.get("measured"), str):
+        return False
+    if isinstance(target, dict) and not all(isinstance(target.get(name), str) for name in ("host", "agent")):
+        return False
+    return isinstance(data.get("params", {}), dict) and isinstance(data.get("step", 0), int)
+
+
+def _is_wall(wall: Any) -> bool:
+    return isinstance(wall, (int, float)) and 0 <= wall < _FAR_S
+
+
+def storable(value: Any) -> Any:
+    r"""The same value; where UTF-8 cannot hold a text, its lone surrogates are written out, like `\udc80`.
+
+    They come from clients: JSON can escape half of a character, and a key of bytes is often read with
+    `surrogateescape`. SQLite refuses them, and so would every report.
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {storable(key): storable(each) for key, each in value.items()}
+    return [storable(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,145 @@
+"""Which hypotheses judge a recording: those of this machine, and whether they are the ones that its run resolved.
+
+A recording keeps the source and the SHA-256 of every hypothesis that its experiment names, as text in
+`hypotheses.json`. Judging compares, and says what differs. It never runs that text, nor any other file of a recording,
+unless it is told to: a recording is data, and may be a stranger's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from hashidrill import __version__, hypothesis
+from hashidrill.errors import RecordingError, UnknownNameError
+from hashidrill.experiment import contrast
+from hashidrill.hypothesis_files import from_source, source_of
+from hashidrill.recording.writer import FORMAT
+from hashidrill.util import foreign
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hashidrill.experiment.model import Experiment
+    from hashidrill.hypothesis import Hypothesis
+    from hashidrill.recording.reader import Recording
+
+HYPOTHESES_NAME = "hypotheses.json"
+_SHOWN = 12
+"""Of a SHA-256, in messages."""
+
+
+def resolved(experiment: Experiment, near_to: Path | None) -> dict[str, Any]:
+    """What hypotheses.json holds: by its name, where each hypothesis came from, and every source file once.
+
+    Raises UnknownNameError, or UsageError for a file that does not load.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    sources: dict[str, str] = {}
+    for name in names_of(experiment):
+        one = hypothesis.get(name, near_to=near_to)
+        source = source_of(one)
+        digest = sha256(source)
+        sources[digest] = source.decode(errors="backslashreplace")
+        found[name] = {"file": str(one.path), "line": one.line, "sha256": digest}
+    return {"hashidrill": __version__, "hypotheses": found, "sources": sources}
+
+
+def names_of(experiment: Experiment) -> list[str]:
+    """Every hypothesis that the experiment names, those that a contrast compares included."""
+    names = [expectation.hypothesis for expectation in experiment.expect]
+    inner = [each.params.get("of") for each in experiment.expect if each.hypothesis == contrast.NAME]
+    return list(dict.fromkeys([*names, *(name for name in inner if isinstance(name, str))]))
+
+
+def sha256(source: bytes) -> str:
+    return hashlib.sha256(source).hexdigest()
+
+
+class Lookup:
+    """Finds the hypotheses for one judging. `notes` says afterwards which of them were not the run's own.
+
+    With `recorded`, the text that the recording keeps is run instead: Python from inside of it, as trustworthy as
+    whoever made it. Ask the user before.
+    """
+
+    def __init__(self, recording: Recording, near_to: Path | None, *, recorded: bool = False) -> None:
+        self._recording = recording
+        self._near_to = near_to
+        self._recorded = recorded
+        self._used: dict[str, Hypothesis] = {}
+
+    def __call__(self, name: str) -> Hypothesis:
+        """Raises UnknownNameError, UsageError for a file that does not load, RecordingError for no such source."""
+        if name not in self._used:
+            self._used[name] = self._from_recording(name) if self._recorded else self._from_here(name)
+        return self._used[name]
+
+    def notes(self) -> list[str]:
+        """What a reader of the verdict should know about the hypotheses behind it."""
+        if self._recorded:
+            return ["judged with the hypotheses that the recording keeps: Python from inside of it was run"]
+        if self._recording.format < FORMAT:
+            return ["an older hashidrill wrote this recording: it does not say which hypotheses its run resolved"]
+        notes = [note for name, used in self._used.items() if (note := self._difference(name, used))]
+        then = self._kept.get("hashidrill")
+        if self._used and isinstance(then, str) and then != __version__:
+            notes.append(f"hashidrill {then} made this recording, {__version__} judges it: figures may differ")
+        return notes
+
+    def _from_here(self, name: str) -> Hypothesis:
+        try:
+            return hypothesis.get(name, near_to=self._near_to)
+        except UnknownNameError as error:
+            about = self._about(name)
+            if about is None:
+                raise
+            raise UnknownNameError(
+                f"{error}; its run resolved it from {about.get('file')}: judge it in that project, name the folder"
+                " with --hypotheses, or run the copy that the recording keeps with --recorded-hypotheses"
+            ) from None
+
+    def _from_recording(self, name: str) -> Hypothesis:
+        where = self._recording.path / HYPOTHESES_NAME
+        about = self._about(name)
+        source = self._kept.get("sources", {}).get(about.get("sha256")) if about else None
+        if about is None or not isinstance(source, str):
+            raise RecordingError(
+                f"{where}: no source of {name!r} is kept there; judge it without --recorded-hypotheses"
+            )
+        if sha256(source.encode()) != about["sha256"]:
+            raise RecordingError(f"{where}: the source of {name!r} is not what its SHA-256 says; it was not run")
+        found = [one for one in from_source(f"{where}:{about.get('file')}", source.encode()) if one.name == name]
+        if not found:
+            raise RecordingError(f"{where}: the source that is kept for {name!r} does not define it")
+        return found[0]
+
+    def _difference(self, name: str, used: Hypothesis) -> str:
+        about = self._about(name)
+        if about is None:
+            return f"{name}: the run did not resolve it; judged with {used.path}" if self._kept else ""
+        then, now = str(about.get("sha256")), sha256(source_of(used))
+        if then == now:
+            return ""
+        return (
+            f"{name}: judged with {used.path} (SHA-256 {now[:_SHOWN]}), which is not what the run resolved:"
+            f" {about.get('file')} ({then[:_SHOWN]}); --recorded-hypotheses runs that one"
+        )
+
+    def _about(self, name: str) -> dict[str, Any] | None:
+        about = self._kept.get("hypotheses", {}).get(name)
+        return about if isinstance(about, dict) else None
+
+    @cached_property
+    def _kept(self) -> dict[str, Any]:
+        """hypotheses.json; nothing where there is none, as in a recording that was made by hand."""
+        path = self._recording.path / HYPOTHESES_NAME
+        try:
+            kept = foreign.parse(path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError):
+            kept = None
+        fits = isinstance(kept, dict) and all(isinstance(kept.get(key), dict) for key in ("hypotheses", "sources"))
+        return kept if fits else {}

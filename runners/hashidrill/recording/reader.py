@@ -1,0 +1,371 @@
+"""The recording of a run: a directory that holds all that the run left, immutable once the run has ended.
+
+    experiment.yaml    what was asked for
+    run.json           versions, configuration, machine, how it ended
+    journal.jsonl      what happened, in order (hashidrill.recording.journal)
+    recording.sqlite   operations, samples and final reads
+    artifacts/         what faults left as evidence, like snapshot files
+    logs/HOST/*.log    the agents' logs
+    verdict.json       hashidrill.verdict; report.html and summary.md beside it
+
+The engine writes it (hashidrill.recording.writer); hypotheses and reports read it through `Recording`, which reads
+only files: it never looks at the clock or the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from hashidrill import __version__
+from hashidrill.errors import ExperimentError, HypothesisInvalidError, RecordingError
+from hashidrill.recording.journal import Entry, is_whole, read_journal
+from hashidrill.recording.writer import DATABASE_NAME, FORMAT, read_run
+from hashidrill.util.files import JOURNAL_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from hashidrill.experiment.model import Experiment
+
+EXPERIMENT_NAME = "experiment.yaml"
+ARTIFACTS_NAME = "artifacts"
+OUTCOMES = ("ok", "fail", "unknown")
+
+Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Operations:
+    """The operations of one load, as columns in order of their intended start."""
+
+    intended_ns: Int64s
+    start_ns: Int64s
+    end_ns: Int64s
+    outcome: npt.NDArray[np.str_]
+    status: Int64s
+    keys: list[str] = field(repr=False)
+    values: list[str] = field(repr=False)
+    errors: list[str] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.intended_ns)
+
+    @cached_property
+    def latency_s(self) -> Floats:
+        """Seconds from the intended start to the end: free of coordinated omission."""
+        return (self.end_ns - self.intended_ns).astype(np.float64) / 1e9
+
+    @cached_property
+    def lag_s(self) -> Floats:
+        """Seconds from the intended to the real start: how far the generator itself was behind."""
+        return (self.start_ns - self.intended_ns).astype(np.float64) / 1e9
+
+    @cached_property
+    def ok(self) -> Bools:
+        return np.asarray(self.outcome == "ok", dtype=np.bool_)
+
+    def between(self, start_ns: int, end_ns: int) -> Operations:
+        """Those whose intended start is in [start_ns, end_ns)."""
+        return self.within([(start_ns, end_ns)])
+
+    def within(self, spans: Iterable[tuple[int, int]]) -> Operations:
+        """Those whose intended start is in any of the spans [start_ns, end_ns), each of them once."""
+        inside = np.zeros(len(self), np.bool_)
+        for start_ns, end_ns in spans:
+            inside |= (self.intended_ns >= start_ns) & (self.intended_ns < end_ns)
+        picked = np.flatnonzero(inside)
+        return Operations(
+            self.intended_ns[picked], self.start_ns[picked], self.end_ns[picked], self.outcome[picked],
+            self.status[picked], [self.keys[i] for i in picked], [self.values[i] for i in picked],
+            [self.errors[i] for i in picked],
+        )  # fmt: skip
+
+    def error_share(self) -> float:
+        """Share of operations that were not ok, 0 to 1; NaN when there are none."""
+        return float(1 - self.ok.mean()) if len(self) else float("nan")
+
+    def percentile_s(self, percent: float) -> float:
+        """Latency percentile over all operations, failed ones with the time they took; NaN when there are none."""
+        return float(np.percentile(self.latency_s, percent)) if len(self) else float("nan")
+
+
+@dataclass(frozen=True)
+class Series:
+    """One signal over time. `value` is NaN where the sample failed; `text` then holds the reason."""
+
+    t_ns: Int64s
+    value: Floats
+    text: list[str]
+    host: list[str]
+    ok: Bools
+
+    def __len__(self) -> int:
+        return len(self.t_ns)
+
+    def between(self, start_ns: int, end_ns: int) -> Series:
+        return self._picked(np.flatnonzero((self.t_ns >= start_ns) & (self.t_ns < end_ns)))
+
+    def known_between(self, start_ns: int, end_ns: int) -> Series:
+        """The samples in [start_ns, end_ns), and before them the last one by `start_ns`: what was known then."""
+        first = max(int(np.searchsorted(self.t_ns, start_ns, side="right")) - 1, 0)
+        return self._picked(np.arange(first, max(first, int(np.searchsorted(self.t_ns, end_ns)))))
+
+    def _picked(self, picked: Int64s) -> Series:
+        return Series(
+            self.t_ns[picked], self.value[picked], [self.text[i] for i in picked], [self.host[i] for i in picked],
+            self.ok[picked],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FaultWindow:
+    """One fault on one target, as the journal tells it. Times are None for what never happened."""
+
+    fault_id: str
+    kind: str
+    host: str
+    agent: str
+    params: Mapping[str, Any]
+    intent_ns: int
+    applied_ns: int | None = None
+    proven_ns: int | None = None
+    reverted_ns: int | None = None
+    gone_ns: int | None = None
+    still_ns: int | None = None
+    """When it was proven again, just before its revert; `faded_ns`: when that failed."""
+    faded_ns: int | None = None
+    moved_ns: int | None = None
+    """When it was given up because the role that it follows had moved on."""
+    proof: Mapping[str, Any] | None = None
+    gone_proof: Mapping[str, Any] | None = None
+    still_proof: Mapping[str, Any] | None = None
+    faded_proof: Mapping[str, Any] | None = None
+    error: str = ""
+    step: int = -1
+    """Which step of the method it belongs to, from 0."""
+
+    @property
+    def proven(self) -> bool:
+        return self.proven_ns is not None
+
+
+class Recording:
+    """What a run left, for hypotheses and reports. All of it is read lazily and cached."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Raises RecordingError when `path` holds no recording."""
+        self.path = Path(path)
+        if not (self.path / JOURNAL_NAME).is_file():
+            raise RecordingError(
+                f"{self.path}: no recording there ({JOURNAL_NAME} is missing); `hashidrill list runs` shows all"
+            )
+
+    @cached_property
+    def run(self) -> dict[str, Any]:
+        """run.json: `id`, `experiment`, `versions`, `config`, `hosts`, `machine`, `started_at`, `outcome`, ..."""
+        return self._run_or_none or {}
+
+    @property
+    def run_reads(self) -> bool:
+        """Whether run.json is whole. `run` is empty where it is not: a report of such a recording is still due."""
+        return self._run_or_none is not None
+
+    @cached_property
+    def _run_or_none(self) -> dict[str, Any] | None:
+        return read_run(self.path)
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """What was asked for. Raises RecordingError when it does not read.
+
+        Its kinds were checked before the run; they are not looked up again, so that a recording can be judged on a
+        machine that lacks the package of a fault.
+        """
+        from hashidrill.experiment.documents import read_document  # noqa: PLC0415 - a recording is read without it too
+        from hashidrill.experiment.model import Experiment  # noqa: PLC0415 - as above
+
+        path = self.path / EXPERIMENT_NAME
+        try:
+            return Experiment.model_validate(read_document(path).data)
+        except ExperimentError as error:
+            raise RecordingError(f"not readable: {error}") from None
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise RecordingError(f"{path}: not readable: {where}: {first['msg']}") from None
+
+    @cached_property
+    def journal(self) -> list[Entry]:
+        """All entries that say what they must (hashidrill.recording.seal tells of any that do not)."""
+        return [entry for entry in read_journal(self.path / JOURNAL_NAME) if is_whole(entry)]
+
+    def events(self, event: str) -> list[Entry]:
+        return [entry for entry in self.journal if entry.event == event]
+
+    @cached_property
+    def phases(self) -> dict[str, tuple[int, int]]:
+        """Start and end of each phase, by name: start, ready, steady, method, recovery, quiesce."""
+        marks = self.events("phase")
+        ends = [mark.t_ns for mark in [*marks[1:], self.journal[-1]]] if marks else []
+        return {mark.data["phase"]: (mark.t_ns, end) for mark, end in zip(marks, ends, strict=True)}
+
+    @property
+    def outcome(self) -> str:
+        """How the run ended (journal `end`): complete, steady-state, fault, ... or `died` when nothing says."""
+        ends = self.events("end")
+        return str(ends[-1].data["outcome"]) if ends else "died"
+
+    @cached_property
+    def faults(self) -> list[FaultWindow]:
+        """All fault windows, in order of their intents."""
+        windows: dict[str, dict[str, Any]] = {}
+        for entry in self.journal:
+            kind, _, what = entry.event.partition(".")
+            if kind != "fault":
+                continue
+            data = entry.data
+            if what == "intent":
+                windows[data["fault_id"]] = {
+                    "fault_id": data["fault_id"], "kind": data["kind"], "host": data["target"]["host"],
+                    "agent": data["target"]["agent"], "params": data.get("params", {}), "intent_ns": entry.t_ns,
+                    "step": data.get("step", -1),
+                }  # fmt: skip
+            elif (window := windows.get(data["fault_id"])) is not None:
+                _note(window, what, entry)
+        return [FaultWindow(**window) for window in windows.values()]
+
+    @cached_property
+    def format(self) -> int:
+        """The format it was written in (hashidrill.recording.writer.FORMAT); 1 where nothing says it.
+
+        The journal's word counts first: without it there is no recording. The others are for one that lost it.
+        """
+        began = self.events("run")
+        for said in (began[0].data.get("format") if began else None, self.run.get("format"), self._user_version()):
+            if isinstance(said, int) and said > 0:
+                return said
+        return 1
+
+    def _user_version(self) -> int:
+        try:
+            return int(self._query("PRAGMA user_version")[0][0])
+        except (RecordingError, IndexError):
+            return 0
+
+    def check_format(self) -> None:
+        """Raises RecordingError for a recording of a newer hashidrill."""
+        if self.format > FORMAT:
+            raise RecordingError(
+                f"{self.path}: a newer hashidrill wrote this recording (format {self.format}; hashidrill {__version__}"
+                f" reads up to {FORMAT}); judge it with that version, or a later one: `uv tool upgrade hashidrill`"
+            )
+
+    def count(self, table: str) -> int:
+        """How many rows a table of the database holds."""
+        counted = self._query(f"SELECT count(*) FROM {table}")  # noqa: S608 - one of recording_writer.TABLES
+        return int(counted[0][0]) if counted else 0
+
+    @cached_property
+    def loads(self) -> list[str]:
+        return [row[0] for row in self._query("SELECT DISTINCT load FROM operations ORDER BY load")]
+
+    @lru_cache  # noqa: B019 - a recording lives as long as its judging
+    def operations(self, load: str) -> Operations:
+        """All operations of a load. Raises HypothesisInvalidError when there are none."""
+        rows = self._query(
+            "SELECT intended_ns, start_ns, end_ns, outcome, status, key, value, error FROM operations"
+            " WHERE load = ? ORDER BY intended_ns", load,
+        )  # fmt: skip
+        if not rows:
+            raise HypothesisInvalidError(
+                f"load {load!r} has no operations in this recording; there are: {', '.join(self.loads) or 'none'}"
+            )
+        intended, start, end, outcome, status, keys, values, errors = zip(*rows, strict=True)
+        with self._as_columns("operations", outcome, keys, values, errors):
+            return Operations(
+                np.array(intended, np.int64), np.array(start, np.int64), np.array(end, np.int64), np.array(outcome),
+                np.array(status, np.int64), list(keys), list(values), list(errors),
+            )  # fmt: skip
+
+    @cached_property
+    def signals(self) -> list[str]:
+        return [row[0] for row in self._query("SELECT DISTINCT signal FROM samples ORDER BY signal")]
+
+    @lru_cache  # noqa: B019 - as above
+    def series(self, signal: str, host: str | None = None) -> Series:
+        """All samples of a signal, of one host or of all. Raises HypothesisInvalidError when there are none."""
+        rows = self._query(
+            "SELECT t_ns, value, text, host, ok FROM samples"
+            " WHERE signal = ? AND (? IS NULL OR host = ?) ORDER BY t_ns",
+            signal, host, host,
+        )  # fmt: skip
+        if not rows:
+            raise HypothesisInvalidError(f"signal {signal!r} has no samples in this recording")
+        t_ns, value, text, hosts, ok = zip(*rows, strict=True)
+        with self._as_columns("samples", text, hosts):
+            values = np.array([np.nan if v is None else v for v in value], np.float64)
+            return Series(np.array(t_ns, np.int64), values, list(text), list(hosts), np.array(ok, np.bool_))
+
+    def final_reads(self, load: str) -> dict[str, str | None]:
+        """The value of each key at the end of the run (None: absent). Empty when the final reads never happened."""
+        rows = self._query("SELECT key, value FROM final_reads WHERE load = ?", load)
+        with self._as_columns("final_reads", [key for key, _ in rows], [value or "" for _, value in rows]):
+            return dict(rows)
+
+    def artifact(self, name: str) -> Path:
+        """A file that a fault left as evidence. Raises HypothesisInvalidError when there is none of that name."""
+        path = self.path / ARTIFACTS_NAME / name
+        if not path.is_file():
+            raise HypothesisInvalidError(f"{path}: this run left no such file")
+        return path
+
+    @contextlib.contextmanager
+    def _as_columns(self, table: str, *texts: Sequence[Any]) -> Iterator[None]:
+        """SQLite lets any column hold anything. Raises RecordingError for what we never wrote."""
+        where = self.path / DATABASE_NAME
+        if odd := [each for column in texts for each in column if not isinstance(each, str)]:
+            raise RecordingError(f"{where}: {table} are not readable: expected text, got {odd[0]!r}")
+        try:
+            yield
+        except (TypeError, ValueError, OverflowError) as error:
+            raise RecordingError(f"{where}: {table} are not readable: {error}") from None
+
+    def _query(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        path = self.path / DATABASE_NAME
+        if not path.is_file():
+            return []
+        # a run that died left a write-ahead log, and reading that needs write access: copy-free, as SQLite intends
+        try:
+            with contextlib.closing(sqlite3.connect(path)) as connection:
+                connection.execute("PRAGMA trusted_schema=OFF")  # it may be a stranger's
+                return connection.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            if "no such table" in str(error):
+                return []
+            raise RecordingError(f"{path}: {error}") from None
+
+
+def _note(window: dict[str, Any], what: str, entry: Entry) -> None:
+    if what in {"applied", "proven", "still", "faded", "moved", "reverted", "gone"}:
+        window[f"{what}_ns"] = entry.t_ns
+    if what == "proven":
+        window["proof"] = entry.data["evidence"]
+    elif what in {"still", "faded", "gone"}:
+        window[f"{what}_proof"] = entry.data["evidence"]
+    elif what == "unproven":
+        window["proof"] = entry.data["evidence"]
+        window["error"] = f"not proven in force: {entry.data['evidence']['measured']}"
+    elif what in {"failed", "stuck"}:
+        evidence = entry.data.get("evidence") or {"measured": "nothing was recorded"}
+        window["error"] = str(entry.data.get("error") or f"still seen: {evidence['measured']}")

@@ -1,0 +1,328 @@
+"""What faults of Consul ask its HTTP API, and what they wait for. Paths and fields as 1.10.3 and 1.22.2 have them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from hashidrill.abc import ApiAnswer, Host, Hosts
+from hashidrill.errors import FaultError, WaitTimeoutError
+from hashidrill.util.tasks import all_at_once
+from hashidrill.util.wait import wait_until, wait_while_it_moves
+
+AGENT = "consul"
+ALIVE, LEFT = 1, 3
+"""Of Serf's states of a member; 4 is failed."""
+_STILL_S = 40.0
+"""A restarted agent is in step again after some 3 s here; a busy machine takes its time. It is given up after so long
+without any progress: another step done, or fewer log entries left than ever before."""
+_BACK_WITHIN_S = 180.0
+"""The end of all patience: one that catches up this slowly may never do so."""
+_MOVING = (
+    b"leadership transfer in progress", b"No cluster leader", b"node is not the leader", b"leadership lost",
+    b"session shutdown", b"rpc error getting client",
+)  # fmt: skip
+"""What answers say while the leadership moves; the last two come from a server whose connection to the leader ended."""
+_LED_WITHIN_S = 15.0
+_TELLS_WITHIN_S = 2.0
+_COPY_WITHIN_S = 30.0
+"""A copy of a million keys takes its time."""
+_BACK_SOON_S = 20.0
+_VOTER_STILL_S = 60.0
+"""Autopilot makes a new server a voter once it was healthy for 10 s (server_stabilization_time)."""
+_LOG_GAP = 128
+"""So many log entries behind the leader a server may be and count as in step: under load it always is by some."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A server as Raft's configuration has it."""
+
+    id: str
+    name: str
+    address: str
+    voter: bool
+
+
+def said(answer: ApiAnswer) -> str:
+    """An answer for a message."""
+    return f"HTTP {answer.status} {answer.body[:400].decode(errors='replace').strip()}".rstrip()
+
+
+async def get(host: Host, path: str, params: Mapping[str, str] | None = None, *, timeout_s: float = 5.0) -> Any:
+    """The JSON of an answer. Raises FaultError for any status but 200."""
+    answer = await host.api("GET", path, params=params, timeout_s=timeout_s)
+    if answer.status != 200:
+        raise FaultError(f"{host.name}: GET {path}: {said(answer)}")
+    return answer.json()
+
+
+async def agent_self(host: Host, *, timeout_s: float = 5.0) -> dict[str, Any]:
+    """The agent about itself: Config, DebugConfig, Stats, Meta. Raises FaultError."""
+    answer: dict[str, Any] = await get(host, "/v1/agent/self", timeout_s=timeout_s)
+    return answer
+
+
+async def raft_stats(host: Host) -> Mapping[str, str]:
+    """A server's own view of Raft: `state`, `term`, `commit_index`, ... as text. Raises FaultError."""
+    stats: Mapping[str, str] = (await agent_self(host))["Stats"].get("raft", {})
+    if not stats:
+        raise FaultError(f"{host.name}: its agent is no server")
+    return stats
+
+
+async def version_of(host: Host) -> tuple[int, ...]:
+    """Like (1, 22, 2). Raises FaultError."""
+    text = str((await agent_self(host))["Config"]["Version"])
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
+
+
+async def has_agent(host: Host) -> bool:
+    return await host.agent_process(AGENT) is not None
+
+
+def servers_of(hosts: Hosts) -> list[Host]:
+    return [host for host in hosts.all_hosts() if host.role == "server"]
+
+
+async def ask_servers(hosts: Hosts, path: str, params: Mapping[str, str] | None = None, *, but: str = "") -> Any:
+    """What the first server that can answers, `but` left out. Raises FaultError when none does.
+
+    Spare hosts are asked as well: in a later process nobody remembers which of them have become servers.
+    """
+    errors = []
+    for host in sorted(hosts.all_hosts(), key=lambda one: one.role != "server"):
+        if host.name != but and host.role != "client":
+            try:
+                return await get(host, path, params, timeout_s=2.0)
+            except FaultError as error:
+                errors.append(str(error))
+    raise FaultError("; ".join(errors) or f"there is no other server than {but}")
+
+
+async def peers(hosts: Hosts, *, but: str = "") -> list[Peer]:
+    """Raft's configuration, from any server but that one. Raises FaultError."""
+    answer = await ask_servers(hosts, "/v1/operator/raft/configuration", {"stale": ""}, but=but)
+    return [Peer(one["ID"], one["Node"], one["Address"], one["Voter"]) for one in answer["Servers"]]
+
+
+async def member_states(hosts: Hosts, *, but: str) -> dict[str, int]:
+    """Serf's state of each member by name, as another server than `but` sees it. Raises FaultError."""
+    return {one["Name"]: one["Status"] for one in await ask_servers(hosts, "/v1/agent/members", but=but)}
+
+
+async def check_quorum_without(hosts: Hosts, host: Host) -> None:
+    """Raises FaultError when the others would be no majority, should this server end now.
+
+    One that comes back just now is waited for. With one or two voters there never is a majority: nothing to protect;
+    but one that autopilot takes out meanwhile, because it is dead, goes on to count.
+    """
+    left: list[str] = []
+    most = 0
+
+    async def others_suffice() -> tuple[bool | None, str]:
+        nonlocal left, most
+        voters = [peer for peer in await peers(hosts) if peer.voter]
+        most = max(most, len(voters))
+        if host.name not in {peer.name for peer in voters} or most < 3:
+            return True, ""
+        states = await member_states(hosts, but=host.name)
+        left = [
+            peer.name for peer in voters
+            if peer.name != host.name and states.get(peer.name) == ALIVE and await _serves(hosts, peer.name)
+        ]  # fmt: skip
+        return (len(left) * 2 > most) or None, f"{len(left)} of {most} voters are left"
+
+    try:
+        await wait_until("a majority of the others", others_suffice, within_s=_BACK_SOON_S, gap_s=0.2)
+    except WaitTimeoutError:
+        raise FaultError(
+            f"{host.name} would leave {len(left)} of {most} voters ({', '.join(left) or 'none'}): no majority; "
+            "let the faults on the other servers end first"
+        ) from None
+
+
+async def _serves(hosts: Hosts, name: str) -> bool:
+    return await hosts.host(name).agent_answers(AGENT, 1.0)
+
+
+async def wait_in_step(hosts: Hosts, host: Host) -> None:
+    """Until a (re)started agent is a part of the datacenter again.
+
+    It answers, another server sees it alive, it knows the leader; a server is as far in the log as the leader. One that
+    catches up is waited for while it catches up.
+    Raises WaitTimeoutError with what is missing, FaultError when the agent has ended.
+    """
+
+    async def in_step() -> tuple[bool | None, str, _Far | None]:
+        if not await has_agent(host):
+            raise FaultError(f"{host.name}: {AGENT} ended just after its start; its log says why")
+        try:
+            return await _in_step(hosts, host)
+        except FaultError as error:
+            return None, str(error), None
+
+    await wait_while_it_moves(
+        f"{AGENT} on {host.name} to be in step", in_step, still_s=_STILL_S, within_s=_BACK_WITHIN_S, gap_s=0.1
+    )
+
+
+_Far = tuple[int, int]
+"""The step that it has come to, and the log entries that are left there, negative: more is further."""
+
+
+async def _in_step(hosts: Hosts, host: Host) -> tuple[bool | None, str, _Far]:
+    if not await get(host, "/v1/status/leader"):
+        return None, "it knows no leader", (0, 0)
+    if len(servers_of(hosts)) > 1 or host.role != "server":
+        state = (await member_states(hosts, but=host.name)).get(host.name)
+        if state != ALIVE:
+            return None, f"the others see it in state {state}, not alive", (1, 0)
+    if host.role == "client":
+        return True, "", (4, 0)
+    leader = await hosts.leader()
+    if leader is None:
+        return None, "no leader is known to a majority of the servers", (2, 0)
+    behind = await _behind(hosts, host, leader)
+    if behind > _LOG_GAP:
+        return None, f"it is {behind} log entries behind {leader}", (3, -behind)
+    return True, "", (4, 0)
+
+
+async def _behind(hosts: Hosts, host: Host, leader: str) -> int:
+    """The log entries that the leader has committed, and this server has not applied."""
+    committed = int((await raft_stats(hosts.host(leader)))["commit_index"])
+    return committed - int((await raft_stats(host))["applied_index"])
+
+
+async def leader_of_terms(hosts: Hosts) -> tuple[str | None, int]:
+    """Who says of itself that it leads, in the term that most servers say that they are in; and that term.
+
+    Not what others take for the leader (`hosts.leader()`): that is what those who change the leadership wait for. Each
+    server is asked for its own state in Raft. Nobody and 0 when no such server or no such term is found.
+    """
+    said: dict[str, tuple[str, int]] = {}
+
+    async def ask(host: Host) -> None:
+        with contextlib.suppress(FaultError, KeyError, ValueError):
+            stats = (await agent_self(host, timeout_s=_TELLS_WITHIN_S))["Stats"]["raft"]
+            said[host.name] = (stats["state"], int(stats["term"]))
+
+    servers = servers_of(hosts)
+    await all_at_once(partial(ask, host) for host in servers)
+    newest = max((term for _, term in said.values()), default=0)
+    leaders = [name for name, (state, term) in said.items() if state == "Leader" and term == newest]
+    in_it = sum(term == newest for _, term in said.values())
+    return (leaders[0], newest) if len(leaders) == 1 and 2 * in_it > len(servers) else (None, newest)
+
+
+async def ask_another(hosts: Hosts, host: Host, path: str, params: Mapping[str, str] | None = None) -> ApiAnswer:
+    """What another server has by itself: its own copy of the state (`stale`), as Raft brought it there.
+
+    A fault that wrote through `host` is proven by what arrived elsewhere. One that does not lead is asked first: the
+    leader took the write itself. One that knows no leader is out of date, and left out. Only where there is no other
+    server `host` answers, with what the leader has. Raises FaultError when none answers.
+    """
+    leader = await hosts.leader()
+    others = sorted((one for one in servers_of(hosts) if one.name != host.name), key=lambda one: one.name == leader)
+    errors = []
+    for other in others:
+        if not await _serves(hosts, other.name):
+            errors.append(f"{other.name}: its agent does not answer")
+            continue
+        try:
+            answer = await other.api("GET", path, params={**(params or {}), "stale": ""}, timeout_s=_COPY_WITHIN_S)
+        except FaultError as error:
+            errors.append(str(error))
+            continue
+        if answer.headers.get("x-consul-knownleader") != "false":
+            return answer
+        errors.append(f"{other.name}: it knows no leader")
+    if errors:
+        raise FaultError("; ".join(errors))
+    return await when_led(host, "GET", path, params={**(params or {}), "consistent": ""}, timeout_s=_COPY_WITHIN_S)
+
+
+async def leader_soon(hosts: Hosts) -> str:
+    """Who leads; an election that goes on is waited for. Raises FaultError when nobody is elected in it."""
+
+    async def leads() -> tuple[str | None, str]:
+        return await hosts.leader() or None, "nobody leads"
+
+    try:
+        return await wait_until("somebody to lead", leads, within_s=_LED_WITHIN_S)
+    except WaitTimeoutError:
+        raise FaultError("no server is known to a majority as the leader just now") from None
+
+
+async def wait_for_voter(hosts: Hosts, host: Host) -> None:
+    """Until Raft's configuration has it as a voter: as long as it catches up. Raises WaitTimeoutError.
+
+    Autopilot trusts no server that is hundreds of log entries behind.
+    """
+
+    async def votes() -> tuple[bool | None, str, _Far | None]:
+        try:
+            found = {peer.name: peer.voter for peer in await peers(hosts)}
+            here = "a voter" if found.get(host.name) else "no voter yet" if host.name in found else "not there"
+            if found.get(host.name):
+                return True, "", None
+            leader = await hosts.leader()
+            behind = 0 if leader is None else max(0, await _behind(hosts, host, leader) - _LOG_GAP)
+        except FaultError as error:
+            return None, str(error), None
+        return None, f"in Raft's configuration it is {here}", (int(host.name in found), -behind)
+
+    await wait_while_it_moves(
+        f"{host.name} to be a voter", votes, still_s=_VOTER_STILL_S, within_s=_BACK_WITHIN_S, gap_s=0.2
+    )
+
+
+async def voters_with(hosts: Hosts, host: Host) -> dict[str, str]:
+    """{name: id in Raft} of the voters, this host among them: one that has just come back is waited for.
+
+    Raises FaultError when it does not become one.
+    """
+    with contextlib.suppress(WaitTimeoutError):
+        if host.role != "client":
+            await wait_for_voter(hosts, host)
+    voters = {peer.name: peer.id for peer in await peers(hosts) if peer.voter}
+    if host.name not in voters:
+        raise FaultError(f"{host.name} is no voter; the voters are {', '.join(sorted(voters))}")
+    return voters
+
+
+async def when_led(
+    host: Host,
+    method: str,
+    path: str,
+    *,
+    params: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    timeout_s: float = 5.0,
+) -> ApiAnswer:
+    """The answer to a request that may be sent again, asked for until it is not that the leadership is moving.
+
+    Raises FaultError when nobody answers, and WaitTimeoutError when nobody leads for long.
+    """
+
+    async def ask() -> tuple[ApiAnswer | None, str]:
+        answer = await host.api(method, path, params=params, body=body, timeout_s=timeout_s)
+        moving = answer.status >= 500 and any(words in answer.body for words in _MOVING)
+        return (None if moving else answer), said(answer)
+
+    return await wait_until(f"{host.name} to answer {method} {path}", ask, within_s=_LED_WITHIN_S, gap_s=0.2)
+
+
+async def wait_for_leader(hosts: Hosts, what: str, wanted: Sequence[str], *, within_s: float = 30.0) -> str:
+    """Until one of `wanted` leads, as a majority of the servers sees it. Raises WaitTimeoutError."""
+
+    async def leads() -> tuple[str | None, str]:
+        leader = await hosts.leader()
+        return (leader if leader in wanted else None), f"{leader or 'nobody'} leads"
+
+    return await wait_until(what, leads, within_s=within_s, gap_s=0.05)

@@ -1,0 +1,202 @@
+"""Agents that are stopped in good order, and servers that are replaced by new ones."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import anyio
+
+from hashidrill.abc import Evidence, Host, Needs, Observer, Target, Undo
+from hashidrill.errors import FaultError
+from hashidrill.experiment.model import Strict
+from hashidrill.faults.base import BaseFault, NoParams
+from hashidrill.services.consul import api
+from hashidrill.services.consul.faults import change as changes
+from hashidrill.util.wait import wait_until
+
+_LEFT_WITHIN_S = 40.0
+"""A server that leaves waits 5 s for requests (performance.leave_drain_time) and then for Raft to drop it."""
+_SEEN_WITHIN_S = 30.0
+"""Serf takes some 5 s to hold a silent member for failed."""
+_SEEN_AS = {1: "alive", 2: "leaving", 3: "left", 4: "failed"}
+
+
+async def leave(host: Host) -> None:
+    """The agent leaves the datacenter and ends. Raises FaultError when it refuses, WaitTimeoutError when it stays."""
+
+    async def ask() -> None:
+        try:
+            answer = await host.api("PUT", "/v1/agent/leave", timeout_s=_LEFT_WITHIN_S)
+        except FaultError:
+            return  # it ended before it answered: whether it did is seen below
+        if answer.status != 200:
+            raise FaultError(f"{host.name}: it did not leave: {api.said(answer)}")
+
+    async def ended() -> tuple[bool | None, str]:
+        return (None if await api.has_agent(host) else True), "its agent still runs"
+
+    await ask()
+    await wait_until(f"the agent of {host.name} to end", ended, within_s=_LEFT_WITHIN_S)
+
+
+async def wipe(host: Host) -> None:
+    """The agent's data directory, as on a new machine. Only for a host whose agent does not run."""
+    await anyio.to_thread.run_sync(lambda: shutil.rmtree(host.data / "consul", ignore_errors=True))
+
+
+class StopParams(Strict):
+    """Whether the agent leaves the datacenter first; else it ends as on SIGTERM, by its own configuration."""
+
+    leave: bool = False
+
+
+class AgentStop(BaseFault[StopParams]):
+    """The agent is stopped in good order, and started again at the end."""
+
+    kind: ClassVar[str] = "consul.agent.stop"
+    observer: ClassVar[Observer] = Observer(
+        "/proc, and the members and Raft's configuration as another server has them",
+        "applying waits for the same members; /proc it does not ask",
+    )
+    Params: ClassVar[type[Strict]] = StopParams
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        host = self.hosts.host(target.host)
+        if not await api.has_agent(host):
+            raise FaultError(f"{host.name}: no agent runs there")
+        voters = [peer.name for peer in await api.peers(self.hosts) if peer.voter]
+        if self.params.leave and voters == [host.name]:
+            raise FaultError(f"{host.name} is the only voter: if it leaves, nothing is left of the datacenter")
+        return {"voter": host.name in voters}
+
+    async def apply(self, undo: Undo) -> None:
+        host = self._host(undo)
+        if self.params.leave:
+            await leave(host)
+        else:
+            await host.stop_agent(api.AGENT)
+
+        async def seen() -> tuple[bool | None, str]:
+            state = await self._state(undo)
+            return (True if self._is_out(state) else None), f"the others see it {_SEEN_AS.get(state, 'not at all')}"
+
+        await wait_until(f"{host.name} to be missed", seen, within_s=_SEEN_WITHIN_S)
+
+    def _is_out(self, state: int) -> bool:
+        """Whether it left, or at least is not there; clients leave on SIGTERM, too, by Consul's default."""
+        return state == api.LEFT if self.params.leave else state not in (0, api.ALIVE)
+
+    async def _state(self, undo: Undo) -> int:
+        """As another server sees it; 0 where that does not list it."""
+        return (await api.member_states(self.hosts, but=undo["host"])).get(undo["host"], 0)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        host, state = self._host(undo), await self._state(undo)
+        process = await host.agent_process(api.AGENT)
+        words = f"{'a process' if process else 'no process'}, the others see it {_SEEN_AS.get(state, 'not at all')}"
+        if present:
+            asked = f"no process, the others see it {'left' if self.params.leave else 'left or failed'}"
+            return Evidence(process is None and self._is_out(state), asked, words)
+        back = process is not None and state == api.ALIVE
+        if not undo["prior"]["voter"]:
+            return Evidence(back, "a process, alive to the others", words)
+        voter = any(peer.name == host.name and peer.voter for peer in await api.peers(self.hosts))
+        words += f", {'a voter' if voter else 'no voter'}"
+        return Evidence(back and voter, "a process, alive to the others, a voter", words)
+
+    async def revert(self, undo: Undo) -> None:
+        host = self._host(undo)
+        await host.start_agent(api.AGENT)
+        await api.wait_in_step(self.hosts, host)
+        if undo["prior"]["voter"]:
+            await api.wait_for_voter(self.hosts, host)
+
+
+class ServerReplace(BaseFault[NoParams]):
+    """A new server joins on a spare host and becomes a voter; then the old one leaves. At the end they change back."""
+
+    kind: ClassVar[str] = "consul.server.replace"
+    observer: ClassVar[Observer] = Observer(
+        "Raft's configuration and the members as a third server has them, and /proc",
+        "applying waits for the same configuration; for /proc only while the old agent ends",
+    )
+    once: ClassVar[bool] = True
+
+    def needs(self) -> Needs:
+        return Needs(spare_servers=1)
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Which spare host is taken: the servers' order decides, and then which is free. Raises FaultError."""
+        host = self.hosts.host(target.host)
+        voters = sorted(await api.voters_with(self.hosts, host))
+        await api.check_quorum_without(self.hosts, host)
+        spares = [one for one in self.hosts.all_hosts() if await self._is_free(one)]
+        if not spares:
+            raise FaultError(f"no spare host is left to replace {host.name}: let an earlier replacement end first")
+        return {"spare": spares[voters.index(host.name) % len(spares)].name}
+
+    async def _is_free(self, host: Host) -> bool:
+        """Whether it waits for its first server: one of the founders, if it is out, comes back to its own host."""
+        if host.role != "spare" or await api.has_agent(host):
+            return False
+        return "bootstrap_expect" not in await host.agent_config(api.AGENT)
+
+    def _spare(self, undo: Undo) -> Host:
+        return self.hosts.host(undo["prior"]["spare"])
+
+    async def apply(self, undo: Undo) -> None:
+        old, new = self._host(undo), self._spare(undo)
+        if await api.has_agent(new):
+            raise FaultError(f"{new.name} was taken by another replacement: let one begin after the other")
+        await self._join(new)
+        async with self.hosts.turn(changes.TURN):
+            await self._leave(old)
+
+    async def _join(self, host: Host) -> None:
+        await host.start_agent(api.AGENT)
+        host.role = "server"
+        await api.wait_in_step(self.hosts, host)
+        await api.wait_for_voter(self.hosts, host)
+
+    async def _leave(self, host: Host) -> None:
+        """Ends as a spare host without data. Nothing is asked of a host that has left already."""
+        if await api.has_agent(host):
+            await leave(host)
+        host.role = "spare"
+        await wipe(host)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        old, new = self._host(undo), self._spare(undo)
+        here, gone = (new, old) if present else (old, new)
+        voters = sorted(peer.name for peer in await api.peers(self.hosts, but=gone.name) if peer.voter)
+        state = (await api.member_states(self.hosts, but=gone.name)).get(gone.name, 0)
+        ended, leader = not await api.has_agent(gone), await self.hosts.leader()
+        words = (
+            f"voters {', '.join(voters)}; {gone.name} {'without' if ended else 'with'} an agent, "
+            f"seen {_SEEN_AS.get(state, 'not at all')}; {leader or 'nobody'} leads"
+        )
+        return Evidence(
+            here.name in voters and gone.name not in voters and ended and state in (0, api.LEFT) and leader is not None,
+            f"{here.name} votes in the place of {gone.name}" if present else f"{here.name} votes, {gone.name} is gone",
+            words,
+        )  # fmt: skip
+
+    async def revert(self, undo: Undo) -> None:
+        old, new = self._host(undo), self._spare(undo)
+        if await api.has_agent(new):
+            new.role = "server"
+        if not await api.has_agent(old):
+            old.role = "spare"
+            if old.name not in {peer.name for peer in await api.peers(self.hosts, but=old.name)}:
+                await wipe(old)  # it has left: what it kept of Raft would be of a member that is none
+            await self._join(old)
+        old.role = "server"
+        await api.wait_for_voter(self.hosts, old)
+        if await api.has_agent(new) or new.role == "server":
+            async with self.hosts.turn(changes.TURN):
+                await self._leave(new)
+
+
+KINDS = (AgentStop, ServerReplace)

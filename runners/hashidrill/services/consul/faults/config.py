@@ -1,0 +1,201 @@
+"""Configuration keys of an agent, set and put back: by a reload where Consul takes them so, else by a restart.
+
+This is also how streaming is switched on and off: `{use_streaming_backend: false, rpc: {enable_streaming: false}}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from hashidrill.abc import Evidence, Host, Observer, Target, Undo
+from hashidrill.errors import FaultError
+from hashidrill.experiment.model import Strict
+from hashidrill.faults.base import BaseFault
+from hashidrill.services.consul import api, settings
+from hashidrill.services.consul.agents import merge
+from hashidrill.services.consul.faults import change as changes
+
+_BACKEND_KEY = "use_streaming_backend"
+_BACKEND_HEADER = "x-consul-query-backend"
+_PATIENT_S = 20.0
+"""How long one answer of an overloaded agent may take."""
+_MARKER = "hashidrill-config"
+"""A key of `node_meta`, which agents show as they have read it: for what they do not show."""
+
+
+class ConfigParams(Strict):
+    """What is set, as in Consul's configuration file; and whether that may, or must, take a restart."""
+
+    set_: dict[str, Any] = Field(alias="set", min_length=1)
+    by: Literal["auto", "reload", "restart"] = "auto"
+
+    @field_validator("set_")
+    @classmethod
+    def _can_be_set(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if fixed := sorted(value.keys() & settings.FIXED):
+            raise ValueError(f"{fixed[0]} cannot be changed: the datacenter is built on it")
+        for path, leaf in settings.leaves(value):
+            if leaf is None or leaf == {}:
+                raise ValueError(f"{settings.dotted(path)} has no value; write the one that it shall have")
+        return value
+
+    @model_validator(mode="after")
+    def _can_be_reloaded(self) -> ConfigParams:
+        if self.by == "reload" and (keys := settings.needs_restart(self.set_)):
+            raise ValueError(f"Consul does not take {keys[0]} by a reload; write by: restart, or leave it out")
+        return self
+
+
+class ConsulConfig(BaseFault[ConfigParams]):
+    """Keys of the agent's configuration are set: by a reload where Consul takes that, else by a restart in its turn."""
+
+    kind: ClassVar[str] = "consul.config"
+    observer: ClassVar[Observer] = Observer(
+        "what the agent shows of its configuration, its process, and who answers its queries",
+        "the file is read back by what wrote it; of keys that agents do not show, the fault's own mark in `node_meta`",
+    )
+    Params: ClassVar[type[Strict]] = ConfigParams
+    observed_within_s: ClassVar[float] = 90.0
+    """A client agent that opened 4,000 views again after its restart took over 40 s to answer what its settings are."""
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        host = self.hosts.host(target.host)
+        config = await host.agent_config(api.AGENT)
+        new = merge(config, self.params.set_)
+        if new == config:
+            raise FaultError(f"{host.name}: its configuration file says so already")
+        await changes.validate(self.hosts, new)
+        by = await self._by(host)
+        if by == "restart":
+            await api.check_quorum_without(self.hosts, host)
+        return {
+            "config": config, "by": by, "shown": await self._shown(host),
+            "backend": await _backend(host) if _BACKEND_KEY in self.params.set_ else None,
+        }  # fmt: skip
+
+    async def _by(self, host: Host) -> changes.By:
+        """Raises FaultError when a reload is asked for and would not do, in this version of Consul."""
+        version = await api.version_of(host)
+        keys = settings.needs_restart(self.params.set_, version)
+        if self.params.by == "reload" and keys:
+            shown = ".".join(map(str, version))
+            raise FaultError(f"{host.name}: Consul {shown} does not take {keys[0]} by a reload; write by: restart")
+        return "restart" if keys or self.params.by == "restart" else "reload"
+
+    async def _shown(self, host: Host) -> dict[str, Any]:
+        """What the agent shows for each key."""
+        return self._shown_by(await api.agent_self(host, timeout_s=_PATIENT_S))
+
+    def _shown_by(self, about: Mapping[str, Any]) -> dict[str, Any]:
+        debug = about["DebugConfig"]
+        return {settings.dotted(path): settings.shown(debug, path) for path, _ in settings.leaves(self.params.set_)}
+
+    async def apply(self, undo: Undo) -> None:
+        host, prior = self._host(undo), undo["prior"]
+        new = merge(prior["config"], self.params.set_)
+        unseen = [key for key, (asked, shown) in self._keys(prior["shown"]).items()
+                  if settings.agrees(key, asked, shown) is None]  # fmt: skip
+        await changes.change(self.hosts, host, self._marked(new, undo) if unseen else new, prior["by"])
+        if not unseen and prior["by"] == "reload" and self._differing(await self._shown(host)):
+            # before 1.16.2 agents show what they were started with
+            await changes.change(self.hosts, host, self._marked(new, undo), prior["by"])
+
+    @staticmethod
+    def _marked(config: Mapping[str, Any], undo: Undo) -> dict[str, Any]:
+        return merge(config, {"node_meta": {_MARKER: undo["fault_id"]}})
+
+    def _keys(self, shown: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """Key -> (what is asked for, what is shown)."""
+        asked = {settings.dotted(path): value for path, value in settings.leaves(self.params.set_)}
+        return {key: (value, shown[key]) for key, value in asked.items()}
+
+    def _differing(self, shown: Mapping[str, Any]) -> list[str]:
+        """The keys that are not shown as asked for."""
+        return [key for key, (asked, seen) in self._keys(shown).items() if not settings.agrees(key, asked, seen)]
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        return await (self._in_force(undo) if present else self._gone(undo))
+
+    async def _in_force(self, undo: Undo) -> Evidence:
+        """In the file; and shown by the agent, which after a restart is another process than before."""
+        host, prior = self._host(undo), undo["prior"]
+        asked = ", ".join(f"{key} {asked}" for key, (asked, _) in self._keys(prior["shown"]).items())
+        in_file = settings.holds(await host.agent_config(api.AGENT), self.params.set_)
+        process = await host.agent_process(api.AGENT)
+        new = process is not None and (process.pid, process.start_time) != (undo["pid"], undo["start_time"])
+        about = await api.agent_self(host, timeout_s=_PATIENT_S)
+        shown = self._shown_by(about)
+        differing = self._differing(shown)
+        marked = about["Meta"].get(_MARKER) == undo["fault_id"]
+        restarted = prior["by"] == "reload" or new
+        if prior["by"] == "restart":  # a new process shows the truth; only what cannot be seen needs the marker
+            lying = [key for key in differing if settings.agrees(key, *self._keys(shown)[key]) is False]
+            marked = marked and not lying
+        backend, right = await self._backend_evidence(host)
+        words = [
+            f"{'in' if in_file else 'not in'} its file",
+            "a new process" if new else "the same process",
+            *(f"{key} {_seen(value)}" for key, value in shown.items()),
+            *(["the marker in its node_meta"] if marked else []),
+            *([f"queries are answered by {backend}"] if backend else []),
+        ]
+        return Evidence(
+            in_file and restarted and (not differing or marked) and right,
+            f"{asked} (by {prior['by']})",
+            ", ".join(words),
+            {"by": prior["by"], **{key: str(value) for key, value in shown.items()}},
+        )
+
+    async def _backend_evidence(self, host: Host) -> tuple[str, bool]:
+        """(what answers queries, whether that is as asked for); empty where the key is not set."""
+        asked = self.params.set_.get(_BACKEND_KEY)
+        if not isinstance(asked, bool):
+            return "", True
+        backend = await _backend(host)
+        return backend, backend == ("streaming" if asked else "blocking-query")
+
+    async def _gone(self, undo: Undo) -> Evidence:
+        host, prior = self._host(undo), undo["prior"]
+        restored = await host.agent_config(api.AGENT) == prior["config"]
+        about = await api.agent_self(host, timeout_s=_PATIENT_S)
+        shown = self._shown_by(about)
+        unmarked = about["Meta"].get(_MARKER) != undo["fault_id"]
+        backend = None if prior["backend"] is None else await _backend(host)
+        words = [
+            f"its file {'as before' if restored else 'differs'}",
+            *(f"{key} {_seen(value)}" for key, value in shown.items()),
+            *([] if unmarked else ["the marker still in its node_meta"]),
+            *([f"queries are answered by {backend}"] if backend else []),
+        ]
+        before = ", ".join(f"{key} {_seen(value)}" for key, value in prior["shown"].items())
+        return Evidence(
+            restored and shown == prior["shown"] and unmarked and backend == prior["backend"],
+            f"as before: {before}",
+            ", ".join(words),
+        )
+
+    async def revert(self, undo: Undo) -> None:
+        prior = undo["prior"]
+        await changes.put_back(self.hosts, self._host(undo), prior["config"], prior["by"])
+
+
+def _seen(value: Any) -> str:
+    return "not shown" if value is None else str(value)
+
+
+async def _backend(host: Host) -> str:
+    """`streaming` or `blocking-query`, whichever answers a blocking query of this agent. Raises FaultError.
+
+    A stale one, which needs no leader: another server may be restarting just now, and be it the leader.
+    """
+    path, params = "/v1/health/service/consul", {"index": "1", "wait": "1s", "stale": ""}
+    answer = await host.api("GET", path, params=params, timeout_s=_PATIENT_S)
+    if answer.status != 200:
+        raise FaultError(f"{host.name}: GET {path}: {api.said(answer)}")
+    return answer.headers.get(_BACKEND_HEADER, "")
+
+
+KINDS = (ConsulConfig,)

@@ -1,0 +1,148 @@
+"""Obsolete data in Consul's KV store: keys that nobody reads, as the incident of 2021 left plenty of."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, ClassVar
+
+import anyio
+from pydantic import Field, StringConstraints, model_validator
+
+from hashidrill.abc import ApiAnswer, Evidence, Observer, Target, Undo
+from hashidrill.errors import FaultError
+from hashidrill.experiment.model import Strict
+from hashidrill.faults.base import BaseFault
+from hashidrill.services.consul import api
+from hashidrill.units import Size
+from hashidrill.util.tasks import all_at_once
+
+_BATCH = 64
+"""Operations of one transaction; Consul takes no more (1.10.3: maxTxnOps)."""
+_BATCH_BYTES = 400_000
+"""Of one transaction's body; Consul's limit is 512 kB (limits.txn_max_req_len)."""
+_AT_ONCE = 4
+_WRITTEN_WITHIN_S = 30.0
+_SAMPLES = 16
+_MOST_BYTES = 2_000_000_000
+"""The whole store is in every server's memory, three times on this machine."""
+
+
+class BloatParams(Strict):
+    """So many keys with so large values, all below a prefix that holds nothing before."""
+
+    keys: int = Field(ge=1, le=1_000_000)
+    value: Size = Size("512B")
+    prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$", max_length=100)] = (
+        "hashidrill/obsolete"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> BloatParams:
+        if self.value > 256_000:
+            raise ValueError(f"value {self.value} is too large: Consul takes up to 512 kB a request; write up to 256kB")
+        if self.keys * self.value > _MOST_BYTES:
+            raise ValueError(f"{self.keys} keys of {self.value} are more than {Size(_MOST_BYTES)} in all")
+        return self
+
+
+class KvBloat(BaseFault[BloatParams]):
+    """Consul's KV store holds so many keys more that nobody needs; they are deleted at the end."""
+
+    kind: ClassVar[str] = "consul.kv.bloat"
+    observer: ClassVar[Observer] = Observer(
+        "another server's own copy of the keys",
+        "nothing, where there is another server; a single server is asked through the API that was written to",
+    )
+    undone_by: ClassVar[frozenset[str]] = frozenset({"consul.snapshot.restore"})
+    Params: ClassVar[type[Strict]] = BloatParams
+
+    @property
+    def _folder(self) -> str:
+        return f"{self.params.prefix}/"
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError for a prefix that holds keys: reverting would delete them."""
+        keys = await self._keys(target.host)
+        if keys:
+            raise FaultError(f"{self._folder} holds {len(keys)} keys already, like {keys[0]}; name another prefix")
+        return {"keys": 0}
+
+    async def _keys(self, host: str) -> list[str]:
+        """As the leader has them, asked through the agent that they are written through."""
+        path, params = f"/v1/kv/{self._folder}", {"keys": "", "consistent": ""}
+        answer = await api.when_led(self.hosts.host(host), "GET", path, params=params, timeout_s=_WRITTEN_WITHIN_S)
+        return self._listed(host, answer)
+
+    async def _copied(self, undo: Undo) -> list[str]:
+        """As another server has them by itself."""
+        answer = await api.ask_another(self.hosts, self._host(undo), f"/v1/kv/{self._folder}", {"keys": ""})
+        return self._listed(f"another server than {undo['host']}", answer)
+
+    def _listed(self, host: str, answer: ApiAnswer) -> list[str]:
+        if answer.status == 404:
+            return []
+        if answer.status != 200:
+            raise FaultError(f"{host}: the keys below {self._folder} could not be counted: {api.said(answer)}")
+        return list(answer.json())
+
+    def _key(self, number: int) -> str:
+        return f"{self._folder}{number:07d}"
+
+    def _batches(self) -> Iterator[Sequence[int]]:
+        encoded = self.params.value * 4 / 3 + 200
+        size = max(1, min(_BATCH, int(_BATCH_BYTES // encoded)))
+        for first in range(0, self.params.keys, size):
+            yield range(first, min(first + size, self.params.keys))
+
+    async def apply(self, undo: Undo) -> None:
+        """A few transactions at a time; what is already written stays for revert when one is refused."""
+        chance = random.Random(undo["fault_id"])
+        limit = anyio.CapacityLimiter(_AT_ONCE)
+        value = base64.b64encode(chance.randbytes(int(self.params.value))).decode()
+        await all_at_once(partial(self._write, undo, batch, value, limit) for batch in self._batches())
+
+    async def _write(self, undo: Undo, batch: Sequence[int], value: str, limit: anyio.CapacityLimiter) -> None:
+        operations = [{"KV": {"Verb": "set", "Key": self._key(number), "Value": value}} for number in batch]
+        async with limit:
+            body = json.dumps(operations).encode()
+            answer = await api.when_led(self._host(undo), "PUT", "/v1/txn", body=body, timeout_s=_WRITTEN_WITHIN_S)
+        if answer.status != 200:
+            raise FaultError(f"{undo['host']}: {len(batch)} keys were not written: {api.said(answer)}")
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """Counts the keys as another server has them, and looks at the size of some values there."""
+        keys = await self._copied(undo)
+        if not present:
+            return Evidence(not keys, f"no key below {self._folder}", f"{len(keys)} keys", {"keys": len(keys)})
+        step = max(1, len(keys) // _SAMPLES)
+        sizes = [await self._size(undo, key) for key in keys[::step][:_SAMPLES]]
+        middle = sorted(sizes)[len(sizes) // 2] if sizes else 0
+        wanted = int(self.params.value)
+        right = len(keys) == self.params.keys and all(size == wanted for size in sizes)
+        return Evidence(
+            right,
+            f"{self.params.keys} keys of {self.params.value} below {self._folder}",
+            f"{len(keys)} keys, the {len(sizes)} looked at of {min(sizes, default=0)} to {max(sizes, default=0)} bytes",
+            {"keys": len(keys), "bytes": len(keys) * middle},
+        )
+
+    async def _size(self, undo: Undo, key: str) -> int:
+        answer = await api.ask_another(self.hosts, self._host(undo), f"/v1/kv/{key}", {"raw": ""})
+        return len(answer.body) if answer.status == 200 else 0
+
+    async def revert(self, undo: Undo) -> None:
+        """Nothing is asked for when nothing is there."""
+        if not await self._keys(undo["host"]):
+            return
+        answer = await api.when_led(
+            self._host(undo), "DELETE", f"/v1/kv/{self._folder}", params={"recurse": ""}, timeout_s=_WRITTEN_WITHIN_S
+        )
+        if answer.status != 200:
+            raise FaultError(f"{undo['host']}: the keys below {self._folder} were not deleted: {api.said(answer)}")
+
+
+KINDS = (KvBloat,)

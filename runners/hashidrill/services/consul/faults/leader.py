@@ -1,0 +1,240 @@
+"""Who leads: a transfer of the leadership, a server that is kept from it, a server that is kept in it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+from pydantic import StringConstraints
+
+from hashidrill.abc import Evidence, Host, Observer, Target, Undo
+from hashidrill.errors import FaultError
+from hashidrill.experiment.model import NAME_PATTERN, Strict
+from hashidrill.faults.base import BaseFault, NoParams, P, peers_of, table_of
+from hashidrill.services.consul import api
+from hashidrill.services.consul.faults import rpc
+
+TRANSFER_SINCE = (1, 15)
+"""The first version of Consul that can be asked to."""
+_TRANSFERRED_WITHIN_S = 20.0
+
+
+class _LeaderFault(BaseFault[P]):
+    """`undo["servers"]` are all of them: rules may have been put on any."""
+
+    def plan_more(self, target: Target) -> dict[str, Any]:
+        others = [peer.name for peer in peers_of(self.hosts, target, "servers")]
+        return {"servers": sorted([target.host, *others])}
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError for a host that is no voter, for a single one, and when nobody leads."""
+        leader = await api.leader_soon(self.hosts)
+        voters = await api.voters_with(self.hosts, self.hosts.host(target.host))
+        if len(voters) < 2:
+            raise FaultError(f"{target.host} is the only voter: nobody else can lead")
+        term = int((await api.raft_stats(self.hosts.host(leader)))["term"])
+        return {"leader": leader, "term": term, "voters": voters}
+
+    def _others(self, undo: Undo, but: Sequence[str]) -> list[Host]:
+        return [self.hosts.host(name) for name in undo["servers"] if name not in but]
+
+    async def _cut_votes(self, undo: Undo, of: Sequence[Host]) -> None:
+        """None of these servers can be elected from now on."""
+        for host in of:
+            others = self._others(undo, [host.name])
+            await host.nft(rpc.cut_votes(table_of(undo["fault_id"]), [other.address for other in others]))
+
+    async def _transfer(self, undo: Undo, leader: Host, to: str | None) -> str:
+        """The new leader. Raises FaultError, or WaitTimeoutError when nobody else is elected in time."""
+        if await api.version_of(leader) < TRANSFER_SINCE:
+            return await self._depose(undo, leader, to)
+        params = {} if to is None else {"id": undo["prior"]["voters"][to]}
+        path = "/v1/operator/raft/transfer-leader"
+        answer = await leader.api("POST", path, params=params, timeout_s=_TRANSFERRED_WITHIN_S)
+        if answer.status != 200 and to is None:  # a sick leader may be too slow to hand over
+            await api.check_quorum_without(self.hosts, leader)
+            return await self._depose(undo, leader, to)
+        if answer.status != 200:
+            raise FaultError(f"{leader.name}: the leadership was not transferred: {api.said(answer)}")
+        return await self._wait_for(undo, leader, to)
+
+    async def _depose(self, undo: Undo, leader: Host, to: str | None) -> str:
+        """Older versions have no way to ask: the leader is cut off until another leads.
+
+        Where it shall be `to`, it alone gets the newest entry. The others cannot win without that; their requests go to
+        `to`, which refuses them, takes over their term, and asks with the next one. (Unheard, they would vote for
+        themselves in each term before it asks in the same: at raft_multiplier 3 nobody led for half a minute.)
+        """
+        others = self._others(undo, [leader.name])
+        table, mute = table_of(undo["fault_id"]), [] if to is None else [host for host in others if host.name != to]
+        for host in mute:
+            deaf = [other.address for other in self._others(undo, [host.name]) if other.name != to]
+            await host.nft(rpc.cut_votes(table, deaf))
+        if mute:
+            await leader.nft(rpc.cut_off(table, [host.address for host in mute]))
+            with contextlib.suppress(FaultError):  # a leader that cannot even do this had no newest entry to share
+                await leader.api("DELETE", f"/v1/kv/hashidrill/nothing/{table}")
+        await leader.nft(rpc.cut_off(table, [host.address for host in others]))
+        try:
+            return await self._wait_for(undo, leader, to)
+        finally:
+            for host in [leader, *mute]:
+                await rpc.remove(host, table)
+
+    async def _wait_for(self, undo: Undo, leader: Host, to: str | None) -> str:
+        wanted = [to] if to else [host.name for host in self._others(undo, [leader.name])]
+        what = f"{to or f'another server than {leader.name}'} to lead"
+        return await api.wait_for_leader(self.hosts, what, wanted)
+
+    async def _tables(self, undo: Undo) -> list[str]:
+        """The servers that have rules of this fault."""
+        table = table_of(undo["fault_id"])
+        return [host.name for host in self._others(undo, []) if table in await host.nft_tables()]
+
+    async def revert(self, undo: Undo) -> None:
+        for host in self._others(undo, []):
+            await rpc.remove(host, table_of(undo["fault_id"]))
+
+
+class TransferParams(Strict):
+    """To whom; without it, Raft chooses."""
+
+    to: Annotated[str, StringConstraints(pattern=NAME_PATTERN)] | None = None
+
+
+class LeaderTransfer(_LeaderFault[TransferParams]):
+    """The leader hands its office over, or is deposed where it cannot be asked; it may be elected again later."""
+
+    kind: ClassVar[str] = "consul.leader.transfer"
+    observer: ClassVar[Observer] = Observer(
+        "the state and the term in Raft that each server tells of itself",
+        "Consul's HTTP API, which the transfer is asked of too; not the path that applying waits on",
+    )
+    once: ClassVar[bool] = True
+    Params: ClassVar[type[Strict]] = TransferParams
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        prior = await super().prior(target)
+        if prior["leader"] != target.host:
+            raise FaultError(f"{target.host} does not lead, {prior['leader']} does; put it on consul:leader")
+        if self.params.to == target.host:
+            raise FaultError(f"{target.host} leads already; name another server in `to`, or none")
+        if self.params.to is not None and self.params.to not in prior["voters"]:
+            known = ", ".join(sorted(prior["voters"]))
+            raise FaultError(f"{self.params.to} is no voter; the voters are {known}")
+        host = self.hosts.host(target.host)
+        if await api.version_of(host) < TRANSFER_SINCE:  # it is cut off until the others have elected another one
+            await api.check_quorum_without(self.hosts, host)
+        return prior
+
+    async def apply(self, undo: Undo) -> None:
+        await self._transfer(undo, self._host(undo), self.params.to)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """In force: another leads, in a later term, by what each server says of itself. Gone: somebody does, and nobody
+        is cut off.
+        """
+        prior = undo["prior"]
+        leader, term = await api.leader_of_terms(self.hosts)
+        measured = f"{leader or 'nobody'} leads in term {term}"
+        if present:
+            right = leader == self.params.to if self.params.to else leader not in (None, prior["leader"])
+            asked = f"{self.params.to or 'another server'} leads, after {prior['leader']} in term {prior['term']}"
+            return Evidence(right and term > prior["term"], asked, measured, {"term": term})
+        tables = await self._tables(undo)
+        measured += f"; rules on {', '.join(tables) or 'no server'}"
+        return Evidence(leader is not None and not tables, "somebody leads, and no rules are left", measured)
+
+
+class _Electable(_LeaderFault[NoParams]):
+    """Some servers cannot be elected as long as the fault is in force."""
+
+    def muted(self, undo: Undo) -> list[Host]:
+        raise NotImplementedError
+
+    def leads_rightly(self, undo: Undo, leader: str) -> bool:
+        raise NotImplementedError
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        host = self.hosts.host(target.host)
+        await rpc.check_readable(host)
+        await api.check_quorum_without(self.hosts, host)
+        return await super().prior(target)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """Who says that it leads; and whether a connection that begins like Raft's passes between each two servers."""
+        leader, _ = await api.leader_of_terms(self.hosts)
+        servers = self._others(undo, [])
+        cut = [host.name for host in servers if await rpc.is_cut(host, self._others(undo, [host.name])[0])]
+        words = f"{leader or 'nobody'} leads, Raft's connections of {', '.join(cut) or 'no server'} are cut"
+        if not present:
+            tables = await self._tables(undo)
+            left = f"; rules on {', '.join(tables)}" if tables else ""
+            return Evidence(
+                leader is not None and not cut and not tables, "somebody leads, and every server can be elected",
+                words + left,
+            )  # fmt: skip
+        muted = [host.name for host in self.muted(undo)]
+        right = leader is not None and self.leads_rightly(undo, leader)
+        return Evidence(right and cut == muted, self.asked(undo), words, {"leader": leader or ""})
+
+    def asked(self, undo: Undo) -> str:
+        raise NotImplementedError
+
+
+class LeaderAvoid(_Electable):
+    """The server cannot be elected: it votes and follows, but its own requests for votes reach nobody."""
+
+    kind: ClassVar[str] = "consul.leader.avoid"
+    observer: ClassVar[Observer] = Observer(
+        "the state in Raft that each server tells of itself, and connections like Raft's from each server",
+        "the rules cover the canary's port beside 8300: no connection of Raft itself is tried",
+    )
+
+    def muted(self, undo: Undo) -> list[Host]:
+        return [self._host(undo)]
+
+    def leads_rightly(self, undo: Undo, leader: str) -> bool:
+        return leader != str(undo["host"])
+
+    def asked(self, undo: Undo) -> str:
+        return f"another server than {undo['host']} leads, and it cannot be elected"
+
+    async def apply(self, undo: Undo) -> None:
+        host = self._host(undo)
+        if await self.hosts.leader() == host.name:
+            await self._transfer(undo, host, None)
+        await self._cut_votes(undo, [host])
+        await self._wait_for(undo, host, None)
+
+
+class LeaderPin(_Electable):
+    """The server leads, and no other can be elected: an election that comes all the same is won by it."""
+
+    kind: ClassVar[str] = "consul.leader.pin"
+    observer: ClassVar[Observer] = Observer(
+        "the state in Raft that each server tells of itself, and connections like Raft's from each server",
+        "the rules cover the canary's port beside 8300: no connection of Raft itself is tried",
+    )
+
+    def muted(self, undo: Undo) -> list[Host]:
+        return self._others(undo, [undo["host"]])
+
+    def leads_rightly(self, undo: Undo, leader: str) -> bool:
+        return leader == str(undo["host"])
+
+    def asked(self, undo: Undo) -> str:
+        return f"{undo['host']} leads, and no other can be elected"
+
+    async def apply(self, undo: Undo) -> None:
+        leader = await self.hosts.leader()
+        if leader is None:
+            raise FaultError("nobody leads just now")
+        if leader != undo["host"]:
+            await self._transfer(undo, self.hosts.host(leader), undo["host"])
+        await self._cut_votes(undo, self.muted(undo))
+        await api.wait_for_leader(self.hosts, f"{undo['host']} to lead", [undo["host"]])
+
+
+KINDS = (LeaderTransfer, LeaderAvoid, LeaderPin)

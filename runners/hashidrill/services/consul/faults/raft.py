@@ -1,0 +1,144 @@
+"""A raft.db that is full of free pages, as the slow leaders of October 2021 had them, and the cure of it.
+
+BoltDB writes the list of its free pages anew at each commit, 8 bytes a page: with half a million of them a write of
+16 kB becomes one of 4 MB. The injector writes the file's own structures (hashidrill.services.consul.boltdb), or has
+Consul do it; the observer is the real `bbolt`, and what the kernel counts of the process's writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from hashidrill.abc import Evidence, Needs, Observer, Target, Undo
+from hashidrill.errors import FaultError
+from hashidrill.experiment.model import Strict
+from hashidrill.faults.base import BaseFault, NoParams
+from hashidrill.services.consul import boltdb
+from hashidrill.services.consul.faults import raft_writes
+from hashidrill.services.consul.faults.raft_db import RaftDb
+
+_FEWEST, _MOST = 50_000, 2_000_000
+"""400 kB a commit are well over what one costs by itself (some 20 kB); 16 MB are twice the worst that was reported."""
+_SEEN = 0.7
+"""The bytes of a commit that is under way at the first or the last look may belong to either side: 1 of 10 or two."""
+_FEW = 500
+"""Free pages of a file that is in use and not bloated: some tens, while old log entries are dropped."""
+
+
+class BloatParams(Strict):
+    """How many free pages, and whether they are put into the stopped server's file, or made by writes."""
+
+    free_pages: Annotated[int, Field(ge=_FEWEST, le=_MOST)] = 300_000
+    by: Literal["offline", "writes"] = "offline"
+
+
+class RaftBloat(BaseFault[BloatParams]):
+    """The server's raft.db holds so many free pages, which BoltDB lists anew at each commit."""
+
+    kind: ClassVar[str] = "consul.raft.bloat"
+    observer: ClassVar[Observer] = Observer(
+        "`bbolt page`, and the bytes in /proc/PID/io for each transaction",
+        "nothing; but `by: writes` waits for the same `bbolt page`, /proc it does not ask",
+    )
+    undone_by: ClassVar[frozenset[str]] = frozenset({"consul.raft.compact"})
+    Params: ClassVar[type[Strict]] = BloatParams
+    _cost_before: float | None = None
+
+    def needs(self) -> Needs:
+        return Needs(bbolt=True)
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Free pages, and the agent's configuration. Raises FaultError for a server that cannot be bloated."""
+        db = RaftDb(self.hosts, self.hosts.host(target.host))
+        await db.check_usable()
+        if self.params.by == "writes" and self.params.free_pages > raft_writes.MOST_PAGES:
+            raise FaultError(f"by writes at most {raft_writes.MOST_PAGES} free pages are made in the time there is")
+        return {"free_pages": (await db.look()).free, "config": await db.host.agent_config(target.agent)}
+
+    async def apply(self, undo: Undo) -> None:
+        db = RaftDb(self.hosts, self._host(undo))
+        self._cost_before = (await db.cost()).bytes_each
+        if self.params.by == "writes":
+            await raft_writes.bloat(db, self.params.free_pages, undo["prior"]["config"])
+            return
+        async with db.stopped():
+            await db.in_thread(boltdb.bloat, db.path, self.params.free_pages)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        db, wanted = RaftDb(self.hosts, self._host(undo)), self.params.free_pages
+        look, cost = await db.look(), await db.cost()
+        listed = boltdb.ID_BYTES * wanted
+        figures: dict[str, float | str] = {
+            "free_pages": look.free, "bytes_per_commit": cost.bytes_each, "commits": cost.transactions,
+        }  # fmt: skip
+        if self._cost_before is not None:
+            figures["bytes_per_commit_before"] = self._cost_before
+        measured = f"{look.free} free pages of {look.pages}; {cost.bytes_each / 1000:.1f} kB written a commit"
+        if present:
+            ok = look.free >= 0.9 * wanted and cost.bytes_each >= _SEEN * listed
+            return Evidence(ok, f"{wanted} free pages, {listed / 1000:.1f} kB a commit", measured, figures)
+        ok = look.free <= undo["prior"]["free_pages"] + _FEW and cost.bytes_each < 0.5 * listed
+        before = f"{undo['prior']['free_pages']} free pages as before"
+        return Evidence(ok, f"{before}, and far under {listed / 1000:.1f} kB a commit", measured, figures)
+
+    async def revert(self, undo: Undo) -> None:
+        """Compact the file: the log has moved on, so the old file cannot be put back."""
+        db = RaftDb(self.hosts, self._host(undo))
+        await raft_writes.put_back(db, undo["prior"]["config"])
+        if (await db.look()).free > undo["prior"]["free_pages"] + _FEW:
+            async with db.stopped():
+                await db.compact()
+        else:  # it was compacted meanwhile, or never bloated
+            await db.host.start_agent(undo["agent"])
+
+
+class RaftCompact(BaseFault[NoParams]):
+    """The server is stopped, its raft.db is compacted with `bbolt compact`, and it starts again: the cure of 2021."""
+
+    kind: ClassVar[str] = "consul.raft.compact"
+    observer: ClassVar[Observer] = Observer(
+        "`bbolt page`, and which file it is",
+        "bbolt, which compacts the file as well",
+    )
+    once: ClassVar[bool] = True
+
+    def needs(self) -> Needs:
+        return Needs(bbolt=True)
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Which file it is, and what it holds. Raises FaultError for a server without raft.db."""
+        db = RaftDb(self.hosts, self.hosts.host(target.host))
+        await db.check_usable()
+        look = await db.look()
+        return {"file": db.identity(), "free_pages": look.free, "pages": look.pages}
+
+    async def apply(self, undo: Undo) -> None:
+        db = RaftDb(self.hosts, self._host(undo))
+        async with db.stopped():
+            await db.compact()
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """In force: another file, with few free pages. Gone: the server is in step and takes writes."""
+        db = RaftDb(self.hosts, self._host(undo))
+        if not present:
+            await db.running()
+            return Evidence(True, "the server is in step and takes writes", "it is, and does")
+        look, before = await db.look(), undo["prior"]
+        other = db.identity() != before["file"]
+        return Evidence(
+            other and look.free <= _FEW,
+            f"another file, with {_FEW} free pages at most",
+            f"{'another' if other else 'the same'} file; {look.free} free pages of {look.pages}, before "
+            f"{before['free_pages']} of {before['pages']}",
+            {"free_pages": look.free, "free_pages_before": before["free_pages"]},
+        )
+
+    async def revert(self, undo: Undo) -> None:
+        """Nothing but that the server runs: what was compacted stays so."""
+        await self._host(undo).start_agent(undo["agent"])
+
+
+KINDS = (RaftBloat, RaftCompact)

@@ -1,0 +1,94 @@
+"""Which server the agents' streams come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import anyio
+
+from hashidrill.abc import Evidence, Host, Observer, Target, Undo
+from hashidrill.errors import FaultError, SelectorError
+from hashidrill.faults.base import BaseFault, NoParams, table_of
+from hashidrill.services.consul import api
+from hashidrill.services.consul.faults import rpc
+
+UNTIL = (1, 11)
+"""From when on agents may stay with the server that they chose, reachable or not.
+
+Seen on 1.22.2, of agents that had no stream yet; those of 1.10.3 turn to the next server at once. Where between the two
+that changed was not looked for.
+"""
+TOO_NEW = "agents since 1.11 may stay with a server that they cannot reach, and have no streams then"
+
+
+class StreamsGather(BaseFault[NoParams]):
+    """The server has the streams of all client agents: the other servers are out of their reach for streaming alone.
+
+    An agent has all of its streams from one server, drawn by lot when it connects and again every few minutes. With
+    thousands of agents each server has its share. With a few, where the load is is a matter of luck; with this it is
+    not. Blocking queries, writes and gossip go wherever they went.
+    """
+
+    kind: ClassVar[str] = "consul.streams.gather"
+    observer: ClassVar[Observer] = Observer(
+        "connections like gRPC's, from each agent to each server",
+        "the rules cover the canary's port beside 8300: no stream of an agent is looked at",
+    )
+
+    def plan_more(self, target: Target) -> dict[str, Any]:
+        hosts = self.hosts.all_hosts()
+        clients = [host.name for host in hosts if host.role == "client"]
+        others = [host for host in hosts if host.role in ("server", "spare") and host.name != target.host]
+        if not clients or not others:
+            lacking = "no client agent" if not clients else "no other server"
+            raise SelectorError(f"{self.kind} on {target.host}: there is {lacking}, and nothing to gather")
+        return {"clients": clients, "others": [host.name for host in others]}
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError where the target is no server, its Consul is too new, or RPC is encrypted."""
+        host = self.hosts.host(target.host)
+        if host.role != "server":
+            raise FaultError(f"{host.name} is no server: agents have no streams from it")
+        if (version := await api.version_of(host)) >= UNTIL:
+            raise FaultError(f"{host.name}: Consul {'.'.join(map(str, version))}: {TOO_NEW}")
+        await rpc.check_readable(host)
+        return {}
+
+    async def apply(self, undo: Undo) -> None:
+        others = [self.hosts.host(name).address for name in undo["others"]]
+        for host in self._clients(undo):
+            await host.nft(rpc.cut_streams(table_of(undo["fault_id"]), others))
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """Whether a connection that begins as for streaming is reset, from each agent to each server."""
+        cut: list[str] = []
+        servers = [self._host(undo), *map(self.hosts.host, undo["others"])]
+
+        async def attempt(client: Host, server: Host) -> None:
+            if await rpc.is_cut(client, server):
+                cut.append(server.name)
+
+        async with anyio.create_task_group() as group:
+            for client in self._clients(undo):
+                for server in servers:
+                    group.start_soon(attempt, client, server)
+        clients, asked = len(undo["clients"]), undo["others"] if present else []
+        measured = ", ".join(f"{cut.count(server.name)} from {server.name}" for server in servers)
+        words = f"all {clients} agents are kept from {', '.join(undo['others'])}, and none from {undo['host']}"
+        return Evidence(
+            sorted(cut) == sorted(name for name in asked for _ in range(clients)),
+            words if present else f"none of {clients} agents is kept from any server",
+            f"agents kept from servers: {measured}",
+            {"agents": clients, "cut": len(cut)},
+        )
+
+    async def revert(self, undo: Undo) -> None:
+        for host in self._clients(undo):
+            await rpc.remove(host, table_of(undo["fault_id"]))
+
+    def _clients(self, undo: Undo) -> list[Host]:
+        return [self.hosts.host(name) for name in undo["clients"]]
+
+
+KINDS = (StreamsGather,)

@@ -1,0 +1,351 @@
+"""Loads on Consul's KV store: `consul.kv.write` and `consul.kv.read`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from hashidrill.experiment.model import Strict
+from hashidrill.loads.client import Answer, Client, LoadContext, read_error, write_reply
+from hashidrill.loads.patient import for_each, insist
+from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.services.consul.loads.changes import mark
+from hashidrill.units import Duration, Percent, Rate, Size
+from hashidrill.util.foreign import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from hashidrill.abc import EmitOperation
+
+PREFIX = "hashidrill"
+ONCE_PREFIX = "hashidrill-once"
+"""Where the keys are that are written once: apart, so that a watch or a read of the others does not meet them."""
+MAX_RATE_PER_S = 20_000
+MAX_VALUE_BYTES = 512 * 1024
+"""Consul's own default limit on a value, `limits.kv_max_value_size`."""
+ONCE_KEYS = 20_000
+ONCE_BYTES = 32_000_000
+"""After so many keys that are written once, or bytes in them, the share of such writes begins to shrink (`Turns`)."""
+FINAL_READS_WITHIN_S = 60.0
+PREPARE_WITHIN_S = 60.0
+
+_SEPARATOR = ";"
+_RECURSE_LIMIT_BYTES = 16_000_000
+_FOLDER_BYTES = 1_000_000
+"""Of values in one folder of keys that are written once: one recursive read, and so one answer, is of a folder."""
+_LEAVE_WITHIN_S = 5.0
+_SEED_BYTES = 64
+
+
+def _sane_rate(rate: Rate) -> Rate:
+    if not 0 < rate <= MAX_RATE_PER_S:
+        raise ValueError(f"a rate is over 0/s and at most {MAX_RATE_PER_S}/s (what one process can offer), not {rate}")
+    return rate
+
+
+def _sane_value(size: Size) -> Size:
+    if not 64 <= size <= MAX_VALUE_BYTES:
+        raise ValueError(f"a value is 64B (it must identify its write) to 512KiB (Consul's limit), not {size}")
+    return size
+
+
+def _positive(duration: Duration) -> Duration:
+    if duration <= 0:
+        raise ValueError("a timeout is longer than 0s")
+    return duration
+
+
+Keys = Annotated[int, Field(ge=1, le=100_000, description="How many keys are used in turn")]
+Via = Annotated[str, Field(description="Selector of the agents asked, in turn; servers when there are no clients")]
+Timeout = Annotated[
+    Duration,
+    AfterValidator(_positive),
+    Field(description="When to stop waiting for an answer. Keep it long: a stall is latency to be seen"),
+]
+LoadRate = Annotated[Rate, AfterValidator(_sane_rate), Field(description="Operations offered, whatever comes back")]
+
+
+def stamp(run_id: str, n: int) -> str:
+    """What identifies write n of a run, and is recorded as the operation's value."""
+    return f"{run_id}.{n}"
+
+
+def padded(identity: str, size_bytes: int, sent: str = "") -> bytes:
+    """The value that is written: the identity, a separator, when it was sent (`changes.mark`), and filler."""
+    return f"{identity}{_SEPARATOR}{sent}".ljust(size_bytes, "x").encode()
+
+
+def identify(value: bytes) -> str:
+    """The identity in a value: the same that the write was recorded with."""
+    return value.partition(_SEPARATOR.encode())[0].decode(errors="replace")
+
+
+def _path(key: str) -> str:
+    return f"/v1/kv/{key}"
+
+
+class _KvLoad:
+    """What both loads share: keys in turn, endpoints in turn, one client."""
+
+    def __init__(self, name: str, keys: int, timeout: Duration, context: LoadContext) -> None:
+        if not context.endpoints:
+            raise ValueError(f"load {name!r} has no agent to talk to")
+        self.name = name
+        self.context = context
+        self._keys = keys
+        self._timeout_s = float(timeout)
+
+    def _key(self, n: int) -> str:
+        return f"{PREFIX}/{self.name}/{n % self._keys}"
+
+    def _endpoint(self, n: int) -> str:
+        endpoints = self.context.endpoints
+        return endpoints[n % len(endpoints)].rstrip("/")
+
+    def _open_loop(self, rate_per_s: float, perform: Callable[[int, str, str], Awaitable[Reply]]) -> OpenLoop:
+        context = self.context
+        return OpenLoop(
+            self.name,
+            rate_per_s,
+            self._plan,
+            perform,
+            context.clock,
+            lag=context.lag,
+            waiting=context.waiting,
+            course=context.course,
+        )
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        return self._key(n), ""
+
+    def _client(self) -> Client:
+        return Client(local_address=self.context.local_address)
+
+
+class Turns:
+    """Which key each write goes to: one that is written once, or one of those that are written in turn.
+
+    A write that a later one overwrote cannot be looked for at the end, so whether it was lost nobody can say. A share
+    of `once` (0 to 1), evenly spread, goes to keys of its own. With `most` such keys that share begins to shrink, as
+    `most` / n at write n: a load of 1,000 times as many writes leaves 8 times as many keys (1 + ln 1,000), and has
+    some to look for in each second to the end.
+    """
+
+    def __init__(self, once: float, keys: int, most: int) -> None:
+        self._once, self._keys, self._most = once, keys, most
+        self._owed = 0.0
+        self.once = 0
+        """How many keys have been written once."""
+        self.in_turn = 0
+        """How many writes went to the keys that are written in turn."""
+
+    def next(self) -> tuple[bool, int]:
+        """Whether the next write has a key of its own, and the number of its key among those of its sort."""
+        self._owed += min(self._once, self._most / (self.once + self.in_turn + 1))
+        # a sum of shares falls a hair short of the whole: 0.1 ten times is under 1
+        if self._owed >= 1 - 1e-9:
+            self._owed -= 1
+            self.once += 1
+            return True, self.once - 1
+        self.in_turn += 1
+        return False, (self.in_turn - 1) % self._keys
+
+
+class KvWrite(_KvLoad):
+    """Writes unique values, most of them to keys of their own, and reads at the end what the datacenter kept."""
+
+    kind: ClassVar[str] = "consul.kv.write"
+
+    class Params(Strict):
+        """`rate` writes a second, each with a value of `value` bytes that is unique in the run.
+
+        `once` is the share that goes to keys which nothing overwrites; the others go to `keys` keys in turn.
+        """
+
+        rate: LoadRate
+        keys: Keys = 500
+        value: Annotated[Size, AfterValidator(_sane_value)] = Size("512B")
+        once: Annotated[
+            Percent,
+            Field(ge=0, le=1, description="Share of writes to keys that are written once: whether they are lost shows"),
+        ] = Percent("90%")
+        via: Via = "consul:clients"
+        timeout: Timeout = Duration("30s")
+
+    def __init__(self, name: str, params: Params, context: LoadContext) -> None:
+        super().__init__(name, params.keys, params.timeout, context)
+        self.params = params
+        self._turns = Turns(params.once, params.keys, max(1, min(ONCE_KEYS, int(ONCE_BYTES / params.value))))
+        self._folder_keys = max(1, int(_FOLDER_BYTES / params.value))
+
+    async def prepare(self) -> None:
+        """Nothing: a write needs no key to be there."""
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every write is emitted exactly once."""
+        size_bytes = int(self.params.value)
+        async with self._client() as client:
+
+            async def put(n: int, key: str, value: str) -> Reply:
+                url = self._endpoint(n) + _path(key)
+                body = padded(value, size_bytes, mark(self.context.clock.now_ns()))
+                return write_reply(await client.request("PUT", url, body=body, timeout_s=self._timeout_s))
+
+            await self._open_loop(self.params.rate, put).run(emit)
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        once, number = self._turns.next()
+        return self._once_key(number) if once else self._key(number), stamp(self.context.run_id, n)
+
+    def _once_folder(self, folder: int | None = None) -> str:
+        """With the run's id: nobody wrote there before."""
+        place = f"{ONCE_PREFIX}/{self.name}/{self.context.run_id}/"
+        return place if folder is None else f"{place}{folder}/"
+
+    def _once_key(self, number: int) -> str:
+        return f"{self._once_folder(number // self._folder_keys)}{number}"
+
+    async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
+        """The identity of the value that each key tried holds now (None: there is no such key); consistent reads.
+
+        Retries until `within_s` seconds are over, then raises WaitTimeoutError with the last answer.
+        """
+        in_turn = [self._key(n) for n in range(min(self._turns.in_turn, self._keys))]
+        found: dict[str, str | None] = {}
+        async with self._client() as client:
+            if len(in_turn) * self.params.value > _RECURSE_LIMIT_BYTES:
+                found.update(await self._read_each(client, in_turn, within_s))
+            elif in_turn:
+                found.update(await self._read_below(client, f"{PREFIX}/{self.name}/", in_turn, within_s))
+
+            async def read(folder: int) -> None:
+                first = folder * self._folder_keys
+                numbers = range(first, min(first + self._folder_keys, self._turns.once))
+                keys = [self._once_key(number) for number in numbers]
+                found.update(await self._read_below(client, self._once_folder(folder), keys, within_s))
+
+            await for_each(range(-(-self._turns.once // self._folder_keys)), read)
+        return found
+
+    async def _read_below(
+        self, client: Client, prefix: str, keys: list[str], within_s: float
+    ) -> Mapping[str, str | None]:
+        params = {"recurse": "", "consistent": ""}
+        found = await insist(
+            client, self.context.endpoints, "GET", _path(prefix), _entries, within_s=within_s, params=params
+        )
+        return {key: found.get(key) for key in keys}
+
+    async def _read_each(self, client: Client, keys: list[str], within_s: float) -> Mapping[str, str | None]:
+        found: dict[str, str | None] = {}
+        params = {"raw": "", "consistent": ""}
+
+        async def read(key: str) -> None:
+            values = await insist(
+                client, self.context.endpoints, "GET", _path(key), _entry, within_s=within_s, params=params
+            )
+            found[key] = values[0] if values else None
+
+        await for_each(keys, read)
+        return found
+
+    async def clean_up(self) -> None:
+        """Delete the keys that were written once, for a few seconds: an agent that is sick is not waited for.
+
+        A datacenter that stays would have more of them after each run. Those written in turn are the same in the next.
+        """
+        if not self._turns.once:
+            return
+        try:
+            async with asyncio.timeout(_LEAVE_WITHIN_S), self._client() as client:
+                for endpoint in self.context.endpoints:
+                    url = endpoint.rstrip("/") + _path(self._once_folder())
+                    answer = await client.request("DELETE", url, params={"recurse": ""}, timeout_s=_LEAVE_WITHIN_S)
+                    if _accepted(answer):
+                        return
+        except TimeoutError:
+            pass
+        left = self._turns.once
+        self.context.sample("left", float(left), f"{left} keys below {self._once_folder()} were not deleted")
+
+
+class KvRead(_KvLoad):
+    """Reads keys in turn. They are written before the load begins, so that a missing key is an error."""
+
+    kind: ClassVar[str] = "consul.kv.read"
+
+    class Params(Strict):
+        """`rate` reads a second over `keys` keys; `mode` is Consul's consistency mode."""
+
+        rate: LoadRate
+        keys: Keys = 500
+        mode: Literal["default", "stale", "consistent"] = "default"
+        via: Via = "consul:clients"
+        timeout: Timeout = Duration("30s")
+
+    def __init__(self, name: str, params: Params, context: LoadContext) -> None:
+        super().__init__(name, params.keys, params.timeout, context)
+        self.params = params
+
+    async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
+        """Write all keys. Raises WaitTimeoutError when the datacenter does not take them within `within_s` seconds."""
+        async with self._client() as client:
+
+            async def seed(n: int) -> None:
+                body = padded(stamp(self.context.run_id, n), _SEED_BYTES)
+                path = _path(self._key(n))
+                await insist(client, self.context.endpoints, "PUT", path, _accepted, within_s=within_s, body=body)
+
+            await for_each(range(self._keys), seed)
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every read is emitted exactly once, with the identity of the value that it saw."""
+        query = "?raw" if self.params.mode == "default" else f"?raw&{self.params.mode}"
+        async with self._client() as client:
+
+            async def get(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - a read plans no value
+                url = self._endpoint(n) + _path(key) + query
+                return _read_reply(await client.request("GET", url, timeout_s=self._timeout_s))
+
+            await self._open_loop(self.params.rate, get).run(emit)
+
+    async def final_reads(self) -> Mapping[str, str | None]:
+        """Empty: this load wrote nothing that a run has to keep."""
+        return {}
+
+
+def _read_reply(answer: Answer) -> Reply:
+    """`ok` is 200; a read that was not answered so is `fail`, as it can have changed nothing."""
+    if answer.status == 200:
+        return Reply("ok", status=200, value=identify(answer.body))
+    return Reply("fail", status=answer.status, error=read_error(answer))
+
+
+def _accepted(answer: Answer) -> bool | None:
+    return True if answer.status == 200 and answer.body.strip() == b"true" else None
+
+
+def _entry(answer: Answer) -> list[str] | None:
+    """The identity under one key, in a list that is empty when there is no such key."""
+    if answer.status == 404:
+        return []
+    return [identify(answer.body)] if answer.status == 200 else None
+
+
+def _entries(answer: Answer) -> dict[str, str] | None:
+    """Key to identity, from a recursive read; None when there was no answer, or a torn one."""
+    if answer.status == 404:
+        return {}
+    if answer.status != 200:
+        return None
+    try:
+        return {entry["Key"]: identify(base64.b64decode(entry["Value"] or "")) for entry in parse(answer.body)}
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+KINDS = (KvWrite, KvRead)

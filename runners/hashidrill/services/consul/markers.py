@@ -1,0 +1,81 @@
+"""Small keys that faults of state write into Consul's KV store, to see by them what became of it."""
+
+from __future__ import annotations
+
+import base64
+from typing import NamedTuple
+
+from hashidrill.abc import ApiAnswer, Host, Hosts
+from hashidrill.errors import FaultError
+from hashidrill.services.consul.api import ask_another, said, when_led
+from hashidrill.util.wait import wait_until
+
+PREFIX = "hashidrill-markers"
+"""Beside the keys of the loads, which are under `hashidrill`."""
+_REMOVED_WITHIN_S = 20.0
+
+
+class Marker(NamedTuple):
+    """What a marker holds, and Consul's index of that write."""
+
+    value: str
+    modify_index: int
+
+
+async def put(host: Host, key: str, value: str) -> None:
+    """Raises FaultError when the write is not acknowledged."""
+    answer = await when_led(host, "PUT", f"/v1/kv/{PREFIX}/{key}", body=value.encode())
+    if answer.status != 200 or answer.body.strip() != b"true":
+        raise FaultError(f"{host.name}: the marker {PREFIX}/{key} could not be written: {said(answer)}")
+
+
+async def look(host: Host, key: str) -> Marker | None:
+    """The marker as the leader has it now; None when there is none. Raises FaultError when nobody can say."""
+    answer = await when_led(host, "GET", f"/v1/kv/{PREFIX}/{key}", params={"consistent": ""})
+    return _marker(host.name, key, answer)
+
+
+async def look_elsewhere(hosts: Hosts, host: Host, key: str) -> Marker | None:
+    """The marker as another server has it by itself. Raises FaultError when nobody can say."""
+    answer = await ask_another(hosts, host, f"/v1/kv/{PREFIX}/{key}")
+    return _marker(f"another server than {host.name}", key, answer)
+
+
+def _marker(who: str, key: str, answer: ApiAnswer) -> Marker | None:
+    if answer.status == 404:
+        return None
+    if answer.status != 200:
+        raise FaultError(f"{who}: the marker {PREFIX}/{key} could not be read: {said(answer)}")
+    [entry] = answer.json()
+    return Marker(base64.b64decode(entry["Value"] or "").decode(errors="replace"), entry["ModifyIndex"])
+
+
+async def remove(host: Host, key: str, *, below: bool = False) -> None:
+    """The marker, or (`below`) all whose keys begin like that.
+
+    Tries until it is acknowledged: a datacenter that has just lost its leader takes writes again soon.
+
+    Raises WaitTimeoutError.
+    """
+
+    async def removed() -> tuple[bool | None, str]:
+        try:
+            answer = await host.api("DELETE", f"/v1/kv/{PREFIX}/{key}", params={"recurse": ""} if below else None)
+        except FaultError as error:
+            return None, str(error)
+        return (True if answer.status == 200 else None), said(answer)
+
+    await wait_until(f"{PREFIX}/{key} to be removed", removed, within_s=_REMOVED_WITHIN_S)
+
+
+async def takes_a_write(host: Host, fault_id: str) -> str:
+    """Empty when the datacenter acknowledges a write by this agent, and the removal of it; else why not."""
+    key = f"{PREFIX}/write/{fault_id}"
+    try:
+        for method in ("PUT", "DELETE"):
+            answer = await host.api(method, f"/v1/kv/{key}", body=b"?" if method == "PUT" else None)
+            if answer.status != 200 or answer.body.strip() != b"true":
+                return f"{method} of a key: {said(answer)}"
+    except FaultError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,441 @@
+"""For every shipped hypothesis at least one run of which it is true and one of which it is a lie.
+
+A case is a function of a folder that returns a recording and the parameters. What is planted as a lie is what the
+hypothesis is there to catch, and not just any break.
+"""
+
+from __future__ import annotations
+
+from test_hypotheses_overload import Spiked
+from test_hypotheses_state import LOAD as RESET_LOAD
+from test_hypotheses_state import Game, bloated, cas_recording, ordinary, step
+from test_hypotheses_streaming import stepped, watched
+from test_retry_hypotheses import Client, bad, good
+
+from confusion import LIE, TRUTH
+from hashidrill.retry.catalogue import VERDICTS
+from hashidrill.services.consul.loads.cas import Step
+from hashidrill.services.consul.loads.contender import Deed
+from hashidrill.testing.recordings import RecordingBuilder
+
+LOAD = "kv-writes"
+CASES = {}
+"""Name of a hypothesis -> [(what is planted, in words, the case)]."""
+
+
+def case(name, planted, words):
+    def add(function):
+        CASES.setdefault(name, []).append((planted, words, function))
+        return function
+
+    return add
+
+
+def run(path, kind="process.kill", *, at=10, until=30, **load):
+    """A run with one fault and, unless told otherwise, a load that goes well."""
+    return RecordingBuilder(path).fault(kind, "consul-1", at=at, until=until).load(LOAD, **load)
+
+
+def slow(since, until):
+    return lambda t: 3.0 if since <= t < until else 0.01
+
+
+def failing(since, until):
+    return lambda t: "fail" if since <= t < until else "ok"
+
+
+# durability
+
+
+@case("no_acknowledged_write_lost", TRUTH, "a store that keeps everything")
+def kept(path):
+    return run(path).final_reads(LOAD).build(), {"load": LOAD}
+
+
+@case("no_acknowledged_write_lost", LIE, "one write of the fault is acknowledged and dropped")
+def dropped(path):
+    return run(path).final_reads(LOAD, {f"{LOAD}/500": None}).build(), {"load": LOAD}
+
+
+@case("no_acknowledged_write_lost", LIE, "the write that was acknowledged last before a fault without any answer")
+def dropped_before(path):
+    silent = lambda t: "unknown" if 10 <= t < 30 else "ok"  # noqa: E731 - a total partition
+    return run(path, outcome=silent).final_reads(LOAD, {f"{LOAD}/299": None}).build(), {"load": LOAD}
+
+
+@case("no_acknowledged_write_lost", LIE, "a refused write is there")
+def phantom(path):
+    refused = run(path, outcome=failing(12, 13)).final_reads(LOAD, {f"{LOAD}/410": f"{LOAD}-410"})
+    return refused.build(), {"load": LOAD}
+
+
+@case("no_write_lost_but_rolled_back", TRUTH, "a reset takes what came after the snapshot, and nothing else")
+def reset(path):
+    game = ordinary(Game(path))
+    return game.recording(), {"load": RESET_LOAD, "snapshot": "before"}
+
+
+@case("no_write_lost_but_rolled_back", LIE, "a write after the restore is gone")
+def lost_after(path):
+    game = ordinary(Game(path)).write("b", "w0", 11, 11.1).write("b", "w1", 23, 23.1).holds("b", "w0", "w0", "w0")
+    return game.recording(), {"load": RESET_LOAD}
+
+
+@case("no_write_lost_but_rolled_back", LIE, "a rolled-back write comes back")
+def back_again(path):
+    game = ordinary(Game(path)).write("b", "w0", 17, 17.1).holds("b", None, None, "w0")
+    return game.recording(), {"load": RESET_LOAD}
+
+
+@case("cas_does_not_cross_reset", TRUTH, "an index from before the reset is refused")
+def cas_refused(path):
+    return cas_recording(Game(path), (23, step("miss", "w2", 30, "w1"))), {"load": RESET_LOAD}
+
+
+@case("cas_does_not_cross_reset", LIE, "an index from before the reset succeeds on what was rolled back")
+def cas_crosses(path):
+    return cas_recording(Game(path), (23, step("cas", "w2", 30, "w1"))), {"load": RESET_LOAD}
+
+
+def registers(path, *steps):
+    builder = RecordingBuilder(path).fault("process.pause", "consul-1", at=10, until=20)
+    for each, start in steps:
+        builder.write("registers", "hashidrill/registers/r/0", each.encode(), start=start, end=start + 0.1)
+    return builder.build(), {"load": "registers"}
+
+
+@case("linearizable", TRUTH, "every read sees the write before it")
+def one_order(path):
+    return registers(path, (Step("write", "r.0"), 11), (Step("read", "r.0", 5), 12), (Step("write", "r.1"), 13),
+                     (Step("read", "r.1", 6), 14))  # fmt: skip
+
+
+@case("linearizable", LIE, "a stale read after the write was acknowledged")
+def stale(path):
+    return registers(path, (Step("write", "r.0"), 11), (Step("write", "r.1"), 13), (Step("read", "r.0", 5), 14))
+
+
+def locked(path, *acts):
+    builder = RecordingBuilder(path).fault("disk.latency", "consul-1", at=10, until=30)
+    first = [("session", "A", 4), ("session", "B", 4), ("claim", "A", 9), ("refused", "B", 9.5)]
+    for op, session, start in (*first, *acts, ("refused", "B", 40)):
+        deed = Deed(op, f"leases/{session}", session, **({"ttl_s": 10.0} if op == "session" else {}))
+        builder.write("leases", "hashidrill/leases/0", deed.encode(), start=start, end=start + 0.1)
+    return builder.build(), {"load": "leases"}
+
+
+@case("no_two_lock_holders", TRUTH, "the second one has the lock after the lease of the first ran out")
+def handed_over(path):
+    return locked(path, ("renew", "B", 13), ("claim", "B", 16))
+
+
+@case("no_two_lock_holders", LIE, "the second one has the lock within the lease of the first")
+def held_twice(path):
+    return locked(path, ("renew", "B", 11), ("claim", "B", 12))
+
+
+def shed(path, renewals, claims):
+    builder = RecordingBuilder(path).fault("disk.latency", "consul-1", at=10, until=30)
+    for n in range(40):
+        for op, ok in (("renew", n < renewals), ("claim", n < claims)):
+            deed = Deed(op, f"leases/{n}", f"s{n}")
+            start, outcome = 11 + n * 0.4, "ok" if ok else "fail"
+            builder.write("leases", f"k{n}", deed.encode(), start=start, end=start + 0.1, outcome=outcome)
+    return builder.build(), {"load": "leases"}
+
+
+@case("renewals_before_claims", TRUTH, "claims are shed, renewals are not")
+def claims_shed(path):
+    return shed(path, 40, 10)
+
+
+@case("renewals_before_claims", LIE, "both are shed alike")
+def both_shed(path):
+    return shed(path, 10, 10)
+
+
+# recovery, availability, health
+
+
+@case("writes_recover", TRUTH, "slow during the fault, quick after it")
+def recovered(path):
+    return run(path, latency=slow(10, 29)).healthy().build(), {"load": LOAD, "within": "5s"}
+
+
+@case("writes_recover", LIE, "slow for 8 s after the fault")
+def recovers_late(path):
+    return run(path, latency=slow(10, 38)).healthy().build(), {"load": LOAD, "within": "5s"}
+
+
+@case("writes_recover", LIE, "quick errors after the fault")
+def recovers_into_errors(path):
+    return run(path, outcome=failing(30, 50)).healthy().build(), {"load": LOAD, "within": "5s"}
+
+
+@case("reads_recover", TRUTH, "slow during the fault, quick after it")
+def reads_recovered(path):
+    return run(path, latency=slow(10, 29)).healthy().build(), {"load": LOAD, "within": "5s"}
+
+
+@case("reads_recover", LIE, "a relapse 15 s after the fault")
+def reads_relapse(path):
+    return run(path, latency=slow(45, 50)).healthy().build(), {"load": LOAD, "within": "5s"}
+
+
+@case("available_during", TRUTH, "every operation is acknowledged")
+def available(path):
+    return run(path).build(), {"load": LOAD}
+
+
+@case("available_during", LIE, "2 % of the fault's operations fail")
+def hardly_available(path):
+    return run(path, outcome=lambda t: "fail" if 15 <= t < 15.4 else "ok").build(), {"load": LOAD}
+
+
+@case("latency_stays", TRUTH, "quick all the time")
+def quick(path):
+    return run(path).build(), {"load": LOAD}
+
+
+@case("latency_stays", LIE, "slow for 4 s of the fault")
+def slow_for_a_while(path):
+    return run(path, latency=slow(15, 19)).build(), {"load": LOAD}
+
+
+@case("green_but_sick", TRUTH, "slow writes, every check green")
+def sick(path):
+    return run(path, "disk.latency", latency=slow(10, 30)).healthy().build(), {"load": LOAD}
+
+
+@case("green_but_sick", LIE, "slow writes, and autopilot says so")
+def sick_and_red(path):
+    told = run(path, "disk.latency", latency=slow(10, 30)).healthy(autopilot=lambda t: 0.0 if 10 <= t < 30 else 1.0)
+    return told.build(), {"load": LOAD}
+
+
+@case("green_but_sick", LIE, "writes were never slow")
+def never_sick(path):
+    return run(path, "disk.latency").healthy().build(), {"load": LOAD}
+
+
+@case("checks_keep_interval", TRUTH, "every check within 10 ms")
+def on_time(path):
+    return run(path).build(), {"load": LOAD}
+
+
+@case("checks_keep_interval", LIE, "checks slip by 400 ms during the fault")
+def slipping(path):
+    return run(path, latency=lambda t: 0.4 if 10 <= t < 30 else 0.004).build(), {"load": LOAD}
+
+
+# leadership
+
+
+def led(path, leader, **load):
+    return run(path, **load).leader(leader)
+
+
+def moved(lost, found, to="consul-2"):
+    return lambda t: "consul-1" if t < lost else "" if t < found else to
+
+
+@case("leader_elected", TRUTH, "another leader after 2 s")
+def elected(path):
+    return led(path, moved(11, 13)).build(), {"within": "4s"}
+
+
+@case("leader_elected", LIE, "another leader after 8 s")
+def elected_late(path):
+    return led(path, moved(11, 19)).build(), {"within": "4s"}
+
+
+@case("leadership_leaves", TRUTH, "the faulted leader is deposed")
+def left(path):
+    return led(path, moved(14, 15)).build(), {"fault": "process.kill", "within": "10s"}
+
+
+@case("leadership_leaves", LIE, "the faulted leader leads on")
+def led_on(path):
+    return led(path, "consul-1").build(), {"fault": "process.kill", "within": "10s"}
+
+
+@case("leadership_stays", TRUTH, "one leader all the time")
+def stayed(path):
+    return led(path, "consul-1").build(), {}
+
+
+@case("leadership_stays", LIE, "another leader for a while")
+def went(path):
+    return led(path, lambda t: "consul-2" if 20 <= t < 23 else "consul-1").build(), {}
+
+
+def _rotating(t):
+    return "consul-1" if t < 12 else f"consul-{int(t // 4) % 3 + 1}"
+
+
+@case("survives_leader_changes", TRUTH, "five changes, no stall")
+def survived(path):
+    return led(path, _rotating).build(), {"load": LOAD}
+
+
+@case("survives_leader_changes", LIE, "nothing is acknowledged for 7 s between them")
+def stalled(path):
+    return led(path, _rotating, outcome=failing(20, 27)).build(), {"load": LOAD}
+
+
+# measures, overload
+
+
+def measured(path, latency):
+    builder = RecordingBuilder(path).fault("noop", at=10, until=40)
+    builder.fault("consul.config", "client-1", at=14, until=24, name="measure")
+    return builder.load(LOAD, latency=latency).build(), {"load": LOAD, "fault": "measure"}
+
+
+@case("helps", TRUTH, "sick before, well at its end")
+def helped(path):
+    return measured(path, lambda t: 2.0 if t < 16 else 0.02)
+
+
+@case("helps", LIE, "sick before and at its end")
+def helped_not(path):
+    return measured(path, lambda _: 2.0)
+
+
+@case("does_not_help", TRUTH, "sick before and at its end")
+def in_vain(path):
+    return measured(path, lambda _: 2.0)
+
+
+@case("does_not_help", LIE, "sick before, well at its end")
+def not_in_vain(path):
+    return measured(path, lambda t: 2.0 if t < 16 else 0.02)
+
+
+@case("makes_sick", TRUTH, "well before, sick at its end")
+def sickened(path):
+    return measured(path, lambda t: 0.02 if t < 16 else 2.0)
+
+
+@case("makes_sick", LIE, "well before and at its end")
+def left_well(path):
+    return measured(path, lambda _: 0.02)
+
+
+def spiked(path, status, outcome, latency):
+    in_spike = lambda t: 12 <= t < 22  # noqa: E731 - when the load is at 500 %
+    built = Spiked(path).fault("noop", at=10, until=30)
+    built.load(
+        LOAD, outcome=lambda t: outcome if in_spike(t) else "ok", latency=lambda t: latency if in_spike(t) else 0.01
+    )
+    return built.status(status, "too much", in_spike)
+
+
+@case("load_is_shed", TRUTH, "what is too much is answered 429 at once")
+def refused(path):
+    return spiked(path, 429, "fail", 0.005).build(), {"load": LOAD}
+
+
+@case("load_is_shed", LIE, "what is too much times out")
+def hanging(path):
+    return spiked(path, 0, "unknown", 10.0).build(), {"load": LOAD}
+
+
+def overloaded(path, back_at):
+    built = Spiked(path).fault("noop", at=10, until=30).load(LOAD, outcome=failing(12, back_at))
+    for name in ("process.rss", "process.cpu"):
+        for host in built.hosts:
+            built.series(name, 1.0, host=host)
+    return built.build(), {"load": LOAD, "within": "5s"}
+
+
+@case("recovers_without_restart", TRUTH, "goodput is back 1 s after the overload")
+def by_itself(path):
+    return overloaded(path, 23)
+
+
+@case("recovers_without_restart", LIE, "goodput is back 12 s after the overload")
+def metastable(path):
+    return overloaded(path, 34)
+
+
+# streaming, state
+
+
+@case("streaming_no_worse_than_long_poll", TRUTH, "streaming bears every level, long polls do not")
+def streaming_better(path):
+    built = stepped(path, lambda level: 0.01 * level, lambda level: 0.1 * level**2)
+    return built.build(), {"load": LOAD, "steps_of": "views"}
+
+
+@case("streaming_no_worse_than_long_poll", LIE, "streaming breaks at a level that long polls bear")
+def streaming_worse(path):
+    built = stepped(path, lambda level: 0.1 * level**2, lambda level: 0.01 * level)
+    return built.build(), {"load": LOAD, "steps_of": "views"}
+
+
+@case("watchers_converge", TRUTH, "every watcher is told within 2 s")
+def told(path):
+    return watched(path, sees=lambda n: 30 + n / 10).build(), {"load": "watch", "within": "5s"}
+
+
+@case("watchers_converge", LIE, "one of 20 watchers is never told")
+def deaf(path):
+    return watched(path, sees=lambda n: None if n == 7 else 31.0).build(), {"load": "watch", "within": "5s"}
+
+
+@case("write_amplification_below", TRUTH, "bloated for the fault only, judged after it")
+def compact(path):
+    return bloated(path, 50).build(), {"times": 2.0}
+
+
+@case("write_amplification_below", LIE, "50 times the bytes for each commit")
+def amplified(path):
+    return bloated(path, 50).build(), {"times": 2.0, "since": "start"}
+
+
+def commits(path, value):
+    builder = RecordingBuilder(path).fault("consul.raft.bloat", at=10, until=28).load(LOAD)
+    return builder.series("raft.commit_time", value, host="consul-1", every=1).build(), {"below": "50ms"}
+
+
+@case("raft_commit_below", TRUTH, "quick again after the fault")
+def quick_commits(path):
+    return commits(path, lambda t: 0.5 if 10 <= t < 30 else 0.005)
+
+
+@case("raft_commit_below", LIE, "slow 20 s after the fault as well")
+def slow_commits(path):
+    return commits(path, lambda t: 0.5 if t >= 10 else 0.005)
+
+
+# clients
+
+
+def two_clients(path, worse):
+    builder = RecordingBuilder(path).fault("tap.fail", at=10, until=30)
+    builder.load("good").load("bad", outcome=failing(10, 30) if worse else "ok")
+    return builder.build(), {"of": "available_during", "good": "good", "bad": "bad"}
+
+
+@case("contrast", TRUTH, "the good client is available, the bad one is not")
+def contrasting(path):
+    return two_clients(path, worse=True)
+
+
+@case("contrast", LIE, "both are available")
+def no_contrast(path):
+    return two_clients(path, worse=False)
+
+
+def _verdict(name, client_of):
+    def of_a_client(path):
+        did, params = client_of(name, Client(path))
+        return did.builder.build(), {"client": "app", **params}
+
+    return of_a_client
+
+
+for _name in VERDICTS:
+    case(_name, TRUTH, "the good client of test_retry_hypotheses")(_verdict(_name, good))
+    case(_name, LIE, "the bad client of test_retry_hypotheses")(_verdict(_name, bad))

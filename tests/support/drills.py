@@ -1,0 +1,90 @@
+"""Short experiments, and the command line as a process of its own, as a user has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from hashidrill.recording.journal import read_journal
+from hashidrill.util.files import JOURNAL_NAME
+
+# the same code whatever PATH says
+CLI = (sys.executable, "-c", "import sys; from hashidrill.cli import main; sys.argv[0] = 'hashidrill'; main()")
+PLUGINS = Path(__file__).parent / "planted"
+_LONGEST_S = 120
+
+
+def experiment(path, *, method, expect=None, load=None, require=None, steady="2s", within="20s", recovery="3s",
+               guardrails=(), servers=1, clients=0):  # fmt: skip
+    """Write an experiment that takes some ten seconds; returns its path."""
+    document = {
+        "apiVersion": "hashidrill/v1",
+        "kind": "Experiment",
+        "metadata": {"name": path.stem, "title": "A short one", "why": "It tests hashidrill itself"},
+        "datacenter": {
+            "consul": {
+                "servers": servers, "clients": clients, "config": {"performance": {"raft_multiplier": 1}},
+            }
+        },
+        "load": load or {"kv-writes": {"kind": "consul.kv.write", "rate": "30/s", "keys": 50, "value": "128B"}},
+        "steady_state": {"for": steady, "within": within, "require": require or ["kv-writes.latency.p50 < 500ms"]},
+        "method": method,
+        "guardrails": list(guardrails),
+        "recovery": {"for": recovery},
+        "expect": expect or [{"no_acknowledged_write_lost": {"load": "kv-writes"}}],
+    }  # fmt: skip
+    path.write_text(json.dumps(document, indent=2))
+    return path
+
+
+def environment(**more):
+    """Ours, with the planted faults and loads findable."""
+    paths = [str(PLUGINS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **{name: str(value) for name, value in more.items()}}
+
+
+def start(*arguments, env=None, cwd=None):
+    """`hashidrill ARGUMENTS` in a session of its own, as from another terminal."""
+    return subprocess.Popen(
+        [*CLI, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True, env=env or environment(), cwd=cwd,
+    )  # fmt: skip
+
+
+def hashidrill(*arguments, env=None, cwd=None, within_s=_LONGEST_S):
+    """Run to its end. The result has `returncode`, `stdout` and `stderr`; there is never a traceback in them."""
+    process = start(*arguments, env=env, cwd=cwd)
+    try:
+        stdout, stderr = process.communicate(timeout=within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        stdout, stderr = process.communicate()
+        raise AssertionError(f"hashidrill {arguments} took over {within_s}s:\n{stdout}\n{stderr}") from None
+    assert "Traceback" not in stdout + stderr, stdout + stderr
+    return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
+
+
+class Drill:
+    """One run of an experiment by `hashidrill run --json`; or, without `path`, the last one in `runs`, judged again."""
+
+    def __init__(self, path, runs, *, env=None, cwd=None, within_s=_LONGEST_S):
+        what = ("run", path) if path else ("check", "last")
+        done = hashidrill(*what, "--json", "--runs", runs, env=env, cwd=cwd, within_s=within_s)
+        self.exit_code, self.said = done.returncode, done.stderr
+        assert done.stdout.startswith(("[", "{")), done.stderr
+        said = json.loads(done.stdout)
+        [self.result] = said if path else [said]
+        self.recording = Path(self.result["recording"])
+        self.journal = read_journal(self.recording / JOURNAL_NAME)
+
+    @property
+    def events(self):
+        return [entry.event for entry in self.journal]
+
+    def finding(self, hypothesis):
+        """(finding, text) of an expectation."""
+        [one] = [each for each in self.result["expectations"] if each["hypothesis"] == hypothesis]
+        return one["finding"], one["text"]

@@ -1,0 +1,80 @@
+"""The library's experiments, run a few at a time beside the other tests: a run mostly waits."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drills import Drill, environment
+from hashidrill.engine.launch import binaries_for
+from hashidrill.experiment.library import experiment_name, experiments_dir, list_experiments
+from hashidrill.experiment.loader import load_experiment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+AT_ONCE = 3
+LIBRARY = {experiment_name(path): path for path in list_experiments()}
+
+NOT_RUN: dict[str, str] = {
+    "config/streaming-extreme": "it takes four minutes, and its load needs all of the machine for itself",
+    "config/streaming-extreme-1-10-3": "it takes four minutes, and its load needs all of the machine for itself",
+    "config/streaming-off-again": "its load needs all of the machine for itself",
+    "config/streaming-moderate": "it compares two arms under a load that needs all of the machine for itself",
+    "locks/lock-storm-rate-limited": "whether that storm outlives its cause depends on how busy the machine is",
+    "incidents/roblox-2021": "it takes seven minutes, and its load needs all of the machine for itself",
+}
+"""Name of an experiment: why it is not run beside the others. `-m nightly` runs these, one at a time."""
+
+FLAGSHIP = "raft/slow-leader-disk"
+"""Its run is that of `hashidrill demo`."""
+
+EACH_TIME = {
+    FLAGSHIP: "the demo: a disk that is slow",
+    "raft/slow-leader-links": "links that are slow, by toxiproxy",
+    "raft/killed-leader": "a process that ends, and an election",
+    "raft/starved-leader": "too little CPU",
+    "raft/leader-disk-full": "a disk that is full",
+    "raft/new-hardware": "a server that is replaced",
+    "network/partitioned-leader": "a partition, by nftables",
+    "locks/lock-storm": "sessions and locks, on a narrow link",
+    "state/snapshot-reset": "acknowledged writes that are rolled back, and said to be",
+    "retry/vault-503": "a client of the user's, behind a tap",
+}
+"""Name of an experiment: what only it shows. These are run by `uv run pytest`, all others by `-m nightly`."""
+
+
+def needs_of_experiment(name: str) -> tuple[str, ...]:
+    """What tests/support/provision.py has to get before a run of it."""
+    return ("datacenter", *(" ".join(each) for each in binaries_for(load_experiment(LIBRARY[name]))))
+
+
+class LibraryRuns:
+    """Runs all of `names`, `AT_ONCE` at a time, once it is told to begin; asked for one, it waits for that."""
+
+    def __init__(self, folder: Path, names: Iterable[str]) -> None:
+        self._folder = folder
+        self._names = sorted(names)
+        self._pool = ThreadPoolExecutor(AT_ONCE)
+        self._begun: dict[str, Future[Drill]] = {}
+        # tests beside it change theirs: one with another HOME has another cache, and Consul would be built again
+        self._environment = environment()
+
+    def begin(self) -> None:
+        """Idempotent."""
+        for name in self._names:
+            if name not in self._begun:
+                self._begun[name] = self._begin(name)
+
+    def _begin(self, name: str) -> Future[Drill]:
+        return self._pool.submit(Drill, name, self._folder, env=self._environment, cwd=experiments_dir().parent)
+
+    def run(self, name: str) -> Drill:
+        if name not in self._begun:
+            self._begun[name] = self._begin(name)
+        return self._begun[name].result()
+
+    def close(self) -> None:
+        """What has not begun is not begun any more; what has is waited for."""
+        self._pool.shutdown(cancel_futures=True)

@@ -1,0 +1,15 @@
+"""Where things are in a checkout: tests look here, so that moving a test breaks no path."""
+
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+ROOT = TESTS.parent
+EXPERIMENTS = ROOT / "experiments"
+HYPOTHESES = ROOT / "hypotheses"
+PLAYBOOKS = ROOT / "playbooks"
+CONTRACT = TESTS / "contract"
+SUPPORT = TESTS / "support"
+MALFORMED = TESTS / "unit" / "experiment" / "malformed"
+"""YAML that nobody can run, one mistake a file."""
+GOOD = SUPPORT / "good.yaml"
+"""An experiment with nothing wrong in it, for tests that then break one thing."""

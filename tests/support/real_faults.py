@@ -1,0 +1,151 @@
+"""Inside of a sandbox: starts a real datacenter and checks every fault on hosts in it. One JSON line a case.
+
+    python real_faults.py CONSUL ROOT VERSION
+
+First each case by `check_fault`, then the disarmed ones: what the fault put there is taken away behind its back, and
+its observer has to say that it is no longer in force.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+
+import anyio
+
+from fault_cases import DISARMED, HOST_CASES, nature
+from hashidrill import registry
+from hashidrill.abc import Target
+from hashidrill.datacenter.local.datacenter import LocalDatacenter
+from hashidrill.engine.inject import observed_within_s, planned
+from hashidrill.experiment.model import Consul, DatacenterSpec, Disk, Size
+from hashidrill.faults.network import _TableFault
+from hashidrill.sandbox import cgroups
+from hashidrill.testing.faults import check_fault
+from hashidrill.util.wait import wait_until
+
+OPERATIONS = frozenset({"fsync", "write", "read"})
+HOST = "consul-2"
+_SEEN_WITHIN_S, _UNSEEN_WITHIN_S = 5.0, 15.0
+
+
+async def main() -> None:
+    spec = DatacenterSpec(
+        consul=Consul(version=sys.argv[3], config={"performance": {"raft_multiplier": 1}}),
+        disk=Disk(size=Size("256MB")),
+    )
+    datacenter = LocalDatacenter(spec, Path(sys.argv[2]), {"consul": Path(sys.argv[1])}, OPERATIONS)
+    await datacenter.start()
+    await datacenter.wait_ready()
+    before = await _rights(datacenter)
+    for check, cases in ((_keeps_its_contract, HOST_CASES), (_sees_that_it_was_disarmed, DISARMED)):
+        for kind, params in cases:
+            began = time.monotonic()
+            line = {"check": check.__name__, "kind": kind, "params": params}
+            try:
+                line |= await check(datacenter, kind, params)
+            except Exception as error:
+                traceback.print_exc()
+                line["error"] = f"{type(error).__name__}: {error}"
+            print(json.dumps({**line, "seconds": round(time.monotonic() - began, 2)}), flush=True)
+    line = {"check": "_rights", "kind": "agent", "params": {}, "present": before, "gone": await _rights(datacenter)}
+    print(json.dumps({**line, "seconds": 0}), flush=True)
+
+
+async def _rights(datacenter):
+    """What the agent that faults kill and start again may do, and what this process may."""
+    agent = await datacenter.hosts[HOST].agent_process("consul")
+    found = {}
+    for who, pid in (("agent", agent.pid), ("own", "self")):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        sets = dict(line.split(":\t") for line in lines if line.startswith(("Cap", "NoNewPrivs")))
+        found |= {f"{who} {name}": int(value, 16) for name, value in sets.items()}
+    return {"asked": "no capability", "measured": f"{found['agent CapEff']:x}", "pid": agent.pid, **found}
+
+
+async def _keeps_its_contract(datacenter, kind, params):
+    fault = _fault(datacenter, kind, params)
+    [target] = await datacenter.select(f"host:{HOST}")
+
+    def again() -> Target:
+        return target
+
+    report = await check_fault(fault, again, **nature(kind))
+    return {"present": asdict(report.present), "gone": asdict(report.gone)}
+
+
+async def _sees_that_it_was_disarmed(datacenter, kind, params):
+    """Evidence while it was in force, and once it was not: that one is not ok."""
+    fault = _fault(datacenter, kind, params)
+    [target] = await datacenter.select(f"host:{HOST}")
+    undo = await planned(fault, target, f"disarmed-{kind}")
+    await fault.apply(undo)
+    try:
+        armed = await _until(fault, undo, ok=True, within_s=observed_within_s(fault, _SEEN_WITHIN_S))
+        await _DISARM[kind](datacenter.hosts[HOST], undo)
+        disarmed = await _until(fault, undo, ok=False, within_s=observed_within_s(fault, _UNSEEN_WITHIN_S))
+    finally:
+        await fault.revert(undo)
+    await _until(fault, undo, ok=True, within_s=observed_within_s(fault, _UNSEEN_WITHIN_S), present=False)
+    return {"present": asdict(armed), "gone": asdict(disarmed)}
+
+
+async def _until(fault, undo, *, ok, within_s, present=True):
+    async def look():
+        evidence = await fault.verify(undo, present=present)
+        return (evidence if evidence.ok is ok else None), f"asked {evidence.asked}, measured {evidence.measured}"
+
+    return await wait_until(f"{fault.kind}: verify(present={present}) to say {ok}", look, within_s=within_s)
+
+
+def _fault(datacenter, kind, params):
+    cls = registry.fault(kind)
+    return cls(cls.Params.model_validate(params), datacenter)
+
+
+# by other ways than the faults' own revert, where there are any
+
+
+async def _clear_rule(host, undo):
+    await host.clear_disk_rule(undo["fault_id"])
+
+
+async def _empty_table(host, undo):
+    await host.nft(f"flush table inet {_TableFault.table(undo)}\n")
+
+
+async def _remove_ballast(host, undo):
+    [ballast] = host.data.glob(".ballast-*")
+    ballast.unlink()
+
+
+async def _continue(host, undo):
+    os.kill(undo["pid"], signal.SIGCONT)
+
+
+async def _start_again(host, undo):
+    await host.start_agent("consul")
+
+
+async def _lift_limit(host, undo):
+    group = cgroups.find(f"{host.data.parents[2].name}/{host.name}")
+    if group is None:  # this user has no cgroups: it is a duty cycle
+        await host.unlimit_cpu(undo["fault_id"])
+    else:
+        group.limit(None)
+
+
+_DISARM = {
+    "disk.latency": _clear_rule, "disk.error": _clear_rule, "disk.bandwidth": _clear_rule, "disk.full": _remove_ballast,
+    "process.pause": _continue, "process.kill": _start_again, "cpu.throttle": _lift_limit,
+    "network.partition": _empty_table, "network.loss": _empty_table, "network.block": _empty_table,
+}  # fmt: skip
+
+
+anyio.run(main)

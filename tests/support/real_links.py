@@ -1,0 +1,195 @@
+"""Inside of a sandbox: starts a real datacenter and checks every fault on links in it. One JSON line a case.
+
+python real_faults.py CONSUL ROOT VERSION TOXIPROXY [KIND]
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import anyio
+import httpx
+
+from fault_cases import LINK_CASES, nature
+from hashidrill import registry
+from hashidrill.abc import Target
+from hashidrill.datacenter.local.datacenter import LocalDatacenter
+from hashidrill.datacenter.local.network import LOAD_ADDRESS
+from hashidrill.engine.inject import planned
+from hashidrill.experiment.model import Consul, DatacenterSpec, Disk, Size
+from hashidrill.testing.faults import check_fault
+from hashidrill.util.wait import wait_until
+
+OPERATIONS = frozenset({"fsync", "write", "read"})
+
+
+async def _disarmed(datacenter, kind, params, disarm) -> dict:
+    """Put the fault in force, take it away behind its back, and ask its observer: it must not say that it is there."""
+    cls = registry.fault(kind)
+    fault = cls(cls.Params.model_validate(params), datacenter)
+    [target] = await datacenter.select("host:consul-2")
+    undo = await planned(fault, target, "disarmed")
+    await fault.apply(undo)
+    try:
+        before = await _proven(fault, undo)
+        await disarm(datacenter.hosts["consul-2"], undo)
+        after = await fault.verify(undo, present=True)
+    finally:
+        await fault.revert(undo)
+    return {"armed": before.ok, "disarmed": after.ok, "measured": after.measured}
+
+
+async def _proven(fault, undo):
+    """The observer may look again, as it may in a run."""
+
+    async def look():
+        evidence = await fault.verify(undo, present=True)
+        return (evidence if evidence.ok else None), f"measured {evidence.measured}"
+
+    return await wait_until(f"{fault.kind} to be proven", look, within_s=20)
+
+
+async def _flush_rules(host, _undo):
+    await host.nft("flush ruleset")
+
+
+async def _answers(host):
+    async def answers():
+        return (True if await host.agent_answers("consul", 0.5) else None), "no answer"
+
+    await wait_until("the agent to answer", answers, within_s=20)
+
+
+async def _delete_toxics(host, undo, proxy=""):
+    """By hand, through toxiproxy's own API."""
+    async with httpx.AsyncClient(base_url=f"http://{host.address}:8474", trust_env=False) as client:
+        for toxic in (await client.get(f"/proxies/{undo['table']}{proxy}/toxics")).json():
+            await client.delete(f"/proxies/{undo['table']}{proxy}/toxics/{toxic['name']}")
+
+
+async def _delete_toxics_of_the_canary(host, undo):
+    await _delete_toxics(host, undo, "_canary")
+
+
+async def _kill_toxiproxy(host, _undo):
+    process = await host.agent_process("toxiproxy")
+    await host.signal(process.pid, process.start_time, signal.SIGKILL)
+
+
+async def _stop_toxiproxy(host, _undo):
+    """Its revert has to do without it."""
+    process = await host.agent_process("toxiproxy")
+    await host.signal(process.pid, process.start_time, signal.SIGSTOP)
+
+
+_LINK = {"port": 8500, "from": "clients"}
+DISARMED = (
+    ("network.latency", {**_LINK, "delay": "100ms"}, _delete_toxics),
+    ("network.latency", {**_LINK, "delay": "100ms"}, _delete_toxics_of_the_canary),
+    ("network.latency", {**_LINK, "delay": "100ms"}, _flush_rules),
+    ("network.latency", {**_LINK, "delay": "100ms"}, _kill_toxiproxy),
+    ("network.latency", {**_LINK, "delay": "100ms"}, _stop_toxiproxy),
+    ("network.bandwidth", {**_LINK, "rate": "64kB/s"}, _delete_toxics_of_the_canary),
+    ("network.timeout", _LINK, _delete_toxics_of_the_canary),
+    ("network.reset", _LINK, _flush_rules),
+    ("network.slow_close", {**_LINK, "delay": "200ms"}, _delete_toxics_of_the_canary),
+    ("network.slicer", _LINK, _delete_toxics_of_the_canary),
+    ("network.limit_data", {**_LINK, "bytes": "2kB"}, _flush_rules),
+    ("toxiproxy.toxic", {**_LINK, "type": "latency", "attributes": {"latency": 100}}, _delete_toxics),
+)
+
+
+async def _old_connections(datacenter) -> dict:
+    """What happens to connections of the loads' address that are older than a fault, or than its end."""
+    address = datacenter.hosts["client-1"].address
+    cls = registry.fault("network.latency")
+    fault = cls(cls.Params.model_validate({"port": 8500, "delay": "200ms"}), datacenter)
+    [target] = await datacenter.select("host:client-1")
+    undo = fault.plan(target, fault_id="old")
+
+    def connected():
+        return socket.create_connection((address, 8500), timeout=3, source_address=(LOAD_ADDRESS, 0))
+
+    def asked(connection) -> float:
+        began = time.monotonic()
+        connection.sendall(b"GET /v1/status/leader HTTP/1.1\r\nHost: c\r\n\r\n")
+        if not connection.recv(4096):
+            raise ConnectionResetError("end of the connection")
+        return time.monotonic() - began
+
+    def fate(connection) -> str:
+        try:
+            return f"answered after {asked(connection):.3f}s"
+        except OSError as error:
+            return type(error).__name__
+
+    with connected() as older:
+        before = asked(older)
+        await fault.apply(undo)
+        try:
+            at_apply = fate(older)
+            proxied = connected()
+            during = asked(proxied)
+            waiting = connected()
+            asked(waiting)
+        finally:
+            await fault.revert(undo)
+    with proxied, waiting, connected() as newer:
+        waiting.settimeout(1)
+        return {
+            "before_s": before, "older": at_apply, "during_s": during, "proxied": fate(proxied),
+            "waiting": waiting.recv(1) == b"", "after_s": asked(newer),
+        }  # fmt: skip
+
+
+async def main() -> None:
+    spec = DatacenterSpec(
+        consul=Consul(version=sys.argv[3], config={"performance": {"raft_multiplier": 1}}),
+        disk=Disk(size=Size("256MB")),
+    )
+    binaries = {"consul": Path(sys.argv[1]), "toxiproxy-server": Path(sys.argv[4])}
+    datacenter = LocalDatacenter(spec, Path(sys.argv[2]), binaries, OPERATIONS)
+    await datacenter.start()
+    await datacenter.wait_ready()
+    only = sys.argv[5:]
+    for kind, params in [case for case in LINK_CASES if not only or case[0] in only]:
+        began = time.monotonic()
+        line = {"kind": kind, "params": params}
+        try:
+            report = await _check(datacenter, kind, params)
+            line |= {"asked": report.present.asked, "measured": report.present.measured, "gone": report.gone.measured}
+            line["figures"] = dict(report.present.figures)
+        except Exception as error:
+            traceback.print_exc()
+            line["error"] = f"{type(error).__name__}: {error}"
+        print(json.dumps({**line, "seconds": round(time.monotonic() - began, 2)}), flush=True)
+    for kind, params, disarm in [case for case in DISARMED if not only or case[0] in only]:
+        line = {"disarmed": kind, "by": disarm.__name__.strip("_")}
+        try:
+            line["result"] = await _disarmed(datacenter, kind, params, disarm)
+            await _answers(datacenter.hosts["consul-2"])
+        except Exception as error:
+            traceback.print_exc()
+            line["error"] = f"{type(error).__name__}: {error}"
+        print(json.dumps(line), flush=True)
+    print(json.dumps({"connections": await _old_connections(datacenter)}), flush=True)
+
+
+async def _check(datacenter, kind, params):
+    cls = registry.fault(kind)
+    fault = cls(cls.Params.model_validate(params), datacenter)
+    [target] = await datacenter.select("host:consul-2")
+
+    def again() -> Target:
+        return target
+
+    return await check_fault(fault, again, **nature(kind))
+
+
+anyio.run(main)

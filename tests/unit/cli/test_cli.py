@@ -1,0 +1,434 @@
+"""The command line: help with examples, errors as one message, JSON where a script would want it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from hashidrill import __version__, cli
+from hashidrill.cli import runs
+from hashidrill.cli.app import app
+from hashidrill.datacenter.up import standing
+from hashidrill.errors import HashidrillError, MachineError
+from hashidrill.experiment.library import list_experiments
+from hashidrill.experiment.loader import load_experiment
+from hashidrill.experiment.schema import schema_text
+from hashidrill.recording.journal import Clock, Journal
+from hashidrill.testing.recordings import RecordingBuilder
+from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.util.whereabouts import here
+from hashidrill.verdict import Verdict
+
+COMMANDS = sorted(typer.main.get_command(app).commands)
+
+
+class Said:
+    """What a command wrote, and its exit code."""
+
+    def __init__(self, code, stdout, stderr):
+        self.code, self.stdout, self.stderr = code, stdout, stderr
+
+    @property
+    def json(self):
+        return json.loads(self.stdout)
+
+
+@pytest.fixture
+def hashidrill(monkeypatch, tmp_path, capsys):
+    """The whole command line in this process: arguments in, text and exit code out. Nothing can be started by it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.delenv("HASHIDRILL_RUNS", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(runs, "ensure_system_packages", lambda *_, **__: None)
+    monkeypatch.setattr(runs, "run_experiment", lambda *_, **__: pytest.fail("a run was started"))
+
+    def go(*arguments):
+        monkeypatch.setattr(sys, "argv", ["hashidrill", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code or 0
+        out = capsys.readouterr()
+        assert "Traceback" not in out.out + out.err
+        return Said(code, out.out, out.err)
+
+    return go
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Makes recordings in the place where runs are kept; returns their paths."""
+
+    def make(name, *, outcome="complete", refused=False, **load):
+        builder = RecordingBuilder(tmp_path / ".hashidrill" / "runs" / name, name="slow-disk")
+        builder.fault("disk.latency", "consul-1", at=10, until=30)
+        slow = lambda t: 3.0 if 10 <= t < 32 else 0.01  # noqa: E731
+        load = {"latency": slow, **load, **({"outcome": lambda _: "fail"} if refused else {})}
+        builder.load("kv-writes", **load).final_reads("kv-writes").healthy()
+        builder.expect("writes_recover", load="kv-writes", p50_below="300ms", within="10s")
+        builder.expect("no_acknowledged_write_lost", load="kv-writes").end(outcome)
+        builder.build()
+        return builder.path
+
+    return make
+
+
+# help
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_what_it_does_and_how_it_is_called(command, hashidrill):
+    said = hashidrill(command, "-h")
+    assert said.code == 0
+    assert f"Usage: hashidrill {command}" in said.stdout
+    assert "Example" in said.stdout
+    _, _, examples = said.stdout.rpartition("Example")
+    assert f"hashidrill {command}" in examples
+
+
+def test_without_a_command_there_is_help(hashidrill):
+    assert "hashidrill demo" in hashidrill("-h").stdout
+    assert all(command in hashidrill("-h").stdout for command in COMMANDS)
+
+
+def test_the_version_is_told(hashidrill):
+    assert hashidrill("--version").stdout == f"hashidrill {__version__}\n"
+
+
+def test_completion_is_offered():
+    assert "--install-completion" in CliRunner().invoke(app, ["-h"]).output
+
+
+# errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "raft/frozen-leeder"), "did you mean raft/frozen-leader"),
+        (("run", "raft/frozen-leader", "no/such"), "there is no experiment 'no/such'"),
+        (("validate", "nowhere.yaml"), "there is no experiment 'nowhere.yaml'"),
+        (("show", "disk.latensy"), "did you mean disk.latency?"),
+        (("check", "last"), "no recordings there yet"),
+        (("check", "20261121"), "there is no recording '20261121'"),
+        (("heal", "20261121"), "there is no recording '20261121'"),
+        (("list", "experiment"), "did you mean experiments?"),
+        (("new", "experiment.txt"), "an experiment is a .yaml file"),
+        (("new", "no/folder/x.yaml"), "there is no folder no/folder"),
+        (("down",), "nothing stands; `hashidrill up` starts one"),
+        (("shell", "consul-1"), "no datacenter 'default' stands"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_users_mistake_is_one_message_on_stderr_and_exit_code_2(arguments, said, hashidrill):
+    result = hashidrill(*arguments)
+    assert result.code == 2
+    assert result.stdout == ""
+    assert said in result.stderr
+    assert result.stderr.startswith("hashidrill: ")
+    assert result.stderr.count("hashidrill: ") == 1
+
+
+@pytest.mark.parametrize("arguments", [("nonsense",), ("run",), ("run", "--nonsense"), ("up", "--servers", "0")])
+def test_bad_usage_is_exit_code_2_with_a_way_to_help(arguments, hashidrill):
+    result = hashidrill(*arguments)
+    assert result.code == 2
+    assert "-h" in result.stderr
+
+
+def test_nothing_is_run_when_one_of_several_experiments_is_not_right(hashidrill, tmp_path):
+    (tmp_path / "bad.yaml").write_text("apiVersion: hashidrill/v1\nkind: Experiment\nmetadata: {}\n")
+    result = hashidrill("run", "raft/frozen-leader", "bad.yaml")
+    assert result.code == 2
+    assert "bad.yaml:" in result.stderr
+
+
+def test_a_machine_that_cannot_is_said_before_anything_is_run(hashidrill, monkeypatch):
+    def lacking(*_, **__):
+        raise MachineError("This machine lacks nft. Do this, then try again:\n  apt-get install nftables")
+
+    monkeypatch.setattr(runs, "ensure_system_packages", lacking)
+    for command in (("demo",), ("run", "raft/frozen-leader")):
+        result = hashidrill(*command)
+        assert result.code == 2
+        assert "apt-get install nftables" in result.stderr
+
+
+def test_an_interrupt_is_exit_code_130(hashidrill, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "run_experiment", interrupted)
+    assert hashidrill("run", "raft/frozen-leader").code == 130
+
+
+@pytest.mark.parametrize("kind", HashidrillError.__subclasses__(), ids=lambda kind: kind.__name__)
+def test_every_error_has_an_exit_code_of_its_own_kind(kind, hashidrill, monkeypatch):
+    def failing(*_, **__):
+        raise kind("what happened, and what to do next")
+
+    monkeypatch.setattr(runs, "run_experiment", failing)
+    result = hashidrill("run", "raft/frozen-leader")
+    assert (result.code, result.stderr.splitlines()[-1]) == (
+        kind.exit_code,
+        "hashidrill: what happened, and what to do next",
+    )
+
+
+# list, show, new, validate, schema
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "known"),
+    [
+        ("experiments", "name", "raft/slow-leader-disk"),
+        ("faults", "kind", "disk.latency"),
+        ("loads", "kind", "consul.kv.write"),
+        ("hypotheses", "name", "no_acknowledged_write_lost"),
+    ],
+)
+def test_lists_are_for_people_and_for_scripts(kind, key, known, hashidrill):
+    rows = hashidrill("list", kind, "--json").json
+    assert known in [row[key] for row in rows]
+    text = hashidrill("list", kind).stdout
+    for row in rows:
+        assert row[key] in text
+        assert (row.get("what") or row.get("title")).strip()
+
+
+def test_the_library_is_what_is_listed_without_a_kind(hashidrill):
+    assert len(hashidrill("list", "--json").json) == len(list_experiments())
+
+
+def test_runs_are_listed_with_their_verdicts(hashidrill, recorded):
+    assert "no recordings" in hashidrill("list", "runs").stdout
+    assert hashidrill("list", "runs", "--json").json == []
+    recorded("a")
+    recorded("b")
+    assert [row["verdict"] for row in hashidrill("list", "runs", "--json").json] == ["no verdict", "no verdict"]
+    hashidrill("check", "a")
+    assert [row["verdict"] for row in hashidrill("list", "runs", "--json").json] == ["PASS", "no verdict"]
+
+
+@pytest.mark.parametrize("written", ["{", "[]", '{"invalid": 3, "judgements": [{}]}', "\0"])
+def test_one_run_whose_verdict_is_not_readable_does_not_hide_the_others(hashidrill, recorded, written):
+    (recorded("a") / "verdict.json").write_text(written)
+    recorded("b")
+    rows = hashidrill("list", "runs", "--json").json
+    assert [row["verdict"] for row in rows] == ["not readable", "no verdict"]
+
+
+def test_an_experiment_is_shown_as_it_is_written(hashidrill):
+    shown = hashidrill("show", "raft/slow-leader-disk")
+    [path] = [path for path in list_experiments() if path.stem == "slow-leader-disk"]
+    assert shown.stdout == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("disk.latency", ("delay", "required", "jitter", "default 0s", "percent")),
+        ("consul.kv.read", ("mode", "default, stale, consistent", "rate")),
+        ("writes_recover", ("p50_below", "within")),
+        ("noop", ("No parameters.",)),
+    ],
+)
+def test_the_parameters_of_a_kind_are_shown(name, parameters, hashidrill):
+    text = hashidrill("show", name).stdout
+    assert text.startswith(name)
+    assert all(parameter in text for parameter in parameters)
+
+
+def test_a_run_is_shown_as_a_summary(hashidrill, recorded):
+    recorded("a")
+    assert "no_acknowledged_write_lost" in hashidrill("show", "a").stdout
+    assert hashidrill("show", "last").stdout == hashidrill("show", "a").stdout
+
+
+def test_a_new_experiment_is_right_at_once_and_never_over_another(hashidrill, tmp_path):
+    said = hashidrill("new", "my-first.yaml")
+    assert said.code == 0
+    assert "hashidrill validate my-first.yaml" in said.stdout
+    assert load_experiment(tmp_path / "my-first.yaml").metadata.name == "my-first"
+    before = (tmp_path / "my-first.yaml").read_text()
+    again = hashidrill("new", "my-first.yaml")
+    assert (again.code, "exists already" in again.stderr) == (2, True)
+    assert (tmp_path / "my-first.yaml").read_text() == before
+
+
+def test_a_name_that_cannot_be_is_refused_and_leaves_no_file(hashidrill, tmp_path):
+    result = hashidrill("new", "123.yaml")
+    assert (result.code, "'123' cannot be the name" in result.stderr) == (2, True)
+    assert not (tmp_path / "123.yaml").exists()
+
+
+def test_the_library_is_right(hashidrill):
+    said = hashidrill("validate")
+    assert said.code == 0
+    assert said.stdout.count("ok  ") == len(list_experiments())
+
+
+def test_what_is_not_right_is_told_beside_what_is(hashidrill, tmp_path):
+    (tmp_path / "bad.yaml").write_text("apiVersion: hashidrill/v1\nkind: Experimant\n")
+    said = hashidrill("validate", "raft/frozen-leader", "bad.yaml")
+    assert said.code == 2
+    assert "ok  " in said.stdout
+    assert "bad.yaml:2:" in said.stderr
+    rows = hashidrill("validate", "raft/frozen-leader", "bad.yaml", "--json").json
+    assert [row["error"] is None for row in rows] == [True, False]
+
+
+def test_the_schema_is_printed_whole(hashidrill):
+    said = hashidrill("schema")
+    assert said.stdout == schema_text()
+    assert said.json["title"]
+
+
+# check
+
+
+def test_a_recording_is_judged_again(hashidrill, recorded):
+    path = recorded("a")
+    said = hashidrill("check", "last", "--json")
+    result = said.json
+    assert (said.code, result["verdict"], result["exit_code"]) == (0, "PASS", 0)
+    assert result["recording"].endswith("a")
+    assert {each["finding"] for each in result["expectations"]} == {"held"}
+    assert (path / "report.html").is_file()
+    assert (path / "summary.md").is_file()
+    assert (path / "verdict.json").is_file()
+
+
+def test_a_recording_that_fails_is_exit_code_1(hashidrill, recorded):
+    recorded("a", latency=lambda t: 3.0 if t >= 10 else 0.01)
+    said = hashidrill("check", "a")
+    assert said.code == 1
+    assert "FAIL" in said.stdout
+
+
+def test_a_recording_that_counts_for_nothing_is_exit_code_3(hashidrill, recorded):
+    recorded("a", refused=True)
+    said = hashidrill("check", "a", "--json")
+    assert (said.code, said.json["verdict"]) == (3, "INVALID")
+    assert said.json["invalid"]
+
+
+# run
+
+
+@pytest.fixture
+def ran(hashidrill, recorded, monkeypatch):
+    """`run` and `demo` leave these recordings, one after the other."""
+
+    def plan(*recordings):
+        queue = list(recordings)
+        monkeypatch.setattr(runs, "run_experiment", lambda *_, **__: queue.pop(0))
+        return hashidrill
+
+    return plan
+
+
+SLOW_FOR_EVER = {"latency": lambda t: 3.0 if t >= 10 else 0.01}
+NEVER = {"refused": True}
+
+
+def test_a_run_prints_its_verdict_as_json_and_nothing_else(ran, recorded):
+    said = ran(recorded("a"))("run", "raft/slow-leader-disk", "--json")
+    [result] = said.json
+    assert (said.code, result["verdict"], result["outcome"]) == (0, "PASS", "complete")
+    assert result["report"].endswith("report.html")
+    assert "report" in said.stderr  # for the person who watches
+
+
+@pytest.mark.parametrize(
+    ("loads", "code"),
+    [(({}, {}), 0), (({}, SLOW_FOR_EVER), 1), ((NEVER, SLOW_FOR_EVER), 1), ((NEVER, {}), 3), ((SLOW_FOR_EVER, {}), 1)],
+)
+def test_the_exit_code_of_several_runs_is_their_worst_verdict(loads, code, ran, recorded):
+    paths = [recorded(f"run-{n}", **load) for n, load in enumerate(loads)]
+    said = ran(*paths)("run", "raft/slow-leader-disk", "raft/frozen-leader", "--json")
+    assert said.code == code
+    assert len(said.json) == 2
+
+
+def test_a_fault_that_could_not_be_reverted_is_exit_code_4_whatever_else_there_is(ran, recorded):
+    stuck = recorded("stuck", outcome="revert", **SLOW_FOR_EVER)
+    assert ran(stuck, recorded("fine"))("run", "raft/slow-leader-disk", "raft/frozen-leader").code == 4
+    assert ran(stuck)("demo").code == 4
+
+
+def test_an_interrupted_run_is_judged_reported_and_exit_code_130(hashidrill, recorded, monkeypatch):
+    path = recorded("stopped", outcome="interrupted")
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt(path)
+
+    monkeypatch.setattr(runs, "run_experiment", interrupted)
+    said = hashidrill("run", "raft/slow-leader-disk", "raft/frozen-leader")
+    assert said.code == 130
+    assert "interrupted" in said.stdout
+    assert (path / "report.html").is_file()
+
+
+def test_codes_merge_as_verdicts_do():
+    assert runs._worst([verdict.exit_code for verdict in Verdict]) == 1
+    assert runs._worst([0, 3]) == 3
+    assert runs._worst([0, 1, 4, 3]) == 4
+
+
+# heal, status
+
+
+def test_nothing_to_heal_is_said(hashidrill, recorded, monkeypatch):
+    recorded("a")
+    monkeypatch.setattr(runs, "sweep", list)
+    assert hashidrill("heal").stdout == "nothing to heal\n"
+    assert hashidrill("heal", "--json").json == {"healed": [], "removed": []}
+
+
+def test_a_dead_run_is_healed_and_named(hashidrill, tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "sweep", list)
+    path = tmp_path / ".hashidrill" / "runs" / "dead"
+    path.mkdir(parents=True)
+    with Journal(path / JOURNAL_NAME, Clock()) as journal:
+        journal.write("run", id="dead", root="/var/tmp/no-such-sandbox", origin=here(), sandbox="pid:[1]")
+        journal.write("fault.intent", fault_id="0-slow", kind="disk.latency", undo={"fault_id": "0-slow"})
+    said = hashidrill("heal")
+    assert (said.code, said.stdout) == (
+        0,
+        "dead: its runner died; 1 fault ended with the sandbox, of which no process is left\n",
+    )
+    assert hashidrill("heal").stdout == "nothing to heal\n"
+
+
+def test_a_run_that_goes_on_is_not_healed_and_that_is_said(hashidrill, tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "sweep", list)
+    path = tmp_path / ".hashidrill" / "runs" / "alive"
+    path.mkdir(parents=True)
+    with Journal(path / JOURNAL_NAME, Clock()) as journal:
+        journal.write("run", id="alive", root="/var/tmp/no-such-sandbox", origin=here(), sandbox="pid:[1]")
+        named = hashidrill("heal", "alive")
+        assert named.code == 2
+        assert "nothing was done: its runner still holds the journal" in named.stderr
+        every = hashidrill("heal")
+        assert (every.code, every.stdout) == (
+            0,
+            "alive: nothing was done: its runner still holds the journal: the run goes on\n",
+        )
+
+
+def test_what_stands_is_told(hashidrill, monkeypatch):
+    assert hashidrill("status").stdout.startswith("nothing stands")
+    assert hashidrill("status", "--json").json == []
+    hosts = [{"name": "consul-1", "role": "server", "address": "10.73.0.11", "pid": 1}]
+    one = standing.Standing("default", 1, 1, "/nowhere", "/bin/consul", "1.22.2", "http://127.0.0.1:8500/ui/", hosts)
+    monkeypatch.setattr(standing, "standing", lambda: [one])
+    text = hashidrill("status").stdout
+    assert all(word in text for word in ("default", "1.22.2", "consul-1", "10.73.0.11", "http://127.0.0.1:8500/ui/"))
+    assert hashidrill("status", "--json").json[0]["hosts"] == hosts

@@ -1,0 +1,238 @@
+"""The docs say what is there: commands, kinds, tables, links, examples. Each check is seen to catch a planted lie."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hashidrill import hypothesis, registry
+from hashidrill.cli.app import app
+from hashidrill.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS
+from hashidrill.experiment.loader import load_experiment
+from hashidrill.experiment.selectors import FORMS
+from hashidrill.verdict import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+from docs_pages import (
+    CODE,
+    PAGES,
+    PARSED,
+    ROOT,
+    Page,
+    code_troubles,
+    command_troubles,
+    commands,
+    dead_links,
+    page,
+    rows,
+    unknown_names,
+    words_of,
+)
+
+# reference pages and tables
+
+
+def parameters(model: Any) -> dict[str, str]:
+    """Name -> default as the reference pages write it."""
+    schema = model.model_json_schema(by_alias=True)
+    required = schema.get("required", [])
+    plain = lambda value: "none" if value is None else str(value)  # noqa: E731
+    return {
+        name: "required" if name in required else plain(about.get("default"))
+        for name, about in schema.get("properties", {}).items()
+    }
+
+
+def reference_troubles(each: Page, level: int, models: dict[str, Any]) -> list[str]:
+    """Sections of that level whose headings are kinds: those missing, those too many, and tables that differ."""
+    headings = set(re.findall(rf"^{'#' * level} `([^`]+)`$", each.prose, re.MULTILINE))
+    troubles = [f"{each.path}: {kind} has no section" for kind in models.keys() - headings]
+    troubles += [f"{each.path}: there is no {kind}" for kind in headings - models.keys()]
+    for kind in models.keys() & headings:
+        shown = {row[0].strip("`"): row[1] for row in rows(each.section(f"`{kind}`"))}
+        if shown != parameters(models[kind]):
+            troubles.append(f"{each.path}: {kind} takes {parameters(models[kind])}, the table says {shown}")
+    return troubles
+
+
+def fault_troubles(each: Page) -> list[str]:
+    return reference_troubles(each, 2, {kind: cls.Params for kind, cls in registry.faults().items()})
+
+
+def load_troubles(each: Page) -> list[str]:
+    return reference_troubles(each, 3, {kind: cls.Params for kind, cls in registry.loads().items()})
+
+
+def hypothesis_troubles(each: Page) -> list[str]:
+    return reference_troubles(each, 3, {name: one.Params for name, one in shipped().items()})
+
+
+def shipped() -> dict[str, hypothesis.Hypothesis]:
+    return hypothesis.all_hypotheses(near_to=ROOT / "experiments")
+
+
+def listed(kind: str) -> dict[str, str]:
+    """As `hashidrill list KIND` prints it."""
+    result = CliRunner().invoke(app, ["list", kind, "--json"])
+    assert result.exit_code == 0, result.output
+    return {row.get("name") or row["kind"]: row.get("title") or row["what"] for row in json.loads(result.stdout)}
+
+
+def table_troubles(each: Page) -> list[str]:
+    troubles = []
+    for title, kind in (("Experiments", "experiments"), ("Faults", "faults"), ("Hypotheses", "hypotheses")):
+        shown, right = {row[0].strip("`"): row[1] for row in rows(each.section(title))}, listed(kind)
+        if shown != right:
+            lines = "\n".join(f"| `{name}` | {what} |" for name, what in right.items())
+            troubles.append(f"{each.path}: the table of {kind} should be:\n{lines}")
+    return troubles
+
+
+def dependency_troubles(each: Page) -> list[str]:
+    """The list of dependencies is that of pyproject.toml, and each has a purpose and a reason."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    bare = lambda lines: {re.split(r"[<>=\[ ]", line)[0] for line in lines}  # noqa: E731
+    runtime, dev = bare(project["project"]["dependencies"]), bare(project["dependency-groups"]["dev"])
+    shown = rows(each.section("Dependencies"))
+    troubles = [
+        f"{each.path}: {name} is not explained" for name in (runtime | dev) - {row[0].strip("`") for row in shown}
+    ]
+    for name, purpose, reason in shown:
+        if name.strip("`") not in runtime | dev:
+            troubles.append(f"{each.path}: {name} is no dependency")
+        if ("(dev)" in purpose) != (name.strip("`") in dev) or len(reason) < 20:
+            troubles.append(f"{each.path}: {name}: wrong group, or no reason")
+    return troubles
+
+
+def exit_code_troubles(each: Page) -> list[str]:
+    """The documented codes are those that the code ends with."""
+    shown = {row[0]: row[1] for row in rows(each.section("Verdicts and exit codes"))}
+    right = {"0": "PASS", "1": "FAIL", "2": "", "3": "INVALID", "4": "", "130": ""}
+    return [] if shown == right else [f"{each.path}: exit codes are {right}, the table says {shown}"]
+
+
+CHECKS: dict[str, tuple[Callable[[Page], list[str]], tuple[str, ...]]] = {
+    "commands": (command_troubles, PAGES),
+    "names": (unknown_names, PAGES),
+    "links": (dead_links, PAGES),
+    "code": (code_troubles, PAGES),
+    "faults": (fault_troubles, ("playbooks/reference-faults.md",)),
+    "loads": (load_troubles, ("playbooks/reference-faults.md",)),
+    "hypotheses": (hypothesis_troubles, ("playbooks/reference-verdicts.md",)),
+    "tables": (table_troubles, ("README.md",)),
+    "dependencies": (dependency_troubles, ("CONTRIBUTING.md",)),
+    "exit codes": (exit_code_troubles, ("README.md",)),
+}
+
+
+@pytest.mark.parametrize(("check", "path"), [(check, path) for check, (_, paths) in CHECKS.items() for path in paths])
+def test_what_a_page_says_is_so(check, path):
+    assert CHECKS[check][0](page(path)) == []
+
+
+LIES = [
+    ("commands", "README.md", "hashidrill check last ", "hashidrill chekc last ", "no command 'chekc'"),
+    (
+        "commands",
+        "README.md",
+        "    uv run hashidrill demo",
+        "    uv run hashidrill demo --fast",
+        "No such option: --fast",
+    ),
+    (
+        "commands",
+        "README.md",
+        "hashidrill show disk.latency",
+        "hashidrill show disk.slowness",
+        "there is no 'disk.slowness'",
+    ),
+    ("commands", "README.md", "`hashidrill doctor`", "`hashidrill docter`", "no command 'docter'"),
+    (
+        "commands",
+        "playbooks/local-datacenter.md",
+        "--like raft/leader-disk-full",
+        "--like raft/full-disk",
+        "raft/full-disk",
+    ),
+    ("commands", "playbooks/first-game-day.md", "run raft/killed-leader", "run raft/dead-leader", "raft/dead-leader"),
+    (
+        "commands",
+        "playbooks/gate-a-config-change.md",
+        "check last --runs runs",
+        "check last --run-dir runs",
+        "--run-dir",
+    ),
+    ("names", "README.md", "`raft/leader-disk-full`", "`raft/leader-disk-fill`", "no experiment raft/leader-disk-fill"),
+    ("names", "CHANGELOG.md", "`disk.latency`", "`disk.latencies`", "there is no disk.latencies"),
+    ("names", "CHANGELOG.md", "`writes_recover`", "`writes_recovers`", "nothing is called writes_recovers"),
+    ("links", "README.md", "(CONTRIBUTING.md)", "(CONTRIBUTE.md)", "CONTRIBUTE.md leads nowhere"),
+    ("links", "playbooks/gate-a-config-change.md", "#writing-a-hypothesis", "#hypotheses", "#hypotheses leads nowhere"),
+    ("code", "README.md", "def test_no_write", "def test no_write", "python:"),
+    ("code", "playbooks/reference-faults.md", "# fragment: the method", "# the method", "no experiment that loads"),
+    ("faults", "playbooks/reference-faults.md", "## `disk.full`", "## `disk.fuller`", "disk.full has no section"),
+    ("faults", "playbooks/reference-faults.md", "| `jitter` | 0s |", "| `jitter` | 1s |", "disk.latency takes"),
+    ("loads", "playbooks/reference-faults.md", "| `mode` | default |", "| `modus` | default |", "consul.kv.read takes"),
+    ("hypotheses", "playbooks/reference-verdicts.md", "### `leader_elected`", "### leader_elected", "has no section"),
+    ("hypotheses", "playbooks/reference-verdicts.md", "| `grace` | 1s |", "| `grace` | 2s |", "leadership_stays takes"),
+    ("tables", "README.md", "| `noop` |", "| `nothing` |", "the table of faults"),
+    ("tables", "README.md", "| `raft/killed-leader` |", "| `raft/murdered-leader` |", "the table of experiments"),
+    ("tables", "README.md", "| `green_but_sick` | Every", "| `green_but_sick` | No", "the table of hypotheses"),
+    ("dependencies", "CONTRIBUTING.md", "| `uvloop` |", "| `trio` |", "uvloop is not explained"),
+    ("exit codes", "README.md", "| 3 | INVALID |", "| 5 | INVALID |", "exit codes are"),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "path", "true", "lie", "message"), LIES, ids=[f"{c}-{lie}"[:60] for c, _, _, lie, _ in LIES]
+)
+def test_a_lie_in_a_page_is_caught(check, path, true, lie, message):
+    told = page(path)
+    assert true in told.text, f"{path} no longer says {true!r}: plant another lie"
+    planted = replace(told, text=told.text.replace(true, lie, 1))
+    assert any(message in trouble for trouble in CHECKS[check][0](planted))
+
+
+def test_the_commands_of_the_readme_are_seen_at_all():
+    """A reader of pages that finds nothing would find no lie either."""
+    lines = [line for line, _ in commands(page("README.md"))]
+    assert "uv run hashidrill demo" in lines
+    assert {word for line in lines for word in words_of(line)[:1]} >= {
+        "demo",
+        "new",
+        "show",
+        "validate",
+        "run",
+        "check",
+        "list",
+        "doctor",
+    }
+    assert len([line for each in PARSED for line, _ in commands(each)]) > 40
+
+
+def test_selectors_conditions_and_findings_are_documented_completely():
+    faults, verdicts = page("playbooks/reference-faults.md"), page("playbooks/reference-verdicts.md")
+    assert [row[0].strip("`") for row in rows(faults.section("A step of the method"))] == list(FORMS)
+    conditions = rows(verdicts.section("Conditions: steady state and guardrails"))
+    assert sorted(CODE.findall(" ".join(row[1] for row in conditions))) == sorted([*LOAD_STATISTICS, *PROBE_SIGNALS])
+    assert {row[0]: row[2] for row in rows(verdicts.section("Findings"))} == {f.value: f.verdict.value for f in Finding}
+
+
+def test_every_fault_has_its_observer_and_its_limits():
+    for kind in registry.faults():
+        section = page("playbooks/reference-faults.md").section(f"`{kind}`")
+        assert "- **Observer:**" in section, kind
+        assert "- **Limits:**" in section, kind
+
+
+def test_files_of_playbooks_that_are_yaml_are_experiments():
+    for path in [*(ROOT / "playbooks").rglob("*.yaml"), *(ROOT / "playbooks").rglob("*.yml")]:
+        load_experiment(path)

@@ -1,0 +1,61 @@
+"""Every test is in a tier, the table of tiers is true, and each fault kind is run on the real thing each time."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import places
+from docs_pages import ROOT
+from hashidrill import registry
+from hashidrill.experiment.loader import load_experiment
+
+TESTS = places.TESTS
+HERE = Path(__file__).name
+
+
+def test_every_file_with_nightly_tests_is_in_the_table_and_no_other():
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    [row] = [line for line in page.splitlines() if line.startswith("| `uv run pytest -m nightly` |")]
+    of_this = str(Path(__file__).relative_to(ROOT))
+    marked = {str(path.relative_to(ROOT)) for path in TESTS.rglob("*.py") if "mark.nightly" in path.read_text()} - {
+        of_this
+    }
+    assert set(re.findall(r"`(tests/\w+/\w+\.py)`", row)) == marked
+
+
+def test_no_test_is_marked_with_what_no_command_runs():
+    """`pyproject.toml` leaves bench and nightly out, and the table has a command for each."""
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    left_out = re.search(r'"-m", "([^"]+)"', (ROOT / "pyproject.toml").read_text())[1]
+    assert sorted(left_out.split(" and ")) == ["not bench", "not nightly"]
+    assert "| `uv run pytest -m bench " in page
+
+
+def test_nothing_is_skipped_without_a_reason_that_holds():
+    """A plain skip or xfail is a test that was dropped."""
+    dropped = re.compile(r"pytest\.mark\.(skip\b|xfail)")
+    assert [path.name for path in TESTS.rglob("*.py") if dropped.search(path.read_text()) and path.name != HERE] == []
+
+
+@pytest.fixture
+def on_the_real_thing(monkeypatch):
+    """Kinds that `uv run pytest` puts on a real datacenter: by contract, or in an experiment."""
+    for folder in ("contract", "live"):
+        monkeypatch.syspath_prepend(str(TESTS / folder))
+    import consul_fault_cases
+    import fault_cases
+    import library_runs
+
+    by_contract = {kind for kind, *_ in (*fault_cases.HOST_CASES, *fault_cases.LINK_CASES, *fault_cases.TAP_CASES)}
+    of_consul = {kind for run in consul_fault_cases.RUNS for kind, *_ in consul_fault_cases.cases_of(run)
+                 if "long" not in run}  # fmt: skip
+    methods = [load_experiment(library_runs.LIBRARY[name]).method for name in library_runs.EACH_TIME]
+    return by_contract | of_consul | {step.fault for method in methods for step in method}
+
+
+def test_every_fault_kind_is_run_on_the_real_thing_each_time(on_the_real_thing):
+    of_state = set(re.findall(r'"(consul\.[\w.]+)"', (TESTS / "contract" / "real_state_faults.py").read_text()))
+    assert set(registry.faults()) - on_the_real_thing - of_state == set()

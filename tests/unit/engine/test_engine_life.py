@@ -1,0 +1,341 @@
+"""The whole life of a run on a fake datacenter, in virtual time, and what its errors come to."""
+
+from __future__ import annotations
+
+import json
+
+import anyio
+import pytest
+
+import virtual_time
+from engine_game import SLOW, Datacenter, Game, S, slow_observers
+from hashidrill.abc import Evidence, Operation, Sample
+from hashidrill.engine import run as engine
+from hashidrill.errors import (
+    DatacenterError,
+    FaultError,
+    RecordingError,
+    RevertError,
+    SelectorError,
+    SteadyStateError,
+    UnknownNameError,
+    WaitTimeoutError,
+)
+from hashidrill.faults.disk import DiskLatency
+from hashidrill.recording.journal import read_journal
+
+
+@pytest.fixture(autouse=True)
+def _observing_takes_time(monkeypatch):
+    slow_observers(monkeypatch)
+
+
+# outcomes
+
+
+GRAVEST_LAST = [
+    (SteadyStateError("never steady"), "steady-state"),
+    (FaultError("not proven"), "fault"),
+    (RevertError("stuck"), "revert"),
+]
+
+
+@pytest.mark.parametrize(("error", "outcome"), GRAVEST_LAST)
+def test_each_error_has_its_outcome(error, outcome):
+    assert engine._outcome(error) == (outcome, str(error))
+
+
+def test_the_gravest_of_several_errors_decides():
+    errors = [error for error, _ in GRAVEST_LAST]
+    for n in range(1, len(errors) + 1):
+        group = ExceptionGroup("inner", [ExceptionGroup("outer", errors[:n]), DatacenterError("agent ended")])
+        assert engine._outcome(group)[0] == GRAVEST_LAST[n - 1][1]
+
+
+def test_a_selector_that_fails_during_the_method_is_a_fault_that_could_not_be_put_in_force():
+    assert engine._outcome(SelectorError("no leader")) == ("fault", "no leader")
+
+
+@pytest.mark.parametrize("error", [DatacenterError("consul ended"), WaitTimeoutError("waited 60s")])
+def test_a_datacenter_that_fails_crashes_the_run_without_a_traceback(error, capsys):
+    assert engine._outcome(error) == ("crashed", str(error))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bug_of_ours_crashes_the_run_and_leaves_its_traceback_in_the_log(capsys):
+    error = ZeroDivisionError("by nothing")
+    assert engine._outcome(error) == ("crashed", "ZeroDivisionError: by nothing")
+    assert "ZeroDivisionError: by nothing" in capsys.readouterr().err
+
+
+# what a datacenter must be started with
+
+
+def steps(*kinds):
+    return [{"fault": kind, "on": "consul:leader", "with": params, "for": "1s"} for kind, params in kinds]
+
+
+@pytest.mark.parametrize(
+    ("method", "operations", "sized"),
+    [
+        ([("noop", {})], {"fsync"}, False),  # probes and reports want the canary's fsync in any case
+        ([("disk.latency", {"op": "read", "delay": "1s"})], {"fsync", "read"}, False),
+        ([("disk.latency", {"op": "all", "delay": "1s"})], {"fsync", "write", "read"}, False),
+        ([("disk.full", {}), ("disk.error", {"op": "write"})], {"fsync", "write"}, True),
+    ],
+)
+def test_needs_are_those_of_all_faults_together(method, operations, sized, tmp_path):
+    found = engine.needs(Game(tmp_path, steps(*method)).experiment)
+    assert (found.disk_operations, found.sized_disk) == (operations, sized)
+
+
+def test_an_unknown_fault_is_named_with_its_near_ones(tmp_path):
+    with pytest.raises(UnknownNameError, match=r"disk\.latency"):
+        engine.needs(Game(tmp_path, steps(("disk.latensy", {}))).experiment)
+
+
+# the whole life
+
+
+class Loads:
+    """Stands for the process of the loads."""
+
+    final_read_errors: dict = {}  # noqa: RUF012 - it is never written to
+
+    def __init__(self, clock, run_id):
+        self.stopped = False
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *exc):
+        return None
+
+    async def start(self, specifications, operation, sample, waiting):
+        self.operation = operation
+        for n in range(3):
+            operation(Operation("kv-writes", n, n, n + 1000, "ok", "k", f"v{n}"))
+
+    async def begin(self, t_ns):
+        self.begun_ns = t_ns
+
+    async def stop(self):
+        self.stopped = True
+
+    async def final_reads(self):
+        assert self.stopped
+        return {"kv-writes": {"k": "v2"}}
+
+
+class Writer:
+    """Stands for the recording's writer, which has a thread."""
+
+    def __init__(self, path):
+        self.path = path
+        self.rows = []
+        self.run = None
+        self.written = {}
+
+    def raise_failure(self):
+        pass
+
+    def operation(self, op):
+        self.rows.append(op)
+
+    def sample(self, t_ns, sample):
+        self.rows.append(sample)
+
+    def final_reads(self, load, values):
+        self.rows.append((load, dict(values)))
+
+    def write_run(self, info):
+        self.run = dict(info)
+
+    def close(self):
+        self.rows.append("closed")
+
+
+class Living(Datacenter):
+    """A datacenter with a life: it starts, gets ready, is probed, and leaves logs."""
+
+    def __init__(self, *, ready_error=None, logs_error=None):
+        super().__init__()
+        self.life = []
+        self._errors = {"ready": ready_error, "logs": logs_error}
+
+    async def start(self):
+        self.life.append("started")
+
+    async def wait_ready(self):
+        self._fail("ready")
+        self.life.append("ready")
+
+    async def load_specifications(self, experiment):
+        return []
+
+    def probes(self):
+        return [Leader(self)]
+
+    def describe(self):
+        return {"hosts": [{"name": name} for name in self.hosts], "config": {}}
+
+    async def collect_logs(self, into):
+        self._fail("logs")
+        self.life.append("logs")
+
+    def _fail(self, what):
+        if self._errors[what] is not None:
+            raise self._errors[what]
+
+
+class Leader:
+    interval_s = 1.0
+
+    def __init__(self, world):
+        self.world = world
+
+    async def sample(self):
+        return [Sample("raft.leader", 1.0, self.world.consul.leader)]
+
+
+@pytest.fixture
+def live(tmp_path, monkeypatch):
+    """Runs a whole run; returns (outcome, journal entries, writer, told)."""
+    writers = []
+
+    def made(path, _redactor=None):
+        writers.append(Writer(path))
+        return writers[-1]
+
+    async def here(function, *arguments, **_):
+        return function(*arguments)
+
+    monkeypatch.setattr(engine, "RecordingWriter", made)
+    monkeypatch.setattr(engine, "LoadProcess", Loads)
+    monkeypatch.setattr(engine.anyio.to_thread, "run_sync", here)
+
+    def go(game, world, *, cancel_after_s=None):
+        told = []
+
+        async def main():
+            with anyio.CancelScope() as scope:
+                if cancel_after_s is not None:
+                    scope.deadline = anyio.current_time() + cancel_after_s
+                return await engine.run(
+                    game.experiment, world, tmp_path, {"id": "run-1", "root": "/nowhere"},
+                    clock=virtual_time.VirtualClock(), tell=told.append,
+                )  # fmt: skip
+
+        outcome = virtual_time.run(main())
+        return outcome, read_journal(tmp_path / "journal.jsonl"), writers[0], told
+
+    return go
+
+
+ALWAYS = {"for": "2s", "within": "5s", "require": ["raft.leader >= 0"]}
+
+
+def test_a_run_goes_through_all_of_its_phases(tmp_path, live):
+    game, world = Game(tmp_path, [{**SLOW, "for": "3s"}], steady_state=ALWAYS, recovery={"for": "4s"}), Living()
+    outcome, journal, writer, told = live(game, world)
+    assert outcome == "complete"
+    phases = {entry.data["phase"]: entry.t_ns / S for entry in journal if entry.event == "phase"}
+    assert list(phases) == ["start", "ready", "load", "steady", "method", "recovery", "quiesce", "closed"]
+    assert phases["quiesce"] - phases["recovery"] == pytest.approx(4)
+    assert journal[0].event == "run"
+    assert journal[-1].event == "end"
+    assert (journal[-1].data["outcome"], journal[-1].data["error"]) == ("complete", "")
+    assert world.life == ["started", "ready", "logs"]
+    assert writer.run["outcome"] == "complete"
+    assert [row["name"] for row in writer.run["hosts"]] == list(world.hosts)
+    assert ("kv-writes", {"k": "v2"}) in writer.rows
+    assert writer.rows[-1] == "closed"
+    ticks = [event for event in told if event["event"] == "tick"]
+    assert {tick["leader"] for tick in ticks[4:]} == {"consul-1"}
+    assert any(tick["faults"] for tick in ticks)
+    json.dumps(told)
+
+
+def test_a_datacenter_that_never_gets_ready_has_no_fault_and_its_logs_are_kept(tmp_path, live):
+    world = Living(ready_error=WaitTimeoutError("waited 60s for the datacenter to be ready; last seen: no leader"))
+    outcome, journal, writer, _ = live(Game(tmp_path, [SLOW]), world)
+    assert outcome == "crashed"
+    assert "no leader" in writer.run["error"]
+    assert not any(entry.event.startswith("fault.") for entry in journal)
+    assert world.life == ["started", "logs"]
+
+
+def test_a_datacenter_that_never_gets_steady_has_no_fault(tmp_path, live):
+    never = {**ALWAYS, "require": ["raft.leader > 1"]}
+    outcome, journal, _, _ = live(Game(tmp_path, [SLOW], steady_state=never), Living())
+    assert outcome == "steady-state"
+    assert not any(entry.event.startswith("fault.") for entry in journal)
+
+
+def test_a_guardrail_that_trips_still_has_a_recovery(tmp_path, live):
+    game = Game(tmp_path, [{**SLOW, "for": "60s"}], steady_state=ALWAYS, guardrails=["raft.leader >= 1 for 2s"])
+    outcome, journal, writer, _ = live(game, Living())
+    assert outcome == "guardrail"
+    assert "recovery" in [entry.data.get("phase") for entry in journal]
+    assert "guardrail raft.leader >= 1 for 2s: measured 1" in writer.run["error"]
+
+
+def test_an_interrupted_run_reverts_collects_and_closes(tmp_path, live):
+    game, world = Game(tmp_path, [{**SLOW, "for": "60s"}], steady_state=ALWAYS), Living()
+    outcome, journal, writer, _ = live(game, world, cancel_after_s=10)
+    assert outcome is None  # the caller's cancellation went through
+    events = [entry.event for entry in journal]
+    assert events.index("fault.reverted") < events.index("fault.gone") < events.index("end")
+    assert writer.run["outcome"] == journal[-1].data["outcome"] == "interrupted"
+    assert writer.rows[-1] == "closed"
+    assert "logs" in world.life
+
+
+def test_a_recording_that_can_no_longer_be_written_ends_the_run_and_reverts(tmp_path, live, monkeypatch):
+    began = []
+
+    def full(writer):
+        began.append(anyio.current_time())
+        if began[-1] - began[0] > 8:
+            raise RecordingError("run-1: the recording could not be written: database or disk is full")
+
+    monkeypatch.setattr(Writer, "raise_failure", full)
+    outcome, journal, writer, _ = live(Game(tmp_path, [{**SLOW, "for": "60s"}], steady_state=ALWAYS), Living())
+    assert outcome == journal[-1].data["outcome"] == "crashed"
+    assert "database or disk is full" in writer.run["error"]
+    assert journal[-1].t_ns < 20 * S
+    events = [entry.event for entry in journal]
+    assert events.index("fault.proven") < events.index("fault.gone") < events.index("end")
+
+
+def test_a_recording_that_cannot_be_closed_is_not_complete(tmp_path, live, monkeypatch):
+    def full(writer):
+        raise RecordingError("run-1: the recording could not be written: database or disk is full")
+
+    monkeypatch.setattr(Writer, "close", full)
+    outcome, journal, _, _ = live(Game(tmp_path, [{**SLOW, "for": "3s"}], steady_state=ALWAYS), Living())
+    assert outcome == journal[-1].data["outcome"] == "crashed"
+
+
+def test_logs_that_cannot_be_had_are_a_note_and_no_more(tmp_path, live):
+    world = Living(logs_error=OSError(28, "No space left on device"))
+    outcome, journal, _, _ = live(Game(tmp_path, [{**SLOW, "for": "3s"}], steady_state=ALWAYS), world)
+    assert outcome == "complete"
+    [note] = [entry for entry in journal if entry.event == "note"]
+    assert "No space left on device" in note.data["text"]
+
+
+def test_an_unproven_fault_is_never_complete(tmp_path, live, monkeypatch):
+    async def never(self, undo, *, present):
+        return Evidence(ok=not present, asked="slow", measured="as ever")
+
+    monkeypatch.setattr(DiskLatency, "verify", never)
+    outcome, journal, _, _ = live(Game(tmp_path, [SLOW], steady_state=ALWAYS), Living())
+    assert outcome == "fault"
+    assert [e.event for e in journal if e.event.startswith("fault.")][-1] == "fault.gone"
+
+
+def test_a_slow_link_needs_toxiproxy_and_nothing_else_does(tmp_path):
+    slow = ("network.latency", {"port": 8300, "delay": "1s"})
+    assert engine.needs(Game(tmp_path, steps(("noop", {}), slow)).experiment).toxiproxy
+    assert not engine.needs(Game(tmp_path, steps(("noop", {}))).experiment).toxiproxy

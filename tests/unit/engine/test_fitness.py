@@ -1,0 +1,124 @@
+"""Which experiments fit a machine: what they want by what they say, and what is too little."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from hashidrill.engine import closing, fitness
+from hashidrill.engine import run as engine
+from hashidrill.engine.fitness import Machine, misfits, wants
+from hashidrill.errors import UnfitError
+from hashidrill.experiment.library import find_experiment, list_experiments
+from hashidrill.experiment.loader import load_experiment, load_text
+
+LARGE = Machine(memory_bytes=64e9, disk_bytes=500e9, cores=32, operation_s=50e-6)
+ROBLOX = "incidents/roblox-2021"
+TEXT = """
+apiVersion: hashidrill/v1
+kind: Experiment
+metadata: {name: x, title: x, why: x}
+datacenter: {consul: {servers: 3, clients: 2}}
+load:
+  w: {kind: consul.kv.write, rate: 100/s, PROFILE}
+steady_state: {for: 5s, require: ["w.errors < 1%"]}
+method: [{fault: noop, on: "consul:leader", for: 100s}]
+expect: [{no_acknowledged_write_lost: {load: w}}]
+"""
+
+
+def wanted(name_or_text):
+    experiment = load_text(name_or_text) if "\n" in name_or_text else load_experiment(find_experiment(name_or_text))
+    return wants(experiment, engine.needs(experiment))
+
+
+def lacking(name, **less):
+    """What a large machine lacks when it has less of one thing."""
+    return misfits(wanted(name), Machine(**{**vars(LARGE), **less}))
+
+
+def test_every_experiment_of_the_library_fits_a_large_machine():
+    for path in list_experiments():
+        experiment = load_experiment(path)
+        assert misfits(wants(experiment, engine.needs(experiment)), LARGE) == [], path
+
+
+@pytest.mark.parametrize(
+    ("less", "said"),
+    [
+        ({"memory_bytes": 0.5e9}, "GB are wanted for 8 agents and 24000 views, 0.5 GB are available"),
+        ({"disk_bytes": 1e9}, "disk: 1.9 GB are wanted, 1.0 GB are free"),
+        ({"operation_s": 2e-3}, "the generator's core: kv-writes 20/s, views 500/s"),
+        ({"cores": 0.5}, "least), 0.5 may be used"),
+    ],
+)
+def test_what_is_missing_is_named_with_what_is_wanted_and_what_there_is(less, said):
+    lacks = lacking(ROBLOX, **less)
+    assert any(said in lack for lack in lacks), lacks
+
+
+def test_one_missing_thing_does_not_hide_another():
+    assert len(lacking(ROBLOX, memory_bytes=1e8, disk_bytes=1e8, cores=0.2, operation_s=1e-2)) == 4
+
+
+@pytest.mark.parametrize(
+    ("profile", "peak"),
+    [
+        ("timeout: 10s", 100),
+        ("profile: {spike: {to: 300%, for: 10s}}", 300),
+        ("profile: {steps: [50%, 200%, 100%], each: 5s}", 200),
+        ("profile: {ramp: {to: 400%, over: 50s}}", 400),
+        ("profile: {ramp: {by: 50%, every: 5s, while: [w.errors < 1%]}}", 100),
+        ("profile: {search: {until: [w.errors > 1%], from: 200%, to: 1000%, every: 4s, for: 90s}}", 200),
+        ("profile: {spike: {to: 10%, for: 10s}}", 100),
+    ],
+)
+def test_a_load_counts_by_its_peak_and_one_that_is_steered_by_what_it_reaches_in_all_cases(profile, peak):
+    assert wanted(TEXT.replace("PROFILE", profile)).operations_per_s == pytest.approx(peak)
+
+
+def test_a_machine_that_is_too_small_ends_the_run_before_anything_is_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(Machine, "here", classmethod(lambda cls, folder: Machine(1e8, 1e12, 4, 1e-4)))
+    experiment = load_experiment(find_experiment(ROBLOX))
+    with pytest.raises(UnfitError, match=r"^memory: .* GB are wanted for 8 agents and 24000 views, 0.1 GB are"):
+        fitness.require(experiment, engine.needs(experiment), tmp_path)
+
+
+def test_a_large_machine_is_let_through(tmp_path, monkeypatch):
+    monkeypatch.setattr(Machine, "here", classmethod(lambda cls, folder: LARGE))
+    experiment = load_experiment(find_experiment(ROBLOX))
+    fitness.require(experiment, engine.needs(experiment), tmp_path)
+
+
+def test_the_datacenter_asks_before_it_starts(tmp_path):
+    from hashidrill.datacenter.local.datacenter import LocalDatacenter
+    from hashidrill.experiment.model import DatacenterSpec
+
+    def refuse():
+        raise UnfitError("cores: 9.9 are wanted")
+
+    datacenter = LocalDatacenter(DatacenterSpec(), tmp_path, {}, check_machine=refuse)
+    with pytest.raises(UnfitError, match=r"cores: 9.9"):
+        anyio.run(datacenter.start)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_outcome_that_an_error_can_have_has_an_exit_code():
+    assert {outcome for _, outcome in engine._OUTCOMES} <= closing.EXIT_CODES.keys()
+
+
+@pytest.mark.parametrize(("text", "most"), [("150000 100000", 1.5), ("max 100000", 1e9), ("", 1e9)])
+def test_the_cores_of_a_container_are_those_of_its_quota(tmp_path, monkeypatch, text, most):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    (tmp_path / "cpu.max").write_text(text)
+    assert fitness.usable_cores(tmp_path / "cpu.max") == min(8, most)
+
+
+@pytest.mark.parametrize(("cores", "fits"), [(0.05, True), (1.4, True), (1.5, False), (2, False), (8, False)])
+def test_a_throttle_that_could_not_be_told_from_none_is_known_before_anything_is_started(cores, fits):
+    text = TEXT.replace("PROFILE", "keys: 10").replace(
+        'fault: noop, on: "consul:leader"', f'fault: cpu.throttle, on: "consul:leader", with: {{cores: {cores}}}'
+    )
+    lacks = misfits(wanted(text), Machine(**{**vars(LARGE), "cores": 2}))
+    said = f"cores: a cpu.throttle to {cores:g} cannot be told from none on 2; 1.37 or less could"
+    assert lacks == ([] if fits else [said])

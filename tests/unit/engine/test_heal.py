@@ -1,0 +1,366 @@
+"""What a dead run left is reverted from its journal alone, latest first; what lives, or has ended, is left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+import virtual_time
+from hashidrill import registry
+from hashidrill.engine import heal
+from hashidrill.errors import JournalHeldError, UsageError
+from hashidrill.recording.journal import Clock, Journal, read_journal
+from hashidrill.recording.reader import Recording
+from hashidrill.sandbox.sandbox import NAME_PREFIX
+from hashidrill.testing.fakes import FakeDatacenter
+from hashidrill.util.files import JOURNAL_NAME, held_by_us
+from hashidrill.util.whereabouts import here
+
+OUR_PID = os.getpid()
+
+
+class DeadRun:
+    """A journal as a run left it when it was killed, and the hosts that outlived it."""
+
+    def __init__(self, path):
+        self.path = path
+        path.mkdir()
+        self.world = FakeDatacenter()
+        self.root = path / "no-such-sandbox"
+        self._write("run", id="run-1", experiment="short", root=str(self.root), origin=here(), sandbox="pid:[1]")
+
+    def _write(self, event, **data):
+        with Journal(self.path / JOURNAL_NAME, Clock()) as journal:
+            journal.write(event, sync=True, **data)
+
+    def fault(self, fault_id, kind, host, params, *events):
+        """An intent, then these events; the fault is really in force where it was `applied` and not `reverted`."""
+        cls = registry.fault(kind)
+        fault = cls(cls.Params.model_validate(params), self.world)
+        target = self.world.target(host)
+        undo = fault.plan(target, fault_id=fault_id)
+        said = {"target": asdict(target), "params": undo["params"], "undo": undo}
+        self._write("fault.intent", fault_id=fault_id, kind=kind, step=0, **said)
+        for event in events:
+            self._write(f"fault.{event}", fault_id=fault_id)
+        if "applied" in events and "reverted" not in events:
+            virtual_time.run(fault.apply(undo))
+        return self
+
+    def ends(self, outcome="complete"):
+        self._write("end", outcome=outcome, error="")
+        return self
+
+    def healed(self, hosts=None):
+        return virtual_time.run(heal.heal_run(self.path, hosts))
+
+    @property
+    def journal(self):
+        return read_journal(self.path / JOURNAL_NAME)
+
+    @property
+    def events(self):
+        return [(entry.event, entry.data.get("fault_id", "")) for entry in self.journal]
+
+
+SLOW = ("disk.latency", "consul-1", {"delay": "500ms"})
+CUT = ("network.partition", "consul-2", {})
+PAUSED = ("process.pause", "consul-3", {})
+
+
+@pytest.fixture
+def dead(tmp_path):
+    return DeadRun(tmp_path / "run")
+
+
+def test_faults_in_force_are_reverted_from_the_journal_alone_latest_first(dead):
+    dead.fault("0-slow", *SLOW, "applied", "proven").fault("1-cut", *CUT, "applied")
+    dead.fault("2-paused", *PAUSED, "applied")
+    world = dead.world
+    assert world.hosts["consul-3"].process.state == "T"
+    healed = dead.healed(world)
+    assert (healed.reverted, healed.stuck) == (["2-paused", "1-cut", "0-slow"], [])
+    assert world.hosts["consul-1"].disk_rules == {}
+    assert world.hosts["consul-2"].tables == {}
+    assert world.hosts["consul-3"].process.state == "S"
+    reverted = [fault_id for event, fault_id in dead.events if event == "fault.reverted"]
+    assert reverted == healed.reverted
+    assert dead.events[-1] == ("end", "")
+    assert dead.journal[-1].data["outcome"] == "crashed"
+
+
+def test_an_intent_alone_is_reverted_too_for_apply_may_have_begun(dead):
+    dead.fault("0-slow", *SLOW)
+    assert dead.healed(dead.world).reverted == ["0-slow"]
+
+
+def test_what_was_gone_already_is_left_alone(dead):
+    dead.fault("0-slow", *SLOW, "applied", "proven", "reverted", "gone").fault("1-cut", *CUT, "applied")
+    assert dead.healed(dead.world).reverted == ["1-cut"]
+
+
+def test_what_was_reverted_and_never_proven_gone_is_proven_gone_now(dead):
+    dead.fault("0-slow", *SLOW, "applied", "proven", "reverted")
+    assert dead.healed(dead.world).reverted == ["0-slow"]
+    assert ("fault.gone", "0-slow") in dead.events
+
+
+def test_a_fault_that_does_not_come_off_is_stuck_and_the_others_are_reverted_all_the_same(dead, monkeypatch):
+    dead.fault("0-slow", *SLOW, "applied").fault("1-cut", *CUT, "applied")
+
+    async def broken(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(dead.world.hosts["consul-2"], "nft", broken)
+    healed = dead.healed(dead.world)
+    assert (healed.reverted, healed.stuck) == (["0-slow"], ["1-cut"])
+    assert "Input/output error" in next(e for e in dead.journal if e.event == "fault.stuck").data["error"]
+    assert dead.journal[-1].data["outcome"] == "revert"
+
+
+def test_a_fault_of_a_package_that_is_not_here_is_stuck_and_named(dead):
+    undo = {"fault_id": "0-theirs", "kind": "their.fault", "host": "consul-1", "params": {}}
+    dead._write("fault.intent", fault_id="0-theirs", kind="their.fault", step=0, undo=undo)
+    assert dead.healed(dead.world).stuck == ["0-theirs"]
+    assert "there is no fault 'their.fault'" in next(e for e in dead.journal if e.event == "fault.stuck").data["error"]
+
+
+def test_a_fault_of_a_sandbox_that_is_gone_ended_with_it_and_nobody_says_that_it_was_seen_to_go(dead):
+    dead.fault("0-slow", *SLOW, "applied", "proven")
+    healed = dead.healed()
+    assert (healed.ended, healed.reverted, healed.stuck) == (["0-slow"], [], [])
+    assert [event for event, _ in dead.events[-2:]] == ["fault.ended", "end"]
+    assert dead.journal[-2].data["evidence"] == {
+        "ok": True, "asked": f"no process of the sandbox {dead.root} is left", "measured": "none",
+        "figures": {"processes": 0},
+    }  # fmt: skip
+    [window] = Recording(dead.path).faults
+    assert window.reverted_ns is None
+    assert window.gone_ns is None
+    assert dead.healed() is None
+
+
+def test_a_process_of_the_sandbox_that_is_left_is_named_and_its_fault_is_stuck(dead):
+    """Planted: this process is in the namespace that the journal names."""
+    dead.fault("0-slow", *SLOW, "applied", "proven")
+    lines = (dead.path / JOURNAL_NAME).read_text().replace("pid:[1]", str(here()["pid_namespace"]))
+    (dead.path / JOURNAL_NAME).write_text(lines)
+    healed = dead.healed()
+    assert (healed.ended, healed.stuck) == ([], ["0-slow"])
+    [stuck] = [entry for entry in dead.journal if entry.event == "fault.stuck"]
+    assert f"(pid {OUR_PID})" in stuck.data["evidence"]["measured"]
+    assert dead.journal[-1].data["outcome"] == "revert"
+
+
+def test_a_run_that_ended_with_a_fault_that_was_not_seen_to_go_is_healed_beside_its_sealed_journal(dead):
+    """What exit code 4 advises. The journal is what the run said, and stays as it is."""
+    dead.fault("0-slow", *SLOW, "applied", "proven", "stuck").ends("revert")
+    before = (dead.path / JOURNAL_NAME).read_bytes()
+    healed = dead.healed()
+    assert (healed.ended, healed.died) == (["0-slow"], False)
+    assert (dead.path / JOURNAL_NAME).read_bytes() == before
+    assert [(e.event, e.data["fault_id"]) for e in read_journal(dead.path / heal.HEAL_NAME)] == [
+        ("fault.ended", "0-slow")
+    ]
+    assert dead.healed() is None
+
+
+ELSEWHERE = [
+    ({}, "an older hashidrill wrote it"),
+    ({"boot": "another", "host": "build-7"}, r"another machine \(build-7\)"),
+    ({"boot": "another", "machine": "another"}, "another machine"),
+    ({"pid_namespace": "pid:[2]"}, "another container of this machine"),
+]
+
+
+@pytest.mark.parametrize(("other", "reason"), ELSEWHERE)
+@pytest.mark.parametrize("outlived", [False, True])
+def test_a_run_whose_processes_cannot_be_seen_from_here_is_refused(dead, other, reason, outlived):
+    """It may go on: its pid file names a process of this machine that is not it, or none."""
+    dead.fault("0-slow", *SLOW, "applied")
+    origin = {**here(), **other} if other else {}
+    first, *rest = (dead.path / JOURNAL_NAME).read_text().splitlines(keepends=True)
+    began = json.dumps({**json.loads(first), "origin": origin}) + "\n"
+    (dead.path / JOURNAL_NAME).write_text(began + "".join(rest))
+    before = dead.journal
+    healed = dead.healed(dead.world if outlived else None)
+    assert re.search(reason, healed.refused)
+    assert (healed.reverted, healed.ended, healed.stuck) == ([], [], [])
+    assert dead.journal == before
+    assert dead.world.hosts["consul-1"].disk_rules
+
+
+def test_another_users_run_is_refused_except_to_root(dead, monkeypatch):
+    dead.fault("0-slow", *SLOW, "applied")
+    monkeypatch.setattr(os, "geteuid", lambda: here_before["user"] + 1)
+    assert "belongs to the user" in dead.healed().refused
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert dead.healed().ended == ["0-slow"]
+
+
+here_before = here()
+
+
+def test_a_machine_that_has_booted_since_has_nothing_left(dead):
+    dead.fault("0-slow", *SLOW, "applied")
+    text = (dead.path / JOURNAL_NAME).read_text()
+    (dead.path / JOURNAL_NAME).write_text(text.replace(str(here()["boot"]), "an-earlier-boot"))
+    assert dead.healed().ended == ["0-slow"]
+    assert "has booted since: an-earlier-boot" in dead.journal[-2].data["evidence"]["measured"]
+
+
+def test_a_run_that_holds_its_journal_is_left_alone_whatever_its_pid_file_says(dead):
+    dead.fault("0-slow", *SLOW, "applied")
+    before = dead.journal
+    with Journal(dead.path / JOURNAL_NAME, Clock()):
+        assert "the run goes on" in dead.healed(dead.world).refused
+        with pytest.raises(JournalHeldError, match="another process writes to it"):
+            Journal(dead.path / JOURNAL_NAME, Clock())
+    assert dead.journal == before
+    assert dead.healed(dead.world).reverted == ["0-slow"]
+
+
+def test_a_journal_that_may_not_be_written_is_named(dead, monkeypatch):
+    dead.fault("0-slow", *SLOW, "applied")
+
+    def refused(*_args):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(heal, "Journal", refused)
+    with pytest.raises(UsageError, match="cannot be written: Permission denied; heal it as its owner"):
+        dead.healed()
+
+
+def test_a_second_heal_has_nothing_to_do(dead):
+    dead.fault("0-slow", *SLOW, "applied")
+    assert dead.healed(dead.world) is not None
+    before = dead.journal
+    assert dead.healed(dead.world) is None
+    assert dead.journal == before
+
+
+def test_a_torn_journal_is_healed_up_to_its_tear_and_reads_afterwards(dead):
+    dead.fault("0-slow", *SLOW, "applied")
+    with (dead.path / JOURNAL_NAME).open("ab") as file:
+        file.write(b'{"t_ns": 99, "wall": 1.0, "event": "fault.gone", "fault_id": "0-sl')
+    assert dead.healed(dead.world).reverted == ["0-slow"]
+    assert [event for event, _ in dead.events[-3:]] == ["fault.reverted", "fault.gone", "end"]
+    assert dead.healed(dead.world) is None
+
+
+def test_what_heal_writes_comes_after_what_was_there(dead):
+    dead.fault("0-slow", *SLOW, "applied")
+    dead.healed(dead.world)
+    times = [entry.t_ns for entry in dead.journal]
+    assert times[-3:] == sorted(times[-3:])
+    assert times[-3] > times[-4]
+
+
+def test_a_run_that_ended_with_its_faults_gone_is_left_alone(dead):
+    dead.fault("0-slow", *SLOW, "applied", "proven", "reverted", "gone").ends()
+    before = dead.journal
+    assert dead.healed(dead.world) is None
+    assert dead.journal == before
+
+
+def test_a_fault_that_a_run_could_not_revert_is_reverted_on_a_host_that_outlived_it(dead):
+    dead.fault("0-slow", *SLOW, "applied", "stuck").ends("revert")
+    assert dead.healed(dead.world).reverted == ["0-slow"]
+    assert dead.world.hosts["consul-1"].disk_rules == {}
+    assert dead.healed(dead.world) is None
+
+
+def test_a_run_that_goes_on_is_left_alone(dead, monkeypatch):
+    dead.fault("0-slow", *SLOW, "applied")
+    dead.root.mkdir()
+    (dead.root / "pid").write_text(str(OUR_PID))
+    real = Path.read_bytes
+    names_it = f"python\0-c\0{dead.root}\0".encode()
+    monkeypatch.setattr(Path, "read_bytes", lambda self: names_it if self.name == "cmdline" else real(self))
+    assert "still runs" in dead.healed(dead.world).refused
+    assert dead.world.hosts["consul-1"].disk_rules
+
+
+def test_a_pid_that_was_taken_over_by_another_process_is_not_that_run(dead):
+    """The pid file outlived its sandbox, and the number now belongs to these tests."""
+    dead.fault("0-slow", *SLOW, "applied")
+    dead.root.mkdir()
+    (dead.root / "pid").write_text(str(OUR_PID))
+    assert dead.healed(dead.world).reverted == ["0-slow"]
+
+
+def test_a_journal_that_was_killed_before_its_first_line_has_nothing_to_heal(tmp_path):
+    (tmp_path / JOURNAL_NAME).touch()
+    assert virtual_time.run(heal.heal_run(tmp_path)) is None
+
+
+def test_no_run_there_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="no run there"):
+        virtual_time.run(heal.heal_run(tmp_path))
+
+
+# what even the janitor did not live to remove
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    monkeypatch.setenv("HASHIDRILL_WORK", str(tmp_path))
+    monkeypatch.setattr(heal, "_CGROUPS", (str(tmp_path / "cgroup"),))
+    (tmp_path / "cgroup").mkdir()
+    return tmp_path
+
+
+def left(work, name, *, pid=None, age_s=0.0):
+    root = work / f"{NAME_PREFIX}{name}"
+    (root / "hosts" / "consul-1").mkdir(parents=True)
+    if pid is not None:
+        (root / "pid").write_text(str(pid))
+    os.utime(root, (time.time() - age_s,) * 2)
+    return root
+
+
+def test_the_directory_of_a_dead_sandbox_is_removed(work):
+    root = left(work, "dead", pid=OUR_PID)  # a number that is another process's by now
+    assert heal.sweep() == [root]
+    assert not root.exists()
+
+
+def test_a_sandbox_that_a_runner_holds_is_left_alone_though_its_pid_is_nobodys_here(work):
+    """Another container's, below the same directory: its numbers of processes mean nothing here."""
+    root = left(work, "theirs", pid=OUR_PID)
+    fd = os.open(root, os.O_RDONLY)
+    assert held_by_us(fd)
+    assert heal.sweep() == []
+    os.close(fd)
+    assert heal.sweep() == [root]
+
+
+def test_a_sandbox_that_is_just_starting_is_left_alone(work):
+    root = left(work, "young")
+    assert heal.sweep() == []
+    assert root.exists()
+
+
+def test_a_sandbox_that_never_got_its_first_process_is_removed_after_a_minute(work):
+    assert heal.sweep() == []
+    root = left(work, "old", age_s=61)
+    assert heal.sweep() == [root]
+
+
+def test_a_directory_of_another_name_is_not_ours(work):
+    (work / "hashidril-x").mkdir()
+    assert heal.sweep() == []
+
+
+def test_a_cgroup_without_its_sandbox_is_removed_and_one_with_it_is_not(work):
+    for name in ("dead", "young"):
+        (work / "cgroup" / f"{NAME_PREFIX}{name}" / "consul-1").mkdir(parents=True)
+    left(work, "young")
+    assert heal.sweep() == [work / "cgroup" / f"{NAME_PREFIX}dead"]
+    assert (work / "cgroup" / f"{NAME_PREFIX}young" / "consul-1").is_dir()

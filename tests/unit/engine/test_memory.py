@@ -1,0 +1,139 @@
+"""Disks with a size are file systems in memory: what does not fit this machine is refused before it runs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+import places
+from hashidrill.cli import library
+from hashidrill.engine import launch as runner
+from hashidrill.engine import memory
+from hashidrill.errors import ExperimentError
+from hashidrill.experiment.documents import read_document
+from hashidrill.experiment.loader import load_experiment
+
+FULL = """\
+apiVersion: hashidrill/v1
+kind: Experiment
+metadata: {{name: full, title: A full disk, why: It tests what a full disk takes}}
+datacenter:
+  consul: {{servers: {servers}, clients: 1}}
+  disk: {{size: {size}}}
+load: {{kv-writes: {{kind: consul.kv.write, rate: 50/s}}}}
+steady_state: {{for: 5s, require: ["kv-writes.errors < 1%"]}}
+method:
+  - {{fault: {fault}, on: "consul:leader", for: 10s}}
+expect:
+  - no_acknowledged_write_lost: {{load: kv-writes}}
+"""
+GB = 1_000_000_000
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """Sets the memory that is available here, without a cgroup that has a limit."""
+    monkeypatch.setattr(memory, "_OWN_CGROUP", tmp_path / "none")
+
+    def has(available_bytes):
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=available_bytes))
+
+    has(8 * GB)
+    return has
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    def write(size="256MB", servers=3, fault="disk.full"):
+        path = tmp_path / "full.yaml"
+        path.write_text(FULL.format(size=size, servers=servers, fault=fault))
+        return path
+
+    return write
+
+
+def check(path):
+    runner.check_machine(read_document(path), load_experiment(path))
+
+
+def test_disks_that_would_fill_the_memory_are_refused_with_the_size_that_fits(machine, experiment):
+    with pytest.raises(ExperimentError) as error:
+        check(experiment("4000GB", servers=9))
+    message = " ".join(str(error.value).split())
+    assert "full.yaml:6:16: datacenter.disk.size: 10 hosts with a disk of 4000GB each are 40000GB of memory" in message
+    assert "8GB are available here: at most 600MB each, or fewer hosts" in message
+    check(experiment("600MB", servers=9))
+
+
+def test_the_size_that_is_named_fits_and_a_little_more_does_not(machine, experiment):
+    machine(1_234_567_890)
+    with pytest.raises(ExperimentError, match="at most 231MB each"):
+        check(experiment("232MB"))
+    check(experiment("231MB"))
+
+
+def test_a_size_counts_without_a_fault_that_fills_it_too(machine, experiment):
+    """A load can fill it as well."""
+    with pytest.raises(ExperimentError, match="at most 1500MB each"):
+        check(experiment("4000GB", fault="process.pause"))
+
+
+def test_disks_on_the_real_disk_need_no_memory(machine, tmp_path):
+    machine(0)
+    path = tmp_path / "x.yaml"
+    path.write_text(places.GOOD.read_text())
+    check(path)
+
+
+def test_validate_and_run_refuse_it_before_anything_is_started(machine, experiment, monkeypatch, tmp_path):
+    path = experiment("4000GB")
+    assert "4 hosts with a disk of 4000GB each" in library._error_of(path)
+
+    def started(*_args, **_kwargs):
+        raise AssertionError("a binary was asked for")
+
+    monkeypatch.setattr(runner.binaries, "ensure", started)
+    with pytest.raises(ExperimentError, match="4 hosts with a disk"):
+        runner.run_experiment(path, runs_dir=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("size", ["0B", "0.5B", "999kB"])
+def test_a_disk_without_a_limit_is_no_disk_with_a_size(experiment, size):
+    """tmpfs takes a size of 0 for no limit."""
+    with pytest.raises(ExperimentError, match="a disk has at least 1MB"):
+        load_experiment(experiment(size))
+
+
+def v2(root, group, limit, used):
+    (root / group).mkdir(parents=True, exist_ok=True)
+    (root / group / "memory.max").write_text(f"{limit}\n")
+    (root / group / "memory.current").write_text(f"{used}\n")
+
+
+@pytest.fixture
+def cgroups(machine, monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "_CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(memory, "_OWN_CGROUP", tmp_path / "own")
+    return tmp_path / "cgroup"
+
+
+def test_the_limit_of_a_container_counts_and_of_all_that_it_is_in(cgroups, tmp_path):
+    (tmp_path / "own").write_text("0::/pod/container\n")
+    v2(cgroups, "pod/container", "max", GB)
+    assert memory.available_bytes() == 8 * GB
+    v2(cgroups, "pod", 3 * GB, GB)
+    assert memory.available_bytes() == 2 * GB
+    v2(cgroups, "pod/container", GB, GB // 4)
+    assert memory.available_bytes() == GB * 3 // 4
+
+
+def test_the_limit_of_an_old_cgroup_counts(cgroups, tmp_path):
+    (tmp_path / "own").write_text("7:cpu,cpuacct:/docker/a\n5:memory:/docker/a\n1:name=systemd:/docker/a\n")
+    group = cgroups / "memory" / "docker" / "a"
+    group.mkdir(parents=True)
+    (group / "memory.limit_in_bytes").write_text(str(GB))
+    (group / "memory.usage_in_bytes").write_text(str(2 * GB))
+    assert memory.available_bytes() == 0

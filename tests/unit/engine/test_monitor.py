@@ -1,0 +1,186 @@
+"""What the engine knows of the last seconds: windows, statistics, and what was not measured."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hashidrill.abc import Operation, Sample
+from hashidrill.engine.monitor import KEEP_S, Monitor, longest_window_s
+from hashidrill.experiment.conditions import Condition
+from hashidrill.experiment.model import Experiment
+
+S = 1_000_000_000
+
+
+@pytest.fixture
+def monitor():
+    return Monitor(["kv-writes", "kv-reads"])
+
+
+def done(monitor, *, at_s, latency_s=0.01, outcome="ok", load="kv-writes"):
+    end_ns = int(at_s * S)
+    intended_ns = end_ns - int(latency_s * S)
+    monitor.operation(Operation(load, intended_ns, end_ns, end_ns, outcome))
+
+
+def value(monitor, text, *, now_s=10, window_s=5.0):
+    return monitor.value(Condition.parse(text), int(now_s * S), window_s)
+
+
+@pytest.mark.parametrize(
+    ("statistic", "expected"),
+    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0), ("mean", 0.505)],
+)
+def test_statistics_of_latency(monitor, statistic, expected):
+    for n in range(1, 101):
+        done(monitor, at_s=9, latency_s=n / 100)
+    assert value(monitor, f"kv-writes.latency.{statistic} < 1s") == pytest.approx(expected)
+
+
+def test_latency_counts_from_the_moment_that_an_operation_was_due(monitor):
+    """Not from its start: a stall of the load's client would hide the stall of the datacenter."""
+    monitor.operation(Operation("kv-writes", 5 * S, 8 * S, 9 * S, "ok"))
+    assert value(monitor, "kv-writes.latency.max < 1s") == pytest.approx(4.0)
+
+
+def test_a_window_holds_what_ended_in_it_and_nothing_older(monitor):
+    done(monitor, at_s=4.9, latency_s=3)
+    done(monitor, at_s=5.0, latency_s=1)
+    done(monitor, at_s=9.9, latency_s=2)
+    assert value(monitor, "kv-writes.latency.max < 1s") == pytest.approx(2.0)
+    assert value(monitor, "kv-writes.rate > 1/s") == pytest.approx(2 / 5)
+    assert value(monitor, "kv-writes.latency.max < 1s", window_s=6.0) == pytest.approx(3.0)
+
+
+def test_errors_are_the_share_of_what_was_not_acknowledged(monitor):
+    for outcome in ("ok", "ok", "fail", "unknown"):
+        done(monitor, at_s=9, outcome=outcome)
+    assert value(monitor, "kv-writes.errors < 1%") == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("outcome", ["fail", "unknown"])
+def test_a_failure_is_infinitely_slow_however_quickly_it_came(monitor, outcome):
+    for n in range(100):
+        done(monitor, at_s=9, latency_s=0.001, outcome="ok" if n < 40 else outcome)
+    measured = {what: value(monitor, f"kv-writes.latency.{what} < 1s") for what in ("p50", "p90", "max", "mean")}
+    assert set(measured.values()) == {math.inf}
+    assert Condition.parse("kv-writes.latency.p50 > 1s").holds(measured["p50"])
+
+
+def test_failures_are_no_rate(monitor):
+    """50 refused writes a second are 0 writes a second; what a client sends is another matter."""
+    for n in range(250):
+        done(monitor, at_s=5 + n / 50, outcome="fail")
+    assert value(monitor, "kv-writes.rate < 10/s") == 0
+
+
+def test_one_load_does_not_count_for_another(monitor):
+    done(monitor, at_s=9, load="kv-reads", outcome="fail")
+    assert math.isnan(value(monitor, "kv-writes.errors < 1%"))
+    assert value(monitor, "kv-reads.errors < 1%") == 1.0
+
+
+@pytest.mark.parametrize("text", ["kv-writes.latency.p50 < 1s", "kv-writes.errors < 1%", "raft.commit_time < 1s"])
+def test_what_was_not_measured_is_nan_and_holds_no_condition(monitor, text):
+    measured = value(monitor, text)
+    assert math.isnan(measured)
+    assert not Condition.parse(text).holds(measured)
+
+
+def test_no_operations_are_a_rate_of_nothing(monitor):
+    assert value(monitor, "kv-writes.rate < 1/s") == 0
+
+
+def test_a_signal_of_several_hosts_counts_as_its_worst_host(monitor):
+    for host, seconds in (("consul-1", 0.1), ("consul-2", 0.5), ("consul-2", 0.7), ("consul-3", 0.2)):
+        monitor.sample(9 * S, Sample("disk.fsync", seconds, host=host))
+    assert value(monitor, "disk.fsync < 1s") == pytest.approx(0.6)
+
+
+def test_the_view_of_the_majority_goes_before_those_of_hosts(monitor):
+    monitor.sample(9 * S, Sample("raft.leader", 1.0, "consul-1"))
+    monitor.sample(9 * S, Sample("raft.leader", 0.0, host="consul-2"))
+    assert value(monitor, "raft.leader == 1") == 1.0
+
+
+def test_a_failed_sample_holds_no_condition(monitor):
+    """A sick host is not a well one because it gave no figure."""
+    monitor.sample(9 * S, Sample("disk.fsync", 0.001, host="consul-1"))
+    monitor.sample(9.5 * S, Sample("disk.fsync", None, "no answer", "consul-1", ok=False))
+    assert math.isnan(value(monitor, "disk.fsync < 1s"))
+
+
+@pytest.mark.parametrize("sick", ["consul-1", "consul-2"])
+def test_a_host_that_was_not_measured_is_neither_below_a_limit_nor_hides_one_that_is_above(monitor, sick):
+    """Whichever of them comes first: a steady state needs all hosts, a guardrail only one."""
+    for host in ("consul-1", "consul-2"):
+        slow = Sample("disk.fsync", 2.0, host=host)
+        monitor.sample(9 * S, Sample("disk.fsync", None, "no answer", host, ok=False) if host == sick else slow)
+    assert math.isnan(value(monitor, "disk.fsync < 5s"))
+    assert value(monitor, "disk.fsync > 1s") == 2.0
+
+
+def test_no_leader_is_a_value_that_a_guardrail_can_name(monitor):
+    for second in range(6, 10):
+        monitor.sample(second * S, Sample("raft.leader", 0.0, "no majority", ok=False))
+    assert value(monitor, "raft.leader < 1") == 0
+    assert not Condition.parse("raft.leader == 1").holds(value(monitor, "raft.leader == 1"))
+
+
+def test_the_leader_is_the_majoritys(monitor):
+    assert monitor.leader == ""
+    monitor.sample(1 * S, Sample("raft.leader", 1.0, "consul-2"))
+    monitor.sample(1 * S, Sample("raft.leader", 1.0, "consul-3", "consul-3"))
+    assert monitor.leader == "consul-2"
+    monitor.sample(2 * S, Sample("raft.leader", 0.0, ok=False))
+    assert monitor.leader == ""
+
+
+def test_what_is_older_than_the_longest_window_is_forgotten_in_time():
+    """Kept for as long as a condition asks for, and never for more than twice that."""
+    monitor = Monitor(["kv-writes"], keep_s=300)
+    for second in range(2000):
+        done(monitor, at_s=second)
+        monitor.sample(second * S, Sample("disk.fsync", 0.1, host="consul-1"))
+        assert len(monitor._operations["kv-writes"]) <= 603
+    assert value(monitor, "kv-writes.rate < 1/s", now_s=1999, window_s=300) == pytest.approx(301 / 300)
+    assert len(monitor._samples["disk.fsync"]) == 301
+
+
+def test_a_window_longer_than_what_is_kept_is_a_mistake_of_ours(monitor):
+    with pytest.raises(ValueError, match="the last 10s are kept, not 300s"):
+        value(monitor, "kv-writes.rate < 1/s", window_s=300)
+
+
+def test_the_longest_window_that_any_condition_asks_for_is_kept():
+    document = {
+        "apiVersion": "hashidrill/v1",
+        "kind": "Experiment",
+        "metadata": {"name": "long", "title": "Long windows", "why": "Each place in which a condition may stand"},
+        "load": {"w": {"kind": "consul.kv.write", "rate": "50/s"}},
+        "steady_state": {"for": "5s", "require": ["w.errors < 1%"]},
+        "method": [{"fault": "noop", "on": "consul:leader", "for": "1s"}],
+        "expect": [{"no_acknowledged_write_lost": {"load": "w"}}],
+    }
+    ramp = {"by": "10%", "every": "70s", "while": ["w.errors < 1%", "w.errors < 2% for 80s"]}
+    more = [
+        ({}, KEEP_S),
+        ({"steady_state": {"for": "40s", "require": ["w.errors < 1%"]}}, 40),
+        ({"steady_state": {"for": "5s", "require": ["w.errors < 1% for 50s"]}}, 50),
+        ({"guardrails": ["w.errors > 5%", "w.rate < 10/s for 300s"]}, 300),
+        ({"load": {"w": {"kind": "consul.kv.write", "rate": "50/s", "profile": {"ramp": ramp}}}}, 80),
+    ]
+    longest = [longest_window_s(Experiment.model_validate(document | other)) for other, _ in more]
+    assert longest == [wanted for _, wanted in more]
+
+
+def test_a_tick_shows_the_last_second_of_every_load(monitor):
+    done(monitor, at_s=8.5, latency_s=9)
+    for n in range(10):
+        done(monitor, at_s=9.5, latency_s=0.02, outcome="fail" if n == 0 else "ok")
+    table = monitor.tick(10 * S)
+    assert table["kv-writes"] == pytest.approx({"rate": 9.0, "p50_s": 0.02, "p99_s": math.inf, "errors": 0.1})
+    assert table["kv-reads"]["rate"] == 0
+    assert math.isnan(table["kv-reads"]["p50_s"])

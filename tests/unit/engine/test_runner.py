@@ -1,0 +1,108 @@
+"""What the runner makes of the engine's process: its exit code counts as much as its words."""
+
+from __future__ import annotations
+
+import io
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from hashidrill.engine import in_sandbox as sandboxed
+from hashidrill.engine import launch as runner
+from hashidrill.errors import RecordingError
+from hashidrill.judging.judge import judge
+from hashidrill.recording.journal import Clock
+from hashidrill.recording.reader import Recording
+from hashidrill.testing.recordings import RecordingBuilder
+from hashidrill.verdict import Verdict
+
+
+@pytest.fixture
+def close(tmp_path):
+    """Close a recording whose engine ended with that code; returns the recording as it is then."""
+
+    def go(code, *, outcome="complete", interrupted=False, log=""):
+        builder = RecordingBuilder(tmp_path / "run").fault("noop", at=10, until=30).load("kv-writes").healthy()
+        builder.final_reads("kv-writes").expect("no_acknowledged_write_lost", load="kv-writes").end(outcome).build()
+        (builder.path / runner.ENGINE_LOG).write_text(log)
+        runner._close(builder.path, Clock(), {"id": "x"}, code, interrupted=interrupted)
+        return Recording(builder.path)
+
+    return go
+
+
+def test_an_engine_that_ends_well_leaves_its_own_end(close):
+    recording = close(0)
+    assert len(recording.events("end")) == 1
+    assert recording.run["outcome"] == "complete"
+    assert recording.run["ended_at"]
+    assert judge(recording).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("code", [1, 137, -9])
+def test_an_engine_that_fails_after_its_end_has_crashed(close, code):
+    recording = close(code, log="MemoryError: out of it")
+    assert recording.outcome == recording.run["outcome"] == "crashed"
+    [reason] = judge(recording).invalid
+    assert f"the engine exited with code {code} although its journal ends as 'complete': MemoryError" in reason
+
+
+@pytest.mark.parametrize(("outcome", "code"), [("revert", 4), ("steady-state", 3), ("crashed", 1), ("revert", 137)])
+def test_an_end_that_does_not_count_stays_what_it_is(close, outcome, code):
+    assert len(close(code, outcome=outcome).events("end")) == 1
+
+
+def test_a_signal_that_comes_after_the_end_changes_nothing(close):
+    assert close(143, interrupted=True).outcome == "complete"
+
+
+@pytest.mark.parametrize(("interrupted", "outcome"), [(False, "crashed"), (True, "interrupted")])
+def test_an_engine_without_an_end_is_told_with_its_exit_code_and_its_last_words(close, interrupted, outcome):
+    recording = close(137, outcome=None, interrupted=interrupted, log="Killed")
+    assert recording.outcome == outcome
+    assert recording.run["error"] == "the engine exited with code 137 without an `end` event: Killed"
+
+
+def test_an_engine_that_is_still_dying_holds_the_journal_for_a_moment_and_is_waited_for(close, monkeypatch):
+    """Else a run whose engine was killed would stay without an end, whatever its journal says."""
+    answers = iter([False, False])
+    monkeypatch.setattr("hashidrill.recording.journal.held_by_us", lambda _fd: next(answers, True))
+    monkeypatch.setattr("hashidrill.recording.journal._LOCK_GAP_S", 0)
+    recording = close(-9, outcome=None)
+    assert next(answers, "asked") == "asked"
+    assert recording.events("end")[-1].data["outcome"] == "crashed"
+
+
+def test_a_torn_last_line_of_events_is_no_crash_of_ours():
+    told = []
+    output = io.BytesIO(b'{"event": "phase"}\n{"event": "ti')
+    runner._follow(SimpleNamespace(output=output, process=SimpleNamespace(wait=lambda: 137)), told.append)
+    assert told == [{"event": "phase"}]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"), [("complete", 0), ("guardrail", 0), ("crashed", 1), ("revert", 4), ("interrupted", 130)]
+)
+def test_the_engines_process_ends_with_what_its_run_came_to(monkeypatch, outcome, code):
+    async def run(*_):
+        return outcome
+
+    assert _exit_of(monkeypatch, run) == code
+
+
+def test_an_engine_that_cannot_close_its_recording_says_so_in_one_line(monkeypatch):
+    async def run(*_):
+        raise RecordingError("run-1: the journal could not be closed: No space left on device")
+
+    assert _exit_of(monkeypatch, run) == "hashidrill: run-1: the journal could not be closed: No space left on device"
+
+
+def _exit_of(monkeypatch, run):
+    monkeypatch.setattr(sandboxed, "ahead", lambda: None)
+    monkeypatch.setattr(sandboxed, "_run", run)
+    monkeypatch.setattr(sandboxed, "read_given", dict)
+    monkeypatch.setattr(sys, "argv", ["sandboxed", "/nowhere"])
+    with pytest.raises(SystemExit) as end:
+        sandboxed.main()
+    return end.value.code

@@ -1,0 +1,78 @@
+"""Conditions: `signal op limit [for window]`, with the unit that the signal is measured in."""
+
+import math
+import re
+
+import pytest
+
+from hashidrill.experiment.conditions import PROBE_NAMESPACES, PROBE_SIGNALS, Condition
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("kv-writes.latency.p50 < 300ms", ("kv-writes", "latency.p50", "<", 0.3, None)),
+        ("kv-writes.errors > 90% for 20s", ("kv-writes", "errors", ">", 0.9, 20.0)),
+        ("kv-writes.rate >= 45/s", ("kv-writes", "rate", ">=", 45.0, None)),
+        ("raft.commit_time<=2s for 1m", ("raft", "commit_time", "<=", 2.0, 60.0)),
+        ("raft.leader == 1", ("raft", "leader", "==", 1.0, None)),
+        ("process.rss < 1GiB", ("process", "rss", "<", 2.0**30, None)),
+        ("process.write_rate < 1MB/s", ("process", "write_rate", "<", 1e6, None)),
+        ("consul.members_failed != 0", ("consul", "members_failed", "!=", 0.0, None)),
+    ],
+)
+def test_a_condition_reads_its_limit_in_the_unit_of_its_signal(text, read):
+    condition = Condition.parse(text)
+    assert (condition.source, condition.what, condition.op, condition.limit, condition.window_s) == read
+    assert str(condition) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("errors are low", "is not a condition; write it like 'kv-writes.latency.p50 < 300ms for 20s'"),
+        ("", "is not a condition"),
+        ("kv-writes < 3s", "is not a condition"),
+        ("kv-writes.errors = 3%", "is not a condition"),
+        ("kv-writes.latency.p50 < 300", "'300' has no unit: a duration"),
+        ("kv-writes.latency.p50 < 5%", "is not a duration"),
+        ("kv-writes.errors > 300ms", "is not a percentage"),
+        ("kv-writes.errors > 150%", "over 100%"),
+        ("kv-writes.rate > 5", "has no unit: a rate"),
+        ("raft.commit_time < 5", "has no unit: a duration"),
+        ("raft.commit_time < 5MB", "is not a duration"),
+        ("raft.leader == 1s", "is not a plain number, which raft.leader is compared with"),
+        ("raft.term > 1.2.3", "is not a plain number"),
+        ("kv-writes.errors > 9% for 20", "'20' has no unit: a duration"),
+        ("kv-writes.errors > 9% for 0s", "longer than 0s"),
+        ("kv-writes.latency.p50 < -3s", "'-3s' is negative"),
+    ],
+)
+def test_a_wrong_condition_says_what_would_be_right(text, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        Condition.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("op", "below", "same", "above"),
+    [("<", True, False, False), ("<=", True, True, False), (">", False, False, True), (">=", False, True, True),
+     ("==", False, True, False), ("!=", True, False, True)],
+)  # fmt: skip
+def test_a_condition_holds_as_its_comparison_says(op, below, same, above):
+    condition = Condition.parse(f"kv-writes.latency.p50 {op} 300ms")
+    assert [condition.holds(value) for value in (0.2, 0.3, 0.4)] == [below, same, above]
+
+
+@pytest.mark.parametrize("op", ["<", ">", "!=", "=="])
+def test_what_was_not_measured_holds_no_condition(op):
+    assert not Condition.parse(f"kv-writes.errors {op} 1%").holds(math.nan)
+
+
+def test_a_hopeless_condition_is_refused_quickly():
+    with pytest.raises(ValueError, match="is not a condition"):
+        Condition.parse("a." * 100_000 + "!")
+
+
+def test_every_signal_of_a_probe_is_in_a_known_namespace():
+    assert {signal.partition(".")[0] for signal in PROBE_SIGNALS} == set(PROBE_NAMESPACES)
+    assert set(PROBE_NAMESPACES) == {"raft", "consul", "process", "disk", "generator"}

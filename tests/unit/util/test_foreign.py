@@ -1,0 +1,102 @@
+"""JSON that others wrote: however it is nested, whoever reads it goes on."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import hashidrill
+from hashidrill.abc import ApiAnswer
+from hashidrill.errors import FaultError, HashidrillError, HypothesisInvalidError
+from hashidrill.judging.judge import read_verdict
+from hashidrill.loads import clients
+from hashidrill.loads.attempts import from_operations
+from hashidrill.loads.client import Answer
+from hashidrill.loads.services import reported
+from hashidrill.services.consul.loads import cas, contender, kv, locks, watch
+from hashidrill.testing.recordings import RecordingBuilder
+from hashidrill.util.foreign import parse
+
+DEEP = ["[" * 60_000, '{"a":' * 12_000, "[" * 60_000 + "]" * 60_000]
+OURS = {
+    "foreign.py", "runner.py", "sandboxed.py", "machine.py", "machine_trials.py", "journal.py", "recording_writer.py",
+    "loads/process.py", "loads/worker.py", "retry/timed_taps.py", "audit/json_text.py", "datacenter/keeper.py",
+    "datacenter/standing.py", "datacenter/sandbox.py", "datacenter/hosts.py",
+    "datacenter/inside/hostd.py", "datacenter/inside/init.py",
+    "datacenter/inside/janitor.py", "datacenter/inside/rpc.py", "datacenter/inside/diskd.py",
+    "testing/consul.py", "testing/faults.py", "redaction.py",
+}  # fmt: skip
+"""Modules whose json.loads reads what another process of ours wrote, or that catch RecursionError by themselves."""
+
+
+@pytest.mark.parametrize("text", DEEP)
+def test_what_is_nested_too_deeply_is_no_json(text):
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", ["[1", "", "nothing", '{"a": 1}}'])
+def test_what_is_no_json_stays_a_value_error(text):
+    with pytest.raises(ValueError, match="line 1 column"):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", DEEP)
+def test_a_client_that_prints_brackets_is_still_listened_to(text):
+    report = b'{"start_ns": 10, "end_ns": 20, "ok": true}'
+    for line in (text.encode(), b'{"start_ns": 10, "end_ns": 20, "ok": true, "key": ' + text.encode()):
+        assert reported("hasty", line, origin_ns=0, now_ns=100) is None
+    assert reported("hasty", report, origin_ns=0, now_ns=100).outcome == "ok"
+
+
+def test_a_key_that_is_no_text_is_a_report_that_is_wrong():
+    with pytest.raises(HashidrillError, match="key and error are text"):
+        reported("hasty", b'{"start_ns": 10, "end_ns": 20, "ok": true, "key": [[[]]]}', origin_ns=0, now_ns=100)
+
+
+@pytest.mark.parametrize("text", DEEP)
+def test_an_agent_that_answers_brackets_is_an_answer_like_any_other(text):
+    answer = Answer(200, text.encode(), {})
+    assert kv._entries(answer) is None
+    assert cas._seen(answer) is None
+    assert locks._session_id(answer) is None
+    assert locks._fence_reply(contender.Deed("fence", "a"), answer).outcome == "fail"
+    assert len(watch._instances(answer.body)) == 12
+    with pytest.raises(FaultError, match="HTTP 200, not JSON"):
+        ApiAnswer(200, text.encode()).json()
+
+
+@pytest.mark.parametrize("text", DEEP)
+def test_a_recording_full_of_brackets_is_refused_like_any_other_that_does_not_read(tmp_path, text):
+    for decode in (cas.Step.decode, contender.Deed.decode):
+        with pytest.raises(ValueError, match="is no operation"):
+            decode(text)
+    run = RecordingBuilder(tmp_path / "run")
+    run.write("hasty.attempts", start=1, end=1.1, key="GET /", value=text)
+    with pytest.raises(HypothesisInvalidError, match="is no attempt at a tap"):
+        from_operations(run.build().operations("hasty.attempts"))
+    (tmp_path / "run" / "verdict.json").write_text(text)
+    with pytest.raises(HashidrillError, match="not readable"):
+        read_verdict(tmp_path / "run")
+
+
+@pytest.mark.parametrize("text", DEEP)
+def test_a_tap_that_is_told_brackets_says_that_it_does_not_understand(text):
+    class Tapped:
+        faults = clients.Faults()
+
+    assert "error" in clients.Client._answer(Tapped(), text.encode(), "http://127.0.0.1:1")
+
+
+def test_no_other_module_reads_json_in_a_way_that_brackets_end():
+    """Planted long ago: loads/services.py. A new place reads with `foreign.parse`, or joins the list with a reason."""
+    package = Path(hashidrill.__file__).parent
+    bare = set()
+    for file in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            called = isinstance(node, ast.Attribute) and node.attr in {"loads", "load"}
+            if called and isinstance(node.value, ast.Name) and node.value.id == "json":
+                bare.add(str(file.relative_to(package)))
+    assert bare - OURS == set()
