@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-import provision
+import places
 
 pytest_plugins = ["pytester"]
 
@@ -36,9 +34,8 @@ def test_nobody_said_so(binary):
 def session(pytester, monkeypatch):
     """A session that has our conftest, on a machine that cannot build anything."""
     monkeypatch.setenv("HASHIDRILL_BBOLT", "/nowhere/bbolt")
-    tests = Path(provision.__file__).parent
-    for name in ("conftest.py", "provision.py", "leaks.py"):
-        pytester.path.joinpath(name).write_text(tests.joinpath(name).read_text())
+    for source in (places.TESTS / "conftest.py", places.SUPPORT / "provision.py", places.SUPPORT / "leaks.py"):
+        pytester.path.joinpath(source.name).write_text(source.read_text())
     pytester.makeini("[pytest]\nmarkers =\n    needs\n    may_skip\n")
     pytester.makepyfile(test_needs=SUITE)
 

@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hashidrill.pytest_plugin.runs import Runs
+    from hashidrill.pytest_plugin.shared_runs import Runs
     from hashidrill.recording.reader import Recording
     from hashidrill.retry.fixture import TapInThread
 
@@ -55,7 +55,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 def runs(config: pytest.Config) -> Runs:
     """The runs of this session, shared by all that ask."""
-    from hashidrill.pytest_plugin.runs import Runs  # noqa: PLC0415 - see the module's docstring
+    from hashidrill.pytest_plugin.shared_runs import Runs  # noqa: PLC0415 - see the module's docstring
 
     if RUNS not in config.stash:
         config.stash[RUNS] = Runs(config)
@@ -68,7 +68,7 @@ def recording(request: pytest.FixtureRequest) -> Recording:
 
     The path is relative to the test's file, or to rootdir. A run that is INVALID is an error of the test's set-up.
     """
-    from hashidrill.pytest_plugin.runs import NotJudgedError  # noqa: PLC0415 - see the module's docstring
+    from hashidrill.pytest_plugin.shared_runs import NotJudgedError  # noqa: PLC0415 - see the module's docstring
 
     marker = request.node.get_closest_marker("experiment")
     if marker is None or len(marker.args) != 1:

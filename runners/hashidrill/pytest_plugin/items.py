@@ -10,7 +10,7 @@ from hashidrill import pytest_plugin
 from hashidrill.errors import HashidrillError
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.judging.judge import GUARDRAIL
-from hashidrill.pytest_plugin.runs import NotJudgedError, Run
+from hashidrill.pytest_plugin.shared_runs import NotJudgedError, Run
 from hashidrill.verdict import Finding, Judgement
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from hashidrill.cli.app import app
 from hashidrill.errors import UsageError
 
 FIXTURES = Path(__file__).with_name("cases")
-ROOT = FIXTURES.parents[2]
+ROOT = FIXTURES.parents[3]
 ALONE = 'data_dir = "/opt/consul"\nserver = true\nbootstrap_expect = 3\n'
 CAPPED = 'data_dir = "/opt/consul"\nretry_join = ["10.0.0.1"]\nretry_max = 3\n'
 

@@ -17,7 +17,7 @@ from hashidrill.cli.app import app
 PAGE = page("playbooks/audit-your-config.md")
 SHOWN = [line.strip() for block in PAGE.fences("sh") for line in block.splitlines()]
 [STEP] = re.findall(r"uv run --project hashidrill (hashidrill audit .*)", PAGE.text)
-FIXTURES = ROOT / "tests/unit/audit"
+FIXTURES = ROOT / "tests/unit/audit/cases"
 
 
 @pytest.fixture

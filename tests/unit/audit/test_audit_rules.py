@@ -11,7 +11,7 @@ from hashidrill.audit.all_rules import RULES
 from hashidrill.audit.run import audit
 
 FIXTURES = Path(__file__).with_name("cases")
-ROOT = FIXTURES.parents[2]
+ROOT = FIXTURES.parents[3]
 FIRING = sorted(path for path in FIXTURES.glob("HD*/fires*"))
 NEAR = sorted(path for path in FIXTURES.glob("HD*/near_miss*"))
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import consul_fault_cases
+import fault_cases
+import library_runs
 import places
 from docs_pages import ROOT
 from hashidrill import registry
@@ -23,7 +26,7 @@ def test_every_file_with_nightly_tests_is_in_the_table_and_no_other():
     marked = {str(path.relative_to(ROOT)) for path in TESTS.rglob("*.py") if "mark.nightly" in path.read_text()} - {
         of_this
     }
-    assert set(re.findall(r"`(tests/\w+/\w+\.py)`", row)) == marked
+    assert set(re.findall(r"`(tests/[\w/]+\.py)`", row)) == marked
 
 
 def test_no_test_is_marked_with_what_no_command_runs():
@@ -41,14 +44,8 @@ def test_nothing_is_skipped_without_a_reason_that_holds():
 
 
 @pytest.fixture
-def on_the_real_thing(monkeypatch):
+def on_the_real_thing():
     """Kinds that `uv run pytest` puts on a real datacenter: by contract, or in an experiment."""
-    for folder in ("contract", "live"):
-        monkeypatch.syspath_prepend(str(TESTS / folder))
-    import consul_fault_cases
-    import fault_cases
-    import library_runs
-
     by_contract = {kind for kind, *_ in (*fault_cases.HOST_CASES, *fault_cases.LINK_CASES, *fault_cases.TAP_CASES)}
     of_consul = {kind for run in consul_fault_cases.RUNS for kind, *_ in consul_fault_cases.cases_of(run)
                  if "long" not in run}  # fmt: skip
@@ -57,5 +54,5 @@ def on_the_real_thing(monkeypatch):
 
 
 def test_every_fault_kind_is_run_on_the_real_thing_each_time(on_the_real_thing):
-    of_state = set(re.findall(r'"(consul\.[\w.]+)"', (TESTS / "contract" / "real_state_faults.py").read_text()))
+    of_state = set(re.findall(r'"(consul\.[\w.]+)"', (places.SUPPORT / "real_state_faults.py").read_text()))
     assert set(registry.faults()) - on_the_real_thing - of_state == set()

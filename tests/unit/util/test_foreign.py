@@ -21,12 +21,12 @@ from hashidrill.util.foreign import parse
 
 DEEP = ["[" * 60_000, '{"a":' * 12_000, "[" * 60_000 + "]" * 60_000]
 OURS = {
-    "foreign.py", "runner.py", "sandboxed.py", "machine.py", "machine_trials.py", "journal.py", "recording_writer.py",
-    "loads/process.py", "loads/worker.py", "retry/timed_taps.py", "audit/json_text.py", "datacenter/keeper.py",
-    "datacenter/standing.py", "datacenter/sandbox.py", "datacenter/hosts.py",
-    "datacenter/inside/hostd.py", "datacenter/inside/init.py",
-    "datacenter/inside/janitor.py", "datacenter/inside/rpc.py", "datacenter/inside/diskd.py",
-    "testing/consul.py", "testing/faults.py", "redaction.py",
+    "util/foreign.py", "engine/launch.py", "engine/in_sandbox.py", "provision/machine.py",
+    "provision/machine_trials.py", "recording/journal.py", "recording/writer.py", "loads/process.py",
+    "loads/worker.py", "retry/timed_taps.py", "audit/json_text.py", "datacenter/up/keeper.py",
+    "datacenter/up/standing.py", "sandbox/sandbox.py", "datacenter/local/hosts.py",
+    "datacenter/local/inside/hostd.py", "sandbox/init.py", "sandbox/janitor.py", "sandbox/rpc.py",
+    "datacenter/local/inside/diskd.py", "testing/consul.py", "testing/faults.py", "util/redaction.py",
 }  # fmt: skip
 """Modules whose json.loads reads what another process of ours wrote, or that catch RecursionError by themselves."""
 
