@@ -13,16 +13,16 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 from test_bench_load import server, table
 
+import places
 from hashidrill.provision import binaries
 
 pytestmark = pytest.mark.bench
 
-FOLDER = Path(__file__).parent
+FOLDER = places.SUPPORT
 SECONDS = 8
 CHANGES_PER_S = 2
 REQUESTS_PER_S = 500

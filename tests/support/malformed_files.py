@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 
 from ruamel.yaml import YAML
 
+import places
 from hashidrill.experiment.library import list_experiments
 
-CORPUS = Path(__file__).parent / "malformed"
+CORPUS = places.MALFORMED
 WORDS = [
     "", "0s", "-1s", "10s", "50/s", "5", "all", "consul:leader", "host:", "kv-writes", "noop", "disk.latency", "%",
     "<<", "*a", "&a", "!x", "kv-writes.errors < 1%", "known_issue", "hypothesis", "\u2028", "true", "x" * 300, "fault",
