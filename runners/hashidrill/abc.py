@@ -12,16 +12,34 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
 
+from hashidrill.capabilities import (
+    AgentApi,
+    AgentFiles,
+    AgentProcess,
+    CpuCanary,
+    CpuControl,
+    DiskCanary,
+    DiskControl,
+    DiskSpace,
+    NetworkCanary,
+    PacketFilter,
+    ProcessControl,
+    Processes,
+    Proxies,
+)
 from hashidrill.observed import ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
 
+C = TypeVar("C")
+
 __all__ = [
-    "AgentProcess", "ApiAnswer", "Barrier", "CleansUp", "ClientTap", "Datacenter", "EmitOperation", "Evidence",
-    "Exchange", "ExchangeRequest", "Fault", "Host", "Hosts", "Load", "Needs", "Observer", "Operation", "Probe",
-    "Sample", "Target", "Timing", "Toxic", "Undo",
+    "AgentApi", "AgentFiles", "AgentProcess", "ApiAnswer", "Barrier", "CleansUp", "ClientTap", "CpuCanary",
+    "CpuControl", "Datacenter", "DiskCanary", "DiskControl", "DiskSpace", "EmitOperation", "Evidence", "Exchange",
+    "ExchangeRequest", "Fault", "Host", "Hosts", "Load", "Needs", "NetworkCanary", "Observer", "Operation",
+    "PacketFilter", "Probe", "ProcessControl", "Processes", "Proxies", "Sample", "Target", "Timing", "Toxic", "Undo",
 ]  # fmt: skip
 
 Undo = Mapping[str, Any]
@@ -99,107 +117,22 @@ EmitOperation = Callable[[Operation], None]
 
 
 @runtime_checkable
-class Host(Protocol):
-    """One machine of the datacenter, as faults and observers see it.
-
-    `set_disk_rule`/`clear_disk_rule`, `signal`, `nft` and so on are the injector's side; `canary_*`, `connect`,
-    `exchange` and `echo_loss` are the observer's side: they are ordinary system calls made by a process on that host,
-    which knows nothing of the injector.
-    """
+class Host(
+    DiskControl, DiskSpace, PacketFilter, Proxies, Processes, ProcessControl, AgentFiles, AgentApi, CpuControl,
+    DiskCanary, NetworkCanary, CpuCanary, Protocol,
+):  # fmt: skip
+    """One machine of the datacenter: a name, an address, and the capabilities it has (hashidrill.capabilities)."""
 
     name: str
     address: str
     role: str
     """`server` or `client`; `spare` for a host that has no agent (yet, or any more)."""
 
-    @property
-    def cpus(self) -> int:
-        """How many its processes can use at once."""
+    def can(self, capability: type[Any]) -> bool:
+        """Whether the host has this capability."""
 
-    # injectors
-    async def set_disk_rule(self, rule_id: str, rule: Mapping[str, Any]) -> None: ...
-    async def clear_disk_rule(self, rule_id: str) -> None: ...
-    async def fill_disk(self, name: str, leave_bytes: int) -> None: ...
-    async def unfill_disk(self, name: str) -> None: ...
-    async def nft(self, script: str) -> None: ...
-    async def nft_tables(self) -> Sequence[str]: ...
-    async def nft_packets(self, table: str) -> Mapping[str, int]:
-        """Packets counted by each rule of a table that has a comment, by that comment; empty without such a table."""
-
-    async def nft_barriers(self) -> Sequence[Barrier]:
-        """The rules of this host, of all tables, that drop or refuse packets of an address."""
-
-    async def add_proxy(self, name: str, listen: int, port: int, toxics: Sequence[Toxic]) -> None:
-        """A toxiproxy on this host: what comes in on `listen` goes on to the host's own `port`, with the toxics.
-
-        It is not there before its toxics are. Raises FaultError.
-        """
-
-    async def remove_proxy(self, name: str) -> None:
-        """Ends the proxy and its connections; nothing when there is none. Raises FaultError."""
-
-    async def proxy_toxics(self, name: str) -> Sequence[Toxic] | None:
-        """What the proxy holds now; None when it is not there or does not listen."""
-
-    async def signal(self, pid: int, start_time: int, signal: int) -> bool: ...
-    async def start_agent(self, agent: str) -> None: ...
-    async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:
-        """SIGTERM, and SIGKILL after `within_s`; returns when the process is gone. Nothing when none runs."""
-
-    async def agent_config(self, agent: str) -> dict[str, Any]:
-        """The agent's configuration file."""
-
-    async def set_agent_config(self, agent: str, config: Mapping[str, Any]) -> None:
-        """Replace the configuration file. The running agent knows nothing of it until it is reloaded or restarted."""
-
-    async def api(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        timeout_s: float = 5.0,
-    ) -> ApiAnswer:
-        """One request to the HTTP API of this host's Consul agent, from the control address. Raises FaultError."""
-
-    @property
-    def data(self) -> Path:
-        """The host's disk; Consul's data directory is `consul` in it."""
-
-    async def limit_cpu(self, name: str, cores: float) -> None: ...
-    async def unlimit_cpu(self, name: str) -> None: ...
-
-    # observers
-    async def agent_process(self, agent: str) -> AgentProcess | None: ...
-    async def written_bytes(self, agent: str) -> int:
-        """What the agent has passed to write calls since it started, sockets included. Raises FaultError."""
-
-    async def canary_fsync(self) -> Timing: ...
-    async def canary_write(self, size_bytes: int) -> Timing: ...
-    async def canary_read(self, size_bytes: int) -> Timing: ...
-    async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
-        """So many of an operation (`fsync`, `write`, `read`), up to 256 at once. None begins after `within_s`: then
-        there are fewer.
-        """
-
-    async def canary_burn(self, threads: int, windows: int, window_s: float) -> Sequence[float]:
-        """The CPU seconds a second that so many busy threads get together, in each of the windows, one after the other.
-
-        Raises FaultError when they did not get through.
-        """
-
-    async def cpu_seconds(self, agent: str) -> float:
-        """CPU time that the agent's process has used since it started; 0 without one."""
-
-    async def free_bytes(self) -> int: ...
-    async def connect(self, address: str, port: int, timeout_s: float) -> Timing: ...
-    async def canary_listen(self, port: int) -> None:
-        """The canary answers exchanges on that port too, from now on."""
-
-    async def exchange(self, address: str, port: int, request: ExchangeRequest) -> Sequence[Exchange]: ...
-    async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float: ...
-    async def agent_answers(self, agent: str, timeout_s: float) -> bool: ...
+    def use(self, capability: type[C]) -> C:
+        """The capability, to call its methods. Raises FaultError that names the host and what it lacks."""
 
 
 class ClientTap(Protocol):
@@ -216,15 +149,6 @@ class ClientTap(Protocol):
 
         None of them is the client's, or is recorded as such.
         """
-
-
-@dataclass(frozen=True)
-class AgentProcess:
-    """A running agent. `pid` together with `start_time` (clock ticks since boot) never names another process."""
-
-    pid: int
-    start_time: int
-    state: str
 
 
 class Hosts(Protocol):

@@ -59,6 +59,13 @@ class FaultError(HashidrillError):
     exit_code = 3
 
 
+class CapabilityError(FaultError):
+    """A host has not the capability that a fault, a probe or a service asked it for."""
+
+    def __init__(self, host: str, capability: str) -> None:
+        super().__init__(f"{host} lacks {capability}; put this on a host that has it")
+
+
 class JournalHeldError(HashidrillError):
     """Another process writes to this journal: its run goes on."""
 

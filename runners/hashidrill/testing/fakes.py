@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 
 from hashidrill.abc import AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeRequest, Host, Target, Timing, Toxic
+from hashidrill.capabilities import CAPABILITIES, Capable
 from hashidrill.errors import FaultError, SelectorError
 from hashidrill.loads.clients import Faults
 from hashidrill.retry.plans import Moment
@@ -31,7 +32,7 @@ _QUICK_S = 0.001
 
 
 @dataclass
-class FakeHost:
+class FakeHost(Capable):
     """One host of a FakeDatacenter (hashidrill.abc.Host)."""
 
     name: str
@@ -49,6 +50,8 @@ class FakeHost:
     written: int = 0
 
     def __post_init__(self) -> None:
+        super().__init__()
+        self.parts |= dict.fromkeys(CAPABILITIES, self)
         self.rules = FakeRules(self.name)
 
     @property

@@ -18,6 +18,7 @@ import anyio
 import httpx
 
 from hashidrill.abc import AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
+from hashidrill.capabilities import CAPABILITIES, Capable, Proxies
 from hashidrill.datacenter.local import toxiproxy
 from hashidrill.datacenter.local.packet_rules import barriers
 from hashidrill.errors import FaultError, WaitTimeoutError
@@ -51,12 +52,16 @@ async def ask(socket_path: Path, request: Mapping[str, Any], *, within_s: float 
     return decoded
 
 
-class LocalHost:
+class LocalHost(Capable):
     """A host in the sandbox. `root` is the sandbox's run directory."""
 
     def __init__(
         self, name: str, address: str, role: str, root: Path, pid: int, *, toxiproxy: Path | None = None
     ) -> None:
+        super().__init__()
+        self.parts |= dict.fromkeys(CAPABILITIES, self)
+        if toxiproxy is None:
+            del self.parts[Proxies]
         self.name = name
         self.address = address
         self.role = role

@@ -1,0 +1,230 @@
+"""What can be done to a host, and what can be seen on it: one small protocol for each capability.
+
+A host has a capability or lacks it: `host.can(DiskControl)` asks, `host.use(DiskControl)` gives the object to call, or
+raises an error that names the host and what is missing. No host implements a capability by raising.
+
+Injectors: DiskControl, DiskSpace, PacketFilter, Proxies, ProcessControl, AgentFiles, CpuControl. Observers: DiskCanary,
+NetworkCanary, CpuCanary, Processes. A canary makes ordinary system calls in a process on that host, which knows nothing
+of the injector. AgentApi is both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from hashidrill.errors import CapabilityError
+from hashidrill.observed import ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
+
+C = TypeVar("C")
+
+
+@runtime_checkable
+class DiskControl(Protocol):
+    """Slow or fail the operations of the host's disk."""
+
+    async def set_disk_rule(self, rule_id: str, rule: Mapping[str, Any]) -> None: ...
+
+    async def clear_disk_rule(self, rule_id: str) -> None: ...
+
+
+@runtime_checkable
+class DiskSpace(Protocol):
+    """Fill the host's disk and empty it again."""
+
+    async def fill_disk(self, name: str, leave_bytes: int) -> None: ...
+
+    async def unfill_disk(self, name: str) -> None: ...
+
+
+@runtime_checkable
+class PacketFilter(Protocol):
+    """Drop, refuse, count and redirect packets in the host's network namespace, with nftables."""
+
+    async def nft(self, script: str) -> None: ...
+
+    async def nft_tables(self) -> Sequence[str]: ...
+
+    async def nft_packets(self, table: str) -> Mapping[str, int]:
+        """Packets counted by each rule of a table that has a comment, by that comment; empty without such a table."""
+
+    async def nft_barriers(self) -> Sequence[Barrier]:
+        """The rules of this host, of all tables, that drop or refuse packets of an address."""
+
+
+@runtime_checkable
+class Proxies(Protocol):
+    """Put a toxiproxy in front of a port of the host."""
+
+    async def add_proxy(self, name: str, listen: int, port: int, toxics: Sequence[Toxic]) -> None:
+        """A toxiproxy on this host: what comes in on `listen` goes on to the host's own `port`, with the toxics.
+
+        It is not there before its toxics are. Raises FaultError.
+        """
+
+    async def remove_proxy(self, name: str) -> None:
+        """Ends the proxy and its connections; nothing when there is none. Raises FaultError."""
+
+    async def proxy_toxics(self, name: str) -> Sequence[Toxic] | None:
+        """What the proxy holds now; None when it is not there or does not listen."""
+
+
+@dataclass(frozen=True)
+class AgentProcess:
+    """A running agent. `pid` together with `start_time` (clock ticks since boot) never names another process."""
+
+    pid: int
+    start_time: int
+    state: str
+
+
+@runtime_checkable
+class Processes(Protocol):
+    """See the processes of the host's agents."""
+
+    async def agent_process(self, agent: str) -> AgentProcess | None: ...
+
+    async def agent_answers(self, agent: str, timeout_s: float) -> bool:
+        """Whether the agent's API answers anything at all within `timeout_s`."""
+
+    async def cpu_seconds(self, agent: str) -> float:
+        """CPU time that the agent's process has used since it started; 0 without one."""
+
+    async def written_bytes(self, agent: str) -> int:
+        """What the agent has passed to write calls since it started, sockets included. Raises FaultError."""
+
+
+@runtime_checkable
+class ProcessControl(Protocol):
+    """Signal, stop and start the host's agents."""
+
+    async def signal(self, pid: int, start_time: int, signal: int) -> bool: ...
+
+    async def start_agent(self, agent: str) -> None: ...
+
+    async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:
+        """SIGTERM, and SIGKILL after `within_s`; returns when the process is gone. Nothing when none runs."""
+
+
+@runtime_checkable
+class AgentFiles(Protocol):
+    """Read and replace the configuration and data files of the host's agents."""
+
+    async def agent_config(self, agent: str) -> dict[str, Any]:
+        """The agent's configuration file."""
+
+    async def set_agent_config(self, agent: str, config: Mapping[str, Any]) -> None:
+        """Replace the configuration file. The running agent knows nothing of it until it is reloaded or restarted."""
+
+    @property
+    def data(self) -> Path:
+        """The host's disk; Consul's data directory is `consul` in it."""
+
+
+@runtime_checkable
+class AgentApi(Protocol):
+    """Call the HTTP API of the host's agent."""
+
+    async def api(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_s: float = 5.0,
+    ) -> ApiAnswer:
+        """One request to the HTTP API of this host's Consul agent, from the control address. Raises FaultError."""
+
+
+@runtime_checkable
+class CpuControl(Protocol):
+    """Limit how many cores the host's processes get."""
+
+    async def limit_cpu(self, name: str, cores: float) -> None: ...
+
+    async def unlimit_cpu(self, name: str) -> None: ...
+
+
+@runtime_checkable
+class DiskCanary(Protocol):
+    """Time operations on the host's disk."""
+
+    async def canary_fsync(self) -> Timing: ...
+
+    async def canary_write(self, size_bytes: int) -> Timing: ...
+
+    async def canary_read(self, size_bytes: int) -> Timing: ...
+
+    async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
+        """`trials` of an operation (`fsync`, `write`, `read`), up to 256 at once.
+
+        None begins after `within_s`: then there are fewer.
+        """
+
+    async def free_bytes(self) -> int: ...
+
+
+@runtime_checkable
+class NetworkCanary(Protocol):
+    """Send and receive over the network from the host."""
+
+    async def connect(self, address: str, port: int, timeout_s: float) -> Timing: ...
+
+    async def canary_listen(self, port: int) -> None:
+        """The canary answers exchanges on that port too, from now on."""
+
+    async def exchange(self, address: str, port: int, request: ExchangeRequest) -> Sequence[Exchange]: ...
+
+    async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float: ...
+
+
+@runtime_checkable
+class CpuCanary(Protocol):
+    """Measure how much CPU time processes on the host get."""
+
+    @property
+    def cpus(self) -> int:
+        """How many its processes can use at once."""
+
+    async def canary_burn(self, threads: int, windows: int, window_s: float) -> Sequence[float]:
+        """CPU seconds per second that `threads` busy threads get together, in each of the windows, one after the other.
+
+        Raises FaultError when they did not get through.
+        """
+
+
+CAPABILITIES: tuple[type[Any], ...] = (
+    DiskControl, DiskSpace, PacketFilter, Proxies, Processes, ProcessControl, AgentFiles, AgentApi, CpuControl,
+    DiskCanary, NetworkCanary, CpuCanary,
+)  # fmt: skip
+"""Those that hashidrill's own faults and probes use; a plug-in may define others."""
+
+
+def described(capability: type[Any]) -> str:
+    """`DiskControl (slow or fail the operations of the host's disk)`."""
+    summary = (capability.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+    return f"{capability.__name__} ({summary[:1].lower()}{summary[1:]})"
+
+
+class Capable:
+    """Base of hosts: `parts` maps each capability that the host has to the object that carries it out."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self.parts: dict[type[Any], Any] = {}
+
+    def can(self, capability: type[Any]) -> bool:
+        """Whether the host has this capability."""
+        return capability in self.parts
+
+    def use(self, capability: type[C]) -> C:
+        """The capability, to call its methods. Raises CapabilityError that names the host and what it lacks."""
+        try:
+            part: C = self.parts[capability]
+        except KeyError:
+            raise CapabilityError(self.name, described(capability)) from None
+        return part
