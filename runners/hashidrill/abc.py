@@ -51,14 +51,14 @@ class Target:
     """The one thing a fault is put on: a host, and (where the fault is about a process) one agent of it.
 
     For what a tap does, `host` is the name of the client behind it, and `agent` is `client`.
-    `pid` and `start_time` (clock ticks since boot) are the agent's process when the target was resolved, 0 if none ran.
+    `reference` names one incarnation of the target, like the agent's process when the target was resolved: "" if there
+    was none. Only the driver that made it reads it; others hand it on and compare it.
     """
 
     host: str
     address: str
-    agent: str = "consul"
-    pid: int = 0
-    start_time: int = 0
+    agent: str = ""
+    reference: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,7 @@ EmitOperation = Callable[[Operation], None]
 
 
 @runtime_checkable
-class Host(
-    DiskControl, DiskSpace, PacketFilter, Proxies, Processes, ProcessControl, AgentFiles, AgentApi, CpuControl,
-    DiskCanary, NetworkCanary, CpuCanary, Protocol,
-):  # fmt: skip
+class Host(Protocol):
     """One machine of the datacenter: a name, an address, and the capabilities it has (hashidrill.capabilities)."""
 
     name: str

@@ -79,6 +79,11 @@ class AgentProcess:
     start_time: int
     state: str
 
+    @property
+    def reference(self) -> str:
+        """As `Target.reference` has it: `1234@56789`."""
+        return f"{self.pid}@{self.start_time}"
+
 
 @runtime_checkable
 class Processes(Protocol):
@@ -100,7 +105,8 @@ class Processes(Protocol):
 class ProcessControl(Protocol):
     """Signal, stop and start the host's agents."""
 
-    async def signal(self, pid: int, start_time: int, signal: int) -> bool: ...
+    async def signal(self, reference: str, signal: int) -> bool:
+        """Signal the process of that `AgentProcess.reference`; False when it is gone."""
 
     async def start_agent(self, agent: str) -> None: ...
 

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from hashidrill.abc import AgentProcess
+from hashidrill.capabilities import Capable, Processes
 from hashidrill.loads.process import LoadProcess, LoadSpecification
 from hashidrill.probes.process import ProcessProbe
 from hashidrill.probes.runner import run_probes
@@ -60,10 +61,12 @@ def test_real_consul_answers_the_reads_in_each_mode(consul_servers, mode):
     assert final == {}
 
 
-class ProbedHost:
+class ProbedHost(Capable):
     """As much of a host as the process probe asks for."""
 
     def __init__(self, name, pid):
+        super().__init__()
+        self.parts[Processes] = self
         self.name, self.pid = name, pid
 
     async def agent_process(self, agent):

@@ -126,7 +126,7 @@ async def _remove_ballast(host, undo):
 
 
 async def _continue(host, undo):
-    os.kill(undo["pid"], signal.SIGCONT)
+    os.kill(int(undo["reference"].partition("@")[0]), signal.SIGCONT)
 
 
 async def _start_again(host, undo):

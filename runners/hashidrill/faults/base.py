@@ -51,7 +51,7 @@ def table_of(fault_id: str) -> str:
 
 
 class BaseFault(Generic[P]):
-    """`undo` holds `fault_id`, `kind`, `host`, `agent`, `pid`, `start_time` and `params` (as written in YAML)."""
+    """`undo` holds `fault_id`, `kind`, `host`, `agent`, `reference` and `params` (as written in YAML)."""
 
     kind: ClassVar[str]
     Params: ClassVar[type[Strict]] = NoParams
@@ -65,8 +65,8 @@ class BaseFault(Generic[P]):
 
     def plan(self, target: Target, *, fault_id: str) -> Undo:
         return {
-            "fault_id": fault_id, "kind": self.kind, "host": target.host, "agent": target.agent, "pid": target.pid,
-            "start_time": target.start_time, "params": self.params.model_dump(mode="json", by_alias=True),
+            "fault_id": fault_id, "kind": self.kind, "host": target.host, "agent": target.agent,
+            "reference": target.reference, "params": self.params.model_dump(mode="json", by_alias=True),
             **self.plan_more(target),
         }  # fmt: skip
 

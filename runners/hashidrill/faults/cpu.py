@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from hashidrill.abc import Evidence, Host, Observer, Target, Undo
+from hashidrill.capabilities import CpuCanary, CpuControl, Processes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, patient
@@ -81,20 +82,20 @@ class CpuThrottle(BaseFault[ThrottleParams]):
         return {"hits": hits, "trials": self._trials, "cores": statistics.mean(windows)}
 
     async def _burn(self, host: Host) -> Sequence[float]:
-        threads = min(host.cpus, math.ceil(self._cut * _HEADROOM))
-        return await host.canary_burn(threads, self._trials, _WINDOW_S)
+        threads = min(host.use(CpuCanary).cpus, math.ceil(self._cut * _HEADROOM))
+        return await host.use(CpuCanary).canary_burn(threads, self._trials, _WINDOW_S)
 
     def _hits(self, windows: Sequence[float]) -> int:
         return sum(cores <= self._cut for cores in windows)
 
     async def apply(self, undo: Undo) -> None:
-        await self._host(undo).limit_cpu(undo["fault_id"], self.params.cores)
+        await self._host(undo).use(CpuControl).limit_cpu(undo["fault_id"], self.params.cores)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         host, asked = self._host(undo), self.params.cores
-        before = await host.cpu_seconds(undo["agent"])
+        before = await host.use(Processes).cpu_seconds(undo["agent"])
         windows = await self._burn(host)
-        agents = max(0.0, await host.cpu_seconds(undo["agent"]) - before) / (_WINDOW_S * self._trials)
+        agents = max(0.0, await host.use(Processes).cpu_seconds(undo["agent"]) - before) / (_WINDOW_S * self._trials)
         got, hits = statistics.mean(windows), self._hits(windows)
         needed = self._counts(undo.get("prior", {}).get("hits", 0))
         if present:
@@ -111,7 +112,7 @@ class CpuThrottle(BaseFault[ThrottleParams]):
         )
 
     async def revert(self, undo: Undo) -> None:
-        await self._host(undo).unlimit_cpu(undo["fault_id"])
+        await self._host(undo).use(CpuControl).unlimit_cpu(undo["fault_id"])
 
 
 KINDS = (CpuThrottle,)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from hashidrill.abc import Evidence, Needs, Observer, Target, Timing, Undo
+from hashidrill.capabilities import DiskCanary, DiskControl, DiskSpace
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, patient
@@ -84,7 +85,7 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
             "operations": operations(self.params.op), "delay_s": float(self.params.delay),
             "jitter_s": float(self.params.jitter), "share": float(self.params.percent),
         }  # fmt: skip
-        await self._host(undo).set_disk_rule(undo["fault_id"], rule)
+        await self._host(undo).use(DiskControl).set_disk_rule(undo["fault_id"], rule)
 
     def operations(self) -> Sequence[str]:
         return operations(self.params.op)
@@ -164,7 +165,7 @@ class DiskError(DiskTrialFault[ErrorParams]):
             "operations": operations(self.params.op), "errno": getattr(errno, self.params.errno),
             "share": float(self.params.percent),
         }  # fmt: skip
-        await self._host(undo).set_disk_rule(undo["fault_id"], rule)
+        await self._host(undo).use(DiskControl).set_disk_rule(undo["fault_id"], rule)
 
     def operations(self) -> Sequence[str]:
         return operations(self.params.op)
@@ -214,7 +215,7 @@ class DiskFull(BaseFault[FullParams]):
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError for a disk that is full already, or has nothing to be filled."""
         host = self.hosts.host(target.host)
-        timing, free = await host.canary_write(self._size), await host.free_bytes()
+        timing, free = await host.use(DiskCanary).canary_write(self._size), await host.use(DiskCanary).free_bytes()
         if timing.errno or free < self._size:
             name = errno.errorcode.get(timing.errno, "no error")
             could = Size(max(0, free - 2 * self._WRITE))
@@ -229,12 +230,12 @@ class DiskFull(BaseFault[FullParams]):
         return int(self.params.leave) + self._WRITE
 
     async def apply(self, undo: Undo) -> None:
-        await self._host(undo).fill_disk(undo["fault_id"], int(self.params.leave))
+        await self._host(undo).use(DiskSpace).fill_disk(undo["fault_id"], int(self.params.leave))
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         host = self._host(undo)
-        timing = await host.canary_write(self._size)
-        free = await host.free_bytes()
+        timing = await host.use(DiskCanary).canary_write(self._size)
+        free = await host.use(DiskCanary).free_bytes()
         name = errno.errorcode.get(timing.errno, "no error")
         return Evidence(
             timing.errno == errno.ENOSPC if present else timing.errno == 0,
@@ -244,7 +245,7 @@ class DiskFull(BaseFault[FullParams]):
         )
 
     async def revert(self, undo: Undo) -> None:
-        await self._host(undo).unfill_disk(undo["fault_id"])
+        await self._host(undo).use(DiskSpace).unfill_disk(undo["fault_id"])
 
 
 class BandwidthParams(Strict):
@@ -283,7 +284,7 @@ class DiskBandwidth(DiskTrialFault[BandwidthParams]):
 
     async def apply(self, undo: Undo) -> None:
         rule = {"operations": (self.params.op,), "bytes_per_s": float(self.params.rate)}
-        await self._host(undo).set_disk_rule(undo["fault_id"], rule)
+        await self._host(undo).use(DiskControl).set_disk_rule(undo["fault_id"], rule)
 
     def operations(self) -> Sequence[str]:
         return (self.params.op,)

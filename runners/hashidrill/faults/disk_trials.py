@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from hashidrill.abc import Evidence, Host, Target, Timing, Undo
+from hashidrill.capabilities import DiskCanary, DiskControl
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, patient
@@ -137,10 +138,10 @@ class DiskTrialFault(BaseFault[P]):
         seen: dict[str, Sequence[Timing]] = dict.fromkeys(self.operations(), ())
 
         async def one(operation: str) -> None:
-            seen[operation] = await host.canary_disk(operation, self.size_bytes, self._trials, within_s)
+            seen[operation] = await host.use(DiskCanary).canary_disk(operation, self.size_bytes, self._trials, within_s)
 
         await all_at_once(partial(one, operation) for operation in seen)
         return seen
 
     async def revert(self, undo: Undo) -> None:
-        await self._host(undo).clear_disk_rule(undo["fault_id"])
+        await self._host(undo).use(DiskControl).clear_disk_rule(undo["fault_id"])

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from hashidrill.abc import Evidence, Exchange, Needs, Target, Toxic, Undo
+from hashidrill.capabilities import NetworkCanary, PacketFilter, Proxies
 from hashidrill.datacenter.local import toxiproxy
 from hashidrill.datacenter.local.inside.canary import ECHO_PORT
 from hashidrill.errors import FaultError, SelectorError
@@ -114,9 +115,9 @@ class LinkFault(BaseFault[Any]):
     async def _interpose(self, undo: Undo, site: Undo) -> None:
         """First the proxies, whole, and then the rules: nothing is redirected to what is not there yet."""
         host, ports, table = self.hosts.host(site["host"]), _Ports.of(undo["fault_id"]), undo["table"]
-        await host.add_proxy(table, ports.proxy, self.params.port, self.toxics())
-        await host.add_proxy(f"{table}_canary", ports.canary_proxy, ports.canary, self.toxics())
-        await host.nft(self._script(site, ports, table))
+        await host.use(Proxies).add_proxy(table, ports.proxy, self.params.port, self.toxics())
+        await host.use(Proxies).add_proxy(f"{table}_canary", ports.canary_proxy, ports.canary, self.toxics())
+        await host.use(PacketFilter).nft(self._script(site, ports, table))
 
     def _script(self, site: Undo, ports: _Ports, table: str) -> str:
         sources, port = "{ " + ", ".join(site["addresses"]) + " }", self.params.port
@@ -144,10 +145,10 @@ class LinkFault(BaseFault[Any]):
         """
         host, table = self.hosts.host(site["host"]), undo["table"]
         passing = f"flush chain inet {table} input\ninsert rule inet {table} prerouting accept\n"
-        await host.nft(f"add table inet {table}\n{_chains(table)}\n{passing}")
-        await host.remove_proxy(table)
-        await host.remove_proxy(f"{table}_canary")
-        await host.nft(f"delete table inet {table}\n")
+        await host.use(PacketFilter).nft(f"add table inet {table}\n{_chains(table)}\n{passing}")
+        await host.use(Proxies).remove_proxy(table)
+        await host.use(Proxies).remove_proxy(f"{table}_canary")
+        await host.use(PacketFilter).nft(f"delete table inet {table}\n")
 
     # observing
 
@@ -167,8 +168,8 @@ class LinkFault(BaseFault[Any]):
 
         async def look(site: Undo, name: str) -> None:
             there = self.hosts.host(site["host"])
-            await there.canary_listen(port)
-            exchanges = await self.hosts.host(name).exchange(there.address, port, sampling.request)
+            await there.use(NetworkCanary).canary_listen(port)
+            exchanges = await self.hosts.host(name).use(NetworkCanary).exchange(there.address, port, sampling.request)
             before = sampling.struck(exchanges)
             if sampling.counts(before) is None:
                 raise FaultError(f"{_link(site, name)}: {sampling.refused(exchanges)}")
@@ -226,13 +227,13 @@ class _Looks:
 
     async def at(self, site: Undo, name: str) -> _Seen:
         there, here = self.hosts.host(site["host"]), self.hosts.host(name)
-        await there.canary_listen(self.ports.canary)
-        exchanges = await here.exchange(there.address, self.ports.canary, self.sampling.request)
+        await there.use(NetworkCanary).canary_listen(self.ports.canary)
+        exchanges = await here.use(NetworkCanary).exchange(there.address, self.ports.canary, self.sampling.request)
         table = self.undo["table"]
-        before = (await there.nft_packets(table)).get(_COMMENT, 0)
-        await here.connect(there.address, self.port, _CONNECT_S)
-        counted = (await there.nft_packets(table)).get(_COMMENT, 0) > before
-        held = await there.proxy_toxics(table)
+        before = (await there.use(PacketFilter).nft_packets(table)).get(_COMMENT, 0)
+        await here.use(NetworkCanary).connect(there.address, self.port, _CONNECT_S)
+        counted = (await there.use(PacketFilter).nft_packets(table)).get(_COMMENT, 0) > before
+        held = await there.use(Proxies).proxy_toxics(table)
         return _Seen(_link(site, name), exchanges, counted, held is not None and _same(held, self.toxics))
 
     def evidence(self, seen: Sequence[_Seen], *, present: bool) -> Evidence:

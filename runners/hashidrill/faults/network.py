@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StringConstraints, field_validator
 
 from hashidrill.abc import Evidence, Observer, Target, Undo
+from hashidrill.capabilities import NetworkCanary, PacketFilter
 from hashidrill.datacenter.local.inside.canary import ECHO_PORT
 from hashidrill.errors import FaultError, SelectorError
 from hashidrill.experiment.model import Strict
@@ -62,11 +63,11 @@ class _TableFault(BaseFault[Any]):
             for chain in ("input", "output")
         ]
         lines += [f"add rule inet {table} {chain} {rule}" for chain, rule in self.rules(undo)]
-        await self._host(undo).nft("\n".join(lines) + "\n")
+        await self._host(undo).use(PacketFilter).nft("\n".join(lines) + "\n")
 
     async def revert(self, undo: Undo) -> None:
         table = self.table(undo)
-        await self._host(undo).nft(f"add table inet {table}\ndelete table inet {table}\n")
+        await self._host(undo).use(PacketFilter).nft(f"add table inet {table}\ndelete table inet {table}\n")
 
 
 def _named(explained: Mapping[str, str]) -> str:
@@ -169,7 +170,7 @@ class NetworkLoss(_TableFault):
         host, lost = self._host(undo), dict.fromkeys(peers, 0)
 
         async def one(name: str) -> None:
-            share = await host.echo_loss(self.hosts.host(name).address, self._datagrams, _ECHO_S)
+            share = await host.use(NetworkCanary).echo_loss(self.hosts.host(name).address, self._datagrams, _ECHO_S)
             lost[name] = round(share * self._datagrams)
 
         await all_at_once(partial(one, name) for name in peers)
@@ -208,7 +209,7 @@ class NetworkLoss(_TableFault):
                 wrong.append(name)
         told = (wrong or peers or [""])[0]
         share = lost.get(told, 0) / self._datagrams
-        in_the_list = self.table(undo) in await self._host(undo).nft_tables()
+        in_the_list = self.table(undo) in await self._host(undo).use(PacketFilter).nft_tables()
         return Evidence(
             not wrong and (bool(peers) or in_the_list is present),
             f"{Percent(round(self._expected, 4))} of round trips lost" if present else "no loss",

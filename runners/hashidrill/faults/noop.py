@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from hashidrill.abc import Evidence, Observer, Undo
+from hashidrill.capabilities import Processes
 from hashidrill.faults.base import BaseFault, NoParams
 
 
@@ -18,7 +19,7 @@ class Noop(BaseFault[NoParams]):
         return
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        answers = await self._host(undo).agent_answers(undo["agent"], 1.0)
+        answers = await self._host(undo).use(Processes).agent_answers(undo["agent"], 1.0)
         return Evidence(answers, "nothing", "the agent answers" if answers else "the agent does not answer")
 
     async def revert(self, undo: Undo) -> None:

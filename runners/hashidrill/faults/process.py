@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from hashidrill.abc import Evidence, Observer, Target, Undo
+from hashidrill.capabilities import ProcessControl, Processes
 from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, NoParams
@@ -24,19 +25,19 @@ class ProcessPause(BaseFault[NoParams]):
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError for an agent that is stopped already: nothing would change."""
-        process = await self.hosts.host(target.host).agent_process(target.agent)
+        process = await self.hosts.host(target.host).use(Processes).agent_process(target.agent)
         if process is not None and process.state == "T":
             raise FaultError(f"{target.agent} (process {process.pid}) is stopped already; find out by whom")
         return {}
 
     async def apply(self, undo: Undo) -> None:
-        if not await self._host(undo).signal(undo["pid"], undo["start_time"], signal.SIGSTOP):
-            raise FaultError(f"{undo['host']}: {undo['agent']} (process {undo['pid']}) was gone already")
+        if not await self._host(undo).use(ProcessControl).signal(undo["reference"], signal.SIGSTOP):
+            raise FaultError(f"{undo['host']}: {undo['agent']} (process {undo['reference']}) was gone already")
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         host = self._host(undo)
-        process = await host.agent_process(undo["agent"])
-        answers = await host.agent_answers(undo["agent"], _ANSWER_S)
+        process = await host.use(Processes).agent_process(undo["agent"])
+        answers = await host.use(Processes).agent_answers(undo["agent"], _ANSWER_S)
         state = "gone" if process is None else process.state
         stopped = state == "T"
         return Evidence(
@@ -47,7 +48,7 @@ class ProcessPause(BaseFault[NoParams]):
         )
 
     async def revert(self, undo: Undo) -> None:
-        await self._host(undo).signal(undo["pid"], undo["start_time"], signal.SIGCONT)
+        await self._host(undo).use(ProcessControl).signal(undo["reference"], signal.SIGCONT)
 
 
 class KillParams(Strict):
@@ -65,13 +66,13 @@ class ProcessKill(BaseFault[KillParams]):
 
     async def apply(self, undo: Undo) -> None:
         number = signal.Signals[f"SIG{self.params.signal}"]
-        if not await self._host(undo).signal(undo["pid"], undo["start_time"], number):
-            raise FaultError(f"{undo['host']}: {undo['agent']} (process {undo['pid']}) was gone already")
+        if not await self._host(undo).use(ProcessControl).signal(undo["reference"], number):
+            raise FaultError(f"{undo['host']}: {undo['agent']} (process {undo['reference']}) was gone already")
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         host = self._host(undo)
-        process = await host.agent_process(undo["agent"])
-        answers = await host.agent_answers(undo["agent"], _ANSWER_S)
+        process = await host.use(Processes).agent_process(undo["agent"])
+        answers = await host.use(Processes).agent_answers(undo["agent"], _ANSWER_S)
         runs = process is not None and process.state != "Z"
         return Evidence(
             not runs and not answers if present else runs and answers,
@@ -80,7 +81,7 @@ class ProcessKill(BaseFault[KillParams]):
         )
 
     async def revert(self, undo: Undo) -> None:
-        await self._host(undo).start_agent(undo["agent"])
+        await self._host(undo).use(ProcessControl).start_agent(undo["agent"])
 
 
 class RestartParams(Strict):
@@ -99,37 +100,37 @@ class ProcessRestart(BaseFault[RestartParams]):
 
     async def apply(self, undo: Undo) -> None:
         host = self._host(undo)
-        if not await host.signal(undo["pid"], undo["start_time"], signal.Signals[f"SIG{self.params.signal}"]):
+        if not await host.use(ProcessControl).signal(undo["reference"], signal.Signals[f"SIG{self.params.signal}"]):
             raise FaultError(f"{undo['host']}: {undo['agent']} was gone already")
 
         async def ended() -> tuple[bool | None, str]:
-            process = await host.agent_process(undo["agent"])
-            same = process is not None and process.start_time == undo["start_time"]
-            return (None, f"process {undo['pid']} still runs") if same else (True, "")
+            process = await host.use(Processes).agent_process(undo["agent"])
+            same = process is not None and process.reference == undo["reference"]
+            return (None, f"process {undo['reference']} still runs") if same else (True, "")
 
         what = f"{undo['agent']} on {undo['host']} to end"
         try:
             await wait_until(what, ended, within_s=_ENDS_WITHIN_S, gap_s=0.02)
         except WaitTimeoutError:  # as a service manager does it
-            await host.signal(undo["pid"], undo["start_time"], signal.SIGKILL)
+            await host.use(ProcessControl).signal(undo["reference"], signal.SIGKILL)
             await wait_until(what, ended, within_s=_ENDS_WITHIN_S, gap_s=0.02)
-        await host.start_agent(undo["agent"])
+        await host.use(ProcessControl).start_agent(undo["agent"])
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         """In force: another process than before. Gone: there is one, and it answers."""
         host = self._host(undo)
-        process = await host.agent_process(undo["agent"])
-        other = process is not None and (process.pid, process.start_time) != (undo["pid"], undo["start_time"])
-        answers = await host.agent_answers(undo["agent"], _ANSWER_S)
+        process = await host.use(Processes).agent_process(undo["agent"])
+        other = process is not None and process.reference != undo["reference"]
+        answers = await host.use(Processes).agent_answers(undo["agent"], _ANSWER_S)
         return Evidence(
             other if present else process is not None and answers,
             "a new process" if present else "runs and answers",
-            f"process {undo['pid']} before, {process.pid if process else 'none'} now, "
+            f"process {undo['reference']} before, {process.reference if process else 'none'} now, "
             f"{'answers' if answers else 'no answer'}",
         )
 
     async def revert(self, undo: Undo) -> None:
-        await self._host(undo).start_agent(undo["agent"])
+        await self._host(undo).use(ProcessControl).start_agent(undo["agent"])
 
 
 KINDS = (ProcessPause, ProcessKill, ProcessRestart)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from hashidrill.abc import Barrier, Hosts, Undo
+from hashidrill.capabilities import NetworkCanary, PacketFilter
 from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.util.tasks import all_at_once
 from hashidrill.util.wait import wait_until
@@ -66,7 +67,7 @@ async def _barriers(hosts: Hosts, names: set[str]) -> dict[str, Sequence[Barrier
     found: dict[str, Sequence[Barrier]] = {}
 
     async def one(name: str) -> None:
-        found[name] = await hosts.host(name).nft_barriers()
+        found[name] = await hosts.host(name).use(PacketFilter).nft_barriers()
 
     await all_at_once(partial(one, name) for name in sorted(names))
     return found
@@ -101,7 +102,7 @@ async def try_all(hosts: Hosts, ways: Sequence[Way], port: int, *, besides: str)
     attempts: list[Attempt] = []
 
     async def attempt(way: Way) -> None:
-        timing = await hosts.host(way.here).connect(way.address, port, _CONNECT_S)
+        timing = await hosts.host(way.here).use(NetworkCanary).connect(way.address, port, _CONNECT_S)
         attempts.append(Attempt(way, timing.errno))
 
     await all_at_once(partial(attempt, way) for way in ways)

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, ClassVar
 
 from hashidrill.abc import Sample
+from hashidrill.capabilities import DiskCanary
 from hashidrill.probes.base import BaseProbe, SickError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class DiskProbe(BaseProbe):
         self._host = host
 
     async def measure(self) -> Sequence[Sample]:
-        timing = await self._host.canary_fsync()
+        timing = await self._host.use(DiskCanary).canary_fsync()
         if timing.errno:
             name = errno.errorcode.get(timing.errno, str(timing.errno))
             raise SickError(f"{name}: {os.strerror(timing.errno)} after {timing.seconds:.3f}s")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import psutil
 
 from hashidrill.abc import Sample
+from hashidrill.capabilities import Processes
 from hashidrill.probes.base import BaseProbe, SickError
 
 if TYPE_CHECKING:
@@ -60,14 +61,14 @@ class ProcessProbe(BaseProbe):
         self._agent = agent
         self._read = read
         self._now_s = now_s
-        self._last: tuple[tuple[int, int], float, Usage] | None = None
+        self._last: tuple[str, float, Usage] | None = None
 
     async def measure(self) -> Sequence[Sample]:
         last, self._last = self._last, None
-        process = await self._host.agent_process(self._agent)
+        process = await self._host.use(Processes).agent_process(self._agent)
         if process is None:
             raise SickError(f"{self._agent} does not run")
-        identity = (process.pid, process.start_time)
+        identity = process.reference
         now_s, usage = self._now_s(), self._read(process.pid)
         self._last = (identity, now_s, usage)
         samples = [Sample("process.rss", float(usage.rss_bytes), process.state, self.host)]

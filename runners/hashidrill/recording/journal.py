@@ -179,10 +179,20 @@ def entry_of(line: bytes) -> Entry | None:
         return None
     try:
         data = json.loads(line)
-        entry = Entry(data.pop("t_ns"), data.pop("wall"), data.pop("event"), storable(data))
+        entry = Entry(data.pop("t_ns"), data.pop("wall"), data.pop("event"), _as_now(storable(data)))
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return None
     return entry if isinstance(entry.event, str) else None
+
+
+def _as_now(data: dict[str, Any]) -> dict[str, Any]:
+    """Targets and undos of recordings that named a process by `pid` and `start_time` name it by its reference."""
+    for name in ("target", "undo"):
+        old = data.get(name)
+        if isinstance(old, dict) and "start_time" in old and "reference" not in old:
+            kept = {key: value for key, value in old.items() if key not in {"pid", "start_time"}}
+            data[name] = {**kept, "reference": f"{old['pid']}@{old['start_time']}" if old.get("pid") else ""}
+    return data
 
 
 def is_whole(entry: Entry) -> bool:

@@ -11,7 +11,7 @@ import errno
 import random
 import signal as signals
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +99,13 @@ class FakeHost(Capable):
     async def proxy_toxics(self, name: str) -> Sequence[Toxic] | None:
         return self.proxies[name].toxics if name in self.proxies else None
 
-    async def signal(self, pid: int, start_time: int, signal: int) -> bool:
-        if self.process is None or (self.process.pid, self.process.start_time) != (pid, start_time):
+    async def signal(self, reference: str, signal: int) -> bool:
+        if self.process is None or self.process.reference != reference:
             return False
         if signal == signals.SIGSTOP:
-            self.process = AgentProcess(pid, start_time, "T")
+            self.process = replace(self.process, state="T")
         elif signal == signals.SIGCONT:
-            self.process = AgentProcess(pid, start_time, "S")
+            self.process = replace(self.process, state="S")
         else:
             self.process = None
         return True
@@ -333,8 +333,7 @@ class FakeDatacenter:
     def target(self, name: str) -> Target:
         """That host, with its agent's process."""
         host = self.hosts[name]
-        process = host.process or AgentProcess(0, 0, "")
-        return Target(name, host.address, "consul", process.pid, process.start_time)
+        return Target(name, host.address, "consul", host.process.reference if host.process else "")
 
     def arrives_at(self, host: FakeHost, address: str, port: int) -> int:
         """The port that a connection of `host` to that one really gets to: the first rule that fits redirects it."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import anyio
 
+from hashidrill.capabilities import DiskControl
 from hashidrill.errors import FaultError
 from hashidrill.faults.disk import DiskLatency
 from hashidrill.services.consul.loads.kv import KvWrite
@@ -55,7 +56,7 @@ class Fading(DiskLatency):
 
     async def _fade(self, undo):
         await anyio.sleep(1)
-        await self._host(undo).clear_disk_rule(undo["fault_id"])
+        await self._host(undo).use(DiskControl).clear_disk_rule(undo["fault_id"])
 
 
 class Quitter(KvWrite):

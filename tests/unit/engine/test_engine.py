@@ -70,7 +70,8 @@ def test_a_fault_of_an_agent_waits_for_the_one_before_it_that_came_late(tmp_path
     assert began[paused] >= gone[killed]
     assert began[other] == pytest.approx(6)
     targets = {entry.data["fault_id"]: entry.data["target"] for entry in game.journal if entry.event == "fault.intent"}
-    assert targets[paused]["pid"] == game.world.hosts["consul-2"].process.pid != targets[killed]["pid"]
+    now = game.world.hosts["consul-2"].process.reference
+    assert targets[paused]["reference"] == now != targets[killed]["reference"]
 
 
 def test_an_election_that_goes_on_is_waited_for(tmp_path):

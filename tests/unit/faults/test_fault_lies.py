@@ -150,7 +150,7 @@ def test_a_loss_that_only_one_peer_suffers_is_not_proven():
 def test_an_agent_that_is_stopped_already_is_not_paused():
     world = FakeDatacenter()
     target = world.target("consul-1")
-    anyio.run(world.hosts["consul-1"].signal, target.pid, target.start_time, signal.SIGSTOP)
+    anyio.run(world.hosts["consul-1"].signal, target.reference, signal.SIGSTOP)
     with pytest.raises(FaultError, match="is stopped already"):
         Case("process.pause", world)
 

@@ -14,9 +14,9 @@ def deaf(host):
     sent = []
     real = host.signal
 
-    async def signal_it(pid, start_time, number):
+    async def signal_it(reference, number):
         sent.append(signal.Signals(number).name)
-        return True if number == signal.SIGTERM else await real(pid, start_time, number)
+        return True if number == signal.SIGTERM else await real(reference, number)
 
     host.signal = signal_it
     return sent
@@ -44,9 +44,9 @@ def test_an_agent_that_ends_is_not_killed():
     sent = []
     real = world.hosts["consul-1"].signal
 
-    async def signal_it(pid, start_time, number):
+    async def signal_it(reference, number):
         sent.append(signal.Signals(number).name)
-        return await real(pid, start_time, number)
+        return await real(reference, number)
 
     world.hosts["consul-1"].signal = signal_it
     assert restart(world).ok

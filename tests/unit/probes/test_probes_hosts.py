@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from hashidrill.abc import AgentProcess, Sample, Timing
+from hashidrill.capabilities import Capable, DiskCanary, Processes
 from hashidrill.probes.base import BaseProbe, SickError
 from hashidrill.probes.disk import DiskProbe
 from hashidrill.probes.process import ProcessProbe, Usage, usage_of
@@ -16,11 +17,13 @@ from hashidrill.probes.runner import run_probes
 from virtual_time import run
 
 
-class FakeHost:
+class FakeHost(Capable):
     name = "consul-1"
     address = "10.73.0.11"
 
     def __init__(self):
+        super().__init__()
+        self.parts |= {Processes: self, DiskCanary: self}
         self.process = AgentProcess(42, 1000, "S")
         self.timing = Timing(0.004)
 

@@ -214,9 +214,7 @@ class LocalDatacenter:
     @staticmethod
     async def _target(host: LocalHost) -> Target:
         process = await host.agent_process("consul")
-        if process is None:
-            return Target(host.name, host.address)
-        return Target(host.name, host.address, "consul", process.pid, process.start_time)
+        return Target(host.name, host.address, "consul", process.reference if process else "")
 
     async def _chosen(self, selector: str) -> Sequence[LocalHost]:
         kind, _, name = selector.partition(":")

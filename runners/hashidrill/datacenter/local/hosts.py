@@ -178,7 +178,7 @@ class LocalHost(Capable):
         try:
             await toxiproxy.delete(self.address, name)
         except httpx.HTTPError:
-            await self.signal(process.pid, process.start_time, signals.SIGKILL)
+            await self.signal(process.reference, signals.SIGKILL)
             await self._toxiproxy_ends()
 
     async def proxy_toxics(self, name: str) -> Sequence[Toxic] | None:
@@ -209,8 +209,9 @@ class LocalHost(Capable):
 
         await wait_until(f"toxiproxy on {self.name} to end", ended, within_s=_TOXIPROXY_WITHIN_S, gap_s=0.02)
 
-    async def signal(self, pid: int, start_time: int, signal: int) -> bool:
-        return sc.signal_process(pid, start_time, signals.Signals(signal))
+    async def signal(self, reference: str, signal: int) -> bool:
+        pid, _, start_time = reference.partition("@")
+        return bool(pid) and sc.signal_process(int(pid), int(start_time), signals.Signals(signal))
 
     async def start_agent(self, agent: str) -> None:
         """By the command that is known here, or, in a later process, by that of its last start."""
@@ -223,18 +224,18 @@ class LocalHost(Capable):
         process = await self.agent_process(agent)
         if process is None:
             return
-        await self.signal(process.pid, process.start_time, signals.SIGCONT)  # a stopped one could not end
-        await self.signal(process.pid, process.start_time, signals.SIGTERM)
+        await self.signal(process.reference, signals.SIGCONT)  # a stopped one could not end
+        await self.signal(process.reference, signals.SIGTERM)
 
         async def ended() -> tuple[bool | None, str]:
             now = await self.agent_process(agent)
-            same = now is not None and now.start_time == process.start_time
+            same = now is not None and now.reference == process.reference
             return (None, f"process {process.pid} still runs") if same else (True, "")
 
         try:
             await wait_until(f"{agent} on {self.name} to end", ended, within_s=within_s, gap_s=0.02)
         except WaitTimeoutError:
-            await self.signal(process.pid, process.start_time, signals.SIGKILL)
+            await self.signal(process.reference, signals.SIGKILL)
             await wait_until(f"{agent} on {self.name} to be killed", ended, within_s=_KILLED_WITHIN_S, gap_s=0.02)
 
     def config_file(self, agent: str) -> Path:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from hashidrill.abc import ApiAnswer, Host, Hosts
+from hashidrill.capabilities import AgentApi, Processes
 from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.util.tasks import all_at_once
 from hashidrill.util.wait import wait_until, wait_while_it_moves
@@ -55,7 +56,7 @@ def said(answer: ApiAnswer) -> str:
 
 async def get(host: Host, path: str, params: Mapping[str, str] | None = None, *, timeout_s: float = 5.0) -> Any:
     """The JSON of an answer. Raises FaultError for any status but 200."""
-    answer = await host.api("GET", path, params=params, timeout_s=timeout_s)
+    answer = await host.use(AgentApi).api("GET", path, params=params, timeout_s=timeout_s)
     if answer.status != 200:
         raise FaultError(f"{host.name}: GET {path}: {said(answer)}")
     return answer.json()
@@ -82,7 +83,7 @@ async def version_of(host: Host) -> tuple[int, ...]:
 
 
 async def has_agent(host: Host) -> bool:
-    return await host.agent_process(AGENT) is not None
+    return await host.use(Processes).agent_process(AGENT) is not None
 
 
 def servers_of(hosts: Hosts) -> list[Host]:
@@ -147,7 +148,7 @@ async def check_quorum_without(hosts: Hosts, host: Host) -> None:
 
 
 async def _serves(hosts: Hosts, name: str) -> bool:
-    return await hosts.host(name).agent_answers(AGENT, 1.0)
+    return await hosts.host(name).use(Processes).agent_answers(AGENT, 1.0)
 
 
 async def wait_in_step(hosts: Hosts, host: Host) -> None:
@@ -235,7 +236,9 @@ async def ask_another(hosts: Hosts, host: Host, path: str, params: Mapping[str, 
             errors.append(f"{other.name}: its agent does not answer")
             continue
         try:
-            answer = await other.api("GET", path, params={**(params or {}), "stale": ""}, timeout_s=_COPY_WITHIN_S)
+            answer = await other.use(AgentApi).api(
+                "GET", path, params={**(params or {}), "stale": ""}, timeout_s=_COPY_WITHIN_S
+            )
         except FaultError as error:
             errors.append(str(error))
             continue
@@ -311,7 +314,7 @@ async def when_led(
     """
 
     async def ask() -> tuple[ApiAnswer | None, str]:
-        answer = await host.api(method, path, params=params, body=body, timeout_s=timeout_s)
+        answer = await host.use(AgentApi).api(method, path, params=params, body=body, timeout_s=timeout_s)
         moving = answer.status >= 500 and any(words in answer.body for words in _MOVING)
         return (None if moving else answer), said(answer)
 

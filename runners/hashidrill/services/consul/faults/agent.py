@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import anyio
 
 from hashidrill.abc import Evidence, Host, Needs, Observer, Target, Undo
+from hashidrill.capabilities import AgentApi, AgentFiles, ProcessControl, Processes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, NoParams
@@ -28,7 +29,7 @@ async def leave(host: Host) -> None:
 
     async def ask() -> None:
         try:
-            answer = await host.api("PUT", "/v1/agent/leave", timeout_s=_LEFT_WITHIN_S)
+            answer = await host.use(AgentApi).api("PUT", "/v1/agent/leave", timeout_s=_LEFT_WITHIN_S)
         except FaultError:
             return  # it ended before it answered: whether it did is seen below
         if answer.status != 200:
@@ -43,7 +44,7 @@ async def leave(host: Host) -> None:
 
 async def wipe(host: Host) -> None:
     """The agent's data directory, as on a new machine. Only for a host whose agent does not run."""
-    await anyio.to_thread.run_sync(lambda: shutil.rmtree(host.data / "consul", ignore_errors=True))
+    await anyio.to_thread.run_sync(lambda: shutil.rmtree(host.use(AgentFiles).data / "consul", ignore_errors=True))
 
 
 class StopParams(Strict):
@@ -76,7 +77,7 @@ class AgentStop(BaseFault[StopParams]):
         if self.params.leave:
             await leave(host)
         else:
-            await host.stop_agent(api.AGENT)
+            await host.use(ProcessControl).stop_agent(api.AGENT)
 
         async def seen() -> tuple[bool | None, str]:
             state = await self._state(undo)
@@ -94,7 +95,7 @@ class AgentStop(BaseFault[StopParams]):
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         host, state = self._host(undo), await self._state(undo)
-        process = await host.agent_process(api.AGENT)
+        process = await host.use(Processes).agent_process(api.AGENT)
         words = f"{'a process' if process else 'no process'}, the others see it {_SEEN_AS.get(state, 'not at all')}"
         if present:
             asked = f"no process, the others see it {'left' if self.params.leave else 'left or failed'}"
@@ -108,7 +109,7 @@ class AgentStop(BaseFault[StopParams]):
 
     async def revert(self, undo: Undo) -> None:
         host = self._host(undo)
-        await host.start_agent(api.AGENT)
+        await host.use(ProcessControl).start_agent(api.AGENT)
         await api.wait_in_step(self.hosts, host)
         if undo["prior"]["voter"]:
             await api.wait_for_voter(self.hosts, host)
@@ -141,7 +142,7 @@ class ServerReplace(BaseFault[NoParams]):
         """Whether it waits for its first server: one of the founders, if it is out, comes back to its own host."""
         if host.role != "spare" or await api.has_agent(host):
             return False
-        return "bootstrap_expect" not in await host.agent_config(api.AGENT)
+        return "bootstrap_expect" not in await host.use(AgentFiles).agent_config(api.AGENT)
 
     def _spare(self, undo: Undo) -> Host:
         return self.hosts.host(undo["prior"]["spare"])
@@ -155,7 +156,7 @@ class ServerReplace(BaseFault[NoParams]):
             await self._leave(old)
 
     async def _join(self, host: Host) -> None:
-        await host.start_agent(api.AGENT)
+        await host.use(ProcessControl).start_agent(api.AGENT)
         host.role = "server"
         await api.wait_in_step(self.hosts, host)
         await api.wait_for_voter(self.hosts, host)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import anyio
 
 from hashidrill.abc import Host, Hosts
+from hashidrill.capabilities import AgentApi, AgentFiles, ProcessControl
 from hashidrill.errors import FaultError
 from hashidrill.services.consul import api
 
@@ -46,7 +47,7 @@ async def validate(hosts: Hosts, config: Mapping[str, Any]) -> None:
 
 async def reload(host: Host) -> None:
     """Raises FaultError with Consul's own message."""
-    answer = await host.api("PUT", "/v1/agent/reload", timeout_s=_RELOADED_WITHIN_S)
+    answer = await host.use(AgentApi).api("PUT", "/v1/agent/reload", timeout_s=_RELOADED_WITHIN_S)
     if answer.status != 200:
         raise FaultError(f"{host.name}: the reload was refused: {api.said(answer)}")
 
@@ -54,7 +55,7 @@ async def reload(host: Host) -> None:
 async def change(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) -> None:
     """The agent runs with that configuration afterwards. Raises FaultError before a majority would be lost."""
     if by == "reload":
-        await host.set_agent_config(api.AGENT, config)
+        await host.use(AgentFiles).set_agent_config(api.AGENT, config)
         await reload(host)
         return
     async with hosts.turn(TURN):
@@ -65,18 +66,18 @@ async def change(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) ->
 async def put_back(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) -> None:
     """The agent runs with its former configuration afterwards; one that never had another is not restarted."""
     if by == "reload" and await api.has_agent(host):
-        if await host.agent_config(api.AGENT) != config:
-            await host.set_agent_config(api.AGENT, config)
+        if await host.use(AgentFiles).agent_config(api.AGENT) != config:
+            await host.use(AgentFiles).set_agent_config(api.AGENT, config)
         await reload(host)  # whether the file was put back by us before or not: then the agent has not read it yet
         return
     async with hosts.turn(TURN):
-        changed = await host.agent_config(api.AGENT) != config
+        changed = await host.use(AgentFiles).agent_config(api.AGENT) != config
         if changed or not await api.has_agent(host):
             await _restarted(hosts, host, config)
 
 
 async def _restarted(hosts: Hosts, host: Host, config: Mapping[str, Any]) -> None:
-    await host.stop_agent(api.AGENT)
-    await host.set_agent_config(api.AGENT, config)
-    await host.start_agent(api.AGENT)
+    await host.use(ProcessControl).stop_agent(api.AGENT)
+    await host.use(AgentFiles).set_agent_config(api.AGENT, config)
+    await host.use(ProcessControl).start_agent(api.AGENT)
     await api.wait_in_step(hosts, host)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from hashidrill.abc import Evidence, Host, Observer, Target, Undo
+from hashidrill.capabilities import AgentApi, AgentFiles, Processes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault
@@ -63,7 +64,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         host = self.hosts.host(target.host)
-        config = await host.agent_config(api.AGENT)
+        config = await host.use(AgentFiles).agent_config(api.AGENT)
         new = merge(config, self.params.set_)
         if new == config:
             raise FaultError(f"{host.name}: its configuration file says so already")
@@ -123,9 +124,9 @@ class ConsulConfig(BaseFault[ConfigParams]):
         """In the file; and shown by the agent, which after a restart is another process than before."""
         host, prior = self._host(undo), undo["prior"]
         asked = ", ".join(f"{key} {asked}" for key, (asked, _) in self._keys(prior["shown"]).items())
-        in_file = settings.holds(await host.agent_config(api.AGENT), self.params.set_)
-        process = await host.agent_process(api.AGENT)
-        new = process is not None and (process.pid, process.start_time) != (undo["pid"], undo["start_time"])
+        in_file = settings.holds(await host.use(AgentFiles).agent_config(api.AGENT), self.params.set_)
+        process = await host.use(Processes).agent_process(api.AGENT)
+        new = process is not None and process.reference != undo["reference"]
         about = await api.agent_self(host, timeout_s=_PATIENT_S)
         shown = self._shown_by(about)
         differing = self._differing(shown)
@@ -159,7 +160,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
 
     async def _gone(self, undo: Undo) -> Evidence:
         host, prior = self._host(undo), undo["prior"]
-        restored = await host.agent_config(api.AGENT) == prior["config"]
+        restored = await host.use(AgentFiles).agent_config(api.AGENT) == prior["config"]
         about = await api.agent_self(host, timeout_s=_PATIENT_S)
         shown = self._shown_by(about)
         unmarked = about["Meta"].get(_MARKER) != undo["fault_id"]
@@ -192,7 +193,7 @@ async def _backend(host: Host) -> str:
     A stale one, which needs no leader: another server may be restarting just now, and be it the leader.
     """
     path, params = "/v1/health/service/consul", {"index": "1", "wait": "1s", "stale": ""}
-    answer = await host.api("GET", path, params=params, timeout_s=_PATIENT_S)
+    answer = await host.use(AgentApi).api("GET", path, params=params, timeout_s=_PATIENT_S)
     if answer.status != 200:
         raise FaultError(f"{host.name}: GET {path}: {api.said(answer)}")
     return answer.headers.get(_BACKEND_HEADER, "")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import StringConstraints
 
 from hashidrill.abc import Evidence, Host, Observer, Target, Undo
+from hashidrill.capabilities import AgentApi, PacketFilter
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import NAME_PATTERN, Strict
 from hashidrill.faults.base import BaseFault, NoParams, P, peers_of, table_of
@@ -43,7 +44,9 @@ class _LeaderFault(BaseFault[P]):
         """None of these servers can be elected from now on."""
         for host in of:
             others = self._others(undo, [host.name])
-            await host.nft(rpc.cut_votes(table_of(undo["fault_id"]), [other.address for other in others]))
+            await host.use(PacketFilter).nft(
+                rpc.cut_votes(table_of(undo["fault_id"]), [other.address for other in others])
+            )
 
     async def _transfer(self, undo: Undo, leader: Host, to: str | None) -> str:
         """The new leader. Raises FaultError, or WaitTimeoutError when nobody else is elected in time."""
@@ -51,7 +54,7 @@ class _LeaderFault(BaseFault[P]):
             return await self._depose(undo, leader, to)
         params = {} if to is None else {"id": undo["prior"]["voters"][to]}
         path = "/v1/operator/raft/transfer-leader"
-        answer = await leader.api("POST", path, params=params, timeout_s=_TRANSFERRED_WITHIN_S)
+        answer = await leader.use(AgentApi).api("POST", path, params=params, timeout_s=_TRANSFERRED_WITHIN_S)
         if answer.status != 200 and to is None:  # a sick leader may be too slow to hand over
             await api.check_quorum_without(self.hosts, leader)
             return await self._depose(undo, leader, to)
@@ -70,12 +73,12 @@ class _LeaderFault(BaseFault[P]):
         table, mute = table_of(undo["fault_id"]), [] if to is None else [host for host in others if host.name != to]
         for host in mute:
             deaf = [other.address for other in self._others(undo, [host.name]) if other.name != to]
-            await host.nft(rpc.cut_votes(table, deaf))
+            await host.use(PacketFilter).nft(rpc.cut_votes(table, deaf))
         if mute:
-            await leader.nft(rpc.cut_off(table, [host.address for host in mute]))
+            await leader.use(PacketFilter).nft(rpc.cut_off(table, [host.address for host in mute]))
             with contextlib.suppress(FaultError):  # a leader that cannot even do this had no newest entry to share
-                await leader.api("DELETE", f"/v1/kv/hashidrill/nothing/{table}")
-        await leader.nft(rpc.cut_off(table, [host.address for host in others]))
+                await leader.use(AgentApi).api("DELETE", f"/v1/kv/hashidrill/nothing/{table}")
+        await leader.use(PacketFilter).nft(rpc.cut_off(table, [host.address for host in others]))
         try:
             return await self._wait_for(undo, leader, to)
         finally:
@@ -90,7 +93,7 @@ class _LeaderFault(BaseFault[P]):
     async def _tables(self, undo: Undo) -> list[str]:
         """The servers that have rules of this fault."""
         table = table_of(undo["fault_id"])
-        return [host.name for host in self._others(undo, []) if table in await host.nft_tables()]
+        return [host.name for host in self._others(undo, []) if table in await host.use(PacketFilter).nft_tables()]
 
     async def revert(self, undo: Undo) -> None:
         for host in self._others(undo, []):

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from hashidrill.abc import Evidence, Needs, Observer, Target, Undo
+from hashidrill.capabilities import AgentFiles, ProcessControl
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, NoParams
@@ -56,7 +57,10 @@ class RaftBloat(BaseFault[BloatParams]):
         await db.check_usable()
         if self.params.by == "writes" and self.params.free_pages > raft_writes.MOST_PAGES:
             raise FaultError(f"by writes at most {raft_writes.MOST_PAGES} free pages are made in the time there is")
-        return {"free_pages": (await db.look()).free, "config": await db.host.agent_config(target.agent)}
+        return {
+            "free_pages": (await db.look()).free,
+            "config": await db.host.use(AgentFiles).agent_config(target.agent),
+        }
 
     async def apply(self, undo: Undo) -> None:
         db = RaftDb(self.hosts, self._host(undo))
@@ -92,7 +96,7 @@ class RaftBloat(BaseFault[BloatParams]):
             async with db.stopped():
                 await db.compact()
         else:  # it was compacted meanwhile, or never bloated
-            await db.host.start_agent(undo["agent"])
+            await db.host.use(ProcessControl).start_agent(undo["agent"])
 
 
 class RaftCompact(BaseFault[NoParams]):
@@ -138,7 +142,7 @@ class RaftCompact(BaseFault[NoParams]):
 
     async def revert(self, undo: Undo) -> None:
         """Nothing but that the server runs: what was compacted stays so."""
-        await self._host(undo).start_agent(undo["agent"])
+        await self._host(undo).use(ProcessControl).start_agent(undo["agent"])
 
 
 KINDS = (RaftBloat, RaftCompact)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import anyio
 
 from hashidrill.abc import Host, Hosts
+from hashidrill.capabilities import AgentFiles, ProcessControl, Processes
 from hashidrill.errors import FaultError
 from hashidrill.services.consul import api, markers
 from hashidrill.services.consul.faults.change import TURN
@@ -64,14 +65,14 @@ class RaftDb:
 
     def __init__(self, hosts: Hosts, host: Host) -> None:
         self.hosts, self.host = hosts, host
-        self.path = host.data / "consul" / "raft" / "raft.db"
+        self.path = host.use(AgentFiles).data / "consul" / "raft" / "raft.db"
         self._compacted = self.path.with_suffix(".compacted")
 
     async def check_usable(self) -> None:
         """Raises FaultError for a host whose Raft log is not in BoltDB, or keeps no list of free pages."""
         if self.host.role != "server":
             raise FaultError(f"{self.host.name} is no server: it has no Raft log")
-        store = (await self.host.agent_config(api.AGENT)).get("raft_logstore", {})
+        store = (await self.host.use(AgentFiles).agent_config(api.AGENT)).get("raft_logstore", {})
         if not self.path.is_file():
             where = store.get("backend", "WAL, the default of this version")
             raise FaultError(
@@ -117,7 +118,7 @@ class RaftDb:
     async def _reading(self) -> _Reading:
         """The server may commit between two looks: what it had written belongs to the moment between them."""
         first = (await self._meta()).transaction
-        written = await self.host.written_bytes(api.AGENT)
+        written = await self.host.use(Processes).written_bytes(api.AGENT)
         second = (await self._meta()).transaction
         return _Reading((first + second) / 2, written)
 
@@ -152,12 +153,12 @@ class RaftDb:
         async with self.hosts.turn(TURN):
             if await api.has_agent(self.host):
                 await api.check_quorum_without(self.hosts, self.host)
-                await self.host.stop_agent(api.AGENT)
+                await self.host.use(ProcessControl).stop_agent(api.AGENT)
             try:
                 yield
             finally:
                 with anyio.CancelScope(shield=True):
-                    await self.host.start_agent(api.AGENT)
+                    await self.host.use(ProcessControl).start_agent(api.AGENT)
             await self.running()
 
     async def running(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from hashidrill.capabilities import AgentApi, AgentFiles
 from hashidrill.errors import FaultError
 from hashidrill.services.consul import api, boltdb, markers
 from hashidrill.util.wait import wait_while_it_moves
@@ -62,13 +63,13 @@ async def bloat(db: RaftDb, free_pages: int, config: Mapping[str, Any]) -> None:
 
 async def put_back(db: RaftDb, config: Mapping[str, Any]) -> None:
     """The configuration of before, where a bloat that was cut off left another."""
-    if await db.host.agent_config(api.AGENT) != config:
+    if await db.host.use(AgentFiles).agent_config(api.AGENT) != config:
         await _restarted(db, config)
 
 
 async def _restarted(db: RaftDb, config: Mapping[str, Any]) -> None:
     async with db.stopped():
-        await db.host.set_agent_config(api.AGENT, config)
+        await db.host.use(AgentFiles).set_agent_config(api.AGENT, config)
 
 
 async def _fill(db: RaftDb, key: str, target: int) -> None:
@@ -77,7 +78,7 @@ async def _fill(db: RaftDb, key: str, target: int) -> None:
 
     async def write() -> None:
         for number in numbers:
-            answer = await db.host.api(
+            answer = await db.host.use(AgentApi).api(
                 "PUT", f"/v1/kv/{markers.PREFIX}/{key}/{number % 4}", body=_VALUE, timeout_s=30.0
             )
             if answer.status != 200:

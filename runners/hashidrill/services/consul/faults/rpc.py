@@ -21,6 +21,7 @@ import errno
 from collections.abc import Sequence
 
 from hashidrill.abc import ExchangeRequest, Host
+from hashidrill.capabilities import NetworkCanary, PacketFilter
 from hashidrill.errors import FaultError
 from hashidrill.services.consul import api
 
@@ -113,8 +114,8 @@ def _anew(table: str) -> list[str]:
 
 async def remove(host: Host, table: str) -> None:
     """Nothing when it is not there. Raises FaultError."""
-    if table in await host.nft_tables():
-        await host.nft(f"add table inet {table}\ndelete table inet {table}\n")
+    if table in await host.use(PacketFilter).nft_tables():
+        await host.use(PacketFilter).nft(f"add table inet {table}\ndelete table inet {table}\n")
 
 
 async def is_cut(host: Host, other: Host) -> bool:
@@ -122,8 +123,8 @@ async def is_cut(host: Host, other: Host) -> bool:
 
     Raises FaultError when it is neither reset nor answered.
     """
-    await other.canary_listen(_CANARY_PORT)
-    [seen] = await host.exchange(other.address, _CANARY_PORT, _TRIAL)
+    await other.use(NetworkCanary).canary_listen(_CANARY_PORT)
+    [seen] = await host.use(NetworkCanary).exchange(other.address, _CANARY_PORT, _TRIAL)
     if seen.errno not in (0, errno.ECONNRESET):
         name = errno.errorcode.get(seen.errno, str(seen.errno))
         raise FaultError(f"{host.name}: the canary of {other.name} did not answer: {name}")

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from hashidrill.abc import Evidence, Observer, Target, Undo
+from hashidrill.capabilities import AgentApi
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault
@@ -102,11 +103,13 @@ class SessionExpire(BaseFault[ExpireParams]):
     async def _takes_sessions(self, undo: Undo) -> Evidence:
         """Makes a session of its own on that node, and ends it."""
         host, asked = self._host(undo), "a session can be made on that node"
-        made = await host.api("PUT", "/v1/session/create", body=json.dumps({"Name": undo["fault_id"]}).encode())
+        made = await host.use(AgentApi).api(
+            "PUT", "/v1/session/create", body=json.dumps({"Name": undo["fault_id"]}).encode()
+        )
         if made.status != 200:
             return Evidence(False, asked, api.said(made))
         session = made.json()["ID"]
-        await host.api("PUT", f"/v1/session/destroy/{session}")
+        await host.use(AgentApi).api("PUT", f"/v1/session/destroy/{session}")
         return Evidence(True, asked, f"made {session} and ended it")
 
     async def revert(self, undo: Undo) -> None:

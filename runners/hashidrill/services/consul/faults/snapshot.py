@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import anyio
 
 from hashidrill.abc import Evidence, Host, Observer, Target, Undo
+from hashidrill.capabilities import AgentApi
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Name, Strict
 from hashidrill.faults.base import BaseFault
@@ -127,7 +128,7 @@ class SnapshotRestore(BaseFault[RestoreParams]):
         await markers.put(host, _restored_marker(undo), undo["fault_id"])
         await markers.remove(host, _marker_of(self.params.snapshot))
         body = await anyio.to_thread.run_sync(self._file.read_bytes)
-        answer = await host.api("PUT", "/v1/snapshot", body=body, timeout_s=_SNAPSHOT_WITHIN_S)
+        answer = await host.use(AgentApi).api("PUT", "/v1/snapshot", body=body, timeout_s=_SNAPSHOT_WITHIN_S)
         if answer.status != 200:
             raise FaultError(f"{host.name}: the snapshot was not restored: {said(answer)}")
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import anyio
 
 from hashidrill.abc import Evidence, Host, Observer, Target, Undo
+from hashidrill.capabilities import PacketFilter
 from hashidrill.errors import FaultError, SelectorError
 from hashidrill.faults.base import BaseFault, NoParams, table_of
 from hashidrill.services.consul import api
@@ -58,7 +59,7 @@ class StreamsGather(BaseFault[NoParams]):
     async def apply(self, undo: Undo) -> None:
         others = [self.hosts.host(name).address for name in undo["others"]]
         for host in self._clients(undo):
-            await host.nft(rpc.cut_streams(table_of(undo["fault_id"]), others))
+            await host.use(PacketFilter).nft(rpc.cut_streams(table_of(undo["fault_id"]), others))
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         """Whether a connection that begins as for streaming is reset, from each agent to each server."""
