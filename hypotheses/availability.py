@@ -17,7 +17,7 @@ def available_during(
     fault: str | None = None,
     p99_below: Duration | None = None,
 ) -> Held:
-    """At least so large a share of the operations that were due while a fault was in force are acknowledged.
+    """At least `success` of the operations due during a fault are acknowledged.
 
     With `p99_below`, the successful ones also have their p99 under it. With `fault`, only faults of that kind count.
     99 % is the usual floor of a "degraded" objective (Google's SRE workbook starts its error budgets there); name a
@@ -58,7 +58,7 @@ def latency_stays(
     fault: str | None = None,
     window: Duration = Duration("5s"),
 ) -> Held:
-    """The latency stays under its limit all the time that a fault is in force: the fault does no harm.
+    """Latency stays under its limit for the whole fault: the fault does no harm.
 
     Measured over every `window` inside the fault; an operation that failed counts as infinitely slow. 300 ms is what
     Roblox published as the normal p50 of Consul KV (post-mortem of October 2021).

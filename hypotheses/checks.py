@@ -21,7 +21,7 @@ def checks_keep_interval(
     at_least: Percent = Percent("99%"),
     during: Literal["run", "method", "recovery"] = "run",
 ) -> Held:
-    """So large a share of the health checks arrive no later than `within` after their interval was over.
+    """At least `at_least` of the health checks arrive within `within` of the time they were due.
 
     The drift is measured where the checks arrive, not where they are made: one interval after the last arrival a check
     is due. Checks that did not come at all for another interval are as late as can be. `during` picks the time: the

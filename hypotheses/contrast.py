@@ -20,7 +20,7 @@ def contrast(
     bad: str | dict[str, Any],
     params: dict[str, Any] = {},  # noqa: B006 - never changed, and pydantic copies it
 ) -> Held:
-    """A hypothesis holds for the good client and is broken for the bad one, so that it is the client that matters.
+    """A hypothesis holds for the good client and breaks for the bad one, so the client makes the difference.
 
     `of` is any other hypothesis, and `params` are its parameters. `good` and `bad` are what differs: the name of a
     client (or load), or parameters of its own, like `{client: hasty, fault: trigger}`. Where it holds for both, the

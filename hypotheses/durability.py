@@ -17,7 +17,7 @@ _NAMED = 10
 
 @hypothesis(needs_valid_run=False, timed=False)
 def no_acknowledged_write_lost(recording: Recording, *, load: str) -> Held:
-    """What each key holds at the end is a write that may be the last one; nothing acknowledged is gone.
+    """No acknowledged write is lost: each key ends with a value that could be its last write.
 
     A last-write check of a register for each key, after Jepsen's: the final value v is possible unless an acknowledged
     write of that key began after v was acknowledged. A write whose outcome is unknown may have taken effect at

@@ -27,7 +27,7 @@ def green_but_sick(
     at_least: Duration = Duration("3s"),
     fault: str | None = None,
 ) -> Held:
-    """Every health check stays green while users suffer: the trap of the 2021 outage.
+    """Every health check stays green while users suffer, as in the Roblox outage of 2021.
 
     It holds when, under a fault, there is a stretch of `at_least` in which the p50 of the load is over `p50_below`
     (300 ms: normal at Roblox) and, all the while, autopilot is healthy, as many members are alive as before the

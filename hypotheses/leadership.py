@@ -20,7 +20,7 @@ _SLACK_S = 0.5
 
 @hypothesis
 def leader_elected(recording: Recording, *, within: Duration = Duration("10s"), fault: str | None = None) -> Held:
-    """After a fault takes the leader away, a leader is known to a majority again within so long of the fault.
+    """After a fault removes the leader, a majority knows a leader again `within` that time.
 
     The time runs from the moment the fault is applied, so noticing that the leader is gone is part of it. Consul's own
     budget for an election is 2 to 4 s at `raft_multiplier: 1` and 10 to 20 s at the default of 5; 10 s is the middle
@@ -63,7 +63,7 @@ def leader_elected(recording: Recording, *, within: Duration = Duration("10s"), 
 
 @hypothesis
 def leadership_leaves(recording: Recording, *, fault: str, within: Duration) -> Held:
-    """A leader that the fault is put on loses its office to another host within so long.
+    """Leadership moves away from the faulted leader `within` that time.
 
     Raft's heartbeats do not wait for the disk, so a leader with a slow disk keeps leading, and all writes wait for it
     (hashicorp/consul#22064, #3552; hashicorp/raft#503): that is what this expectation is for.
@@ -100,7 +100,7 @@ def leadership_leaves(recording: Recording, *, fault: str, within: Duration) -> 
 
 @hypothesis
 def leadership_stays(recording: Recording, *, fault: str | None = None, grace: Duration = Duration("1s")) -> Held:
-    """The leader stays the same, and known, from the start of the method until the loads stop.
+    """The same leader stays known from the start of the method until the loads stop.
 
     With `fault`, only while faults of that kind are in force. A leader that is unknown for less than `grace` counts as
     one answer that was late, not as an election.
@@ -130,7 +130,7 @@ def leadership_stays(recording: Recording, *, fault: str | None = None, grace: D
 def survives_leader_changes(
     recording: Recording, *, load: str, changes: int = 3, within: Duration = Duration("5s")
 ) -> Held:
-    """Leadership changes at least so many times, and the load is never without an acknowledgement for longer than that.
+    """Leadership changes at least `changes` times, and no gap without an acknowledgement is too long.
 
     From the start of the method until the loads stop. A change is another host that a majority names as the leader. No
     stall, around the changes or elsewhere, is longer than `within`: an election at `raft_multiplier: 1` costs 2 to 4 s,

@@ -19,7 +19,7 @@ _OPERATIONS_SHOWN = 12
 
 @hypothesis(needs_valid_run=False, timed=False)
 def linearizable(recording: Recording, *, load: str, configurations: int = DEFAULT_BUDGET) -> Held:
-    """The reads, writes and compare-and-sets of each key can be put into one order that all answers agree with.
+    """Each key's reads, writes and compare-and-sets fit one order that agrees with all answers.
 
     Each operation has to take effect at one moment between its start and its answer, as Jepsen checks it: the search
     of Wing and Gong with Lowe's memory, key by key. What was not answered may have taken effect at any later time, or

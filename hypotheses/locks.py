@@ -47,7 +47,7 @@ class Belief:
 
 @hypothesis(needs_valid_run=False, timed=False)
 def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
-    """At no moment do two sessions both believe, and with good reason, that they hold the same lock.
+    """No two sessions hold the same lock at the same time.
 
     A contender may rely on its lock from the moment at which its claim was acknowledged until it sends a release, or
     learns that its session is gone, or one TTL has passed since it *sent* the last renewal that was acknowledged:
@@ -104,7 +104,7 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
 def renewals_before_claims(
     recording: Recording, *, load: str, fault: str | None = None, by: Percent = Percent("10%")
 ) -> Held:
-    """Under overload renewals are served better than claims: who is refused is refused a new lock.
+    """Under overload, lock holders keep renewing: new claims are rejected before renewals.
 
     A renewal that fails costs its holder the lock and everybody else an election. To refuse extensions as often as
     claims made it worse in juju-2021, which ended with "shed claims first". The share of renewals that succeeded while

@@ -23,7 +23,7 @@ def helps(
     after: Duration | None = None,
     since: str | None = None,
 ) -> Held:
-    """A load that was sick is well while this measure is in force.
+    """A sick load recovers while this measure is in force.
 
     Sick: in the last `over` before the measure was taken, the p50 of the load was at or over `p50_below`. Well: in the
     last `over` of its time in force it is under that. (An operation that failed counts as infinitely slow.) The
@@ -57,7 +57,7 @@ def does_not_help(
     after: Duration | None = None,
     since: str | None = None,
 ) -> Held:
-    """A load that was sick stays so while this measure is in force: what was tried in vain.
+    """A sick load stays sick while this measure is in force: it was tried and did not help.
 
     The same measure as for `helps`; here the p50 is at or over `p50_below` at the end as well.
     """
@@ -84,7 +84,7 @@ def makes_sick(
     p50_below: Duration = ROBLOX_NORMAL,
     over: Duration = Duration("3s"),
 ) -> Held:
-    """A load that was well is sick at the end of this step's time in force: what an incident begins with.
+    """A healthy load is sick by the end of this step: the start of the incident.
 
     The same measure as for `helps`, the other way round. Where the load was sick before, it says nothing: INVALID.
     """

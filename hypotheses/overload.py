@@ -26,7 +26,7 @@ def load_is_shed(
     within: Duration = Duration("1s"),
     fault: str | None = None,
 ) -> Held:
-    """What cannot be served is refused, and at once: 429 or 503, rather than timeouts.
+    """Overload is rejected fast, with 429 or 503, instead of timing out.
 
     Of the operations that were not acknowledged (during the method and after, or while faults of the kind `fault`
     were in force) at least the share `refused` was answered 429 or 503, and 99 % of these came back `within`. Consul
@@ -89,7 +89,7 @@ def recovers_without_restart(
     served_within: Duration = Duration("1s"),
     window: Duration = Duration("2s"),
 ) -> Held:
-    """Once the load is back to normal, goodput comes back by itself: the overload leaves no state that feeds on itself.
+    """Goodput recovers by itself once the load is back to normal: the overload does not sustain itself.
 
     Goodput is the operations a second that were acknowledged within `served_within` of the moment they were due. Before
     is the steady state. The time runs from when every load's profile was over and every fault (but noop) was gone;

@@ -29,7 +29,7 @@ def writes_recover(
     fault: str | None = None,
     since: Since = "end",
 ) -> Held:
-    """Writes are quick again within so long of the end of the last fault, and stay so until the loads stop.
+    """Writes are fast again `within` that time after the last fault, and stay fast until the loads stop.
 
     Quick means: the p50 over each `window` is under `p50_below` (a write that failed counts as infinitely slow), and
     the errors from then on are under `errors_below`. With `fault`, the time runs from the last fault of that kind. With
@@ -52,7 +52,7 @@ def reads_recover(
     fault: str | None = None,
     since: Since = "end",
 ) -> Held:
-    """Reads are quick again within so long of the end of the last fault, and stay so until the loads stop.
+    """Reads are fast again `within` that time after the last fault, and stay fast until the loads stop.
 
     The same measure as for `writes_recover`, and the same source for `p50_below`.
     """

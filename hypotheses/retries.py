@@ -26,7 +26,7 @@ _ANY = "any fault"
 
 @hypothesis
 def present(recording: Recording, *, client: str, fault: str | None = None, success: Percent = Percent("99%")) -> Held:
-    """Every operation whose attempt failed is tried again, and so large a share of these operations succeeds.
+    """Every operation with a failed attempt is retried, and at least `success` of them succeed.
 
     `fault` is what the tap did, or a status. Source: RFC 9110 section 9.2.2.
     """
@@ -35,7 +35,7 @@ def present(recording: Recording, *, client: str, fault: str | None = None, succ
 
 @hypothesis
 def transport_only(recording: Recording, *, client: str) -> Held:
-    """The client retries by itself; broken by one that only has its HTTP library's replays on reused connections.
+    """The client retries itself. An HTTP library that replays requests on reused connections is not enough.
 
     Such a replay counts as no retry; Go's net/http does it.
     """
@@ -55,7 +55,7 @@ def bounded(
     retries: int = MOST_RETRIES,
     deadline: Duration = Duration(DEADLINE_S),
 ) -> Held:
-    """No operation makes more than so many retries, or takes longer than the deadline over them."""
+    """No operation exceeds the retry limit or the deadline."""
     runs = _faulted(recording, client, fault)
     return _answer(presence.bounded(fault or _ANY, runs, most_retries=retries, deadline_s=deadline))
 
@@ -64,7 +64,7 @@ def bounded(
 def timeout_present(
     recording: Recording, *, client: str, fault: str = "hang", deadline: Duration = Duration(DEADLINE_S)
 ) -> Held:
-    """The client itself ends an attempt that hangs, within the deadline."""
+    """The client times out a hanging attempt itself, within the deadline."""
     return _answer(presence.timeout_present(fault, _faulted(recording, client, fault), deadline_s=deadline))
 
 
@@ -76,7 +76,7 @@ def backoff(recording: Recording, *, client: str, fault: str | None = None) -> H
 
 @hypothesis
 def exponential(recording: Recording, *, client: str, fault: str | None = None) -> Held:
-    """The gaps between the attempts of an operation grow by a factor, until they meet a cap."""
+    """The gaps between attempts grow by a factor, up to a cap."""
     return _answer(timing.exponential(fault or _ANY, _faulted(recording, client, fault)))
 
 
@@ -84,21 +84,21 @@ def exponential(recording: Recording, *, client: str, fault: str | None = None) 
 def jitter(
     recording: Recording, *, client: str, reference: str, fault: str | None = None, clients: int = JITTER_CLIENTS
 ) -> Held:
-    """The gaps of the client's operations scatter more than those of `reference`, a client without any jitter."""
+    """The client's retry gaps vary more than those of `reference`, a client without jitter."""
     mine, theirs = _faulted(recording, client, fault), _faulted(recording, reference, fault)
     return _answer(timing.jitter(fault or _ANY, mine, theirs, clients=clients))
 
 
 @hypothesis
 def retry_after_honoured(recording: Recording, *, client: str) -> Held:
-    """No attempt comes sooner than the Retry-After of the one before told it to. Source: RFC 9110 section 10.2.3."""
+    """No attempt comes before the previous answer's Retry-After has passed (RFC 9110, 10.2.3)."""
     told = [run for run in _runs(recording, client) if any(each.retry_after_s is not None for each in run.attempts)]
     return _answer(timing.retry_after_honoured("Retry-After", told))
 
 
 @hypothesis
 def idempotent_only(recording: Recording, *, client: str, fault: str | None = None) -> Held:
-    """No POST, PATCH or plain PUT is sent again after a fault that leaves open whether it was applied."""
+    """The client does not resend a POST, PATCH or plain PUT that may already have been applied."""
     runs = [run for run in _faulted(recording, client, fault) if _leaves_open(run.faulted[0])]
     return _answer(presence.idempotent_only(fault or _ANY, runs))
 
@@ -107,7 +107,7 @@ def idempotent_only(recording: Recording, *, client: str, fault: str | None = No
 def amplification(
     recording: Recording, *, client: str, at_most: float = AMPLIFICATION, fault: str | None = None
 ) -> Held:
-    """Requests over operations stay within a bound while a fault is in force.
+    """Attempts per operation stay below a limit during a fault.
 
     With several layers that retry, the bound is the product of their attempts. `fault` is a kind of fault of the
     experiment. Source: Google's SRE book, Handling Overload.
@@ -120,14 +120,14 @@ def amplification(
 def retry_budget(
     recording: Recording, *, client: str, at_most: Percent = Percent("20%"), fault: str | None = None
 ) -> Held:
-    """Retries are at most so large a share of the attempts while a fault is in force. Source: Finagle's RetryBudget."""
+    """Retries stay below a share of all attempts during a fault, like Finagle's RetryBudget."""
     attempts, operations = _during(recording, client, fault)
     return _answer(pressure.retry_budget(fault or _ANY, len(attempts), len(operations), at_most=at_most))
 
 
 @hypothesis
 def no_storm(recording: Recording, *, client: str, capacity: Rate, window: Duration = Duration("1s")) -> Held:
-    """Attempts never come faster than the upstream's capacity, in any window, where operations alone do not."""
+    """Retries never push attempts above the upstream's capacity, in any window."""
     attempts, operations = _load(recording, client + SUFFIX), _load(recording, client)
     return _answer(
         pressure.no_storm(
@@ -146,7 +146,7 @@ def recovers(
     window: Duration = Duration("1s"),
     fault: str | None = None,
 ) -> Held:
-    """Once the fault is gone, with the load constant, goodput is back within so long and stays: no metastable state.
+    """Goodput recovers `within` that time after the fault, at constant load: no metastable failure.
 
     `goodput` is the share of what succeeded in each second before the fault. Source: Bronson et al., HotOS 2021.
     """
@@ -163,7 +163,7 @@ def recovers(
 
 @hypothesis
 def circuit_breaks(recording: Recording, *, client: str, fault: str | None = None) -> Held:
-    """In the second half of a fault, attempts come at a fifth of the rate of operations, or less."""
+    """In the second half of a fault the client sends at most one attempt per five operations."""
     attempts, operations = _load(recording, client + SUFFIX), _load(recording, client)
     spans = [measure.in_force(recording, one) for one in measure.faults(recording, fault)]
     lasted_ns = min(start for start, _ in spans), max(end for _, end in spans)
@@ -175,7 +175,7 @@ def circuit_breaks(recording: Recording, *, client: str, fault: str | None = Non
 
 @hypothesis
 def watch_resets(recording: Recording, *, client: str) -> Held:
-    """After an index that went backwards, a blocking query begins again at 0, and does not spin."""
+    """When the index goes backwards, a blocking query restarts at 0 and does not spin."""
     return _answer(consul_clients.watch_resets(_ANY, _attempts(recording, client)))
 
 
@@ -183,7 +183,7 @@ def watch_resets(recording: Recording, *, client: str) -> Held:
 def lock_reacquired(
     recording: Recording, *, client: str, within: Duration | None = None, fault: str | None = None
 ) -> Held:
-    """A lock that was held when the fault came is granted to the client again."""
+    """A client that held a lock when the fault began gets it back."""
     lost_ns = min(measure.in_force(recording, one)[0] for one in measure.faults(recording, fault))
     attempts = _attempts(recording, client)
     return _answer(consul_clients.lock_reacquired(fault or _ANY, attempts, lost_ns=lost_ns, within_s=within))

@@ -27,7 +27,7 @@ _FEWEST_COMMITS = 20
 def no_write_lost_but_rolled_back(
     recording: Recording, *, load: str, snapshot: str | None = None, at_most: Annotated[int, Field(ge=0)] | None = None
 ) -> Held:
-    """After a snapshot reset only what was written since the snapshot is gone, and nothing of that comes back.
+    """A snapshot reset rolls back only writes made after the snapshot, and none of them reappears.
 
     Every acknowledged write gets one fate. *Kept*: it is there at the end. *Overwritten*: a later write took its
     place, as writes do. *Rolled back*: it was acknowledged after the snapshot was taken and before it was restored, and
@@ -109,7 +109,7 @@ def _names(keys: list[str]) -> str:
 
 @hypothesis(timed=False)
 def cas_does_not_cross_reset(recording: Recording, *, load: str) -> Held:
-    """A compare-and-set with an index read before a snapshot reset succeeds after it only on a key that is the same.
+    """After a snapshot reset, a compare-and-set with an older index succeeds only if the key is unchanged.
 
     The load is one of `consul.kv.cas`: each operation says which ModifyIndex it sent, and with which value it had read
     that. Every value is written once in a run, so a value that was there before the reset and is not in the snapshot
@@ -182,7 +182,7 @@ def write_amplification_below(
     since: Since = "end",
     host: str = "leader",
 ) -> Held:
-    """A commit costs the server less than so many times the bytes that it cost in the steady state.
+    """A commit writes less than `times` the bytes it wrote in the steady state.
 
     Bytes per commit: the mean of `process.wchar_rate` (all that the Consul process passes to write calls, sockets
     included) over the rate at which `raft.commit_index` grew. It is a figure of the software and hardly of the machine:
@@ -264,7 +264,7 @@ def raft_commit_below(
     fault: str | None = None,
     since: Since = "end",
 ) -> Held:
-    """Commits are quick by Consul's own measure: so many percent of the samples of `raft.commit_time` are below that.
+    """Consul's own raft.commitTime is fast: `percent` of its samples are below `below`.
 
     A sample is the mean of the last 10 s interval that Consul has finished (`raft.commitTime`), of whoever leads. Those
     count that were taken at least `within` after the end of the fault (or after it was proven, with `since: start`).

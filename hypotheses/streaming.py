@@ -34,7 +34,7 @@ def streaming_no_worse_than_long_poll(
     p50_at_most: Level | None = None,
     find_knee: bool = False,
 ) -> Held:
-    """Streaming bears at least as much as long polls do before the KV latency is over its SLO, in one and the same run.
+    """Streaming keeps the KV latency SLO up to at least the same load as long polling, in one run.
 
     The run has two arms: while a `consul.config` fault that sets `use_streaming_backend` is in force, and while
     none is. A step of the profile of `steps_of` counts for an arm when it lies whole in it; it keeps the SLO when
@@ -235,7 +235,7 @@ def watchers_converge(
     writes: str | None = None,
     fault: str | None = None,
 ) -> Held:
-    """Every watcher of a `consul.watch` load sees the final state of what it watches, and soon.
+    """Every watcher of a `consul.watch` load sees the final state `within` that time.
 
     The final state is what a consistent read found after the loads were stopped. A watcher that had it within `within`
     of the last change (of `writes`, of the same key where that load writes keys) and of the end of the last fault, and

@@ -104,7 +104,7 @@ def list_(
     """List experiments, faults, loads, hypotheses or runs, a line each."""
     if kind not in _KINDS:
         raise UsageError(f"there is no list of {kind!r}: {registry.near(kind, _KINDS)}")
-    rows = _rows(kind, runs_dir)
+    rows = rows_of(kind, runs_dir)
     if as_json:
         print_json(rows)
         return
@@ -118,7 +118,8 @@ def list_(
         live.say(console(), f"no recordings in {runs_dir} yet; `hashidrill run raft/frozen-leader` makes one")
 
 
-def _rows(kind: str, runs_dir: Path) -> list[dict[str, Any]]:
+def rows_of(kind: str, runs_dir: Path = RUNS_DIR) -> list[dict[str, Any]]:
+    """What `hashidrill list KIND` prints, a mapping a line: its name first, then what it does."""
     if kind == "experiments":
         return [_experiment_row(path) for path in list_experiments()]
     if kind == "runs":

@@ -30,13 +30,17 @@ Bounds = dict[Annotated[str, Field(pattern=FIGURE_PATTERN, max_length=60)], Boun
 
 
 class KnownIssue(BaseModel):
-    """What is known to break an expectation, and how far it is known to."""
+    """An issue known to break an expectation, with bounds on how badly."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     issue: str = Field(pattern=ISSUE_PATTERN, description=f"{_PLACE}: what is known to break it")
-    at_most: Bounds = Field(default={}, max_length=20, description="Figures that are known to be at most so large")
-    at_least: Bounds = Field(default={}, max_length=20, description="Figures that are known to be at least so large")
+    at_most: Bounds = Field(
+        default={}, max_length=20, description="Figures of the hypothesis with their known upper bounds"
+    )
+    at_least: Bounds = Field(
+        default={}, max_length=20, description="Figures of the hypothesis with their known lower bounds"
+    )
 
     @model_validator(mode="after")
     def _bounds_are_read(self) -> Self:

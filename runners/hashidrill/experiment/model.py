@@ -1,7 +1,7 @@
 """The YAML of an experiment, as pydantic models. Unknown keys are errors; quantities carry their units.
 
-The parameters of a fault (`with:`), a load or an expectation belong to the kind that is named, so they are kept as
-they were written here and validated against that kind's own `Params` by `hashidrill.experiment.loader`.
+The parameters of a fault (`with:`), a load or an expectation belong to its kind. These models keep them as written;
+`hashidrill.experiment.loader` validates them against the kind's own `Params`.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ VERSION_PATTERN = r"^[0-9]+\.[0-9]+\.[0-9]+$"
 MOST_ENTRIES = 100
 MOST_RUNS_PER_S = 100
 ATTEMPTS = ".attempts"
-"""CLIENT.attempts: what its tap saw, beside the operations of CLIENT."""
+"""CLIENT.attempts: the attempts that the tap of CLIENT saw; CLIENT alone names its operations."""
 SCRIPT = "script"
-"""`via` of a client without a datacenter behind its tap."""
+"""The `via` of a client whose tap answers by itself, without a datacenter behind it."""
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=60)]
 
 
 class Strict(BaseModel):
-    """Base of everything a user writes: unknown keys are errors, and nothing changes after loading."""
+    """Base of everything a user writes: unknown keys are errors, and models are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class Metadata(Strict):
-    """Who this experiment is, and why anyone should run it."""
+    """The name of the experiment, and why to run it."""
 
-    name: Name
-    title: str = Field(min_length=1, max_length=120)
-    why: str = Field(min_length=1, description="What this teaches, and which incident or tracker issue it comes from")
-    tags: list[Name] = []
+    name: Name = Field(description="Unique short name: lower case, digits, hyphens")
+    title: str = Field(min_length=1, max_length=120, description="One line for lists and reports")
+    why: str = Field(min_length=1, description="What it teaches, and the incident or issue it comes from")
+    tags: list[Name] = Field(default=[], description="Become pytest markers: `pytest experiments -m gate`")
 
 
 class Consul(Strict):
     """The Consul agents of a local datacenter."""
 
-    version: str = Field(default="1.22.2", pattern=VERSION_PATTERN)
-    binary: str | None = Field(default=None, description="Path of a consul binary to use, whatever PATH and cache hold")
-    servers: int = Field(default=3, ge=1, le=9)
-    clients: int = Field(default=1, ge=0, le=20)
-    config: dict[str, Any] = Field(default={}, description="Agent configuration, passed through to servers and clients")
-    server_config: dict[str, Any] = Field(default={}, description="The same, for servers alone")
-    client_config: dict[str, Any] = Field(default={}, description="The same, for clients alone")
+    version: str = Field(default="1.22.2", pattern=VERSION_PATTERN, description="Consul version, like 1.22.2")
+    binary: str | None = Field(default=None, description="Path of a consul binary to use instead of PATH and cache")
+    servers: int = Field(default=3, ge=1, le=9, description="Number of servers")
+    clients: int = Field(default=1, ge=0, le=20, description="Number of client agents")
+    config: dict[str, Any] = Field(default={}, description="Consul's own configuration keys, for all agents")
+    server_config: dict[str, Any] = Field(default={}, description="Consul's own configuration keys, for servers only")
+    client_config: dict[str, Any] = Field(default={}, description="Consul's own configuration keys, for clients only")
 
 
 LEAST_DISK = Size("1MB")
 
 
 class Disk(Strict):
-    """The disk under each host. With a size it is a small file system of its own, that can really be full."""
+    """The disk of each host. With a size, it is a small file system in memory that can really fill up."""
 
-    size: Size | None = None
+    size: Size | None = Field(default=None, description="Size of the file system, like 64MiB; at least 1MB")
 
     @field_validator("size")
     @classmethod
@@ -71,23 +71,23 @@ class Disk(Strict):
 
 
 class DatacenterSpec(Strict):
-    """What to start. `local` is the sandbox on this machine."""
+    """The datacenter to start."""
 
-    kind: Literal["local"] = "local"
+    kind: Literal["local"] = Field(default="local", description="The sandbox on this machine")
     consul: Consul = Consul()
     disk: Disk = Disk()
     ready_within: Duration = Field(
-        default=Duration("60s"), description="Give up when it is not ready, and nothing has moved for so long"
+        default=Duration("60s"), description="Give up if it is not ready and makes no progress for this long"
     )
 
 
 class LoadSpec(BaseModel):
-    """Traffic: a kind, and that kind's own parameters beside it."""
+    """Generated traffic: a kind, that kind's parameters, and optionally a `profile`, as for clients."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    kind: str
-    profile: Profile | None = Field(default=None, description="How its level changes once the method has begun")
+    kind: str = Field(description="The kind of load; `hashidrill list loads` shows them")
+    profile: Profile | None = Field(default=None, description="How the load changes during the method")
 
     @property
     def params(self) -> dict[str, Any]:
@@ -95,27 +95,31 @@ class LoadSpec(BaseModel):
 
 
 class ClientSpec(Strict):
-    """A real client: any command, with a tap in front of the datacenter's agents."""
+    """A real client: any command that talks to the datacenter's agents through a tap."""
 
     command: list[str] = Field(
         min_length=1,
         max_length=MOST_ENTRIES,
-        description="Program and arguments, without a shell; {url} is the tap's address, {python} this Python",
+        description="Program and arguments, no shell; {url} is the tap's address, {python} this Python",
     )
-    rate: Rate | None = Field(default=None, description="Runs offered a second, whatever comes back: each an operation")
-    service: bool = Field(default=False, description="It runs all the time; it is started again when it ends by itself")
-    timeout: Duration = Field(default=Duration("10s"), description="A run that takes longer is ended: outcome unknown")
-    at_once: int = Field(default=50, ge=1, le=1000, description="How many runs there may be at one time")
+    rate: Rate | None = Field(
+        default=None, description="Runs to start per second, however earlier ones end; each run is an operation"
+    )
+    service: bool = Field(default=False, description="Run it all the time, and restart it when it exits")
+    timeout: Duration = Field(
+        default=Duration("10s"), description="Kill a run that takes longer; its outcome is unknown"
+    )
+    at_once: int = Field(default=50, ge=1, le=1000, description="Most runs at the same time")
     on: str | None = Field(
         default=None,
         pattern=r"^host:[^\s:]+$",
-        description="The host it runs on, host:NAME; else where loads come from",
+        description="The host it runs on, host:NAME; default: where loads come from",
     )
     via: str = Field(
         default="consul:clients",
-        description="Selector of the agents behind the tap, in turn; or script: the tap answers by itself",
+        description="Agents behind the tap, used round robin; `script` lets the tap answer by itself",
     )
-    profile: Profile | None = Field(default=None, description="How its rate changes once the method has begun")
+    profile: Profile | None = Field(default=None, description="How the rate changes during the method")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> ClientSpec:
@@ -128,7 +132,7 @@ class ClientSpec(Strict):
         fields = type(self).model_fields
         extra = [name for name in ("timeout", "at_once", "profile") if getattr(self, name) != fields[name].default]
         if self.service and extra:
-            raise ValueError(f"{' and '.join(extra)}: that is about runs at a rate, of which a service has none")
+            raise ValueError(f"{' and '.join(extra)}: only for a client with a rate, and this one is a service")
         return self
 
     @property
@@ -138,11 +142,11 @@ class ClientSpec(Strict):
 
 
 class SteadyState(Strict):
-    """What must hold, and for how long, before the first fault is applied."""
+    """The conditions that must hold before the first fault is applied."""
 
-    for_: Duration = Field(default=Duration("10s"), alias="for")
-    within: Duration = Field(default=Duration("60s"), description="Give up (INVALID) when it has not held by then")
-    require: list[Condition] = Field(min_length=1, max_length=MOST_ENTRIES)
+    for_: Duration = Field(default=Duration("10s"), alias="for", description="How long they must hold without a break")
+    within: Duration = Field(default=Duration("60s"), description="Give up (INVALID) if they have not held by then")
+    require: list[Condition] = Field(min_length=1, max_length=MOST_ENTRIES, description="Conditions that must hold")
 
     @model_validator(mode="after")
     def _reachable(self) -> SteadyState:
@@ -152,18 +156,15 @@ class SteadyState(Strict):
 
 
 class Step(Strict):
-    """One fault of the method: what, on which target, when after the method began, and for how long."""
+    """One fault: which, on what target, when, and for how long."""
 
-    name: Name | None = Field(default=None, description="So that expectations can name this step among several alike")
-    fault: str
-    on: str = Field(
-        description="A selector: consul:leader, consul:followers, consul:one-follower, consul:servers, "
-        "consul:clients, host:NAME; client:NAME for what a tap does"
-    )
-    with_: dict[str, Any] = Field(default={}, alias="with")
-    at: Duration = Duration("0s")
-    for_: Duration = Field(alias="for")
-    follow: bool = Field(default=False, description="Move the fault along when the selector matches another host")
+    name: Name | None = Field(default=None, description="Name of the step, for expectations that refer to it")
+    fault: str = Field(description="The kind of fault; `hashidrill list faults` shows them")
+    on: str = Field(description="The target, as a selector; client:NAME for faults of a client's tap")
+    with_: dict[str, Any] = Field(default={}, alias="with", description="The parameters of the fault")
+    at: Duration = Field(default=Duration("0s"), description="When to apply it, after the method began")
+    for_: Duration = Field(alias="for", description="How long it stays in force")
+    follow: bool = Field(default=False, description="Move the fault when the selector matches another host")
 
     @field_validator("for_")
     @classmethod
@@ -174,20 +175,23 @@ class Step(Strict):
 
 
 class Recovery(Strict):
-    """How long the loads go on after the last fault, so that recovery is measured and not assumed."""
+    """The time after the last fault, in which loads go on so that recovery is measured, not assumed."""
 
-    for_: Duration = Field(default=Duration("20s"), alias="for")
+    for_: Duration = Field(
+        default=Duration("20s"), alias="for", description="How long loads go on after the last fault"
+    )
 
 
 class Expectation(BaseModel):
-    """One hypothesis with its parameters, as `{name: {parameter: value}}`, and what is known to break it."""
+    """One hypothesis with its parameters, as `{name: {parameter: value}}`, and the issue known to break it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     hypothesis: str
     params: dict[str, Any] = {}
     known_issue: KnownIssueField | None = Field(
-        default=None, description="owner/repo#123 or an https URL: what is known to break it; or that with bounds"
+        default=None,
+        description="The issue known to break it: owner/repo#123, an https URL, or one of these with bounds",
     )
 
     @model_validator(mode="before")
@@ -210,24 +214,26 @@ class Expectation(BaseModel):
 
 
 class Experiment(Strict):
-    """datacenter + load and clients + steady state + method + guardrails + expectations."""
+    """A datacenter, traffic, a steady state, faults over time, guardrails, and expectations."""
 
-    api_version: Literal["hashidrill/v1"] = Field(alias="apiVersion")
-    kind: Literal["Experiment"]
+    api_version: Literal["hashidrill/v1"] = Field(alias="apiVersion", description="Version of this format")
+    kind: Literal["Experiment"] = Field(description="Kind of document")
     metadata: Metadata
     datacenter: DatacenterSpec = DatacenterSpec()
-    load: dict[Name, LoadSpec] = Field(default={}, max_length=MOST_ENTRIES)
-    clients: dict[Name, ClientSpec] = Field(default={}, max_length=MOST_ENTRIES)
+    load: dict[Name, LoadSpec] = Field(default={}, max_length=MOST_ENTRIES, description="Generated traffic, by name")
+    clients: dict[Name, ClientSpec] = Field(default={}, max_length=MOST_ENTRIES, description="Real clients, by name")
     steady_state: SteadyState
-    method: list[Step] = Field(min_length=1, max_length=MOST_ENTRIES)
-    guardrails: list[Condition] = Field(default=[], max_length=MOST_ENTRIES)
+    method: list[Step] = Field(min_length=1, max_length=MOST_ENTRIES, description="The faults, over time")
+    guardrails: list[Condition] = Field(
+        default=[], max_length=MOST_ENTRIES, description="When one of these holds, revert all faults and end the method"
+    )
     recovery: Recovery = Recovery()
-    expect: list[Expectation] = Field(min_length=1, max_length=MOST_ENTRIES)
+    expect: list[Expectation] = Field(min_length=1, max_length=MOST_ENTRIES, description="The hypotheses to judge")
 
     @model_validator(mode="after")
     def _has_traffic(self) -> Experiment:
         if not self.traffic:
-            raise ValueError("without any load or client nothing would be measured: add `load:` or `clients:`")
+            raise ValueError("nothing to measure: add `load:` or `clients:`")
         return self
 
     @property
@@ -237,5 +243,5 @@ class Experiment(Strict):
 
     @property
     def measured(self) -> list[str]:
-        """The names that operations are recorded under: loads, clients, and the attempts of clients."""
+        """The names under which operations are recorded: loads, clients, and the attempts of clients."""
         return [*self.traffic, *(f"{client}{ATTEMPTS}" for client in self.clients)]

@@ -1,4 +1,4 @@
-"""Load profiles, as YAML writes them: how a load's level changes once the method has begun.
+"""Load profiles: how a load changes during the method.
 
     profile: {steps: [10%, 50%, 100%, 200%], each: 10s}
     profile: {ramp: {to: 300%, over: 60s}}
@@ -6,7 +6,7 @@
     profile: {spike: {to: 500%, at: 10s, for: 5s}}
     profile: {search: {until: ["kv-writes.latency.p50 > 600ms"], from: 500%, to: 5000%, every: 4s, for: 120s}}
 
-A level is a share of what the load asks for: of its `rate`, or of its `count`. Without a profile it is 100 % always.
+A level is a percentage of the load's `rate` or `count`. Without a profile it is always 100%.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class _Part(BaseModel):
 
 
 class Ramp(_Part):
-    """Evenly `to` a level `over` some time; or up `by` so much `every` so often, `while` conditions hold."""
+    """Goes evenly `to` a level `over` a time; or up `by` a step `every` so often, `while` conditions hold."""
 
-    to: Share | None = Field(default=None, description="The level at the end; of a ramp in steps: the highest one")
+    to: Share | None = Field(default=None, description="The level at the end; for a ramp in steps, the highest level")
     over: Length | None = Field(default=None, description="How long it takes to get there")
-    by: Share | None = Field(default=None, description="One step up")
-    every: Length | None = Field(default=None, description="How long a level is held, and judged")
+    by: Share | None = Field(default=None, description="The size of one step up")
+    every: Length | None = Field(default=None, description="How long to hold and judge each level")
     while_: list[Condition] | None = Field(
-        default=None, alias="while", min_length=1, max_length=20, description="It goes on as long as these hold"
+        default=None, alias="while", min_length=1, max_length=20, description="Go on as long as these conditions hold"
     )
-    step_back: bool = Field(default=True, description="Take the last step back when they do not; false stays there")
+    step_back: bool = Field(default=True, description="When they no longer hold, go back one step; false stays there")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Ramp:
@@ -71,25 +71,25 @@ class Ramp(_Part):
 
 
 class Spike(_Part):
-    """At once to a level, and at once back to 100 %."""
+    """Jumps to a level, and back to 100%."""
 
     to: Share = Field(description="The level of the spike")
-    at: Duration = Field(default=Duration("0s"), description="When after the method began")
+    at: Duration = Field(default=Duration("0s"), description="When it starts, after the method began")
     for_: Length = Field(alias="for", description="How long it lasts")
 
 
 class Search(_Part):
-    """The level that this machine needs: up from `from`, `by` so much, `until` conditions hold; kept `for` so long."""
+    """Raises the level from `from` by factor `by` `until` conditions hold, then keeps it."""
 
     until: list[Condition] = Field(
-        min_length=1, max_length=20, description="What the level is raised for: over two `every` in a row these held"
+        min_length=1, max_length=20, description="Stop raising when these have held for two `every` in a row"
     )
-    from_: Share = Field(alias="from", description="The level that is tried first")
-    to: Share = Field(description="The highest level that is tried; where that is too little, the run is INVALID")
-    by: Share = Field(default=Level("150%"), description="Each next level is that much of the one before")
-    every: Length = Field(default=Duration("5s"), description="How long a level is held, and judged")
-    at: Duration = Field(default=Duration("0s"), description="When after the method began")
-    for_: Length = Field(alias="for", description="How long the search and the level that it found last; then 100%")
+    from_: Share = Field(alias="from", description="The first level to try")
+    to: Share = Field(description="The highest level to try; if that is not enough, the run is INVALID")
+    by: Share = Field(default=Level("150%"), description="Each level is this percentage of the one before")
+    every: Length = Field(default=Duration("5s"), description="How long to hold and judge each level")
+    at: Duration = Field(default=Duration("0s"), description="When it starts, after the method began")
+    for_: Length = Field(alias="for", description="Length of the search plus the time at the level it found; then 100%")
 
     @model_validator(mode="after")
     def _can_end(self) -> Search:
@@ -113,12 +113,12 @@ class Search(_Part):
 
 
 class Profile(_Part):
-    """How the level of a load changes once the method has begun: by `steps`, a `ramp`, a `spike` or a `search`."""
+    """How a load changes during the method: by `steps`, a `ramp`, a `spike` or a `search`."""
 
-    steps: list[Share] | None = Field(default=None, min_length=1, max_length=MAX_STEPS, description="One level after"
-                                      " the other; 100% again after the last")  # fmt: skip
-    each: Length | None = Field(default=None, description="How long each of the steps lasts")
-    repeat: int = Field(default=1, ge=1, le=20, description="How often the steps are gone through")
+    steps: list[Share] | None = Field(default=None, min_length=1, max_length=MAX_STEPS, description="Levels, one after"
+                                      " the other; back to 100% after the last")  # fmt: skip
+    each: Length | None = Field(default=None, description="How long each step lasts")
+    repeat: int = Field(default=1, ge=1, le=20, description="How many times to run through the steps")
     ramp: Ramp | None = None
     spike: Spike | None = None
     search: Search | None = None

@@ -1,7 +1,7 @@
-"""The JSON Schema of an experiment: what an editor completes and checks while the YAML is being written.
+"""The JSON Schema of an experiment, for editors that complete and check YAML.
 
-It is generated from the models and from every known kind of fault, load and hypothesis, so that it knows their
-parameters too. The loader checks more than a schema can say: hosts that are not there, faults that collide.
+It is generated from the models and from every known fault, load and hypothesis, including their parameters. The loader
+checks more than a schema can express, such as missing hosts and faults that collide.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from hashidrill import registry
 from hashidrill.experiment.known_issue import ISSUE_PATTERN, KnownIssue
-from hashidrill.experiment.model import Experiment
+from hashidrill.experiment.model import Experiment, LoadSpec
 from hashidrill.experiment.selectors import FORMS, SELECTOR_PATTERN
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Schema = dict[str, Any]
 _TRAFFIC = ("load", "clients")
-"""An experiment has one of these at least."""
+"""An experiment has at least one of these."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -84,15 +84,17 @@ def _loads(kinds: dict[str, Any], definitions: Schema) -> Schema:
         branches.append(_when("kind", kind, reference))
     return {
         "type": "object",
-        "description": "Traffic: a kind, and that kind's own parameters beside it.",
-        "properties": {"kind": {"type": "string", "enum": sorted(kinds)}},
+        "description": LoadSpec.__doc__,
+        "properties": {
+            "kind": {"type": "string", "enum": sorted(kinds), "description": LoadSpec.model_fields["kind"].description}
+        },
         "required": ["kind"],
         "allOf": branches,
     }
 
 
 def _expectations(definitions: Schema) -> Schema:
-    """One hypothesis with its parameters (none may be written as nothing), and perhaps a known issue."""
+    """One hypothesis with its parameters, which may be empty, and optionally a known issue."""
     from hashidrill.hypothesis import all_hypotheses  # noqa: PLC0415 - numpy, which the rest of this can do without
 
     properties: Schema = {}
@@ -101,11 +103,11 @@ def _expectations(definitions: Schema) -> Schema:
         properties[name] = params if _needed(hypothesis.Params) else {"anyOf": [params, {"type": "null"}]}
         if hypothesis.doc:
             properties[name] = {"description": hypothesis.doc} | properties[name]
-    issue = {"type": "string", "pattern": ISSUE_PATTERN, "description": "What is known to break it"}
+    issue = {"type": "string", "pattern": ISSUE_PATTERN, "description": "The issue known to break it"}
     bounded = _params("KnownIssue", KnownIssue, definitions)
     return {
         "type": "object",
-        "description": "One hypothesis with its parameters, and what is known to break it.",
+        "description": "One hypothesis with its parameters, and the issue known to break it.",
         "properties": properties | {"known_issue": {"anyOf": [issue, bounded, {"type": "null"}]}},
         "additionalProperties": False,
         "oneOf": [{"required": [name]} for name in properties] or [False],

@@ -43,11 +43,11 @@ class ThrottleParams(Strict):
 
 
 class CpuThrottle(BaseFault[ThrottleParams]):
-    """The host's processes together get `cores`. The observer is a busy loop on that host.
+    """Limits all processes on the host together to `cores` of CPU.
 
-    It has threads for more than `cores`, and runs for 18 windows of 150 ms. A hit is a window in which it gets no more
-    than a quota of `cores` lets it have; and in force, what it and the agent get over all of them is between half of
-    `cores` and a tenth more.
+    The observer is a busy loop on that host with more threads than `cores`, measured in 18 windows of 150 ms. A hit is
+    a window in which it gets no more than a quota of `cores` allows. In force, the loop and the agent together get
+    between half of `cores` and a tenth more.
     """
 
     kind: ClassVar[str] = "cpu.throttle"

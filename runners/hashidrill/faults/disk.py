@@ -62,7 +62,7 @@ class LatencyParams(Strict):
 
 
 class DiskLatency(DiskTrialFault[LatencyParams]):
-    """Operations take `delay` (plus or minus `jitter`) longer.
+    """Delays disk operations by `delay`, plus or minus `jitter`.
 
     A hit is an operation that takes 98 % of the shortest delay; where jitter is over half of the delay, one that takes
     `delay - jitter/2`, as three in four do.
@@ -148,7 +148,7 @@ class ErrorParams(Strict):
 
 
 class DiskError(DiskTrialFault[ErrorParams]):
-    """Operations fail with `errno`.
+    """Fails disk operations with `errno`.
 
     A hit is one that does.
     """
@@ -197,7 +197,7 @@ class FullParams(Strict):
 
 
 class DiskFull(BaseFault[FullParams]):
-    """The host's file system is filled, up to `leave`. It must have a size (`datacenter.disk.size`).
+    """Fills the host's disk until only `leave` is free. Needs `datacenter.disk.size`.
 
     Chance has no part in its proof: a write of more than was left fails, and before and after the fault it does not.
     """
@@ -266,7 +266,7 @@ _SLOWEST = Bandwidth("50B/s")
 
 
 class DiskBandwidth(DiskTrialFault[BandwidthParams]):
-    """Reads or writes queue for a disk that moves no more than `rate`.
+    """Limits disk reads or writes to `rate`; operations queue for it.
 
     The observer's operations are of as many bytes as take 20 ms each at that rate. A hit is one that takes 95 % of it.
     """

@@ -86,7 +86,7 @@ class PartitionParams(Strict):
 
 
 class NetworkPartition(_TableFault):
-    """No packet passes between the target and `from`.
+    """Drops all packets between the target and `from`.
 
     Chance has no part in its proof: connections that succeeded before must hang, each of them and each way that is cut.
     """
@@ -143,7 +143,7 @@ class LossParams(Strict):
 
 
 class NetworkLoss(_TableFault):
-    """Each packet from and to `from` is lost with that probability: a round trip with 1 - (1 - p)^2.
+    """Drops packets to and from `from` with probability p, so a round trip with 1 - (1 - p)^2.
 
     A hit is a datagram to a host on the other side that does not come back.
     """
@@ -232,7 +232,7 @@ class BlockParams(Strict):
 
 
 class NetworkBlock(_TableFault):
-    """As an iptables rule on the target would: packets to the port are dropped, or refused."""
+    """Blocks a TCP port of the target: drops packets to it, or rejects them."""
 
     kind: ClassVar[str] = "network.block"
     observer: ClassVar[Observer] = OBSERVER

@@ -10,7 +10,7 @@ from hashidrill.faults.base import BaseFault, NoParams
 
 
 class Noop(BaseFault[NoParams]):
-    """Nothing is broken, so what is verified, before and after, is that the agent answers."""
+    """Breaks nothing. Verifies before and after that the agent answers."""
 
     kind: ClassVar[str] = "noop"
     observer: ClassVar[Observer] = Observer("whether the agent's HTTP API answers")

@@ -18,7 +18,7 @@ _ENDS_WITHIN_S = 15.0
 
 
 class ProcessPause(BaseFault[NoParams]):
-    """SIGSTOP: the process holds its ports, its locks and its place in Raft, and does nothing."""
+    """Freezes the agent with SIGSTOP: it keeps its ports, locks and place in Raft, and does nothing."""
 
     kind: ClassVar[str] = "process.pause"
     observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
@@ -58,7 +58,7 @@ class KillParams(Strict):
 
 
 class ProcessKill(BaseFault[KillParams]):
-    """The agent dies and stays dead; reverting starts it again with the data that it left."""
+    """Kills the agent and keeps it dead; reverting starts it again on the same data."""
 
     kind: ClassVar[str] = "process.kill"
     observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
@@ -91,7 +91,7 @@ class RestartParams(Strict):
 
 
 class ProcessRestart(BaseFault[RestartParams]):
-    """The agent ends and is started again at once, as a deployment would; after 15 s it is killed to that end."""
+    """Restarts the agent at once, as a deployment would; kills it if it does not exit within 15 s."""
 
     kind: ClassVar[str] = "process.restart"
     observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")

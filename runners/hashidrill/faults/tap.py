@@ -51,7 +51,7 @@ class FailParams(Strict):
 
 
 class TapFail(BaseFault[FailParams]):
-    """Attempts of a client fail at its tap, all of them or some by chance, in one of the classes of the catalogue."""
+    """Fails a client's attempts at its tap, all or a random share, with one failure class."""
 
     kind: ClassVar[str] = "tap.fail"
     observer: ClassVar[Observer] = Observer(

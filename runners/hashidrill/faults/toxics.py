@@ -66,7 +66,7 @@ class LatencyParams(LinkParams):
 
 
 class NetworkLatency(LinkFault):
-    """Connections to the port answer later: what they send waits for so long, on the way there."""
+    """Adds `delay` to requests on connections to the port."""
 
     kind: ClassVar[str] = "network.latency"
     observer: ClassVar[Observer] = Observer(
@@ -86,7 +86,7 @@ class LinkBandwidthParams(LinkParams):
 
 
 class NetworkBandwidth(LinkFault):
-    """Each connection to the port carries so much and no more, each way."""
+    """Limits each connection to the port to `rate`, in each direction."""
 
     kind: ClassVar[str] = "network.bandwidth"
     observer: ClassVar[Observer] = Observer(
@@ -107,7 +107,7 @@ class TimeoutParams(LinkParams):
 
 
 class NetworkTimeout(LinkFault):
-    """Connections to the port open, and then nothing that is sent arrives: half-open, until they end or not at all."""
+    """Accepts connections to the port and delivers nothing: half-open, until `timeout` closes them."""
 
     kind: ClassVar[str] = "network.timeout"
     observer: ClassVar[Observer] = Observer(
@@ -127,7 +127,7 @@ class ResetParams(LinkParams):
 
 
 class NetworkReset(LinkFault):
-    """Connections to the port open, and are reset as soon as they are used, or so long after."""
+    """Accepts connections to the port, then resets them `after` their first use."""
 
     kind: ClassVar[str] = "network.reset"
     observer: ClassVar[Observer] = Observer(
@@ -147,7 +147,7 @@ class SlowCloseParams(LinkParams):
 
 
 class NetworkSlowClose(LinkFault):
-    """When the port's side closes a connection, the other side learns of it so much later."""
+    """Delays the close: when the port's side closes a connection, the other side sees it `delay` later."""
 
     kind: ClassVar[str] = "network.slow_close"
     observer: ClassVar[Observer] = Observer(
@@ -168,7 +168,7 @@ class SlicerParams(LinkParams):
 
 
 class NetworkSlicer(LinkFault):
-    """Answers of the port come in small pieces, with a pause after each: a tiny window."""
+    """Sends the port's answers in small pieces with a pause after each, like a tiny TCP window."""
 
     kind: ClassVar[str] = "network.slicer"
     observer: ClassVar[Observer] = Observer(
@@ -189,7 +189,7 @@ class LimitDataParams(LinkParams):
 
 
 class NetworkLimitData(LinkFault):
-    """Each connection to the port is closed once it has answered so many bytes."""
+    """Closes each connection to the port after `bytes` bytes of answers."""
 
     kind: ClassVar[str] = "network.limit_data"
     observer: ClassVar[Observer] = Observer(
@@ -266,7 +266,7 @@ class ToxicParams(LinkParams):
 
 
 class ToxiproxyToxic(LinkFault):
-    """Any toxic of toxiproxy, by its own name and with its own attributes, on that share of the connections."""
+    """Adds any toxiproxy toxic, with its own name and attributes, to `toxicity` of the connections."""
 
     kind: ClassVar[str] = "toxiproxy.toxic"
     observer: ClassVar[Observer] = Observer(

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hashidrill.reports.figures import experiment_title, how_it_ended
-from hashidrill.reports.sections import FINDINGS, MEANINGS, SYMBOLS, tally
+from hashidrill.reports.sections import FINDINGS, SYMBOLS, meaning
 from hashidrill.reports.text import (
     for_encoding,
     human_countdown,
@@ -274,7 +274,7 @@ def final_summary(console: Console, verdict: RunVerdict, recording: Recording, r
     result = verdict.verdict
     say(console, "")
     say(console, f"{SYMBOLS[result]} {result.value}  {experiment_title(recording)}", f"bold {_COLOURS[result]}")
-    say(console, f"  {MEANINGS[result]} {tally(verdict)}".rstrip())
+    say(console, f"  {meaning(verdict)}")
     if ended := how_it_ended(recording):
         say(console, f"  {ended}", "yellow")
     for reason in (*verdict.invalid, *verdict.doubts):

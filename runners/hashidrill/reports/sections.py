@@ -41,24 +41,24 @@ MOST_ROWS = 200
 LONGEST_CONFIG = 40_000
 
 SYMBOLS = {Verdict.PASS: "✓", Verdict.FAIL: "✗", Verdict.INVALID: "!"}
-MEANINGS = {
-    Verdict.PASS: "Nothing broke that should have held.",
+_MEANINGS = {
+    Verdict.PASS: "All expectations held.",
     Verdict.FAIL: "At least one expectation did not hold.",
-    Verdict.INVALID: "This run proves nothing, neither good nor bad.",
+    Verdict.INVALID: "This run proves nothing, good or bad.",
 }
 FINDINGS = {
     Finding.HELD: ("✓", "held"),
     Finding.BROKEN: ("✗", "broken"),
     Finding.INVALID: ("!", "could not be judged"),
-    Finding.KNOWN: ("~", "broken, as a known issue says"),
-    Finding.FIXED: ("✗", "held although a known issue is named"),
+    Finding.KNOWN: ("~", "broken by a known issue"),
+    Finding.FIXED: ("✗", "held, although it names a known issue"),
 }
 _ORDER = (Finding.BROKEN, Finding.FIXED, Finding.INVALID, Finding.KNOWN, Finding.HELD)
 PARTS = {"steady": "steady state", "fault": "faults in force", "recovery": "recovery"}
 
 
 def banner(recording: Recording, verdict: RunVerdict) -> Html:
-    """The verdict, in words and before all else, and every reason against it."""
+    """The verdict first, then every reason against it."""
     result = verdict.verdict
     reasons: list[Content] = [
         *(el("li", el("b", judgement.title), ": ", FINDINGS[judgement.finding][1])
@@ -66,13 +66,13 @@ def banner(recording: Recording, verdict: RunVerdict) -> Html:
         *(el("li", reason) for reason in [*verdict.invalid, *verdict.doubts, *verdict.notes][:MOST_ROWS]),
     ]  # fmt: skip
     if not verdict.judgements and not verdict.invalid:
-        reasons.append(el("li", "No expectation was judged: there was nothing to check."))
+        reasons.append(el("li", "There was no expectation to judge."))
     ended = how_it_ended(recording)
     return el(
         "header",
         el("p", el("span", SYMBOLS[result], class_="symbol", aria_hidden="true"), " ", result.value, class_="verdict"),
         el("h1", experiment_title(recording)),
-        el("p", f"{MEANINGS[result]} {tally(verdict)}"),
+        el("p", meaning(verdict)),
         el("p", ended, class_="ended") if ended else None,
         el("ul", reasons, class_="reasons") if reasons else None,
         el("p", _when(recording), class_="when"),
@@ -80,14 +80,22 @@ def banner(recording: Recording, verdict: RunVerdict) -> Html:
     )
 
 
+def meaning(verdict: RunVerdict) -> str:
+    """The verdict in a sentence, and how many expectations held."""
+    known = any(judgement.finding is Finding.KNOWN for judgement in verdict.judgements)
+    passed_with_issues = known and verdict.verdict is Verdict.PASS
+    said = "No unexpected failures." if passed_with_issues else _MEANINGS[verdict.verdict]
+    return f"{said} {tally(verdict)}".rstrip()
+
+
 def tally(verdict: RunVerdict) -> str:
-    """`3 of 4 expectations held, 1 is a known issue.`"""
+    """`3 of 4 expectations held, 1 broken by a known issue.`"""
     total = len(verdict.judgements)
     if not total:
         return ""
     held = sum(judgement.finding is Finding.HELD for judgement in verdict.judgements)
     known = sum(judgement.finding is Finding.KNOWN for judgement in verdict.judgements)
-    tail = f", {known} broken as a known issue says" if known else ""
+    tail = f", {known} broken by a known issue" if known else ""
     return f"{held} of {counted(total, 'expectation')} held{tail}."
 
 
@@ -140,10 +148,10 @@ def figures(recording: Recording) -> Html:
         for row in load_figures(recording)
     ]  # fmt: skip
     if not rows:
-        return _section("Key figures", el("p", "No load left an operation in this recording."))
+        return _section("Key figures", el("p", "This recording holds no operations."))
     headings = ("load", "part", "operations", "rate", "p50", "p99", "longest", "errors")
     found = [el("p", f"Search: {text}") for text in searched(recording)]
-    note = "Latency counts from when an operation was due, so a stall shows as users would have felt it."
+    note = "Latency counts from when an operation was due, so a stall shows up as the latency users would have seen."
     return _section("Key figures", table(headings, rows, numbers_from=2), *found, el("p", note, class_="note"))
 
 
@@ -153,7 +161,7 @@ def timeline_frame() -> Html:
         "Timeline",
         el(
             "div",
-            el("p", "The timeline is drawn by a script, which was not run. The tables on this page hold its figures."),
+            el("p", "A script draws the timeline, and it did not run. The tables on this page hold the same figures."),
             id="timeline",
         ),
         id="timeline-section",
@@ -171,12 +179,12 @@ def fault_proofs(recording: Recording) -> Html:
         "Fault proofs",
         el(
             "p",
-            "Each fault is measured by an observer of its own. Where that has something in common with what injected"
-            " it, it says what: so far the proof rests on it.",
+            "An independent observer measures each fault. Where the observer shares something with the injector, the"
+            " proof says what.",
             class_="note",
         ),
         table(headings, rows),
-        el("p", f"and {more} more; the journal has them all") if more > 0 else None,
+        el("p", f"and {more} more in the journal") if more > 0 else None,
     )
 
 
@@ -216,10 +224,12 @@ def _evidence(evidence: Mapping[str, Any] | None) -> Html:
 
 def how_to_reproduce(recording: Recording) -> Html:
     command = str(recording.run.get("command") or "")
-    again = el("p", "This recording can be judged again, without running anything:")
+    again = el("p", "To judge this recording again without running anything:")
     judge = el("pre", el("code", f"hashidrill check {recording.path}"))
     if not command:
-        return _section("How to reproduce", el("p", "The recording does not say how it was started."), again, judge)
+        return _section(
+            "How to reproduce", el("p", "The recording does not say which command started it."), again, judge
+        )
     return _section("How to reproduce", el("pre", el("code", command)), again, judge)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import tomllib
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hashidrill import hypothesis, registry
+from hashidrill.cli import reference
 from hashidrill.cli.app import app
 from hashidrill.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS
 from hashidrill.experiment.loader import load_experiment
@@ -79,20 +81,24 @@ def shipped() -> dict[str, hypothesis.Hypothesis]:
     return hypothesis.all_hypotheses(near_to=ROOT / "experiments")
 
 
-def listed(kind: str) -> dict[str, str]:
-    """As `hashidrill list KIND` prints it."""
-    result = CliRunner().invoke(app, ["list", kind, "--json"])
-    assert result.exit_code == 0, result.output
-    return {row.get("name") or row["kind"]: row.get("title") or row["what"] for row in json.loads(result.stdout)}
+def generated_troubles(each: Page) -> list[str]:
+    """A generated page is what the code says now."""
+    right = reference.PAGES[each.path.removeprefix("playbooks/")]()
+    lines = difflib.unified_diff(each.text.splitlines(), right.splitlines(), "the page", "the code", n=0, lineterm="")
+    difference = "\n".join(lines)
+    how = "regenerate it with `python -m hashidrill.cli.reference`"
+    return [f"{each.path}: {how}:\n{difference}"] if difference else []
 
 
-def table_troubles(each: Page) -> list[str]:
+def image_troubles(each: Page) -> list[str]:
+    """Every picture of the page is there, is a PNG, and says in words what it shows."""
     troubles = []
-    for title, kind in (("Experiments", "experiments"), ("Faults", "faults"), ("Hypotheses", "hypotheses")):
-        shown, right = {row[0].strip("`"): row[1] for row in rows(each.section(title))}, listed(kind)
-        if shown != right:
-            lines = "\n".join(f"| `{name}` | {what} |" for name, what in right.items())
-            troubles.append(f"{each.path}: the table of {kind} should be:\n{lines}")
+    for words, target in re.findall(r"!\[([^\]]*)\]\(([^)\s]+)\)", each.prose):
+        file = (ROOT / each.path).parent / target
+        if not file.is_file() or not file.read_bytes().startswith(b"\x89PNG"):
+            troubles.append(f"{each.path}: {target} is no PNG file")
+        if len(words) < 20:
+            troubles.append(f"{each.path}: {target} has no words for those who cannot see it")
     return troubles
 
 
@@ -128,7 +134,8 @@ CHECKS: dict[str, tuple[Callable[[Page], list[str]], tuple[str, ...]]] = {
     "faults": (fault_troubles, ("playbooks/reference-faults.md",)),
     "loads": (load_troubles, ("playbooks/reference-faults.md",)),
     "hypotheses": (hypothesis_troubles, ("playbooks/reference-verdicts.md",)),
-    "tables": (table_troubles, ("README.md",)),
+    "generated": (generated_troubles, tuple(f"playbooks/{name}" for name in reference.PAGES)),
+    "images": (image_troubles, PAGES),
     "dependencies": (dependency_troubles, ("CONTRIBUTING.md",)),
     "exit codes": (exit_code_troubles, ("README.md",)),
 }
@@ -171,7 +178,13 @@ LIES = [
         "check last --run-dir runs",
         "--run-dir",
     ),
-    ("names", "README.md", "`raft/leader-disk-full`", "`raft/leader-disk-fill`", "no experiment raft/leader-disk-fill"),
+    (
+        "names",
+        "playbooks/machine-and-limits.md",
+        "`raft/leader-disk-full`",
+        "`raft/leader-disk-fill`",
+        "no experiment raft/leader-disk-fill",
+    ),
     ("names", "CHANGELOG.md", "`disk.latency`", "`disk.latencies`", "there is no disk.latencies"),
     ("names", "CHANGELOG.md", "`writes_recover`", "`writes_recovers`", "nothing is called writes_recovers"),
     ("links", "README.md", "(CONTRIBUTING.md)", "(CONTRIBUTE.md)", "CONTRIBUTE.md leads nowhere"),
@@ -183,9 +196,17 @@ LIES = [
     ("loads", "playbooks/reference-faults.md", "| `mode` | default |", "| `modus` | default |", "consul.kv.read takes"),
     ("hypotheses", "playbooks/reference-verdicts.md", "### `leader_elected`", "### leader_elected", "has no section"),
     ("hypotheses", "playbooks/reference-verdicts.md", "| `grace` | 1s |", "| `grace` | 2s |", "leadership_stays takes"),
-    ("tables", "README.md", "| `noop` |", "| `nothing` |", "the table of faults"),
-    ("tables", "README.md", "| `raft/killed-leader` |", "| `raft/murdered-leader` |", "the table of experiments"),
-    ("tables", "README.md", "| `green_but_sick` | Every", "| `green_but_sick` | No", "the table of hypotheses"),
+    ("generated", "playbooks/reference-library.md", "| `noop` |", "| `nothing` |", "| `nothing` |"),
+    (
+        "generated",
+        "playbooks/reference-library.md",
+        "| `raft/killed-leader` |",
+        "| `raft/dead-leader` |",
+        "dead-leader",
+    ),
+    ("generated", "playbooks/reference-library.md", "| `green_but_sick` | Every", "| `green_but_sick` | No", "| No"),
+    ("generated", "playbooks/reference-commands.md", "| `--plain` | off |", "| `--plain` | on |", "| `--plain` | on |"),
+    ("generated", "playbooks/reference-keys.md", "| `at_once` | 50 |", "| `at_once` | 60 |", "| `at_once` | 60 |"),
     ("dependencies", "CONTRIBUTING.md", "| `uvloop` |", "| `trio` |", "uvloop is not explained"),
     ("exit codes", "README.md", "| 3 | INVALID |", "| 5 | INVALID |", "exit codes are"),
 ]
@@ -231,6 +252,26 @@ def test_every_fault_has_its_observer_and_its_limits():
         section = page("playbooks/reference-faults.md").section(f"`{kind}`")
         assert "- **Observer:**" in section, kind
         assert "- **Limits:**" in section, kind
+
+
+@pytest.mark.parametrize("kind", ["experiments", "faults", "loads", "hypotheses"])
+def test_the_library_page_says_what_list_prints(kind):
+    result = CliRunner().invoke(app, ["list", kind, "--json"])
+    assert result.exit_code == 0, result.output
+    printed = {row.get("name") or row["kind"]: row.get("title") or row["what"] for row in json.loads(result.stdout)}
+    assert printed
+    section = page("playbooks/reference-library.md").section(kind.capitalize())
+    assert {row[0].strip("`"): row[1] for row in rows(section)} == printed
+
+
+def test_every_key_and_option_says_what_it_means():
+    for path in ("playbooks/reference-keys.md", "playbooks/reference-commands.md"):
+        for row in rows(page(path).text):
+            assert len(row[-1]) > 10, f"{path}: {row[0]} has no meaning: {row[-1]!r}"
+
+
+def test_the_readme_is_read_in_one_sitting():
+    assert len(page("README.md").text.splitlines()) <= 160
 
 
 def test_files_of_playbooks_that_are_yaml_are_experiments():

@@ -237,9 +237,9 @@ def test_each_expectation_is_said_with_its_finding_and_evidence(recording):
     text = summary(RunVerdict([], [held(), broken(), known(), fixed, unsure]), recording)
     assert "  ✓ writes_recover(load=kv-writes, p50_below=300ms, within=10s)\n    kv-writes p50 was below" in text
     assert "  ✗ no_acknowledged_write_lost(load=kv-writes)\n    3 acknowledged writes are not there" in text
-    known_text = "broken, as a known issue says (hashicorp/consul#22064): consul-1 led"
+    known_text = "broken by a known issue (hashicorp/consul#22064): consul-1 led"
     assert f"  ~ leadership_leaves(fault=disk.latency, within=20s)\n    {known_text}" in text
-    assert "  ✗ fixed()\n    held although a known issue is named (a/b#1): it led on" in text
+    assert "  ✗ fixed()\n    held, although it names a known issue (a/b#1): it led on" in text
     assert "  ! unsure()\n    could not be judged: no operations" in text
 
 

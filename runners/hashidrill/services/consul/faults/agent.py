@@ -54,7 +54,7 @@ class StopParams(Strict):
 
 
 class AgentStop(BaseFault[StopParams]):
-    """The agent is stopped in good order, and started again at the end."""
+    """Stops the agent gracefully; reverting starts it again."""
 
     kind: ClassVar[str] = "consul.agent.stop"
     observer: ClassVar[Observer] = Observer(
@@ -116,7 +116,7 @@ class AgentStop(BaseFault[StopParams]):
 
 
 class ServerReplace(BaseFault[NoParams]):
-    """A new server joins on a spare host and becomes a voter; then the old one leaves. At the end they change back."""
+    """Replaces the server: a new one joins on a spare host as a voter, then the old one leaves. Revert swaps back."""
 
     kind: ClassVar[str] = "consul.server.replace"
     observer: ClassVar[Observer] = Observer(

@@ -51,7 +51,7 @@ class ConfigParams(Strict):
 
 
 class ConsulConfig(BaseFault[ConfigParams]):
-    """Keys of the agent's configuration are set: by a reload where Consul takes that, else by a restart in its turn."""
+    """Changes agent configuration: reloads where Consul can, otherwise restarts one agent after the other."""
 
     kind: ClassVar[str] = "consul.config"
     observer: ClassVar[Observer] = Observer(

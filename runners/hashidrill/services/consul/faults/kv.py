@@ -50,7 +50,7 @@ class BloatParams(Strict):
 
 
 class KvBloat(BaseFault[BloatParams]):
-    """Consul's KV store holds so many keys more that nobody needs; they are deleted at the end."""
+    """Fills the KV store with `keys` unused keys and deletes them on revert."""
 
     kind: ClassVar[str] = "consul.kv.bloat"
     observer: ClassVar[Observer] = Observer(

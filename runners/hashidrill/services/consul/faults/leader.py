@@ -107,7 +107,7 @@ class TransferParams(Strict):
 
 
 class LeaderTransfer(_LeaderFault[TransferParams]):
-    """The leader hands its office over, or is deposed where it cannot be asked; it may be elected again later."""
+    """Moves leadership once: by a transfer, or by isolating the leader where Consul has no transfer."""
 
     kind: ClassVar[str] = "consul.leader.transfer"
     observer: ClassVar[Observer] = Observer(
@@ -187,7 +187,7 @@ class _Electable(_LeaderFault[NoParams]):
 
 
 class LeaderAvoid(_Electable):
-    """The server cannot be elected: it votes and follows, but its own requests for votes reach nobody."""
+    """Keeps the server from being elected: it follows and votes, but its own vote requests are dropped."""
 
     kind: ClassVar[str] = "consul.leader.avoid"
     observer: ClassVar[Observer] = Observer(
@@ -213,7 +213,7 @@ class LeaderAvoid(_Electable):
 
 
 class LeaderPin(_Electable):
-    """The server leads, and no other can be elected: an election that comes all the same is won by it."""
+    """Pins leadership: moves it to this server, and if an election happens anyway, this server wins it."""
 
     kind: ClassVar[str] = "consul.leader.pin"
     observer: ClassVar[Observer] = Observer(

@@ -37,7 +37,7 @@ class BloatParams(Strict):
 
 
 class RaftBloat(BaseFault[BloatParams]):
-    """The server's raft.db holds so many free pages, which BoltDB lists anew at each commit."""
+    """Bloats raft.db with free pages, whose list BoltDB rewrites at each commit."""
 
     kind: ClassVar[str] = "consul.raft.bloat"
     observer: ClassVar[Observer] = Observer(
@@ -100,7 +100,7 @@ class RaftBloat(BaseFault[BloatParams]):
 
 
 class RaftCompact(BaseFault[NoParams]):
-    """The server is stopped, its raft.db is compacted with `bbolt compact`, and it starts again: the cure of 2021."""
+    """Stops the server, compacts raft.db with `bbolt compact` and starts it again: Roblox's fix of 2021."""
 
     kind: ClassVar[str] = "consul.raft.compact"
     observer: ClassVar[Observer] = Observer(

@@ -30,7 +30,7 @@ class ExpireParams(Strict):
 
 
 class SessionExpire(BaseFault[ExpireParams]):
-    """All sessions of a node, or those with a name, are invalidated at once, as when their TTL runs out."""
+    """Destroys all sessions of a node, or those with a name, at once: the same effect as an expired TTL."""
 
     kind: ClassVar[str] = "consul.session.expire"
     observer: ClassVar[Observer] = Observer(

@@ -39,7 +39,7 @@ class RestoreParams(Strict):
 
 
 class SnapshotSave(BaseFault[SaveParams]):
-    """A snapshot of Consul's state is saved, and kept in the recording for a later restore."""
+    """Saves a snapshot of Consul's state in the recording, for a later restore."""
 
     kind: ClassVar[str] = "consul.snapshot.save"
     observer: ClassVar[Observer] = Observer(
@@ -99,7 +99,7 @@ class SnapshotSave(BaseFault[SaveParams]):
 
 
 class SnapshotRestore(BaseFault[RestoreParams]):
-    """Consul's state is set back to a snapshot that was saved earlier in the run; it stays so."""
+    """Restores a snapshot saved earlier in the run. Reverting does not undo the restore."""
 
     kind: ClassVar[str] = "consul.snapshot.restore"
     observer: ClassVar[Observer] = Observer(

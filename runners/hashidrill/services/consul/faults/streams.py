@@ -24,7 +24,7 @@ TOO_NEW = "agents since 1.11 may stay with a server that they cannot reach, and 
 
 
 class StreamsGather(BaseFault[NoParams]):
-    """The server has the streams of all client agents: the other servers are out of their reach for streaming alone.
+    """Concentrates all client agents' streams on this server, by blocking streaming to the other servers.
 
     An agent has all of its streams from one server, drawn by lot when it connects and again every few minutes. With
     thousands of agents each server has its share. With a few, where the load is is a matter of luck; with this it is

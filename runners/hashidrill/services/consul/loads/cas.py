@@ -62,7 +62,7 @@ class Step:
 
 
 class KvCas:
-    """Reads, writes and compare-and-sets of `clients` clients on `keys` keys, which are new in each run."""
+    """Runs `clients` clients that read, write and compare-and-set `keys` keys, new in each run."""
 
     kind: ClassVar[str] = "consul.kv.cas"
 

@@ -51,7 +51,7 @@ def _positive(duration: Duration) -> Duration:
 
 
 class HealthChecks:
-    """`checks` HTTP checks on each agent, every `interval`; the latency of an operation is how late the check came."""
+    """Registers `checks` HTTP checks on each agent. An operation is one check; its latency is how late it came."""
 
     kind: ClassVar[str] = "consul.health_checks"
     signals: ClassVar[Mapping[str, None]] = {"registered": None}

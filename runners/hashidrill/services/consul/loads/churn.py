@@ -31,7 +31,7 @@ _FLIPS = ("critical", "passing")
 
 
 class ServiceChurn:
-    """`rate` changes a second of `services` instances of one service, in turn, through the agents in turn."""
+    """Re-registers `services` instances of one service round robin, `rate` changes a second, over all agents."""
 
     kind: ClassVar[str] = "consul.service.churn"
 

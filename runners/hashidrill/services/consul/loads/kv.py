@@ -156,7 +156,7 @@ class Turns:
 
 
 class KvWrite(_KvLoad):
-    """Writes unique values, most of them to keys of their own, and reads at the end what the datacenter kept."""
+    """Writes unique values and reads back at the end what the datacenter kept."""
 
     kind: ClassVar[str] = "consul.kv.write"
 
@@ -274,7 +274,7 @@ class KvWrite(_KvLoad):
 
 
 class KvRead(_KvLoad):
-    """Reads keys in turn. They are written before the load begins, so that a missing key is an error."""
+    """Reads `keys` keys round robin. They exist before the load starts, so a missing key is an error."""
 
     kind: ClassVar[str] = "consul.kv.read"
 

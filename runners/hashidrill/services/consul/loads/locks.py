@@ -54,7 +54,7 @@ Positive = Annotated[Duration, AfterValidator(_positive)]
 
 
 class Lock:
-    """`holders` contenders for `locks` locks: each lock has holders / locks of them."""
+    """Runs `holders` clients that compete for `locks` locks, evenly spread."""
 
     kind: ClassVar[str] = "consul.lock"
     signals: ClassVar[Mapping[str, None]] = {"held": None, "lost": None}

@@ -36,7 +36,7 @@ _NS = 1_000_000_000
 
 
 class Streams:
-    """`count` subscriptions, at the servers that `via` selects, in turn."""
+    """Opens `count` streaming subscriptions, spread over the servers that `via` selects."""
 
     kind: ClassVar[str] = "consul.streams"
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {

@@ -38,7 +38,7 @@ Service = Annotated[
 
 
 class Views:
-    """`count` views in each agent that `via` selects; the service need not be there."""
+    """Keeps `count` materialized views open in each agent that `via` selects; the service need not exist."""
 
     kind: ClassVar[str] = "consul.views"
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = SIGNALS

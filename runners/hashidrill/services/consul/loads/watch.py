@@ -42,7 +42,7 @@ Wait = Annotated[Duration, Field(description="How long Consul holds a query open
 
 
 class Watch:
-    """`count` blocking queries, on the keys that a load writes or on a service, asked of the agents in turn."""
+    """Keeps `count` blocking queries open, on a load's keys or on a service, spread over the agents."""
 
     kind: ClassVar[str] = "consul.watch"
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {**SIGNALS, "wakeups": Rate}

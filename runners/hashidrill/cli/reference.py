@@ -1,0 +1,177 @@
+"""The reference pages that are generated from the code: commands, experiment keys, and the shipped library.
+
+`python -m hashidrill.cli.reference` rewrites them in playbooks/; a test compares the files with what this returns.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from hashidrill.cli.app import app
+from hashidrill.cli.library import rows_of
+from hashidrill.experiment.schema import experiment_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Schema = dict[str, Any]
+_MADE = "Generated from the code by `python -m hashidrill.cli.reference`; do not edit.\n"
+
+
+def commands_page() -> str:
+    """Every command with its arguments and options."""
+    context = typer.Context(typer.main.get_command(app), info_name="hashidrill")
+    listed, sections = [], []
+    for name in context.command.list_commands(context):  # type: ignore[attr-defined]  # it is a group
+        command = context.command.get_command(context, name)  # type: ignore[attr-defined]
+        about = (command.help or "").strip()
+        listed.append(f"| [{name}](#{name}) | {about.partition(chr(10))[0]} |\n")
+        sections.append(f"\n## {name}\n\n{about}\n{_parameters(command)}{_examples(command.epilog or '')}")
+    head = f"# Reference: commands\n\n{_MADE}\n`--help` after any command prints the same.\n\n"
+    return head + "| command | what it does |\n| --- | --- |\n" + "".join(listed) + "".join(sections)
+
+
+def _parameters(command: Any) -> str:
+    rows = []
+    for parameter in command.params:
+        name = ", ".join(parameter.opts) if parameter.param_type_name == "option" else parameter.metavar
+        rows.append((name or parameter.name.upper(), _default(parameter), parameter.help or ""))
+    if not rows:
+        return ""
+    lines = "".join(f"| `{name}` | {default} | {_cell(text)} |\n" for name, default, text in rows)
+    return f"\n| argument or option | default | meaning |\n| --- | --- | --- |\n{lines}"
+
+
+def _default(parameter: Any) -> str:
+    if parameter.required:
+        return "required"
+    value = parameter.default
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value is None or value in {"", ()} else f"{getattr(value, 'value', value)}"
+
+
+def _examples(epilog: str) -> str:
+    calls = [line for line in epilog.replace("Example: ", "").splitlines() if line.startswith("hashidrill")]
+    return "\n```sh\n" + "\n".join(calls) + "\n```\n" if calls else ""
+
+
+def keys_page() -> str:
+    """Every key of an experiment that does not belong to a fault, a load or a hypothesis."""
+    schema = experiment_schema()
+    head = (
+        f"# Reference: the keys of an experiment\n\n{_MADE}\n"
+        "The parameters of faults and loads are in [reference-faults.md](reference-faults.md), those of hypotheses in\n"
+        "[reference-verdicts.md](reference-verdicts.md). Quantities carry their unit: `500ms`, `50/s`, `4kB`, `30%`.\n"
+    )
+    return head + "".join(_section(title, part, schema["$defs"]) for title, part in _parts("", schema, schema["$defs"]))
+
+
+def _parts(path: str, schema: Schema, definitions: Schema) -> Iterator[tuple[str, Schema]]:
+    """(path, schema) of every mapping with keys of its own, in the order in which a file writes them."""
+    yield path, schema
+    for key, about in _fields(schema):
+        for name in _references(about):
+            if name in definitions:
+                yield from _parts(f"{path}.{key}".lstrip("."), definitions[name], definitions)
+
+
+def _fields(schema: Schema) -> list[tuple[str, Schema]]:
+    kinds = {branch["required"][0] for branch in schema.get("oneOf", []) if "required" in branch}
+    return [(key, about) for key, about in schema.get("properties", {}).items() if key not in kinds]
+
+
+def _references(about: Any) -> list[str]:
+    """The names of the definitions that a field leads to, except those of single kinds."""
+    if isinstance(about, list):
+        return [name for each in about for name in _references(each)]
+    if not isinstance(about, dict):
+        return []
+    own = [about["$ref"].removeprefix("#/$defs/")] if "$ref" in about else []
+    inner = [about[key] for key in ("anyOf", "items", "additionalProperties") if key in about]
+    return own + [name for each in (*inner, *about.get("patternProperties", {}).values()) for name in _references(each)]
+
+
+def _section(path: str, schema: Schema, definitions: Schema) -> str:
+    title = f"`{path}`" if path else "The file"
+    required = schema.get("required", [])
+    rows = []
+    for key, about in _fields(schema):
+        default = "required" if key in required else _written(about, definitions)
+        rows.append(f"| `{key}` | {default} | {_cell(_meaning(about, definitions))} |\n")
+    about = schema.get("description", "")
+    return f"\n## {title}\n\n{about}\n\n| key | default | meaning |\n| --- | --- | --- |\n{''.join(rows)}"
+
+
+def _written(about: Schema, definitions: Schema) -> str:
+    """A default as YAML would write it; "below" for a mapping that has a section of its own."""
+    if any(name in definitions for name in _references(about)):
+        return "below" if about.get("default") else "none"
+    value = about.get("default")
+    if value is None or value in ({}, [], ""):
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _meaning(about: Schema, definitions: Schema) -> str:
+    """The field's description, or that of the definition it leads to, and the values it may have."""
+    described = [definitions[name].get("description", "") for name in _references(about) if name in definitions]
+    text = about.get("description") or next(iter(described), "")
+    plain = [about, about.get("items", {}), *about.get("anyOf", [])]
+    limits = [f"{word} {each[key]}" for each in plain for key, word in _LIMITS.items() if key in each]
+    fixed = [f"`{each['const']}`" for each in plain if "const" in each]
+    like: list[str] = next((each["examples"] for each in plain if "examples" in each), [])
+    shown = [f"like {', '.join(f'`{value}`' for value in like)}"] if like else []
+    return "; ".join(part for part in (text.rstrip("."), *fixed, ", ".join(limits), *shown) if part)
+
+
+_LIMITS = {"minimum": "at least", "maximum": "at most"}
+
+
+def library_page() -> str:
+    """The shipped experiments, faults, loads and hypotheses, a line each, as `hashidrill list` prints them."""
+    head = f"# Reference: the library\n\n{_MADE}"
+    return head + "".join(_listed(*each) for each in _LISTS)
+
+
+_LISTS = (
+    ("Experiments", "experiments", "`hashidrill show NAME` prints the file: it says which incident it comes from."),
+    ("Faults", "faults", "How each works, its parameters, observer and limits: [faults](reference-faults.md)."),
+    ("Loads", "loads", "Their parameters: [loads](reference-faults.md#loads)."),
+    (
+        "Hypotheses",
+        "hypotheses",
+        "Definitions, thresholds and sources: [hypotheses](reference-verdicts.md#hypotheses).",
+    ),
+)
+
+
+def _listed(title: str, kind: str, more: str) -> str:
+    rows = [list(row.values())[:2] for row in rows_of(kind)]
+    lines = "".join(f"| `{name}` | {_cell(what)} |\n" for name, what in rows)
+    return f"\n## {title}\n\n{more}\n\n| {kind.rstrip('s')} | what it does |\n| --- | --- |\n{lines}"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "reference-commands.md": commands_page,
+    "reference-keys.md": keys_page,
+    "reference-library.md": library_page,
+}
+
+
+def write(folder: Path) -> None:
+    """Write every page into `folder`. Raises OSError."""
+    for name, page in PAGES.items():
+        (folder / name).write_text(page())
+
+
+if __name__ == "__main__":
+    write(Path("playbooks"))
