@@ -6,8 +6,9 @@ offline, from the recording, by the same definition of latency (hashidrill.engin
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,10 @@ from hashidrill.experiment.model import ATTEMPTS, Experiment
 KEEP_S = 10.0
 """How long things are kept where no condition asks for longer."""
 _TICK_S = 1.0
-_OF_ALL_HOSTS = ("<", "<=", "==")
+_DECIDED_BY_ONE_HOST: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.ge, "<=": operator.gt, "==": operator.gt
+}  # fmt: skip
+"""What needs all hosts, and how the highest measured one and the limit settle that it does not hold."""
 
 
 def longest_window_s(experiment: Experiment) -> float:
@@ -38,7 +42,7 @@ class Monitor:
     def __init__(self, loads: Iterable[str], keep_s: float = KEEP_S) -> None:
         self._keep_s = keep_s
         self._operations = {name: Ended() for name in loads}
-        self._samples: dict[str, deque[tuple[int, str, float]]] = defaultdict(deque)
+        self._samples: dict[str, deque[tuple[int, int, str, float]]] = defaultdict(deque)
         self.leader = ""
 
     def operation(self, op: Operation) -> None:
@@ -56,7 +60,8 @@ class Monitor:
         # a failed sample may have a value all the same: no leader is 0
         value = sample.value if sample.value is not None else float("nan")
         window = self._samples[sample.signal]
-        window.append((t_ns, sample.host, value))
+        # in order of arrival: the first column never falls, so that a look ends where its window does
+        window.append((max(t_ns, window[-1][0]) if window else t_ns, t_ns, sample.host, value))
         _forget(window, t_ns - int(self._keep_s * 1e9))
 
     def value(self, condition: Condition, now_ns: int, window_s: float) -> float:
@@ -74,7 +79,9 @@ class Monitor:
             load = condition.source if of_attempts == condition.what else f"{condition.source}{ATTEMPTS}"
             return _of_load(load, of_attempts, self._operations[load].window(now_ns, window_s))
         by_host: dict[str, list[float]] = defaultdict(list)
-        for t_ns, host, value in self._samples.get(f"{condition.source}.{condition.what}", ()):
+        for heard_ns, t_ns, host, value in reversed(self._samples.get(f"{condition.source}.{condition.what}", ())):
+            if heard_ns < since:
+                break
             if t_ns >= since:
                 by_host[host].append(value)
         return of_worst_host(condition, by_host)
@@ -100,11 +107,20 @@ def _of_load(load: str, what: str, window: Window) -> float:
 
 
 def of_worst_host(condition: Condition, by_host: Mapping[str, Sequence[float]]) -> float:
-    """The mean of the worst (highest) host, or of the majority's view where there is one; NaN when there is nothing."""
+    """The mean of the worst (highest) host, or of the majority's view where there is one; NaN when there is nothing.
+
+    NaN also where a host was not measured and could change the answer: `<` needs all hosts below the limit, and one
+    that is known to be above decides it.
+    """
     chosen = [by_host[""]] if "" in by_host else list(by_host.values())
     means = [float(np.mean(values)) for values in chosen]
-    worst = np.max if condition.op in _OF_ALL_HOSTS else np.fmax.reduce  # the latter leaves NaN out
-    return float(worst(means)) if means else float("nan")
+    if not means:
+        return float("nan")
+    worst = float(np.fmax.reduce(means))  # it leaves NaN out
+    decided = _DECIDED_BY_ONE_HOST.get(condition.op)
+    if decided is not None and np.isnan(means).any() and not decided(worst, condition.limit):
+        return float("nan")
+    return worst
 
 
 def _forget(window: deque[Any], before_ns: int) -> None:

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,11 +35,14 @@ class Ended:
         # in order of arrival; `_heard` never falls, so that a window is found by bisection and not by a scan
         self._heard, self._due, self._end, self._ok = array("q"), array("q"), array("q"), array("b")
         self._waiting: Counter[int] = Counter()
+        self._looked_ns = -1
+        self._windows: dict[float, Window] = {}  # of this look, by length: all its conditions share them
 
     def __len__(self) -> int:
         return len(self._heard)
 
     def add(self, due_ns: int, end_ns: int, *, ok: bool) -> None:
+        self._windows.clear()
         self._heard.append(max(end_ns, self._heard[-1]) if self._heard else end_ns)
         self._due.append(due_ns)
         self._end.append(end_ns)
@@ -46,6 +50,7 @@ class Ended:
 
     def wait(self, begun: Iterable[int], ended: Iterable[int]) -> None:
         """What `hashidrill.loads.waiting.Waiting.take` returned."""
+        self._windows.clear()
         self._waiting.update(begun)
         for due_ns in ended:
             self._waiting[due_ns] -= 1
@@ -61,6 +66,14 @@ class Ended:
 
     def window(self, now_ns: int, window_s: float) -> Window:
         """All that was under way at some moment of the last `window_s` seconds."""
+        if now_ns != self._looked_ns:
+            self._windows.clear()
+            self._looked_ns = now_ns
+        if window_s not in self._windows:
+            self._windows[window_s] = self._window(now_ns, window_s)
+        return self._windows[window_s]
+
+    def _window(self, now_ns: int, window_s: float) -> Window:
         since_ns = now_ns - int(window_s * _NS)
         at = bisect_left(self._heard, since_ns)
         end = np.frombuffer(self._end[at:], np.int64)
@@ -118,7 +131,7 @@ class Window:
         """
         if self.empty:
             return float("nan")
-        course = self._course()
+        course = self._course
         reached = np.flatnonzero(course.waits <= 1 - percent / 100 + _ROUNDING)
         if percent < 100 and len(reached):
             return float(course.at_s[reached[0]])
@@ -131,13 +144,14 @@ class Window:
         """Mean latency in seconds, infinite with a single failure; NaN for none."""
         if self.empty:
             return float("nan")
-        course = self._course()
+        course = self._course
         if course.never:
             return float("inf")
         before = np.concatenate(([1.0], course.waits))
         steps_s = np.diff(np.concatenate(([0.0], course.at_s, [course.oldest_s])))
         return float((before * np.maximum(steps_s, 0.0)).sum())
 
+    @cached_property
     def _course(self) -> _Course:
         """Who was served after which time: a life table of this period.
 
@@ -145,20 +159,23 @@ class Window:
         waits only up to its age (Kaplan and Meier's estimate, with delayed entry). So a window shorter than what it
         measures is neither blind to what waits, nor swayed by the few old ones that outlast all others in it.
         """
+        served_ns = np.sort((self.end_ns - self.due_ns)[self.ok])
+        ages_ns = np.sort(self.now_ns - self.waiting_ns)
+        # operations due inside the window are watched from age 0 on; only the others need a look at their entry
         due_ns = np.concatenate((self.due_ns, self.waiting_ns))
-        entry_s = np.sort(np.maximum(self.since_ns - due_ns, 0) / _NS)
-        served_s = (self.end_ns - self.due_ns)[self.ok] / _NS
-        ages_s = (self.now_ns - self.waiting_ns) / _NS
-        never = int((~self.ok).sum())
-        leave_s = np.sort(np.concatenate((served_s, ages_s, np.full(never, np.inf))))
-        at_s, count = np.unique(served_s, return_counts=True)
-        present = np.searchsorted(entry_s, at_s, "right") - np.searchsorted(leave_s, at_s, "left")
+        entry_ns = np.sort(self.since_ns - due_ns[due_ns < self.since_ns])
+        from_birth = len(due_ns) - len(entry_ns)
+        first = np.flatnonzero(np.diff(served_ns, prepend=served_ns[:1] - 1))  # where in served_ns each latency begins
+        at_ns, count = served_ns[first], np.diff(first, append=len(served_ns))
+        left = first + np.searchsorted(ages_ns, at_ns, "left")
+        present = from_birth + np.searchsorted(entry_ns, at_ns, "right") - left
         waits = np.cumprod(1 - count / np.maximum(present, count))
-        last_s = float(at_s[-1]) if len(at_s) else -1.0
-        oldest_s = max(float(ages_s.max()) if len(ages_s) else 0.0, last_s)
+        last_ns = int(at_ns[-1]) if len(at_ns) else -1
+        oldest_ns = max(int(ages_ns[-1]) if len(ages_ns) else 0, last_ns)
         return _Course(
-            at_s, waits, float(waits[-1]) if len(waits) else 1.0, never, int((ages_s > last_s).sum()), oldest_s
-        )
+            at_ns / _NS, waits, float(waits[-1]) if len(waits) else 1.0, int((~self.ok).sum()),
+            int((ages_ns > last_ns).sum()), oldest_ns / _NS,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

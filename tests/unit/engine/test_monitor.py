@@ -122,6 +122,28 @@ def test_a_host_that_was_not_measured_is_neither_below_a_limit_nor_hides_one_tha
     assert value(monitor, "disk.fsync > 1s") == 2.0
 
 
+@pytest.mark.parametrize("text", ["disk.fsync < 1s", "disk.fsync < 2s", "disk.fsync <= 1s", "disk.fsync == 1s"])
+def test_a_host_over_the_limit_is_measured_though_another_one_was_not(monitor, text):
+    """No figure of the silent host could bring the answer back: who asks is told 2 s, and not `nan`."""
+    monitor.sample(9 * S, Sample("disk.fsync", None, "no answer", "consul-1", ok=False))
+    monitor.sample(9 * S, Sample("disk.fsync", 2.0, host="consul-2"))
+    assert value(monitor, text) == 2.0
+    assert not Condition.parse(text).holds(2.0)
+
+
+@pytest.mark.parametrize("text", ["disk.fsync < 3s", "disk.fsync <= 2s", "disk.fsync == 2s", "disk.fsync == 3s"])
+def test_a_host_within_the_limit_says_nothing_of_one_that_was_not_measured(monitor, text):
+    monitor.sample(9 * S, Sample("disk.fsync", 2.0, host="consul-2"))
+    monitor.sample(9 * S, Sample("disk.fsync", None, "no answer", "consul-1", ok=False))
+    assert math.isnan(value(monitor, text))
+
+
+def test_samples_that_are_heard_of_late_stay_where_they_belong(monitor):
+    for at_s, seconds in ((9.0, 0.3), (1.0, 5.0), (8.0, 0.1)):
+        monitor.sample(int(at_s * S), Sample("disk.fsync", seconds, host="consul-1"))
+    assert value(monitor, "disk.fsync < 1s") == pytest.approx(0.2)
+
+
 def test_no_leader_is_a_value_that_a_guardrail_can_name(monitor):
     for second in range(6, 10):
         monitor.sample(second * S, Sample("raft.leader", 0.0, "no majority", ok=False))

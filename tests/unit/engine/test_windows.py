@@ -134,6 +134,54 @@ def test_operations_that_are_heard_of_late_stay_where_they_belong():
     assert list(ended.window(12 * S, 5).end_ns) == [10 * S, 11 * S]
 
 
+def straightforward(operations, waiting, *, since, now):
+    """The life table, age by age: who is watched at that age, and how many of them are served then. In ns.
+
+    Returns the survival after each age at which somebody was served.
+    """
+    watched = [(max(since - due, 0), end - due if ok else math.inf) for due, end, ok in operations]
+    watched += [(max(since - due, 0), now - due) for due in waiting]
+    served = [end - due for due, end, ok in operations if ok]
+    survival, left = {}, 1.0
+    for age in sorted(set(served)):
+        present = sum(entry <= age for entry, _ in watched) - sum(leaves < age for _, leaves in watched)
+        left *= 1 - served.count(age) / max(present, served.count(age))
+        survival[age] = left
+    return survival
+
+
+MOMENTS = st.integers(0, 40)
+
+
+@given(st.lists(st.tuples(MOMENTS, MOMENTS, st.booleans()), max_size=40), st.lists(MOMENTS, max_size=10))
+def test_the_life_table_is_that_of_the_straightforward_definition(operations, waiting):
+    """Also where several were served after the same time, were due at the edge of the window, or wait."""
+    ended, since, now = Ended(), 20 * S, 41 * S
+    done = sorted(
+        ((due * S, (due + took) * S, ok) for due, took, ok in operations if due + took <= 41), key=lambda o: o[1]
+    )
+    for due, end, ok in done:
+        ended.add(due, end, ok=ok)
+    ended.wait([due * S for due in waiting], [])
+    window = ended.window(now, 21)
+    inside = [each for each in done if each[1] >= since]
+    expected = straightforward(inside, [due * S for due in waiting], since=since, now=now)
+    assert list(window._course.at_s) == [age / S for age in expected]
+    assert list(window._course.waits) == pytest.approx(list(expected.values()))
+
+
+def test_a_look_sees_what_came_since_the_last_one_at_the_same_moment():
+    """Conditions of one look share a window; nothing that is heard of is missing from the next."""
+    ended = Ended()
+    assert ended.window(12 * S, 5).empty
+    ended.add(9 * S, 10 * S, ok=True)
+    assert len(ended.window(12 * S, 5).due_ns) == 1
+    ended.wait([11 * S], [])
+    assert list(ended.window(12 * S, 5).waiting_ns) == [11 * S]
+    assert len(ended.window(12 * S, 1).due_ns) == 0
+    assert len(ended.window(17 * S, 5).due_ns) == 0
+
+
 # the generator's side
 
 
