@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,6 +170,8 @@ class Recording:
             raise RecordingError(
                 f"{self.path}: no recording there ({JOURNAL_NAME} is missing); `hashidrill list runs` shows all"
             )
+        self._operations: dict[str, Operations] = {}
+        self._series: dict[tuple[str, str | None], Series] = {}
 
     @cached_property
     def run(self) -> dict[str, Any]:
@@ -280,9 +282,13 @@ class Recording:
     def loads(self) -> list[str]:
         return [row[0] for row in self._query("SELECT DISTINCT load FROM operations ORDER BY load")]
 
-    @lru_cache  # noqa: B019 - a recording lives as long as its judging
     def operations(self, load: str) -> Operations:
         """All operations of a load. Raises HypothesisInvalidError when there are none."""
+        if load not in self._operations:
+            self._operations[load] = self._read_operations(load)
+        return self._operations[load]
+
+    def _read_operations(self, load: str) -> Operations:
         rows = self._query(
             "SELECT intended_ns, start_ns, end_ns, outcome, status, key, value, error FROM operations"
             " WHERE load = ? ORDER BY intended_ns", load,
@@ -302,9 +308,13 @@ class Recording:
     def signals(self) -> list[str]:
         return [row[0] for row in self._query("SELECT DISTINCT signal FROM samples ORDER BY signal")]
 
-    @lru_cache  # noqa: B019 - as above
     def series(self, signal: str, host: str | None = None) -> Series:
         """All samples of a signal, of one host or of all. Raises HypothesisInvalidError when there are none."""
+        if (signal, host) not in self._series:
+            self._series[signal, host] = self._read_series(signal, host)
+        return self._series[signal, host]
+
+    def _read_series(self, signal: str, host: str | None) -> Series:
         rows = self._query(
             "SELECT t_ns, value, text, host, ok FROM samples"
             " WHERE signal = ? AND (? IS NULL OR host = ?) ORDER BY t_ns",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 
 import pytest
 
@@ -45,6 +47,23 @@ def test_a_broken_expectation_is_a_fail_with_figures(builder):
     assert verdict.verdict is Verdict.FAIL
     assert verdict.judgements[0].finding is Finding.BROKEN
     assert verdict.judgements[0].figures["worst_p50_s"] == 0.5
+
+
+def test_a_recording_is_let_go_of_once_it_is_judged(builder):
+    """A search for a capacity judges dozens of them, and each holds all its operations."""
+    good(builder).expect("writes_recover", load=LOAD, within="10s").expect("leadership_stays")
+    recording = builder.build()
+    assert judge(recording).verdict is Verdict.PASS
+    assert recording.operations(LOAD) is recording.operations(LOAD)
+    assert recording.series("raft.leader") is recording.series("raft.leader")
+    held = [
+        weakref.ref(recording),
+        weakref.ref(recording.operations(LOAD)),
+        weakref.ref(recording.series("raft.leader")),
+    ]
+    del recording
+    gc.collect()
+    assert [each() for each in held] == [None, None, None]
 
 
 class TestInvalidRuns:
