@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+import time
 
 import anyio
 import pytest
@@ -13,7 +16,7 @@ from hashidrill.util.wait import wait_until
 
 DYING = """
 import ctypes, threading, time
-threading.Thread(target=time.sleep, args=(1.5,)).start()
+threading.Thread(target=time.sleep, args=({seconds},)).start()
 ctypes.CDLL(None).pthread_exit(None)
 """
 """Its first thread has ended and another has not, as in a process with many threads for a moment when it dies."""
@@ -21,25 +24,56 @@ ctypes.CDLL(None).pthread_exit(None)
 
 @pytest.fixture
 def daemon(tmp_path):
-    one = HostDaemon(canary_pid=0)
+    one = HostDaemon(canary_pid=0, ends_within_s=10)
     yield one, str(tmp_path / "log")
     if (now := one.do_agent("consul"))["pid"]:
         syscalls.signal_process(now["pid"], now["start_time"], 9)
-        one._end_of("consul")
+        os.waitpid(now["pid"], 0)
 
 
-def test_an_agent_whose_threads_are_still_ending_is_started_again(daemon):
-    """Seen on a busy machine: the start found a zombie, took it for a running agent, and started nothing."""
-    one, log = daemon
-    first = one.do_start("consul", argv=[sys.executable, "-c", DYING], log=log)
+def dying(one, log, *, seconds):
+    """An agent that takes that long to end."""
+    first = one.do_start("consul", argv=[sys.executable, "-c", DYING.format(seconds=seconds)], log=log)
 
     async def is_a_zombie():
         return (one.do_agent("consul").get("state") == "Z" or None), "its first thread runs"
 
     anyio.run(lambda: wait_until("a process that is dying", is_a_zombie, within_s=10, gap_s=0.01))
+    return first
+
+
+def test_an_agent_whose_threads_are_still_ending_is_started_again(daemon):
+    """Seen on a busy machine: the start found a zombie, took it for a running agent, and started nothing."""
+    one, log = daemon
+    first = dying(one, log, seconds=1.5)
     second = one.do_start("consul", argv=["/bin/sleep", "60"], log=log)
     assert second["pid"] != first["pid"]
     assert second["state"] != "Z"
+
+
+def test_an_agent_that_does_not_end_is_an_error_in_time_and_not_a_wait_without_end(daemon):
+    """A thread in the kernel (a disk that answers nothing) cannot be killed; whoever reverts must be told so."""
+    one, log = daemon
+    first = dying(one, log, seconds=60)
+    one._ends_within_s = 0.5
+    began = time.monotonic()
+    answer = one.do_start("consul", argv=["/bin/sleep", "60"], log=log)
+    assert time.monotonic() - began < 5
+    assert f"agent consul (pid {first['pid']}) was killed and has not ended within 0.5s" in answer["error"]
+    assert "1 of its threads are left" in answer["error"]
+
+
+def test_other_requests_are_answered_while_an_agent_is_dying(daemon):
+    one, log = daemon
+    first = dying(one, log, seconds=1.5)
+    start = threading.Thread(target=one.do_start, args=("consul",), kwargs={"argv": ["/bin/sleep", "60"], "log": log})
+    start.start()
+    answered = 0
+    while start.is_alive():
+        answered += one.do_agent("consul")["pid"] == first["pid"]
+        time.sleep(0.05)
+    assert answered >= 5
+    assert one.do_agent("consul")["state"] != "Z"
 
 
 def test_an_agent_that_runs_is_left_alone(daemon):

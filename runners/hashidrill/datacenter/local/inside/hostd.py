@@ -35,6 +35,9 @@ from hashidrill.sandbox.rpc import Server
 _SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8916, 0x891C, 0x8913, 0x8914, 1
 _OPEN_FILES = 65_536
 _DUTY_PERIOD_S, _DUTY_LOOK_S = 0.1, 0.001
+_ENDS_WITHIN_S = 20.0
+"""How long the kernel may take to end a killed agent. Less than the caller waits for an answer (30 s, hosts.py)."""
+_DYING_LOOK_S = 0.01
 
 
 class _Spent:
@@ -53,7 +56,8 @@ class _Spent:
 class HostDaemon:
     """The agents of one host. Thread-safe: requests come from several connections."""
 
-    def __init__(self, canary_pid: int) -> None:
+    def __init__(self, canary_pid: int, ends_within_s: float = _ENDS_WITHIN_S) -> None:
+        self._ends_within_s = ends_within_s
         self._commands: dict[str, dict[str, Any]] = {}
         self._pids: dict[str, int] = {}
         self._exits: dict[str, int] = {}
@@ -76,18 +80,23 @@ class HostDaemon:
             fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh14x", b"eth0", flags | _IFF_UP))
 
     def do_start(self, agent: str, **command: Any) -> dict[str, Any]:
-        with self._lock:
-            if command:
-                self._commands[agent] = command
-            if agent not in self._commands:
-                return {"error": f"agent {agent} was never started here"}
-            running = self._running(agent)
-            if running is not None and running[0] == "Z":
-                self._end_of(agent)
-                running = None
-            if running is None:
-                self._pids[agent] = self._spawn(**self._commands[agent])
-                self._move([self._pids[agent]])
+        """Starts the agent unless it runs. One that is dying is waited for first, for a bounded time."""
+        ends = time.monotonic() + self._ends_within_s
+        while True:
+            with self._lock:  # let go of between two looks, so that other requests are answered meanwhile
+                if command:
+                    self._commands[agent] = command
+                if agent not in self._commands:
+                    return {"error": f"agent {agent} was never started here"}
+                running = self._running(agent)
+                if running is None:
+                    self._pids[agent] = self._spawn(**self._commands[agent])
+                    self._move([self._pids[agent]])
+                elif running[0] == "Z" and time.monotonic() >= ends:
+                    return {"error": self._still_ending(agent)}
+                if running is None or running[0] != "Z":
+                    break
+            time.sleep(_DYING_LOOK_S)
         return self.do_agent(agent)
 
     def do_agent(self, agent: str) -> dict[str, Any]:
@@ -182,14 +191,17 @@ class HostDaemon:
             return None
         return sc.process_state(pid)
 
-    def _end_of(self, agent: str) -> None:
-        """Waits for an agent that is dying: its first thread has ended, the kernel still ends the others.
-
-        Until then it holds its ports and files, and whoever asks whether it runs may be told so.
-        """
-        _, status = os.waitpid(self._pids[agent], 0)
-        self._exits[agent] = os.waitstatus_to_exitcode(status)
-        del self._pids[agent]
+    def _still_ending(self, agent: str) -> str:
+        """Its first thread has ended, and the kernel still ends others: until then it holds its ports and files."""
+        pid = self._pids[agent]
+        left: list[str] = []
+        with contextlib.suppress(OSError):
+            left = [tid for tid in os.listdir(f"/proc/{pid}/task") if tid != str(pid)]  # noqa: PTH208 - no pathlib
+        return (
+            f"agent {agent} (pid {pid}) was killed and has not ended within {self._ends_within_s:g}s:"
+            f" {len(left)} of its threads are left, held by the kernel (`cat /proc/{pid}/task/*/stack` says where);"
+            " it was not started again"
+        )
 
     @staticmethod
     def _spawn(argv: list[str], log: str, environment: dict[str, str] | None = None) -> int:
