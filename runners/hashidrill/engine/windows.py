@@ -169,7 +169,7 @@ class Window:
         at_ns, count = served_ns[first], np.diff(first, append=len(served_ns))
         left = first + np.searchsorted(ages_ns, at_ns, "left")
         present = from_birth + np.searchsorted(entry_ns, at_ns, "right") - left
-        waits = np.cumprod(1 - count / np.maximum(present, count))
+        waits = np.cumprod(1 - count / np.maximum(present, count), dtype=np.float64)
         last_ns = int(at_ns[-1]) if len(at_ns) else -1
         oldest_ns = max(int(ages_ns[-1]) if len(ages_ns) else 0, last_ns)
         return _Course(

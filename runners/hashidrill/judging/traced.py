@@ -116,10 +116,10 @@ class TracedRecording(Recording):
 
     # measurements; not cached, as there: each use is noted
 
-    def operations(self, load: str) -> Operations:  # type: ignore[override]
+    def operations(self, load: str) -> Operations:
         return _TracedOperations(self._recording.operations(load), load, ALL, self._note)
 
-    def series(self, signal: str, host: str | None = None) -> Series:  # type: ignore[override]
+    def series(self, signal: str, host: str | None = None) -> Series:
         return _TracedSeries(self._recording.series(signal, host), (signal, host), ALL, self._note)
 
     def final_reads(self, load: str) -> dict[str, str | None]:
