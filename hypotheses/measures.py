@@ -34,16 +34,9 @@ def helps(
     """
     seen = _around(recording, load, fault, over, judged_after_s=after, since=since)
     seen.must_have_been_sick(p50_below)
-    require(
-        seen.after_s < p50_below,
-        f"{fault} did not help {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} {seen.where}"
-        f" ({when(recording, seen.end_ns)}); expected under {p50_below}",
-        **seen.figures,
-    )
-    return Held(
-        f"{fault} helped {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} {seen.where}",
-        **seen.figures,
-    )
+    helped, not_helped = f"{fault} helped {load}", f"{fault} did not help {load}"
+    well = seen.after_s < p50_below
+    return _judged(recording, seen, ok=well, held=helped, broken=not_helped, wanted=f"under {p50_below}")
 
 
 @hypothesis
@@ -63,16 +56,9 @@ def does_not_help(
     """
     seen = _around(recording, load, fault, over, judged_after_s=after, since=since)
     seen.must_have_been_sick(p50_below)
-    require(
-        seen.after_s >= p50_below,
-        f"{fault} did help {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} {seen.where}"
-        f" ({when(recording, seen.end_ns)}); expected it to stay over {p50_below}",
-        **seen.figures,
-    )
-    return Held(
-        f"{fault} did not help {load}: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} {seen.where}",
-        **seen.figures,
-    )
+    helped, not_helped = f"{fault} did help {load}", f"{fault} did not help {load}"
+    sick = seen.after_s >= p50_below
+    return _judged(recording, seen, ok=sick, held=not_helped, broken=helped, wanted=f"it to stay over {p50_below}")
 
 
 @hypothesis
@@ -93,16 +79,9 @@ def makes_sick(
         raise HypothesisInvalidError(
             f"{load} was sick before {fault} began (p50 {seconds(seen.before_s)}): nothing says that {fault} did it"
         )
-    require(
-        seen.after_s >= p50_below,
-        f"{fault} did not make {load} sick: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} at its end"
-        f" ({when(recording, seen.end_ns)}); expected over {p50_below}",
-        **seen.figures,
-    )
-    return Held(
-        f"{fault} made {load} sick: p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} {seen.where}",
-        **seen.figures,
-    )
+    sick = seen.after_s >= p50_below
+    held, broken = f"{fault} made {load} sick", f"{fault} did not make {load} sick"
+    return _judged(recording, seen, ok=sick, held=held, broken=broken, wanted=f"over {p50_below}")
 
 
 @dataclass(frozen=True)
@@ -125,6 +104,13 @@ class _Around:
             raise HypothesisInvalidError(
                 f"{self.load} was not sick before {self.begin} began (p50 {seconds(self.before_s)}): nothing could help"
             )
+
+
+def _judged(recording: Recording, seen: _Around, *, ok: bool, held: str, broken: str, wanted: str) -> Held:
+    """`held` or `broken` says what the step did; both tell the p50 before it and after it."""
+    measured = f"p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} {seen.where}"
+    require(ok, f"{broken}: {measured} ({when(recording, seen.end_ns)}); expected {wanted}", **seen.figures)
+    return Held(f"{held}: {measured}", **seen.figures)
 
 
 def _around(

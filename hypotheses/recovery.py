@@ -36,8 +36,7 @@ def writes_recover(
     `since: start` it runs from the moment the first fault was put in force: what a failover has to do by itself.
     `p50_below` is what Roblox published as normal for Consul KV (300 ms, against 2 s in the outage of October 2021).
     """
-    span = _Span(recording, load, fault, window, since)
-    return _recovers(span, p50_below=p50_below, within=within, errors_below=errors_below)
+    return _recovers(_Span(recording, load, fault, window, since), p50_below, within, errors_below)
 
 
 @hypothesis
@@ -56,8 +55,7 @@ def reads_recover(
 
     The same measure as for `writes_recover`, and the same source for `p50_below`.
     """
-    span = _Span(recording, load, fault, window, since)
-    return _recovers(span, p50_below=p50_below, within=within, errors_below=errors_below)
+    return _recovers(_Span(recording, load, fault, window, since), p50_below, within, errors_below)
 
 
 class _Span:
@@ -105,7 +103,7 @@ class _Back:
         return max(self.p50_s, self.errors_s)
 
 
-def _recovers(span: _Span, *, p50_below: Duration, within: Duration, errors_below: Percent) -> Held:
+def _recovers(span: _Span, p50_below: Duration, within: Duration, errors_below: Percent) -> Held:
     p50 = measure.sliding(span.ops, span.start_ns, span.end_ns, width_s=span.window)
     worst_at, worst = p50.worst()
     back = _Back(_quick_after_s(p50, p50_below), _few_errors_after_s(span, p50, errors_below))
