@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic.errors import PydanticUserError
 
@@ -174,6 +173,8 @@ def plain(figures: Mapping[str, Any]) -> Figures:
 
 
 def _plain(value: Any) -> float | str | list[str]:
+    import numpy as np  # noqa: PLC0415 - a tenth of a second that whoever only looks for parameters need not pay for
+
     if isinstance(value, (list, tuple, set)):
         return [str(each) for each in value]
     if isinstance(value, (bool, np.bool_)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import linecache
 import os
+import re
 import sys
 import types
 from functools import lru_cache
@@ -20,6 +21,7 @@ from hashidrill.util.files import JOURNAL_NAME
 
 FOLDER = "hypotheses"
 _SOURCE = "__hashidrill_source__"
+_DEFINITION = re.compile(rb"^@hypothesis\b.*?^def (\w+)", re.MULTILINE | re.DOTALL)
 _PACKAGE = Path(__file__).resolve().parent
 VARIABLE = "HASHIDRILL_HYPOTHESES"
 """Names the folder of shipped hypotheses, in place of the checkout's or the package's."""
@@ -27,6 +29,8 @@ VARIABLE = "HASHIDRILL_HYPOTHESES"
 
 def find(name: str, near_to: Path | None = None) -> Hypothesis:
     """Raises UnknownNameError with near names, or UsageError when a file does not load."""
+    if (found := _find_early(name, _folders(near_to))) is not None:
+        return found
     known = collect(near_to)
     if name not in known:
         raise UnknownNameError(f"there is no hypothesis {name!r}: {near(name, known)}")
@@ -39,6 +43,24 @@ def collect(near_to: Path | None = None) -> dict[str, Hypothesis]:
     for folder in reversed(_folders(near_to)):
         found.update(_in_folder(folder))
     return dict(sorted(found.items()))
+
+
+def _find_early(name: str, folders: list[Path]) -> Hypothesis | None:
+    """The one of that name, from the one shipped file that has it; all files of a user's own folders are imported.
+
+    None where only importing everything can tell: no file seems to have it, or two of one folder do.
+    """
+    shipped = None if VARIABLE in os.environ else _shipped().resolve()
+    own = {folder: _in_folder(folder) for folder in folders if folder != shipped}
+    for folder in folders:
+        if folder == shipped:
+            paths = [path for path in _files(folder) if name in _names_in(path, *_version(path))]
+            if paths:
+                found = {each.name: each for each in _in_file(paths[0], *_version(paths[0]))}
+                return found.get(name) if len(paths) == 1 else None
+        elif name in own[folder]:
+            return own[folder][name]
+    return None
 
 
 def _folders(near_to: Path | None) -> list[Path]:
@@ -98,11 +120,8 @@ def _above(start: Path | None) -> list[Path]:
 
 def _in_folder(folder: Path) -> dict[str, Hypothesis]:
     found: dict[str, Hypothesis] = {}
-    for path in sorted(folder.glob("*.py")):
-        if path.name.startswith(("_", "test_", "conftest")):
-            continue
-        status = path.stat()
-        for hypothesis in _in_file(path, status.st_mtime_ns, status.st_size):
+    for path in _files(folder):
+        for hypothesis in _in_file(path, *_version(path)):
             if (other := found.get(hypothesis.name)) is not None:
                 raise UsageError(
                     f"{path}:{hypothesis.line}: hypothesis {hypothesis.name!r} is already in {other.path}:{other.line};"
@@ -110,6 +129,21 @@ def _in_folder(folder: Path) -> dict[str, Hypothesis]:
                 )
             found[hypothesis.name] = hypothesis
     return found
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.glob("*.py")) if not path.name.startswith(("_", "test_", "conftest"))]
+
+
+def _version(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size
+
+
+@lru_cache
+def _names_in(path: Path, _mtime_ns: int, _size: int) -> frozenset[str]:
+    """What a shipped file defines, as its text has it, without running it."""
+    return frozenset(match.decode() for match in _DEFINITION.findall(path.read_bytes()))
 
 
 @lru_cache

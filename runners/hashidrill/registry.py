@@ -1,7 +1,7 @@
 """Finds faults, loads, probes and hypotheses by the name that YAML uses.
 
-Built-in kinds are listed here; other packages add theirs through the entry-point groups `hashidrill.faults` and
-`hashidrill.loads`. Hypotheses are functions in the files of a `hypotheses/` folder.
+Built-in kinds are listed in their rooms; other packages add theirs through the entry-point groups `hashidrill.faults`
+and `hashidrill.loads`. Hypotheses are functions in the files of a `hypotheses/` folder.
 """
 
 from __future__ import annotations
@@ -10,22 +10,18 @@ import difflib
 import importlib
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any
 
 from hashidrill.errors import UnknownNameError
 
 CLIENT = "client"
 """The kind of load that a client is; an experiment writes it under `clients:`, not under `load:`."""
-_FAULT_MODULES = (
-    "faults.noop", "faults.disk", "faults.process", "faults.cpu", "faults.network", "faults.toxics",
-    "services.consul.faults.config", "services.consul.faults.leader", "services.consul.faults.agent",
-    "services.consul.faults.streams", "services.consul.faults.sessions", "services.consul.faults.kv",
-    "services.consul.faults.snapshot", "services.consul.faults.raft", "faults.tap",
-)  # fmt: skip
-_LOAD_MODULES = tuple(
-    f"services.consul.loads.{name}" for name in ("kv", "cas", "locks", "checks", "views", "churn", "watch", "streams")
-)
+_FAULTS, _LOADS = "hashidrill.faults", "hashidrill.loads"
+_ROOMS = {
+    _FAULTS: ("hashidrill.faults", "hashidrill.services.consul.faults"),
+    _LOADS: ("hashidrill.services.consul.loads",),
+}
+"""Entry-point group to the rooms of built-in kinds. The MODULES of a room says which module has which kinds."""
 
 
 def near(name: str, names: Iterable[str]) -> str:
@@ -35,26 +31,34 @@ def near(name: str, names: Iterable[str]) -> str:
     return f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(known) or 'none'}"
 
 
-@cache
 def faults() -> dict[str, Any]:
-    """Every fault class by its kind."""
-    return _collect("hashidrill.faults", _FAULT_MODULES)
+    """Every fault class by its kind. Imports all of them."""
+    return {kind: _find(_FAULTS, kind) for kind in fault_kinds()}
 
 
-@cache
 def loads() -> dict[str, Any]:
-    """Every load class by its kind."""
-    return _collect("hashidrill.loads", _LOAD_MODULES)
+    """Every load class by its kind. Imports all of them."""
+    return {kind: _find(_LOADS, kind) for kind in load_kinds()}
+
+
+def fault_kinds() -> list[str]:
+    """The kinds of all faults. Imports none of the built-in ones."""
+    return list(_modules(_FAULTS) | _others(_FAULTS))
+
+
+def load_kinds() -> list[str]:
+    """The kinds of all loads. Imports none of the built-in ones."""
+    return list(_modules(_LOADS) | _others(_LOADS))
 
 
 def fault(kind: str) -> Any:
-    """The fault class. Raises UnknownNameError with near names."""
-    return _get("fault", kind, faults())
+    """The fault class; only its module is imported. Raises UnknownNameError with near names."""
+    return _get("fault", kind, _FAULTS)
 
 
 def load(kind: str) -> Any:
-    """The load class. Raises UnknownNameError with near names."""
-    return _get("load", kind, loads())
+    """The load class; only its module is imported. Raises UnknownNameError with near names."""
+    return _get("load", kind, _LOADS)
 
 
 def traffic(kind: str) -> Any:
@@ -64,19 +68,37 @@ def traffic(kind: str) -> Any:
     return load(kind)
 
 
-def _get(noun: str, kind: str, known: dict[str, Any]) -> Any:
+def _get(noun: str, kind: str, group: str) -> Any:
+    known = _modules(group) | _others(group)
     if kind not in known:
         raise UnknownNameError(f"there is no {noun} {kind!r}: {near(kind, known)}")
-    return known[kind]
+    return _find(group, kind)
 
 
-def _collect(group: str, modules: Iterable[str]) -> dict[str, Any]:
-    """Classes listed in each module's KINDS, then those of installed entry points."""
-    kinds: dict[str, Any] = {}
-    for module in modules:
-        for cls in importlib.import_module(f"hashidrill.{module}").KINDS:
-            kinds[cls.kind] = cls
-    for entry in entry_points(group=group):
-        cls = entry.load()
-        kinds[cls.kind] = cls
-    return kinds
+def _find(group: str, kind: str) -> Any:
+    """A class of an entry point goes before a built-in one of that kind."""
+    others = _others(group)
+    if kind in others:
+        return others[kind]
+    module = importlib.import_module(_modules(group)[kind])
+    return next(cls for cls in module.KINDS if cls.kind == kind)
+
+
+@cache
+def _modules(group: str) -> dict[str, str]:
+    """The module of each built-in kind."""
+    return {
+        kind: f"{room}.{module}"
+        for room in _ROOMS[group]
+        for module, kinds in importlib.import_module(room).MODULES.items()
+        for kind in kinds
+    }
+
+
+@cache
+def _others(group: str) -> dict[str, Any]:
+    """The classes of installed entry points: only a class itself knows its kind."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - not every command asks for a kind
+
+    classes = [entry.load() for entry in entry_points(group=group)]
+    return {cls.kind: cls for cls in classes}

@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from hashidrill import __version__
-from hashidrill.cli import audit, capacity, datacenter, library, machine, retry, runs
+from hashidrill.cli.commands import LazyGroup
 
 app = typer.Typer(
     name="hashidrill",
+    cls=LazyGroup,
     help="Game days for Consul: real faults on a real datacenter, and a verdict that you can trust.",
     epilog="Start here: [bold]hashidrill demo[/bold]. Then: [bold]hashidrill list[/bold], "
     "[bold]hashidrill run raft/frozen-leader[/bold].",
@@ -34,7 +35,3 @@ def _options(
     ] = False,
 ) -> None:
     """Options that stand before the command."""
-
-
-for module in (runs, capacity, library, datacenter, machine, audit, retry):
-    module.register(app)

@@ -6,13 +6,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from hashidrill.errors import UsageError
+from hashidrill.reports.text import for_encoding, plain_line
 from hashidrill.util.files import JOURNAL_NAME
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 RunsDir = Annotated[
@@ -32,9 +35,16 @@ def examples(*commands: str) -> str:
 
 def console(*, stderr: bool = False) -> Console:
     """As wide as the terminal; 120 columns where there is none, so that logs and tests do not depend on one."""
+    from rich.console import Console  # noqa: PLC0415 - 50 ms that what prints plain lines need not pay for
+
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else 120
     return Console(stderr=stderr, width=width, highlight=False)
+
+
+def print_line(line: str) -> None:
+    """One plain line on standard output, as `live.say` says it, without rich."""
+    sys.stdout.write(for_encoding(plain_line(line), sys.stdout.encoding) + "\n")
 
 
 def print_json(value: Any) -> None:

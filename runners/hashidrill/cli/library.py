@@ -1,4 +1,4 @@
-"""validate, list, show, new, schema: what is there, and what is right."""
+"""list, show, new, schema: what there is."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from rich.table import Table
 from hashidrill import hypothesis, registry
 from hashidrill.abc import Observer
 from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, recordings
-from hashidrill.engine.launch import RUNS_DIR, check_machine
-from hashidrill.errors import ExperimentError, HashidrillError, RecordingError, UnknownNameError, UsageError
-from hashidrill.experiment.documents import read_document
+from hashidrill.engine.launch import RUNS_DIR
+from hashidrill.errors import HashidrillError, RecordingError, UnknownNameError, UsageError
 from hashidrill.experiment.library import experiment_name, find_experiment, list_experiments
-from hashidrill.experiment.loader import load_experiment, load_text
+from hashidrill.experiment.loader import load_experiment
 from hashidrill.experiment.schema import schema_text
 from hashidrill.live import display as live
 from hashidrill.recording.reader import Recording
@@ -59,41 +58,10 @@ expect:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog=examples("validate", "validate experiments/raft/*.yaml"))(validate)
     app.command("list", epilog=examples("list", "list faults", "list runs --json"))(list_)
     app.command(epilog=examples("show raft/frozen-leader", "show disk.latency", "show last"))(show)
     app.command(epilog=examples("new experiments/raft/my-experiment.yaml"))(new)
     app.command(epilog=examples("schema > experiments/schema.json"))(schema)
-
-
-def validate(
-    experiments: Annotated[
-        list[str] | None, typer.Argument(metavar="[EXPERIMENT...]", help="Names or paths; without any, the library.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Check experiments without running anything. Exit code 2 when one is not right."""
-    paths = [find_experiment(name) for name in experiments] if experiments else list_experiments()
-    results = [{"experiment": str(path), "error": _error_of(path)} for path in paths]
-    if as_json:
-        print_json(results)
-    else:
-        for result in results:
-            if result["error"] is None:
-                live.say(console(), f"ok  {result['experiment']}")
-            else:
-                sys.stderr.write(f"{result['error']}\n")
-    if any(result["error"] for result in results):
-        raise typer.Exit(ExperimentError.exit_code)
-
-
-def _error_of(path: Path) -> str | None:
-    try:
-        document = read_document(path)
-        check_machine(document, load_text(document.text, str(path), near_to=path))
-    except HashidrillError as error:
-        return str(error)
-    return None
 
 
 def list_(

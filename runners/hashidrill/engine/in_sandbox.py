@@ -22,11 +22,12 @@ from hashidrill.datacenter.local.datacenter import LocalDatacenter
 from hashidrill.engine import fitness
 from hashidrill.engine import run as engine
 from hashidrill.engine.closing import EXIT_CODES
+from hashidrill.engine.needs import needs as needs_of
+from hashidrill.engine.needs import sized
 from hashidrill.errors import HashidrillError
-from hashidrill.experiment.model import DatacenterSpec, Experiment
+from hashidrill.experiment.model import Experiment
 from hashidrill.recording.journal import Clock
 from hashidrill.sandbox.sandbox import read_given
-from hashidrill.units import Size
 from hashidrill.util.priority import ahead
 from hashidrill.util.redaction import Redactor
 from hashidrill.util.whereabouts import here
@@ -48,7 +49,7 @@ async def _run(spec: dict[str, Any], root: Path) -> str:
     recording = Path(spec["recording"])
     experiment = Experiment.model_validate(spec["experiment"])  # as the runner resolved it
     redactor = Redactor(spec["secrets"])
-    needs = engine.needs(experiment)
+    needs = needs_of(experiment)
     datacenter = LocalDatacenter(
         sized(experiment.datacenter) if needs.sized_disk else experiment.datacenter,
         root,
@@ -66,17 +67,6 @@ async def _run(spec: dict[str, Any], root: Path) -> str:
             experiment, datacenter, recording, info, clock=clock, tell=_tell, redactor=redactor
         )  # fmt: skip
     return "interrupted"
-
-
-DEFAULT_DISK_SIZE = Size("256MB")
-"""Four log segments of Consul's write-ahead log: what a server fills in a few minutes of an experiment's load."""
-
-
-def sized(spec: DatacenterSpec) -> DatacenterSpec:
-    """With a size for each host's disk: a disk that can be full is a small file system of its own."""
-    if spec.disk.size is not None:
-        return spec
-    return spec.model_copy(update={"disk": spec.disk.model_copy(update={"size": DEFAULT_DISK_SIZE})})
 
 
 @contextlib.asynccontextmanager

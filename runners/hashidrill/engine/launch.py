@@ -21,8 +21,8 @@ import psutil
 
 from hashidrill import __version__
 from hashidrill.datacenter.local.toxiproxy import VERSION as TOXIPROXY_VERSION
-from hashidrill.engine import run as engine
 from hashidrill.engine.closing import EXIT_CODES
+from hashidrill.engine.needs import needs as needs_of
 from hashidrill.errors import MachineError, UnrecordedError, UsageError
 from hashidrill.experiment.documents import Document, read_document
 from hashidrill.experiment.loader import load_text
@@ -104,7 +104,7 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
 
 def binaries_for(experiment: Experiment) -> list[tuple[str, str]]:
     """(name, version) of each binary that a run of this experiment starts."""
-    needs = engine.needs(experiment)
+    needs = needs_of(experiment)
     wanted = [
         ("consul", experiment.datacenter.consul.version, True),
         ("toxiproxy-server", TOXIPROXY_VERSION, needs.toxiproxy),

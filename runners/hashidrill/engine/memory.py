@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from hashidrill.engine import run as engine
-from hashidrill.engine.in_sandbox import sized
+from hashidrill.engine.needs import needs as needs_of
+from hashidrill.engine.needs import sized
 from hashidrill.units import Size
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def check_memory(document: Document, experiment: Experiment) -> None:
 
     A file system in memory that fills up takes its pages from everybody, and the kernel then kills whom it likes.
     """
-    needs = engine.needs(experiment)
+    needs = needs_of(experiment)
     spec = sized(experiment.datacenter) if needs.sized_disk else experiment.datacenter
     if spec.disk.size is None:
         return

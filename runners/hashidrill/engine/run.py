@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 import anyio
 
-from hashidrill.abc import Datacenter, Needs, Operation, Probe, Sample
+from hashidrill.abc import Datacenter, Operation, Probe, Sample
 from hashidrill.engine import closing
 from hashidrill.engine.levels import GENERATOR_FULL, NO_LEVELS, Levels, Steered
 from hashidrill.engine.monitor import Monitor, longest_window_s
-from hashidrill.engine.steps import carry_out, make_fault
+from hashidrill.engine.steps import carry_out
 from hashidrill.errors import (
     FaultError,
     HashidrillError,
@@ -92,19 +92,6 @@ class Run:
 
     async def until(self, t_ns: int) -> None:
         await pause(max(0.0, (t_ns - self.clock.now_ns()) / 1e9))
-
-
-def needs(experiment: Experiment) -> Needs:
-    """What all faults of the method together need of the datacenter from the start."""
-    each = [make_fault(step, None).needs() for step in experiment.method]
-    operations = frozenset[str]().union(*(need.disk_operations for need in each))
-    return Needs(
-        operations | {"fsync"},
-        any(need.sized_disk for need in each),
-        toxiproxy=any(need.toxiproxy for need in each),
-        bbolt=any(need.bbolt for need in each),
-        spare_servers=sum(need.spare_servers for need in each),
-    )
 
 
 async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path, info: Mapping[str, Any],

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
-from hashidrill import registry
-from hashidrill.abc import Fault, Target
+from hashidrill.abc import Target
 from hashidrill.engine.inject import injected
+from hashidrill.engine.needs import make_fault
 from hashidrill.errors import FaultError, SelectorError, WaitTimeoutError
 from hashidrill.services.consul.checks import OF_THE_AGENT
 from hashidrill.util.wait import pause, wait_until
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 0.25
 _FOLLOW_EVERY_S = 0.5
 _TARGETS_WITHIN_S = 10.0
-
-
-def make_fault(step: Step, hosts: Any) -> Fault:
-    """Raises UnknownNameError, or pydantic's error for parameters that do not fit."""
-    cls = registry.fault(step.fault)
-    built: Fault = cls(cls.Params.model_validate(step.with_), hosts)
-    return built
 
 
 async def carry_out(running: Run, number: int, step: Step) -> None:

@@ -273,7 +273,7 @@ def _check_names(draft: Draft, note: Note) -> None:
         if step.name in seen:
             text = f"method[{seen[step.name]}] has the name {shown(step.name)} already; give each step its own"
             note(("method", index, "name"), text)
-        elif step.name in registry.faults():
+        elif step.name in registry.fault_kinds():
             note(("method", index, "name"), f"{shown(step.name)} is a kind of fault; give the step another name")
         seen.setdefault(step.name, index)
 

@@ -1,0 +1,18 @@
+"""What breaks any host: disk, network, links, processes, CPU; `base` is what a fault is built on.
+
+Faults of one product are in that product's room. A new module goes into MODULES, with its kinds.
+"""
+
+MODULES = {
+    "noop": ("noop",),
+    "disk": ("disk.latency", "disk.error", "disk.full", "disk.bandwidth"),
+    "process": ("process.pause", "process.kill", "process.restart"),
+    "cpu": ("cpu.throttle",),
+    "network": ("network.partition", "network.loss", "network.block"),
+    "toxics": (
+        "network.latency", "network.bandwidth", "network.timeout", "network.reset", "network.slow_close",
+        "network.slicer", "network.limit_data", "toxiproxy.toxic",
+    ),
+    "tap": ("tap.fail",),
+}  # fmt: skip
+"""Module to the kinds in its KINDS: whoever names one kind imports one module."""

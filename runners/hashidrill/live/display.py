@@ -28,6 +28,7 @@ from hashidrill.reports.text import (
     human_share,
     is_laid_out,
     one_line,
+    plain_line,
     printable,
     sparkline,
 )
@@ -325,12 +326,7 @@ def _next_steps(verdict: RunVerdict, recording: Recording) -> list[tuple[str, st
 
 def say(console: Console, line: str, style: str = "") -> None:
     """One line as it is: no markup in it is read, no escape sequence passes, and a log does not fold it."""
-    console.print(Text(for_encoding(_clean(line), console.encoding), style), soft_wrap=True, highlight=False)
-
-
-def _clean(line: str) -> str:
-    lead = len(line) - len(line.lstrip(" "))
-    return " " * lead + one_line(line[lead:], 2000) if "\n" in line or not line.isprintable() else line
+    console.print(Text(for_encoding(plain_line(line), console.encoding), style), soft_wrap=True, highlight=False)
 
 
 def _words(value: object) -> str:

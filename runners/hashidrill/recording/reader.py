@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import ValidationError
 
 from hashidrill import __version__
@@ -40,9 +39,14 @@ EXPERIMENT_NAME = "experiment.yaml"
 ARTIFACTS_NAME = "artifacts"
 OUTCOMES = ("ok", "fail", "unknown")
 
-Int64s = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
+    Floats = npt.NDArray[np.float64]
+    Bools = npt.NDArray[np.bool_]
+else:
+    Int64s = Floats = Bools = "numpy.ndarray"  # for annotations alone: to read a hypothesis's parameters takes no numpy
 
 
 @dataclass(frozen=True)

@@ -155,6 +155,12 @@ def one_line(text: str, limit: int = 400) -> str:
     return printable(" ".join(text.split()), limit)
 
 
+def plain_line(line: str) -> str:
+    """`line` as it is where all of it can be printed, else folded; white space in front stays."""
+    lead = len(line) - len(line.lstrip(" "))
+    return " " * lead + one_line(line[lead:], 2000) if "\n" in line or not line.isprintable() else line
+
+
 def is_laid_out(line: str) -> bool:
     """Whether spaces in it are there to align it with other lines: a row of a table."""
     return re.search(r"\S {2,}\S", line) is not None

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 import places
-from hashidrill.cli import library
+from hashidrill.cli import validate
 from hashidrill.engine import launch as runner
 from hashidrill.engine import memory
 from hashidrill.errors import ExperimentError
@@ -89,7 +89,7 @@ def test_disks_on_the_real_disk_need_no_memory(machine, tmp_path):
 
 def test_validate_and_run_refuse_it_before_anything_is_started(machine, experiment, monkeypatch, tmp_path):
     path = experiment("4000GB")
-    assert "4 hosts with a disk of 4000GB each" in library._error_of(path)
+    assert "4 hosts with a disk of 4000GB each" in validate._error_of(path)
 
     def started(*_args, **_kwargs):
         raise AssertionError("a binary was asked for")

@@ -67,9 +67,13 @@ def kinds(monkeypatch):
     """Kinds of our own, so that this says how the loader treats any kind."""
     faults = {"fake.slow": SlowParams, "network.cut": CutParams, "disk.latency": SlowParams, "noop": Strict}
     faults |= {"process.kill": Strict, "process.pause": Strict, "disk.full": Strict}
-    monkeypatch.setattr(registry, "faults", lambda: {name: kind_of(name, params) for name, params in faults.items()})
+    monkeypatch.setattr(registry, "_modules", lambda _group: {})  # of the built-in ones, none
     loads = {"fake.write": WriteParams, "consul.write": WriteParams}
-    monkeypatch.setattr(registry, "loads", lambda: {name: kind_of(name, params) for name, params in loads.items()})
+    kinds = {
+        group: {name: kind_of(name, params) for name, params in each.items()}
+        for group, each in (("hashidrill.faults", faults), ("hashidrill.loads", loads))
+    }
+    monkeypatch.setattr(registry, "_others", kinds.__getitem__)
 
     def get(name, *, near_to=None):
         if name != "stays_fast":
@@ -359,7 +363,7 @@ class Unhelpful(BaseModel):
     ],
 )
 def test_what_only_pydantic_can_explain_is_still_one_line_with_a_place(monkeypatch, params, said):
-    monkeypatch.setattr(registry, "faults", lambda: {"odd": kind_of("odd", Unhelpful)})
+    monkeypatch.setitem(registry._others("hashidrill.faults"), "odd", kind_of("odd", Unhelpful))
     message = refused(method(f'{{fault: odd, on: "consul:leader", with: {{{params}}}, for: 1s}}'))
     assert said in message
     assert message.startswith("x.yaml:14:")

@@ -90,12 +90,12 @@ def test_a_validate_that_crashes_is_caught(material, validate, monkeypatch):
     def crashes(_path):
         raise RecursionError("maximum recursion depth exceeded")
 
-    monkeypatch.setattr("hashidrill.cli.library.read_document", crashes)
+    monkeypatch.setattr("hashidrill.cli.validate.read_document", crashes)
     with pytest.raises(RecursionError):
         check(range(3), material, validate)
 
 
 def test_a_validate_that_lets_all_pass_is_caught(material, validate, monkeypatch):
-    monkeypatch.setattr("hashidrill.cli.library._error_of", lambda _path: None)
+    monkeypatch.setattr("hashidrill.cli.validate._error_of", lambda _path: None)
     with pytest.raises(AssertionError, match="the schema refuses it"):
         check(range(60), material, validate)

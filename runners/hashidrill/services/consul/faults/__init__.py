@@ -1,0 +1,16 @@
+"""What breaks Consul in ways of its own: leaders, agents, state, streams, configuration. Not what breaks any host.
+
+A new module goes into MODULES, with its kinds.
+"""
+
+MODULES = {
+    "config": ("consul.config",),
+    "leader": ("consul.leader.transfer", "consul.leader.avoid", "consul.leader.pin"),
+    "agent": ("consul.agent.stop", "consul.server.replace"),
+    "streams": ("consul.streams.gather",),
+    "sessions": ("consul.session.expire",),
+    "kv": ("consul.kv.bloat",),
+    "snapshot": ("consul.snapshot.save", "consul.snapshot.restore"),
+    "raft": ("consul.raft.bloat", "consul.raft.compact"),
+}
+"""Module to the kinds in its KINDS: whoever names one kind imports one module."""

@@ -1,0 +1,51 @@
+"""validate: is an experiment right? Imports what the experiments that it reads name, and nothing that runs them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hashidrill.cli.common import Json, examples, print_json, print_line
+from hashidrill.engine.memory import check_memory
+from hashidrill.errors import ExperimentError, HashidrillError
+from hashidrill.experiment.documents import read_document
+from hashidrill.experiment.library import find_experiment, list_experiments
+from hashidrill.experiment.loader import load_text
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=examples("validate", "validate experiments/raft/*.yaml"))(validate)
+
+
+def validate(
+    experiments: Annotated[
+        list[str] | None, typer.Argument(metavar="[EXPERIMENT...]", help="Names or paths; without any, the library.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check experiments without running anything. Exit code 2 when one is not right."""
+    paths = [find_experiment(name) for name in experiments] if experiments else list_experiments()
+    results = [{"experiment": str(path), "error": _error_of(path)} for path in paths]
+    if as_json:
+        print_json(results)
+    else:
+        for result in results:
+            if result["error"] is None:
+                print_line(f"ok  {result['experiment']}")
+            else:
+                sys.stderr.write(f"{result['error']}\n")
+    if any(result["error"] for result in results):
+        raise typer.Exit(ExperimentError.exit_code)
+
+
+def _error_of(path: Path) -> str | None:
+    try:
+        document = read_document(path)
+        check_memory(document, load_text(document.text, str(path), near_to=path))
+    except HashidrillError as error:
+        return str(error)
+    return None

@@ -1,0 +1,70 @@
+"""What `--help` and `validate` do not import: each of these takes a tenth of a second, or leads to what does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from places import ROOT
+
+FILE = "experiments/raft/slow-leader-disk.yaml"
+RUNS = {"hashidrill.engine.run", "hashidrill.engine.launch", "hashidrill.datacenter.local.datacenter"}
+SLOW = {"httpx", "numpy", "pyroute2", "trustme", "uvloop", "msgpack", "pytest", "psutil", "sqlite3", *RUNS}
+NOT_FOR_HELP = SLOW | {"asyncio", "anyio", "pydantic", "ruamel.yaml", "hashidrill.registry", "hashidrill.hypothesis"}
+NOT_FOR_VALIDATE = SLOW | {"anyio", "rich"}
+COMMAND = "from hashidrill.cli import main; main()"
+LOADED = """
+import atexit, json, sys
+atexit.register(lambda: print(json.dumps([n for n, m in sys.modules.items() if getattr(m, "__spec__", None)])))
+"""
+
+
+def start(*arguments, first=""):
+    """What the command wrote, and the modules that were loaded in the end. Placeholders of `later` have no spec."""
+    code = f"{LOADED}\nimport sys; sys.argv = {['hashidrill', *arguments]!r}\n{first}\n{COMMAND}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "runners"), "COLUMNS": "120"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    *said, modules = done.stdout.splitlines()
+    return "\n".join(said), set(json.loads(modules))
+
+
+def test_help_names_every_command_and_imports_none():
+    said, loaded = start("--help")
+    assert "Check experiments without running anything" in said
+    assert loaded & NOT_FOR_HELP == set()
+    assert {name for name in loaded if name.startswith("hashidrill.cli.")} == {
+        "hashidrill.cli.app", "hashidrill.cli.commands",
+    }  # fmt: skip
+
+
+def test_validate_imports_only_what_the_experiment_names():
+    said, loaded = start("validate", FILE)
+    assert said == f"ok  {FILE}"
+    assert loaded & NOT_FOR_VALIDATE == set()
+    faults = {name for name in loaded if name.startswith("hashidrill.faults.")}
+    assert "hashidrill.faults.disk" in faults
+    assert faults & {"hashidrill.faults.toxics", "hashidrill.faults.process", "hashidrill.faults.cpu"} == set()
+    loads = {name for name in loaded if name.startswith("hashidrill.services.consul.loads.")}
+    assert "hashidrill.services.consul.loads.kv" in loads
+    assert loads & {f"hashidrill.services.consul.loads.{name}" for name in ("cas", "locks", "views", "watch")} == set()
+    assert sum(name.startswith("_hashidrill_hypotheses_") for name in loaded) <= 3
+
+
+@pytest.mark.parametrize("module", sorted(SLOW))
+def test_one_that_is_imported_all_the_same_is_seen(module):
+    """Planted."""
+    _, loaded = start("--version", first=f"import {module}")
+    assert module in loaded
+
+
+def test_what_was_put_off_is_there_when_it_is_used():
+    first = "from hashidrill.util.lazy import later; later('numpy')\nimport numpy as np\nassert np.arange(3).sum() == 3"
+    _, loaded = start("--version", first=first)
+    assert "numpy" in loaded
