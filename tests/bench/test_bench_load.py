@@ -6,40 +6,27 @@ Figures are printed; only sanity is asserted, because a busy machine is not a de
 """
 
 import asyncio
-import contextlib
 import os
 import re
 import subprocess
-import sys
 
 import anyio
 import numpy as np
 import psutil
 import pytest
 
-import places
+from bench_runs import server, table
 from hashidrill.loads.process import LoadProcess, LoadSpecification
 from hashidrill.recording.journal import Clock
 from hashidrill.services.consul.loads.kv import KvWrite
 
 pytestmark = [pytest.mark.bench, pytest.mark.needs("wrk")]
 
-SERVER = places.SUPPORT / "stalling_server.py"
 RATE_PER_S = 3000
 SECONDS = 20
 STALL_RATE_PER_S = 1000
 STALL_AFTER_S = 8.0
 STALL_FOR_S = 2.0
-
-
-@contextlib.contextmanager
-def server(*arguments):
-    """The server in a process of its own; yields its URL and a function that reads its next line."""
-    with subprocess.Popen([sys.executable, SERVER, *map(str, arguments)], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}", process.stdout.readline
-        finally:
-            process.kill()
 
 
 def offered(url, rate_per_s, seconds):
@@ -80,12 +67,6 @@ def wrk(url, seconds, tmp_path, connections=16):
         for percent, value, unit in re.findall(r"^\s+(\d+)%\s+([\d.]+)(us|ms|s)\s*$", text, re.MULTILINE)
     }
     return requests, (usage.ru_utime + usage.ru_stime) / requests, percentiles
-
-
-def table(capsys, title, rows):
-    lines = ["".join(f"{cell:<34}" if n == 0 else f"{cell:>20}" for n, cell in enumerate(row)) for row in rows]
-    with capsys.disabled():
-        sys.stdout.write("\n".join(["", "", title, *(f"  {line}" for line in lines), ""]))
 
 
 def test_the_offered_load_and_what_it_costs_beside_wrk(capsys, tmp_path):

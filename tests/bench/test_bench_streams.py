@@ -15,9 +15,9 @@ import urllib.error
 import urllib.request
 
 import pytest
-from test_bench_load import server, table
 
 import places
+from bench_runs import server, table
 from hashidrill.provision import binaries
 
 pytestmark = pytest.mark.bench

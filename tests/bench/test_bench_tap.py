@@ -225,9 +225,8 @@ def test_the_jitter_verdict_twenty_times_while_the_other_core_is_busy(tell):
 
 
 def test_the_confusion_matrix_three_times_while_the_other_core_is_busy(consul, tell):
-    from test_retry_confusion import confusion
-
     from clients.prepare import go_binaries
+    from retry_matrix import confusion
 
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         try:

@@ -6,17 +6,16 @@ hypothesis is there to catch, and not just any break.
 
 from __future__ import annotations
 
-from test_hypotheses_overload import Spiked
-from test_hypotheses_state import LOAD as RESET_LOAD
-from test_hypotheses_state import Game, bloated, cas_recording, ordinary, step
-from test_hypotheses_streaming import stepped, watched
-from test_retry_hypotheses import Client, bad, good
-
 from confusion import LIE, TRUTH
 from hashidrill.retry.catalogue import VERDICTS
 from hashidrill.services.consul.loads.cas import Step
 from hashidrill.services.consul.loads.contender import Deed
 from hashidrill.testing.recordings import RecordingBuilder
+from reset_runs import LOAD as RESET_LOAD
+from reset_runs import Game, bloated, cas_recording, ordinary, step
+from retry_recordings import Client, bad, good
+from spiked_runs import Spiked
+from streaming_runs import stepped, watched
 
 LOAD = "kv-writes"
 CASES = {}

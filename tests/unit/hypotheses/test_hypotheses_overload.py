@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import ClassVar
-
 import pytest
 
 from hashidrill import hypothesis
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Broken
 from hashidrill.loads.schedule import OVERLOADED
-from hashidrill.testing.recordings import RecordingBuilder
-
-
-class Spiked(RecordingBuilder):
-    """The load is at 500 % from 12 to 22; the method (a noop) goes on to 30."""
-
-    profile: ClassVar = {"spike": {"to": "500%", "at": "2s", "for": "10s"}}
-
-    def experiment(self):
-        document = super().experiment()
-        document["load"]["kv-writes"]["profile"] = self.profile
-        return document
-
-    def status(self, status, error, picked):
-        """Operations for which `picked(seconds)` is true ended so."""
-        self._operations = [
-            replace(op, status=status, error=error) if picked(op.intended_ns / 1e9) else op for op in self._operations
-        ]
-        return self
+from spiked_runs import Spiked
 
 
 @pytest.fixture
