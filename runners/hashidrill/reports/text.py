@@ -111,6 +111,8 @@ _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("_share", human_share),
     ("_share_max", human_share),
 )
+_NO_NUMBER = {"never", "-never", "not measured"}
+"""How figures spell infinity and NaN."""
 
 
 def human_figure(name: str, value: object) -> tuple[str, str]:
@@ -124,6 +126,8 @@ def human_figure(name: str, value: object) -> tuple[str, str]:
         return spaced(name), human_number(value)
     if isinstance(value, (list, tuple)):
         return spaced(name), listed([printable(str(item)) for item in value])
+    if value in _NO_NUMBER:  # the unit of a number that there is not
+        name = next((name.removesuffix(suffix) for suffix, _ in _UNITS if name.endswith(suffix)), name)
     return spaced(name), printable(str(value))
 
 

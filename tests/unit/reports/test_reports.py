@@ -118,6 +118,8 @@ def test_a_share_is_nought_or_a_hundred_only_when_it_is_exactly_that():
 def test_the_unit_of_a_figure_comes_from_its_name():
     assert human_figure("fsync_p50_s", 0.502) == ("fsync p50", "502 ms")
     assert human_figure("delay_ms", 500) == ("delay", "500 ms")
+    assert human_figure("left_after_s", "never") == ("left after", "never")
+    assert human_figure("judged_s", "by hand") == ("judged s", "by hand")
     assert human_figure("error_share", 0.048) == ("error", "4.8 %")
     assert human_figure("acknowledged", 2460.0)[1] == "2\u00a0460"
     assert human_figure("lost_keys", [f"k{n}" for n in range(25)])[1].endswith("k19 and 5 more")
