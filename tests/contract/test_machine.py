@@ -18,7 +18,7 @@ echo 0 > /proc/sys/user/max_user_namespaces
 exec "$0" -c '
 import json, os
 os.geteuid = lambda: 1000  # the trial is that of an ordinary user
-from hashidrill import machine
+from hashidrill.provision import machine
 trials = machine.run_trials("user")
 print(json.dumps([trials, machine.namespace_fix(root=False)]))
 '

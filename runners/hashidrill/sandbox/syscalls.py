@@ -17,7 +17,7 @@ CLONE_NEWPID = 0x2000_0000
 CLONE_NEWNET = 0x4000_0000
 
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
-MS_REC, MS_PRIVATE = 0x4000, 1 << 18
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 1 << 18
 
 _CPUCLOCK_SCHED = 2  # <linux/posix-timers_types.h>: the clock of a process is ~pid << 3 with this
 _PR_SET_PDEATHSIG = 1

@@ -7,9 +7,9 @@ import pwd
 
 import pytest
 
-from hashidrill.loads import invoker
 from hashidrill.loads.invoker import as_invoker
 from hashidrill.provision import packages
+from hashidrill.util import users
 
 COMMAND = ["curl", "{url}"]
 NOBODY = pwd.getpwnam("nobody")
@@ -21,7 +21,7 @@ def root(monkeypatch, tmp_path):
     """As root of the machine, with setpriv at hand."""
     ids = tmp_path / "uid_map"
     ids.write_text("         0          0 4294967295\n")
-    monkeypatch.setattr(invoker, "_ALL_USERS", ids)
+    monkeypatch.setattr(users, "ALL_USERS", ids)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(packages, "tool", lambda name: f"/usr/bin/{name}")
     return ids

@@ -22,6 +22,7 @@ from hashidrill.abc import Host, Probe, Target
 from hashidrill.datacenter.local import network
 from hashidrill.datacenter.local.hosts import LocalHost
 from hashidrill.datacenter.local.taps import LocalTap
+from hashidrill.datacenter.local.unprivileged import AgentUser, agent_user
 from hashidrill.errors import DatacenterError, FaultError, SelectorError
 from hashidrill.experiment.model import DatacenterSpec, Experiment
 from hashidrill.experiment.selectors import CLIENT_PREFIX
@@ -62,6 +63,8 @@ class LocalDatacenter:
     """Raises UnfitError where this machine cannot carry what is to come; asked before anything is started."""
     hosts: dict[str, LocalHost] = field(default_factory=dict)
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    agent_user: AgentUser | None = field(default_factory=agent_user)
+    """Whom agents run as; None: the user of the sandbox."""
     _children: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _turns: dict[str, anyio.Lock] = field(default_factory=dict)
 
@@ -74,7 +77,13 @@ class LocalDatacenter:
         await anyio.to_thread.run_sync(network.build, pids)
         for name, (role, address) in self._placed().items():
             host = LocalHost(
-                name, address, role, self.root, pids[name], toxiproxy=self.binaries.get("toxiproxy-server")
+                name,
+                address,
+                role,
+                self.root,
+                pids[name],
+                toxiproxy=self.binaries.get("toxiproxy-server"),
+                agent_user=self.agent_user,
             )
             self.hosts[name] = host
         await all_at_once(partial(host.configure_network, network.PREFIX) for host in self.hosts.values())
@@ -84,7 +93,7 @@ class LocalDatacenter:
 
     async def _start_hosts(self) -> dict[str, int]:
         """diskd, then a hostd and a canary for each host; the pid of each host's hostd."""
-        (self.root / "s").mkdir(exist_ok=True)
+        (self.root / "s").mkdir(mode=0o700, exist_ok=True)
         placed = self._placed()
         diskd = {"parent": os.getpid(), "socket": str(self.root / "s/diskd"), "registrations": str(self.root / "s/reg")}
         self._spawn("diskd", diskd)
@@ -106,12 +115,14 @@ class LocalDatacenter:
         base = self.root / "hosts" / name
         (base / "logs").mkdir(parents=True, exist_ok=True)
         (base / "data").mkdir(exist_ok=True)
+        if self.agent_user is not None:
+            self.agent_user.reaches(self.root, base)
         size = self.spec.disk.size
         spec = {
             "parent": os.getpid(), "name": name, "data": str(base / "data"),
             "size_bytes": None if size is None else int(size), "operations": sorted(self.disk_operations),
             "diskd": str(self.root / "s/reg"), "socket": str(self.root / f"s/{name}.host"),
-            "canary_socket": str(self.root / f"s/{name}.canary"),
+            "canary_socket": str(self.root / f"s/{name}.canary"), "agent_user": _numbers(self.agent_user),
         }  # fmt: skip
         return self._spawn("hostd", spec)
 
@@ -342,6 +353,10 @@ class _Servers(Mapping[str, str]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def _numbers(user: AgentUser | None) -> list[int] | None:
+    return None if user is None else [user.uid, user.gid]
 
 
 def _tail(log: Path) -> str:

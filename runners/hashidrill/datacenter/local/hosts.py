@@ -21,10 +21,12 @@ from hashidrill.abc import AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeR
 from hashidrill.capabilities import CAPABILITIES, Capable, Proxies
 from hashidrill.datacenter.local import toxiproxy
 from hashidrill.datacenter.local.packet_rules import barriers
+from hashidrill.datacenter.local.unprivileged import AgentUser
 from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.provision import packages
 from hashidrill.sandbox import cgroups
 from hashidrill.sandbox import syscalls as sc
+from hashidrill.util.files import private
 from hashidrill.util.wait import wait_until
 
 _ANSWER_WITHIN_S = 30.0
@@ -56,8 +58,9 @@ class LocalHost(Capable):
     """A host in the sandbox. `root` is the sandbox's run directory."""
 
     def __init__(
-        self, name: str, address: str, role: str, root: Path, pid: int, *, toxiproxy: Path | None = None
-    ) -> None:
+        self, name: str, address: str, role: str, root: Path, pid: int, *, toxiproxy: Path | None = None,
+        agent_user: AgentUser | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.parts |= dict.fromkeys(CAPABILITIES, self)
         if toxiproxy is None:
@@ -71,6 +74,7 @@ class LocalHost(Capable):
         self.commands: dict[str, Sequence[str]] = {}
         self._root = root
         self._toxiproxy = toxiproxy
+        self._agent_user = agent_user
         self._hostd = root / "s" / f"{name}.host"
         self._canary = root / "s" / f"{name}.canary"
         self._diskd = root / "s" / "diskd"
@@ -248,7 +252,10 @@ class LocalHost(Capable):
     async def set_agent_config(self, agent: str, config: Mapping[str, Any]) -> None:
         file = self.config_file(agent)
         new = file.with_suffix(".new")
-        new.write_text(json.dumps(config, indent=2) + "\n")
+        with private(new, "wb") as opened:
+            opened.write(json.dumps(config, indent=2).encode() + b"\n")
+        if self._agent_user is not None:
+            self._agent_user.owns(new)
         new.replace(file)
 
     async def api(

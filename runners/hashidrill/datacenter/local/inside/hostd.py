@@ -22,6 +22,7 @@ import resource
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -56,8 +57,12 @@ class _Spent:
 class HostDaemon:
     """The agents of one host. Thread-safe: requests come from several connections."""
 
-    def __init__(self, canary_pid: int, ends_within_s: float = _ENDS_WITHIN_S) -> None:
+    def __init__(
+        self, canary_pid: int, ends_within_s: float = _ENDS_WITHIN_S, *, folder: str = "", user: list[int] | None = None
+    ) -> None:
+        """`user` is the [uid, gid] that agents run as; binaries that it cannot reach are mounted in `folder`."""
         self._ends_within_s = ends_within_s
+        self._folder, self._user = folder, user
         self._commands: dict[str, dict[str, Any]] = {}
         self._pids: dict[str, int] = {}
         self._exits: dict[str, int] = {}
@@ -203,29 +208,39 @@ class HostDaemon:
             " it was not started again"
         )
 
-    @staticmethod
-    def _spawn(argv: list[str], log: str, environment: dict[str, str] | None = None) -> int:
+    def _spawn(self, argv: list[str], log: str, environment: dict[str, str] | None = None) -> int:
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         null = os.open(os.devnull, os.O_RDONLY)
+        surroundings = {**os.environ, **(environment or {})}
         try:
-            return os.posix_spawn(
-                argv[0],
-                argv,
-                {**os.environ, **(environment or {})},
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, null, 0),
-                    (os.POSIX_SPAWN_DUP2, output, 1),
-                    (os.POSIX_SPAWN_DUP2, output, 2),
-                ],
-                setsigmask=[],
-            )
+            if self._user is not None:
+                return self._spawn_as(self._user, argv, null, output, surroundings)
+            actions = [(os.POSIX_SPAWN_DUP2, null, 0), *((os.POSIX_SPAWN_DUP2, output, fd) for fd in (1, 2))]
+            return os.posix_spawn(argv[0], argv, surroundings, file_actions=actions, setsigmask=[])
         finally:
             os.close(output)
             os.close(null)
 
+    def _spawn_as(self, user: list[int], argv: list[str], null: int, output: int, environment: dict[str, str]) -> int:
+        process = subprocess.Popen(
+            [self._reachable(argv[0]), *argv[1:]], env={**environment, "HOME": self._folder},
+            stdin=null, stdout=output, stderr=output, user=user[0], group=user[1], extra_groups=[],
+        )  # fmt: skip
+        process.returncode = 0  # this daemon reaps its agents by itself: Popen must neither wait nor warn
+        return process.pid
+
+    def _reachable(self, program: str) -> str:
+        """A path of that file which any user can open: root's caches are for root alone."""
+        source = os.path.realpath(program)
+        there = os.path.join(self._folder, os.path.basename(source))  # noqa: PTH118, PTH119 - no pathlib here
+        if not os.path.exists(there):  # noqa: PTH110 - as above
+            os.close(os.open(there, os.O_CREAT | os.O_WRONLY, 0o644))
+            sc.mount(source, there, "", sc.MS_BIND)
+        return there
+
 
 def main(spec: dict[str, Any]) -> None:
-    """spec: name, data, size_bytes (or null), operations, diskd, socket, canary_socket."""
+    """spec: name, data, size_bytes (or null), operations, diskd, socket, canary_socket, agent_user ([uid, gid])."""
     sc.die_with_parent(spec["parent"])
     sc.unshare(sc.CLONE_NEWNET)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -233,6 +248,8 @@ def main(spec: dict[str, Any]) -> None:
     os.makedirs(spec["data"], exist_ok=True)  # noqa: PTH103 - no pathlib here
     if spec["size_bytes"]:
         sc.mount("hashidrill", spec["data"], "tmpfs", sc.MS_NOSUID | sc.MS_NODEV, f"size={spec['size_bytes']}")
+    if spec["agent_user"]:
+        os.chown(spec["data"], *spec["agent_user"])
     if spec["operations"]:
         _hand_over(sc.notify_on(spec["operations"]), spec)
     canary_pid = os.fork()
@@ -241,7 +258,8 @@ def main(spec: dict[str, Any]) -> None:
         canary.main(spec["data"], spec["canary_socket"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sc.disarm_programs()  # agents are under test: what they do wrong must not reach the machine
-    Server(spec["socket"], HostDaemon(canary_pid).answer).serve_forever()
+    folder = os.path.dirname(spec["data"])  # noqa: PTH120 - no pathlib here
+    Server(spec["socket"], HostDaemon(canary_pid, folder=folder, user=spec["agent_user"]).answer).serve_forever()
 
 
 def _hand_over(listener: int, spec: dict[str, Any]) -> None:

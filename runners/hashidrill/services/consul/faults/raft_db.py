@@ -6,6 +6,7 @@ meanwhile says so, and is looked at again.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import AsyncIterator, Callable
@@ -175,8 +176,9 @@ class RaftDb:
         """By the real bbolt, on the stopped server: a new file with the same content, put in the old one's place."""
         self._compacted.unlink(missing_ok=True)  # of a try that was cut off
         await self._run("compact", "-o", str(self._compacted), str(self.path))
-        mode = self.path.stat().st_mode & 0o777
-        self._compacted.chmod(mode)
+        before = self.path.stat()
+        self._compacted.chmod(before.st_mode & 0o777)
+        os.chown(self._compacted, before.st_uid, before.st_gid)  # the agent's user may be another than ours
         self._compacted.replace(self.path)
 
     async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:

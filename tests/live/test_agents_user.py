@@ -1,0 +1,57 @@
+"""Under root, the agents of a run are an ordinary user's processes with an ordinary user's files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from drills import environment, experiment, start
+from hashidrill.recording.journal import read_journal
+from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.util.users import is_machine_root
+from leaks import VARIABLE
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.needs("consul 1.22.2"),
+    pytest.mark.skipif(not is_machine_root(), reason="an ordinary user has no other user for agents"),
+    pytest.mark.may_skip("as an ordinary user, agents are that user's anyway"),
+]
+_WITHIN_S = 60
+
+
+def agents_below(work):
+    """Consul processes whose configuration lies below a directory."""
+    for process in psutil.process_iter(["cmdline"]):
+        if "agent" in (process.info["cmdline"] or []) and str(work) in " ".join(process.info["cmdline"]):
+            yield process
+
+
+def test_agents_own_their_files_and_none_of_the_machines(tmp_path):
+    work = Path(os.environ[VARIABLE]) / "agents"
+    work.mkdir()
+    method = [{"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "100ms"}, "for": "60s"}]
+    path, runs = experiment(tmp_path / "short.yaml", method=method), tmp_path / "runs"
+    process = start("run", path, "--plain", "--runs", runs, env=environment(**{VARIABLE: work}))
+    deadline = time.monotonic() + _WITHIN_S
+    proven = False
+    while not proven and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+        proven = any(e.event == "fault.proven" for j in runs.glob(f"*/{JOURNAL_NAME}") for e in read_journal(j))
+    users = {uid for agent in agents_below(work) for uid in agent.uids()}
+    [folder] = work.glob("hashidrill-*/hosts/consul-1")
+    owners = {file.stat().st_uid for file in (folder / "data" / "consul").rglob("*")}
+    config = (folder / "consul.json").stat()
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=_WITHIN_S)
+    assert proven, said
+    assert len(users) == 1
+    assert 0 not in users
+    assert owners == users == {config.st_uid}
+    assert config.st_mode & 0o077 == 0
+    work.rmdir()
