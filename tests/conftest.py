@@ -32,6 +32,7 @@ def ground():
     """Everything that tests start is made below one directory; at the end, nothing of it is left on this machine."""
     before = dict(os.environ)
     work = Path(tempfile.mkdtemp(prefix="hdt-", dir=work_parent()))
+    work.chmod(0o711)  # under root, agents are another user, and find their files below it
     compiled = tempfile.mkdtemp(prefix="hdt-pyc-")
     # hundreds of commands are started, and where nothing may be compiled into this checkout, each would compile it all
     os.environ |= {VARIABLE: str(work), "PYTHONPYCACHEPREFIX": compiled}

@@ -32,6 +32,15 @@ def agents_below(work):
             yield process
 
 
+def what_is_there(work):
+    """The users of the agents, the owners of their files, and the mode of a configuration."""
+    users = {uid for agent in agents_below(work) for uid in agent.uids()}
+    folders = list(work.glob("hashidrill-*/hosts/consul-1"))
+    owners = {file.stat().st_uid for folder in folders for file in (folder / "data" / "consul").rglob("*")}
+    configs = [(folder / "consul.json").stat() for folder in folders]
+    return users, owners | {config.st_uid for config in configs}, sum(config.st_mode for config in configs)
+
+
 def test_agents_own_their_files_and_none_of_the_machines(tmp_path):
     work = Path(os.environ[VARIABLE]) / "agents"
     work.mkdir()
@@ -43,15 +52,15 @@ def test_agents_own_their_files_and_none_of_the_machines(tmp_path):
     while not proven and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
         proven = any(e.event == "fault.proven" for j in runs.glob(f"*/{JOURNAL_NAME}") for e in read_journal(j))
-    users = {uid for agent in agents_below(work) for uid in agent.uids()}
-    [folder] = work.glob("hashidrill-*/hosts/consul-1")
-    owners = {file.stat().st_uid for file in (folder / "data" / "consul").rglob("*")}
-    config = (folder / "consul.json").stat()
-    process.send_signal(signal.SIGTERM)
-    said = process.communicate(timeout=_WITHIN_S)
+    try:
+        seen = what_is_there(work)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=_WITHIN_S)
     assert proven, said
+    users, owners, mode = seen
     assert len(users) == 1
     assert 0 not in users
-    assert owners == users == {config.st_uid}
-    assert config.st_mode & 0o077 == 0
+    assert owners == users
+    assert mode & 0o077 == 0
     work.rmdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from hashidrill.datacenter.local import unprivileged
 from hashidrill.datacenter.local.unprivileged import AgentUser, agent_user
 from hashidrill.util import users
 
+ROOT = Path("/tmp/hashidrill-1")
 EVERYBODY = "         0          0 4294967295\n"
 ALL_CAPABILITIES, WITHOUT_PTRACE = "000001ffffffffff", "000001fffff7ffff"
 
@@ -31,31 +33,31 @@ def machine(monkeypatch, tmp_path):
 
 def test_root_runs_agents_as_nobody(machine):
     nobody = pwd.getpwnam("nobody")
-    assert agent_user() == AgentUser(nobody.pw_uid, nobody.pw_gid)
+    assert agent_user(ROOT) == AgentUser(nobody.pw_uid, nobody.pw_gid)
 
 
 def test_under_sudo_agents_are_the_callers(machine, monkeypatch):
     monkeypatch.setenv("SUDO_UID", "1000")
     monkeypatch.setenv("SUDO_GID", "1001")
-    assert agent_user() == AgentUser(1000, 1001)
+    assert agent_user(ROOT) == AgentUser(1000, 1001)
 
 
 @pytest.mark.parametrize("uid", ["0", "", "me"])
 def test_a_caller_who_is_root_is_no_other_user(machine, monkeypatch, uid):
     monkeypatch.setenv("SUDO_UID", uid)
     monkeypatch.setenv("SUDO_GID", "0")
-    assert agent_user().uid == pwd.getpwnam("nobody").pw_uid
+    assert agent_user(ROOT).uid == pwd.getpwnam("nobody").pw_uid
 
 
 def test_an_ordinary_user_has_no_other_to_offer(machine):
     machine[0].write_text("         0       1000          1\n")
-    assert agent_user() is None
+    assert agent_user(ROOT) is None
 
 
 @pytest.mark.parametrize("status", [f"CapEff:\t{WITHOUT_PTRACE}\n", "CapEff:\tbroken\n", ""])
 def test_a_root_that_could_not_watch_another_users_processes_keeps_them_its_own(machine, status):
     machine[1].write_text(status)
-    assert agent_user() is None
+    assert agent_user(ROOT) is None
 
 
 def test_the_user_gets_into_its_host_and_sees_nothing_on_the_way(tmp_path, monkeypatch):
@@ -67,3 +69,9 @@ def test_the_user_gets_into_its_host_and_sees_nothing_on_the_way(tmp_path, monke
     modes = [path.stat().st_mode & 0o777 for path in (root, root / "hosts", host)]
     assert modes == [0o711, 0o711, 0o750]
     assert given == [(host, -1, 1001)]
+
+
+def test_a_folder_that_only_root_can_enter_keeps_agents_roots(machine, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    assert agent_user(closed / "hashidrill-1") is None

@@ -63,10 +63,13 @@ class LocalDatacenter:
     """Raises UnfitError where this machine cannot carry what is to come; asked before anything is started."""
     hosts: dict[str, LocalHost] = field(default_factory=dict)
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    agent_user: AgentUser | None = field(default_factory=agent_user)
+    agent_user: AgentUser | None = field(init=False)
     """Whom agents run as; None: the user of the sandbox."""
     _children: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _turns: dict[str, anyio.Lock] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.agent_user = agent_user(self.root)
 
     async def start(self) -> None:
         """Network, disks, hosts, agents. Raises DatacenterError."""

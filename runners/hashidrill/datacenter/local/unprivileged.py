@@ -1,7 +1,8 @@
 """The user that agents run as when hashidrill runs as root: agents are under test, and must not own the machine.
 
 Under sudo that is whoever called it, else `nobody`. An ordinary user's sandbox has no other user to offer, and neither
-has a root without the capabilities to become another user and still see what that user's processes do.
+has a root without the capabilities to become another user and still see what that user's processes do. A data folder
+below one that only root can enter (HASHIDRILL_WORK=/root/...) keeps agents root's as well.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _CHOWN, _DAC_OVERRIDE, _KILL, _SETGID, _SETUID, _SYS_PTRACE = 0, 1, 5, 6, 7, 19
 _NEEDED = sum(1 << bit for bit in (_CHOWN, _DAC_OVERRIDE, _KILL, _SETGID, _SETUID, _SYS_PTRACE))
 """To hand files over, to become the user, and to go on signalling and watching its processes (capabilities(7))."""
 _PASSABLE, _GROUP_ONLY = 0o711, 0o750
+_OWNER_PASSES, _OTHERS_PASS = 0o100, 0o001
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,21 @@ class AgentUser:
         host.chmod(_GROUP_ONLY)
 
 
-def agent_user() -> AgentUser | None:
-    """The user for agents; None where they run as the user of the sandbox."""
+def agent_user(root: Path) -> AgentUser | None:
+    """The user for agents whose files are below `root`; None where they run as the user of the sandbox."""
     if not is_machine_root() or _NEEDED & ~_capabilities():
         return None
+    user = _user()
+    return user if user is not None and all(_passable(parent, user) for parent in root.parents) else None
+
+
+def _passable(folder: Path, user: AgentUser) -> bool:
+    status = folder.stat()
+    owned = status.st_uid == user.uid
+    return bool(status.st_mode & (_OWNER_PASSES if owned else _OTHERS_PASS))
+
+
+def _user() -> AgentUser | None:
     uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     if uid.isdecimal() and gid.isdecimal() and int(uid):
         return AgentUser(int(uid), int(gid))
