@@ -19,7 +19,7 @@ case "$*" in *install*) printf '#!/bin/sh\\n' > "{folder}/nft"; chmod +x "{folde
 SUDO = """#!/bin/sh
 echo "sudo $1 $2" >> "{record}"
 {answer}
-shift
+[ "$1" != -n ] || shift
 unset DEBIAN_FRONTEND
 exec "$@"
 """
@@ -81,7 +81,7 @@ def test_a_sudo_that_wants_a_password_ends_it(fakes, monkeypatch):
 
 ASKING = """
 import sys
-from hashidrill import packages
+from hashidrill.provision import packages
 from hashidrill.errors import MachineError
 packages.SYSTEM_FOLDERS = ()
 try:

@@ -22,6 +22,7 @@ from hashidrill.retry.judged import Judged
 from hashidrill.retry.judging import run_battery
 from hashidrill.retry.private_consul import private_consul
 from hashidrill.retry.upstream import HttpUpstream
+from hashidrill.util.users import is_machine_root
 
 PREFORK = places.SUPPORT / "prefork.py"
 
@@ -35,6 +36,10 @@ _AT_ONCE = 12
 _STARTING_AT_ONCE = 2
 
 
+NEEDS_ROOT = ("dns", "refused")
+"""What only root can observe: a name that does not resolve (port 53), and refused connections (SYNs are counted)."""
+
+
 @dataclass
 class Matrix:
     """What was right, and what was not, by verdict."""
@@ -45,8 +50,10 @@ class Matrix:
 
     def add(self, client: ReferenceClient, judged: list[Judged]):
         found = {(one.name, one.fault): one for one in judged}
-        for pair, expected in client.expected.items():
+        for pair, as_root in client.expected.items():
             name, fault = pair
+            # for others INVALID, which says that it needs root, and never a guess
+            expected = "INVALID" if fault in NEEDS_ROOT and not is_machine_root() else as_root
             if pair not in found:
                 self.wrong.append((name, f"{client.name}: {name} on {fault}: expected {expected}, got no verdict"))
             elif found[pair].verdict == expected:
