@@ -8,7 +8,7 @@ Times are nanoseconds of the run's own clock (CLOCK_MONOTONIC minus the run's st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,16 +31,56 @@ from hashidrill.capabilities import (
     Processes,
     Proxies,
 )
+from hashidrill.claims import Claim, Place, Restarts
 from hashidrill.observed import ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
 
 C = TypeVar("C")
 
 __all__ = [
-    "AgentApi", "AgentFiles", "AgentProcess", "ApiAnswer", "Barrier", "CleansUp", "ClientTap", "CpuCanary",
-    "CpuControl", "Datacenter", "DiskCanary", "DiskControl", "DiskSpace", "EmitOperation", "Evidence", "Exchange",
-    "ExchangeRequest", "Fault", "Host", "Hosts", "Load", "Needs", "NetworkCanary", "Observer", "Operation",
-    "PacketFilter", "Probe", "ProcessControl", "Processes", "Proxies", "Sample", "Target", "Timing", "Toxic", "Undo",
+    "TOOLS",
+    "AgentApi",
+    "AgentFiles",
+    "AgentProcess",
+    "ApiAnswer",
+    "Barrier",
+    "Claim",
+    "CleansUp",
+    "ClientTap",
+    "CpuCanary",
+    "CpuControl",
+    "Datacenter",
+    "DiskCanary",
+    "DiskControl",
+    "DiskSpace",
+    "EmitOperation",
+    "Evidence",
+    "Exchange",
+    "ExchangeRequest",
+    "Fault",
+    "Host",
+    "Hosts",
+    "Load",
+    "NetworkCanary",
+    "Observer",
+    "Operation",
+    "PacketFilter",
+    "Place",
+    "Probe",
+    "ProcessControl",
+    "Processes",
+    "Proxies",
+    "Requires",
+    "Restarts",
+    "Sample",
+    "Target",
+    "Timing",
+    "Toxic",
+    "Trouble",
+    "Undo",
 ]  # fmt: skip
+
+Trouble = tuple[tuple[str, ...], str]
+"""A part of a step, like `("with", "from")`, and what is wrong with it."""
 
 Undo = Mapping[str, Any]
 """All that `Fault.revert` needs, as plain JSON: it is written to the journal before the fault is applied."""
@@ -168,7 +208,7 @@ class Hosts(Protocol):
         """A lock by name: faults on several hosts take turns inside of it, as a rolling restart does."""
 
     def tool(self, name: str) -> Path:
-        """A binary that the fault's `needs` asked for, like `bbolt`. Raises FaultError when it is not at hand."""
+        """A binary that the fault requires, like `bbolt`. Raises FaultError when it is not at hand."""
 
     @property
     def artifacts(self) -> Path:
@@ -176,35 +216,73 @@ class Hosts(Protocol):
 
 
 @dataclass(frozen=True)
-class Needs:
-    """What a fault needs of a datacenter from the start."""
+class Requires:
+    """What a fault requires of a datacenter. The engine starts it with all that the faults of a method require."""
 
+    capabilities: frozenset[type[Any]] = frozenset()
+    """What it must be possible to do on its host (hashidrill.capabilities); absent, the fault is not applied."""
+    tools: frozenset[str] = frozenset()
+    """Of TOOLS: binaries that must be at hand."""
     disk_operations: frozenset[str] = frozenset()
     """Of fsync, write, read: those that the disk layer must be able to slow or fail."""
     sized_disk: bool = False
     """The host's disk must be a small file system of its own."""
-    toxiproxy: bool = False
-    """A toxiproxy-server must be at hand."""
-    bbolt: bool = False
-    """The bbolt command must be at hand, to look into a stopped server's raft.db and to compact it."""
     spare_servers: int = 0
     """Hosts without an agent, on which a fault may start a new server."""
 
+    @classmethod
+    def of_all(cls, each: Sequence[Requires]) -> Requires:
+        """What several faults require together. Each takes spare servers of its own."""
+        return cls(
+            frozenset[type[Any]]().union(*(one.capabilities for one in each)),
+            frozenset[str]().union(*(one.tools for one in each)),
+            frozenset[str]().union(*(one.disk_operations for one in each)),
+            any(one.sized_disk for one in each),
+            sum(one.spare_servers for one in each),
+        )
+
+
+TOOLS = frozenset({"toxiproxy", "bbolt"})
+"""What a fault may require: `toxiproxy` puts proxies in front of ports, `bbolt` reads and compacts a raft.db."""
+
 
 class Fault(Protocol):
-    """One way to break exactly one target: no loops, no retries, no selection in it; the engine has those."""
+    """One way to break exactly one target: no loops, no retries, no selection in it; the engine has those.
+
+    The attributes and the first three methods declare what validate and the engine must know of it. They are asked
+    without a datacenter (`hosts` is None then), of a fault with its parameters. `hashidrill.faults.base.BaseFault` has
+    all of them, for a fault that is put on a host and clashes with its own kind alone.
+    """
 
     kind: ClassVar[str]
     Params: ClassVar[type[BaseModel]]
-    # `observer: ClassVar[Observer]`, what its proof looks through; every built-in kind has one
-    # `observed_within_s: ClassVar[float]`, where its observer needs longer than others' (hashidrill.engine.inject)
-    # `once: ClassVar[bool]`, where it is done once and need not last: it is proven again before its revert elsewhere
-    # `undone_by: ClassVar[frozenset[str]]`, the kinds of faults that are meant to undo it while it is in force
+    observer: ClassVar[Observer | None]
+    """What its proof looks through; every built-in kind has one."""
+    once: ClassVar[bool]
+    """It is done once and need not last: others are proven again before their revert."""
+    undone_by: ClassVar[frozenset[str]]
+    """The kinds of faults that are meant to undo it while it is in force."""
+    on_client: ClassVar[bool]
+    """It is put on the tap of a client (`client:NAME`), and not on a host."""
+    restarts: ClassVar[Restarts | None]
+    """When it restarts the agent of its host."""
+    holds_down: ClassVar[bool]
+    """It holds the agent of its host down, or a restart would undo it: no restart of another fault may fall into it."""
 
     def __init__(self, params: Any, hosts: Hosts) -> None: ...
 
-    def needs(self) -> Needs:
-        """What the datacenter must be started with, for this fault to be possible."""
+    @property
+    def observed_within_s(self) -> float:
+        """How long its observer may need; 0 for no longer than others' (hashidrill.engine.inject)."""
+
+    def requires(self) -> Requires:
+        """What the datacenter must have, for this fault to be possible."""
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        """What it takes, needs and spoils there. Claims of two faults that clash are refused (hashidrill.claims)."""
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        """What is wrong with putting it there: where in the step, and why."""
 
     def plan(self, target: Target, *, fault_id: str) -> Undo:
         """What will be undone. Pure: nothing is touched, and the same arguments give the same names."""

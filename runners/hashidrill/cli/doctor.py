@@ -50,7 +50,7 @@ def library_fits() -> list[Fit]:
     """Whether each experiment of the library fits this machine as it is now. One that does not load is left out."""
     from hashidrill.engine import fitness  # noqa: PLC0415 - only what looks at experiments needs them
     from hashidrill.engine.launch import RUNS_DIR  # noqa: PLC0415
-    from hashidrill.engine.needs import needs  # noqa: PLC0415
+    from hashidrill.engine.required import required_by  # noqa: PLC0415
     from hashidrill.experiment.library import experiment_name, list_experiments  # noqa: PLC0415
     from hashidrill.experiment.loader import load_experiment  # noqa: PLC0415
 
@@ -58,7 +58,7 @@ def library_fits() -> list[Fit]:
     for path in list_experiments():
         try:
             experiment = load_experiment(path)
-            experiments.append((experiment_name(path), experiment, needs(experiment)))
+            experiments.append((experiment_name(path), experiment, required_by(experiment)))
         except HashidrillError:
             continue  # `hashidrill validate` says what is wrong with it
     return fitness.fits(experiments, fitness.Machine.here(RUNS_DIR.absolute()))

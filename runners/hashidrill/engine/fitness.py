@@ -22,7 +22,7 @@ from hashidrill.faults.cpu import cores_for, provable_cores
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hashidrill.abc import Needs
+    from hashidrill.abc import Requires
     from hashidrill.experiment.model import Experiment, Step
     from hashidrill.experiment.profile import Profile
 
@@ -83,10 +83,10 @@ class Wants:
     """The most cores that a `cpu.throttle` leaves to a host."""
 
 
-def wants(experiment: Experiment, needs: Needs) -> Wants:
+def wants(experiment: Experiment, required: Requires) -> Wants:
     """By its agents, its loads at their peaks, and its faults."""
     consul = experiment.datacenter.consul
-    agents = consul.servers + consul.clients + needs.spare_servers
+    agents = consul.servers + consul.clients + required.spare_servers
     memory: float = RUNNER_BYTES + agents * (AGENT_BYTES + HOST_BYTES)
     reasons = [f"{agents} agents"]
     if views := _views(experiment):
@@ -137,9 +137,9 @@ def misfits(wanted: Wants, machine: Machine) -> list[str]:
     return lacks
 
 
-def require(experiment: Experiment, needs: Needs, folder: Path) -> None:
+def require(experiment: Experiment, required: Requires, folder: Path) -> None:
     """Raises UnfitError with all that this machine lacks for the experiment."""
-    if lacks := misfits(wants(experiment, needs), Machine.here(folder)):
+    if lacks := misfits(wants(experiment, required), Machine.here(folder)):
         raise UnfitError("; ".join(lacks))
 
 
@@ -160,9 +160,9 @@ class Fit:
         }  # fmt: skip
 
 
-def fits(experiments: Iterable[tuple[str, Experiment, Needs]], machine: Machine) -> list[Fit]:
+def fits(experiments: Iterable[tuple[str, Experiment, Requires]], machine: Machine) -> list[Fit]:
     """One of each experiment, in their order."""
-    found = [(name, wants(experiment, needs)) for name, experiment, needs in experiments]
+    found = [(name, wants(experiment, required)) for name, experiment, required in experiments]
     return [Fit(name, wanted, misfits(wanted, machine)) for name, wanted in found]
 
 

@@ -22,8 +22,7 @@ from hashidrill.datacenter.local.datacenter import LocalDatacenter
 from hashidrill.engine import fitness
 from hashidrill.engine import run as engine
 from hashidrill.engine.closing import EXIT_CODES
-from hashidrill.engine.needs import needs as needs_of
-from hashidrill.engine.needs import sized
+from hashidrill.engine.required import required_by, sized
 from hashidrill.errors import HashidrillError
 from hashidrill.experiment.model import Experiment
 from hashidrill.recording.journal import Clock
@@ -49,16 +48,16 @@ async def _run(spec: dict[str, Any], root: Path) -> str:
     recording = Path(spec["recording"])
     experiment = Experiment.model_validate(spec["experiment"])  # as the runner resolved it
     redactor = Redactor(spec["secrets"])
-    needs = needs_of(experiment)
+    required = required_by(experiment)
     datacenter = LocalDatacenter(
-        sized(experiment.datacenter) if needs.sized_disk else experiment.datacenter,
+        sized(experiment.datacenter) if required.sized_disk else experiment.datacenter,
         root,
         {name: Path(path) for name, path in spec["binaries"].items()},
-        needs.disk_operations,
-        spare_servers=needs.spare_servers,
+        required.disk_operations,
+        spare_servers=required.spare_servers,
         artifacts=recording / "artifacts",
         redactor=redactor,
-        check_machine=partial(fitness.require, experiment, needs, root),
+        check_machine=partial(fitness.require, experiment, required, root),
     )
     info = {**spec["info"], "root": str(root), "sandbox": here()["pid_namespace"]}
     async with _cancelled_by_signals():

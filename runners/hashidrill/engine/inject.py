@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 
-from hashidrill.abc import Evidence, Fault, Observer, Target, Undo
+from hashidrill.abc import Evidence, Fault, Target, Undo
 from hashidrill.errors import FaultError, HashidrillError, RevertError
 from hashidrill.recording.journal import Journal
 from hashidrill.util.wait import pause
@@ -52,9 +52,9 @@ class InForce:
         """
         with anyio.move_on_after(max(0.0, for_s - self.proof_s)):
             await (until or anyio.Event()).wait()
-        if getattr(self.fault, "once", False):
+        if self.fault.once:
             return
-        if kind := undone_by(getattr(self.fault, "undone_by", frozenset())):
+        if kind := undone_by(self.fault.undone_by):
             self.journal.write("fault.undone", sync=True, fault_id=self.undo["fault_id"], by=kind)
             return
         await self._prove_again()
@@ -101,14 +101,12 @@ async def injected(
 
 def noted(fault: Fault, evidence: Evidence) -> dict[str, Any]:
     """Evidence for the journal: with what its observer looked through, and what that shares with the injector."""
-    observer: Observer | None = getattr(fault, "observer", None)
-    return {**asdict(evidence), **(asdict(observer) if observer else {})}
+    return {**asdict(evidence), **(asdict(fault.observer) if fault.observer else {})}
 
 
 def observed_within_s(fault: Fault, ordinary_s: float) -> float:
     """How long its observer may take to agree: `ordinary_s`, or what the kind says of itself where that is longer."""
-    own_s: float = getattr(fault, "observed_within_s", 0.0)
-    return max(ordinary_s, own_s)
+    return max(ordinary_s, fault.observed_within_s)
 
 
 async def planned(fault: Fault, target: Target, fault_id: str) -> Undo:

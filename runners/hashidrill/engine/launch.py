@@ -22,7 +22,7 @@ import psutil
 from hashidrill import __version__
 from hashidrill.datacenter.local.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.engine.closing import EXIT_CODES
-from hashidrill.engine.needs import needs as needs_of
+from hashidrill.engine.required import required_by
 from hashidrill.errors import MachineError, UnrecordedError, UsageError
 from hashidrill.experiment.documents import Document, read_document
 from hashidrill.experiment.loader import load_text
@@ -104,11 +104,11 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
 
 def binaries_for(experiment: Experiment) -> list[tuple[str, str]]:
     """(name, version) of each binary that a run of this experiment starts."""
-    needs = needs_of(experiment)
+    tools = required_by(experiment).tools
     wanted = [
         ("consul", experiment.datacenter.consul.version, True),
-        ("toxiproxy-server", TOXIPROXY_VERSION, needs.toxiproxy),
-        ("bbolt", BBOLT_VERSION, needs.bbolt),
+        ("toxiproxy-server", TOXIPROXY_VERSION, "toxiproxy" in tools),
+        ("bbolt", BBOLT_VERSION, "bbolt" in tools),
     ]
     return [(name, version) for name, version, needed in wanted if needed]
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from hashidrill.engine.needs import needs as needs_of
-from hashidrill.engine.needs import sized
+from hashidrill.engine.required import required_by, sized
 from hashidrill.units import Size
 
 if TYPE_CHECKING:
@@ -28,11 +27,11 @@ def check_memory(document: Document, experiment: Experiment) -> None:
 
     A file system in memory that fills up takes its pages from everybody, and the kernel then kills whom it likes.
     """
-    needs = needs_of(experiment)
-    spec = sized(experiment.datacenter) if needs.sized_disk else experiment.datacenter
+    required = required_by(experiment)
+    spec = sized(experiment.datacenter) if required.sized_disk else experiment.datacenter
     if spec.disk.size is None:
         return
-    hosts = spec.consul.servers + spec.consul.clients + needs.spare_servers
+    hosts = spec.consul.servers + spec.consul.clients + required.spare_servers
     available = available_bytes()
     if hosts * spec.disk.size <= available * SHARE:
         return

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from hashidrill.abc import Target
+from hashidrill.abc import Place, Target
+from hashidrill.claims import AGENT, claims_thing
 from hashidrill.engine.inject import injected
-from hashidrill.engine.needs import make_fault
+from hashidrill.engine.required import make_fault
 from hashidrill.errors import FaultError, SelectorError, WaitTimeoutError
-from hashidrill.services.consul.checks import OF_THE_AGENT
 from hashidrill.util.wait import pause, wait_until
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ async def _hold(
     By their times, faults of the agent follow each other; where one had to wait, or its agent came back late, so does
     the next one on that host: it would end an agent that is on its way back.
     """
-    if step.fault not in OF_THE_AGENT:
+    if not claims_thing(AGENT, make_fault(step, None).uses(Place(target.host, frozenset({target.host})))):
         await _inject(running, number, step, target, fault_id, for_s=for_s, place=place)
         return
     turn = running.turns[target.host]

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hashidrill import registry
+from hashidrill.abc import TOOLS
 from hashidrill.errors import UnknownNameError
+from hashidrill.experiment.check_clashes import check_clashes, placed
 from hashidrill.experiment.check_expectations import Expectation, Side, check_expectations, param
-from hashidrill.experiment.check_instruments import check_full, check_instruments
 from hashidrill.experiment.conditions import (
     LOAD_SIGNALS,
     LOAD_STATISTICS,
@@ -22,15 +23,15 @@ from hashidrill.experiment.conditions import (
     load_signals,
     unit_trouble,
 )
-from hashidrill.experiment.selectors import CLIENT_PREFIX, HOST_FORMS, Selector, parse_selector
+from hashidrill.experiment.selectors import CLIENT_PREFIX, HOST_FORMS, parse_selector
 from hashidrill.registry import near
-from hashidrill.services.consul.checks import check_consul
-from hashidrill.services.consul.state_checks import check_state
+from hashidrill.services.consul.state_checks import check_snapshots
 from hashidrill.units import Duration, shown
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from hashidrill.abc import Fault, Requires
     from hashidrill.experiment.model import ClientSpec, Consul, Disk
     from hashidrill.experiment.problems import Loc
     from hashidrill.experiment.profile import Profile
@@ -43,28 +44,8 @@ DURATIONS: tuple[Loc, ...] = (
 )  # fmt: skip
 """The durations, beside those of steps, that say how long a run takes."""
 
-_TOGETHER = {"process.pause": "process", "process.kill": "process", "process.restart": "process"}
-"""Kinds that fight over the same thing of a host: a killed process cannot be paused."""
-
-_APART = {"disk.latency": "op", "disk.error": "op", "disk.bandwidth": "op", "network.block": "port"}
-"""The parameter that keeps two faults of one kind apart on one host: reads may be slow while writes fail."""
-
-_LINKS = frozenset(
-    {
-        "network.latency", "network.bandwidth", "network.timeout", "network.reset", "network.slow_close",
-        "network.slicer", "network.limit_data", "toxiproxy.toxic",
-    }
-)  # fmt: skip
-"""Kinds that redirect the connections to a port; the first rule that does so hides the others."""
-
-_MANY = ("followers", "servers", "clients", "all")
-"""Selectors that can match several hosts at once."""
-
 _OF_CLIENTS = (*LOAD_STATISTICS, *(f"attempts.{each}" for each in LOAD_STATISTICS), *LOAD_SIGNALS)
 """What a condition may compare of a client."""
-
-_PEERS = ("all", "clients", "servers")
-"""Words for the other side of a network fault, beside selectors."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +65,14 @@ class Step:
     at: Duration | None
     for_: Duration | None
     name: str | None = None
+
+    @property
+    def fault(self) -> Fault | None:
+        """What declares, without a datacenter; None where its kind or parameters could not be read."""
+        if self.params is None:
+            return None
+        fault: Fault = registry.fault(self.kind)(self.params, None)
+        return fault
 
 
 @dataclass(frozen=True)
@@ -136,10 +125,8 @@ def check(draft: Draft, note: Note) -> None:
         if step is not None:
             _check_step(step, draft, ("method", index), note)
     _check_names(draft, note)
-    _check_collisions(draft, note)
-    check_state(draft, note)
-    check_consul(draft, note)
-    check_instruments(draft, note)
+    check_clashes(draft, note)
+    check_snapshots(draft, note)
     check_expectations(draft, note)
     for loc, length in draft.durations.items():
         if length is not None and length > LONGEST:
@@ -228,34 +215,38 @@ def _check_own_signal(condition: Condition, draft: Draft, loc: Loc, note: Note) 
 def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
     if step.on is not None:
         _check_on(step, step.on, draft, (*loc, "on"), note)
-    peers = param(step.params, "from") if step.kind.startswith(("network.", "toxiproxy.")) else None
-    if isinstance(peers, str) and peers not in _PEERS:
-        _check_selector(peers, draft, (*loc, "with", "from"), note)
-    if isinstance(peers, str) and (lonely := _without_peer(step, peers, draft)):
-        text = f"from {peers} names no other host than {lonely}, and from nowhere else could the fault be proven"
-        note((*loc, "with", "from"), f"{text}; name others, or give the datacenter more clients")
-    if step.kind == "disk.full" and draft.disk is not None and draft.disk.size is None:
-        note((*loc, "fault"), "disk.full needs a disk of its own that can be full: set datacenter.disk.size (256MiB)")
-    if step.kind == "disk.full" and draft.disk is not None and (text := check_full(step, draft.disk)):
-        note((*loc, "with", "leave"), text)
-    if step.kind in _LINKS and param(step.params, "direction") == "both" and _matches_many(step, draft):
-        text = "both ways on several hosts: a connection between two of them would be redirected twice"
-        note((*loc, "with", "direction"), f"{step.kind} on {step.on} {text}; write in or out")
+    if (fault := step.fault) is not None:
+        _check_requires(fault.kind, fault.requires(), draft, (*loc, "fault"), note)
+        place = placed(step, draft)
+        # one message for each place in the step; a selector without a match has one already
+        said: list[tuple[str, ...]] = [("on",)] if draft.consul is not None and not place.hosts else []
+        for at, text in fault.troubles(place):
+            if at not in said:
+                note((*loc, *at), text)
+                said.append(at)
     if step.for_ is not None and step.at is not None and step.at + step.for_ > LONGEST:
         end = Duration(step.at + step.for_)
         note((*loc, "for"), f"the fault would end {end} into the method; {LONGEST} is the most (at + for)")
 
 
+def _check_requires(kind: str, required: Requires, draft: Draft, loc: Loc, note: Note) -> None:
+    if required.sized_disk and draft.disk is not None and draft.disk.size is None:
+        note(loc, f"{kind} needs a disk of its own that can be full: set datacenter.disk.size (256MiB)")
+    for tool in sorted(required.tools - TOOLS):
+        note(loc, f"{kind} requires the tool {shown(tool)}, which hashidrill cannot get: {near(tool, TOOLS)}")
+
+
 def _check_on(step: Step, on: str, draft: Draft, loc: Loc, note: Note) -> None:
     """What a tap does is put on a client, and all else on hosts."""
     client = on.removeprefix(CLIENT_PREFIX) if on.startswith(CLIENT_PREFIX) else None
-    of_a_tap = step.kind.startswith("tap.")
+    of_a_tap = step.kind in registry.fault_kinds() and registry.fault(step.kind).on_client
     if client is None and of_a_tap:
         note(loc, f"{step.kind} is put on a client, like client:NAME, not on {shown(on)}: {near(on, _taps(draft))}")
     elif client is None:
         _check_selector(on, draft, loc, note)
     elif not of_a_tap:
-        note(loc, f"{shown(on)} is the tap of a client, which takes tap.fail alone; {step.kind} is put on a host")
+        alone = " and ".join(kind for kind, fault in sorted(registry.faults().items()) if fault.on_client)
+        note(loc, f"{shown(on)} is the tap of a client, which takes {alone} alone; {step.kind} is put on a host")
     elif client not in draft.clients:
         note(loc, f"there is no client {shown(client)}: {near(on, _taps(draft))}")
 
@@ -290,94 +281,3 @@ def _check_selector(text: str, draft: Draft, loc: Loc, note: Note) -> None:
         return
     if reason := selector.impossible(draft.consul.servers, draft.consul.clients):
         note(loc, reason)
-
-
-def _check_collisions(draft: Draft, note: Note) -> None:
-    """Two faults on one host at one time, of which the one would undo, hide or hinder the other."""
-    for later in range(len(draft.steps)):
-        for earlier in range(later):
-            one, two = draft.steps[earlier], draft.steps[later]
-            if one is None or two is None or not _collide(one, two, draft):
-                continue
-            where = "on the same connections" if {one.kind, two.kind} & _LINKS else "on the same host"
-            text = f"{two.kind} on {two.on} runs while method[{earlier}] ({one.kind} on {one.on}) may be {where}"
-            note(("method", later), f"{text}; let one end before the other begins, or name other hosts")
-            break
-
-
-def _collide(one: Step, two: Step, draft: Draft) -> bool:
-    if {one.kind, two.kind} & _LINKS:
-        return _same_time(one, two) and _same_connections(one, two, draft)
-    if one.kind == "noop" or _TOGETHER.get(one.kind, one.kind) != _TOGETHER.get(two.kind, two.kind):
-        return False
-    return _same_time(one, two) and _same_host(one, two, draft) and not _kept_apart(one, two)
-
-
-def _same_connections(one: Step, two: Step, draft: Draft) -> bool:
-    """Whether two faults, at least one of them on links, may meet on one connection, or spoil each other's proof."""
-    kinds = {one.kind, two.kind}
-    if kinds & {"network.partition", "network.loss"}:
-        return True  # the canaries that prove the one would not get through the other
-    if not kinds <= _LINKS | {"network.block"}:
-        return False
-    if param(one.params, "port") != param(two.params, "port") or draft.consul is None:
-        return False
-    ways = {param(step.params, "direction") or "in" for step in (one, two)}  # what is blocked is what comes in
-    if len(ways) == 1 and "both" not in ways:
-        return _same_host(one, two, draft)
-    if "both" in ways:
-        return True
-    # in of one host is out of the others
-    return one.on != two.on or not str(one.on).startswith("host:")
-
-
-def _without_peer(step: Step, peers: str, draft: Draft) -> str:
-    """A host that the fault may be put on, and that has nobody on the other side; empty when there is none."""
-    selector, other = _selector(step.on), _selector(peers if ":" in peers else f"consul:{peers}")
-    if selector is None or other is None or draft.consul is None:
-        return ""
-    servers, clients = draft.consul.servers, draft.consul.clients
-    across = other.candidates(servers, clients)
-    if peers != "clients" and not across:  # the selector itself is wrong, which has been said
-        return ""
-    return next((host for host in sorted(selector.candidates(servers, clients)) if not across - {host}), "")
-
-
-def _matches_many(step: Step, draft: Draft) -> bool:
-    selector = _selector(step.on)
-    if selector is None or draft.consul is None or selector.who not in _MANY:
-        return False
-    candidates = selector.candidates(draft.consul.servers, draft.consul.clients)
-    return len(candidates) - (selector.who == "followers") > 1
-
-
-def _same_time(one: Step, two: Step) -> bool:
-    if one.at is None or one.for_ is None or two.at is None or two.for_ is None:
-        return False
-    return one.at < two.at + two.for_ and two.at < one.at + one.for_
-
-
-def _same_host(one: Step, two: Step, draft: Draft) -> bool:
-    if draft.consul is None:
-        return False
-    sets = [
-        selector.candidates(draft.consul.servers, draft.consul.clients)
-        for selector in (_selector(one.on), _selector(two.on))
-        if selector is not None
-    ]
-    return len(sets) == 2 and bool(sets[0] & sets[1])
-
-
-def _selector(text: str | None) -> Selector | None:
-    try:
-        return None if text is None else parse_selector(text)
-    except UnknownNameError:
-        return None
-
-
-def _kept_apart(one: Step, two: Step) -> bool:
-    name = _APART.get(one.kind)
-    if name is None or one.params is None or two.params is None:
-        return False
-    values = [param(step.params, name) for step in (one, two)]
-    return None not in values and "all" not in values and values[0] != values[1]

@@ -7,13 +7,18 @@ which hosts it could ever match, so that impossible ones are found before anythi
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from hashidrill.claims import Place
 from hashidrill.errors import UnknownNameError
 from hashidrill.registry import near
 from hashidrill.units import shown
 
 CONSUL_ROLES = ("leader", "followers", "one-follower", "servers", "clients", "all")
+_MANY = ("followers", "servers", "clients", "all")
+"""Roles that several hosts can have at once."""
 CLIENT_PREFIX = "client:"
 SELECTOR_PATTERN = rf"^(consul:({'|'.join(CONSUL_ROLES)})|host:[^\s:]+|{CLIENT_PREFIX}[^\s:]+)$"
 HOST_FORMS = (*(f"consul:{role}" for role in CONSUL_ROLES), "host:NAME")
@@ -34,6 +39,17 @@ class Selector:
     def is_client(self) -> bool:
         """It names a client of the experiment, and no host at all."""
         return f"{self.service}:" == CLIENT_PREFIX
+
+    @property
+    def many(self) -> bool:
+        """It means all hosts of a role, and not one."""
+        return self.service == "consul" and self.who in _MANY
+
+    def most(self, servers: int, clients: int) -> int:
+        """How many hosts it matches at one time, in a datacenter of that many servers and clients."""
+        if not self.many:
+            return 1
+        return len(self.candidates(servers, clients)) - (self.who == "followers")
 
     def candidates(self, servers: int, clients: int) -> frozenset[str]:
         """The hosts it can match at some moment, in a datacenter of that many servers and clients."""
@@ -71,3 +87,26 @@ def parse_selector(text: str) -> Selector:
         raise UnknownNameError(f"{shown(text)} is not a selector: {near(text, FORMS)}")
     service, _, who = text.partition(":")
     return Selector(service, who)
+
+
+def place_of(on: str | None, begins_s: float | None, for_s: float | None, parts: Mapping[str, Any | None]) -> Place:
+    """Where and when a step puts its fault. `parts` are those of `datacenter:`; None for what could not be read."""
+    read = {key: part for key, part in parts.items() if part is not None}
+    ends_s = None if begins_s is None or for_s is None else begins_s + for_s
+    consul = read.get("consul")
+    try:
+        selector = None if on is None else parse_selector(on)
+    except UnknownNameError:  # which is said where the selector is checked
+        selector = None
+    servers, clients = (0, 0) if consul is None else (consul.servers, consul.clients)
+    return Place(
+        on or "",
+        frozenset() if selector is None or consul is None else selector.candidates(servers, clients),
+        many=selector is not None and selector.many,
+        most=1 if selector is None else selector.most(servers, clients),
+        begins_s=begins_s,
+        ends_s=ends_s,
+        servers=tuple(host_names(servers, 0)),
+        clients=tuple(host_names(0, clients)),
+        parts=read,
+    )

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
-from hashidrill.abc import Host, Hosts, Needs, Target, Undo
+from hashidrill.abc import (
+    Claim,
+    Host,
+    Hosts,
+    Observer,
+    Place,
+    Requires,
+    Restarts,
+    Target,
+    Trouble,
+    Undo,
+)
+from hashidrill.claims import HOST, needs, takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Strict
+from hashidrill.registry import near
+from hashidrill.units import shown
 from hashidrill.util.wait import pause
 
 P = TypeVar("P", bound=Strict)
@@ -45,23 +59,55 @@ def peers_of(hosts: Hosts, target: Target, who: str) -> list[Host]:
     return [host for host in others if who in ("all", f"{host.role}s")]
 
 
+def across_troubles(place: Place, who: str) -> Iterator[Trouble]:
+    """What is wrong with `from: WHO` of a network fault: it names no host, or nobody on the other side."""
+    key, everybody = ("with", "from"), (*place.servers, *place.clients)
+    if not everybody:
+        return
+    there = place.across(who)
+    if unknown := there - {*everybody}:
+        yield key, f"there is no host {shown(min(unknown))}: {near(min(unknown), everybody)}"
+    elif lonely := next((host for host in sorted(place.hosts) if not there - {host}), ""):
+        text = f"from {who} names no other host than {lonely}, and from nowhere else could the fault be proven"
+        yield key, f"{text}; name others, or give the datacenter more clients"
+
+
 def table_of(fault_id: str) -> str:
     """The name of the nft table that belongs to a fault, and to nothing else."""
     return "hashidrill_" + re.sub(r"\W", "_", fault_id)
 
 
 class BaseFault(Generic[P]):
-    """`undo` holds `fault_id`, `kind`, `host`, `agent`, `reference` and `params` (as written in YAML)."""
+    """Base of faults on hosts. What it declares fits a fault that clashes with others of its own kind alone.
+
+    `undo` holds `fault_id`, `kind`, `host`, `agent`, `reference` and `params` (as written in YAML).
+    """
 
     kind: ClassVar[str]
     Params: ClassVar[type[Strict]] = NoParams
+    observer: ClassVar[Observer | None] = None
+    once: ClassVar[bool] = False
+    undone_by: ClassVar[frozenset[str]] = frozenset()
+    on_client: ClassVar[bool] = False
+    restarts: ClassVar[Restarts | None] = None
+    holds_down: ClassVar[bool] = False
 
     def __init__(self, params: P, hosts: Hosts) -> None:
         self.params = params
         self.hosts = hosts
 
-    def needs(self) -> Needs:
-        return Needs()
+    @property
+    def observed_within_s(self) -> float:
+        return 0.0
+
+    def requires(self) -> Requires:
+        return Requires()
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (needs(HOST), takes(self.kind))
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        return ()
 
     def plan(self, target: Target, *, fault_id: str) -> Undo:
         return {

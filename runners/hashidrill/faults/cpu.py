@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from hashidrill.abc import Evidence, Host, Observer, Target, Undo
+from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Target, Undo
 from hashidrill.capabilities import CpuCanary, CpuControl, Processes
+from hashidrill.claims import CANARY_TIMES, CPU, PAUSED, START, spoils, takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, patient
@@ -53,7 +54,20 @@ class CpuThrottle(BaseFault[ThrottleParams]):
     kind: ClassVar[str] = "cpu.throttle"
     observer: ClassVar[Observer] = Observer("busy loops of the canary on that host, and the CPU time of the agent")
     Params: ClassVar[type[Strict]] = ThrottleParams
-    observed_within_s: ClassVar[float] = 20.0
+    observed_within_s = 20.0
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (
+            *super().uses(place),
+            takes(CPU),
+            spoils(
+                PAUSED,
+                "where this machine allows no cgroups, a throttle stops and continues the host's processes, and would "
+                "wake the paused agent",
+            ),
+            spoils(START, "an agent that starts with so little CPU may not answer before its observer gives up"),
+            spoils(CANARY_TIMES, "the throttle also slows down the observer, which measures the other one"),
+        )
 
     @property
     def _cut(self) -> float:

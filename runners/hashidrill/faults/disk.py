@@ -10,23 +10,25 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from hashidrill.abc import Evidence, Needs, Observer, Target, Timing, Undo
+from hashidrill.abc import Claim, Evidence, Observer, Place, Requires, Target, Timing, Trouble, Undo
 from hashidrill.capabilities import DiskCanary, DiskControl, DiskSpace
+from hashidrill.claims import CANARY_TIMES, needs
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, patient
-from hashidrill.faults.disk_trials import DiskTrialFault, Tried
+from hashidrill.faults.disk_trials import DiskTrialFault, Tried, acts_on
 from hashidrill.faults.significance import SMALLEST_SHARE, delays_over
 from hashidrill.units import Bandwidth, Duration, Percent, Size
 
 Op = Literal["fsync", "write", "read", "all"]
 _ALL = ("fsync", "write", "read")
 _LONGEST = Duration("10s")
+_USED_BYTES = 1 << 20
 # what is measured may be this much longer than asked for: the observer's own work takes time too
 _SLACK_SHARE, _SLACK_S = 0.25, 0.02
 
@@ -77,8 +79,8 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
         """A share of the operations can befall the same of the observer's threads several times."""
         return (6 if self.params.percent < 1 else 4) * (self.params.delay + self.params.jitter)
 
-    def needs(self) -> Needs:
-        return Needs(frozenset(operations(self.params.op)))
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), needs(CANARY_TIMES))
 
     async def apply(self, undo: Undo) -> None:
         rule = {
@@ -157,9 +159,6 @@ class DiskError(DiskTrialFault[ErrorParams]):
     observer: ClassVar[Observer] = Observer("the canary's own calls on a file beside the agent's data")
     Params: ClassVar[type[Strict]] = ErrorParams
 
-    def needs(self) -> Needs:
-        return Needs(frozenset(operations(self.params.op)))
-
     async def apply(self, undo: Undo) -> None:
         rule = {
             "operations": operations(self.params.op), "errno": getattr(errno, self.params.errno),
@@ -208,8 +207,19 @@ class DiskFull(BaseFault[FullParams]):
 
     _WRITE = 64 * 1024
 
-    def needs(self) -> Needs:
-        return Needs(sized_disk=True)
+    def requires(self) -> Requires:
+        return Requires(sized_disk=True)
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return acts_on(self.kind, ("write",))
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        """More is left free than the disk has, but for what an agent takes of it at the very least."""
+        disk, leave = place.parts.get("disk"), self.params.leave
+        if disk is not None and disk.size is not None and leave + _USED_BYTES > disk.size:
+            most = Size(disk.size - _USED_BYTES)
+            text = f"a disk of {disk.size} with {leave} left free is not full; at most {most} could be left"
+            yield ("with", "leave"), text
 
     @patient
     async def prior(self, target: Target) -> Mapping[str, Any]:
@@ -279,8 +289,8 @@ class DiskBandwidth(DiskTrialFault[BandwidthParams]):
     _QUEUE, _QUEUE_S = 4.0, 1.0  # the agent's own writes queue before the canary's
     _HIT = 0.95
 
-    def needs(self) -> Needs:
-        return Needs(frozenset({self.params.op}))
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), needs(CANARY_TIMES))
 
     async def apply(self, undo: Undo) -> None:
         rule = {"operations": (self.params.op,), "bytes_per_s": float(self.params.rate)}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from hashidrill.abc import Evidence, Host, Target, Timing, Undo
+from hashidrill.abc import Claim, Evidence, Host, Place, Requires, Target, Timing, Undo
 from hashidrill.capabilities import DiskCanary, DiskControl
+from hashidrill.claims import DISK, HOST, needs, takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, patient
@@ -35,8 +36,21 @@ class Tried:
     before_s: float = 0.0
 
 
+def acts_on(kind: str, operations: Iterable[str]) -> Sequence[Claim]:
+    """Of a fault on these operations: reads may be slow while writes fail."""
+    parts = frozenset(operations)
+    why = "both act on every {parts} there, and how one ends hides the other"
+    return (needs(HOST), takes(kind, parts=parts), takes(DISK, why, parts=parts))
+
+
 class DiskTrialFault(BaseFault[P]):
     """A rule that hits all operations of some kinds, or a share of them."""
+
+    def requires(self) -> Requires:
+        return Requires(disk_operations=frozenset(self.operations()))
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return acts_on(self.kind, self.operations())
 
     @property
     def size_bytes(self) -> int:

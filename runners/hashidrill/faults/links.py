@@ -17,20 +17,21 @@ by the rule's counter, while the proxy behind the rule holds the toxics.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from hashidrill.abc import Evidence, Exchange, Needs, Target, Toxic, Undo
+from hashidrill.abc import Claim, Evidence, Exchange, Place, Requires, Target, Toxic, Trouble, Undo
 from hashidrill.capabilities import NetworkCanary, PacketFilter, Proxies
+from hashidrill.claims import CANARY_LINKS, CANARY_TIMES, EVERYWHERE, HOST, ON_CONNECTIONS, connections, needs, takes
 from hashidrill.datacenter.local import toxiproxy
 from hashidrill.datacenter.local.inside.canary import ECHO_PORT
 from hashidrill.errors import FaultError, SelectorError
 from hashidrill.experiment.model import Strict
-from hashidrill.faults.base import BaseFault, patient, peers_of, table_of
+from hashidrill.faults.base import BaseFault, across_troubles, patient, peers_of, table_of
 from hashidrill.faults.network import Peers
 from hashidrill.faults.trials import Sampling, Trial, median, trial_of
 from hashidrill.util.tasks import all_at_once
@@ -73,10 +74,25 @@ class _Ports:
 class LinkFault(BaseFault[Any]):
     """A toxic in front of one TCP port."""
 
-    observed_within_s: ClassVar[float] = 20.0
+    observed_within_s = 20.0
 
-    def needs(self) -> Needs:
-        return Needs(toxiproxy=True)
+    def requires(self) -> Requires:
+        return Requires(tools=frozenset({"toxiproxy"}))
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        """The first rule that redirects a connection hides the others."""
+        return (
+            needs(HOST),
+            takes(connections(self.params.port), where=place.connections(self.params.direction), meets=ON_CONNECTIONS),
+            needs(CANARY_LINKS, where=EVERYWHERE),
+            needs(CANARY_TIMES, where=place.hosts | place.across(self.params.from_)),
+        )
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        yield from across_troubles(place, self.params.from_)
+        if self.params.direction == "both" and place.most > 1:
+            text = "both ways on several hosts: a connection between two of them would be redirected twice"
+            yield ("with", "direction"), f"{self.kind} on {place.on} {text}; write in or out"
 
     def toxics(self) -> Sequence[Toxic]:
         """All of one type, so that one trial proves them."""

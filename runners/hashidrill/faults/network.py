@@ -7,18 +7,32 @@ observers watch, is never named by a rule. The observers are the hosts' canaries
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, field_validator
 
-from hashidrill.abc import Evidence, Observer, Target, Undo
+from hashidrill.abc import Claim, Evidence, Observer, Place, Target, Trouble, Undo
 from hashidrill.capabilities import NetworkCanary, PacketFilter
+from hashidrill.claims import (
+    ANSWERS,
+    CANARY_LINKS,
+    CANARY_TIMES,
+    EVERYWHERE,
+    HOST,
+    LISTENER,
+    ON_CONNECTIONS,
+    PACKETS,
+    connections,
+    needs,
+    spoils,
+    takes,
+)
 from hashidrill.datacenter.local.inside.canary import ECHO_PORT
 from hashidrill.errors import FaultError, SelectorError
 from hashidrill.experiment.model import Strict
-from hashidrill.faults.base import BaseFault, patient, peers_of, table_of
+from hashidrill.faults.base import BaseFault, across_troubles, patient, peers_of, table_of
 from hashidrill.faults.significance import counts, least_share, trials_for
 from hashidrill.faults.ways import Way, explanations, passing, try_all
 from hashidrill.units import Percent
@@ -34,18 +48,24 @@ OBSERVER = Observer(
 
 
 class _TableFault(BaseFault[Any]):
-    """One nft table a fault."""
+    """One nft table a fault. Its parameter `from` names who is on the other side."""
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        return across_troubles(place, self.params.from_)
+
+    def _between(self, place: Place) -> frozenset[tuple[str, str]]:
+        """(host, other side) of the packets that it touches."""
+        there = place.across(self.params.from_)
+        return frozenset((host, other) for host in place.hosts for other in there if other != host)
 
     def plan_more(self, target: Target) -> dict[str, Any]:
-        peers = peers_of(self.hosts, target, self._peer_words())
-        loads = self.hosts.load_addresses() if self._peer_words() in {"all", "clients"} else ()
+        who = self.params.from_
+        peers = peers_of(self.hosts, target, who)
+        loads = self.hosts.load_addresses() if who in {"all", "clients"} else ()
         if not peers:  # loads alone: no host that could prove it
-            raise SelectorError(f"{self.kind} on {target.host}: from {self._peer_words()} names no other host")
+            raise SelectorError(f"{self.kind} on {target.host}: from {who} names no other host")
         addresses = [*(peer.address for peer in peers), *loads]
         return {"peers": [peer.name for peer in peers], "addresses": addresses, "address": target.address}
-
-    def _peer_words(self) -> str:
-        return str(getattr(self.params, "from_", "all"))
 
     @staticmethod
     def table(undo: Undo) -> str:
@@ -94,6 +114,14 @@ class NetworkPartition(_TableFault):
     kind: ClassVar[str] = "network.partition"
     observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = PartitionParams
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (
+            *super().uses(place),
+            spoils(PACKETS, "where no packet passes, none can be seen to be lost", where=self._between(place)),
+            spoils(CANARY_LINKS, where=EVERYWHERE, meets=ON_CONNECTIONS),
+            spoils(ANSWERS),
+        )
 
     def rules(self, undo: Undo) -> Sequence[tuple[str, str]]:
         addresses = _set(undo["addresses"])
@@ -151,7 +179,15 @@ class NetworkLoss(_TableFault):
     kind: ClassVar[str] = "network.loss"
     observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = LossParams
-    observed_within_s: ClassVar[float] = 15.0
+    observed_within_s = 15.0
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (
+            *super().uses(place),
+            needs(PACKETS, where=self._between(place)),
+            spoils(CANARY_LINKS, where=EVERYWHERE, meets=ON_CONNECTIONS),
+            needs(CANARY_TIMES, where=place.hosts | place.across(self.params.from_)),
+        )
 
     @property
     def _expected(self) -> float:
@@ -237,6 +273,13 @@ class NetworkBlock(_TableFault):
     kind: ClassVar[str] = "network.block"
     observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = BlockParams
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (
+            needs(HOST),
+            takes(connections(self.params.port), where=place.connections("in"), meets=ON_CONNECTIONS),
+            needs(LISTENER, "nobody listens on the port of an agent that does not run, blocked or not"),
+        )
 
     def rules(self, undo: Undo) -> Sequence[tuple[str, str]]:
         action = "drop" if self.params.action == "drop" else "reject with tcp reset"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
-from hashidrill.abc import Evidence, Observer, Undo
+from hashidrill.abc import Claim, Evidence, Observer, Place, Undo
 from hashidrill.capabilities import Processes
 from hashidrill.faults.base import BaseFault, NoParams
 
@@ -14,6 +15,9 @@ class Noop(BaseFault[NoParams]):
 
     kind: ClassVar[str] = "noop"
     observer: ClassVar[Observer] = Observer("whether the agent's HTTP API answers")
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return ()
 
     async def apply(self, undo: Undo) -> None:
         return

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from hashidrill.abc import Evidence, Observer, Target, Undo
+from hashidrill.abc import Claim, Evidence, Observer, Place, Target, Undo
 from hashidrill.capabilities import ProcessControl, Processes
+from hashidrill.claims import AGENT, ANSWERS, LISTENER, PAUSED, PROCESS, START, needs, spoils, takes
 from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.experiment.model import Strict
-from hashidrill.faults.base import BaseFault, NoParams
+from hashidrill.faults.base import BaseFault, NoParams, P
 from hashidrill.util.wait import wait_until
 
 _ANSWER_S = 0.5
 _ENDS_WITHIN_S = 15.0
 
 
-class ProcessPause(BaseFault[NoParams]):
+class _ProcessFault(BaseFault[P]):
+    """A killed process cannot be paused: there is only one of these on a host at a time."""
+
+    holds_down: ClassVar[bool] = True
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), takes(PROCESS), takes(AGENT))
+
+
+class ProcessPause(_ProcessFault[NoParams]):
     """Freezes the agent with SIGSTOP: it keeps its ports, locks and place in Raft, and does nothing."""
 
     kind: ClassVar[str] = "process.pause"
     observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), needs(PAUSED), spoils(ANSWERS))
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError for an agent that is stopped already: nothing would change."""
@@ -57,12 +70,15 @@ class KillParams(Strict):
     signal: Literal["KILL", "TERM", "INT"] = "KILL"
 
 
-class ProcessKill(BaseFault[KillParams]):
+class ProcessKill(_ProcessFault[KillParams]):
     """Kills the agent and keeps it dead; reverting starts it again on the same data."""
 
     kind: ClassVar[str] = "process.kill"
     observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
     Params: ClassVar[type[Strict]] = KillParams
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), needs(START), spoils(ANSWERS), spoils(LISTENER))
 
     async def apply(self, undo: Undo) -> None:
         number = signal.Signals[f"SIG{self.params.signal}"]
@@ -90,13 +106,16 @@ class RestartParams(Strict):
     signal: Literal["KILL", "TERM", "INT"] = "TERM"
 
 
-class ProcessRestart(BaseFault[RestartParams]):
+class ProcessRestart(_ProcessFault[RestartParams]):
     """Restarts the agent at once, as a deployment would; kills it if it does not exit within 15 s."""
 
     kind: ClassVar[str] = "process.restart"
     observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = RestartParams
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), needs(START))
 
     async def apply(self, undo: Undo) -> None:
         host = self._host(undo)

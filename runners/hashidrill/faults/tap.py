@@ -59,7 +59,8 @@ class TapFail(BaseFault[FailParams]):
         "the tap's code and its plan of failures; the client itself is not asked",
     )
     Params: ClassVar[type[Strict]] = FailParams
-    observed_within_s: ClassVar[float] = 20.0
+    observed_within_s = 20.0
+    on_client: ClassVar[bool] = True
 
     async def apply(self, undo: Undo) -> None:
         asked = self.params

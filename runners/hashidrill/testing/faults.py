@@ -48,7 +48,7 @@ async def check_fault(
         assert not before.ok, f"{fault.kind}: the observer sees the effect before it was applied: {before.measured}"
     await _apply_and_prove(fault, undo)
     present = await _seen(fault, undo, present=True)
-    if not getattr(fault, "once", False):
+    if not fault.once:
         await _seen(fault, undo, present=True, what="still in force")  # it is proven again just before its revert
     if has_effect and not momentary:
         still = await fault.verify(undo, present=False)

@@ -11,7 +11,7 @@ import virtual_time
 from engine_game import SLOW, Datacenter, Game, S, slow_observers
 from hashidrill.abc import Evidence, Operation, Sample
 from hashidrill.engine import run as engine
-from hashidrill.engine.needs import needs as needs_of
+from hashidrill.engine.required import required_by
 from hashidrill.errors import (
     DatacenterError,
     FaultError,
@@ -86,13 +86,13 @@ def steps(*kinds):
     ],
 )
 def test_needs_are_those_of_all_faults_together(method, operations, sized, tmp_path):
-    found = needs_of(Game(tmp_path, steps(*method)).experiment)
+    found = required_by(Game(tmp_path, steps(*method)).experiment)
     assert (found.disk_operations, found.sized_disk) == (operations, sized)
 
 
 def test_an_unknown_fault_is_named_with_its_near_ones(tmp_path):
     with pytest.raises(UnknownNameError, match=r"disk\.latency"):
-        needs_of(Game(tmp_path, steps(("disk.latensy", {}))).experiment)
+        required_by(Game(tmp_path, steps(("disk.latensy", {}))).experiment)
 
 
 # the whole life
@@ -338,5 +338,5 @@ def test_an_unproven_fault_is_never_complete(tmp_path, live, monkeypatch):
 
 def test_a_slow_link_needs_toxiproxy_and_nothing_else_does(tmp_path):
     slow = ("network.latency", {"port": 8300, "delay": "1s"})
-    assert needs_of(Game(tmp_path, steps(("noop", {}), slow)).experiment).toxiproxy
-    assert not needs_of(Game(tmp_path, steps(("noop", {}))).experiment).toxiproxy
+    assert required_by(Game(tmp_path, steps(("noop", {}), slow)).experiment).tools
+    assert not required_by(Game(tmp_path, steps(("noop", {}))).experiment).tools

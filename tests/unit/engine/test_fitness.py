@@ -8,7 +8,7 @@ import pytest
 from hashidrill.engine import closing, fitness
 from hashidrill.engine import run as engine
 from hashidrill.engine.fitness import Machine, misfits, wants
-from hashidrill.engine.needs import needs as needs_of
+from hashidrill.engine.required import required_by
 from hashidrill.errors import UnfitError
 from hashidrill.experiment.library import find_experiment, list_experiments
 from hashidrill.experiment.loader import load_experiment, load_text
@@ -30,7 +30,7 @@ expect: [{no_acknowledged_write_lost: {load: w}}]
 
 def wanted(name_or_text):
     experiment = load_text(name_or_text) if "\n" in name_or_text else load_experiment(find_experiment(name_or_text))
-    return wants(experiment, needs_of(experiment))
+    return wants(experiment, required_by(experiment))
 
 
 def lacking(name, **less):
@@ -41,7 +41,7 @@ def lacking(name, **less):
 def test_every_experiment_of_the_library_fits_a_large_machine():
     for path in list_experiments():
         experiment = load_experiment(path)
-        assert misfits(wants(experiment, needs_of(experiment)), LARGE) == [], path
+        assert misfits(wants(experiment, required_by(experiment)), LARGE) == [], path
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_a_machine_that_is_too_small_ends_the_run_before_anything_is_started(tmp
     monkeypatch.setattr(Machine, "here", classmethod(lambda cls, folder: Machine(1e8, 1e12, 4, 1e-4)))
     experiment = load_experiment(find_experiment(ROBLOX))
     with pytest.raises(UnfitError, match=r"^memory: .* GB are wanted for 8 agents and 24000 views, 0.1 GB are"):
-        fitness.require(experiment, needs_of(experiment), tmp_path)
+        fitness.require(experiment, required_by(experiment), tmp_path)
 
 
 def test_a_large_machine_is_let_through(tmp_path, monkeypatch):
     monkeypatch.setattr(Machine, "here", classmethod(lambda cls, folder: LARGE))
     experiment = load_experiment(find_experiment(ROBLOX))
-    fitness.require(experiment, needs_of(experiment), tmp_path)
+    fitness.require(experiment, required_by(experiment), tmp_path)
 
 
 def test_the_datacenter_asks_before_it_starts(tmp_path):

@@ -8,10 +8,15 @@ from pydantic import BaseModel, Field
 import places
 from hashidrill import hypothesis as hypotheses
 from hashidrill import registry
+from hashidrill.abc import Requires
+from hashidrill.claims import PROCESS, takes
 from hashidrill.errors import ExperimentError, UnknownNameError
 from hashidrill.experiment.library import list_experiments
 from hashidrill.experiment.loader import load_experiment, load_text, resolve
 from hashidrill.experiment.model import Strict
+from hashidrill.faults.base import BaseFault, across_troubles
+from hashidrill.faults.disk_trials import acts_on
+from hashidrill.faults.noop import Noop
 from hashidrill.units import Duration, Percent, Rate, Size
 
 SHIPPED = places.ROOT / "experiments"
@@ -62,16 +67,48 @@ def kind_of(name, params):
     return type(name.replace(".", "_"), (), {"kind": name, "Params": params})
 
 
+def fault_of(name, params=Strict, base=BaseFault):
+    return type(name.replace(".", "_"), (base,), {"kind": name, "Params": params})
+
+
+class Cut(BaseFault):
+    kind, Params = "network.cut", CutParams
+
+    def troubles(self, place):
+        return across_troubles(place, self.params.from_)
+
+
+class SlowDisk(BaseFault):
+    kind, Params = "disk.latency", SlowParams
+
+    def uses(self, place):
+        return acts_on(self.kind, ("fsync", "write", "read") if self.params.op == "all" else (self.params.op,))
+
+
+class OfTheProcess(BaseFault):
+    Params = Strict
+
+    def uses(self, place):
+        return (takes(PROCESS),)
+
+
+class FullDisk(BaseFault):
+    kind, Params = "disk.full", Strict
+
+    def requires(self):
+        return Requires(sized_disk=True)
+
+
 @pytest.fixture(autouse=True)
 def kinds(monkeypatch):
     """Kinds of our own, so that this says how the loader treats any kind."""
-    faults = {"fake.slow": SlowParams, "network.cut": CutParams, "disk.latency": SlowParams, "noop": Strict}
-    faults |= {"process.kill": Strict, "process.pause": Strict, "disk.full": Strict}
     monkeypatch.setattr(registry, "_modules", lambda _group: {})  # of the built-in ones, none
+    faults = [fault_of("fake.slow", SlowParams), Cut, SlowDisk, Noop, fault_of("process.kill", base=OfTheProcess)]
+    faults += [fault_of("process.pause", base=OfTheProcess), FullDisk]
     loads = {"fake.write": WriteParams, "consul.write": WriteParams}
     kinds = {
-        group: {name: kind_of(name, params) for name, params in each.items()}
-        for group, each in (("hashidrill.faults", faults), ("hashidrill.loads", loads))
+        "hashidrill.faults": {fault.kind: fault for fault in faults},
+        "hashidrill.loads": {name: kind_of(name, params) for name, params in loads.items()},
     }
     monkeypatch.setattr(registry, "_others", kinds.__getitem__)
 
@@ -363,7 +400,7 @@ class Unhelpful(BaseModel):
     ],
 )
 def test_what_only_pydantic_can_explain_is_still_one_line_with_a_place(monkeypatch, params, said):
-    monkeypatch.setitem(registry._others("hashidrill.faults"), "odd", kind_of("odd", Unhelpful))
+    monkeypatch.setitem(registry._others("hashidrill.faults"), "odd", fault_of("odd", Unhelpful))
     message = refused(method(f'{{fault: odd, on: "consul:leader", with: {{{params}}}, for: 1s}}'))
     assert said in message
     assert message.startswith("x.yaml:14:")

@@ -11,7 +11,7 @@ import pytest
 from hashidrill.abc import Operation
 from hashidrill.engine.launch import run_experiment
 from hashidrill.engine.monitor import Monitor
-from hashidrill.engine.run import needs
+from hashidrill.engine.run import requires
 from hashidrill.errors import ExperimentError, UsageError
 from hashidrill.experiment.conditions import Condition
 from hashidrill.experiment.documents import Document
@@ -63,7 +63,7 @@ def test_an_experiment_needs_no_load_where_it_has_clients():
     assert experiment.measured == ["careful", "hasty", "careful.attempts", "hasty.attempts"]
     assert experiment.clients["careful"].agents == "consul:clients"
     assert experiment.clients["hasty"].agents is None
-    assert needs(experiment).disk_operations == {"fsync"}
+    assert requires(experiment).disk_operations == {"fsync"}
 
 
 @pytest.mark.parametrize(

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import anyio
 
-from hashidrill.abc import Evidence, Host, Needs, Observer, Target, Undo
+from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Requires, Target, Trouble, Undo
 from hashidrill.capabilities import AgentApi, AgentFiles, ProcessControl, Processes
+from hashidrill.claims import AGENT, ANSWERS, EVERYWHERE, HOST, LISTENER, START, needs, spoils, takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, NoParams
 from hashidrill.services.consul import api
 from hashidrill.services.consul.faults import change as changes
+from hashidrill.services.consul.faults.declared import (
+    ELECTIONS,
+    ONE_AGENT,
+    SELECTED,
+    OfServers,
+    needs_majority,
+    no_majority,
+    on_one_host,
+)
 from hashidrill.util.wait import wait_until
 
 _LEFT_WITHIN_S = 40.0
 """A server that leaves waits 5 s for requests (performance.leave_drain_time) and then for Raft to drop it."""
 _SEEN_WITHIN_S = 30.0
 """Serf takes some 5 s to hold a silent member for failed."""
+_REPLACING_S = 120.0
+"""How much longer than its `for` a replacement may last: each way, a server joins and becomes a voter before the other
+one leaves (31 s each, measured on 2 cores beside another run)."""
+_SPARE = "the next spare host"
 _SEEN_AS = {1: "alive", 2: "leaving", 3: "left", 4: "failed"}
 
 
@@ -61,7 +75,15 @@ class AgentStop(BaseFault[StopParams]):
         "/proc, and the members and Raft's configuration as another server has them",
         "applying waits for the same members; /proc it does not ask",
     )
+    holds_down: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = StopParams
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        claims = (takes(AGENT, ONE_AGENT), needs(START), spoils(ANSWERS), spoils(LISTENER))
+        return (*super().uses(place), *claims)
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        return on_one_host(self.kind, place)
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         host = self.hosts.host(target.host)
@@ -115,7 +137,7 @@ class AgentStop(BaseFault[StopParams]):
             await api.wait_for_voter(self.hosts, host)
 
 
-class ServerReplace(BaseFault[NoParams]):
+class ServerReplace(OfServers[NoParams]):
     """Replaces the server: a new one joins on a spare host as a voter, then the old one leaves. Revert swaps back."""
 
     kind: ClassVar[str] = "consul.server.replace"
@@ -124,9 +146,28 @@ class ServerReplace(BaseFault[NoParams]):
         "applying waits for the same configuration; for /proc only while the old agent ends",
     )
     once: ClassVar[bool] = True
+    holds_down: ClassVar[bool] = True
 
-    def needs(self) -> Needs:
-        return Needs(spare_servers=1)
+    def requires(self) -> Requires:
+        return Requires(spare_servers=1)
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        gone = "they may be on one host, which will not be there any more"
+        spare = "each takes the next free spare host; let them begin one after the other, on other servers"
+        elected = "the new server could be elected, whoever shall not or shall lead"
+        same = frozenset({("at", place.begins_s), ("on", place.on)})
+        return (
+            takes(self.kind),
+            spoils(HOST, gone, longer_s=_REPLACING_S),
+            spoils(SELECTED, gone, where=frozenset({place.on}), longer_s=_REPLACING_S),
+            takes(_SPARE, spare, where=same, longer_s=_REPLACING_S, local=False),
+            spoils(ELECTIONS, elected, where=EVERYWHERE, longer_s=_REPLACING_S, local=False),
+            *needs_majority(place, no_majority(place), longer_s=_REPLACING_S),
+        )
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        yield from super().troubles(place)
+        yield from on_one_host(self.kind, place)
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Which spare host is taken: the servers' order decides, and then which is free. Raises FaultError."""

@@ -5,19 +5,21 @@ This is also how streaming is switched on and off: `{use_streaming_backend: fals
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from hashidrill.abc import Evidence, Host, Observer, Target, Undo
+from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Target, Undo
 from hashidrill.capabilities import AgentApi, AgentFiles, Processes
+from hashidrill.claims import AGENT, takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault
 from hashidrill.services.consul import api, settings
 from hashidrill.services.consul.agents import merge
 from hashidrill.services.consul.faults import change as changes
+from hashidrill.services.consul.faults.declared import AGENT_CONFIG, ONE_AGENT, needs_majority, no_majority
 
 _BACKEND_KEY = "use_streaming_backend"
 _BACKEND_HEADER = "x-consul-query-backend"
@@ -59,8 +61,15 @@ class ConsulConfig(BaseFault[ConfigParams]):
         "the file is read back by what wrote it; of keys that agents do not show, the fault's own mark in `node_meta`",
     )
     Params: ClassVar[type[Strict]] = ConfigParams
-    observed_within_s: ClassVar[float] = 90.0
+    observed_within_s = 90.0
     """A client agent that opened 4,000 views again after its restart took over 40 s to answer what its settings are."""
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        claims = [*super().uses(place), takes(AGENT, ONE_AGENT), takes(AGENT_CONFIG)]
+        restarts = self.params.by == "restart" or bool(settings.needs_restart(self.params.set_))
+        if restarts and place.hosts & {*place.servers}:
+            claims += needs_majority(place, no_majority(place))
+        return claims
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         host = self.hosts.host(target.host)

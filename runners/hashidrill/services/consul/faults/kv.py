@@ -5,18 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import anyio
 from pydantic import Field, StringConstraints, model_validator
 
-from hashidrill.abc import ApiAnswer, Evidence, Observer, Target, Undo
+from hashidrill.abc import ApiAnswer, Claim, Evidence, Observer, Place, Target, Trouble, Undo
+from hashidrill.claims import takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault
 from hashidrill.services.consul import api
+from hashidrill.services.consul.faults.declared import on_one_host
 from hashidrill.units import Size
 from hashidrill.util.tasks import all_at_once
 
@@ -59,6 +61,14 @@ class KvBloat(BaseFault[BloatParams]):
     )
     undone_by: ClassVar[frozenset[str]] = frozenset({"consul.snapshot.restore"})
     Params: ClassVar[type[Strict]] = BloatParams
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        prefix = frozenset({self.params.prefix})
+        below = takes("a prefix of the KV store", "both write below the same prefix", where=prefix, local=False)
+        return (below, *super().uses(place))
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        return on_one_host(self.kind, place)
 
     @property
     def _folder(self) -> str:

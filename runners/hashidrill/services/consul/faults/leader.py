@@ -3,26 +3,55 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import StringConstraints
 
-from hashidrill.abc import Evidence, Host, Observer, Target, Undo
+from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Target, Trouble, Undo
 from hashidrill.capabilities import AgentApi, PacketFilter
+from hashidrill.claims import ANSWERS, EVERYWHERE, HOST, needs, takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import NAME_PATTERN, Strict
-from hashidrill.faults.base import BaseFault, NoParams, P, peers_of, table_of
+from hashidrill.faults.base import NoParams, P, peers_of, table_of
 from hashidrill.services.consul import api
 from hashidrill.services.consul.faults import rpc
+from hashidrill.services.consul.faults.declared import (
+    ELECTIONS,
+    LEADERSHIP,
+    OfServers,
+    consul_of,
+    is_before,
+    needs_majority,
+    on_one_host,
+)
 
 TRANSFER_SINCE = (1, 15)
 """The first version of Consul that can be asked to."""
 _TRANSFERRED_WITHIN_S = 20.0
 
 
-class _LeaderFault(BaseFault[P]):
+class _LeaderFault(OfServers[P]):
     """`undo["servers"]` are all of them: rules may have been put on any."""
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        leads = takes(LEADERSHIP, "both are about who leads", where=EVERYWHERE, local=False)
+        return (needs(HOST), leads, *self._leaderless(place))
+
+    def _leaderless(self, place: Place) -> Iterable[Claim]:
+        """Nobody might lead while the leader is deposed, with one server less."""
+        consul = consul_of(place)
+        if consul is not None and is_before(TRANSFER_SINCE, consul):
+            since = ".".join(map(str, TRANSFER_SINCE))
+            deposed = f"before Consul {since} a leader is deposed by cutting it off"
+            away = f"with one of {consul.servers} servers away the others would be no majority"
+            yield from needs_majority(place, f"{deposed}, and {away}", others=True)
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        yield from super().troubles(place)
+        yield from on_one_host(self.kind, place)
+        if len(place.servers) == 1:
+            yield ("on",), f"{self.kind} needs another server that can lead (datacenter.consul.servers is 1)"
 
     def plan_more(self, target: Target) -> dict[str, Any]:
         others = [peer.name for peer in peers_of(self.hosts, target, "servers")]
@@ -117,6 +146,14 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = TransferParams
 
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        yield from super().troubles(place)
+        to = self.params.to
+        if to is not None and place.servers and (to not in place.servers or place.on == f"host:{to}"):
+            others = ", ".join(name for name in place.servers if place.on != f"host:{name}")
+            text = f"the leadership of {place.on} cannot be transferred to {to}; the servers are {others}"
+            yield ("on",), text
+
     async def prior(self, target: Target) -> Mapping[str, Any]:
         prior = await super().prior(target)
         if prior["leader"] != target.host:
@@ -152,6 +189,9 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
 
 class _Electable(_LeaderFault[NoParams]):
     """Some servers cannot be elected as long as the fault is in force."""
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), needs(ELECTIONS, where=EVERYWHERE, local=False))
 
     def muted(self, undo: Undo) -> list[Host]:
         raise NotImplementedError
@@ -195,6 +235,10 @@ class LeaderAvoid(_Electable):
         "the rules cover the canary's port beside 8300: no connection of Raft itself is tried",
     )
 
+    def _leaderless(self, place: Place) -> Iterable[Claim]:
+        away = f"with one of {len(place.servers)} servers away and one that cannot be elected"
+        return needs_majority(place, f"{away}, nobody may be left to lead", others=True)
+
     def muted(self, undo: Undo) -> list[Host]:
         return [self._host(undo)]
 
@@ -220,6 +264,10 @@ class LeaderPin(_Electable):
         "the state in Raft that each server tells of itself, and connections like Raft's from each server",
         "the rules cover the canary's port beside 8300: no connection of Raft itself is tried",
     )
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        alone = "the only server that can be elected may be away, and nobody would lead"
+        return (needs(ANSWERS, alone), *super().uses(place))
 
     def muted(self, undo: Undo) -> list[Host]:
         return self._others(undo, [undo["host"]])

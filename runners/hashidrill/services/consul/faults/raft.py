@@ -7,18 +7,20 @@ Consul do it; the observer is the real `bbolt`, and what the kernel counts of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from hashidrill.abc import Evidence, Needs, Observer, Target, Undo
+from hashidrill.abc import Claim, Evidence, Observer, Place, Requires, Restarts, Target, Undo
 from hashidrill.capabilities import AgentFiles, ProcessControl
+from hashidrill.claims import takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Strict
-from hashidrill.faults.base import BaseFault, NoParams
+from hashidrill.faults.base import NoParams
 from hashidrill.services.consul import boltdb
 from hashidrill.services.consul.faults import raft_writes
+from hashidrill.services.consul.faults.declared import AGENT_CONFIG, OfServers
 from hashidrill.services.consul.faults.raft_db import RaftDb
 
 _FEWEST, _MOST = 50_000, 2_000_000
@@ -27,6 +29,8 @@ _SEEN = 0.7
 """The bytes of a commit that is under way at the first or the last look may belong to either side: 1 of 10 or two."""
 _FEW = 500
 """Free pages of a file that is in use and not bloated: some tens, while old log entries are dropped."""
+_RESTARTED_WITHIN_S = 10.0
+"""Some 6 s here, from the stop until the server is in step again."""
 
 
 class BloatParams(Strict):
@@ -36,7 +40,7 @@ class BloatParams(Strict):
     by: Literal["offline", "writes"] = "offline"
 
 
-class RaftBloat(BaseFault[BloatParams]):
+class RaftBloat(OfServers[BloatParams]):
     """Bloats raft.db with free pages, whose list BoltDB rewrites at each commit."""
 
     kind: ClassVar[str] = "consul.raft.bloat"
@@ -45,11 +49,17 @@ class RaftBloat(BaseFault[BloatParams]):
         "nothing; but `by: writes` waits for the same `bbolt page`, /proc it does not ask",
     )
     undone_by: ClassVar[frozenset[str]] = frozenset({"consul.raft.compact"})
+    restarts: ClassVar[Restarts | None] = Restarts(_RESTARTED_WITHIN_S, end=True)
     Params: ClassVar[type[Strict]] = BloatParams
     _cost_before: float | None = None
 
-    def needs(self) -> Needs:
-        return Needs(bbolt=True)
+    def requires(self) -> Requires:
+        return Requires(tools=frozenset({"bbolt"}))
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        claims = super().uses(place)
+        by_writes = takes(AGENT_CONFIG, "both set the server's configuration")
+        return (*claims, by_writes) if self.params.by == "writes" else claims
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Free pages, and the agent's configuration. Raises FaultError for a server that cannot be bloated."""
@@ -99,7 +109,7 @@ class RaftBloat(BaseFault[BloatParams]):
             await db.host.use(ProcessControl).start_agent(undo["agent"])
 
 
-class RaftCompact(BaseFault[NoParams]):
+class RaftCompact(OfServers[NoParams]):
     """Stops the server, compacts raft.db with `bbolt compact` and starts it again: Roblox's fix of 2021."""
 
     kind: ClassVar[str] = "consul.raft.compact"
@@ -108,9 +118,10 @@ class RaftCompact(BaseFault[NoParams]):
         "bbolt, which compacts the file as well",
     )
     once: ClassVar[bool] = True
+    restarts: ClassVar[Restarts | None] = Restarts(_RESTARTED_WITHIN_S)
 
-    def needs(self) -> Needs:
-        return Needs(bbolt=True)
+    def requires(self) -> Requires:
+        return Requires(tools=frozenset({"bbolt"}))
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Which file it is, and what it holds. Raises FaultError for a server without raft.db."""

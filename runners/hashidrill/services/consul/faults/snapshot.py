@@ -6,17 +6,17 @@ say what that was. The observer reads the snapshot's own file, and markers: keys
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import anyio
 
-from hashidrill.abc import Evidence, Host, Observer, Target, Undo
+from hashidrill.abc import Evidence, Host, Observer, Place, Target, Trouble, Undo
 from hashidrill.capabilities import AgentApi
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Name, Strict
-from hashidrill.faults.base import BaseFault
+from hashidrill.faults.base import BaseFault, P
 from hashidrill.services.consul import markers
 from hashidrill.services.consul.api import said, when_led
 from hashidrill.services.consul.snapshots import Snapshot, SnapshotError, read_snapshot, restored_name, saved_name
@@ -38,7 +38,14 @@ class RestoreParams(Strict):
     snapshot: Name
 
 
-class SnapshotSave(BaseFault[SaveParams]):
+class _OfTheState(BaseFault[P]):
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        if place.many:
+            text = f"{self.kind} is about the state that all servers share; name one host, like consul:leader"
+            yield ("on",), text
+
+
+class SnapshotSave(_OfTheState[SaveParams]):
     """Saves a snapshot of Consul's state in the recording, for a later restore."""
 
     kind: ClassVar[str] = "consul.snapshot.save"
@@ -98,7 +105,7 @@ class SnapshotSave(BaseFault[SaveParams]):
             return False
 
 
-class SnapshotRestore(BaseFault[RestoreParams]):
+class SnapshotRestore(_OfTheState[RestoreParams]):
     """Restores a snapshot saved earlier in the run. Reverting does not undo the restore."""
 
     kind: ClassVar[str] = "consul.snapshot.restore"
@@ -107,7 +114,7 @@ class SnapshotRestore(BaseFault[RestoreParams]):
         "the markers are the fault's own; the second snapshot is evidence for the verdicts and not for this proof",
     )
     once: ClassVar[bool] = True
-    observed_within_s: ClassVar[float] = 20.0
+    observed_within_s = 20.0
     """Followers get the whole state from the leader after it has taken it."""
     Params: ClassVar[type[Strict]] = RestoreParams
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import anyio
 
-from hashidrill.abc import Evidence, Host, Observer, Target, Undo
+from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Target, Trouble, Undo
 from hashidrill.capabilities import PacketFilter
+from hashidrill.claims import EVERYWHERE, needs, takes
 from hashidrill.errors import FaultError, SelectorError
-from hashidrill.faults.base import BaseFault, NoParams, table_of
+from hashidrill.faults.base import NoParams, table_of
 from hashidrill.services.consul import api
 from hashidrill.services.consul.faults import rpc
+from hashidrill.services.consul.faults.declared import SELECTED, OfServers, consul_of, is_before, on_one_host
 
 UNTIL = (1, 11)
 """From when on agents may stay with the server that they chose, reachable or not.
@@ -23,7 +25,7 @@ that changed was not looked for.
 TOO_NEW = "agents since 1.11 may stay with a server that they cannot reach, and have no streams then"
 
 
-class StreamsGather(BaseFault[NoParams]):
+class StreamsGather(OfServers[NoParams]):
     """Concentrates all client agents' streams on this server, by blocking streaming to the other servers.
 
     An agent has all of its streams from one server, drawn by lot when it connects and again every few minutes. With
@@ -36,6 +38,26 @@ class StreamsGather(BaseFault[NoParams]):
         "connections like gRPC's, from each agent to each server",
         "the rules cover the canary's port beside 8300: no stream of an agent is looked at",
     )
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        """A server that has the streams has no other trace of that: it does not matter where it is not named."""
+        return (
+            takes("the agents' streams", "both are about which server has the streams", where=EVERYWHERE, local=False),
+            needs(SELECTED, where=frozenset({place.on})),
+        )
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        yield from super().troubles(place)
+        yield from on_one_host(self.kind, place)
+        if (consul := consul_of(place)) is None:
+            return
+        if consul.servers < 2 or not consul.clients:
+            there = f"there are {consul.servers} servers and {consul.clients} clients"
+            text = f"{self.kind} needs another server, and agents that could have streams from it ({there})"
+            yield ("on",), text
+        elif not consul.binary and not is_before(UNTIL, consul):
+            until = ".".join(map(str, UNTIL))
+            yield ("on",), f"{self.kind} is for Consul before {until}, not {consul.version}: {TOO_NEW}"
 
     def plan_more(self, target: Target) -> dict[str, Any]:
         hosts = self.hosts.all_hosts()

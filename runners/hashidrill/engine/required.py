@@ -1,11 +1,11 @@
-"""What an experiment needs of its datacenter, by what its faults say. Imports no more than `validate` needs."""
+"""What an experiment requires of its datacenter, by what its faults say. Imports no more than `validate` needs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from hashidrill import registry
-from hashidrill.abc import Needs
+from hashidrill.abc import Requires
 from hashidrill.units import Size
 
 if TYPE_CHECKING:
@@ -23,17 +23,10 @@ def make_fault(step: Step, hosts: Any) -> Fault:
     return built
 
 
-def needs(experiment: Experiment) -> Needs:
-    """What all faults of the method together need of the datacenter from the start."""
-    each = [make_fault(step, None).needs() for step in experiment.method]
-    operations = frozenset[str]().union(*(need.disk_operations for need in each))
-    return Needs(
-        operations | {"fsync"},
-        any(need.sized_disk for need in each),
-        toxiproxy=any(need.toxiproxy for need in each),
-        bbolt=any(need.bbolt for need in each),
-        spare_servers=sum(need.spare_servers for need in each),
-    )
+def required_by(experiment: Experiment) -> Requires:
+    """What all faults of the method together require of the datacenter from the start."""
+    probed = Requires(disk_operations=frozenset({"fsync"}))
+    return Requires.of_all([probed, *(make_fault(step, None).requires() for step in experiment.method)])
 
 
 def sized(spec: DatacenterSpec) -> DatacenterSpec:

@@ -1,0 +1,190 @@
+"""What a fault says of itself before anything runs: where a step puts it, and what it claims there.
+
+`Fault.uses(place)` returns claims. Two steps whose claims clash while both are in force are refused at validate, with
+the reason that a claim gives. Things are known by their names: a fault of any package that claims the same thing as
+another one takes part on equal terms. A thing that several modules name is a constant here, or in the room of the
+product that it belongs to.
+
+    takes(thing)    it is the only one to use the thing: clashes with whatever else takes it
+    needs(thing)    it relies on the thing, as others may do: clashes with what spoils it
+    spoils(thing)   it leaves the thing in no state to rely on: clashes with what needs it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+ON_HOST, ON_CONNECTIONS = "on the same host", "on the same connections"
+EVERYWHERE: frozenset[Any] = frozenset({"everywhere"})
+"""Where a thing is of which the datacenter has only one."""
+
+HOST = "the host"
+"""Needed by whatever changes anything there; spoiled by what takes the host out of the datacenter."""
+AGENT = "the agent"
+"""Taken by what ends the agent, or needs it to answer. The engine lets these faults take turns on each host."""
+ANSWERS = "the agent's answers"
+"""Spoiled by what keeps the agent from answering the others as long as it is in force."""
+LISTENER = "the agent's listening ports"
+START = "a start of the agent"
+PAUSED = "a paused process"
+PROCESS = "the agent's process"
+CPU = "the host's CPU"
+DISK = "the disk"
+"""Its parts are the operations fsync, write and read."""
+PACKETS = "packets that pass"
+CANARY_TIMES = "what the canary times"
+CANARY_LINKS = "what passes between the canaries"
+
+
+def connections(port: int) -> str:
+    """The connections to that TCP port; each of them is a pair of hosts (`Place.connections`)."""
+    return f"connections to port {port}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and when a step of the method puts a fault, as far as that is known before anything runs.
+
+    A role moves from host to host, so `hosts` are all those that the selector may match at some moment. They are empty
+    where that cannot be said: the selector is wrong, or the datacenter could not be read.
+    """
+
+    on: str = ""
+    hosts: frozenset[str] = frozenset()
+    many: bool = False
+    """The selector means several hosts: `consul:servers`, but not `consul:leader`."""
+    most: int = 1
+    """How many hosts it matches at one time."""
+    begins_s: float | None = None
+    """Seconds after the method began; None where they could not be read."""
+    ends_s: float | None = None
+    servers: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    """What `datacenter:` says, by its keys (`consul`, `disk`), as models. What could not be read is missing."""
+
+    def across(self, who: str) -> frozenset[str]:
+        """The hosts that `from: WHO` names: `all`, `servers`, `clients` or `host:NAME`."""
+        if who.startswith("host:"):
+            return frozenset({who.removeprefix("host:")})
+        names = {"servers": self.servers, "clients": self.clients}
+        return frozenset(name for role, each in names.items() if who in ("all", role) for name in each)
+
+    def connections(self, direction: str) -> frozenset[tuple[str, str]]:
+        """(from, to) of each connection to (`in`), from (`out`), or to and from (`both`) the hosts here.
+
+        `elsewhere` stands for what is no host of the datacenter, like our own loads.
+        """
+        everybody = (*self.servers, *self.clients, "elsewhere")
+        pairs = {(other, host) for host in self.hosts for other in everybody if other != host}
+        coming = pairs if direction in ("in", "both") else set()
+        going = {(host, other) for other, host in pairs} if direction in ("out", "both") else set()
+        return frozenset(coming | going)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One thing that a fault claims. Write it with `takes`, `needs` or `spoils`."""
+
+    mode: Literal["takes", "needs", "spoils"]
+    thing: str
+    why: str = ""
+    """Why it clashes with another claim of the thing; `{parts}` stands for the parts that both claim."""
+    where: frozenset[Any] | None = None
+    """Two claims clash only where both are; None: the hosts of the step."""
+    parts: frozenset[str] = frozenset()
+    """The parts of the thing, where faults may share it out among them; empty: all of it."""
+    longer_s: float = 0.0
+    """It may last that much longer than the step's `for`."""
+    meets: str = ON_HOST
+    """Where the two faults meet, in a message for which there is no `why`."""
+    local: bool = True
+    """On other hosts there would be no clash."""
+
+
+takes = partial(Claim, "takes")
+"""It is the only one to use the thing."""
+needs = partial(Claim, "needs")
+"""It relies on the thing, as others may do."""
+spoils = partial(Claim, "spoils")
+"""It leaves the thing in no state to rely on."""
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """When a fault restarts the agent of its host: what holds the agent down must not be in force at these moments."""
+
+    within_s: float
+    """How long the restart takes, at most."""
+    beginning: bool = True
+    end: bool = False
+
+    def moments(self, place: Place) -> Iterator[float]:
+        """Seconds after the method began."""
+        if place.begins_s is None or place.ends_s is None:
+            return
+        if self.beginning:
+            yield place.begins_s
+        if self.end:
+            yield place.ends_s
+
+
+@dataclass(frozen=True)
+class Clash:
+    """Why two faults cannot be in force at one time."""
+
+    said: str
+    local: bool
+
+    @property
+    def advice(self) -> str:
+        return "let one end before the other begins" + (", or name other hosts" if self.local else "")
+
+
+Claimed = tuple[Place, Iterable[Claim]]
+_CLASHING = ({"takes"}, {"needs", "spoils"})
+
+
+def clash(one: Claimed, two: Claimed) -> Clash | None:
+    """The first clash of the claims of two steps; None when both may be in force."""
+    return next(
+        (
+            _clash(mine, theirs, shared)
+            for mine in one[1]
+            for theirs in two[1]
+            if mine.thing == theirs.thing and {mine.mode, theirs.mode} in _CLASHING
+            if _together(one[0], mine, two[0], theirs)
+            if (shared := _shared(one[0], mine, two[0], theirs)) is not None
+        ),
+        None,
+    )
+
+
+def _clash(one: Claim, two: Claim, shared: frozenset[str]) -> Clash:
+    why = (one.why or two.why).replace("{parts}", " and ".join(sorted(shared)))
+    meets = next((claim.meets for claim in (one, two) if claim.meets != ON_HOST), ON_HOST)
+    return Clash(f"does: {why}" if why else f"may be {meets}", one.local and two.local)
+
+
+def _together(here: Place, one: Claim, there: Place, two: Claim) -> bool:
+    if here.begins_s is None or here.ends_s is None or there.begins_s is None or there.ends_s is None:
+        return False
+    return here.begins_s < there.ends_s + two.longer_s and there.begins_s < here.ends_s + one.longer_s
+
+
+def _shared(here: Place, one: Claim, there: Place, two: Claim) -> frozenset[str] | None:
+    """The parts that both claim; None where the two do not meet."""
+    where = [place.hosts if claim.where is None else claim.where for place, claim in ((here, one), (there, two))]
+    if not where[0] & where[1]:
+        return None
+    if not one.parts or not two.parts:
+        return one.parts or two.parts
+    return one.parts & two.parts or None
+
+
+def claims_thing(thing: str, claims: Iterable[Claim]) -> bool:
+    """Whether one of the claims takes that thing."""
+    return any(claim.mode == "takes" and claim.thing == thing for claim in claims)

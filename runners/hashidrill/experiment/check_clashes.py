@@ -1,0 +1,51 @@
+"""Faults that cannot be in force at one time, by what each of them declares: its claims, and what it restarts.
+
+No kind of fault is named here: what two faults may not share is theirs to say (hashidrill.claims).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hashidrill.claims import clash
+from hashidrill.experiment.selectors import place_of
+
+if TYPE_CHECKING:
+    from hashidrill.abc import Place, Restarts
+    from hashidrill.experiment.checks import Draft, Note, Step
+
+
+def placed(step: Step, draft: Draft) -> Place:
+    """Where and when the step puts its fault, as far as that is known now."""
+    return place_of(step.on, step.at, step.for_, {"consul": draft.consul, "disk": draft.disk})
+
+
+def check_clashes(draft: Draft, note: Note) -> None:
+    """Note each step that clashes with an earlier one, and each restart of an agent that another fault holds down."""
+    declared = [
+        (number, step, fault, placed(step, draft))
+        for number, step in enumerate(draft.steps)
+        if step is not None and (fault := step.fault) is not None
+    ]
+    claimed = [(number, step, (place, fault.uses(place))) for number, step, fault, place in declared]
+    for index, (number, step, claims) in enumerate(claimed):
+        for before, earlier, others in claimed[:index]:
+            if found := clash(others, claims):
+                text = f"{step.kind} on {step.on} runs while method[{before}] ({earlier.kind} on {earlier.on})"
+                note(("method", number), f"{text} {found.said}; {found.advice}")
+                break
+    for number, step, fault, place in declared:
+        for other, holding, holder, there in declared if fault.restarts else ():
+            if other != number and holder.holds_down and fault.restarts and _falls_into(fault.restarts, place, there):
+                text = f"{step.kind} restarts {step.on} while method[{other}] ({holding.kind} on {holding.on})"
+                note(("method", number, "fault"), f"{text} may be there; let it begin and end outside of that")
+                break
+
+
+def _falls_into(restarts: Restarts, place: Place, down: Place) -> bool:
+    """Whether it restarts an agent while that may be held down."""
+    if down.begins_s is None or down.ends_s is None or not place.hosts & down.hosts:
+        return False
+    return any(
+        moment < down.ends_s and down.begins_s < moment + restarts.within_s for moment in restarts.moments(place)
+    )

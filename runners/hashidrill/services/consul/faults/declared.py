@@ -1,0 +1,64 @@
+"""What faults of Consul declare alike: that they are about servers, or about one host, and what needs a majority."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from hashidrill.abc import Claim, Place, Trouble
+from hashidrill.claims import ANSWERS, needs
+from hashidrill.faults.base import BaseFault, P
+
+if TYPE_CHECKING:
+    from hashidrill.experiment.model import Consul
+
+LEADERSHIP = "Consul's leadership"
+ELECTIONS = "who can be elected"
+"""Needed by what decides who can be elected; spoiled by a new server."""
+AGENT_CONFIG = "the agent's configuration file"
+ONE_AGENT = "they may be on one host, and one would end the agent that the other needs, or undo what it set"
+SELECTED = "what a selector names"
+"""Where: the selector, as it is written."""
+
+
+def consul_of(place: Place) -> Consul | None:
+    """What `datacenter.consul` says; None where it could not be read."""
+    consul: Consul | None = place.parts.get("consul")
+    return consul
+
+
+def is_before(version: tuple[int, ...], consul: Consul) -> bool:
+    """Whether the datacenter's Consul is older than that, by major and minor version."""
+    return tuple(map(int, consul.version.split(".")[:2])) < version
+
+
+def on_one_host(kind: str, place: Place) -> Iterator[Trouble]:
+    """For a fault that would be in its own way on several hosts."""
+    if place.many and len(place.hosts) > 1:
+        text = f"{kind} is put on one host, and {place.on} may be several; write consul:leader, or host:NAME"
+        yield ("on",), text
+
+
+class OfServers(BaseFault[P]):
+    """Base of faults that are about servers."""
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        if place.hosts and not place.hosts & {*place.servers}:
+            text = f"{self.kind} is about servers, and {place.on} are none; write consul:leader or host:consul-1"
+            yield ("on",), text
+
+
+def no_majority(place: Place) -> str:
+    """Why a server cannot end or restart while another one does not answer."""
+    return f"with one of {len(place.servers)} servers away and one that ends or restarts, no majority would be left"
+
+
+def needs_majority(place: Place, why: str, *, others: bool = False, longer_s: float = 0.0) -> Iterator[Claim]:
+    """All servers have to answer, where those that are left by two that do not would be no majority.
+
+    `others`: where the step is sure to be on one server, it may be that one which does not answer.
+    """
+    servers = len(place.servers)
+    if servers >= 3 and (servers - 2) * 2 <= servers:
+        own = place.hosts if others and len(place.hosts) == 1 else frozenset()
+        yield needs(ANSWERS, why, where=frozenset(place.servers) - own, longer_s=longer_s, local=False)
