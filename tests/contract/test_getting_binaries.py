@@ -22,6 +22,7 @@ from hashidrill.errors import BinaryError
 from hashidrill.provision import archive as binaries_archive
 from hashidrill.provision import binaries, pins
 from hashidrill.provision import build as binaries_build
+from hashidrill.provision import pinned as known_pins
 from hashidrill.provision.products import PRODUCTS, WayError, reported_version
 from hashidrill.sandbox.syscalls import process_state
 
@@ -102,7 +103,7 @@ class ReleaseServer:
 def pinned(monkeypatch):
     """What this package knows of archives: nothing, until a test says otherwise."""
     known: dict[str, str] = {}
-    monkeypatch.setattr(pins, "pinned", known.get)
+    monkeypatch.setattr(known_pins, "pinned", known.get)
     return known
 
 
@@ -218,14 +219,14 @@ def test_whether_a_pinned_archive_is_there_is_asked_without_downloading_it(serve
 def test_a_maintainer_adds_the_pins_of_a_version_as_they_are_measured(server, pinned, monkeypatch, tmp_path):
     file = tmp_path / "pins.sha256"
     file.write_text("# pins\n")
-    monkeypatch.setattr(pins, "_file", lambda: file)
+    monkeypatch.setattr(known_pins, "pins_file", lambda: file)
     archives = {arch: zipped(consul=CONSUL, arch=arch.encode()) for arch in pins.ARCHITECTURES}
     names = {arch: f"consul_1.23.0_linux_{arch}.zip" for arch in archives}
     sums = "".join(f"{hashlib.sha256(archives[arch]).hexdigest()}  {names[arch]}\n" for arch in archives)
     server.files["/consul/1.23.0/consul_1.23.0_SHA256SUMS"] = sums.encode()
     server.files |= {f"/consul/1.23.0/{names[arch]}": archives[arch] for arch in archives}
     pins.main("consul", "1.23.0")
-    assert pins.parse(file.read_text()) == {
+    assert known_pins.parse(file.read_text()) == {
         f"consul/1.23.0/{names[arch]}": hashlib.sha256(archives[arch]).hexdigest() for arch in archives
     }
     server.files[f"/consul/1.23.0/{names['arm64']}"] += b"."

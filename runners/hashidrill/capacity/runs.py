@@ -16,7 +16,7 @@ from hashidrill import measure
 from hashidrill.capacity.search import Outcome, Probe, Value
 from hashidrill.errors import HypothesisInvalidError, UsageError
 from hashidrill.experiment.conditions import LOAD_STATISTICS, Condition
-from hashidrill.hypothesis_files import FOLDER
+from hashidrill.hypothesis.files import FOLDER
 from hashidrill.judging.doubts import generator_doubts
 from hashidrill.recording.reader import Recording
 

@@ -16,7 +16,7 @@ from hashidrill.engine.launch import RUNS_DIR, run_experiment
 from hashidrill.errors import UsageError
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import load_experiment
-from hashidrill.hypothesis_files import check_folder
+from hashidrill.hypothesis.files import check_folder
 from hashidrill.live import display as live
 from hashidrill.provision.packages import ensure_system_packages
 from hashidrill.recording.provenance import HYPOTHESES_NAME

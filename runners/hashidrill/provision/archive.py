@@ -1,6 +1,6 @@
 """Gets a binary from its vendor's release archive, over HTTPS; it is opened only once its SHA-256 is right.
 
-The SHA-256 of the versions that hashidrill asks for by itself is in this package (hashidrill.provision.pins). Another
+The SHA-256 of the versions that hashidrill asks for by itself is in this package (hashidrill.provision.pinned). Another
 version is checked against the list that its vendor publishes beside it, and the user is told so: who can change the one
 file on that server can change the other.
 """
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from hashidrill.provision import pins
+from hashidrill.provision import pinned
 from hashidrill.provision.products import DEFAULT_VERSIONS, Product, Release, WayError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _archive(product: Product, version: str) -> str:
 
 def _wanted(client: httpx.Client, product: Product, version: str, path: str) -> tuple[str, str]:
     """(SHA-256 that the archive must have, who says so). Raises WayError."""
-    if (pin := pins.pinned(path)) is not None:
+    if (pin := pinned.pinned(path)) is not None:
         return pin, _PINNED
     if (product.name, version) in DEFAULT_VERSIONS:
         raise WayError(f"this package does not know the SHA-256 of {path}, and does without downloads it cannot check")

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hashidrill.pytest_plugin.session import RUNS, runs
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hashidrill.pytest_plugin.shared_runs import Runs
     from hashidrill.recording.reader import Recording
     from hashidrill.retry.fixture import TapInThread
 
@@ -24,7 +25,6 @@ _HEAD_BYTES = 65536
 _OURS = re.compile(rb"""^[\s{]*["']?apiVersion["']?\s*:\s*["']?hashidrill/""", re.MULTILINE)
 _KIND = re.compile(rb"""^[\s{]*["']?kind["']?\s*:\s*["']?(?P<kind>\w+)""", re.MULTILINE)
 _OTHER_KINDS = {b"Playbook", b"Scenario", b"GameDay"}
-RUNS: pytest.StashKey[Runs] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,15 +51,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
     collector: pytest.Collector = ExperimentFile.from_parent(parent, path=file_path)
     return collector
-
-
-def runs(config: pytest.Config) -> Runs:
-    """The runs of this session, shared by all that ask."""
-    from hashidrill.pytest_plugin.shared_runs import Runs  # noqa: PLC0415 - see the module's docstring
-
-    if RUNS not in config.stash:
-        config.stash[RUNS] = Runs(config)
-    return config.stash[RUNS]
 
 
 @pytest.fixture

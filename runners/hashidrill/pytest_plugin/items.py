@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hashidrill import pytest_plugin
 from hashidrill.errors import HashidrillError
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.judging.judge import GUARDRAIL
+from hashidrill.pytest_plugin.session import runs
 from hashidrill.pytest_plugin.shared_runs import NotJudgedError, Run
 from hashidrill.verdict import Finding, Judgement
 
@@ -68,7 +68,7 @@ class _ExperimentItem(pytest.Item):
         raise NotImplementedError
 
     def run(self) -> Run:
-        return pytest_plugin.runs(self.config).get(self.path)
+        return runs(self.config).get(self.path)
 
     def note(self, run: Run, judgement: Judgement | None) -> None:
         """What JUnit and other reports carry as properties of this test."""

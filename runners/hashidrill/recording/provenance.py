@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hashidrill import __version__, hypothesis
 from hashidrill.errors import RecordingError, UnknownNameError
 from hashidrill.experiment import contrast
-from hashidrill.hypothesis_files import from_source, source_of
+from hashidrill.hypothesis.files import from_source, source_of
 from hashidrill.recording.writer import FORMAT
 from hashidrill.util import foreign
 

@@ -11,13 +11,10 @@ import copy
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from hashidrill.abc import ApiAnswer
 from hashidrill.testing.snapshots import FakeKv
-
-if TYPE_CHECKING:
-    from hashidrill.testing.fakes import FakeHost
 
 _RPC_PORT = 8300
 _SHOWN: dict[tuple[str, ...], tuple[tuple[str, ...], Any]] = {
@@ -38,10 +35,23 @@ _TRANSFERS = (1, 15, 0)
 _MOST_OPERATIONS = 64
 
 
+class Machine(Protocol):
+    """What this API looks at of the host that an agent runs on: FakeHost has it."""
+
+    name: str
+    address: str
+    role: str
+    config: Any
+    process: Any
+    world: Any
+
+    def votes_cut(self, address: str) -> bool: ...
+
+
 class FakeConsul:
     """One datacenter's Consul: what all agents know (KV, sessions, leader), and what each was started with."""
 
-    def __init__(self, hosts: Mapping[str, FakeHost], version: str = "1.22.2") -> None:
+    def __init__(self, hosts: Mapping[str, Machine], version: str = "1.22.2") -> None:
         self._hosts = hosts
         self.version = version
         self.kv = FakeKv()
@@ -101,7 +111,7 @@ class FakeConsul:
 
     # agents that come and go
 
-    def started(self, host: FakeHost) -> None:
+    def started(self, host: Machine) -> None:
         """A host's agent was started: it reads its file and joins, a server as a voter."""
         self._started[host.name] = self._read[host.name] = copy.deepcopy(host.config)
         self._left.discard(host.name)
@@ -111,13 +121,13 @@ class FakeConsul:
         if self._leader is None:
             self._elect([name for name in self.voters if self._can_be_elected(name)])
 
-    def stopped(self, host: FakeHost) -> None:
+    def stopped(self, host: Machine) -> None:
         """A host's agent ended on SIGTERM: a client leaves then, and a server that is configured to."""
         config = self._started[host.name]
         if config.get("leave_on_terminate", not config.get("server")):
             self._leave(host)
 
-    def _leave(self, host: FakeHost) -> None:
+    def _leave(self, host: Machine) -> None:
         self._left.add(host.name)
         if host.name in self.voters:
             self.voters.remove(host.name)
@@ -134,7 +144,7 @@ class FakeConsul:
 
     # the API
 
-    def answer(self, host: FakeHost, method: str, path: str, params: Mapping[str, str], body: bytes) -> ApiAnswer:
+    def answer(self, host: Machine, method: str, path: str, params: Mapping[str, str], body: bytes) -> ApiAnswer:
         """What that host's agent answers."""
         for (verb, start), reply in self._routes().items():
             here = method == verb and (path == start or (start.endswith("/") and path.startswith(start)))
@@ -184,7 +194,7 @@ class FakeConsul:
             "Leader": name == self.leader,
         }  # fmt: skip
 
-    def _about(self, host: FakeHost) -> dict[str, Any]:
+    def _about(self, host: Machine) -> dict[str, Any]:
         shows = self._read if self._is_at_least(_LATE_SELF) else self._started
         state = "Leader" if host.name == self.leader else "Follower"
         behind = self.behind.get(host.name, lambda: 0)()
@@ -205,18 +215,18 @@ class FakeConsul:
     def _is_at_least(self, version: tuple[int, ...]) -> bool:
         return tuple(map(int, self.version.split("."))) >= version
 
-    def _health(self, host: FakeHost) -> ApiAnswer:
+    def _health(self, host: Machine) -> ApiAnswer:
         streams = self._started[host.name].get("use_streaming_backend", True)
         return ApiAnswer(200, b"[]", {"x-consul-query-backend": "streaming" if streams else "blocking-query"})
 
-    def _reload(self, host: FakeHost) -> ApiAnswer:
+    def _reload(self, host: Machine) -> ApiAnswer:
         known = {path[0] for path in _SHOWN} | _NOT_SHOWN
         if unknown := sorted(host.config.keys() - known):
             return ApiAnswer(500, f"failed to parse the configuration: invalid config key {unknown[0]}".encode())
         self._read[host.name] = copy.deepcopy(host.config)
         return ApiAnswer(200, b"")
 
-    def _asked_to_leave(self, host: FakeHost) -> ApiAnswer:
+    def _asked_to_leave(self, host: Machine) -> ApiAnswer:
         self._leave(host)
         host.process = None
         return ApiAnswer(200, b"")
@@ -238,7 +248,7 @@ class FakeConsul:
                 self.kv.entries[key] = replace(entry, session="")
         return answered(value=True)
 
-    def _keys(self, _host: FakeHost, prefix: str, params: Mapping[str, str], _body: bytes) -> ApiAnswer | None:
+    def _keys(self, _host: Machine, prefix: str, params: Mapping[str, str], _body: bytes) -> ApiAnswer | None:
         if "keys" not in params:
             return None
         keys = sorted(key for key in self.kv.entries if key.startswith(prefix))

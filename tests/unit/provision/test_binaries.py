@@ -11,10 +11,11 @@ import pytest
 
 from hashidrill.errors import BinaryError
 from hashidrill.provision import archive as binaries_archive
-from hashidrill.provision import binaries, pins
+from hashidrill.provision import binaries, pinned
 from hashidrill.provision import build as binaries_build
 from hashidrill.provision import products as binaries_products
 from hashidrill.provision.build import Go
+from hashidrill.provision.pins import ARCHITECTURES
 from hashidrill.provision.products import (
     AUDITED_VERSIONS,
     DEFAULT_VERSIONS,
@@ -303,14 +304,14 @@ def test_the_record_is_json_that_names_source_and_checksum():
     assert len(record["sha256"]) == 64
 
 
-@pytest.mark.parametrize("arch", pins.ARCHITECTURES)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_this_package_knows_the_checksum_of_every_download_that_a_run_asks_for(arch):
     """toxiproxy-cli is for people alone, and bbolt has no releases: both are built."""
     wanted = [each for each in DEFAULT_VERSIONS if PRODUCTS[each[0]].release and each[0] != "toxiproxy-cli"]
     assert len(wanted) == 3
     for name, version in wanted:
         path = PRODUCTS[name].release.archive.format(name=name, version=version, arch=arch)
-        assert re.fullmatch("[0-9a-f]{64}", pins.pinned(path) or "")
+        assert re.fullmatch("[0-9a-f]{64}", pinned.pinned(path) or "")
 
 
 @pytest.mark.parametrize(
@@ -318,4 +319,4 @@ def test_this_package_knows_the_checksum_of_every_download_that_a_run_asks_for(a
 )
 def test_a_line_of_the_pins_that_is_none_is_an_error(line):
     with pytest.raises(ValueError, match="expected `SHA256  PATH`"):
-        pins.parse(f"# comment\n\n{line}\n")
+        pinned.parse(f"# comment\n\n{line}\n")

@@ -11,7 +11,6 @@ import anyio
 import pytest
 
 from hashidrill import hypothesis
-from hashidrill import hypothesis_files as _hypothesis_files
 from hashidrill.cli import main
 from hashidrill.engine import in_sandbox as sandboxed
 from hashidrill.engine import launch as runner
@@ -20,6 +19,7 @@ from hashidrill.experiment.documents import read_document
 from hashidrill.experiment.library import list_experiments
 from hashidrill.experiment.loader import load_experiment, load_text
 from hashidrill.experiment.model import Experiment
+from hashidrill.hypothesis import files
 from hashidrill.judging.judge import judge, read_verdict, write_verdict
 from hashidrill.recording import provenance
 from hashidrill.recording.reader import Recording
@@ -100,7 +100,7 @@ class TestARecordingIsData:
         harmless(lost)
 
     def test_not_when_the_environment_names_it(self, lost, monkeypatch):
-        monkeypatch.setenv(_hypothesis_files.VARIABLE, str(plant(lost.path / "hypotheses")))
+        monkeypatch.setenv(files.VARIABLE, str(plant(lost.path / "hypotheses")))
         with pytest.raises(UsageError, match="lies in a recording"):
             hypothesis.get(LOSES)
         assert not list(lost.path.rglob("was-run"))
@@ -203,7 +203,7 @@ class TestWhatWasResolved:
     def test_the_hash_is_of_what_is_run_and_not_of_a_file_that_changed_since(self, project):
         used = hypothesis.get("few", near_to=project.path)
         plant(project.hypotheses, OWN + "    # another\n")
-        assert _hypothesis_files.source_of(used).decode() == OWN
+        assert files.source_of(used).decode() == OWN
 
 
 class TestRecordedHypotheses:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill import hypothesis_files, registry
+from hashidrill import registry
 from hashidrill.errors import UnknownNameError
+from hashidrill.hypothesis import files as hypothesis_files
 
 ROOMS = sorted({room for rooms in registry._ROOMS.values() for room in rooms})
 

@@ -15,14 +15,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from hashidrill.errors import HashidrillError, UnknownNameError, UsageError
-from hashidrill.hypothesis import Hypothesis, marked_in
+from hashidrill.hypothesis.marked import Hypothesis, marked_in
 from hashidrill.registry import near
 from hashidrill.util.files import JOURNAL_NAME
 
 FOLDER = "hypotheses"
 _SOURCE = "__hashidrill_source__"
 _DEFINITION = re.compile(rb"^@hypothesis\b.*?^def (\w+)", re.MULTILINE | re.DOTALL)
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 VARIABLE = "HASHIDRILL_HYPOTHESES"
 """Names the folder of shipped hypotheses, in place of the checkout's or the package's."""
 

@@ -1,26 +1,11 @@
-"""Hypotheses: plain functions of a recording, found by the name that an experiment uses under `expect`.
-
-    from hashidrill.hypothesis import Held, hypothesis, require
-    from hashidrill.units import Duration
-
-    @hypothesis
-    def writes_are_quick(recording, *, load: str, p50_below: Duration = Duration("300ms")):
-        p50 = recording.operations(load).percentile_s(50)
-        require(p50 < p50_below, f"p50 of {load} was {p50:.3f}s, expected under {p50_below}", p50_s=p50)
-        return Held(f"p50 of {load} was {p50:.3f}s", p50_s=p50)
-
-The keyword-only parameters are what YAML may write; their annotations say how text is read. A plain `assert` works as
-well as `require`. A hypothesis never looks at the clock or the network: it is a pure function of the recording.
-"""
+"""What a hypothesis is: a plain function with a mark on it, the parameters that YAML may write, and what it says."""
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import linecache
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -32,8 +17,6 @@ from hashidrill.errors import HypothesisInvalidError, UsageError
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    from hashidrill.recording.reader import Recording
 
 Figures = dict[str, float | str | list[str]]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -82,8 +65,8 @@ class Hypothesis:
     needs_valid_run: bool = True
     timed: bool = True
 
-    def check(self, recording: Recording, params: Mapping[str, Any]) -> Held:
-        """What held, and the figures of it.
+    def check(self, recording: Any, params: Mapping[str, Any]) -> Held:
+        """What held in a hashidrill.recording.Recording, and the figures of it.
 
         Raises Broken, HypothesisInvalidError (nothing to check, or the hypothesis itself crashed: the message then
         has file and line), or pydantic's ValidationError for parameters that do not fit.
@@ -124,47 +107,6 @@ def marked_in(namespace: Mapping[str, Any]) -> list[Hypothesis]:
     """The hypotheses that a module defines itself (imported ones belong to where they come from)."""
     found = [getattr(value, _ATTRIBUTE, None) for value in namespace.values() if inspect.isfunction(value)]
     return [h for h in found if isinstance(h, Hypothesis) and h.function.__module__ == namespace.get("__name__")]
-
-
-def get(name: str, *, near_to: Path | None = None) -> Hypothesis:
-    """The hypothesis of that name. Raises UnknownNameError with near names, UsageError for a file that does not load.
-
-    `near_to` is the experiment file (or its folder): a `hypotheses/` folder beside it or above is searched too. Inside
-    of `looking_up`, that decides alone.
-    """
-    if (lookup := _lookup.get()) is not None:
-        return lookup(name)
-    from hashidrill.hypothesis_files import find  # noqa: PLC0415 - it imports this module
-
-    return find(name, near_to)
-
-
-_lookup: ContextVar[Callable[[str], Hypothesis] | None] = ContextVar("lookup", default=None)
-
-
-@contextlib.contextmanager
-def looking_up(lookup: Callable[[str], Hypothesis]) -> Iterator[None]:
-    """Whatever asks for a hypothesis within, a hypothesis about another one too, gets what `lookup` finds."""
-
-    def alone(name: str) -> Hypothesis:
-        token = _lookup.set(None)  # it may itself ask
-        try:
-            return lookup(name)
-        finally:
-            _lookup.reset(token)
-
-    token = _lookup.set(alone)
-    try:
-        yield
-    finally:
-        _lookup.reset(token)
-
-
-def all_hypotheses(*, near_to: Path | None = None) -> dict[str, Hypothesis]:
-    """Every hypothesis by its name: the shipped ones, and a user's own, which win over shipped ones of that name."""
-    from hashidrill.hypothesis_files import collect  # noqa: PLC0415 - it imports this module
-
-    return collect(near_to)
 
 
 def plain(figures: Mapping[str, Any]) -> Figures:

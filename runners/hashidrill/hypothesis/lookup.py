@@ -1,0 +1,48 @@
+"""A hypothesis by its name, from the files that hold them, or from what a judge says instead."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+
+from hashidrill.hypothesis.files import collect, find
+from hashidrill.hypothesis.marked import Hypothesis
+
+
+def get(name: str, *, near_to: Path | None = None) -> Hypothesis:
+    """The hypothesis of that name. Raises UnknownNameError with near names, UsageError for a file that does not load.
+
+    `near_to` is the experiment file (or its folder): a `hypotheses/` folder beside it or above is searched too. Inside
+    of `looking_up`, that decides alone.
+    """
+    if (lookup := _lookup.get()) is not None:
+        return lookup(name)
+    return find(name, near_to)
+
+
+_lookup: ContextVar[Callable[[str], Hypothesis] | None] = ContextVar("lookup", default=None)
+
+
+@contextlib.contextmanager
+def looking_up(lookup: Callable[[str], Hypothesis]) -> Iterator[None]:
+    """Whatever asks for a hypothesis within, a hypothesis about another one too, gets what `lookup` finds."""
+
+    def alone(name: str) -> Hypothesis:
+        token = _lookup.set(None)  # it may itself ask
+        try:
+            return lookup(name)
+        finally:
+            _lookup.reset(token)
+
+    token = _lookup.set(alone)
+    try:
+        yield
+    finally:
+        _lookup.reset(token)
+
+
+def all_hypotheses(*, near_to: Path | None = None) -> dict[str, Hypothesis]:
+    """Every hypothesis by its name: the shipped ones, and a user's own, which win over shipped ones of that name."""
+    return collect(near_to)
