@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from hashidrill.errors import CapabilityError
 from hashidrill.observed import ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
+from hashidrill.packets import PacketRule
 
 C = TypeVar("C")
 
@@ -43,7 +44,17 @@ class DiskSpace(Protocol):
 class PacketFilter(Protocol):
     """Drop, refuse, count and redirect packets in the host's network namespace, with nftables."""
 
-    async def nft(self, script: str) -> None: ...
+    async def set_packet_rules(self, table: str, rules: Sequence[PacketRule]) -> None:
+        """Put these rules in force, in a table of their own, in place of what it held. Raises FaultError."""
+
+    async def suspend_packet_rules(self, table: str) -> None:
+        """Let all packets pass; what was redirected is still translated on its way back. Raises FaultError."""
+
+    async def clear_packet_rules(self, table: str) -> None:
+        """Remove the table; nothing when there is none. Raises FaultError."""
+
+    async def nft(self, script: str) -> None:
+        """Run an nft script, for what packet rules cannot say, in one transaction. Raises FaultError."""
 
     async def nft_tables(self) -> Sequence[str]: ...
 

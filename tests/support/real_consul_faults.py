@@ -174,7 +174,7 @@ async def elections(datacenter, count):
 async def _killed(datacenter, leader):
     host = datacenter.hosts[leader]
     process = await host.agent_process("consul")
-    await host.signal(process.pid, process.start_time, signal.SIGKILL)
+    await host.signal(process.reference, signal.SIGKILL)
     try:
         return await _elected(datacenter, [leader], within_s=8)
     except WaitTimeoutError:  # the avoided one has the newest entry: of two servers only it could win

@@ -79,13 +79,13 @@ async def _delete_toxics_of_the_canary(host, undo):
 
 async def _kill_toxiproxy(host, _undo):
     process = await host.agent_process("toxiproxy")
-    await host.signal(process.pid, process.start_time, signal.SIGKILL)
+    await host.signal(process.reference, signal.SIGKILL)
 
 
 async def _stop_toxiproxy(host, _undo):
     """Its revert has to do without it."""
     process = await host.agent_process("toxiproxy")
-    await host.signal(process.pid, process.start_time, signal.SIGSTOP)
+    await host.signal(process.reference, signal.SIGSTOP)
 
 
 _LINK = {"port": 8500, "from": "clients"}

@@ -34,6 +34,7 @@ from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, across_troubles, patient, peers_of, table_of
 from hashidrill.faults.network import Peers
 from hashidrill.faults.trials import Sampling, Trial, median, trial_of
+from hashidrill.packets import Block, PacketRule, Redirect
 from hashidrill.util.tasks import all_at_once
 
 _FIRST_PORT, _PORT_TRIPLES = 22_000, 3_000
@@ -133,24 +134,15 @@ class LinkFault(BaseFault[Any]):
         host, ports, table = self.hosts.host(site["host"]), _Ports.of(undo["fault_id"]), undo["table"]
         await host.use(Proxies).add_proxy(table, ports.proxy, self.params.port, self.toxics())
         await host.use(Proxies).add_proxy(f"{table}_canary", ports.canary_proxy, ports.canary, self.toxics())
-        await host.use(PacketFilter).nft(self._script(site, ports, table))
+        await host.use(PacketFilter).set_packet_rules(table, self._rules(site, ports))
 
-    def _script(self, site: Undo, ports: _Ports, table: str) -> str:
-        sources, port = "{ " + ", ".join(site["addresses"]) + " }", self.params.port
-        opening = "tcp flags & (fin|syn|rst|ack) == syn"
-        going_on = "tcp flags & rst == 0x0"  # the resets themselves pass
-        to_port = f"ip saddr {sources} tcp dport {port}"
-        rules = [
-            f'prerouting {to_port} {opening} counter redirect to :{ports.proxy} comment "{_COMMENT}"',
-            f"prerouting ip saddr {sources} tcp dport {ports.canary} {opening} redirect to :{ports.canary_proxy}",
-            f"input {to_port} {going_on} reject with tcp reset",
+    def _rules(self, site: Undo, ports: _Ports) -> list[PacketRule]:
+        sources, port = tuple(site["addresses"]), self.params.port
+        return [
+            Redirect(sources, port, ports.proxy, _COMMENT),
+            Redirect(sources, ports.canary, ports.canary_proxy),
+            Block("input", sources, port, refuse=True, resets_pass=True),
         ]
-        lines = [
-            f"add table inet {table}", f"delete table inet {table}", f"add table inet {table}",
-            _chains(table),
-            *(f"add rule inet {table} {rule}" for rule in rules),
-        ]  # fmt: skip
-        return "\n".join(lines) + "\n"
 
     async def revert(self, undo: Undo) -> None:
         await all_at_once(partial(self._withdraw, undo, site) for site in undo["sites"])
@@ -160,11 +152,10 @@ class LinkFault(BaseFault[Any]):
         connections that the proxies cut are still translated on their way back, so that both sides learn of it.
         """
         host, table = self.hosts.host(site["host"]), undo["table"]
-        passing = f"flush chain inet {table} input\ninsert rule inet {table} prerouting accept\n"
-        await host.use(PacketFilter).nft(f"add table inet {table}\n{_chains(table)}\n{passing}")
+        await host.use(PacketFilter).suspend_packet_rules(table)
         await host.use(Proxies).remove_proxy(table)
         await host.use(Proxies).remove_proxy(f"{table}_canary")
-        await host.use(PacketFilter).nft(f"delete table inet {table}\n")
+        await host.use(PacketFilter).clear_packet_rules(table)
 
     # observing
 
@@ -305,10 +296,3 @@ def _same(held: Sequence[Toxic], asked: Sequence[Toxic]) -> bool:
 def _guard(seen: Sequence[_Seen]) -> str:
     counted, holds = sum(one.counted for one in seen), sum(one.holds for one in seen)
     return f"redirected on {counted} of {len(seen)} links, toxics in {holds}"
-
-
-def _chains(table: str) -> str:
-    return (
-        f"add chain inet {table} prerouting {{ type nat hook prerouting priority -100; policy accept; }}\n"
-        f"add chain inet {table} input {{ type filter hook input priority -10; policy accept; }}"
-    )

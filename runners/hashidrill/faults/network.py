@@ -35,6 +35,7 @@ from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, across_troubles, patient, peers_of, table_of
 from hashidrill.faults.significance import counts, least_share, trials_for
 from hashidrill.faults.ways import Way, explanations, passing, try_all
+from hashidrill.packets import Block
 from hashidrill.units import Percent
 from hashidrill.util.tasks import all_at_once
 
@@ -71,31 +72,18 @@ class _TableFault(BaseFault[Any]):
     def table(undo: Undo) -> str:
         return table_of(undo["fault_id"])
 
-    def rules(self, undo: Undo) -> Sequence[tuple[str, str]]:
-        """(chain, rule) pairs; chain is `input` or `output`."""
+    def rules(self, undo: Undo) -> Sequence[Block]:
         raise AssertionError
 
     async def apply(self, undo: Undo) -> None:
-        table = self.table(undo)
-        lines = [f"add table inet {table}", f"delete table inet {table}", f"add table inet {table}"]
-        lines += [
-            f"add chain inet {table} {chain} {{ type filter hook {chain} priority -10; policy accept; }}"
-            for chain in ("input", "output")
-        ]
-        lines += [f"add rule inet {table} {chain} {rule}" for chain, rule in self.rules(undo)]
-        await self._host(undo).use(PacketFilter).nft("\n".join(lines) + "\n")
+        await self._host(undo).use(PacketFilter).set_packet_rules(self.table(undo), self.rules(undo))
 
     async def revert(self, undo: Undo) -> None:
-        table = self.table(undo)
-        await self._host(undo).use(PacketFilter).nft(f"add table inet {table}\ndelete table inet {table}\n")
+        await self._host(undo).use(PacketFilter).clear_packet_rules(self.table(undo))
 
 
 def _named(explained: Mapping[str, str]) -> str:
     return ", ".join(f"{name} ({why})" for name, why in sorted(explained.items()))
-
-
-def _set(addresses: Sequence[str]) -> str:
-    return "{ " + ", ".join(addresses) + " }"
 
 
 class PartitionParams(Strict):
@@ -123,9 +111,9 @@ class NetworkPartition(_TableFault):
             spoils(ANSWERS),
         )
 
-    def rules(self, undo: Undo) -> Sequence[tuple[str, str]]:
-        addresses = _set(undo["addresses"])
-        rules = {"in": ("input", f"ip saddr {addresses} drop"), "out": ("output", f"ip daddr {addresses} drop")}
+    def rules(self, undo: Undo) -> Sequence[Block]:
+        addresses = tuple(undo["addresses"])
+        rules = {"in": Block("input", addresses), "out": Block("output", addresses)}
         return [rule for way, rule in rules.items() if self.params.direction in (way, "both")]
 
     def _ways(self, undo: Undo) -> list[Way]:
@@ -197,10 +185,9 @@ class NetworkLoss(_TableFault):
     def _datagrams(self) -> int:
         return max(_DATAGRAMS, trials_for(self._expected))
 
-    def rules(self, undo: Undo) -> Sequence[tuple[str, str]]:
-        addresses, per_million = _set(undo["addresses"]), round(self.params.percent * 1_000_000)
-        dice = f"numgen random mod 1000000 < {per_million} drop"
-        return [("input", f"ip saddr {addresses} {dice}"), ("output", f"ip daddr {addresses} {dice}")]
+    def rules(self, undo: Undo) -> Sequence[Block]:
+        addresses, share = tuple(undo["addresses"]), float(self.params.percent)
+        return [Block("input", addresses, share=share), Block("output", addresses, share=share)]
 
     async def _lost(self, undo: Undo, peers: Sequence[str]) -> dict[str, int]:
         host, lost = self._host(undo), dict.fromkeys(peers, 0)
@@ -281,9 +268,8 @@ class NetworkBlock(_TableFault):
             needs(LISTENER, "nobody listens on the port of an agent that does not run, blocked or not"),
         )
 
-    def rules(self, undo: Undo) -> Sequence[tuple[str, str]]:
-        action = "drop" if self.params.action == "drop" else "reject with tcp reset"
-        return [("input", f"ip saddr {_set(undo['addresses'])} tcp dport {self.params.port} {action}")]
+    def rules(self, undo: Undo) -> Sequence[Block]:
+        return [Block("input", tuple(undo["addresses"]), port=self.params.port, refuse=self.params.action == "reject")]
 
     def _ways(self, undo: Undo) -> list[Way]:
         return [Way(name, undo["host"], undo["address"]) for name in undo["peers"]]

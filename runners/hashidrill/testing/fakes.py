@@ -21,10 +21,12 @@ from hashidrill.abc import AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeR
 from hashidrill.capabilities import CAPABILITIES, Capable
 from hashidrill.errors import FaultError, SelectorError
 from hashidrill.loads.clients import Faults
+from hashidrill.packets import Block, PacketRule
 from hashidrill.retry.plans import Moment
+from hashidrill.services.consul.faults.rpc import RAFT
 from hashidrill.testing.consul import FakeConsul
 from hashidrill.testing.noise import Noise
-from hashidrill.testing.rules import Cut, FakeRules, Filter, Redirect
+from hashidrill.testing.rules import FakeRules
 from hashidrill.testing.toxics import FakeProxy, pass_through
 
 _DISK_BYTES = 256_000_000
@@ -55,7 +57,7 @@ class FakeHost(Capable):
         self.rules = FakeRules(self.name)
 
     @property
-    def tables(self) -> dict[str, list[Filter | Redirect | Cut]]:
+    def tables(self) -> dict[str, list[PacketRule]]:
         """Those of its packet rules."""
         return self.rules.tables
 
@@ -73,17 +75,23 @@ class FakeHost(Capable):
     async def unfill_disk(self, name: str) -> None:
         self.ballast.pop(name, None)
 
+    async def set_packet_rules(self, table: str, rules: Sequence[PacketRule]) -> None:
+        self.rules.set(table, rules)
+
+    async def suspend_packet_rules(self, table: str) -> None:
+        self.rules.set(table, [])
+
+    async def clear_packet_rules(self, table: str) -> None:
+        self.rules.tables.pop(table, None)
+
     async def nft(self, script: str) -> None:
-        self.rules.obey(script)
+        self.rules.run(script)
 
     async def nft_tables(self) -> Sequence[str]:
         return list(self.rules.tables)
 
     async def nft_barriers(self) -> Sequence[Barrier]:
-        return [
-            Barrier(name, rule.chain, rule.addresses, rule.port)
-            for name, rules in self.rules.tables.items() for rule in rules if isinstance(rule, Filter)
-        ]  # fmt: skip
+        return [Barrier(table, rule.chain, frozenset(rule.addresses), rule.port) for table, rule in self.rules.blocks()]
 
     async def nft_packets(self, table: str) -> Mapping[str, int]:
         return self.rules.packets(table)
@@ -146,7 +154,7 @@ class FakeHost(Capable):
 
     def votes_cut(self, address: str, port: int = 8300) -> bool:
         """Whether a connection there that begins as Raft's would be reset."""
-        return "votes" in self.rules.cuts(address, port)
+        return self.rules.resets(address, port, RAFT)
 
     async def limit_cpu(self, name: str, cores: float) -> None:
         self.limits[name] = cores
@@ -216,8 +224,7 @@ class FakeHost(Capable):
         for _ in range(2):  # a request and an answer
             for rule in self.world.rules_between(self, address, port):
                 if self.world.random.random() < rule.share:
-                    silent = rule.action == "drop"
-                    return Timing(timeout_s, errno.ETIMEDOUT) if silent else Timing(_QUICK_S, errno.ECONNREFUSED)
+                    return Timing(_QUICK_S, errno.ECONNREFUSED) if rule.refuse else Timing(timeout_s, errno.ETIMEDOUT)
         return Timing(_QUICK_S)
 
     async def canary_listen(self, port: int) -> None:
@@ -227,7 +234,7 @@ class FakeHost(Capable):
         return [self._exchange(address, port, request) for _ in range(request.connections)]
 
     def _exchange(self, address: str, port: int, request: ExchangeRequest) -> Exchange:
-        if self.rules.cuts(address, port) and str(request.upload_bytes).startswith("1"):
+        if self.rules.resets(address, port, ord(str(request.upload_bytes)[0])):  # the greeting begins with that number
             return Exchange(_QUICK_S, errno.ECONNRESET)
         port = self.world.arrives_at(self, address, port)
         there = next(host for host in self.world.hosts.values() if host.address == address)
@@ -337,19 +344,15 @@ class FakeDatacenter:
 
     def arrives_at(self, host: FakeHost, address: str, port: int) -> int:
         """The port that a connection of `host` to that one really gets to: the first rule that fits redirects it."""
-        for other in self.hosts.values():
-            for rule in other.rules.redirects():
-                if other.address == address and rule.port == port and host.address in rule.addresses:
-                    rule.packets += 1
-                    return rule.to
-        return port
+        there = next((other for other in self.hosts.values() if other.address == address), None)
+        return port if there is None else there.rules.redirect(host.address, port)
 
-    def rules_between(self, host: FakeHost, address: str, port: int | None) -> list[Filter]:
+    def rules_between(self, host: FakeHost, address: str, port: int | None) -> list[Block]:
         """What a round trip from `host` to `address` has to pass: both hosts' rules, both ways."""
         other = next((peer for peer in self.hosts.values() if peer.address == address), None)
-        met = [rule for rule in host.rules.filters() if address in rule.addresses and not rule.port]
+        met = [rule for _, rule in host.rules.blocks() if address in rule.addresses and not rule.port]
         if other is not None:
             met += [
-                rule for rule in other.rules.filters() if host.address in rule.addresses and rule.port in (None, port)
+                rule for _, rule in other.rules.blocks() if host.address in rule.addresses and rule.port in (None, port)
             ]
         return met

@@ -129,7 +129,7 @@ def test_a_fault_that_does_not_come_off_is_stuck_and_the_others_are_reverted_all
     async def broken(*_):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(dead.world.hosts["consul-2"], "nft", broken)
+    monkeypatch.setattr(dead.world.hosts["consul-2"], "clear_packet_rules", broken)
     healed = dead.healed(dead.world)
     assert (healed.reverted, healed.stuck) == (["0-slow"], ["1-cut"])
     assert "Input/output error" in next(e for e in dead.journal if e.event == "fault.stuck").data["error"]

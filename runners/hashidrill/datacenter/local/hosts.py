@@ -17,12 +17,14 @@ from typing import Any
 import anyio
 import httpx
 
+from hashidrill import packets
 from hashidrill.abc import AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
 from hashidrill.capabilities import CAPABILITIES, Capable, Proxies
 from hashidrill.datacenter.local import toxiproxy
 from hashidrill.datacenter.local.packet_rules import barriers
 from hashidrill.datacenter.local.unprivileged import AgentUser
 from hashidrill.errors import FaultError, WaitTimeoutError
+from hashidrill.packets import PacketRule
 from hashidrill.provision import packages
 from hashidrill.sandbox import cgroups
 from hashidrill.sandbox import syscalls as sc
@@ -124,6 +126,15 @@ class LocalHost(Capable):
     def _free(fd: int) -> int:
         stat = os.fstatvfs(fd)
         return stat.f_bavail * stat.f_frsize
+
+    async def set_packet_rules(self, table: str, rules: Sequence[PacketRule]) -> None:
+        await self.nft(packets.script(table, rules))
+
+    async def suspend_packet_rules(self, table: str) -> None:
+        await self.nft(packets.suspending(table))
+
+    async def clear_packet_rules(self, table: str) -> None:
+        await self.nft(packets.clearing(table))
 
     async def nft(self, script: str) -> None:
         """Run an nft script, in one transaction, in the host's network namespace. Raises FaultError."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from hashidrill import packets
 from hashidrill.services.consul import settings
 from hashidrill.services.consul.faults.rpc import cut_streams, cut_votes
 
@@ -108,7 +109,7 @@ def test_a_configuration_holds_settings_that_are_deep_in_it():
 
 def test_votes_are_cut_by_the_first_byte_alone():
     """Raft's first byte and a canary's on a new connection, and requests for votes on an older one."""
-    script = cut_votes("t", ["10.0.0.1", "10.0.0.2"])
+    script = packets.script("t", [cut_votes(["10.0.0.1", "10.0.0.2"])])
     rejected = [line for line in script.splitlines() if "@th" in line]
     assert all(line.endswith("reject with tcp reset") for line in rejected)
     assert all("ip daddr { 10.0.0.1, 10.0.0.2 } tcp dport { 8300, 21990 }" in line for line in rejected)
@@ -118,7 +119,7 @@ def test_votes_are_cut_by_the_first_byte_alone():
 
 def test_streams_are_cut_by_the_first_byte_and_older_ones_by_a_frame_of_theirs():
     """gRPC's first byte on a new connection; on an older one what yamux, which all others speak, never sends."""
-    script = cut_streams("t", ["10.0.0.1"])
+    script = packets.script("t", [cut_streams(["10.0.0.1"])])
     new = [line for line in script.splitlines() if "ct mark 0x68640001" in line and "@th" in line]
     old = [line for line in script.splitlines() if "ct mark 0 " in line]
     assert sum(" 0x08 " in line for line in new) == 2, "with and without timestamps"

@@ -73,9 +73,8 @@ class _LeaderFault(OfServers[P]):
         """None of these servers can be elected from now on."""
         for host in of:
             others = self._others(undo, [host.name])
-            await host.use(PacketFilter).nft(
-                rpc.cut_votes(table_of(undo["fault_id"]), [other.address for other in others])
-            )
+            rules = [rpc.cut_votes([other.address for other in others])]
+            await host.use(PacketFilter).set_packet_rules(table_of(undo["fault_id"]), rules)
 
     async def _transfer(self, undo: Undo, leader: Host, to: str | None) -> str:
         """The new leader. Raises FaultError, or WaitTimeoutError when nobody else is elected in time."""
@@ -102,17 +101,17 @@ class _LeaderFault(OfServers[P]):
         table, mute = table_of(undo["fault_id"]), [] if to is None else [host for host in others if host.name != to]
         for host in mute:
             deaf = [other.address for other in self._others(undo, [host.name]) if other.name != to]
-            await host.use(PacketFilter).nft(rpc.cut_votes(table, deaf))
+            await host.use(PacketFilter).set_packet_rules(table, [rpc.cut_votes(deaf)])
         if mute:
-            await leader.use(PacketFilter).nft(rpc.cut_off(table, [host.address for host in mute]))
+            await leader.use(PacketFilter).set_packet_rules(table, rpc.cut_off([host.address for host in mute]))
             with contextlib.suppress(FaultError):  # a leader that cannot even do this had no newest entry to share
                 await leader.use(AgentApi).api("DELETE", f"/v1/kv/hashidrill/nothing/{table}")
-        await leader.use(PacketFilter).nft(rpc.cut_off(table, [host.address for host in others]))
+        await leader.use(PacketFilter).set_packet_rules(table, rpc.cut_off([host.address for host in others]))
         try:
             return await self._wait_for(undo, leader, to)
         finally:
             for host in [leader, *mute]:
-                await rpc.remove(host, table)
+                await host.use(PacketFilter).clear_packet_rules(table)
 
     async def _wait_for(self, undo: Undo, leader: Host, to: str | None) -> str:
         wanted = [to] if to else [host.name for host in self._others(undo, [leader.name])]
@@ -126,7 +125,7 @@ class _LeaderFault(OfServers[P]):
 
     async def revert(self, undo: Undo) -> None:
         for host in self._others(undo, []):
-            await rpc.remove(host, table_of(undo["fault_id"]))
+            await host.use(PacketFilter).clear_packet_rules(table_of(undo["fault_id"]))
 
 
 class TransferParams(Strict):

@@ -21,101 +21,46 @@ import errno
 from collections.abc import Sequence
 
 from hashidrill.abc import ExchangeRequest, Host
-from hashidrill.capabilities import NetworkCanary, PacketFilter
+from hashidrill.capabilities import NetworkCanary
 from hashidrill.errors import FaultError
+from hashidrill.packets import PAYLOADS, Block, Cut
 from hashidrill.services.consul import api
 
 RPC_PORT = 8300
 _CANARY_PORT = 21_990
-_OPENED, _PASSED, _CUT = "0x68640001", "0x68640002", "0x68640003"
 _MISSED, _CANARY = 0x00, 0x31
 """First bytes of a new connection that are cut as well: the rules missed that byte, or it is the canary's."""
-_RAFT, _GRPC = 0x01, 0x08
+RAFT, _GRPC = 0x01, 0x08
 _REQUEST_VOTE, _REQUEST_PRE_VOTE = 0x01, 0x04
 """First bytes of requests on an older Raft connection."""
 _TRIAL = ExchangeRequest(upload_bytes=1, download_bytes=1, timeout_s=1.0)
-_PAYLOADS = (("tcp doff 5", 160), ("tcp doff 8", 256))
-"""Where the first byte is, in bits: without TCP options and with timestamps, all that a connection's data carries."""
 
 
-def cut_votes(table: str, addresses: Sequence[str]) -> str:
-    """An nft script for the server that shall not be elected; `addresses` are those of the other servers."""
+def cut_votes(addresses: Sequence[str]) -> Cut:
+    """The rules of a server that is not to be elected; `addresses` are those of the other servers."""
     older = [
-        f"{doff} {_byte(at)} {number:#04x}" for doff, at in _PAYLOADS for number in (_REQUEST_VOTE, _REQUEST_PRE_VOTE)
+        f"{doff} @th,{at},8 {number:#04x}" for doff, at in PAYLOADS for number in (_REQUEST_VOTE, _REQUEST_PRE_VOTE)
     ]
-    return _cut(table, "votes", addresses, _RAFT, older)
+    return _cut("votes", addresses, RAFT, older)
 
 
-def cut_streams(table: str, addresses: Sequence[str]) -> str:
-    """An nft script for an agent that shall have no streams from the servers with these addresses.
+def cut_streams(addresses: Sequence[str]) -> Cut:
+    """The rules of an agent that is to have no streams from the servers with these addresses.
 
     An older connection is known by its first frame that follows: HTTP/2's begin with three bytes of length, of which
     the third is not 0 in a short one; in yamux's, of all other connections, that byte is of flags that do not exist.
     """
-    older = [f"{doff} @th,{at},16 0x0000 {_byte(at + 16)} != 0x00" for doff, at in _PAYLOADS]
-    return _cut(table, "streams", addresses, _GRPC, older)
+    older = [f"{doff} @th,{at},16 0x0000 @th,{at + 16},8 != 0x00" for doff, at in PAYLOADS]
+    return _cut("streams", addresses, _GRPC, older)
 
 
-def _byte(at: int) -> str:
-    return f"@th,{at},8"
+def _cut(name: str, addresses: Sequence[str], first: int, older: Sequence[str]) -> Cut:
+    return Cut(name, tuple(addresses), (RPC_PORT, _CANARY_PORT), (first, _MISSED, _CANARY), tuple(older))
 
 
-def _cut(table: str, chain: str, addresses: Sequence[str], first: int, older: Sequence[str]) -> str:
-    """Connections to these that begin with that byte, and those from before the rules, once data like this is seen."""
-    to_others = (
-        f"add rule inet {table} {chain} ip daddr {{ {', '.join(addresses)} }} "
-        f"tcp dport {{ {RPC_PORT}, {_CANARY_PORT} }}"
-    )
-    cut = f"ct mark set {_CUT} reject with tcp reset"
-    data = "tcp flags & psh == psh"
-    firsts = (first, _MISSED, _CANARY)
-    rules = [
-        "tcp flags & rst == rst accept",  # by which the other side learns of it when it sends something
-        f"ct mark {_CUT} reject with tcp reset",
-        f"ct mark {_PASSED} accept",
-        f"tcp flags & (syn | ack) == syn ct mark set {_OPENED} accept",
-        *(
-            f"{data} ct mark {_OPENED} {doff} {_byte(at)} {number:#04x} {cut}"
-            for doff, at in _PAYLOADS
-            for number in firsts
-        ),
-        f"{data} ct mark {_OPENED} ct mark set {_PASSED} accept",
-        # connections that are older than the rules: what they are for is seen when they are used
-        *(f"{data} ct mark 0 {what} {cut}" for what in older),
-    ]
-    return "\n".join(
-        [
-            *_anew(table),
-            f"add chain inet {table} {chain} {{ type filter hook output priority -10; policy accept; }}",
-            *(f"{to_others} {rule}" for rule in rules),
-        ]
-    ) + "\n"  # fmt: skip
-
-
-def cut_off(table: str, addresses: Sequence[str]) -> str:
-    """An nft script for a leader that shall lose its office: no Raft and no RPC with the other servers, either way."""
-    others = f"{{ {', '.join(addresses)} }}"
-    return "\n".join(
-        [
-            *_anew(table),
-            *(
-                f"add chain inet {table} {chain} {{ type filter hook {chain} priority -10; policy accept; }}"
-                for chain in ("input", "output")
-            ),
-            f"add rule inet {table} input ip saddr {others} tcp dport {RPC_PORT} drop",
-            f"add rule inet {table} output ip daddr {others} tcp dport {RPC_PORT} drop",
-        ]
-    ) + "\n"  # fmt: skip
-
-
-def _anew(table: str) -> list[str]:
-    return [f"add table inet {table}", f"delete table inet {table}", f"add table inet {table}"]
-
-
-async def remove(host: Host, table: str) -> None:
-    """Nothing when it is not there. Raises FaultError."""
-    if table in await host.use(PacketFilter).nft_tables():
-        await host.use(PacketFilter).nft(f"add table inet {table}\ndelete table inet {table}\n")
+def cut_off(addresses: Sequence[str]) -> list[Block]:
+    """The rules of a leader that is to lose the leadership: no Raft and no RPC with the other servers, either way."""
+    return [Block("input", tuple(addresses), RPC_PORT), Block("output", tuple(addresses), RPC_PORT)]
 
 
 async def is_cut(host: Host, other: Host) -> bool:

@@ -81,7 +81,7 @@ class StreamsGather(OfServers[NoParams]):
     async def apply(self, undo: Undo) -> None:
         others = [self.hosts.host(name).address for name in undo["others"]]
         for host in self._clients(undo):
-            await host.use(PacketFilter).nft(rpc.cut_streams(table_of(undo["fault_id"]), others))
+            await host.use(PacketFilter).set_packet_rules(table_of(undo["fault_id"]), [rpc.cut_streams(others)])
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         """Whether a connection that begins as for streaming is reset, from each agent to each server."""
@@ -108,7 +108,7 @@ class StreamsGather(OfServers[NoParams]):
 
     async def revert(self, undo: Undo) -> None:
         for host in self._clients(undo):
-            await rpc.remove(host, table_of(undo["fault_id"]))
+            await host.use(PacketFilter).clear_packet_rules(table_of(undo["fault_id"]))
 
     def _clients(self, undo: Undo) -> list[Host]:
         return [self.hosts.host(name) for name in undo["clients"]]
