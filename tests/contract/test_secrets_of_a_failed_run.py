@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hashidrill.engine import launch as runner
+from hashidrill.experiment.loader import resolve
 from hashidrill.recording.journal import read_journal
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.write import judge_and_report
@@ -75,7 +76,7 @@ def test_nothing_of_it_holds_a_secret_though_its_agent_told_them_all(experiment,
     watch = threading.Thread(target=look)
     watch.start()
     try:
-        run = runner.run_experiment(experiment, runs_dir=tmp_path / "runs", progress=told.append)
+        run = runner.run_experiment(resolve(experiment), runs_dir=tmp_path / "runs", progress=told.append)
     finally:
         ended.set()
         watch.join()
@@ -85,7 +86,9 @@ def test_nothing_of_it_holds_a_secret_though_its_agent_told_them_all(experiment,
     assert read_journal(run / JOURNAL_NAME)[-1].data["outcome"] == "crashed"
     assert marked(json.dumps(told).encode()) == []
     files = [file for file in run.rglob("*") if file.is_file()]
-    assert {"consul.log", "run.json", "experiment.yaml", JOURNAL_NAME, "report.html"} <= {file.name for file in files}
+    assert {"consul.log", "run.json", "experiment.yaml", "resolved.json", JOURNAL_NAME, "report.html"} <= {
+        file.name for file in files
+    }
     assert {file.name: marked(file.read_bytes()) for file in files} == {file.name: [] for file in files}
     [log] = run.glob("logs/*/consul.log")
     assert '"encrypt": "[redacted]"' in log.read_text()

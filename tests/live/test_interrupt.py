@@ -13,6 +13,7 @@ import pytest
 
 from drills import environment, experiment, hashidrill, start
 from hashidrill.engine import launch as runner
+from hashidrill.experiment.loader import resolve
 from hashidrill.recording.journal import read_journal
 from hashidrill.util.files import JOURNAL_NAME
 from leaks import VARIABLE, Ground
@@ -113,7 +114,7 @@ def test_a_signal_as_the_recording_is_made_closes_it(tmp_path, monkeypatch):
     info = runner._info
     monkeypatch.setattr(runner, "_info", interrupted)
     with pytest.raises(KeyboardInterrupt) as stopped:
-        runner.run_experiment(experiment(tmp_path / "short.yaml", method=[FSYNC]), runs_dir=tmp_path / "runs")
+        runner.run_experiment(resolve(experiment(tmp_path / "short.yaml", method=[FSYNC])), runs_dir=tmp_path / "runs")
     [recording] = (tmp_path / "runs").iterdir()
     assert stopped.value.args == (recording,)
     assert json.loads((recording / "run.json").read_text())["outcome"] == "interrupted"

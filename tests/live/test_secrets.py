@@ -130,7 +130,8 @@ def test_a_run_with_secrets_in_every_place_leaves_and_shows_none_of_them(drilled
     assert json.loads((run / "run.json").read_text())["outcome"] == "complete"
     files = [file for file in run.rglob("*") if file.is_file()]
     assert {file.name for file in files} >= {
-        JOURNAL_NAME, "run.json", "report.html", "summary.md", "verdict.json", "experiment.yaml", "recording.sqlite",
+        JOURNAL_NAME, "run.json", "report.html", "summary.md", "verdict.json", "experiment.yaml", "resolved.json",
+        "recording.sqlite",
         "consul.log",
     }  # fmt: skip
     assert {str(file.relative_to(run)): found(ALL, file.read_bytes()) for file in files} == {

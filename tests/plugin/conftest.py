@@ -51,8 +51,9 @@ class Project:
             "-W", "error", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *args, plugins=plugins
         )
 
-    def run_experiment(self, path, *, runs_dir, progress=None):
+    def run_experiment(self, resolved, *, runs_dir, progress=None):
         """Stands for hashidrill.engine.launch.run_experiment."""
+        path = resolved.path
         self.ran.append(path.stem)
         self.runs_dirs.append(runs_dir)
         for event in self.events:

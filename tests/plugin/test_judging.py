@@ -93,8 +93,8 @@ class TestOutcomes:
         assert project.ran == ["a"]
 
     def test_a_run_that_cannot_be_had_is_an_error_once_and_not_tried_again(self, project, monkeypatch):
-        def refuse(path, **_):
-            project.ran.append(path.stem)
+        def refuse(resolved, **_):
+            project.ran.append(resolved.path.stem)
             raise MachineError("no user namespaces here; `sysctl kernel.unprivileged_userns_clone=1` gives them")
 
         monkeypatch.setattr(sys.modules["hashidrill.engine.launch"], "run_experiment", refuse)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from typing import TYPE_CHECKING
 
 from hashidrill.abc import Operation, Sample
+from hashidrill.experiment.documents import Document
 from hashidrill.recording.journal import Clock, Journal
 from hashidrill.recording.reader import EXPERIMENT_NAME, Recording
-from hashidrill.recording.writer import RecordingWriter
+from hashidrill.recording.writer import RESOLVED_NAME, RecordingWriter
+from hashidrill.testing.recordings import resolved_data
 from hashidrill.util.files import JOURNAL_NAME
 from hashidrill.verdict import Finding, Judgement, RunVerdict
 
@@ -71,6 +74,7 @@ def realistic_run(path: Path, *, fault_kind: str = "disk.latency", load: str = "
     writer = RecordingWriter(path)
     writer.write_run(run_info(**changes))
     (path / EXPERIMENT_NAME).write_text(EXPERIMENT)
+    (path / RESOLVED_NAME).write_text(json.dumps(resolved_data(Document(EXPERIMENT_NAME, EXPERIMENT).data)))
     clock = PlantedClock()
     with Journal(path / JOURNAL_NAME, clock) as journal:
         write_story(journal, clock, fault_kind)

@@ -18,7 +18,7 @@ from hashidrill.engine.launch import RUNS_DIR, run_experiment
 from hashidrill.errors import UsageError
 from hashidrill.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS, Condition, load_signals, unit_trouble
 from hashidrill.experiment.library import find_experiment
-from hashidrill.experiment.loader import load_experiment
+from hashidrill.experiment.loader import load_experiment, resolve
 from hashidrill.experiment.model import Experiment
 from hashidrill.live import display as live
 from hashidrill.provision.packages import ensure_system_packages
@@ -64,7 +64,8 @@ def capacity(
     4 a fault could not be reverted, 130 interrupted (what is known by then is printed).
     """
     path = find_experiment(experiment)
-    conditions = [_condition(text, load_experiment(path)) for text in until]
+    experiment_ = load_experiment(path)
+    conditions = [_condition(text, experiment_) for text in until]
     varied = Varied.of(path, vary)
     start, highest = _bounds(varied, from_, to)
     narrow = _precision(precision)
@@ -102,7 +103,7 @@ def capacity(
 
 def _run(file: Path, runs_dir: Path, say: Console, *, plain: bool, title: str) -> Path:
     with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
-        return run_experiment(file, runs_dir=runs_dir, progress=view.event)
+        return run_experiment(resolve(file), runs_dir=runs_dir, progress=view.event)
 
 
 def _condition(text: str, experiment: Experiment) -> Condition:

@@ -15,7 +15,8 @@ from hashidrill.engine.heal import Healed, heal_run, sweep
 from hashidrill.engine.launch import RUNS_DIR, run_experiment
 from hashidrill.errors import UsageError
 from hashidrill.experiment.library import find_experiment
-from hashidrill.experiment.loader import load_experiment
+from hashidrill.experiment.loader import resolve
+from hashidrill.experiment.resolved import ResolvedExperiment
 from hashidrill.hypothesis.files import check_folder
 from hashidrill.live import display as live
 from hashidrill.provision.packages import ensure_system_packages
@@ -44,7 +45,7 @@ def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUN
     ensure_system_packages(lambda text: live.say(say, text), wanted=[("consul", "1.22.2")], install=install)
     live.say(say, "A Consul datacenter of three servers and a client, on this machine, in namespaces of its own.")
     live.say(say, "In some ten seconds its leader's disk will take 500 ms for each fsync. Watch latency and leader.")
-    code, _ = _run_one(find_experiment(DEMO), runs_dir, say, plain=plain)
+    code, _ = _run_one(resolve(find_experiment(DEMO)), runs_dir, say, plain=plain)
     raise typer.Exit(code)
 
 
@@ -59,12 +60,10 @@ def run(
 
     Exit codes: 0 PASS, 1 FAIL, 2 bad usage or bad YAML, 3 INVALID, 4 a fault could not be reverted, 130 interrupted.
     """
-    paths = [find_experiment(name) for name in experiments]
-    for path in paths:
-        load_experiment(path)  # all of them are right before any is run
+    resolved = [resolve(find_experiment(name)) for name in experiments]  # all of them are right before any is run
     say = console(stderr=as_json)
     ensure_system_packages(lambda text: live.say(say, text), install=install)
-    results = [_run_one(path, runs_dir, say, plain=plain or as_json) for path in paths]
+    results = [_run_one(each, runs_dir, say, plain=plain or as_json) for each in resolved]
     if as_json:
         print_json([result for _, result in results])
     elif len(results) > 1:
@@ -72,20 +71,20 @@ def run(
     raise typer.Exit(_worst([code for code, _ in results]))
 
 
-def _run_one(path: Path, runs_dir: Path, say: Console, *, plain: bool) -> tuple[int, dict[str, Any]]:
+def _run_one(resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool) -> tuple[int, dict[str, Any]]:
     """(exit code, what --json prints) of one run."""
-    experiment = load_experiment(path)
+    title = resolved.experiment.metadata.title
     plain = plain or not say.is_terminal
     interrupted = False
     try:
-        with live.LiveView(say, f"{experiment.metadata.name}: {experiment.metadata.title}", plain=plain) as view:
-            recording_path = run_experiment(path, runs_dir=runs_dir, progress=view.event)
+        with live.LiveView(say, f"{resolved.name}: {title}", plain=plain) as view:
+            recording_path = run_experiment(resolved, runs_dir=runs_dir, progress=view.event)
     except KeyboardInterrupt as stop:
         if not stop.args:
             raise
         interrupted, recording_path = True, stop.args[0]
     recording = Recording(recording_path)
-    verdict, report = judge_and_report(recording, near_to=path)
+    verdict, report = judge_and_report(recording, near_to=resolved.path)
     live.final_summary(say, verdict, recording, report)
     code = _exit_code(recording, verdict, interrupted=interrupted)
     if interrupted:

@@ -13,7 +13,7 @@ from hashidrill.engine.memory import check_memory
 from hashidrill.errors import ExperimentError, HashidrillError
 from hashidrill.experiment.documents import read_document
 from hashidrill.experiment.library import find_experiment, list_experiments
-from hashidrill.experiment.loader import load_text
+from hashidrill.experiment.loader import load_document
 
 
 def register(app: typer.Typer) -> None:
@@ -45,7 +45,7 @@ def validate(
 def _error_of(path: Path) -> str | None:
     try:
         document = read_document(path)
-        check_memory(document, load_text(document.text, str(path), near_to=path))
+        check_memory(document, load_document(document, near_to=path))
     except HashidrillError as error:
         return str(error)
     return None

@@ -24,7 +24,7 @@ from hashidrill.engine import run as engine
 from hashidrill.engine.closing import EXIT_CODES
 from hashidrill.engine.required import required_by, sized
 from hashidrill.errors import HashidrillError
-from hashidrill.experiment.model import Experiment
+from hashidrill.experiment.resolved import ResolvedExperiment
 from hashidrill.recording.journal import Clock
 from hashidrill.sandbox.sandbox import read_given
 from hashidrill.util.priority import ahead
@@ -46,7 +46,7 @@ def main() -> None:
 async def _run(spec: dict[str, Any], root: Path) -> str:
     """How the run ended. Cancellation ends here: the run has reverted and closed by then."""
     recording = Path(spec["recording"])
-    experiment = Experiment.model_validate(spec["experiment"])  # as the runner resolved it
+    experiment = ResolvedExperiment.from_data(spec["resolved"]).experiment
     redactor = Redactor(spec["secrets"])
     required = required_by(experiment)
     datacenter = LocalDatacenter(

@@ -24,14 +24,12 @@ from hashidrill.datacenter.local.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.engine.closing import EXIT_CODES
 from hashidrill.engine.required import required_by
 from hashidrill.errors import MachineError, UnrecordedError, UsageError
-from hashidrill.experiment.documents import Document, read_document
-from hashidrill.experiment.loader import load_text
 from hashidrill.provision import binaries
 from hashidrill.provision.products import BBOLT_VERSION
 from hashidrill.recording.journal import Clock, Journal, read_journal
-from hashidrill.recording.provenance import HYPOTHESES_NAME, resolved
+from hashidrill.recording.provenance import HYPOTHESES_NAME
 from hashidrill.recording.reader import EXPERIMENT_NAME
-from hashidrill.recording.writer import FORMAT, read_run, write_run
+from hashidrill.recording.writer import FORMAT, RESOLVED_NAME, read_run, write_run
 from hashidrill.sandbox.sandbox import Sandbox, python_path, sandbox
 from hashidrill.util.files import JOURNAL_NAME, write_whole
 from hashidrill.util.redaction import Redactor
@@ -39,6 +37,7 @@ from hashidrill.util.whereabouts import here
 
 if TYPE_CHECKING:
     from hashidrill.experiment.model import Experiment
+    from hashidrill.experiment.resolved import ResolvedExperiment
 
 RUNS_DIR = Path(".hashidrill/runs")
 ENGINE_LOG = "engine.log"
@@ -51,20 +50,20 @@ _NO_SANDBOX = "sandbox: "
 Progress = Callable[[dict[str, Any]], None]
 
 
-def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress | None = None) -> Path:
+def run_experiment(
+    resolved: ResolvedExperiment, *, runs_dir: Path = RUNS_DIR, progress: Progress | None = None
+) -> Path:
     """Run one experiment; returns its recording's directory. Blocks, in the main thread.
 
-    The experiment is read and resolved here, once: the engine gets what was resolved, and the recording keeps it.
-    Nothing is started before the YAML is right, and the binaries and the commands of clients are there. Ctrl-C and
+    The engine gets the experiment as it was resolved, and the recording keeps that: nobody reads the YAML again.
+    Nothing is started before the binaries and the commands of clients are there. Ctrl-C and
     SIGTERM revert what is in force, close the recording, and raise KeyboardInterrupt then; its `args[0]` is the
     recording. Raises ExperimentError, BinaryError, MachineError, UnrecordedError.
     """
     tell = progress or (lambda _event: None)
-    document = read_document(path)
-    experiment = load_text(document.text, str(path), near_to=path)
-    hypotheses = resolved(experiment, path)
-    _check_clients(document, experiment)
-    check_machine(document, experiment)
+    experiment = resolved.experiment
+    _check_clients(resolved)
+    check_machine(resolved)
     say = lambda text: tell({"event": "note", "t_ns": 0, "text": text})  # noqa: E731 - one line, used twice
     explicit = {"consul": experiment.datacenter.consul.binary}
     found = {
@@ -73,17 +72,18 @@ def run_experiment(path: Path, *, runs_dir: Path = RUNS_DIR, progress: Progress 
     }
     redactor = Redactor()
     redactor.learn_environment(os.environ)
-    redactor.learn(document.data)
+    redactor.learn(resolved.data)
     with _interruptible() as interrupt:  # from before there is a recording that nobody would close
         recording = _new_recording(runs_dir, experiment.metadata.name)
-        write_whole(recording / EXPERIMENT_NAME, redactor.yaml(document.text))
-        write_whole(recording / HYPOTHESES_NAME, json.dumps(hypotheses, indent=2) + "\n")
+        write_whole(recording / EXPERIMENT_NAME, redactor.yaml(resolved.text))
+        write_whole(recording / RESOLVED_NAME, json.dumps(redactor.clean(resolved.to_data()), indent=2) + "\n")
+        write_whole(recording / HYPOTHESES_NAME, json.dumps(resolved.hypotheses, indent=2) + "\n")
         clock = Clock()
-        info = redactor.clean(_info(experiment, recording, path, found))
+        info = redactor.clean(_info(experiment, recording, resolved.path, found))
         write_run(recording, info)
         spec = {
             "recording": str(recording), "binaries": {name: str(binary.path) for name, binary in found.items()},
-            "origin_ns": clock.origin_ns, "info": info, "experiment": document.data,
+            "origin_ns": clock.origin_ns, "info": info, "resolved": resolved.to_data(),
             "secrets": redactor.secrets,
         }  # fmt: skip
         command = [sys.executable, "-P", "-m", "hashidrill.engine.in_sandbox", "{root}"]
@@ -113,19 +113,20 @@ def binaries_for(experiment: Experiment) -> list[tuple[str, str]]:
     return [(name, version) for name, version, needed in wanted if needed]
 
 
-def _check_clients(document: Document, experiment: Experiment) -> None:
-    """Raises ExperimentError for a command that is not on this machine: `load_experiment` is for others, too."""
-    if experiment.clients:
+def _check_clients(resolved: ResolvedExperiment) -> None:
+    """Raises ExperimentError for a command that is not on this machine: `resolve` is for others, too."""
+    if resolved.experiment.clients and resolved.document is not None:
         from hashidrill.loads.clients import check_commands  # noqa: PLC0415 - most experiments have no clients
 
-        check_commands(document, experiment.clients)
+        check_commands(resolved.document, resolved.experiment.clients)
 
 
-def check_machine(document: Document, experiment: Experiment) -> None:
-    """Raises ExperimentError where this machine has not the memory: `load_experiment` is for other machines, too."""
+def check_machine(resolved: ResolvedExperiment) -> None:
+    """Raises ExperimentError where this machine has not the memory: `resolve` is for other machines, too."""
     from hashidrill.engine.memory import check_memory  # noqa: PLC0415 - it needs the sandbox's side, which imports much
 
-    check_memory(document, experiment)
+    if resolved.document is not None:
+        check_memory(resolved.document, resolved.experiment)
 
 
 def _follow(box: Sandbox, tell: Progress) -> None:

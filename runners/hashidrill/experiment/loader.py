@@ -8,7 +8,6 @@ that can still be judged, so that one look at the message is enough to mend all 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,11 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from hashidrill import registry
-from hashidrill.errors import ExperimentError, UnknownNameError
+from hashidrill.errors import UnknownNameError
 from hashidrill.experiment import checks as rules
 from hashidrill.experiment import contrast
 from hashidrill.experiment.documents import Document, read_document
 from hashidrill.experiment.explain import explain
+from hashidrill.experiment.kept_hypotheses import hypotheses_of
 from hashidrill.experiment.model import (
     API_VERSION,
     MOST_ENTRIES,
@@ -30,8 +30,8 @@ from hashidrill.experiment.model import (
     Expectation,
     Experiment,
     LoadSpec,
-    Step,
 )
+from hashidrill.experiment.resolved import Parameters, Provenance, ResolvedExperiment, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,87 +43,37 @@ Model = TypeVar("Model", bound=BaseModel)
 KIND = "Experiment"
 
 
-@dataclass(frozen=True)
-class ResolvedLoad:
-    """A load of an experiment, with the class and the validated parameters of its kind."""
-
-    name: str
-    kind: Any
-    params: BaseModel
-
-
-@dataclass(frozen=True)
-class ResolvedStep:
-    """A step of the method, with the class and the validated parameters of its fault."""
-
-    step: Step
-    kind: Any
-    params: BaseModel
-
-
-@dataclass(frozen=True)
-class ResolvedExpectation:
-    """An expectation, with its hypothesis and the validated parameters."""
-
-    expectation: Expectation
-    hypothesis: Hypothesis
-    params: BaseModel
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """An experiment in which every name has become what it names."""
-
-    experiment: Experiment
-    loads: dict[str, ResolvedLoad]
-    steps: list[ResolvedStep]
-    expectations: list[ResolvedExpectation]
-
-
 def load_experiment(path: Path | str) -> Experiment:
     """The experiment in a YAML file, with every name and parameter checked.
 
     Raises ExperimentError: one message with file, line, column and caret of each problem. Raises UsageError when a
     file of hypotheses cannot be imported.
     """
-    document = read_document(Path(path))
-    return _Loading(document, near_to=Path(path)).experiment()
+    return _Loading(read_document(Path(path)), near_to=Path(path)).experiment()[0]
 
 
 def load_text(text: str, name: str = "experiment.yaml", *, near_to: Path | None = None) -> Experiment:
     """As `load_experiment`, for text that is not in a file. `name` stands for the file in messages."""
-    return _Loading(Document(name, text), near_to=near_to).experiment()
+    return _Loading(Document(name, text), near_to=near_to).experiment()[0]
 
 
-def resolve(experiment: Experiment, *, near_to: Path | None = None) -> Resolved:
-    """Every fault, load and hypothesis by its name, with its parameters as that kind's own model.
+def load_document(document: Document, *, near_to: Path | None = None) -> Experiment:
+    """As `load_experiment`, for a document that was read already."""
+    return _Loading(document, near_to=near_to).experiment()[0]
 
-    `near_to` is the experiment's file: hypotheses beside or above it are found too. Raises UnknownNameError with near
-    names, or ExperimentError for parameters that do not fit (which `load_experiment` has refused already).
+
+def resolve(path: Path | str) -> ResolvedExperiment:
+    """As `load_experiment`, with all that a run, its recording and its judge need to know: nothing is read again.
+
+    Raises ExperimentError, UsageError, and UnknownNameError.
     """
-    loads = {}
-    for name, load in experiment.load.items():
-        cls = registry.load(load.kind)
-        loads[name] = ResolvedLoad(name, cls, _params(cls.Params, load.params, f"load.{name}"))
-    steps = []
-    for index, step in enumerate(experiment.method):
-        cls = registry.fault(step.fault)
-        steps.append(ResolvedStep(step, cls, _params(cls.Params, step.with_, f"method[{index}].with")))
-    expectations = []
-    for index, expectation in enumerate(experiment.expect):
-        hypothesis = _hypothesis(expectation.hypothesis, near_to)
-        params = _params(hypothesis.Params, expectation.params, f"expect[{index}].{expectation.hypothesis}")
-        expectations.append(ResolvedExpectation(expectation, hypothesis, params))
-    return Resolved(experiment, loads, steps, expectations)
-
-
-def _params(model: type[BaseModel], raw: Mapping[str, Any], at: str) -> BaseModel:
-    try:
-        return _validated(model, raw)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join([at, *map(str, first["loc"])])
-        raise ExperimentError(f"{where}: {explain(first, model)}") from None
+    document = read_document(Path(path))
+    experiment, parameters = _Loading(document, near_to=Path(path)).experiment()
+    return ResolvedExperiment(
+        experiment, document.data, parameters,
+        Provenance(path=str(path), sha256=sha256(document.text.encode())),
+        text=document.text, hypotheses=hypotheses_of(experiment, Path(path)), document=document,
+    )  # fmt: skip
 
 
 def _hypothesis(name: str, near_to: Path | None) -> Hypothesis:
@@ -144,16 +94,17 @@ class _Loading:
         self._document = document
         self._near_to = near_to
 
-    def experiment(self) -> Experiment:
-        """Raises ExperimentError."""
+    def experiment(self) -> tuple[Experiment, Parameters]:
+        """With the parameters of its kinds. Raises ExperimentError."""
         data = self._document.data
         self._check_header(data)
         experiment = self._check(Experiment, data, ())
-        rules.check(self._draft(data), self._document.problem)
+        draft = self._draft(data)
+        rules.check(draft, self._document.problem)
         self._document.raise_problems()
         if experiment is None:
             raise AssertionError("pydantic refused the document without saying why")
-        return experiment
+        return experiment, _parameters(draft)
 
     def _check_header(self, data: Any) -> None:
         """A file of another sort gets one message, not one for each of its keys."""
@@ -279,6 +230,19 @@ class _Loading:
             self._document.problem(kind_loc, str(unknown), key=name_is_key)
             return None
         return self._check(model, raw, loc)
+
+
+def _parameters(draft: rules.Draft) -> Parameters:
+    """Of an experiment without a problem: then no part of the draft is missing."""
+    return Parameters(
+        loads={name: _plain(load.params) for name, load in draft.loads.items() if load},
+        steps=[_plain(step.params) for step in draft.steps if step and step.params],
+        expectations=[_plain(expectation.params) for expectation in draft.expectations if expectation],
+    )
+
+
+def _plain(params: BaseModel) -> dict[str, Any]:
+    return params.model_dump(mode="json", by_alias=True)
 
 
 def _maybe(model: type[Model], data: Any) -> Model | None:

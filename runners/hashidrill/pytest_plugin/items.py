@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hashidrill.errors import HashidrillError
-from hashidrill.experiment.loader import load_experiment
 from hashidrill.judging.judge import GUARDRAIL
 from hashidrill.pytest_plugin.session import runs
 from hashidrill.pytest_plugin.shared_runs import NotJudgedError, Run
@@ -28,7 +27,7 @@ class ExperimentFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         """Raises CollectError with the loader's own message for bad YAML."""
         try:
-            experiment = load_experiment(self.path)
+            experiment = pytest_plugin.runs(self.config).resolved(self.path).experiment
         except HashidrillError as error:
             raise self.CollectError(str(error)) from None
         self._mark(experiment)

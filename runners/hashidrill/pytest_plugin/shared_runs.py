@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.errors import HashidrillError, RecordingError, UsageError
-from hashidrill.experiment.loader import load_experiment
+from hashidrill.experiment.loader import resolve
 from hashidrill.judging.comparison import differences
 from hashidrill.judging.judge import VERDICT_NAME, judge
 from hashidrill.recording.reader import Recording
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pytest
 
     from hashidrill.experiment.model import Experiment
+    from hashidrill.experiment.resolved import ResolvedExperiment
     from hashidrill.verdict import RunVerdict
 
 _SHOWN = 8
@@ -76,9 +77,17 @@ class Runs:
 
     config: pytest.Config
     _runs: dict[Path, Run] = field(default_factory=dict)
+    _resolved: dict[Path, ResolvedExperiment] = field(default_factory=dict)
 
     def all(self) -> list[Run]:
         return list(self._runs.values())
+
+    def resolved(self, path: Path) -> ResolvedExperiment:
+        """The experiment in a file, read once in a session. Raises HashidrillError."""
+        path = path.resolve()
+        if path not in self._resolved:
+            self._resolved[path] = resolve(path)
+        return self._resolved[path]
 
     def get(self, path: Path) -> Run:
         """The run of an experiment; the first call runs it, or finds its recording."""
@@ -97,24 +106,24 @@ class Runs:
     def _new(self, path: Path) -> Run:
         name = path.stem
         try:
-            experiment = load_experiment(path)
-            name = experiment.metadata.name
+            resolved = self.resolved(path)
+            name, experiment = resolved.name, resolved.experiment
             given = self.config.getoption("--hashidrill-recording")
             if given:
                 recording = _find(given, experiment)
                 return Run(name, recording, judge(recording, experiment, near_to=path))
-            recording = Recording(self._run_now(path, name))
+            recording = Recording(self._run_now(resolved))
             if (recording.path / VERDICT_NAME).exists():
                 return Run(name, recording, judge(recording, near_to=path))
             return Run(name, recording, _report(recording, path))
         except HashidrillError as error:
             return Run(name, error=f"{name} could not be run: {error}")
 
-    def _run_now(self, path: Path, name: str) -> Path:
+    def _run_now(self, resolved: ResolvedExperiment) -> Path:
         from hashidrill.engine.launch import run_experiment  # noqa: PLC0415 - judging a recording needs no runner
 
         runs_dir = self.config.getoption("--hashidrill-runs") or self.config.rootpath / ".hashidrill" / "runs"
-        return run_experiment(path, runs_dir=runs_dir, progress=lambda event: self._progress(name, event))
+        return run_experiment(resolved, runs_dir=runs_dir, progress=lambda event: self._progress(resolved.name, event))
 
     def _progress(self, name: str, event: dict[str, Any]) -> None:
         """A line for each phase and each fault, where the user asked pytest for more words (-v)."""

@@ -7,54 +7,26 @@ unless it is told to: a recording is data, and may be a stranger's.
 
 from __future__ import annotations
 
-import hashlib
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hashidrill import __version__, hypothesis
 from hashidrill.errors import RecordingError, UnknownNameError
-from hashidrill.experiment import contrast
+from hashidrill.experiment.resolved import sha256
 from hashidrill.hypothesis.files import from_source, source_of
-from hashidrill.recording.writer import FORMAT
 from hashidrill.util import foreign
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hashidrill.experiment.model import Experiment
     from hashidrill.hypothesis import Hypothesis
     from hashidrill.recording.reader import Recording
 
 HYPOTHESES_NAME = "hypotheses.json"
+FIRST_WITH_HYPOTHESES = 2
+"""The format (hashidrill.recording.writer.FORMAT) since which a recording keeps them."""
 _SHOWN = 12
 """Of a SHA-256, in messages."""
-
-
-def resolved(experiment: Experiment, near_to: Path | None) -> dict[str, Any]:
-    """What hypotheses.json holds: by its name, where each hypothesis came from, and every source file once.
-
-    Raises UnknownNameError, or UsageError for a file that does not load.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    sources: dict[str, str] = {}
-    for name in names_of(experiment):
-        one = hypothesis.get(name, near_to=near_to)
-        source = source_of(one)
-        digest = sha256(source)
-        sources[digest] = source.decode(errors="backslashreplace")
-        found[name] = {"file": str(one.path), "line": one.line, "sha256": digest}
-    return {"hashidrill": __version__, "hypotheses": found, "sources": sources}
-
-
-def names_of(experiment: Experiment) -> list[str]:
-    """Every hypothesis that the experiment names, those that a contrast compares included."""
-    names = [expectation.hypothesis for expectation in experiment.expect]
-    inner = [each.params.get("of") for each in experiment.expect if each.hypothesis == contrast.NAME]
-    return list(dict.fromkeys([*names, *(name for name in inner if isinstance(name, str))]))
-
-
-def sha256(source: bytes) -> str:
-    return hashlib.sha256(source).hexdigest()
 
 
 class Lookup:
@@ -80,7 +52,7 @@ class Lookup:
         """What a reader of the verdict should know about the hypotheses behind it."""
         if self._recorded:
             return ["judged with the hypotheses that the recording keeps: Python from inside of it was run"]
-        if self._recording.format < FORMAT:
+        if self._recording.format < FIRST_WITH_HYPOTHESES:
             return ["an older hashidrill wrote this recording: it does not say which hypotheses its run resolved"]
         notes = [note for name, used in self._used.items() if (note := self._difference(name, used))]
         then = self._kept.get("hashidrill")

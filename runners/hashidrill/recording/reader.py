@@ -1,6 +1,7 @@
 """The recording of a run: a directory that holds all that the run left, immutable once the run has ended.
 
-    experiment.yaml    what was asked for
+    experiment.yaml    what was asked for, for people to read
+    resolved.json      the same as the run resolved it (hashidrill.experiment.resolved): what is judged by
     run.json           versions, configuration, machine, how it ended
     journal.jsonl      what happened, in order (hashidrill.recording.journal)
     recording.sqlite   operations, samples and final reads
@@ -22,20 +23,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from hashidrill import __version__
 from hashidrill.errors import ExperimentError, HypothesisInvalidError, RecordingError
+from hashidrill.recording import old_formats
 from hashidrill.recording.journal import Entry, is_whole, read_journal
-from hashidrill.recording.writer import DATABASE_NAME, FORMAT, read_run
+from hashidrill.recording.writer import DATABASE_NAME, FORMAT, RESOLVED_NAME, read_run
 from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.util.foreign import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hashidrill.experiment.model import Experiment
+    from hashidrill.experiment.resolved import ResolvedExperiment
 
 EXPERIMENT_NAME = "experiment.yaml"
+FIRST_RESOLVED = 3
+"""The format (hashidrill.recording.writer.FORMAT) since which a recording holds resolved.json."""
 ARTIFACTS_NAME = "artifacts"
 OUTCOMES = ("ok", "fail", "unknown")
 
@@ -198,18 +203,22 @@ class Recording:
         Its kinds were checked before the run; they are not looked up again, so that a recording can be judged on a
         machine that lacks the package of a fault.
         """
-        from hashidrill.experiment.documents import read_document  # noqa: PLC0415 - a recording is read without it too
-        from hashidrill.experiment.model import Experiment  # noqa: PLC0415 - as above
+        if self.format < FIRST_RESOLVED:
+            return old_formats.experiment(self.path / EXPERIMENT_NAME)
+        return self.resolved.experiment
 
-        path = self.path / EXPERIMENT_NAME
+    @cached_property
+    def resolved(self) -> ResolvedExperiment:
+        """The experiment as its run resolved it. Raises RecordingError when it does not read."""
+        from hashidrill.experiment.resolved import ResolvedExperiment  # noqa: PLC0415 - a journal is read without it
+
+        path = self.path / RESOLVED_NAME
         try:
-            return Experiment.model_validate(read_document(path).data)
-        except ExperimentError as error:
-            raise RecordingError(f"not readable: {error}") from None
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise RecordingError(f"{path}: not readable: {where}: {first['msg']}") from None
+            return ResolvedExperiment.from_data(parse(path.read_bytes()))
+        except OSError as error:
+            raise RecordingError(f"{path}: not readable: {error.strerror or error}") from None
+        except (ExperimentError, ValueError) as error:
+            raise RecordingError(f"{path}: not readable: {error}") from None
 
     @cached_property
     def journal(self) -> list[Entry]:

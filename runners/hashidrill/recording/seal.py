@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.errors import RecordingError
 from hashidrill.recording.journal import entry_of, is_whole
-from hashidrill.recording.writer import DATABASE_NAME, FORMAT, RUN_NAME, TABLES
+from hashidrill.recording.writer import DATABASE_NAME, RESOLVED_NAME, RUN_NAME, TABLES
 from hashidrill.util.files import JOURNAL_NAME
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from hashidrill.recording.journal import Entry
     from hashidrill.recording.reader import Recording
 
-SEALED_FILES = (DATABASE_NAME, "experiment.yaml", "hypotheses.json", RUN_NAME)
+SEALED_FILES = (DATABASE_NAME, "experiment.yaml", RESOLVED_NAME, "hypotheses.json", RUN_NAME)
+FIRST_SEALED = 2
+"""The format (hashidrill.recording.writer.FORMAT) since which a recording has a seal."""
 ARTIFACTS_NAME = "artifacts"
 _COUNTED = ("complete", "guardrail")
 _SHOWN = 5
@@ -44,7 +46,7 @@ def damage(recording: Recording) -> list[str]:
         found += _wrong_ends(recording, sealed)
         found += _broken_seals(recording, sealed[-1].data["sealed"])
         found += _missing_rows(recording, sealed[-1].data.get("written"))
-    elif recording.format >= FORMAT and recording.outcome in _COUNTED:
+    elif recording.format >= FIRST_SEALED and recording.outcome in _COUNTED:
         found.append(f"its journal ends as {recording.outcome!r} without a seal: the recording was never closed")
     return [f"the recording is damaged: {reason}" for reason in found]
 

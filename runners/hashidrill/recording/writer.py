@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 
 DATABASE_NAME = "recording.sqlite"
 RUN_NAME = "run.json"
-FORMAT = 2
+RESOLVED_NAME = "resolved.json"
+FORMAT = 3
 """Of what this hashidrill writes, as `PRAGMA user_version`, in run.json and in the journal's `run`.
 
 1: until 0.1.0, with no number in it: judged as it is, but nothing says whether it is whole.
 2: `end` in the journal holds a seal (hashidrill.recording.seal), and hypotheses.json the hypotheses of the run.
+3: resolved.json holds the experiment as the run resolved it.
 """
 TABLES = ("operations", "samples", "final_reads")
 

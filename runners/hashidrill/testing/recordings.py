@@ -23,7 +23,7 @@ from hashidrill.abc import Operation, Sample
 from hashidrill.recording.journal import Entry, to_line
 from hashidrill.recording.reader import EXPERIMENT_NAME, Recording
 from hashidrill.recording.seal import seal
-from hashidrill.recording.writer import FORMAT, RecordingWriter
+from hashidrill.recording.writer import FORMAT, RESOLVED_NAME, RecordingWriter
 from hashidrill.util.files import JOURNAL_NAME
 
 if TYPE_CHECKING:
@@ -267,6 +267,7 @@ class RecordingBuilder:
         writer.close()
         # JSON is YAML, and needs no library to write
         (self.path / EXPERIMENT_NAME).write_text(json.dumps(self.experiment(), indent=2) + "\n")
+        (self.path / RESOLVED_NAME).write_text(json.dumps(resolved_data(self.experiment()), indent=2) + "\n")
         writer.write_run(self._run_info())
         self._write_journal(dict(writer.written))
         return Recording(self.path)
@@ -320,6 +321,21 @@ def _when(event: tuple[float, str, dict[str, Any]]) -> float:
 
 def _every(start: float, end: float, every: float) -> list[float]:
     return [start + index * every for index in range(round((end - start) / every))]
+
+
+def resolved_data(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What resolved.json holds. The kinds are not looked up: a test may plant some that nobody has."""
+    parameters = {
+        "loads": {name: _beside(load, "kind", "profile") for name, load in document.get("load", {}).items()},
+        "steps": [step.get("with", {}) for step in document["method"]],
+        "expectations": [next(iter(_beside(each, "known_issue").values())) for each in document["expect"]],
+    }
+    provenance = {"path": f"{document['metadata']['name']}.yaml", "sha256": "0" * 64, "extends": {}}
+    return {"experiment": dict(document), "parameters": parameters, "provenance": provenance}
+
+
+def _beside(mapping: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in mapping.items() if key not in keys}
 
 
 def _evidence(ok: bool, asked: str, measured: str) -> dict[str, Any]:

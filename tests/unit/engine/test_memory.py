@@ -12,8 +12,7 @@ from hashidrill.cli import validate
 from hashidrill.engine import launch as runner
 from hashidrill.engine import memory
 from hashidrill.errors import ExperimentError
-from hashidrill.experiment.documents import read_document
-from hashidrill.experiment.loader import load_experiment
+from hashidrill.experiment.loader import load_experiment, resolve
 
 FULL = """\
 apiVersion: hashidrill/v1
@@ -55,7 +54,7 @@ def experiment(tmp_path):
 
 
 def check(path):
-    runner.check_machine(read_document(path), load_experiment(path))
+    runner.check_machine(resolve(path))
 
 
 def test_disks_that_would_fill_the_memory_are_refused_with_the_size_that_fits(machine, experiment):
@@ -96,7 +95,7 @@ def test_validate_and_run_refuse_it_before_anything_is_started(machine, experime
 
     monkeypatch.setattr(runner.binaries, "ensure", started)
     with pytest.raises(ExperimentError, match="4 hosts with a disk"):
-        runner.run_experiment(path, runs_dir=tmp_path / "runs")
+        runner.run_experiment(resolve(path), runs_dir=tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 

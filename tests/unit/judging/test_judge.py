@@ -133,7 +133,7 @@ class TestInvalidRuns:
 
     def test_an_experiment_that_does_not_read(self, builder):
         recording = good(builder).build()
-        (recording.path / "experiment.yaml").write_text("not: an experiment\n")
+        (recording.path / "resolved.json").write_text('{"not": "an experiment"}\n')
         verdict = judge(recording)
         assert "the experiment of this recording cannot be read" in verdict.invalid[0]
         assert verdict.verdict is Verdict.INVALID

@@ -15,7 +15,7 @@ from hashidrill.engine.run import requires
 from hashidrill.errors import ExperimentError, UsageError
 from hashidrill.experiment.conditions import Condition
 from hashidrill.experiment.documents import Document
-from hashidrill.experiment.loader import load_experiment, load_text
+from hashidrill.experiment.loader import load_experiment, load_text, resolve
 from hashidrill.experiment.model import ClientSpec
 from hashidrill.judging.judge import judge
 from hashidrill.loads.attempts import to_operation
@@ -196,7 +196,7 @@ def test_commands_that_cannot_be_run_are_named_with_their_places_before_anything
     for name in ("binaries.ensure", "sandbox", "_new_recording"):
         monkeypatch.setattr(f"hashidrill.engine.launch.{name}", lambda *_, **__: pytest.fail("something was started"))
     with pytest.raises(ExperimentError) as error:
-        run_experiment(experiment, runs_dir=tmp_path)
+        run_experiment(resolve(experiment), runs_dir=tmp_path)
     said = " ".join(str(error.value).split())
     assert error.value.exit_code == 2
     assert f"{experiment}:7:23: clients.careful.command[0]: crul: there is no such command; is it installed" in said

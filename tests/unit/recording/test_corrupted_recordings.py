@@ -55,20 +55,20 @@ def check(monkeypatch, capsys, tmp_path):
 
 
 def flip_a_bit(path, chance):
-    file = chance.choice(["journal.jsonl", "recording.sqlite", "experiment.yaml", "run.json"])
+    file = chance.choice(["journal.jsonl", "recording.sqlite", "experiment.yaml", "resolved.json", "run.json"])
     content = bytearray((path / file).read_bytes())
     content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
     (path / file).write_bytes(content)
 
 
 def cut_short(path, chance):
-    file = chance.choice(["journal.jsonl", "recording.sqlite", "experiment.yaml", "run.json"])
+    file = chance.choice(["journal.jsonl", "recording.sqlite", "experiment.yaml", "resolved.json", "run.json"])
     content = (path / file).read_bytes()
     (path / file).write_bytes(content[: chance.randrange(len(content))])
 
 
 def fill_with_noise(path, chance):
-    file = chance.choice(["journal.jsonl", "recording.sqlite", "experiment.yaml", "run.json"])
+    file = chance.choice(["journal.jsonl", "recording.sqlite", "experiment.yaml", "resolved.json", "run.json"])
     content = bytearray((path / file).read_bytes())
     start = chance.randrange(len(content))
     size = min(chance.choice([1, 16, 512, 4096]), len(content) - start)
@@ -83,11 +83,11 @@ def append(path, chance):
 
 
 def take_away(path, chance):
-    (path / chance.choice(["journal.jsonl", "recording.sqlite", "experiment.yaml"])).unlink()
+    (path / chance.choice(["journal.jsonl", "recording.sqlite", "experiment.yaml", "resolved.json"])).unlink()
 
 
 def put_a_directory_there(path, chance):
-    file = path / chance.choice(["journal.jsonl", "recording.sqlite", "experiment.yaml", "run.json"])
+    file = path / chance.choice(["journal.jsonl", "recording.sqlite", "experiment.yaml", "resolved.json", "run.json"])
     file.unlink()
     file.mkdir()
 

@@ -15,10 +15,10 @@ from hashidrill.cli import main
 from hashidrill.engine import in_sandbox as sandboxed
 from hashidrill.engine import launch as runner
 from hashidrill.errors import MachineError, UsageError
-from hashidrill.experiment.documents import read_document
+from hashidrill.experiment.kept_hypotheses import hypotheses_of
 from hashidrill.experiment.library import list_experiments
-from hashidrill.experiment.loader import load_experiment, load_text
-from hashidrill.experiment.model import Experiment
+from hashidrill.experiment.loader import load_experiment, load_text, resolve
+from hashidrill.experiment.resolved import ResolvedExperiment
 from hashidrill.hypothesis import files
 from hashidrill.judging.judge import judge, read_verdict, write_verdict
 from hashidrill.recording import provenance
@@ -139,7 +139,7 @@ def project(tmp_path):
                 run.expect("contrast", of=of, good="kv-writes", bad="kv-writes")
             run.path.mkdir(parents=True)
             experiment = load_text(json.dumps(run.experiment()), near_to=self.path / "x.yaml")
-            kept = provenance.resolved(experiment, self.path / "x.yaml")
+            kept = hypotheses_of(experiment, self.path / "x.yaml")
             (run.path / provenance.HYPOTHESES_NAME).write_text(json.dumps(kept))
             return run.build()
 
@@ -289,7 +289,7 @@ class TestTheRun:
         path = project.path / "x.yaml"
         path.write_text(json.dumps(document))
         with pytest.raises(MachineError):
-            runner.run_experiment(path, runs_dir=tmp_path / "runs")
+            runner.run_experiment(resolve(path), runs_dir=tmp_path / "runs")
         [recording] = (tmp_path / "runs").iterdir()
         return (*seen[0], recording)
 
@@ -322,5 +322,7 @@ class TestTheRun:
 
 def test_every_experiment_of_the_library_is_the_same_after_it_was_handed_over():
     for path in list_experiments():
-        data = json.loads(json.dumps(read_document(path).data))
-        assert Experiment.model_validate(data) == load_experiment(path), path
+        resolved = resolve(path)
+        given = ResolvedExperiment.from_data(json.loads(json.dumps(resolved.to_data())))
+        assert given.experiment == load_experiment(path), path
+        assert given.parameters == resolved.parameters, path

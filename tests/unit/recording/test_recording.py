@@ -146,8 +146,8 @@ class TestReading:
 
     def test_a_spoiled_experiment_is_an_error_of_one_line(self, builder):
         recording = builder.build()
-        (recording.path / "experiment.yaml").write_text("kind: Experiment\n")
-        with pytest.raises(RecordingError, match=r"experiment\.yaml: not readable: .*Field required$"):
+        (recording.path / "resolved.json").write_text('{"experiment": {"kind": "Experiment"}}\n')
+        with pytest.raises(RecordingError, match=r"resolved\.json: not readable: .*Field required$"):
             _ = recording.experiment
 
     def test_a_run_that_died_is_read_from_its_write_ahead_log(self, tmp_path):

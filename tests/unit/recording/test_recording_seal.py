@@ -205,7 +205,7 @@ class TestDamage:
         (recorded.path / DATABASE_NAME).unlink()
         assert "the recording is damaged: recording.sqlite is missing" in judge(again(recorded)).invalid
 
-    @pytest.mark.parametrize("name", ["recording.sqlite", "experiment.yaml"])
+    @pytest.mark.parametrize("name", ["recording.sqlite", "experiment.yaml", "resolved.json"])
     def test_a_file_that_was_cut_short_makes_it_invalid(self, recorded, name):
         path = recorded.path / name
         path.write_bytes(path.read_bytes()[:-100])
@@ -309,8 +309,8 @@ class TestFormat:
         elif where == "run.json":
             recording_writer.write_run(recorded.path, {**recorded.run, "format": FORMAT + 1})
         else:
-            edit_journal(recorded, lambda text: text.replace(b'"format": 2', b'"format": 3'))
-        with pytest.raises(RecordingError, match=r"a newer hashidrill wrote this recording \(format 3; .* up to 2\)"):
+            edit_journal(recorded, lambda text: text.replace(b'"format": 3', b'"format": 4'))
+        with pytest.raises(RecordingError, match=r"a newer hashidrill wrote this recording \(format 4; .* up to 3\)"):
             judge(again(recorded))
 
     def test_an_older_one_is_still_judged(self, recorded):

@@ -1,0 +1,40 @@
+"""The hypotheses that an experiment names, as text, so that its recording can say which ones its run resolved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hashidrill import __version__
+from hashidrill.experiment import contrast
+from hashidrill.experiment.resolved import sha256
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hashidrill.experiment.model import Experiment
+
+
+def hypotheses_of(experiment: Experiment, near_to: Path | None) -> dict[str, Any]:
+    """What hypotheses.json holds: by its name, where each hypothesis came from, and every source file once.
+
+    Raises UnknownNameError, or UsageError for a file that does not load.
+    """
+    from hashidrill import hypothesis  # noqa: PLC0415 - numpy, which loading can do without
+    from hashidrill.hypothesis.files import source_of  # noqa: PLC0415 - as above
+
+    found: dict[str, dict[str, Any]] = {}
+    sources: dict[str, str] = {}
+    for name in names_of(experiment):
+        one = hypothesis.get(name, near_to=near_to)
+        source = source_of(one)
+        digest = sha256(source)
+        sources[digest] = source.decode(errors="backslashreplace")
+        found[name] = {"file": str(one.path), "line": one.line, "sha256": digest}
+    return {"hashidrill": __version__, "hypotheses": found, "sources": sources}
+
+
+def names_of(experiment: Experiment) -> list[str]:
+    """Every hypothesis that the experiment names, those that a contrast compares included."""
+    names = [expectation.hypothesis for expectation in experiment.expect]
+    inner = [each.params.get("of") for each in experiment.expect if each.hypothesis == contrast.NAME]
+    return list(dict.fromkeys([*names, *(name for name in inner if isinstance(name, str))]))

@@ -1,0 +1,97 @@
+"""An experiment that was loaded, resolved and checked once: one object for launcher, engine, recording, judge, reports.
+
+`hashidrill.experiment.loader.resolve` makes it from YAML. `to_data` and `from_data` carry it into the sandbox and
+into the recording (`resolved.json`): whoever gets it that way reads no YAML and looks up no kind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hashidrill.errors import ExperimentError
+from hashidrill.experiment.model import Experiment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hashidrill.experiment.documents import Document
+
+
+class Parameters(BaseModel):
+    """What each kind was given, validated, with its defaults filled in: plain data, quantities with their units."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    loads: dict[str, dict[str, Any]] = {}
+    steps: list[dict[str, Any]] = []
+    expectations: list[dict[str, Any]] = []
+
+
+class Provenance(BaseModel):
+    """Where the experiment came from: the file that was read, its SHA-256, and those of the files that it extends."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str
+    sha256: str
+    extends: dict[str, str] = {}
+
+
+class _Kept(BaseModel):
+    """What `to_data` writes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    experiment: dict[str, Any]
+    parameters: Parameters
+    provenance: Provenance
+
+
+@dataclass(frozen=True)
+class ResolvedExperiment:
+    """The experiment as a model and as the plain data that it was read from, and all that was found out about it."""
+
+    experiment: Experiment
+    data: Mapping[str, Any]
+    parameters: Parameters
+    provenance: Provenance
+    text: str = field(default="", repr=False)
+    """The YAML, complete: with what it extends merged in."""
+    hypotheses: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What hypotheses.json holds: origin and source of each hypothesis that the experiment names."""
+    document: Document | None = field(default=None, compare=False, repr=False)
+    """Where each value is written, for messages; None on the other side of `to_data`."""
+
+    @property
+    def path(self) -> Path:
+        return Path(self.provenance.path)
+
+    @property
+    def name(self) -> str:
+        return self.experiment.metadata.name
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data for JSON. Without `text` and `hypotheses`: a recording keeps these as files of their own."""
+        kept = _Kept(experiment=dict(self.data), parameters=self.parameters, provenance=self.provenance)
+        return kept.model_dump(mode="json")
+
+    @classmethod
+    def from_data(cls, data: Any) -> ResolvedExperiment:
+        """Raises ExperimentError for what `to_data` never wrote."""
+        try:
+            kept = _Kept.model_validate(data)
+            experiment = Experiment.model_validate(kept.experiment)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ExperimentError(f"{where}: {first['msg']}") from None
+        return cls(experiment, kept.experiment, kept.parameters, kept.provenance)
+
+
+def sha256(source: bytes) -> str:
+    return hashlib.sha256(source).hexdigest()
