@@ -27,7 +27,7 @@ class ExperimentFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         """Raises CollectError with the loader's own message for bad YAML."""
         try:
-            experiment = pytest_plugin.runs(self.config).resolved(self.path).experiment
+            experiment = runs(self.config).resolved(self.path).experiment
         except HashidrillError as error:
             raise self.CollectError(str(error)) from None
         self._mark(experiment)
