@@ -33,6 +33,7 @@ from hashidrill.capabilities import (
 )
 from hashidrill.claims import Claim, Place, Restarts
 from hashidrill.observed import ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
+from hashidrill.units import Quantity
 
 C = TypeVar("C")
 
@@ -44,7 +45,6 @@ __all__ = [
     "ApiAnswer",
     "Barrier",
     "Claim",
-    "CleansUp",
     "ClientTap",
     "CpuCanary",
     "CpuControl",
@@ -60,6 +60,7 @@ __all__ = [
     "Host",
     "Hosts",
     "Load",
+    "LoadCost",
     "NetworkCanary",
     "Observer",
     "Operation",
@@ -312,10 +313,43 @@ class Probe(Protocol):
         """A sick target gives samples with ok=False; an exception is a bug of ours."""
 
 
+@dataclass(frozen=True)
+class LoadCost:
+    """What a load takes of this machine, where its parameters say it; 0 where that depends on what happens."""
+
+    rate_per_s: float = 0.0
+    """Operations a second, at a level of 100%."""
+    opened_per_s: float = 0.0
+    """The operations a second of a load that opens things and keeps them: the level does not change it."""
+    views: float = 0.0
+    """Views that each agent keeps ready, at a level of 100%."""
+
+
 class Load(Protocol):
-    """Traffic, open loop: an operation starts when it is due, however slow the earlier ones are."""
+    """Traffic, open loop: an operation starts when it is due, however slow the earlier ones are.
+
+    `hashidrill.loads.base.BaseLoad` has all of this but `kind`, `Params` and `run`, for a load that asks no agents,
+    reads nothing back and leaves nothing behind.
+    """
 
     kind: ClassVar[str]
+    Params: ClassVar[type[BaseModel]]
+    signals: ClassVar[Mapping[str, type[Quantity] | None]]
+    """What it samples beside its operations and its level, and the unit (None: a plain number)."""
+
+    def __init__(self, name: str, params: Any, context: Any) -> None:
+        """`context` is a `hashidrill.loads.client.LoadContext`."""
+
+    @classmethod
+    def via(cls, params: Any) -> str | None:
+        """The selector of the agents that it asks (`LoadContext.endpoints`); None for none."""
+
+    @classmethod
+    def cost(cls, params: Any) -> LoadCost:
+        """What it takes of this machine."""
+
+    async def prepare(self) -> None:
+        """Before the steady state, beside all other loads. Raises HashidrillError: then the run ends."""
 
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled. Emits every operation exactly once, cancelled ones as `unknown`."""
@@ -323,13 +357,11 @@ class Load(Protocol):
     async def final_reads(self) -> Mapping[str, str | None]:
         """What the datacenter holds, at the end, for each key this load wrote. Empty for loads that do not write."""
 
-
-@runtime_checkable
-class CleansUp(Protocol):
-    """A load that takes away what it put there, once the final reads of all loads were made."""
-
     async def clean_up(self) -> None:
-        """For a few seconds at most: an agent that is sick is not waited for. Called once, after `run` has ended."""
+        """Take away what it put there, once the final reads of all loads were made. Called once, after `run` has ended.
+
+        For a few seconds at most: an agent that is sick is not waited for.
+        """
 
 
 class Datacenter(Hosts, Protocol):

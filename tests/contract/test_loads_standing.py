@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import pytest
 
-from hashidrill.abc import CleansUp
 from hashidrill.experiment.course import Course, Piece
 from hashidrill.loads.client import LoadContext
 from hashidrill.loads.process import LoadProcess, LoadSpecification
@@ -45,8 +44,7 @@ class Offered:
         self.task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self.task
-        if isinstance(self.load, CleansUp):
-            await self.load.clean_up()
+        await self.load.clean_up()
 
     async def until(self, what, enough, *, within_s=20):
         async def check():

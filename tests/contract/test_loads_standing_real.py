@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from hashidrill.abc import CleansUp
 from hashidrill.loads.client import LoadContext
 from hashidrill.recording.journal import Clock
 from hashidrill.services.consul.loads.churn import ServiceChurn
@@ -63,8 +62,7 @@ class Offered:
 
     async def clean_up(self):
         for load in self.loads.values():
-            if isinstance(load, CleansUp):
-                await load.clean_up()
+            await load.clean_up()
 
     async def until(self, what, enough):
         async def check():

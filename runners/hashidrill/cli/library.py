@@ -131,15 +131,17 @@ def show(
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
     """Show one thing: an experiment's file, the parameters of a fault, load or hypothesis, the summary of a run."""
-    known = registry.faults() | registry.loads()
-    if name in known:
-        _show_kind(name, known[name].__doc__, known[name].Params, getattr(known[name], "observer", None))
+    faults, loads = registry.faults(), registry.loads()
+    if name in faults:
+        _show_kind(name, faults[name].__doc__, faults[name].Params, faults[name].observer)
+    elif name in loads:
+        _show_kind(name, loads[name].__doc__, loads[name].Params)
     elif name in (hypotheses := hypothesis.all_hypotheses()):
         _show_kind(name, hypotheses[name].doc, hypotheses[name].Params)
     elif name == "last" or (runs_dir / name).is_dir() or (Path(name) / "journal.jsonl").is_file():
         _show_run(find_recording(name, runs_dir))
     else:
-        sys.stdout.write(_find_shown(name, [*known, *hypotheses]).read_text())
+        sys.stdout.write(_find_shown(name, [*faults, *loads, *hypotheses]).read_text())
 
 
 def _find_shown(name: str, kinds: list[str]) -> Path:

@@ -22,7 +22,7 @@ from hashidrill.faults.cpu import cores_for, provable_cores
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hashidrill.abc import Requires
+    from hashidrill.abc import Load, LoadCost, Requires
     from hashidrill.experiment.model import Experiment, Step
     from hashidrill.experiment.profile import Profile
 
@@ -181,22 +181,20 @@ def _peak_level(profile: Profile | None) -> float:
 
 def _peak_per_s(experiment: Experiment, name: str) -> float:
     """Operations a second of one load at its peak; 0 where what is done depends on what happens."""
+    cost = _cost(experiment, name)
+    return cost.rate_per_s * _peak_level(experiment.load[name].profile) + cost.opened_per_s
+
+
+def _cost(experiment: Experiment, name: str) -> LoadCost:
     spec = experiment.load[name]
-    params = registry.load(spec.kind).Params.model_validate(spec.params)
-    rate = getattr(params, "rate", None)
-    if rate is not None:
-        return float(rate) * _peak_level(spec.profile)
-    return float(getattr(params, "establish", None) or 0.0)
+    kind: type[Load] = registry.load(spec.kind)
+    return kind.cost(kind.Params.model_validate(spec.params))
 
 
 def _views(experiment: Experiment) -> int:
     """How many there are at most, in all agents."""
     agents = experiment.datacenter.consul.clients or experiment.datacenter.consul.servers
-    counts = [
-        int(spec.params.get("count", 0)) * _peak_level(spec.profile)
-        for spec in experiment.load.values()
-        if spec.kind == "consul.views"
-    ]
+    counts = [_cost(experiment, name).views * _peak_level(load.profile) for name, load in experiment.load.items()]
     return round(sum(counts)) * agents
 
 

@@ -13,7 +13,7 @@ from hashidrill import registry
 from hashidrill.abc import TOOLS
 from hashidrill.errors import UnknownNameError
 from hashidrill.experiment.check_clashes import check_clashes, placed
-from hashidrill.experiment.check_expectations import Expectation, Side, check_expectations, param
+from hashidrill.experiment.check_expectations import Expectation, Side, check_expectations
 from hashidrill.experiment.conditions import (
     LOAD_SIGNALS,
     LOAD_STATISTICS,
@@ -137,8 +137,8 @@ def _check_loads(draft: Draft, note: Note) -> None:
     for name, load in draft.loads.items():
         if name in PROBE_NAMESPACES:
             note(("load", name), f"{name} is the name of a probe's signals; give the load another", key=True)
-        via = param(load.params, "via") if load and load.kind.startswith("consul.") else None
-        if isinstance(via, str) and via != "consul:clients":  # without clients, that means the servers
+        via = registry.load(load.kind).via(load.params) if load is not None else None
+        if via is not None and via != "consul:clients":  # without clients, that means the servers
             _check_selector(via, draft, ("load", name, "via"), note)
         if load is not None and load.profile is not None:
             _check_profile(load.profile, draft, ("load", name, "profile"), note)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic.json_schema import JsonSchemaValue
 
+    from hashidrill.abc import Load
+
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
@@ -118,9 +120,9 @@ def _limit(text: str, signal: str, limit: str) -> float:
         raise ValueError(f"{shown(text)}: {limit!r} is not a plain number, which {signal} is compared with") from None
 
 
-def load_signals(kind: Any) -> Mapping[str, type[Quantity] | None]:
+def load_signals(kind: type[Load]) -> Mapping[str, type[Quantity] | None]:
     """What a condition can compare of a load of that class beside LOAD_STATISTICS, and its unit (None: a number)."""
-    return {**LOAD_SIGNALS, **getattr(kind, "signals", {})}
+    return {**LOAD_SIGNALS, **kind.signals}
 
 
 def unit_trouble(condition: Condition, unit: type[Quantity] | None) -> str:

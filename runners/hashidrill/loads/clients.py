@@ -29,6 +29,7 @@ from hashidrill.errors import DatacenterError, HashidrillError, MachineError, Us
 from hashidrill.experiment.model import ClientSpec
 from hashidrill.loads import services
 from hashidrill.loads.attempts import to_operation
+from hashidrill.loads.base import BaseLoad
 from hashidrill.loads.invoker import as_invoker
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.provision import packages
@@ -93,14 +94,15 @@ class _Agents:
         return next(self._turn).link()
 
 
-class Client:
+class Client(BaseLoad):
     """A command at a rate, or a service, behind taps. What it was given is `ClientSpec`."""
 
     kind: ClassVar[str] = CLIENT
     Params: ClassVar[type[ClientSpec]] = ClientSpec
+    params: ClientSpec
 
     def __init__(self, name: str, params: ClientSpec, context: LoadContext) -> None:
-        self.name, self.params, self.context = name, params, context
+        super().__init__(name, params, context)
         self.faults = Faults()
         self._open = contextlib.AsyncExitStack()
         self._emit: EmitOperation = lambda _operation: None
@@ -109,6 +111,10 @@ class Client:
         self._upstream: Upstream = _Agents(agents) if agents else Scripted()
         self._command = [sys.executable if word == THIS_PYTHON else word for word in params.command]
         self._environment: Mapping[str, str] = os.environ
+
+    @classmethod
+    def via(cls, params: ClientSpec) -> str | None:
+        return params.agents
 
     async def prepare(self) -> None:
         """Be there for faults. Raises UsageError for a command that cannot be run, DatacenterError, MachineError."""
@@ -127,9 +133,6 @@ class Client:
             await (self._serve() if self.params.service else self._runs(emit))
         finally:
             await self._open.aclose()
-
-    async def final_reads(self) -> Mapping[str, str | None]:
-        return {}
 
     def _tap(self, operation: str = "", on_attempt: Callable[[Attempt], None] | None = None) -> Tap:
         host = self.context.local_address or "127.0.0.1"

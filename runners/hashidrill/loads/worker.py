@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from hashidrill import registry
-from hashidrill.abc import CleansUp
 from hashidrill.errors import HashidrillError
 from hashidrill.experiment.course import Course
 from hashidrill.experiment.model import ATTEMPTS
@@ -44,7 +43,7 @@ from hashidrill.util.priority import ahead
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from hashidrill.abc import Operation
+    from hashidrill.abc import Load, Operation
     from hashidrill.experiment.course import Piece
 
 BATCH_S = 0.05
@@ -91,7 +90,7 @@ class Generator:
         self._running: asyncio.Task[None] | None = None
         self._clean = False
 
-    def _load(self, run_id: str, load: dict[str, Any]) -> Any:
+    def _load(self, run_id: str, load: dict[str, Any]) -> Load:
         kind = registry.traffic(load["kind"])
         context = LoadContext(
             endpoints=load["endpoints"],
@@ -107,7 +106,8 @@ class Generator:
             namespace=load["namespace"],
             emit_sample=lambda what, value, text: self._sample(f"{load['name']}.{what}", value, text),
         )
-        return kind(load["name"], kind.Params.model_validate(load["params"]), context)
+        built: Load = kind(load["name"], kind.Params.model_validate(load["params"]), context)
+        return built
 
     def start(self, on_failure: Callable[[BaseException], None]) -> None:
         """Begin, in the background; `on_failure` hears what ended the loads by itself."""
@@ -131,8 +131,7 @@ class Generator:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for load in self._loads.values():
-                if hasattr(load, "prepare"):
-                    tasks.create_task(load.prepare())
+                tasks.create_task(load.prepare())
         # what lives now lives to the end: the collector need not walk it in the middle of a run
         gc.freeze()
         self._outbox.message(ready=True)
@@ -209,8 +208,7 @@ class Generator:
         self._clean = True
         async with asyncio.TaskGroup() as tasks:
             for load in self._loads.values():
-                if isinstance(load, CleansUp):
-                    tasks.create_task(load.clean_up())
+                tasks.create_task(load.clean_up())
 
 
 def _measured(load: dict[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from hashidrill.experiment.model import Strict
 from hashidrill.faults.base import BaseFault, across_troubles
 from hashidrill.faults.disk_trials import acts_on
 from hashidrill.faults.noop import Noop
+from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.units import Duration, Percent, Rate, Size
 
 SHIPPED = places.ROOT / "experiments"
@@ -67,6 +68,10 @@ def kind_of(name, params):
     return type(name.replace(".", "_"), (), {"kind": name, "Params": params})
 
 
+def load_of(name, params):
+    return type(name.replace(".", "_"), (ConsulLoad,), {"kind": name, "Params": params})
+
+
 def fault_of(name, params=Strict, base=BaseFault):
     return type(name.replace(".", "_"), (base,), {"kind": name, "Params": params})
 
@@ -108,7 +113,7 @@ def kinds(monkeypatch):
     loads = {"fake.write": WriteParams, "consul.write": WriteParams}
     kinds = {
         "hashidrill.faults": {fault.kind: fault for fault in faults},
-        "hashidrill.loads": {name: kind_of(name, params) for name, params in loads.items()},
+        "hashidrill.loads": {name: load_of(name, params) for name, params in loads.items()},
     }
     monkeypatch.setattr(registry, "_others", kinds.__getitem__)
 

@@ -11,7 +11,7 @@ import pytest
 from hashidrill.abc import Operation
 from hashidrill.engine.launch import run_experiment
 from hashidrill.engine.monitor import Monitor
-from hashidrill.engine.run import requires
+from hashidrill.engine.required import required_by
 from hashidrill.errors import ExperimentError, UsageError
 from hashidrill.experiment.conditions import Condition
 from hashidrill.experiment.documents import Document
@@ -63,7 +63,7 @@ def test_an_experiment_needs_no_load_where_it_has_clients():
     assert experiment.measured == ["careful", "hasty", "careful.attempts", "hasty.attempts"]
     assert experiment.clients["careful"].agents == "consul:clients"
     assert experiment.clients["hasty"].agents is None
-    assert requires(experiment).disk_operations == {"fsync"}
+    assert required_by(experiment).disk_operations == {"fsync"}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_an_experiment_needs_no_load_where_it_has_clients():
         ("rate: 4/s", "rate: 4/s, service: true", "either a rate (`rate: 4/s`: each run is an operation) or `service"),
         ("rate: 4/s, ", "", "a client has either a rate"),
         ("rate: 4/s", "rate: 400/s", "at most 100/s (each is a process), not 400/s"),
-        ("service: true", "service: true, timeout: 3s", "timeout: that is about runs at a rate"),
+        ("service: true", "service: true, timeout: 3s", "timeout: only for a client with a rate"),
         ("service: true", "service: true, timeout: 3s, at_once: 2", "timeout and at_once: that is about runs"),
         ("rate: 4/s", "rate: 4/s, timeout: 0s", "a timeout is longer than 0s"),
         ("rate: 4/s", "rate: 4/s, at_once: 0", "clients.careful.at_once: expected at least 1, got 0"),

@@ -303,11 +303,12 @@ class LocalDatacenter:
         """Each load and client with the agents of its `via`: the clients now, or the servers where there are none."""
         specifications = []
         for name, load in experiment.load.items():
-            params = registry.load(load.kind).Params.model_validate(load.params)
-            endpoints = await self._endpoints(params.via)
+            kind = registry.load(load.kind)
+            params = kind.Params.model_validate(load.params)
+            endpoints = await self._endpoints(kind.via(params))
             specifications.append(LoadSpecification(name, load.kind, params, endpoints, network.LOAD_ADDRESS))
         for name, client in experiment.clients.items():
-            endpoints = [] if client.agents is None else await self._endpoints(client.agents)
+            endpoints = await self._endpoints(client.agents)
             specification = LoadSpecification(
                 name, registry.CLIENT, client, endpoints, network.LOAD_ADDRESS, control=str(self._tap_socket(name)),
                 namespace=None if client.on is None else self.hosts[client.on.removeprefix("host:")].namespace,
@@ -315,7 +316,9 @@ class LocalDatacenter:
             specifications.append(specification)
         return specifications
 
-    async def _endpoints(self, via: str) -> list[str]:
+    async def _endpoints(self, via: str | None) -> list[str]:
+        if via is None:
+            return []
         fallback = via == "consul:clients" and not self.clients()
         hosts = await self._chosen("consul:servers" if fallback else via)
         return [f"http://{host.address}:{agents.HTTP_PORT}" for host in hosts]

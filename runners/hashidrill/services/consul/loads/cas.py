@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
+from hashidrill.abc import LoadCost
 from hashidrill.experiment.model import Strict
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error, write_reply
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.kv import FINAL_READS_WITHIN_S, PREFIX, LoadRate, Timeout, Via, stamp
 from hashidrill.units import Duration, Percent
 from hashidrill.util.foreign import parse
@@ -61,7 +63,7 @@ class Step:
             raise ValueError(f"{text!r} is no operation of a {KvCas.kind} load: {error}") from None
 
 
-class KvCas:
+class KvCas(ConsulLoad):
     """Runs `clients` clients that read, write and compare-and-set `keys` keys, new in each run."""
 
     kind: ClassVar[str] = "consul.kv.cas"
@@ -87,18 +89,17 @@ class KvCas:
                 raise ValueError(f"reads ({self.reads}) and writes ({self.writes}) are more than all operations")
             return self
 
+    params: Params
+
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
-        if not context.endpoints:
-            raise ValueError(f"load {name!r} has no agent to talk to")
-        self.name = name
-        self.params = params
-        self.context = context
+        super().__init__(name, params, context)
         self._seen: dict[tuple[int, str], Step] = {}
         """What each client read of each key and has not used yet."""
         self._used: set[str] = set()
 
-    async def prepare(self) -> None:
-        """Nothing: the keys have the run's name in them, so nobody has written them before."""
+    @classmethod
+    def cost(cls, params: Params) -> LoadCost:
+        return LoadCost(rate_per_s=params.rate)
 
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled; every operation is emitted exactly once."""

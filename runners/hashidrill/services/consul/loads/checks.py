@@ -21,6 +21,7 @@ from hashidrill.experiment.model import Strict
 from hashidrill.loads.arrivals import Arrivals, CheckServer
 from hashidrill.loads.client import Answer, Client, LoadContext
 from hashidrill.loads.patient import for_each, insist
+from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Via
 from hashidrill.units import Duration
 
@@ -50,7 +51,7 @@ def _positive(duration: Duration) -> Duration:
     return duration
 
 
-class HealthChecks:
+class HealthChecks(ConsulLoad):
     """Registers `checks` HTTP checks on each agent. An operation is one check; its latency is how late it came."""
 
     kind: ClassVar[str] = "consul.health_checks"
@@ -76,12 +77,10 @@ class HealthChecks:
                 )
             return self
 
+    params: Params
+
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
-        if not context.endpoints:
-            raise ValueError(f"load {name!r} has no agent to talk to")
-        self.name = name
-        self.params = params
-        self.context = context
+        super().__init__(name, params, context)
         self._arrivals = Arrivals(name, round(params.interval * 1e9))
         self._server = CheckServer(self._on_check)
         self._emit: EmitOperation = _drop
@@ -224,10 +223,6 @@ class HealthChecks:
 
     def _client(self) -> Client:
         return Client(local_address=self.context.local_address)
-
-    async def final_reads(self) -> Mapping[str, str | None]:
-        """Empty: this load writes nothing that a run has to keep."""
-        return {}
 
 
 def _check(endpoint: str, number: int) -> str:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from hashidrill.abc import LoadCost
 from hashidrill.experiment.model import Strict
 from hashidrill.loads.client import Answer, Client, LoadContext
 from hashidrill.loads.patient import for_each
 from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.changes import mark
 from hashidrill.services.consul.loads.kv import LoadRate, Timeout, Via
 from hashidrill.services.consul.loads.views import Service
 from hashidrill.units import Duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hashidrill.abc import EmitOperation
 
 _LEAVE_WITHIN_S = 4.0
@@ -30,7 +30,7 @@ _GONE = (200, 404)
 _FLIPS = ("critical", "passing")
 
 
-class ServiceChurn:
+class ServiceChurn(ConsulLoad):
     """Re-registers `services` instances of one service round robin, `rate` changes a second, over all agents."""
 
     kind: ClassVar[str] = "consul.service.churn"
@@ -61,15 +61,17 @@ class ServiceChurn:
         via: Via = "consul:clients"
         timeout: Timeout = Duration("30s")
 
+    params: Params
+
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
-        if not context.endpoints:
-            raise ValueError(f"load {name!r} has no agent to talk to")
-        self.name = name
-        self.params = params
-        self.context = context
+        super().__init__(name, params, context)
         self._turns = [asyncio.Lock() for _ in range(params.services)]
         self._registered: set[int] = set()
         self._under_way = 0
+
+    @classmethod
+    def cost(cls, params: Params) -> LoadCost:
+        return LoadCost(rate_per_s=params.rate)
 
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled."""
@@ -80,10 +82,6 @@ class ServiceChurn:
                 waiting=context.waiting, course=context.course,
             )  # fmt: skip
             await loop.run(emit)
-
-    async def final_reads(self) -> Mapping[str, str | None]:
-        """Empty: what there is of instances, those who watch them have read."""
-        return {}
 
     async def clean_up(self) -> None:
         """Deregister what is there, for a few seconds: an agent that is sick is not waited for."""

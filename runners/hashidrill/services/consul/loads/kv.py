@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from hashidrill.abc import LoadCost
 from hashidrill.experiment.model import Strict
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error, write_reply
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.changes import mark
 from hashidrill.units import Duration, Percent, Rate, Size
 from hashidrill.util.foreign import parse
@@ -88,16 +90,17 @@ def _path(key: str) -> str:
     return f"/v1/kv/{key}"
 
 
-class _KvLoad:
+class _KvLoad(ConsulLoad):
     """What both loads share: keys in turn, endpoints in turn, one client."""
 
-    def __init__(self, name: str, keys: int, timeout: Duration, context: LoadContext) -> None:
-        if not context.endpoints:
-            raise ValueError(f"load {name!r} has no agent to talk to")
-        self.name = name
-        self.context = context
-        self._keys = keys
-        self._timeout_s = float(timeout)
+    def __init__(self, name: str, params: Any, context: LoadContext) -> None:
+        super().__init__(name, params, context)
+        self._keys: int = params.keys
+        self._timeout_s = float(params.timeout)
+
+    @classmethod
+    def cost(cls, params: Any) -> LoadCost:
+        return LoadCost(rate_per_s=params.rate)
 
     def _key(self, n: int) -> str:
         return f"{PREFIX}/{self.name}/{n % self._keys}"
@@ -176,14 +179,12 @@ class KvWrite(_KvLoad):
         via: Via = "consul:clients"
         timeout: Timeout = Duration("30s")
 
+    params: Params
+
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
-        super().__init__(name, params.keys, params.timeout, context)
-        self.params = params
+        super().__init__(name, params, context)
         self._turns = Turns(params.once, params.keys, max(1, min(ONCE_KEYS, int(ONCE_BYTES / params.value))))
         self._folder_keys = max(1, int(_FOLDER_BYTES / params.value))
-
-    async def prepare(self) -> None:
-        """Nothing: a write needs no key to be there."""
 
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled; every write is emitted exactly once."""
@@ -287,9 +288,7 @@ class KvRead(_KvLoad):
         via: Via = "consul:clients"
         timeout: Timeout = Duration("30s")
 
-    def __init__(self, name: str, params: Params, context: LoadContext) -> None:
-        super().__init__(name, params.keys, params.timeout, context)
-        self.params = params
+    params: Params
 
     async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
         """Write all keys. Raises WaitTimeoutError when the datacenter does not take them within `within_s` seconds."""
@@ -312,10 +311,6 @@ class KvRead(_KvLoad):
                 return _read_reply(await client.request("GET", url, timeout_s=self._timeout_s))
 
             await self._open_loop(self.params.rate, get).run(emit)
-
-    async def final_reads(self) -> Mapping[str, str | None]:
-        """Empty: this load wrote nothing that a run has to keep."""
-        return {}
 
 
 def _read_reply(answer: Answer) -> Reply:

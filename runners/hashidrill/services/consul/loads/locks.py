@@ -21,6 +21,7 @@ from hashidrill.loads.agenda import Agenda
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error, write_reply
 from hashidrill.loads.patient import insist
 from hashidrill.loads.schedule import Reply
+from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.contender import GONE, Contender, Deed, Manners, answered
 from hashidrill.services.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Timeout, Via
 from hashidrill.units import Duration
@@ -53,7 +54,7 @@ def _positive(duration: Duration) -> Duration:
 Positive = Annotated[Duration, AfterValidator(_positive)]
 
 
-class Lock:
+class Lock(ConsulLoad):
     """Runs `holders` clients that compete for `locks` locks, evenly spread."""
 
     kind: ClassVar[str] = "consul.lock"
@@ -107,12 +108,10 @@ class Lock:
                 backoff_s=self.backoff,
             )
 
+    params: Params
+
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
-        if not context.endpoints:
-            raise ValueError(f"load {name!r} has no agent to talk to")
-        self.name = name
-        self.params = params
-        self.context = context
+        super().__init__(name, params, context)
         self._contenders: list[Contender] = []
         self._lost_by_those_who_left = 0
 
@@ -202,10 +201,6 @@ class Lock:
 
     def _client(self) -> Client:
         return Client(local_address=self.context.local_address)
-
-    async def final_reads(self) -> Mapping[str, str | None]:
-        """Empty: a lock is nobody's data."""
-        return {}
 
 
 def reply_to(deed: Deed, answer: Answer) -> Reply:

@@ -13,11 +13,12 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from hashidrill.abc import Operation
+from hashidrill.abc import LoadCost, Operation
 from hashidrill.experiment.model import Strict
 from hashidrill.loads.client import LoadContext
 from hashidrill.loads.schedule import CANCELLED
 from hashidrill.loads.thin import connected
+from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.changes import newest_ns
 from hashidrill.services.consul.loads.held import Count, Establish, Standing
 from hashidrill.services.consul.loads.kv import Timeout, Via
@@ -35,10 +36,11 @@ _AGAIN_AFTER_S = 1.0
 _NS = 1_000_000_000
 
 
-class Streams:
+class Streams(ConsulLoad):
     """Opens `count` streaming subscriptions, spread over the servers that `via` selects."""
 
     kind: ClassVar[str] = "consul.streams"
+    asks: ClassVar[str] = "server"
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
         "open": None, "establish": Rate, "events": Rate, "lag": Duration,
     }  # fmt: skip
@@ -58,17 +60,19 @@ class Streams:
         via: Via = "consul:servers"
         timeout: Timeout = Duration("30s")
 
+    params: Params
+
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
-        if not context.endpoints:
-            raise ValueError(f"load {name!r} has no server to talk to")
-        self.name = name
-        self.params = params
-        self.context = context
+        super().__init__(name, params, context)
         self._standing = Standing(context, params.count, params.establish, self._hold)
         self._connections: dict[tuple[str, int], SubscribeConnection] = {}
         self._turns: dict[tuple[str, int], asyncio.Lock] = {}
         self._events = 0
         self._lags_ns: list[int] = []
+
+    @classmethod
+    def cost(cls, params: Params) -> LoadCost:
+        return LoadCost(opened_per_s=params.establish)
 
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled."""
@@ -81,10 +85,6 @@ class Streams:
             for connection in self._connections.values():
                 connection.close()
             await asyncio.sleep(0)  # the transports close in the loop's next turn
-
-    async def final_reads(self) -> Mapping[str, str | None]:
-        """Empty: this load writes nothing."""
-        return {}
 
     async def _hold(self, slot: int, due_ns: int) -> None:
         """Open stream `slot`, and return when it has ended."""

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from hashidrill.abc import Operation
+from hashidrill.abc import LoadCost, Operation
 from hashidrill.experiment.model import Strict
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error
 from hashidrill.loads.schedule import CANCELLED
+from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.held import SIGNALS, Count, Establish, Standing
 from hashidrill.services.consul.loads.kv import Timeout, Via
 from hashidrill.units import Duration, Quantity, Rate
@@ -37,7 +38,7 @@ Service = Annotated[
 ]
 
 
-class Views:
+class Views(ConsulLoad):
     """Keeps `count` materialized views open in each agent that `via` selects; the service need not exist."""
 
     kind: ClassVar[str] = "consul.views"
@@ -52,18 +53,20 @@ class Views:
         via: Via = "consul:clients"
         timeout: Timeout = Duration("30s")
 
+    params: Params
+
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
-        if not context.endpoints:
-            raise ValueError(f"load {name!r} has no agent to talk to")
-        self.name = name
-        self.params = params
-        self.context = context
+        super().__init__(name, params, context)
         self._standing = Standing(
             context, params.count, params.establish, self._hold, each=len(context.endpoints), shrinks=False
         )
         self._gone: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._begun: set[str] = set()
         """Agents whose first view was opened, and not missed since."""
+
+    @classmethod
+    def cost(cls, params: Params) -> LoadCost:
+        return LoadCost(opened_per_s=params.establish, views=params.count)
 
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled."""
@@ -72,10 +75,6 @@ class Views:
             for agent in self.context.endpoints:
                 tasks.create_task(self._look_after(agent))
             await self._standing.run()
-
-    async def final_reads(self) -> Mapping[str, str | None]:
-        """Empty: this load writes nothing."""
-        return {}
 
     def _path(self, n: int) -> str:
         return f"/v1/health/service/{self.params.service}?cached&tag=t{n}"

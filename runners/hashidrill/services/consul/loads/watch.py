@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from hashidrill.abc import Operation
+from hashidrill.abc import LoadCost, Operation
 from hashidrill.experiment.model import NAME_PATTERN, Strict
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import CANCELLED
+from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.changes import newest_ns
 from hashidrill.services.consul.loads.held import SIGNALS, Count, Establish, Standing
 from hashidrill.services.consul.loads.kv import FINAL_READS_WITHIN_S, PREFIX, Via, identify
@@ -41,7 +42,7 @@ _SAMPLE_EVERY_S = 1.0
 Wait = Annotated[Duration, Field(description="How long Consul holds a query open when nothing changes; at most 10m")]
 
 
-class Watch:
+class Watch(ConsulLoad):
     """Keeps `count` blocking queries open, on a load's keys or on a service, spread over the agents."""
 
     kind: ClassVar[str] = "consul.watch"
@@ -78,14 +79,16 @@ class Watch:
                 raise ValueError("retry is longer than 0s: a watcher that asks again at once is a storm")
             return self
 
+    params: Params
+
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
-        if not context.endpoints:
-            raise ValueError(f"load {name!r} has no agent to talk to")
-        self.name = name
-        self.params = params
-        self.context = context
+        super().__init__(name, params, context)
         self._standing = Standing(context, params.count, params.establish, self._hold)
         self._wakeups = 0
+
+    @classmethod
+    def cost(cls, params: Params) -> LoadCost:
+        return LoadCost(opened_per_s=params.establish)
 
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled."""

@@ -1,0 +1,46 @@
+"""What all loads share: a name, parameters, where they run, and defaults for what most of them need not do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hashidrill.abc import LoadCost
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import BaseModel
+
+    from hashidrill.loads.client import LoadContext
+    from hashidrill.units import Quantity
+
+
+class BaseLoad:
+    """Base of loads. It asks no agents, reads nothing back and leaves nothing behind: a load says where it differs."""
+
+    kind: ClassVar[str]
+    Params: ClassVar[type[BaseModel]]
+    signals: ClassVar[Mapping[str, type[Quantity] | None]] = {}
+    params: Any
+
+    def __init__(self, name: str, params: Any, context: LoadContext) -> None:
+        self.name = name
+        self.params = params
+        self.context = context
+
+    @classmethod
+    def via(cls, params: Any) -> str | None:  # noqa: ARG003 - subclasses look at them
+        return None
+
+    @classmethod
+    def cost(cls, params: Any) -> LoadCost:  # noqa: ARG003 - subclasses look at them
+        return LoadCost()
+
+    async def prepare(self) -> None:
+        return
+
+    async def final_reads(self) -> Mapping[str, str | None]:
+        return {}
+
+    async def clean_up(self) -> None:
+        return
