@@ -79,7 +79,7 @@ def test_an_experiment_needs_no_load_where_it_has_clients():
         ("rate: 4/s, ", "", "a client has either a rate"),
         ("rate: 4/s", "rate: 400/s", "at most 100/s (each is a process), not 400/s"),
         ("service: true", "service: true, timeout: 3s", "timeout: only for a client with a rate"),
-        ("service: true", "service: true, timeout: 3s, at_once: 2", "timeout and at_once: that is about runs"),
+        ("service: true", "service: true, timeout: 3s, at_once: 2", "timeout and at_once: only for a client with"),
         ("rate: 4/s", "rate: 4/s, timeout: 0s", "a timeout is longer than 0s"),
         ("rate: 4/s", "rate: 4/s, at_once: 0", "clients.careful.at_once: expected at least 1, got 0"),
         ("command: [daemon", "comand: [daemon", "unknown key 'comand': did you mean command?"),
