@@ -40,6 +40,7 @@ PROBE_SIGNALS: dict[str, type[Quantity] | None] = {
     "process.cpu": None,  # cores
     "process.rss": Size, "process.write_rate": Bandwidth, "process.wchar_rate": Bandwidth,
     "disk.fsync": Duration,
+    "machine.others": None, "machine.idle": None,  # CPUs
     "generator.cpu": None, "generator.lag": Duration,
 }  # fmt: skip
 """The signals of the probes that a condition can compare, and their unit (None: a plain number)."""

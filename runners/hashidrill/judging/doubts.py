@@ -31,6 +31,9 @@ LAG_P99_MAX_S = 0.25
 SATURATED_CORES = 0.9
 SUSTAINED_S = 3
 """So many bad seconds in a row are no burst any more."""
+OTHERS_SHARE = 0.25
+IDLE_SHARE = 0.05
+"""Of the machine's CPUs: over so much used by other work, with less than so much idle, starves the datacenter."""
 SILENT_S = 5.0
 """How long nothing may be due of a load that has a rate, or come of a probe that samples once or twice a second."""
 _FEWEST_DUE = 5
@@ -62,7 +65,7 @@ class Doubt:
     """What was not validly measured: loads and signals by name (None: anything), of one host or of all, from when on.
 
     A load's name stands for its own signals too. `late_only`: what was measured is true, but the times may be those of
-    the generator.
+    the generator. `broken_only`: it explains why something broke; what held in spite of it, held.
     """
 
     reason: str
@@ -71,6 +74,7 @@ class Doubt:
     of: frozenset[str] | None = None
     host: str | None = None
     late_only: bool = False
+    broken_only: bool = False
 
     def touches(self, read: Read) -> bool:
         """Is some of what was read in doubt?"""
@@ -100,6 +104,7 @@ def doubts(recording: Recording, experiment: Experiment) -> list[Doubt]:
         *_stopped_loads(recording, experiment),
         *_silent_probes(recording),
         *_faded_faults(recording),
+        *_starved_machine(recording),
     ]
     return sorted(found, key=lambda doubt: (doubt.start_ns, doubt.reason))
 
@@ -282,6 +287,26 @@ def _faded_faults(recording: Recording) -> Iterator[Doubt]:
                 f"{readable(window.faded_proof)}; nothing says how long it had been",
                 window.proven_ns, _FOREVER_NS,
             )  # fmt: skip
+
+
+def _starved_machine(recording: Recording) -> Iterator[Doubt]:
+    """Where other work took the CPUs that the datacenter wanted: an SLO that broke then is no finding about Consul."""
+    if not {"machine.others", "machine.idle"} <= set(recording.signals):
+        return
+    cpus = recording.run.get("machine", {}).get("cpus") or 1
+    others, idle = recording.series("machine.others"), recording.series("machine.idle")
+    count = min(len(others), len(idle))  # both of each sample, in the same order
+    starved = (others.value[:count] > OTHERS_SHARE * cpus) & (idle.value[:count] < IDLE_SHARE * cpus)
+    for first, last in _runs(starved):
+        if last - first + 1 < SUSTAINED_S:
+            continue
+        most = float(others.value[first : last + 1].max())
+        yield Doubt(
+            f"other work kept this machine busy: processes outside of the run used up to {most:.1f} of {cpus} CPUs and"
+            f" left next to nothing idle for {last - first + 1} s in a row; run it again when the machine is quieter",
+            int(others.t_ns[first - 1]) if first else int(others.t_ns[0]) - SECOND,
+            int(others.t_ns[last]), late_only=True, broken_only=True,
+        )  # fmt: skip
 
 
 def readable(detail: object) -> str:

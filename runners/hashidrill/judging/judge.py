@@ -193,8 +193,11 @@ def _spoils(doubt: Doubt, reads: Sequence[Read], found: hypothesis.Hypothesis, f
     """Does the doubt make this finding worthless?
 
     One that means the same in any run is not undone by it once it is broken; but it holds only for what was tried. One
-    that does not go by times is not undone by a generator that was late.
+    that does not go by times is not undone by a generator that was late, nor by a machine that was busy. What held on a
+    machine that was busy, held.
     """
+    if doubt.broken_only and finding is not Finding.BROKEN:
+        return False
     if (finding is Finding.BROKEN and not found.needs_valid_run) or (doubt.late_only and not found.timed):
         return False
     return any(doubt.touches(read) for read in reads)

@@ -297,3 +297,50 @@ def test_the_doubts_are_in_the_verdict_that_is_left(builder):
     written = write_verdict(recording)
     assert written.doubts
     assert read_verdict(recording.path) == written
+
+
+class TestAMachineThatOtherWorkKeptBusy:
+    """On two CPUs (RecordingBuilder's). A datacenter without CPU breaks every SLO, and that is no finding about it."""
+
+    @staticmethod
+    def slow(builder, others=1.8, idle=0.0, when=lambda t: True):
+        """Writes that never recover, with what other work took of the machine meanwhile."""
+        good(builder, latency=lambda t: 0.9 if t > 10 else 0.01).healthy().expect(
+            "writes_recover", load=LOAD, within="5s"
+        )
+        builder.series("machine.others", lambda t: others if when(t) else 0.1, every=1.0)
+        return builder.series("machine.idle", lambda t: idle if when(t) else 1.2, every=1.0)
+
+    def test_what_broke_then_is_invalid_and_says_what_to_do(self, builder):
+        verdict, found = judged(self.slow(builder))
+        assert found == {"writes_recover": Finding.INVALID}
+        assert verdict.verdict is Verdict.INVALID
+        (doubt,) = verdict.doubts
+        assert "processes outside of the run used up to 1.8 of 2 CPUs" in doubt
+        assert "run it again when the machine is quieter" in doubt
+        assert "measured all the same: broken" in verdict.judgements[0].text
+
+    def test_what_held_in_spite_of_it_held(self, builder):
+        good(builder).healthy().expect("writes_recover", load=LOAD, within="10s")
+        builder.series("machine.others", 1.8, every=1.0).series("machine.idle", 0.0, every=1.0)
+        verdict, found = judged(builder)
+        assert found == {"writes_recover": Finding.HELD}
+        assert verdict.verdict is Verdict.PASS
+
+    def test_a_write_that_is_gone_is_lost_however_busy_the_machine_was(self, builder):
+        good(builder).healthy().final_reads(LOAD, {"kv-writes/3": None})
+        builder.expect("no_acknowledged_write_lost", load=LOAD)
+        builder.series("machine.others", 1.8, every=1.0).series("machine.idle", 0.0, every=1.0)
+        assert judged(builder)[0].verdict is Verdict.FAIL
+
+    @pytest.mark.parametrize(
+        ("others", "idle"), [(0.3, 0.0), (1.0, 0.4)], ids=["it was the run's own work", "there was CPU left"]
+    )
+    def test_no_other_work_that_starved_it_is_no_excuse(self, builder, others, idle):
+        assert judged(self.slow(builder, others, idle))[1] == {"writes_recover": Finding.BROKEN}
+
+    def test_nor_is_other_work_while_nothing_was_judged(self, builder):
+        assert judged(self.slow(builder, when=lambda t: t < 8))[1] == {"writes_recover": Finding.BROKEN}
+
+    def test_two_busy_seconds_are_a_burst(self, builder):
+        assert judged(self.slow(builder, when=lambda t: 20 <= t < 22))[1] == {"writes_recover": Finding.BROKEN}

@@ -28,6 +28,7 @@ from hashidrill.experiment.model import DatacenterSpec, Experiment
 from hashidrill.experiment.selectors import CLIENT_PREFIX
 from hashidrill.loads.process import LoadSpecification
 from hashidrill.probes.disk import DiskProbe
+from hashidrill.probes.machine import MachineProbe
 from hashidrill.probes.process import ProcessProbe
 from hashidrill.sandbox.sandbox import boot_command
 from hashidrill.services.consul import agents
@@ -329,7 +330,7 @@ class LocalDatacenter:
         probes = consul_probes(_Servers(self.hosts), port=agents.HTTP_PORT, known=known)
         for host in self.hosts.values():
             probes += [DiskProbe(host), ProcessProbe(host)]
-        return probes
+        return [*probes, MachineProbe()]
 
     def describe(self) -> Mapping[str, Any]:
         """`hosts` and `config`, for run.json."""

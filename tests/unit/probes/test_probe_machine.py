@@ -1,0 +1,56 @@
+"""The probe of the machine tells the run's own work from other work."""
+
+from __future__ import annotations
+
+import pytest
+
+from hashidrill.probes import machine
+from hashidrill.probes.base import SickError
+from hashidrill.probes.machine import CpuTimes, MachineProbe, cpu_times
+from virtual_time import run
+
+
+def sampled(*readings):
+    """Sample once a second for each (busy, idle, own)."""
+    times, clock = iter(readings), iter(range(100))
+    probe = MachineProbe(read=lambda: CpuTimes(*next(times)), now_s=lambda: float(next(clock)))
+
+    async def main():
+        return [{sample.signal: sample.value for sample in await probe.sample()} for _ in readings]
+
+    return run(main())
+
+
+def test_others_are_whoever_is_not_of_the_run():
+    first, second, third = sampled((100, 50, 10), (101.5, 50.5, 10.4), (103.5, 50.5, 12.4))
+    assert first == {}
+    assert second == {"machine.others": pytest.approx(1.1), "machine.idle": pytest.approx(0.5)}
+    assert third == {"machine.others": 0.0, "machine.idle": 0.0}
+
+
+def test_a_process_that_ended_unseen_makes_nobody_negative():
+    assert sampled((100, 50, 10), (100.1, 51.9, 9))[1] == {"machine.others": pytest.approx(0.1), "machine.idle": 1.9}
+
+
+@pytest.fixture
+def proc(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "_PROC", tmp_path)
+    monkeypatch.setattr(machine, "_TICKS_PER_S", 100)
+    return tmp_path
+
+
+def test_the_numbers_are_where_the_kernel_puts_them(proc):
+    """Guest time is part of user time, steal is somebody else's work; a command may contain anything."""
+    (proc / "stat").write_text("cpu  1000 10 200 5000 300 20 30 40 999 999\ncpu0 1 2 3 4\n")
+    process = proc / "42"
+    process.mkdir()
+    (process / "stat").write_text("42 (a b) S) S 1 42 42 0 -1 4194560 9 0 0 0 150 50 25 75 20 0 1 0 100 0 0\n")
+    (proc / "43").mkdir()  # ended between two looks
+    assert cpu_times() == CpuTimes(busy_s=13.0, idle_s=53.0, own_s=3.0)
+
+
+@pytest.mark.parametrize("text", ["", "cpu 1 2", "intr 5"])
+def test_a_machine_that_is_not_linux_is_sick_and_not_idle(proc, text):
+    (proc / "stat").write_text(text)
+    with pytest.raises(SickError, match="not readable"):
+        cpu_times()
