@@ -303,7 +303,7 @@ def _starved_machine(recording: Recording) -> Iterator[Doubt]:
         most = float(others.value[first : last + 1].max())
         yield Doubt(
             f"other work kept this machine busy: processes outside of the run used up to {most:.1f} of {cpus} CPUs and"
-            f" left next to nothing idle for {last - first + 1} s in a row; run it again when the machine is quieter",
+            f" left next to nothing idle for {last - first + 1} s in a row",
             int(others.t_ns[first - 1]) if first else int(others.t_ns[0]) - SECOND,
             int(others.t_ns[last]), late_only=True, broken_only=True,
         )  # fmt: skip

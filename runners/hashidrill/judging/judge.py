@@ -166,6 +166,8 @@ class _Case:
             if spoilt_by:
                 first = spoilt_by[0]
                 why = f"it is judged from seconds that do not count: {first.reason} ({first.span(self.recording)})"
+                if first.broken_only:
+                    why += "; run it again when the machine is quieter"
         if not why:
             return finding, text, figures, []
         text = f"not judged, because {why}\n(measured all the same: {finding}: {text})"

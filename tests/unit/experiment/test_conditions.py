@@ -75,4 +75,4 @@ def test_a_hopeless_condition_is_refused_quickly():
 
 def test_every_signal_of_a_probe_is_in_a_known_namespace():
     assert {signal.partition(".")[0] for signal in PROBE_SIGNALS} == set(PROBE_NAMESPACES)
-    assert set(PROBE_NAMESPACES) == {"raft", "consul", "process", "disk", "generator"}
+    assert set(PROBE_NAMESPACES) == {"raft", "consul", "process", "disk", "machine", "generator"}

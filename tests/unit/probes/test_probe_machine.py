@@ -29,7 +29,7 @@ def test_others_are_whoever_is_not_of_the_run():
 
 
 def test_a_process_that_ended_unseen_makes_nobody_negative():
-    assert sampled((100, 50, 10), (100.1, 51.9, 9))[1] == {"machine.others": pytest.approx(0.1), "machine.idle": 1.9}
+    assert sampled((100, 50, 10), (100.1, 51.9, 9))[1] == pytest.approx({"machine.others": 0.1, "machine.idle": 1.9})
 
 
 @pytest.fixture
