@@ -42,7 +42,6 @@ EXPERIMENT_NAME = "experiment.yaml"
 FIRST_RESOLVED = 3
 """The format (hashidrill.recording.writer.FORMAT) since which a recording holds resolved.json."""
 ARTIFACTS_NAME = "artifacts"
-OUTCOMES = ("ok", "fail", "unknown")
 
 if TYPE_CHECKING:
     import numpy.typing as npt
