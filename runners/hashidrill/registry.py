@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from hashidrill.errors import UnknownNameError
+from hashidrill.errors import UnknownNameError, UsageError
 
 CLIENT = "client"
 """The kind of load that a client is; an experiment writes it under `clients:`, not under `load:`."""
@@ -22,6 +22,12 @@ _ROOMS = {
     _LOADS: ("hashidrill.services.consul.loads",),
 }
 """Entry-point group to the rooms of built-in kinds. The MODULES of a room says which module has which kinds."""
+
+
+_PROTOCOLS = {
+    _FAULTS: ("Fault", "hashidrill.faults.base.BaseFault"), _LOADS: ("Load", "hashidrill.loads.base.BaseLoad"),
+}  # fmt: skip
+"""Entry-point group to the protocol in hashidrill.abc, and to the class that has most of it."""
 
 
 def near(name: str, names: Iterable[str]) -> str:
@@ -100,5 +106,17 @@ def _others(group: str) -> dict[str, Any]:
     """The classes of installed entry points: only a class itself knows its kind."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - not every command asks for a kind
 
-    classes = [entry.load() for entry in entry_points(group=group)]
+    classes = [_whole(group, entry.value, entry.load()) for entry in entry_points(group=group)]
     return {cls.kind: cls for cls in classes}
+
+
+def _whole(group: str, where: str, cls: Any) -> Any:
+    """A class of another package. Raises UsageError when it has not all that a fault or a load says of itself."""
+    from hashidrill import abc  # noqa: PLC0415 - only plug-ins are looked at
+
+    protocol, base = _PROTOCOLS[group]
+    members = {**vars(getattr(abc, protocol)), **getattr(abc, protocol).__annotations__}
+    if lacking := sorted(name for name in members.keys() - dir(cls) if not name.startswith("_")):
+        noun = protocol.lower()
+        raise UsageError(f"the {noun} {where} (entry point of {group}) lacks {', '.join(lacking)}; build it on {base}")
+    return cls
