@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import importlib.util
 import json
 import sys
@@ -11,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from docs_pages import PARSED, ROOT, page
+from hashidrill.abc import LoadCost
+from hashidrill.experiment.course import Course
 from hashidrill.experiment.loader import load_experiment
+from hashidrill.loads.client import LoadContext
 from hashidrill.testing.recordings import RecordingBuilder
+from virtual_time import VirtualClock, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +72,26 @@ def test_the_example_of_a_fault_keeps_the_contract(examples, monkeypatch):
     monkeypatch.setattr("hashidrill.testing.faults.PROVEN_WITHIN_S", 0.1)
     for test in cases_of(examples("CONTRIBUTING.md")("test_readonly_disk.py")):
         test()
+
+
+def test_the_example_of_a_load_offers_its_rate_and_has_all_that_is_asked_of_one(examples):
+    ticker = examples("CONTRIBUTING.md")("ticker.py").Ticker
+    operations: list[Any] = []
+
+    async def main():
+        params = ticker.Params.model_validate({"rate": "50/s"})
+        load = ticker("ticks", params, LoadContext([], clock=VirtualClock(), course=Course()))
+        await load.prepare()
+        task = asyncio.create_task(load.run(operations.append))
+        await asyncio.sleep(1.999)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        return await load.final_reads(), await load.clean_up()
+
+    assert run(main()) == ({}, None)
+    assert [operation.outcome for operation in operations] == ["ok"] * 100
+    assert (ticker.via(None), ticker.cost(None), ticker.signals) == (None, LoadCost(), {})
 
 
 def test_the_example_of_a_hypothesis_judges_as_its_tests_say(examples, tmp_path):
