@@ -1,0 +1,1 @@
+"""What a judged run looks like afterwards: HTML, Markdown, timeline, figures. What it means is in `judging/`."""
