@@ -152,8 +152,9 @@ class AgentApi(Protocol):
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
         timeout_s: float = 5.0,
+        agent: str = "",
     ) -> ApiAnswer:
-        """One request to the HTTP API of this host's Consul agent, from the control address. Raises FaultError."""
+        """One request to the HTTP API of an agent of this host (by default its first). Raises FaultError."""
 
 
 @runtime_checkable
@@ -233,6 +234,12 @@ class Capable:
 
     def __init__(self) -> None:
         self.parts: dict[type[Any], Any] = {}
+        self.roles: dict[str, str] = {}
+
+    @property
+    def role(self) -> str:
+        """That of its first agent; "" without any."""
+        return next(iter(self.roles.values()), "")
 
     def can(self, capability: type[Any]) -> bool:
         """Whether the host has this capability."""

@@ -1,7 +1,8 @@
 """Finds faults, loads, probes and hypotheses by the name that YAML uses.
 
-Built-in kinds are listed in their rooms; other packages add theirs through the entry-point groups `hashidrill.faults`
-and `hashidrill.loads`. Hypotheses are functions in the files of a `hypotheses/` folder.
+Kinds are listed in the room of faults and by the services; other packages add theirs through the entry-point groups
+`hashidrill.services`, `hashidrill.faults` and `hashidrill.loads`. Hypotheses are functions in the files of a
+`hypotheses/` folder.
 """
 
 from __future__ import annotations
@@ -17,11 +18,9 @@ from hashidrill.errors import UnknownNameError, UsageError
 CLIENT = "client"
 """The kind of load that a client is; an experiment writes it under `clients:`, not under `load:`."""
 _FAULTS, _LOADS = "hashidrill.faults", "hashidrill.loads"
-_ROOMS = {
-    _FAULTS: ("hashidrill.faults", "hashidrill.services.consul.faults"),
-    _LOADS: ("hashidrill.services.consul.loads",),
-}
-"""Entry-point group to the rooms of built-in kinds. The MODULES of a room says which module has which kinds."""
+_CORE_FAULTS = "hashidrill.faults"
+"""The room of the faults of any host. Its MODULES says which module has which kinds; a service says it of its own."""
+_SERVICE_MODULES = ("hashidrill.services.consul.service",)
 
 
 _PROTOCOLS = {
@@ -55,6 +54,18 @@ def fault_kinds() -> list[str]:
 def load_kinds() -> list[str]:
     """The kinds of all loads. Imports none of the built-in ones."""
     return list(_modules(_LOADS) | _others(_LOADS))
+
+
+@cache
+def services() -> dict[str, Any]:
+    """Every service class by its name: Consul, then those of installed packages."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - not every command asks for a service
+
+    found = {cls.name: cls for module in _SERVICE_MODULES for cls in importlib.import_module(module).SERVICES}
+    for entry in entry_points(group="hashidrill.services"):
+        cls = entry.load()
+        found[cls.name] = cls
+    return found
 
 
 def fault(kind: str) -> Any:
@@ -92,13 +103,14 @@ def _find(group: str, kind: str) -> Any:
 
 @cache
 def _modules(group: str) -> dict[str, str]:
-    """The module of each built-in kind."""
-    return {
-        kind: f"{room}.{module}"
-        for room in _ROOMS[group]
-        for module, kinds in importlib.import_module(room).MODULES.items()
-        for kind in kinds
-    }
+    """The module of each kind that is built in, or that a service brings."""
+    modules = {}
+    if group == _FAULTS:
+        room = importlib.import_module(_CORE_FAULTS)
+        modules = {kind: f"{_CORE_FAULTS}.{module}" for module, kinds in room.MODULES.items() for kind in kinds}
+    for service in services().values():
+        modules |= service.faults if group == _FAULTS else service.loads
+    return modules
 
 
 @cache

@@ -61,7 +61,7 @@ async def rules_flushed(_datacenter, host, _undo, _snapshot):
 
 
 async def rules_of_another_flushed(datacenter, host, _undo, _snapshot):
-    await next(other for other in datacenter.servers() if other is not host).nft("flush ruleset")
+    await next(other for other in consul_api.servers_of(datacenter) if other is not host).nft("flush ruleset")
 
 
 async def rules_of_an_agent_flushed(datacenter, _host, undo, _snapshot):

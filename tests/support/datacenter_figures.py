@@ -15,8 +15,9 @@ import anyio
 import httpx
 
 from hashidrill.datacenter.local.datacenter import LocalDatacenter
-from hashidrill.experiment.model import Consul, DatacenterSpec
+from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.loads.client import Client
+from hashidrill.services.consul.model import Consul
 
 SPEC = DatacenterSpec(consul=Consul(clients=0, config={"performance": {"raft_multiplier": 1}}))
 WRITERS, SECONDS = 16, 6.0

@@ -36,6 +36,12 @@ class Datacenter(FakeDatacenter):
             raise SelectorError(f"{selector}: no server is known to a majority as the leader just now")
         return [self.target(name) for name in chosen]
 
+    async def endpoints(self, via):
+        return [f"http://{target.address}:8500" for target in await self.select("consul:servers")]
+
+    def tap_control(self, client):
+        return f"/nowhere/tap-{client}"
+
 
 class Game:
     """One run's tools, without the processes around them."""

@@ -20,8 +20,9 @@ from hashidrill import registry
 from hashidrill.datacenter.local.datacenter import LocalDatacenter
 from hashidrill.engine.inject import PROVEN_WITHIN_S, planned
 from hashidrill.errors import HashidrillError, WaitTimeoutError
-from hashidrill.experiment.model import Consul, DatacenterSpec
+from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.services.consul import api
+from hashidrill.services.consul.model import Consul
 from hashidrill.testing.faults import check_fault
 from hashidrill.util.wait import wait_until
 
@@ -47,11 +48,11 @@ async def settled(datacenter):
 
     async def agree():
         try:
-            leaders = {await api.get(host, "/v1/status/leader") for host in datacenter.servers()}
+            leaders = {await api.get(host, "/v1/status/leader") for host in api.servers_of(datacenter)}
             voters = [peer for peer in await api.peers(datacenter) if peer.voter]
         except HashidrillError as error:
             return None, str(error)
-        fine = len(leaders) == 1 and all(leaders) and len(voters) == len(datacenter.servers())
+        fine = len(leaders) == 1 and all(leaders) and len(voters) == len(api.servers_of(datacenter))
         return (True if fine else None), f"leaders {leaders}, {len(voters)} voters"
 
     await wait_until("the servers to agree", agree, within_s=60)
@@ -71,13 +72,13 @@ async def checked(datacenter, kind, params, on):
     if kind == "consul.session.expire":
         await stage(datacenter, on)
     if params.get("to") == "?":
-        params = {"to": [host.name for host in datacenter.servers() if host.name != target.host][-1]}
+        params = {"to": [host.name for host in api.servers_of(datacenter) if host.name != target.host][-1]}
     config = await datacenter.hosts[target.host].agent_config("consul")
     fault = fault_of(datacenter, kind, params)
     momentary = kind in ("consul.leader.transfer", "consul.session.expire")
     report = await check_fault(fault, target, momentary=momentary)
     assert await datacenter.hosts[target.host].agent_config("consul") == config, "its configuration differs"
-    for host in datacenter.servers():
+    for host in api.servers_of(datacenter):
         assert not await host.nft_tables(), f"{host.name} has rules left"
     roles = {host.name: host.role for host in datacenter.hosts.values()}
     assert [roles[f"consul-{n}"] for n in (1, 2, 3, 4)] == ["server"] * 3 + ["spare"], roles
@@ -122,7 +123,7 @@ async def refused(datacenter):
     for name, settings in (("key", {"raft_snapshot_thresold": 5}), ("value", {"raft_snapshot_threshold": "many"})):
         said[name] = await _refusal(datacenter, "consul.config", {"set": settings}, target)
     leader = await datacenter.leader()
-    other = next(host for host in datacenter.servers() if host.name not in (target.host, leader))
+    other = next(host for host in api.servers_of(datacenter) if host.name not in (target.host, leader))
     await other.stop_agent("consul")
     process = await datacenter.hosts[target.host].agent_process("consul")
 
@@ -185,7 +186,7 @@ async def _killed(datacenter, leader):
 
 
 async def _elected(datacenter, but, within_s=30):
-    wanted = [host.name for host in datacenter.servers() if host.name not in but]
+    wanted = [host.name for host in api.servers_of(datacenter) if host.name not in but]
     return await api.wait_for_leader(datacenter, "an election", wanted, within_s=within_s)
 
 
@@ -193,7 +194,7 @@ async def gathered(datacenter):
     """Each server in turn has all streams of the agent, those from before too. {server: streams that each has}."""
     agent, seen = datacenter.hosts["client-1"], {}
     await settled(datacenter)
-    for turn, server in enumerate([host.name for host in datacenter.servers()]):
+    for turn, server in enumerate([host.name for host in api.servers_of(datacenter)]):
         fault = fault_of(datacenter, "consul.streams.gather", {})
         undo = await planned(fault, await target_of(datacenter, f"host:{server}"), f"gather-{server}")
         await fault.apply(undo)
@@ -233,7 +234,7 @@ async def _streams_on(datacenter, server, count):
         service = {"Service": "watched", "Meta": {"at": str(time.monotonic_ns())}}
         body = json.dumps({"Node": "elsewhere", "Address": "192.0.2.1", "Service": service}).encode()
         await datacenter.hosts[server].api("PUT", "/v1/catalog/register", body=body)
-        for host in datacenter.servers():
+        for host in api.servers_of(datacenter):
             try:
                 said = (await api.get(host, "/v1/agent/metrics"))["Gauges"]
             except HashidrillError:  # 1.22 cannot say its metrics while one of them is not a number

@@ -24,9 +24,10 @@ from hashidrill import registry
 from hashidrill.abc import Target
 from hashidrill.datacenter.local.datacenter import LocalDatacenter
 from hashidrill.engine.inject import observed_within_s, planned
-from hashidrill.experiment.model import Consul, DatacenterSpec, Disk, Size
+from hashidrill.experiment.model import DatacenterSpec, Disk, Size
 from hashidrill.faults.network import _TableFault
 from hashidrill.sandbox import cgroups
+from hashidrill.services.consul.model import Consul
 from hashidrill.testing.faults import check_fault
 from hashidrill.util.wait import wait_until
 

@@ -18,9 +18,10 @@ from hashidrill import registry
 from hashidrill.datacenter.local.datacenter import LocalDatacenter
 from hashidrill.engine.inject import planned
 from hashidrill.errors import FaultError
-from hashidrill.experiment.model import Consul, DatacenterSpec
+from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.services.consul import markers
 from hashidrill.services.consul.faults.raft_db import RaftDb
+from hashidrill.services.consul.model import Consul
 from hashidrill.services.consul.snapshots import read_snapshot, restored_name, saved_name
 from hashidrill.testing.faults import check_fault
 from hashidrill.util.wait import wait_until

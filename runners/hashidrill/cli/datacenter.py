@@ -14,7 +14,7 @@ from hashidrill.datacenter.up import standing
 from hashidrill.errors import UsageError
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import load_experiment
-from hashidrill.experiment.model import Consul, DatacenterSpec
+from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.live import display as live
 from hashidrill.provision.packages import ensure_system_packages
 
@@ -52,8 +52,9 @@ def up(  # noqa: PLR0917 - each is an option of the command line
         spec = load_experiment(find_experiment(like)).datacenter
     else:
         config = {"performance": {"raft_multiplier": 1}}
+        part = {"version": consul, "servers": servers, "clients": clients, "config": config}
         try:
-            spec = DatacenterSpec(consul=Consul(version=consul, servers=servers, clients=clients, config=config))
+            spec = DatacenterSpec.model_validate({"consul": part})
         except ValueError:
             raise UsageError(f"--consul {consul!r} is not a version; write it like 1.22.2") from None
     one = standing.up(name, spec, expose_port=expose, say=lambda text: live.say(say, text))

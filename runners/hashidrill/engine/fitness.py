@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ import psutil
 from hashidrill import registry
 from hashidrill.engine.generator_speed import operation_s
 from hashidrill.errors import UnfitError
+from hashidrill.experiment.model import services_of
 from hashidrill.faults.cpu import cores_for, provable_cores
 
 if TYPE_CHECKING:
@@ -85,8 +87,7 @@ class Wants:
 
 def wants(experiment: Experiment, required: Requires) -> Wants:
     """By its agents, its loads at their peaks, and its faults."""
-    consul = experiment.datacenter.consul
-    agents = consul.servers + consul.clients + required.spare_servers
+    agents = _roles(experiment, spares=required.spare_servers).total()
     memory: float = RUNNER_BYTES + agents * (AGENT_BYTES + HOST_BYTES)
     reasons = [f"{agents} agents"]
     if views := _views(experiment):
@@ -191,9 +192,16 @@ def _cost(experiment: Experiment, name: str) -> LoadCost:
     return kind.cost(kind.Params.model_validate(spec.params))
 
 
+def _roles(experiment: Experiment, *, spares: int = 0) -> Counter[str]:
+    """How many agents have each role."""
+    services = services_of(experiment.datacenter, spares=spares)
+    return Counter(place.role for service in services for place in service.places())
+
+
 def _views(experiment: Experiment) -> int:
     """How many there are at most, in all agents."""
-    agents = experiment.datacenter.consul.clients or experiment.datacenter.consul.servers
+    roles = _roles(experiment)
+    agents = roles["client"] or roles["server"]
     counts = [_cost(experiment, name).views * _peak_level(load.profile) for name, load in experiment.load.items()]
     return round(sum(counts)) * agents
 
@@ -201,5 +209,5 @@ def _views(experiment: Experiment) -> int:
 def _filled_bytes(experiment: Experiment, step: Step) -> float:
     if step.fault != "disk.full":
         return 0.0
-    hosts = experiment.datacenter.consul.servers if step.on in {"consul:servers", "consul:all"} else 1
+    hosts = _roles(experiment)["server"] if step.on in {"consul:servers", "consul:all"} else 1
     return float(experiment.datacenter.disk.size or 0.0) * hosts

@@ -24,6 +24,7 @@ from hashidrill.datacenter.local.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.engine.closing import EXIT_CODES
 from hashidrill.engine.required import required_by
 from hashidrill.errors import MachineError, UnrecordedError, UsageError
+from hashidrill.experiment.model import services_of
 from hashidrill.provision import binaries
 from hashidrill.provision.products import BBOLT_VERSION
 from hashidrill.recording.journal import Clock, Journal, read_journal
@@ -65,7 +66,9 @@ def run_experiment(
     _check_clients(resolved)
     check_machine(resolved)
     say = lambda text: tell({"event": "note", "t_ns": 0, "text": text})  # noqa: E731 - one line, used twice
-    explicit = {"consul": experiment.datacenter.consul.binary}
+    explicit = {
+        each.name: each.explicit for service in services_of(experiment.datacenter) for each in service.binaries()
+    }
     found = {
         name: binaries.ensure(name, version, explicit=explicit.get(name), progress=say)
         for name, version in binaries_for(experiment)
@@ -106,7 +109,7 @@ def binaries_for(experiment: Experiment) -> list[tuple[str, str]]:
     """(name, version) of each binary that a run of this experiment starts."""
     tools = required_by(experiment).tools
     wanted = [
-        ("consul", experiment.datacenter.consul.version, True),
+        *((each.name, each.version, True) for s in services_of(experiment.datacenter) for each in s.binaries()),
         ("toxiproxy-server", TOXIPROXY_VERSION, "toxiproxy" in tools),
         ("bbolt", BBOLT_VERSION, "bbolt" in tools),
     ]

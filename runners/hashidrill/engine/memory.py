@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from hashidrill.engine.required import required_by, sized
+from hashidrill.experiment.model import services_of
 from hashidrill.units import Size
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def check_memory(document: Document, experiment: Experiment) -> None:
     spec = sized(experiment.datacenter) if required.sized_disk else experiment.datacenter
     if spec.disk.size is None:
         return
-    hosts = spec.consul.servers + spec.consul.clients + required.spare_servers
+    services = services_of(spec, spares=required.spare_servers)
+    hosts = len({place.host for service in services for place in service.places()})
     available = available_bytes()
     if hosts * spec.disk.size <= available * SHARE:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ import anyio
 from hashidrill.abc import Datacenter, Operation, Probe, Sample
 from hashidrill.engine import closing
 from hashidrill.engine.levels import GENERATOR_FULL, NO_LEVELS, Levels, Steered
+from hashidrill.engine.load_specifications import load_specifications
 from hashidrill.engine.monitor import Monitor, longest_window_s
 from hashidrill.engine.steps import carry_out
 from hashidrill.errors import (
@@ -26,7 +27,7 @@ from hashidrill.errors import (
     WaitTimeoutError,
 )
 from hashidrill.experiment.model import Experiment
-from hashidrill.loads.process import LoadProcess, LoadSpecification
+from hashidrill.loads.process import LoadProcess
 from hashidrill.probes.runner import run_probes
 from hashidrill.recording.journal import Clock, Journal
 from hashidrill.recording.writer import FORMAT, RecordingWriter
@@ -44,7 +45,14 @@ class RunnableDatacenter(Datacenter, Protocol):
 
     async def start(self) -> None: ...
 
-    async def load_specifications(self, experiment: Experiment) -> Sequence[LoadSpecification]: ...
+    async def endpoints(self, via: str | None) -> Sequence[str]:
+        """The URLs of the agents that a load goes through; None goes through none. Raises SelectorError."""
+
+    def tap_control(self, client: str) -> str:
+        """Path of the Unix socket on which a client's tap is spoken to."""
+
+    def namespace(self, host: str) -> str:
+        """Path of the network namespace of a host."""
 
     def probes(self) -> Sequence[Probe]: ...
 
@@ -190,9 +198,8 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
         watchers.start_soon(_ticks, running)
         watchers.start_soon(closing.watch, running.writer)
         running.enter("load")
-        specifications = await datacenter.load_specifications(experiment)
-        profiled = [replace(each, profile=experiment.traffic[each.name].profile) for each in specifications]
-        await loads.start(profiled, running.operation, running.sample, running.monitor.waiting)
+        specifications = await load_specifications(experiment, datacenter)
+        await loads.start(specifications, running.operation, running.sample, running.monitor.waiting)
         await _hold_steady_state(running)
         tripped = await _method(running, loads)
         running.enter("recovery", experiment.recovery.for_)

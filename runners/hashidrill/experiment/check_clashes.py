@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def placed(step: Step, draft: Draft) -> Place:
     """Where and when the step puts its fault, as far as that is known now."""
-    return place_of(step.on, step.at, step.for_, {"consul": draft.consul, "disk": draft.disk})
+    return place_of(step.on, step.at, step.for_, draft.services, {"disk": draft.disk})
 
 
 def check_clashes(draft: Draft, note: Note) -> None:

@@ -25,14 +25,13 @@ from hashidrill.experiment.conditions import (
 )
 from hashidrill.experiment.selectors import CLIENT_PREFIX, HOST_FORMS, parse_selector
 from hashidrill.registry import near
-from hashidrill.services.consul.state_checks import check_snapshots
 from hashidrill.units import Duration, shown
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from hashidrill.abc import Fault, Requires
-    from hashidrill.experiment.model import ClientSpec, Consul, Disk
+    from hashidrill.abc import Fault, Requires, Service
+    from hashidrill.experiment.model import ClientSpec, Disk
     from hashidrill.experiment.problems import Loc
     from hashidrill.experiment.profile import Profile
 
@@ -79,7 +78,8 @@ class Step:
 class Draft:
     """An experiment of which some parts may be None, where they could not be read."""
 
-    consul: Consul | None
+    services: list[Service] | None
+    """Those of the datacenter."""
     disk: Disk | None
     load_names: list[str] | None
     loads: dict[str, Load | None]
@@ -126,7 +126,8 @@ def check(draft: Draft, note: Note) -> None:
             _check_step(step, draft, ("method", index), note)
     _check_names(draft, note)
     check_clashes(draft, note)
-    check_snapshots(draft, note)
+    for service in draft.services or []:
+        service.check(draft, note)
     check_expectations(draft, note)
     for loc, length in draft.durations.items():
         if length is not None and length > LONGEST:
@@ -138,10 +139,16 @@ def _check_loads(draft: Draft, note: Note) -> None:
         if name in PROBE_NAMESPACES:
             note(("load", name), f"{name} is the name of a probe's signals; give the load another", key=True)
         via = registry.load(load.kind).via(load.params) if load is not None else None
-        if via is not None and via != "consul:clients":  # without clients, that means the servers
+        if via is not None and not _served(via):
             _check_selector(via, draft, ("load", name, "via"), note)
         if load is not None and load.profile is not None:
             _check_profile(load.profile, draft, ("load", name, "profile"), note)
+
+
+def _served(via: str) -> bool:
+    """Whether there are always agents for that `via`: without clients of Consul, the servers serve."""
+    name, _, role = via.partition(":")
+    return name in registry.services() and role in registry.services()[name].served
 
 
 def _check_clients(draft: Draft, note: Note) -> None:
@@ -153,7 +160,7 @@ def _check_clients(draft: Draft, note: Note) -> None:
             continue
         if client.on is not None:
             _check_selector(client.on, draft, ("clients", name, "on"), note)
-        if client.agents is not None and client.agents != "consul:clients":  # without clients, that means the servers
+        if client.agents is not None and not _served(client.agents):
             _check_selector(client.agents, draft, ("clients", name, "via"), note)
         if client.profile is not None:
             _check_profile(client.profile, draft, ("clients", name, "profile"), note)
@@ -219,7 +226,7 @@ def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
         _check_requires(fault.kind, fault.requires(), draft, (*loc, "fault"), note)
         place = placed(step, draft)
         # one message for each place in the step; a selector without a match has one already
-        said: list[tuple[str, ...]] = [("on",)] if draft.consul is not None and not place.hosts else []
+        said: list[tuple[str, ...]] = [("on",)] if draft.services is not None and not place.hosts else []
         for at, text in fault.troubles(place):
             if at not in said:
                 note((*loc, *at), text)
@@ -277,7 +284,7 @@ def _check_selector(text: str, draft: Draft, loc: Loc, note: Note) -> None:
         return
     if selector.is_client:
         note(loc, f"{shown(text)} is the tap of a client, and no host: {near(text, HOST_FORMS)}")
-    if draft.consul is None:
+    if draft.services is None:
         return
-    if reason := selector.impossible(draft.consul.servers, draft.consul.clients):
+    if reason := selector.impossible(draft.services):
         note(loc, reason)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic_core import CoreSchema, core_schema
 
+from hashidrill import registry
 from hashidrill.units import Bandwidth, Duration, Level, Percent, Quantity, Rate, Size, shown
 
 if TYPE_CHECKING:
@@ -32,11 +33,7 @@ LOAD_SIGNALS: dict[str, type[Quantity] | None] = {"level": Level}
 """What every load samples beside its operations, and the unit. A load's class may declare more, as its `signals`."""
 
 PROBE_SIGNALS: dict[str, type[Quantity] | None] = {
-    "raft.leader": None,  # 1 while there is one, else 0
-    "raft.term": None, "raft.commit_index": None,
-    "raft.commit_time": Duration, "raft.dispatch_log": Duration, "raft.last_contact": Duration,
-    "raft.append_entries": Duration,
-    "consul.autopilot_healthy": None, "consul.members_alive": None, "consul.members_failed": None,
+    **{name: unit for service in registry.services().values() for name, unit in service.signals.items()},
     "process.cpu": None,  # cores
     "process.rss": Size, "process.write_rate": Bandwidth, "process.wchar_rate": Bandwidth,
     "disk.fsync": Duration,

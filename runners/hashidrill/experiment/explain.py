@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 from pydantic import BaseModel
 
 from hashidrill.experiment.known_issue import FIGURE_PATTERN, ISSUE_PATTERN
-from hashidrill.experiment.model import NAME_PATTERN, VERSION_PATTERN
+from hashidrill.experiment.model import NAME_PATTERN
 from hashidrill.experiment.problems import listed
+from hashidrill.experiment.strict import VERSION_PATTERN
 from hashidrill.registry import near
 from hashidrill.units import Quantity, shown
 

@@ -25,17 +25,18 @@ from hashidrill.experiment.model import (
     API_VERSION,
     MOST_ENTRIES,
     ClientSpec,
-    Consul,
     Disk,
     Expectation,
     Experiment,
     LoadSpec,
+    running,
 )
 from hashidrill.experiment.resolved import Parameters, Provenance, ResolvedExperiment, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from hashidrill.abc import Service
     from hashidrill.experiment.problems import Loc
     from hashidrill.hypothesis import Hypothesis
 
@@ -147,7 +148,7 @@ class _Loading:
     def _draft(self, data: Mapping[str, Any]) -> rules.Draft:
         named, clients = (_first(data.get(key, {})) for key in ("load", "clients"))
         return rules.Draft(
-            consul=_maybe(Consul, _at(data, "datacenter", "consul", default={})),
+            services=_services(_at(data, "datacenter", default={})),
             disk=_maybe(Disk, _at(data, "datacenter", "disk", default={})),
             load_names=None if named is None or clients is None else [*named, *clients],
             loads={name: self._load(name, load) for name, load in (named or {}).items()},
@@ -250,6 +251,14 @@ def _maybe(model: type[Model], data: Any) -> Model | None:
         return _validated(model, data)
     except ValidationError:
         return None
+
+
+def _services(data: Any) -> list[Service] | None:
+    """The services of a datacenter, or None where the part of one could not be read."""
+    written = data if isinstance(data, dict) else {}
+    classes = {name: registry.services()[name] for name in running(written)}
+    parts = {name: _maybe(cls.Spec, written.get(name, {})) for name, cls in classes.items()}
+    return None if None in parts.values() else [cls(parts[name]) for name, cls in classes.items()]
 
 
 def _at(data: Any, *keys: str | int, default: Any) -> Any:

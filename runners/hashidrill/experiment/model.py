@@ -6,18 +6,33 @@ The parameters of a fault (`with:`), a load or an expectation belong to its kind
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Container
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    create_model,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
+from hashidrill import registry
 from hashidrill.experiment.conditions import Condition
 from hashidrill.experiment.known_issue import KnownIssueField
 from hashidrill.experiment.profile import Profile
+from hashidrill.experiment.strict import Strict
 from hashidrill.units import Duration, Rate, Size
+
+if TYPE_CHECKING:
+    from hashidrill.abc import Service
 
 API_VERSION = "hashidrill/v1"
 NAME_PATTERN = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
-VERSION_PATTERN = r"^[0-9]+\.[0-9]+\.[0-9]+$"
 MOST_ENTRIES = 100
 MOST_RUNS_PER_S = 100
 ATTEMPTS = ".attempts"
@@ -27,12 +42,6 @@ SCRIPT = "script"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=60)]
 
 
-class Strict(BaseModel):
-    """Base of everything a user writes: unknown keys are errors, and models are immutable."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-
 class Metadata(Strict):
     """The name of the experiment, and why to run it."""
 
@@ -40,18 +49,6 @@ class Metadata(Strict):
     title: str = Field(min_length=1, max_length=120, description="One line for lists and reports")
     why: str = Field(min_length=1, description="What it teaches, and the incident or issue it comes from")
     tags: list[Name] = Field(default=[], description="Become pytest markers: `pytest experiments -m gate`")
-
-
-class Consul(Strict):
-    """The Consul agents of a local datacenter."""
-
-    version: str = Field(default="1.22.2", pattern=VERSION_PATTERN, description="Consul version, like 1.22.2")
-    binary: str | None = Field(default=None, description="Path of a consul binary to use instead of PATH and cache")
-    servers: int = Field(default=3, ge=1, le=9, description="Number of servers")
-    clients: int = Field(default=1, ge=0, le=20, description="Number of client agents")
-    config: dict[str, Any] = Field(default={}, description="Consul's own configuration keys, for all agents")
-    server_config: dict[str, Any] = Field(default={}, description="Consul's own configuration keys, for servers only")
-    client_config: dict[str, Any] = Field(default={}, description="Consul's own configuration keys, for clients only")
 
 
 LEAST_DISK = Size("1MB")
@@ -70,15 +67,53 @@ class Disk(Strict):
         return value
 
 
-class DatacenterSpec(Strict):
+def running(named: Container[str]) -> list[str]:
+    """The services of a datacenter that names these: without any, those that run by default."""
+    services = registry.services()
+    return [name for name in services if name in named] or [n for n, s in services.items() if s.runs_by_default]
+
+
+def _parts() -> dict[str, Any]:
+    """A field for each service. One that does not run by default has no value where it is not named."""
+    return {
+        name: (service.Spec, service.Spec() if service.runs_by_default else Field(default=None))
+        for name, service in registry.services().items()
+    }
+
+
+class _Kind(Strict):
+    kind: Literal["local"] = Field(default="local", description="The sandbox on this machine")
+
+
+if TYPE_CHECKING:
+    _Parts = _Kind
+else:
+    _Parts = create_model("_Parts", __base__=_Kind, **_parts())
+
+
+class DatacenterSpec(_Parts):
     """The datacenter to start."""
 
-    kind: Literal["local"] = Field(default="local", description="The sandbox on this machine")
-    consul: Consul = Consul()
     disk: Disk = Disk()
     ready_within: Duration = Field(
         default=Duration("60s"), description="Give up if it is not ready and makes no progress for this long"
     )
+
+    @property
+    def services(self) -> dict[str, BaseModel]:
+        """The part of each service that runs: of those that it names, or of those that run by default."""
+        return {name: getattr(self, name) for name in running(self.model_fields_set)}
+
+    @model_serializer(mode="wrap")
+    def _without_others(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """So that what was written out runs the same services when it is read again."""
+        written: dict[str, Any] = dump(self)
+        return {key: part for key, part in written.items() if key not in registry.services() or key in self.services}
+
+
+def services_of(spec: DatacenterSpec, *, spares: int = 0) -> list[Service]:
+    """The services of that datacenter, with the spare hosts that faults asked for."""
+    return [registry.services()[name](part, spares=spares) for name, part in spec.services.items()]
 
 
 class LoadSpec(BaseModel):

@@ -7,27 +7,33 @@ which hosts it could ever match, so that impossible ones are found before anythi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hashidrill import registry
 from hashidrill.claims import Place
 from hashidrill.errors import UnknownNameError
 from hashidrill.registry import near
 from hashidrill.units import shown
 
-CONSUL_ROLES = ("leader", "followers", "one-follower", "servers", "clients", "all")
-_MANY = ("followers", "servers", "clients", "all")
-"""Roles that several hosts can have at once."""
+if TYPE_CHECKING:
+    from hashidrill.abc import Service
+
+ROLES: dict[str, tuple[str, ...]] = {name: service.roles for name, service in registry.services().items()}
 CLIENT_PREFIX = "client:"
-SELECTOR_PATTERN = rf"^(consul:({'|'.join(CONSUL_ROLES)})|host:[^\s:]+|{CLIENT_PREFIX}[^\s:]+)$"
-HOST_FORMS = (*(f"consul:{role}" for role in CONSUL_ROLES), "host:NAME")
+_BY_ROLE = "".join(f"{name}:({'|'.join(roles)})|" for name, roles in ROLES.items())
+SELECTOR_PATTERN = rf"^({_BY_ROLE}host:[^\s:]+|{CLIENT_PREFIX}[^\s:]+)$"
+HOST_FORMS = (*(f"{name}:{role}" for name, roles in ROLES.items() for role in roles), "host:NAME")
 FORMS = (*HOST_FORMS, f"{CLIENT_PREFIX}NAME")
 
 
 @dataclass(frozen=True)
 class Selector:
-    """`service:who`. `service` is `consul` (then `who` is one of CONSUL_ROLES), or `host` or `client` (then a name)."""
+    """`service:who`: one of the ROLES of a product, or `host` or `client` and a name.
+
+    What it can match is asked of the services of a datacenter.
+    """
 
     service: str
     who: str
@@ -43,42 +49,36 @@ class Selector:
     @property
     def many(self) -> bool:
         """It means all hosts of a role, and not one."""
-        return self.service == "consul" and self.who in _MANY
+        return self.service in ROLES and self.who in registry.services()[self.service].many
 
-    def most(self, servers: int, clients: int) -> int:
-        """How many hosts it matches at one time, in a datacenter of that many servers and clients."""
+    def most(self, services: Iterable[Service]) -> int:
+        """How many hosts it matches at one time, in a datacenter of these services."""
         if not self.many:
             return 1
-        return len(self.candidates(servers, clients)) - (self.who == "followers")
+        return next((service.most(self.who) for service in services if service.name == self.service), 0)
 
-    def candidates(self, servers: int, clients: int) -> frozenset[str]:
-        """The hosts it can match at some moment, in a datacenter of that many servers and clients."""
+    def candidates(self, services: Iterable[Service]) -> frozenset[str]:
+        """The hosts it can match at some moment, in a datacenter of these services."""
         if self.service == "host":
-            return frozenset({self.who}) & frozenset(host_names(servers, clients))
+            return frozenset({self.who}) & frozenset(host_names(services))
         if self.is_client:  # no host has such a name
             return frozenset({str(self)})
-        if self.who == "clients":
-            return frozenset(host_names(0, clients))
-        if self.who == "all":
-            return frozenset(host_names(servers, clients))
-        if self.who in {"followers", "one-follower"} and servers < 2:
-            return frozenset()
-        return frozenset(host_names(servers, 0))  # leadership moves: each server may lead, and may follow
+        return frozenset[str]().union(*(s.candidates(self.who) for s in services if s.name == self.service))
 
-    def impossible(self, servers: int, clients: int) -> str:
+    def impossible(self, services: Sequence[Service]) -> str:
         """Why it can never match a host, or "" when it can."""
-        if self.candidates(servers, clients):
+        if self.candidates(services):
             return ""
         if self.service == "host":
-            return f"there is no host {shown(self.who)}: {near(self.who, host_names(servers, clients))}"
-        if self.who == "clients":
-            return f"{self} never matches: the datacenter has no clients (datacenter.consul.clients is 0)"
-        return f"{self} never matches: a single server has no followers (datacenter.consul.servers is {servers})"
+            return f"there is no host {shown(self.who)}: {near(self.who, host_names(services))}"
+        why = next((s.impossible(self.who) for s in services if s.name == self.service), "")
+        return f"{self} never matches: {why or f'the datacenter has no {self.service}; add datacenter.{self.service}'}"
 
 
-def host_names(servers: int, clients: int) -> list[str]:
-    """`consul-1`, ... for servers, then `client-1`, ... for clients."""
-    return [f"consul-{n}" for n in range(1, servers + 1)] + [f"client-{n}" for n in range(1, clients + 1)]
+def host_names(services: Iterable[Service], *roles: str) -> list[str]:
+    """The hosts that the services need (of these roles), without spare ones: `consul-1`, ... and `client-1`, ..."""
+    hosts = [place for service in services for place in service.places() if place.starts]
+    return list(dict.fromkeys(place.host for place in hosts if not roles or place.role in roles))
 
 
 def parse_selector(text: str) -> Selector:
@@ -89,24 +89,32 @@ def parse_selector(text: str) -> Selector:
     return Selector(service, who)
 
 
-def place_of(on: str | None, begins_s: float | None, for_s: float | None, parts: Mapping[str, Any | None]) -> Place:
-    """Where and when a step puts its fault. `parts` are those of `datacenter:`; None for what could not be read."""
+def place_of(
+    on: str | None,
+    begins_s: float | None,
+    for_s: float | None,
+    services: Sequence[Service] | None,
+    parts: Mapping[str, Any | None],
+) -> Place:
+    """Where and when a step puts its fault.
+
+    `services` are those of the datacenter, `parts` the others of `datacenter:`; None for what could not be read.
+    """
+    known = services or ()
     read = {key: part for key, part in parts.items() if part is not None}
     ends_s = None if begins_s is None or for_s is None else begins_s + for_s
-    consul = read.get("consul")
     try:
         selector = None if on is None else parse_selector(on)
     except UnknownNameError:  # which is said where the selector is checked
         selector = None
-    servers, clients = (0, 0) if consul is None else (consul.servers, consul.clients)
     return Place(
         on or "",
-        frozenset() if selector is None or consul is None else selector.candidates(servers, clients),
+        frozenset() if selector is None or services is None else selector.candidates(known),
         many=selector is not None and selector.many,
-        most=1 if selector is None else selector.most(servers, clients),
+        most=1 if selector is None else selector.most(known),
         begins_s=begins_s,
         ends_s=ends_s,
-        servers=tuple(host_names(servers, 0)),
-        clients=tuple(host_names(0, clients)),
-        parts=read,
+        servers=tuple(host_names(known, "server")),
+        clients=tuple(host_names(known, "client")),
+        parts={**read, **{service.name: service.spec for service in known}},
     )

@@ -21,7 +21,7 @@ from hashidrill.abc import (
 )
 from hashidrill.claims import HOST, needs, takes
 from hashidrill.errors import FaultError
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.registry import near
 from hashidrill.units import shown
 from hashidrill.util.wait import pause
@@ -56,7 +56,7 @@ def peers_of(hosts: Hosts, target: Target, who: str) -> list[Host]:
     others = [host for host in hosts.all_hosts() if host.name != target.host]
     if who.startswith("host:"):
         return [host for host in others if host.name == who.removeprefix("host:")]
-    return [host for host in others if who in ("all", f"{host.role}s")]
+    return [host for host in others if who in ("all", *(f"{role}s" for role in host.roles.values()))]
 
 
 def across_troubles(place: Place, who: str) -> Iterator[Trouble]:

@@ -13,7 +13,7 @@ from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Target, Undo
 from hashidrill.capabilities import CpuCanary, CpuControl, Processes
 from hashidrill.claims import CANARY_TIMES, CPU, PAUSED, START, spoils, takes
 from hashidrill.errors import FaultError
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, patient
 from hashidrill.faults.significance import Counts, counts, most_before, trials_for
 

@@ -19,7 +19,7 @@ from hashidrill.abc import Claim, Evidence, Observer, Place, Requires, Target, T
 from hashidrill.capabilities import DiskCanary, DiskControl, DiskSpace
 from hashidrill.claims import CANARY_TIMES, needs
 from hashidrill.errors import FaultError
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, patient
 from hashidrill.faults.disk_trials import DiskTrialFault, Tried, acts_on
 from hashidrill.faults.significance import SMALLEST_SHARE, delays_over

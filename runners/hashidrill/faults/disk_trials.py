@@ -12,7 +12,7 @@ from hashidrill.abc import Claim, Evidence, Host, Place, Requires, Target, Timin
 from hashidrill.capabilities import DiskCanary, DiskControl
 from hashidrill.claims import DISK, HOST, needs, takes
 from hashidrill.errors import FaultError
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, patient
 from hashidrill.faults.significance import Counts, counts, most_before, smallest_share, trials_for
 from hashidrill.units import Percent

@@ -30,7 +30,7 @@ from hashidrill.claims import CANARY_LINKS, CANARY_TIMES, EVERYWHERE, HOST, ON_C
 from hashidrill.datacenter.local import toxiproxy
 from hashidrill.datacenter.local.inside.canary import ECHO_PORT
 from hashidrill.errors import FaultError, SelectorError
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, across_troubles, patient, peers_of, table_of
 from hashidrill.faults.network import Peers
 from hashidrill.faults.trials import Sampling, Trial, median, trial_of

@@ -31,7 +31,7 @@ from hashidrill.claims import (
 )
 from hashidrill.datacenter.local.inside.canary import ECHO_PORT
 from hashidrill.errors import FaultError, SelectorError
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, across_troubles, patient, peers_of, table_of
 from hashidrill.faults.significance import counts, least_share, trials_for
 from hashidrill.faults.ways import Way, explanations, passing, try_all

@@ -10,7 +10,7 @@ from hashidrill.abc import Claim, Evidence, Observer, Place, Target, Undo
 from hashidrill.capabilities import ProcessControl, Processes
 from hashidrill.claims import AGENT, ANSWERS, LISTENER, PAUSED, PROCESS, START, needs, spoils, takes
 from hashidrill.errors import FaultError, WaitTimeoutError
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, NoParams, P
 from hashidrill.util.wait import wait_until
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from hashidrill.abc import Evidence, Observer, Target, Undo
 from hashidrill.errors import FaultError, UsageError
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, patient
 from hashidrill.faults.significance import counts, trials_for
 from hashidrill.retry.catalogue import FAULTS

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.abc import Observer, Toxic
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.links import LinkFault, LinkParams
 from hashidrill.faults.trials import LONGEST, TYPES, trial_of
 from hashidrill.units import Bandwidth, Duration, Percent, Size

@@ -40,10 +40,12 @@ class Machine(Protocol):
 
     name: str
     address: str
-    role: str
     config: Any
     process: Any
     world: Any
+
+    @property
+    def role(self) -> str: ...
 
     def votes_cut(self, address: str) -> bool: ...
 

@@ -11,7 +11,7 @@ import errno
 import random
 import signal as signals
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,28 +33,23 @@ _DISK_BYTES = 256_000_000
 _QUICK_S = 0.001
 
 
-@dataclass
 class FakeHost(Capable):
-    """One host of a FakeDatacenter (hashidrill.abc.Host)."""
+    """One host of a FakeDatacenter (hashidrill.abc.Host), with an agent of Consul in that role."""
 
-    name: str
-    address: str
-    role: str
-    world: FakeDatacenter
-    disk_rules: dict[str, dict[str, Any]] = field(default_factory=dict)
-    ballast: dict[str, int] = field(default_factory=dict)
-    rules: FakeRules = field(init=False)
-    proxies: dict[str, FakeProxy] = field(default_factory=dict)
-    listening: set[int] = field(default_factory=set)
-    limits: dict[str, float] = field(default_factory=dict)
-    process: AgentProcess | None = None
-    config: dict[str, Any] = field(default_factory=dict)
-    written: int = 0
-
-    def __post_init__(self) -> None:
+    def __init__(self, name: str, address: str, role: str, world: FakeDatacenter) -> None:
         super().__init__()
         self.parts |= dict.fromkeys(CAPABILITIES, self)
-        self.rules = FakeRules(self.name)
+        self.roles["consul"] = role
+        self.name, self.address, self.world = name, address, world
+        self.disk_rules: dict[str, dict[str, Any]] = {}
+        self.ballast: dict[str, int] = {}
+        self.rules = FakeRules(name)
+        self.proxies: dict[str, FakeProxy] = {}
+        self.listening: set[int] = set()
+        self.limits: dict[str, float] = {}
+        self.process: AgentProcess | None = None
+        self.config: dict[str, Any] = {}
+        self.written = 0
 
     @property
     def tables(self) -> dict[str, list[PacketRule]]:
@@ -141,6 +136,7 @@ class FakeHost(Capable):
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
         timeout_s: float = 5.0,  # noqa: ARG002 - no time passes here
+        agent: str = "",  # noqa: ARG002 - there is one agent a host
     ) -> ApiAnswer:
         if self.process is None or self.process.state == "T":
             raise FaultError(f"{self.name}: {method} {path}: no answer")

@@ -11,7 +11,7 @@ from hashidrill.testing.fakes import FakeDatacenter
 
 
 def local_host(*, toxiproxy: Path | None = None) -> LocalHost:
-    return LocalHost("consul-1", "10.73.0.11", "server", Path("/nowhere"), 1, toxiproxy=toxiproxy)
+    return LocalHost("consul-1", "10.73.0.11", {"consul": "server"}, Path("/nowhere"), 1, toxiproxy=toxiproxy)
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda each: each.__name__)

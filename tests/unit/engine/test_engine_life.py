@@ -171,9 +171,6 @@ class Living(Datacenter):
         self._fail("ready")
         self.life.append("ready")
 
-    async def load_specifications(self, experiment):
-        return []
-
     def probes(self):
         return [Leader(self)]
 

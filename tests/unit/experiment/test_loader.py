@@ -13,7 +13,7 @@ from hashidrill.claims import PROCESS, takes
 from hashidrill.errors import ExperimentError, UnknownNameError
 from hashidrill.experiment.library import list_experiments
 from hashidrill.experiment.loader import load_experiment, load_text, resolve
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, across_troubles
 from hashidrill.faults.disk_trials import acts_on
 from hashidrill.faults.noop import Noop

@@ -3,10 +3,17 @@
 import pytest
 
 from hashidrill.errors import UnknownNameError
-from hashidrill.experiment.selectors import CONSUL_ROLES, FORMS, Selector, host_names, parse_selector
+from hashidrill.experiment.selectors import FORMS, ROLES, Selector, host_names, parse_selector
+from hashidrill.services.consul.model import Consul
+from hashidrill.services.consul.service import ConsulService
 
 
-@pytest.mark.parametrize("text", [*(f"consul:{role}" for role in CONSUL_ROLES), "host:consul-1", "host:client-20"])
+def consul(servers, clients, spares=0):
+    """The services of a datacenter of that many."""
+    return [ConsulService(Consul(servers=servers, clients=clients), spares=spares)]
+
+
+@pytest.mark.parametrize("text", [*(f"consul:{role}" for role in ROLES["consul"]), "host:consul-1", "host:client-20"])
 def test_a_selector_prints_as_it_was_written(text):
     assert str(parse_selector(text)) == text
 
@@ -53,14 +60,14 @@ def test_what_is_no_selector_is_answered_with_near_ones(text, near):
 )
 def test_the_hosts_a_selector_could_match_are_known_before_anything_starts(text, servers, clients, hosts):
     selector = parse_selector(text)
-    assert selector.candidates(servers, clients) == hosts
-    assert bool(selector.impossible(servers, clients)) == (not hosts)
+    assert selector.candidates(consul(servers, clients)) == hosts
+    assert bool(selector.impossible(consul(servers, clients))) == (not hosts)
 
 
 def test_an_impossible_selector_says_why():
-    assert "consul-3" in Selector("host", "consul-4").impossible(3, 1)
-    assert "no clients" in Selector("consul", "clients").impossible(3, 0)
-    assert "single server" in Selector("consul", "followers").impossible(1, 0)
+    assert "consul-3" in Selector("host", "consul-4").impossible(consul(3, 1))
+    assert "no clients" in Selector("consul", "clients").impossible(consul(3, 0))
+    assert "single server" in Selector("consul", "followers").impossible(consul(1, 0))
 
 
 def test_the_forms_that_are_offered_are_selectors():
@@ -69,4 +76,4 @@ def test_the_forms_that_are_offered_are_selectors():
 
 
 def test_hosts_are_numbered_from_one_servers_first():
-    assert host_names(2, 1) == ["consul-1", "consul-2", "client-1"]
+    assert host_names(consul(2, 1, spares=2)) == ["consul-1", "consul-2", "client-1"]

@@ -1,4 +1,6 @@
-"""The local datacenter: real Consul agents on hosts that are network namespaces of one sandbox.
+"""The local datacenter: real agents on hosts that are network namespaces of one sandbox.
+
+What runs on the hosts is the business of its services (hashidrill.abc.Service): this module knows no product.
 
 Everything here runs inside the sandbox (see hashidrill.engine.launch for how one is entered), and ends with it.
 """
@@ -8,41 +10,33 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
 
-from hashidrill import registry
-from hashidrill.abc import Host, Probe, Target
+from hashidrill.abc import AgentPlace, Host, Probe, Service, Site, Target
+from hashidrill.capabilities import Processes
 from hashidrill.datacenter.local import network
 from hashidrill.datacenter.local.hosts import LocalHost
 from hashidrill.datacenter.local.taps import LocalTap
 from hashidrill.datacenter.local.unprivileged import AgentUser, agent_user
 from hashidrill.errors import DatacenterError, FaultError, SelectorError
-from hashidrill.experiment.model import DatacenterSpec, Experiment
+from hashidrill.experiment.model import DatacenterSpec, services_of
 from hashidrill.experiment.selectors import CLIENT_PREFIX
-from hashidrill.loads.process import LoadSpecification
 from hashidrill.probes.disk import DiskProbe
 from hashidrill.probes.machine import MachineProbe
 from hashidrill.probes.process import ProcessProbe
 from hashidrill.sandbox.sandbox import boot_command
-from hashidrill.services.consul import agents
-from hashidrill.services.consul.probes import consul_probes
 from hashidrill.util.files import private_folder
-from hashidrill.util.foreign import parse
 from hashidrill.util.redaction import Redactor, without_secrets
 from hashidrill.util.tasks import all_at_once
-from hashidrill.util.wait import wait_until, wait_while_it_moves
+from hashidrill.util.wait import wait_until
 
 _STARTED_WITHIN_S = 20.0
-_HTTP_TIMEOUT_S = 2.0
-_READY_PATIENCE = 3
-"""Times `ready_within` is the end of all patience, whatever still moves."""
 _LOG_TAIL_LINES = 5
 
 
@@ -50,7 +44,7 @@ _LOG_TAIL_LINES = 5
 class LocalDatacenter:
     """`root` is the sandbox's own directory; `disk_operations` are those that faults may slow or fail later.
 
-    `binaries` holds `consul`, and the tools that faults need. `spare_servers` hosts are there without an agent.
+    `binaries` holds those of the services and the tools that faults need. `spare_servers` hosts have no agent yet.
     """
 
     spec: DatacenterSpec
@@ -63,7 +57,9 @@ class LocalDatacenter:
     check_machine: Callable[[], None] = lambda: None
     """Raises UnfitError where this machine cannot carry what is to come; asked before anything is started."""
     hosts: dict[str, LocalHost] = field(default_factory=dict)
-    configs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    configs: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """By service and host."""
+    _addresses: dict[str, str] = field(default_factory=dict)
     agent_user: AgentUser | None = field(init=False)
     """Whom agents run as; None: the user of the sandbox."""
     _children: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -71,6 +67,7 @@ class LocalDatacenter:
 
     def __post_init__(self) -> None:
         self.agent_user = agent_user(self.root)
+        self.services: list[Service] = services_of(self.spec, spares=self.spare_servers)
 
     async def start(self) -> None:
         """Network, disks, hosts, agents. Raises DatacenterError."""
@@ -79,11 +76,13 @@ class LocalDatacenter:
             beside.start_soon(anyio.to_thread.run_sync, network.preload)
             pids = await self._start_hosts()
         await anyio.to_thread.run_sync(network.build, pids)
-        for name, (role, address) in self._placed().items():
+        placed = self._placed()
+        self._addresses = network.addresses({host: next(iter(roles.values())) for host, roles in placed.items()})
+        for name, roles in placed.items():
             host = LocalHost(
                 name,
-                address,
-                role,
+                self._addresses[name],
+                roles,
                 self.root,
                 pids[name],
                 toxiproxy=self.binaries.get("toxiproxy-server"),
@@ -92,8 +91,8 @@ class LocalDatacenter:
             self.hosts[name] = host
         await all_at_once(partial(host.configure_network, network.PREFIX) for host in self.hosts.values())
         self._remember()
-        await all_at_once(partial(self._configure, host) for host in self.hosts.values() if host.role == "spare")
-        await all_at_once(partial(self.start_consul, host) for host in self.hosts.values() if host.role != "spare")
+        for service in self.services:
+            await all_at_once(partial(self._place, service, place) for place in service.places())
 
     async def _start_hosts(self) -> dict[str, int]:
         """diskd, then a hostd and a canary for each host; the pid of each host's hostd."""
@@ -106,14 +105,13 @@ class LocalDatacenter:
         await self._wait_for_sockets([f"{name}.{kind}" for name in placed for kind in ("host", "canary")])
         return pids
 
-    def _placed(self) -> dict[str, tuple[str, str]]:
-        """Name -> (role, address) of every host."""
-        consul = self.spec.consul
-        servers = {f"consul-{n}": ("server", network.server_address(n)) for n in range(1, consul.servers + 1)}
-        clients = {f"client-{n}": ("client", network.client_address(n)) for n in range(1, consul.clients + 1)}
-        first = consul.servers + 1
-        spares = {f"consul-{n}": ("spare", network.server_address(n)) for n in range(first, first + self.spare_servers)}
-        return servers | spares | clients
+    def _placed(self) -> dict[str, dict[str, str]]:
+        """The roles of every host, by service: services that name the same host share it."""
+        placed: dict[str, dict[str, str]] = {}
+        for service in self.services:
+            for place in service.places():
+                placed.setdefault(place.host, {})[service.name] = place.role
+        return placed
 
     def _spawn_host(self, name: str) -> int:
         base = self.root / "hosts" / name
@@ -153,23 +151,19 @@ class LocalDatacenter:
 
         await wait_until("the sandbox's hosts to start", all_there, within_s=_STARTED_WITHIN_S, gap_s=0.005)
 
-    async def start_consul(self, host: LocalHost) -> None:
-        """The first start of a host's agent. On a spare host it is that of a server that joins the others."""
-        await self._configure(host)
-        await host.start_agent("consul")
-
-    async def _configure(self, host: LocalHost) -> None:
-        """The agent's first configuration, and its command: a spare host's agent is started by a fault, or never."""
-        servers = [network.server_address(n) for n in range(1, self.spec.consul.servers + 1)]
-        config = agents.consul_config(
-            self.spec.consul, name=host.name, role=host.role, address=host.address, servers=servers, data=host.data
-        )
-        if self.spare_servers and config["retry_join"] == servers:  # with all servers replaced, these are the only ones
-            spares = [address for role, address in self._placed().values() if role == "spare"]
-            config["retry_join"] = [*servers, *spares]
-        self.configs[host.name] = config
-        await host.set_agent_config("consul", config)
-        host.commands["consul"] = agents.consul_command(self.binaries["consul"], host.config_file("consul"))
+    async def _place(self, service: Service, place: AgentPlace) -> None:
+        """The agent's first configuration and start; a spare host's agent is started by a fault, or never."""
+        host = self.hosts[place.host]
+        site = Site(
+            host.name, place.role, host.address, host.data, host.config_file(service.name), self.binaries,
+            self._addresses,
+        )  # fmt: skip
+        plan = service.agent(site)
+        self.configs.setdefault(service.name, {})[host.name] = plan.config
+        await host.set_agent_config(service.name, plan.config)
+        host.plans[service.name] = plan
+        if place.starts:
+            await host.start_agent(service.name)
 
     def _remember(self) -> None:
         """What a later process in this sandbox needs to find the hosts again."""
@@ -208,158 +202,91 @@ class LocalDatacenter:
         except KeyError:
             raise FaultError(f"the datacenter was started without {name}") from None
 
-    def servers(self) -> list[LocalHost]:
-        return [host for host in self.hosts.values() if host.role == "server"]
-
-    def clients(self) -> list[LocalHost]:
-        return [host for host in self.hosts.values() if host.role == "client"]
-
-    def with_agents(self) -> list[LocalHost]:
-        return [host for host in self.hosts.values() if host.role != "spare"]
-
     async def select(self, selector: str) -> Sequence[Target]:
-        """The hosts a selector means now, with their Consul processes. Raises SelectorError when that is none.
+        """The hosts a selector means now, with their agents' processes. Raises SelectorError when that is none.
 
-        `client:NAME` means that client's tap.
+        `client:NAME` means that client's tap; `host:NAME` the host's first agent.
         """
         if selector.startswith(CLIENT_PREFIX):
             return [Target(selector.removeprefix(CLIENT_PREFIX), network.LOAD_ADDRESS, "client")]
-        return [await self._target(host) for host in await self._chosen(selector)]
-
-    @staticmethod
-    async def _target(host: LocalHost) -> Target:
-        process = await host.agent_process("consul")
-        return Target(host.name, host.address, "consul", process.reference if process else "")
-
-    async def _chosen(self, selector: str) -> Sequence[LocalHost]:
         kind, _, name = selector.partition(":")
         if kind == "host":
-            self.host(name)
-            return [self.hosts[name]]
-        chosen: Sequence[LocalHost]
-        if name in {"leader", "followers", "one-follower"}:
-            leader = await self.leader()
-            if leader is None:
-                raise SelectorError(f"{selector}: no server is known to a majority as the leader just now")
-            chosen = [host for host in self.servers() if (host.name == leader) == (name == "leader")]
-            chosen = chosen[:1] if name == "one-follower" else chosen
-        else:
-            chosen = {"servers": self.servers(), "clients": self.clients(), "all": self.with_agents()}[name]
-        if not chosen:
-            raise SelectorError(f"{selector} matches no host of this datacenter")
-        return chosen
+            return [await self._target(self.host(name))]
+        return [await self._target(host, kind) for host in await self._service(kind).select(name, self)]
+
+    @staticmethod
+    async def _target(host: Host, agent: str | None = None) -> Target:
+        agent = agent or next(iter(host.roles))
+        process = await host.use(Processes).agent_process(agent)
+        return Target(host.name, host.address, agent, process.reference if process else "")
+
+    def _service(self, name: str) -> Service:
+        """Raises SelectorError."""
+        try:
+            return next(service for service in self.services if service.name == name)
+        except StopIteration:
+            raise SelectorError(f"this datacenter has no {name}") from None
 
     async def leader(self) -> str | None:
-        """Name of the host that a majority of the servers takes for the leader."""
-        seen: list[str] = []
+        """Name of the host that leads now: of the first service that has a leader."""
+        leading = next((service for service in self.services if "leader" in service.roles), None)
+        try:
+            return None if leading is None else (await leading.select("leader", self))[0].name
+        except SelectorError:
+            return None
 
-        async def ask(client: httpx.AsyncClient, host: LocalHost) -> None:
-            try:
-                answer = await client.get(f"http://{host.address}:{agents.HTTP_PORT}/v1/status/leader")
-                seen.append(str(parse(answer.content)).partition(":")[0])
-            except (httpx.HTTPError, ValueError):
-                return
-
-        async with httpx.AsyncClient(timeout=_HTTP_TIMEOUT_S, trust_env=False) as client:
-            await all_at_once(partial(ask, client, host) for host in self.servers())
-        for host in self.servers():
-            if seen.count(host.address) > len(self.servers()) // 2:
-                return host.name
-        return None
-
-    async def wait_ready(self) -> None:
-        """Leader known, all members alive, a write accepted. Raises WaitTimeoutError with what was missing.
-
-        Given up after `ready_within` without any progress: many agents on few cores come up one after the other.
-        """
-        base = f"http://{self.servers()[0].address}:{agents.HTTP_PORT}"
-        async with httpx.AsyncClient(timeout=_HTTP_TIMEOUT_S, trust_env=False, base_url=base) as client:
-
-            async def ready() -> tuple[bool | None, str, int | None]:
-                await self._all_agents_run()
-                if await self.leader() is None:
-                    return None, "no leader is known to a majority of the servers", None
-                try:
-                    members = parse((await client.get("/v1/agent/members")).content)
-                    alive = sorted(member["Name"] for member in members if member["Status"] == 1)
-                    wanted = sorted(host.name for host in self.with_agents())
-                    if alive != wanted:
-                        return None, f"alive are {', '.join(alive)} of {', '.join(wanted)}", len(alive)
-                    answer = await client.put("/v1/kv/hashidrill/ready", content=b"ready")
-                except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-                    return None, f"{type(error).__name__}: {error}", None
-                return (True if answer.text == "true" else None), f"a write was answered {answer.text!r}", len(alive)
-
-            within_s = self.spec.ready_within
-            await wait_while_it_moves(
-                "the datacenter to be ready", ready, still_s=within_s, within_s=_READY_PATIENCE * within_s
-            )
-
-    async def _all_agents_run(self) -> None:
-        for host in self.with_agents():
-            if await host.agent_process("consul") is None:
-                raise DatacenterError(f"{host.name}: consul ended: {_tail(host.logs / 'consul.log')}")
-
-    async def load_specifications(self, experiment: Experiment) -> Sequence[LoadSpecification]:
-        """Each load and client with the agents of its `via`: the clients now, or the servers where there are none."""
-        specifications = []
-        for name, load in experiment.load.items():
-            kind = registry.load(load.kind)
-            params = kind.Params.model_validate(load.params)
-            endpoints = await self._endpoints(kind.via(params))
-            specifications.append(LoadSpecification(name, load.kind, params, endpoints, network.LOAD_ADDRESS))
-        for name, client in experiment.clients.items():
-            endpoints = await self._endpoints(client.agents)
-            specification = LoadSpecification(
-                name, registry.CLIENT, client, endpoints, network.LOAD_ADDRESS, control=str(self._tap_socket(name)),
-                namespace=None if client.on is None else self.hosts[client.on.removeprefix("host:")].namespace,
-            )  # fmt: skip
-            specifications.append(specification)
-        return specifications
-
-    async def _endpoints(self, via: str | None) -> list[str]:
+    async def endpoints(self, via: str | None) -> Sequence[str]:
+        """The URLs of the agents that a load goes through; None goes through none. Raises SelectorError."""
         if via is None:
             return []
-        fallback = via == "consul:clients" and not self.clients()
-        hosts = await self._chosen("consul:servers" if fallback else via)
-        return [f"http://{host.address}:{agents.HTTP_PORT}" for host in hosts]
+        kind, _, name = via.partition(":")
+        if kind == "host":
+            self.host(name)
+            plans = self.hosts[name].plans
+            return [next(iter(plans.values())).url]
+        return [self.hosts[host.name].plans[kind].url for host in await self._service(kind).serving(name, self)]
+
+    def tap_control(self, client: str) -> str:
+        """Path of the Unix socket on which a client's tap is spoken to."""
+        return str(self._tap_socket(client))
+
+    def namespace(self, host: str) -> str:
+        """Path of the network namespace of a host."""
+        return self.hosts[host].namespace
+
+    async def wait_ready(self) -> None:
+        """Each service, one after the other. Raises WaitTimeoutError with what was missing."""
+        for service in self.services:
+            await service.wait_ready(self, within_s=self.spec.ready_within, agents_run=self._all_agents_run)
+
+    async def _all_agents_run(self) -> None:
+        for service in self.services:
+            for place in service.places():
+                host = self.hosts[place.host]
+                if place.starts and await host.agent_process(service.name) is None:
+                    log = host.logs / f"{service.name}.log"
+                    raise DatacenterError(f"{host.name}: {service.name} ended: {_tail(log)}")
 
     def probes(self) -> Sequence[Probe]:
         """Everything that is watched during a run, from the control address."""
-        known = {host.name: host.address for host in self.hosts.values() if host.role != "client"}
-        probes = consul_probes(_Servers(self.hosts), port=agents.HTTP_PORT, known=known)
+        probes = [probe for service in self.services for probe in service.probes(self)]
         for host in self.hosts.values():
-            probes += [DiskProbe(host), ProcessProbe(host)]
+            probes += [DiskProbe(host), *(ProcessProbe(host, agent=agent) for agent in host.roles)]
         return [*probes, MachineProbe()]
 
     def describe(self) -> Mapping[str, Any]:
-        """`hosts` and `config`, for run.json."""
+        """`hosts`, and what the services say, for run.json."""
         hosts = [{"name": host.name, "address": host.address, "role": host.role} for host in self.hosts.values()]
-        return {"hosts": hosts, "config": self.configs}
+        told: dict[str, Any] = {"hosts": hosts}
+        for service in self.services:
+            told |= service.describe(self.configs.get(service.name, {}))
+        return told
 
     async def collect_logs(self, into: Path) -> None:
         for host in self.hosts.values():
             private_folder(into / host.name)
             for log in host.logs.glob("*.log"):
                 self.redactor.file(log, into / host.name / log.name)
-
-
-class _Servers(Mapping[str, str]):
-    """Name -> address of the hosts that are servers just now."""
-
-    def __init__(self, hosts: Mapping[str, LocalHost]) -> None:
-        self._hosts = hosts
-
-    def __getitem__(self, name: str) -> str:
-        if self._hosts[name].role != "server":
-            raise KeyError(name)
-        return self._hosts[name].address
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, host in self._hosts.items() if host.role == "server")
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 def _numbers(user: AgentUser | None) -> list[int] | None:

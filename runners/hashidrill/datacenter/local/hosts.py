@@ -18,7 +18,7 @@ import anyio
 import httpx
 
 from hashidrill import packets
-from hashidrill.abc import AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
+from hashidrill.abc import AgentPlan, AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
 from hashidrill.capabilities import CAPABILITIES, Capable, Proxies
 from hashidrill.datacenter.local import toxiproxy
 from hashidrill.datacenter.local.packet_rules import barriers
@@ -34,7 +34,6 @@ from hashidrill.util.wait import wait_until
 _ANSWER_WITHIN_S = 30.0
 _TOXIPROXY_WITHIN_S = 10.0
 _KILLED_WITHIN_S = 10.0
-_HTTP_PORTS = {"consul": 8500}
 
 
 async def ask(socket_path: Path, request: Mapping[str, Any], *, within_s: float = _ANSWER_WITHIN_S) -> dict[str, Any]:
@@ -60,8 +59,8 @@ class LocalHost(Capable):
     """A host in the sandbox. `root` is the sandbox's run directory."""
 
     def __init__(
-        self, name: str, address: str, role: str, root: Path, pid: int, *, toxiproxy: Path | None = None,
-        agent_user: AgentUser | None = None,
+        self, name: str, address: str, roles: Mapping[str, str], root: Path, pid: int, *,
+        toxiproxy: Path | None = None, agent_user: AgentUser | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.parts |= dict.fromkeys(CAPABILITIES, self)
@@ -69,11 +68,11 @@ class LocalHost(Capable):
             del self.parts[Proxies]
         self.name = name
         self.address = address
-        self.role = role
+        self.roles |= roles
         self.pid = pid
         self.data = root / "hosts" / name / "data"
         self.logs = root / "hosts" / name / "logs"
-        self.commands: dict[str, Sequence[str]] = {}
+        self.plans: dict[str, AgentPlan] = {}
         self._root = root
         self._toxiproxy = toxiproxy
         self._agent_user = agent_user
@@ -230,8 +229,8 @@ class LocalHost(Capable):
 
     async def start_agent(self, agent: str) -> None:
         """By the command that is known here, or, in a later process, by that of its last start."""
-        if agent in self.commands:
-            await self.spawn_agent(agent, self.commands[agent], {})
+        if agent in self.plans:
+            await self.spawn_agent(agent, self.plans[agent].command, {})
         else:
             await ask(self._hostd, {"op": "start", "agent": agent})
 
@@ -277,8 +276,9 @@ class LocalHost(Capable):
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
         timeout_s: float = 5.0,
+        agent: str = "",
     ) -> ApiAnswer:
-        url = f"http://{self.address}:{_HTTP_PORTS['consul']}{path}"
+        url = self.plans[agent or next(iter(self.roles))].url + path
         try:
             async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
                 answer = await client.request(method, url, params=dict(params or {}), content=body)
@@ -376,7 +376,7 @@ class LocalHost(Capable):
 
     async def agent_answers(self, agent: str, timeout_s: float) -> bool:
         """Whether the agent's HTTP API answers anything at all within `timeout_s`."""
-        url = f"http://{self.address}:{_HTTP_PORTS[agent]}/v1/status/leader"
+        url = self.plans[agent].url + self.plans[agent].health
         try:
             async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
                 await client.get(url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from hashidrill.errors import DatacenterError
@@ -12,17 +13,20 @@ CONTROL_ADDRESS = "10.73.0.1"
 """Where probes and observers come from. No fault ever names it: what watches must not depend on what is broken."""
 LOAD_ADDRESS = "10.73.0.2"
 """Where loads come from. Faults on `clients` and `all` do name it."""
-_FIRST_SERVER, _FIRST_CLIENT = 11, 31
+_FIRST = {"server": 11, "spare": 11, "client": 31}
+"""The last number of the first address of each role; servers and spare servers share theirs."""
+_FIRST_OTHER = 61
 
 
-def server_address(number: int) -> str:
-    """Address of `consul-NUMBER`, from 1."""
-    return f"10.73.0.{_FIRST_SERVER + number - 1}"
-
-
-def client_address(number: int) -> str:
-    """Address of `client-NUMBER`, from 1."""
-    return f"10.73.0.{_FIRST_CLIENT + number - 1}"
+def addresses(roles: Mapping[str, str]) -> dict[str, str]:
+    """The address of each host, from its role: hosts of one role follow each other."""
+    taken: Counter[int] = Counter()
+    given = {}
+    for host, role in roles.items():
+        first = _FIRST.get(role, _FIRST_OTHER)
+        given[host] = f"10.73.0.{first + taken[first]}"
+        taken[first] += 1
+    return given
 
 
 def preload() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from hashidrill import registry
 from hashidrill.errors import DatacenterError, UsageError
-from hashidrill.experiment.model import DatacenterSpec
+from hashidrill.experiment.model import DatacenterSpec, services_of
 from hashidrill.provision import binaries
 from hashidrill.sandbox import syscalls as sc
 from hashidrill.sandbox.sandbox import handed_over, python_path
@@ -86,7 +86,8 @@ def up(name: str, spec: DatacenterSpec, *, expose_port: int | None, say: Any) ->
             f"a datacenter {name!r} stands already; `hashidrill down {name}` ends it, `--name` gives another name"
         )
     _require_free(expose_port)
-    consul = binaries.ensure("consul", spec.consul.version, explicit=spec.consul.binary, progress=say)
+    [wanted] = [each for service in services_of(spec) for each in service.binaries()]
+    consul = binaries.ensure(wanted.name, wanted.version, explicit=wanted.explicit, progress=say)
     folder = state_dir()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     request = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hashidrill.experiment.model import Consul
+from hashidrill.services.consul.model import Consul
 
 HTTP_PORT = 8500
 

@@ -16,6 +16,8 @@ from hashidrill.util.tasks import all_at_once
 from hashidrill.util.wait import wait_until, wait_while_it_moves
 
 AGENT = "consul"
+_OF_SERVERS = ("server", "spare")
+"""The roles of hosts that have a server, or may get one."""
 ALIVE, LEFT = 1, 3
 """Of Serf's states of a member; 4 is failed."""
 _STILL_S = 40.0
@@ -87,7 +89,7 @@ async def has_agent(host: Host) -> bool:
 
 
 def servers_of(hosts: Hosts) -> list[Host]:
-    return [host for host in hosts.all_hosts() if host.role == "server"]
+    return [host for host in hosts.all_hosts() if host.roles.get(AGENT) == "server"]
 
 
 async def ask_servers(hosts: Hosts, path: str, params: Mapping[str, str] | None = None, *, but: str = "") -> Any:
@@ -96,8 +98,8 @@ async def ask_servers(hosts: Hosts, path: str, params: Mapping[str, str] | None 
     Spare hosts are asked as well: in a later process nobody remembers which of them have become servers.
     """
     errors = []
-    for host in sorted(hosts.all_hosts(), key=lambda one: one.role != "server"):
-        if host.name != but and host.role != "client":
+    for host in sorted(hosts.all_hosts(), key=lambda one: one.roles.get(AGENT) != "server"):
+        if host.name != but and host.roles.get(AGENT) in _OF_SERVERS:
             try:
                 return await get(host, path, params, timeout_s=2.0)
             except FaultError as error:
@@ -179,11 +181,11 @@ _Far = tuple[int, int]
 async def _in_step(hosts: Hosts, host: Host) -> tuple[bool | None, str, _Far]:
     if not await get(host, "/v1/status/leader"):
         return None, "it knows no leader", (0, 0)
-    if len(servers_of(hosts)) > 1 or host.role != "server":
+    if len(servers_of(hosts)) > 1 or host.roles.get(AGENT) != "server":
         state = (await member_states(hosts, but=host.name)).get(host.name)
         if state != ALIVE:
             return None, f"the others see it in state {state}, not alive", (1, 0)
-    if host.role == "client":
+    if host.roles.get(AGENT) == "client":
         return True, "", (4, 0)
     leader = await hosts.leader()
     if leader is None:
@@ -291,7 +293,7 @@ async def voters_with(hosts: Hosts, host: Host) -> dict[str, str]:
     Raises FaultError when it does not become one.
     """
     with contextlib.suppress(WaitTimeoutError):
-        if host.role != "client":
+        if host.roles.get(AGENT) in _OF_SERVERS:
             await wait_for_voter(hosts, host)
     voters = {peer.name: peer.id for peer in await peers(hosts) if peer.voter}
     if host.name not in voters:

@@ -12,7 +12,7 @@ from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Requires, Tar
 from hashidrill.capabilities import AgentApi, AgentFiles, ProcessControl, Processes
 from hashidrill.claims import AGENT, ANSWERS, EVERYWHERE, HOST, LISTENER, START, needs, spoils, takes
 from hashidrill.errors import FaultError
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, NoParams
 from hashidrill.services.consul import api
 from hashidrill.services.consul.faults import change as changes
@@ -181,7 +181,7 @@ class ServerReplace(OfServers[NoParams]):
 
     async def _is_free(self, host: Host) -> bool:
         """Whether it waits for its first server: one of the founders, if it is out, comes back to its own host."""
-        if host.role != "spare" or await api.has_agent(host):
+        if host.roles.get(api.AGENT) != "spare" or await api.has_agent(host):
             return False
         return "bootstrap_expect" not in await host.use(AgentFiles).agent_config(api.AGENT)
 
@@ -198,7 +198,7 @@ class ServerReplace(OfServers[NoParams]):
 
     async def _join(self, host: Host) -> None:
         await host.use(ProcessControl).start_agent(api.AGENT)
-        host.role = "server"
+        host.roles[api.AGENT] = "server"
         await api.wait_in_step(self.hosts, host)
         await api.wait_for_voter(self.hosts, host)
 
@@ -206,7 +206,7 @@ class ServerReplace(OfServers[NoParams]):
         """Ends as a spare host without data. Nothing is asked of a host that has left already."""
         if await api.has_agent(host):
             await leave(host)
-        host.role = "spare"
+        host.roles[api.AGENT] = "spare"
         await wipe(host)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
@@ -228,15 +228,15 @@ class ServerReplace(OfServers[NoParams]):
     async def revert(self, undo: Undo) -> None:
         old, new = self._host(undo), self._spare(undo)
         if await api.has_agent(new):
-            new.role = "server"
+            new.roles[api.AGENT] = "server"
         if not await api.has_agent(old):
-            old.role = "spare"
+            old.roles[api.AGENT] = "spare"
             if old.name not in {peer.name for peer in await api.peers(self.hosts, but=old.name)}:
                 await wipe(old)  # it has left: what it kept of Raft would be of a member that is none
             await self._join(old)
-        old.role = "server"
+        old.roles[api.AGENT] = "server"
         await api.wait_for_voter(self.hosts, old)
-        if await api.has_agent(new) or new.role == "server":
+        if await api.has_agent(new) or new.roles.get(api.AGENT) == "server":
             async with self.hosts.turn(changes.TURN):
                 await self._leave(new)
 

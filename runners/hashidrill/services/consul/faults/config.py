@@ -14,7 +14,7 @@ from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Target, Undo
 from hashidrill.capabilities import AgentApi, AgentFiles, Processes
 from hashidrill.claims import AGENT, takes
 from hashidrill.errors import FaultError
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault
 from hashidrill.services.consul import api, settings
 from hashidrill.services.consul.agents import merge

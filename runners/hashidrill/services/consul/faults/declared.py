@@ -10,7 +10,7 @@ from hashidrill.claims import ANSWERS, needs
 from hashidrill.faults.base import BaseFault, P
 
 if TYPE_CHECKING:
-    from hashidrill.experiment.model import Consul
+    from hashidrill.services.consul.model import Consul
 
 LEADERSHIP = "Consul's leadership"
 ELECTIONS = "who can be elected"

@@ -15,7 +15,7 @@ from pydantic import Field, StringConstraints, model_validator
 from hashidrill.abc import ApiAnswer, Claim, Evidence, Observer, Place, Target, Trouble, Undo
 from hashidrill.claims import takes
 from hashidrill.errors import FaultError
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault
 from hashidrill.services.consul import api
 from hashidrill.services.consul.faults.declared import on_one_host

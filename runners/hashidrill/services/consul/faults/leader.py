@@ -12,7 +12,8 @@ from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Target, Troub
 from hashidrill.capabilities import AgentApi, PacketFilter
 from hashidrill.claims import ANSWERS, EVERYWHERE, HOST, needs, takes
 from hashidrill.errors import FaultError
-from hashidrill.experiment.model import NAME_PATTERN, Strict
+from hashidrill.experiment.model import NAME_PATTERN
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import NoParams, P, peers_of, table_of
 from hashidrill.services.consul import api
 from hashidrill.services.consul.faults import rpc

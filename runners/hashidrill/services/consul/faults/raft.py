@@ -16,7 +16,7 @@ from hashidrill.abc import Claim, Evidence, Observer, Place, Requires, Restarts,
 from hashidrill.capabilities import AgentFiles, ProcessControl
 from hashidrill.claims import takes
 from hashidrill.errors import FaultError
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import NoParams
 from hashidrill.services.consul import boltdb
 from hashidrill.services.consul.faults import raft_writes

@@ -71,7 +71,7 @@ class RaftDb:
 
     async def check_usable(self) -> None:
         """Raises FaultError for a host whose Raft log is not in BoltDB, or keeps no list of free pages."""
-        if self.host.role != "server":
+        if self.host.roles.get(api.AGENT) != "server":
             raise FaultError(f"{self.host.name} is no server: it has no Raft log")
         store = (await self.host.use(AgentFiles).agent_config(api.AGENT)).get("raft_logstore", {})
         if not self.path.is_file():

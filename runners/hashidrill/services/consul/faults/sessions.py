@@ -12,7 +12,7 @@ from urllib.parse import quote
 from hashidrill.abc import Evidence, Observer, Target, Undo
 from hashidrill.capabilities import AgentApi
 from hashidrill.errors import FaultError
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault
 from hashidrill.services.consul import api
 from hashidrill.util.tasks import all_at_once

@@ -15,7 +15,8 @@ import anyio
 from hashidrill.abc import Evidence, Host, Observer, Place, Target, Trouble, Undo
 from hashidrill.capabilities import AgentApi
 from hashidrill.errors import FaultError
-from hashidrill.experiment.model import Name, Strict
+from hashidrill.experiment.model import Name
+from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, P
 from hashidrill.services.consul import markers
 from hashidrill.services.consul.api import said, when_led

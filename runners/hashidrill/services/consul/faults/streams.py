@@ -61,8 +61,10 @@ class StreamsGather(OfServers[NoParams]):
 
     def plan_more(self, target: Target) -> dict[str, Any]:
         hosts = self.hosts.all_hosts()
-        clients = [host.name for host in hosts if host.role == "client"]
-        others = [host for host in hosts if host.role in ("server", "spare") and host.name != target.host]
+        clients = [host.name for host in hosts if host.roles.get(api.AGENT) == "client"]
+        others = [
+            host for host in hosts if host.roles.get(api.AGENT) in ("server", "spare") and host.name != target.host
+        ]
         if not clients or not others:
             lacking = "no client agent" if not clients else "no other server"
             raise SelectorError(f"{self.kind} on {target.host}: there is {lacking}, and nothing to gather")
@@ -71,7 +73,7 @@ class StreamsGather(OfServers[NoParams]):
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError where the target is no server, its Consul is too new, or RPC is encrypted."""
         host = self.hosts.host(target.host)
-        if host.role != "server":
+        if host.roles.get(api.AGENT) != "server":
             raise FaultError(f"{host.name} is no server: agents have no streams from it")
         if (version := await api.version_of(host)) >= UNTIL:
             raise FaultError(f"{host.name}: Consul {'.'.join(map(str, version))}: {TOO_NEW}")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from hashidrill.abc import LoadCost
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error, write_reply
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import OpenLoop, Reply

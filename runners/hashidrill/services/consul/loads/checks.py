@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.errors import DatacenterError
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.loads.arrivals import Arrivals, CheckServer
 from hashidrill.loads.client import Answer, Client, LoadContext
 from hashidrill.loads.patient import for_each, insist

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 
 from hashidrill.abc import LoadCost
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.loads.client import Answer, Client, LoadContext
 from hashidrill.loads.patient import for_each
 from hashidrill.loads.schedule import OpenLoop, Reply

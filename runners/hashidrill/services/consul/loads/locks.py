@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.errors import DatacenterError
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.loads.agenda import Agenda
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error, write_reply
 from hashidrill.loads.patient import insist

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from hashidrill.abc import LoadCost, Operation
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.loads.client import LoadContext
 from hashidrill.loads.schedule import CANCELLED
 from hashidrill.loads.thin import connected

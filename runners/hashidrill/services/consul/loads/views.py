@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field
 
 from hashidrill.abc import LoadCost, Operation
-from hashidrill.experiment.model import Strict
+from hashidrill.experiment.strict import Strict
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error
 from hashidrill.loads.schedule import CANCELLED
 from hashidrill.services.consul.loads.base import ConsulLoad

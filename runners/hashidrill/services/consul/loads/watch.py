@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field, model_validator
 
 from hashidrill.abc import LoadCost, Operation
-from hashidrill.experiment.model import NAME_PATTERN, Strict
+from hashidrill.experiment.model import NAME_PATTERN
+from hashidrill.experiment.strict import Strict
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import CANCELLED

@@ -1,0 +1,41 @@
+"""What the load process is told about each load and client of an experiment: parameters, agents, sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from hashidrill import registry
+from hashidrill.experiment.model import Experiment
+from hashidrill.loads.process import LoadSpecification
+
+
+class Reached(Protocol):
+    """What this asks of a datacenter."""
+
+    def load_addresses(self) -> Sequence[str]: ...
+
+    async def endpoints(self, via: str | None) -> Sequence[str]: ...
+
+    def tap_control(self, client: str) -> str: ...
+
+    def namespace(self, host: str) -> str: ...
+
+
+async def load_specifications(experiment: Experiment, datacenter: Reached) -> list[LoadSpecification]:
+    """Each load and client with the agents of its `via`, as they are now. Raises SelectorError."""
+    [address, *_] = datacenter.load_addresses()
+    specifications = []
+    for name, load in experiment.load.items():
+        kind = registry.load(load.kind)
+        params = kind.Params.model_validate(load.params)
+        endpoints = await datacenter.endpoints(kind.via(params))
+        specifications.append(LoadSpecification(name, load.kind, params, endpoints, address, load.profile))
+    for name, client in experiment.clients.items():
+        endpoints = await datacenter.endpoints(client.agents)
+        specification = LoadSpecification(
+            name, registry.CLIENT, client, endpoints, address, client.profile, datacenter.tap_control(name),
+            None if client.on is None else datacenter.namespace(client.on.removeprefix("host:")),
+        )  # fmt: skip
+        specifications.append(specification)
+    return specifications

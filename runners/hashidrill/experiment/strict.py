@@ -1,0 +1,13 @@
+"""The base of everything a user writes: a leaf, so that services can model their part of an experiment with it."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+VERSION_PATTERN = r"^[0-9]+\.[0-9]+\.[0-9]+$"
+
+
+class Strict(BaseModel):
+    """Base of everything a user writes: unknown keys are errors, and models are immutable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

@@ -1,0 +1,219 @@
+"""Consul as a service of a datacenter: its hosts, agents, roles, readiness, endpoints and probes.
+
+Light to import: the command line finds Consul's kinds and roles here, and most commands start no datacenter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hashidrill.abc import AgentPlace, AgentPlan, Host, Hosts, Probe, Site, Wanted
+from hashidrill.errors import SelectorError
+from hashidrill.services.consul import faults, loads
+from hashidrill.services.consul.model import Consul
+from hashidrill.units import Duration
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import httpx
+
+    from hashidrill.experiment.checks import Draft, Note
+    from hashidrill.units import Quantity
+
+_HTTP_TIMEOUT_S = 2.0
+_READY_PATIENCE = 3
+"""Times `ready_within` is the end of all patience, whatever still moves."""
+HTTP_PORT = 8500
+
+
+def _kinds(room: ModuleType) -> dict[str, str]:
+    return {kind: f"{room.__name__}.{module}" for module, kinds in room.MODULES.items() for kind in kinds}
+
+
+class ConsulService:
+    """The Consul agents of a datacenter (hashidrill.abc.Service)."""
+
+    name: ClassVar[str] = "consul"
+    Spec: ClassVar[type[Consul]] = Consul
+    runs_by_default: ClassVar[bool] = True
+    roles: ClassVar[tuple[str, ...]] = ("leader", "followers", "one-follower", "servers", "clients", "all")
+
+    many: ClassVar[tuple[str, ...]] = ("followers", "servers", "clients", "all")
+    served: ClassVar[tuple[str, ...]] = ("clients",)
+    signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
+        "raft.leader": None,  # 1 while there is one, else 0
+        "raft.term": None, "raft.commit_index": None,
+        "raft.commit_time": Duration, "raft.dispatch_log": Duration, "raft.last_contact": Duration,
+        "raft.append_entries": Duration,
+        "consul.autopilot_healthy": None, "consul.members_alive": None, "consul.members_failed": None,
+    }  # fmt: skip
+    faults: ClassVar[Mapping[str, str]] = _kinds(faults)
+    loads: ClassVar[Mapping[str, str]] = _kinds(loads)
+
+    def __init__(self, spec: Consul, *, spares: int = 0) -> None:
+        self.spec = spec
+        self.spares = spares
+
+    def places(self) -> Sequence[AgentPlace]:
+        """`consul-1`, ... for servers; spare servers after them; `client-1`, ... for clients."""
+        spec, first = self.spec, self.spec.servers + 1
+        servers = [AgentPlace(f"consul-{n}", "server") for n in range(1, first)]
+        spares = [AgentPlace(f"consul-{n}", "spare", starts=False) for n in range(first, first + self.spares)]
+        return [*servers, *spares, *(AgentPlace(f"client-{n}", "client") for n in range(1, spec.clients + 1))]
+
+    def candidates(self, role: str) -> frozenset[str]:
+        """Leadership moves: each server may lead, and may follow."""
+        wanted = {"clients": ("client",), "all": ("server", "client")}.get(role, ("server",))
+        if role in {"followers", "one-follower"} and self.spec.servers < 2:
+            return frozenset()
+        return frozenset(place.host for place in self.places() if place.role in wanted)
+
+    def most(self, role: str) -> int:
+        return len(self.candidates(role)) - (role == "followers")
+
+    def impossible(self, role: str) -> str:
+        if role == "clients":
+            return "the datacenter has no clients (datacenter.consul.clients is 0)"
+        return f"a single server has no followers (datacenter.consul.servers is {self.spec.servers})"
+
+    def check(self, draft: Draft, note: Note) -> None:
+        from hashidrill.services.consul.state_checks import check_snapshots  # noqa: PLC0415 - see above
+
+        check_snapshots(draft, note)
+
+    def binaries(self) -> Sequence[Wanted]:
+        return [Wanted("consul", self.spec.version, self.spec.binary)]
+
+    def agent(self, site: Site) -> AgentPlan:
+        """Its configuration. With all servers replaced, the spare hosts are the only ones to join."""
+        from hashidrill.services.consul import agents  # noqa: PLC0415 - see above
+
+        placed = {
+            role: [site.addresses[p.host] for p in self.places() if p.role == role] for role in ("server", "spare")
+        }
+        config = agents.consul_config(
+            self.spec, name=site.host, role=site.role, address=site.address, servers=placed["server"], data=site.data
+        )
+        if config["retry_join"] == placed["server"]:
+            config["retry_join"] = [*placed["server"], *placed["spare"]]
+        command = agents.consul_command(site.binaries["consul"], site.config_file)
+        return AgentPlan(config, command, f"http://{site.address}:{HTTP_PORT}", "/v1/status/leader")
+
+    async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
+        """Raises SelectorError where no host has the role now."""
+        if role in {"leader", "followers", "one-follower"}:
+            leader = await self.leader(hosts)
+            if leader is None:
+                raise SelectorError(f"{self.name}:{role}: no server is known to a majority as the leader just now")
+            chosen = [host for host in self._hosts(hosts, "server") if (host.name == leader) == (role == "leader")]
+            chosen = chosen[:1] if role == "one-follower" else chosen
+        else:
+            wanted = {"servers": ("server",), "clients": ("client",), "all": ("server", "client")}[role]
+            chosen = self._hosts(hosts, *wanted)
+        if not chosen:
+            raise SelectorError(f"{self.name}:{role} matches no host of this datacenter")
+        return chosen
+
+    def _hosts(self, hosts: Hosts, *roles: str) -> list[Host]:
+        return [host for host in hosts.all_hosts() if host.roles.get(self.name) in roles]
+
+    async def serving(self, role: str, hosts: Hosts) -> Sequence[Host]:
+        """As `select`; where there are no clients, the servers stand in for them."""
+        fallback = role == "clients" and not self._hosts(hosts, "client")
+        return await self.select("servers" if fallback else role, hosts)
+
+    async def leader(self, hosts: Hosts) -> str | None:
+        """Name of the host that a majority of the servers takes for the leader."""
+        import httpx  # noqa: PLC0415 - see above
+
+        from hashidrill.util.foreign import parse  # noqa: PLC0415
+        from hashidrill.util.tasks import all_at_once  # noqa: PLC0415
+
+        seen: list[str] = []
+
+        async def ask(client: httpx.AsyncClient, host: Host) -> None:
+            try:
+                answer = await client.get(f"http://{host.address}:{HTTP_PORT}/v1/status/leader")
+                seen.append(str(parse(answer.content)).partition(":")[0])
+            except (httpx.HTTPError, ValueError):
+                return
+
+        servers = self._hosts(hosts, "server")
+        async with httpx.AsyncClient(timeout=_HTTP_TIMEOUT_S, trust_env=False) as client:
+            await all_at_once(partial(ask, client, host) for host in servers)
+        return next((host.name for host in servers if seen.count(host.address) > len(servers) // 2), None)
+
+    async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
+        """Leader known, all members alive, a write accepted. Raises WaitTimeoutError with what was missing.
+
+        Given up after `within_s` without any progress: many agents on few cores come up one after the other.
+        """
+        import httpx  # noqa: PLC0415 - see above
+
+        from hashidrill.util.wait import wait_while_it_moves  # noqa: PLC0415
+
+        base = f"http://{self._hosts(hosts, 'server')[0].address}:{HTTP_PORT}"
+        async with httpx.AsyncClient(timeout=_HTTP_TIMEOUT_S, trust_env=False, base_url=base) as client:
+
+            async def ready() -> tuple[bool | None, str, int | None]:
+                await agents_run()
+                return await self._ready(hosts, client)
+
+            await wait_while_it_moves(
+                "the datacenter to be ready", ready, still_s=within_s, within_s=_READY_PATIENCE * within_s
+            )
+
+    async def _ready(self, hosts: Hosts, client: httpx.AsyncClient) -> tuple[bool | None, str, int | None]:
+        import httpx  # noqa: PLC0415 - see above
+
+        from hashidrill.util.foreign import parse  # noqa: PLC0415
+
+        if await self.leader(hosts) is None:
+            return None, "no leader is known to a majority of the servers", None
+        try:
+            members = parse((await client.get("/v1/agent/members")).content)
+            alive = sorted(member["Name"] for member in members if member["Status"] == 1)
+            wanted = sorted(host.name for host in self._hosts(hosts, "server", "client"))
+            if alive != wanted:
+                return None, f"alive are {', '.join(alive)} of {', '.join(wanted)}", len(alive)
+            answer = await client.put("/v1/kv/hashidrill/ready", content=b"ready")
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            return None, f"{type(error).__name__}: {error}", None
+        return (True if answer.text == "true" else None), f"a write was answered {answer.text!r}", len(alive)
+
+    def probes(self, hosts: Hosts) -> Sequence[Probe]:
+        """Everything of Consul's that is watched during a run, from the control address."""
+        from hashidrill.services.consul.probes import consul_probes  # noqa: PLC0415 - see above
+
+        known = {host.name: host.address for host in self._hosts(hosts, "server", "spare")}
+        return consul_probes(_Servers(hosts, self.name), port=HTTP_PORT, known=known)
+
+    def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        """For run.json: each agent's configuration."""
+        return {"config": configs}
+
+
+class _Servers(Mapping[str, str]):
+    """Name -> address of the hosts that are servers just now."""
+
+    def __init__(self, hosts: Hosts, service: str) -> None:
+        self._hosts = hosts
+        self._service = service
+
+    def __getitem__(self, name: str) -> str:
+        host = self._hosts.host(name)
+        if host.roles.get(self._service) != "server":
+            raise KeyError(name)
+        return host.address
+
+    def __iter__(self) -> Iterator[str]:
+        return (host.name for host in self._hosts.all_hosts() if host.roles.get(self._service) == "server")
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+SERVICES = (ConsulService,)
