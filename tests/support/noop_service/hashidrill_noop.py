@@ -1,0 +1,148 @@
+"""The smallest service: a product whose agents serve an empty folder over HTTP."""
+
+import signal
+from typing import ClassVar
+
+from pydantic import Field
+
+from hashidrill.abc import AgentPlace, AgentPlan, Evidence, Observer, Sample
+from hashidrill.capabilities import ProcessControl, Processes
+from hashidrill.errors import FaultError
+from hashidrill.experiment.strict import Strict
+from hashidrill.faults.base import BaseFault, NoParams
+from hashidrill.loads.client import Client, read_error
+from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.probes.base import BaseProbe
+from hashidrill.units import Rate
+from hashidrill.util.wait import wait_until
+
+PORT = 8080
+PYTHON = "/usr/bin/python3"
+
+
+class Spec(Strict):
+    """The part of `datacenter:`."""
+
+    agents: int = Field(default=1, ge=1, le=9, description="Number of agents")
+
+
+class Answers(BaseProbe):
+    """`noop.answers`: 1 while the agent's port takes connections."""
+
+    signals: ClassVar = ("noop.answers",)
+
+    def __init__(self, host):
+        self.host, self._host = host.name, host
+
+    async def measure(self):
+        answers = await self._host.use(Processes).agent_answers("noop", self.timeout_s)
+        return [Sample("noop.answers", float(answers), "", self.host)]
+
+
+class Get:
+    """Asks the agents for their folder, in turn."""
+
+    kind: ClassVar[str] = "noop.get"
+
+    class Params(Strict):
+        rate: Rate = Rate("10/s")
+        via: str = "noop:agents"
+
+    def __init__(self, name, params, context):
+        self.name, self.params, self.context = name, params, context
+
+    async def run(self, emit):
+        async with Client(local_address=self.context.local_address) as client:
+
+            async def get(n, _key, _value):
+                url = self.context.endpoints[n % len(self.context.endpoints)]
+                answer = await client.request("GET", f"{url}/", timeout_s=10.0)
+                return Reply("ok" if answer.status == 200 else "fail", answer.status, read_error(answer))
+
+            c = self.context
+            loop = OpenLoop(self.name, self.params.rate, lambda _: ("", ""), get, c.clock, lag=c.lag,
+                            waiting=c.waiting, course=c.course)  # fmt: skip
+            await loop.run(emit)
+
+    async def final_reads(self):
+        return {}
+
+
+class Silence(BaseFault[NoParams]):
+    """The agent holds its port and says nothing."""
+
+    kind: ClassVar[str] = "noop.silence"
+    observer: ClassVar[Observer] = Observer("a request to the agent")
+
+    async def apply(self, undo):
+        if not await self._host(undo).use(ProcessControl).signal(undo["reference"], signal.SIGSTOP):
+            raise FaultError(f"{undo['host']}: {undo['agent']} was gone already")
+
+    async def verify(self, undo, *, present):
+        answers = await self._host(undo).use(Processes).agent_answers(undo["agent"], 0.5)
+        asked = "no answer within 0.5s" if present else "an answer"
+        return Evidence(answers is not present, asked, "it answers" if answers else "it does not answer")
+
+    async def revert(self, undo):
+        await self._host(undo).use(ProcessControl).signal(undo["reference"], signal.SIGCONT)
+
+
+class NoopService:
+    """What hashidrill.abc.Service asks for."""
+
+    name, Spec, runs_by_default = "noop", Spec, False
+    roles, many, served = ("agents",), ("agents",), ()
+    signals: ClassVar = {"noop.answers": None}
+    faults: ClassVar = {"noop.silence": __name__}
+    loads: ClassVar = {"noop.get": __name__}
+
+    def __init__(self, spec, *, spares=0):
+        self.spec = spec
+
+    def places(self):
+        return [AgentPlace(f"noop-{n}", "agent") for n in range(1, self.spec.agents + 1)]
+
+    def candidates(self, role):
+        return frozenset(place.host for place in self.places())
+
+    def most(self, role):
+        return self.spec.agents
+
+    def impossible(self, role):
+        return ""
+
+    def check(self, draft, note):
+        """Nothing can be wrong."""
+
+    def binaries(self):
+        return []
+
+    def agent(self, site):
+        command = [PYTHON, "-m", "http.server", str(PORT), "--bind", site.address, "--directory", str(site.data)]
+        return AgentPlan({}, command, f"http://{site.address}:{PORT}", "/")
+
+    async def wait_ready(self, hosts, *, within_s, agents_run):
+        async def ready():
+            await agents_run()
+            silent = [h.name for h in await self.select("agents", hosts) if not await self._answers(h)]
+            return (None if silent else True), f"no answer from {', '.join(silent)}"
+
+        await wait_until("the agents to answer", ready, within_s=within_s, gap_s=0.1)
+
+    async def _answers(self, host):
+        return await host.use(Processes).agent_answers(self.name, 1.0)
+
+    async def select(self, role, hosts):
+        return [host for host in hosts.all_hosts() if self.name in host.roles]
+
+    async def serving(self, role, hosts):
+        return await self.select(role, hosts)
+
+    def probes(self, hosts):
+        return [Answers(host) for host in hosts.all_hosts() if self.name in host.roles]
+
+    def describe(self, configs):
+        return {"noop": sorted(configs)}
+
+
+KINDS = (Get, Silence)

@@ -1,0 +1,67 @@
+"""The example of a service keeps the contract of services and faults; the plants that break it are caught."""
+
+from __future__ import annotations
+
+import sys
+
+import anyio
+import pytest
+
+import places
+from hashidrill.abc import Service, Target
+from hashidrill.experiment.selectors import host_names, parse_selector
+from hashidrill.testing.fakes import FakeDatacenter, FakeHost
+from hashidrill.testing.faults import check_fault
+
+sys.path.insert(0, str(places.SUPPORT / "noop_service"))
+
+from hashidrill_noop import NoopService, Silence, Spec
+
+
+@pytest.fixture
+def world():
+    """One server of Consul, and two hosts of the example beside it."""
+    world = FakeDatacenter(servers=1, clients=0)
+    for place in NoopService(Spec(agents=2)).places():
+        host = FakeHost(place.host, f"10.73.0.6{place.host[-1]}", place.role, world)
+        host.roles = {"noop": place.role}
+        host.process = world.new_process()
+        world.hosts[place.host] = host
+    return world
+
+
+def test_the_example_has_all_that_a_service_has():
+    wanted = set(Service.__annotations__) | {name for name in vars(Service) if not name.startswith("_")}
+    assert [name for name in sorted(wanted) if not hasattr(NoopService(Spec()), name)] == []
+
+
+def test_its_role_is_resolved_to_its_own_hosts_alone(world):
+    service = NoopService(Spec(agents=2))
+    chosen = anyio.run(service.select, "agents", world)
+    assert [host.name for host in chosen] == ["noop-1", "noop-2"]
+    assert service.candidates("agents") == {"noop-1", "noop-2"} == {*host_names([service])}
+    assert parse_selector("host:noop-2").candidates([service]) == {"noop-2"}
+
+
+def test_its_fault_keeps_the_contract_of_faults(world):
+    target = Target("noop-1", "10.73.0.61", "noop", world.hosts["noop-1"].process.reference)
+    proof = anyio.run(lambda: check_fault(Silence(Silence.Params(), world), target, recreate=False))
+    assert (proof.present.measured, proof.gone.measured) == ("it does not answer", "it answers")
+
+
+def test_a_fault_of_the_example_that_does_nothing_is_caught_by_its_observer(world):
+    class Idle(Silence):
+        async def apply(self, undo):
+            return
+
+    target = Target("noop-1", "10.73.0.61", "noop", world.hosts["noop-1"].process.reference)
+    with pytest.raises(AssertionError, match="to be in force"):
+        anyio.run(lambda: check_fault(Idle(Idle.Params(), world), target, recreate=False))
+
+
+def test_its_probe_says_who_answers(world):
+    first, second = NoopService(Spec(agents=2)).probes(world)
+    world.hosts["noop-2"].process = None
+    [yes], [no] = anyio.run(first.sample), anyio.run(second.sample)
+    assert (yes.signal, yes.host, yes.value) == ("noop.answers", "noop-1", 1.0)
+    assert (no.signal, no.host, no.value) == ("noop.answers", "noop-2", 0.0)
