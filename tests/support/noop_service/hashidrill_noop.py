@@ -10,6 +10,7 @@ from hashidrill.capabilities import ProcessControl, Processes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, NoParams
+from hashidrill.loads.base import BaseLoad
 from hashidrill.loads.client import Client, read_error
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.probes.base import BaseProbe
@@ -39,7 +40,7 @@ class Answers(BaseProbe):
         return [Sample("noop.answers", float(answers), "", self.host)]
 
 
-class Get:
+class Get(BaseLoad):
     """Asks the agents for their folder, in turn."""
 
     kind: ClassVar[str] = "noop.get"
@@ -48,8 +49,9 @@ class Get:
         rate: Rate = Rate("10/s")
         via: str = "noop:agents"
 
-    def __init__(self, name, params, context):
-        self.name, self.params, self.context = name, params, context
+    @classmethod
+    def via(cls, params):
+        return params.via
 
     async def run(self, emit):
         async with Client(local_address=self.context.local_address) as client:
@@ -63,9 +65,6 @@ class Get:
             loop = OpenLoop(self.name, self.params.rate, lambda _: ("", ""), get, c.clock, lag=c.lag,
                             waiting=c.waiting, course=c.course)  # fmt: skip
             await loop.run(emit)
-
-    async def final_reads(self):
-        return {}
 
 
 class Silence(BaseFault[NoParams]):
