@@ -8,7 +8,7 @@ Times are nanoseconds of the run's own clock (CLOCK_MONOTONIC minus the run's st
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,8 +41,6 @@ __all__ = [
     "TOOLS",
     "AgentApi",
     "AgentFiles",
-    "AgentPlace",
-    "AgentPlan",
     "AgentProcess",
     "ApiAnswer",
     "Barrier",
@@ -75,14 +73,11 @@ __all__ = [
     "Requires",
     "Restarts",
     "Sample",
-    "Service",
-    "Site",
     "Target",
     "Timing",
     "Toxic",
     "Trouble",
     "Undo",
-    "Wanted",
 ]  # fmt: skip
 
 Trouble = tuple[tuple[str, ...], str]
@@ -374,114 +369,6 @@ class Load(Protocol):
 
         For a few seconds at most: an agent that is sick is not waited for.
         """
-
-
-@dataclass(frozen=True)
-class AgentPlace:
-    """One agent that a service wants on a host. Services that name the same host share it.
-
-    `starts=False`: its agent is configured, and a fault may start it.
-    """
-
-    host: str
-    role: str
-    starts: bool = True
-
-
-@dataclass(frozen=True)
-class Site:
-    """What a service needs to know to configure the agent at one of its places. `addresses`: of all hosts, by name."""
-
-    host: str
-    role: str
-    address: str
-    data: Path
-    config_file: Path
-    binaries: Mapping[str, Path]
-    addresses: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class AgentPlan:
-    """How an agent is configured and started, and where its API is: `health` is a path that answers while it runs."""
-
-    config: Mapping[str, Any]
-    command: Sequence[str]
-    url: str
-    health: str
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A binary that a run starts: of that version, or the one at the path `explicit`."""
-
-    name: str
-    version: str
-    explicit: str | None = None
-
-
-class Service(Protocol):
-    """All that knows one product, like Consul: built from the product's part of an experiment's `datacenter:`.
-
-    `name` is its key there, the name of its agents, and the prefix of its selectors, like `consul:leader`.
-    """
-
-    name: ClassVar[str]
-    Spec: ClassVar[type[BaseModel]]
-    runs_by_default: ClassVar[bool]
-    """Whether it runs in a datacenter that names no service. Only Consul does."""
-    roles: ClassVar[tuple[str, ...]]
-    """What may follow `name:` in a selector."""
-    many: ClassVar[tuple[str, ...]]
-    """Those of its roles that several hosts can have at once."""
-    served: ClassVar[tuple[str, ...]]
-    """Those of its roles that a `via` can always name, because others stand in where nobody has the role."""
-    signals: ClassVar[Mapping[str, type[Any] | None]]
-    """What its probes measure and a condition may compare, with the unit (None: a plain number)."""
-    faults: ClassVar[Mapping[str, str]]
-    """The module of each of its kinds of faults; the module's KINDS holds the class."""
-    loads: ClassVar[Mapping[str, str]]
-    """The same, of its kinds of loads."""
-
-    spec: Any
-
-    def __init__(self, spec: Any, *, spares: int = 0) -> None: ...
-
-    def places(self) -> Sequence[AgentPlace]:
-        """The hosts it needs, in order. A datacenter gives them their addresses."""
-
-    def candidates(self, role: str) -> frozenset[str]:
-        """The hosts that may have this role at some moment; none where that cannot be."""
-
-    def most(self, role: str) -> int:
-        """How many hosts have this role at one time."""
-
-    def impossible(self, role: str) -> str:
-        """Why it has no candidates: `the datacenter has no clients (...)`."""
-
-    def check(self, draft: Any, note: Any) -> None:
-        """Note what is wrong with an experiment (experiment.checks.Draft) as far as only this service can tell."""
-
-    def binaries(self) -> Sequence[Wanted]:
-        """What its agents are started from. Each is in `Site.binaries` by its name."""
-
-    def agent(self, site: Site) -> AgentPlan:
-        """The agent at one of its places."""
-
-    async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
-        """Returns once it can be used. Raises WaitTimeoutError, and what `agents_run` raises (call it at each look)."""
-
-    async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        """The hosts that have this role now. Raises SelectorError when there is none."""
-
-    async def serving(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        """The hosts whose agents a load goes through, for a `via` of that role. Raises SelectorError."""
-
-    def probes(self, hosts: Hosts) -> Sequence[Probe]:
-        """What it watches during a run."""
-
-    def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-        """What run.json says about it, from the configuration of its agents by host."""
 
 
 class Datacenter(Hosts, Protocol):

@@ -30,10 +30,11 @@ from hashidrill.units import Duration, shown
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from hashidrill.abc import Fault, Requires, Service
+    from hashidrill.abc import Fault, Requires
     from hashidrill.experiment.model import ClientSpec, Disk
     from hashidrill.experiment.problems import Loc
     from hashidrill.experiment.profile import Profile
+    from hashidrill.services.base import Service
 
 __all__ = ["Draft", "Expectation", "Load", "Side", "Step", "check", "condition", "duration", "shown"]
 

@@ -36,9 +36,9 @@ from hashidrill.experiment.resolved import Parameters, Provenance, ResolvedExper
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from hashidrill.abc import Service
     from hashidrill.experiment.problems import Loc
     from hashidrill.hypothesis import Hypothesis
+    from hashidrill.services.base import Service
 
 Model = TypeVar("Model", bound=BaseModel)
 KIND = "Experiment"

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from hashidrill.abc import AgentPlace, AgentPlan, Evidence, Observer, Sample
+from hashidrill.abc import Evidence, Observer, Sample
 from hashidrill.capabilities import ProcessControl, Processes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
@@ -14,6 +14,7 @@ from hashidrill.loads.base import BaseLoad
 from hashidrill.loads.client import Client, read_error
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.probes.base import BaseProbe
+from hashidrill.services.base import AgentPlace, AgentPlan
 from hashidrill.units import Rate
 from hashidrill.util.wait import wait_until
 
@@ -87,7 +88,7 @@ class Silence(BaseFault[NoParams]):
 
 
 class NoopService:
-    """What hashidrill.abc.Service asks for."""
+    """What hashidrill.services.base.Service asks for."""
 
     name, Spec, runs_by_default = "noop", Spec, False
     roles, many, served = ("agents",), ("agents",), ()

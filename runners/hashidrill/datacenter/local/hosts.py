@@ -18,7 +18,7 @@ import anyio
 import httpx
 
 from hashidrill import packets
-from hashidrill.abc import AgentPlan, AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
+from hashidrill.abc import AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
 from hashidrill.capabilities import CAPABILITIES, Capable, Proxies
 from hashidrill.datacenter.local import toxiproxy
 from hashidrill.datacenter.local.packet_rules import barriers
@@ -28,6 +28,7 @@ from hashidrill.packets import PacketRule
 from hashidrill.provision import packages
 from hashidrill.sandbox import cgroups
 from hashidrill.sandbox import syscalls as sc
+from hashidrill.services.base import AgentPlan
 from hashidrill.util.files import private
 from hashidrill.util.wait import wait_until
 
