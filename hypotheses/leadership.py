@@ -24,7 +24,7 @@ def leader_elected(recording: Recording, *, within: Duration = Duration("10s"), 
 
     The time runs from the moment the fault is applied, so noticing that the leader is gone is part of it. Consul's own
     budget for an election is 2 to 4 s at `raft_multiplier: 1` and 10 to 20 s at the default of 5; 10 s is the middle
-    road. A fault that leaves the leader in office has nothing to check here: see `leadership_leaves`.
+    road. If the fault does not remove the leader, there is nothing to check here: see `leadership_leaves`.
     """
     took_s: dict[str, float] = {}
     for window in measure.faults(recording, fault):

@@ -17,7 +17,7 @@ _SHOWN = 5
 _FEWEST = 10
 _SHED = (429, 503)
 _SERVED = 0.99
-"""So large a share of renewals is well served, whatever became of the claims."""
+"""This share of renewals counts as well served, whatever happened to the claims."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,12 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
 
     A contender may rely on its lock from the moment at which its claim was acknowledged until it sends a release, or
     learns that its session is gone, or one TTL has passed since it *sent* the last renewal that was acknowledged:
-    Consul does not expire a session before that. What was not acknowledged gives nobody a right to believe anything, so
-    that two such times which overlap are a lock that was held twice, and not two clocks. It is also broken when one
-    LockIndex, the fencing token of a lock, was seen with two sessions.
+    Consul does not expire a session before that. An unacknowledged request gives no right to a lock. So if two
+    such times overlap, the lock was really held twice; it is not a difference between two clocks. It is also broken if
+    one LockIndex, the fencing token of a lock, appears with two sessions.
 
-    What it reports beside that, about how the locks fared: leases that ran out unrenewed, sessions that were gone when
-    they were renewed, and requests that were shed (answered 429 or 503). Where nobody held a lock at any moment of a
-    fault, the fault could not break one: INVALID. It is judged even in a run that is INVALID.
+    It also reports leases that expired unrenewed, sessions that were gone at renewal, and requests that were shed
+    (answered 429 or 503). INVALID if nobody held a lock at any moment of a fault. It is judged even in an INVALID run.
     """
     acts = _acts(recording.operations(load), load)
     asked = defaultdict(set)
@@ -108,7 +107,7 @@ def renewals_before_claims(
 
     A renewal that fails costs its holder the lock and everybody else an election. To refuse extensions as often as
     claims made it worse in juju-2021, which ended with "shed claims first". The share of renewals that succeeded while
-    the fault was in force is larger by so many points than that of the claims that were answered (also with "somebody
+    the fault was in force is larger by this many points than that of the claims that were answered (also with "somebody
     else holds it"), or is 99 % anyway. A session that was gone when it was renewed was not renewed in time, and counts
     against the renewals. INVALID when nothing was shed or timed out: that was no overload.
     """

@@ -27,7 +27,7 @@ def helps(
 
     Sick: in the last `over` before the measure was taken, the p50 of the load was at or over `p50_below`. Well: in the
     last `over` of its time in force it is under that. (An operation that failed counts as infinitely slow.) The
-    measure is a step of the method, by its name or its kind. With `after` it is judged so long after it was put in
+    measure is a step of the method, by its name or its kind. With `after` it is judged that long after it was put in
     force, and not at its end: where other things happen while it lasts. With `since` it must have been sick before
     that earlier step: where several steps together are the measure. Where the load was not sick before, nothing could
     help: INVALID. `p50_below` is what Roblox published as normal for Consul KV.

@@ -190,7 +190,7 @@ class ClientTap(Protocol):
         """Ends that again; nothing when it was not there, or the tap is gone with its client. Raises FaultError."""
 
     async def look(self, fault: str, tries: int) -> Sequence[str]:
-        """What real exchanges through the tap came to, such as that fault can befall: its name, or what else was seen.
+        """Send probe requests of the kind this fault affects; return how each ended: the fault's name, or what it saw.
 
         None of them is the client's, or is recorded as such.
         """
@@ -302,7 +302,7 @@ class Fault(Protocol):
         """
 
     async def apply(self, undo: Undo) -> None:
-        """Put the fault in force. Raises FaultError; `revert(undo)` is called afterwards all the same."""
+        """Put the fault in force. Raises FaultError; the engine calls `revert(undo)` in any case."""
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         """Measure the effect (or its absence) without any help from the injector."""

@@ -23,7 +23,7 @@ class Verdict(enum.StrEnum):
 
 
 class Finding(enum.StrEnum):
-    """What one expectation came to."""
+    """The result of one expectation."""
 
     HELD = "held"
     BROKEN = "broken"

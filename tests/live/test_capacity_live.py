@@ -35,7 +35,7 @@ def test_the_search_runs_real_experiments_and_names_the_bracket(tmp_path):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["held"], found["not_held"]) == ("20/s", "40/s")
-    assert found["answer"] == "it holds at load.kv-writes.rate = 20/s, and does not at 40/s"
+    assert found["answer"] == "it holds at load.kv-writes.rate = 20/s, and fails at 40/s"
     written = [YAML(typ="safe").load((Path(p["recording"]) / "experiment.yaml").read_text()) for p in found["probes"]]
     assert [each["load"]["kv-writes"]["rate"] for each in written] == ["20/s", "40/s"]
     assert (tmp_path / "small.yaml").read_text() == SMALL

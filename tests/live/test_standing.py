@@ -79,12 +79,12 @@ def test_a_datacenter_stands_until_it_is_taken_down(place):
     assert "there is no host 'consul-9' in default: did you mean " in unknown.stderr
 
     down = place("down")
-    assert (down.returncode, down.stdout) == (0, "default is down; nothing of it is left\n")
+    assert (down.returncode, down.stdout) == (0, "default is down; nothing is left\n")
     assert place.ground.left() == []
-    assert place("status").stdout.startswith("nothing stands")
+    assert place("status").stdout.startswith("no datacenter is up")
     again = place("down")
     assert again.returncode == 2
-    assert "nothing stands" in again.stderr
+    assert "no datacenter is up" in again.stderr
 
 
 @pytest.mark.needs("ip")

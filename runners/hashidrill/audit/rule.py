@@ -30,7 +30,7 @@ class Severity(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Hit:
-    """Where a rule found something, and what, in one sentence. `muted`: why that is no finding all the same."""
+    """Where a rule found something, and what, in one sentence. `muted`: why it is not a finding after all."""
 
     document: Document
     place: Place

@@ -66,7 +66,7 @@ def consul_no_retry_join(audited: Audited) -> Iterator[Hit]:
         flags = audited.flags_of(agent)
         if not _is_an_agent(agent) or _alone_on_purpose(agent, flags):
             continue
-        # auto_config brings the addresses of the servers along, and auto_encrypt needs retry_join all the same
+        # auto_config brings the addresses of the servers along, and auto_encrypt still needs retry_join
         automatic = any(body.flag("enabled") is True for body in told.blocks("auto_config"))
         by_flag = _flag(flags, "retry-join", "join", "dev")
         if told.has("retry_join", "start_join") or automatic or by_flag is not None:

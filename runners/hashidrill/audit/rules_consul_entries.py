@@ -153,7 +153,7 @@ def resolver_without_failover(audited: Audited) -> Iterator[Hit]:
     Severity.WARNING,
     what="`PassiveHealthCheck` with `EnforcingConsecutive5xx = 0` or `MaxEjectionPercent = 0`.",
     why="The check counts failures and ejects nobody: instances that only fail keep their share of the requests. With "
-    "MaxEjectionPercent = 0, Envoy of some years ago ejected one host all the same; now it needs "
+    "MaxEjectionPercent = 0, older versions of Envoy still ejected one host; current ones need "
     "always_eject_one_host, which Consul does not set.",
     default="`EnforcingConsecutive5xx` is 100, `MaxEjectionPercent` is 10.",
     fix="Leave `EnforcingConsecutive5xx` out, and set `MaxEjectionPercent` to what may be missing at once.",

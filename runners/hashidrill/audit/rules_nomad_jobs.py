@@ -27,7 +27,7 @@ _READS = re.compile(rf"(?<![.$\w])(?:(?P<nomad>{_NOMAD})|(?P<vault>{_VAULT})|(?P
 
 
 def _no_reschedule(group: Group) -> bool:
-    """Whether a failed allocation is not placed anew by anything."""
+    """Whether nothing places a failed allocation again."""
     if group.job.type in {"system", "sysbatch"}:
         return True
     policy = group.policy("reschedule", "ReschedulePolicy")
@@ -92,7 +92,7 @@ def job_restart_delay(audited: Audited) -> Iterator[Hit]:
     "job-batch-reschedule-default",
     Severity.INFO,
     what="A batch job that is run once (neither periodic nor parameterized) without a `reschedule` block.",
-    why="A failed allocation of a batch job is placed anew once in 24 hours, 5 s later. One bad node and one bad "
+    why="Nomad places a failed allocation of a batch job again once in 24 hours, 5 s later. One bad node and one bad "
     "minute are enough for the job to end as failed.",
     default="1 attempt in 24 h, delay 5 s, constant.",
     fix='Say it: `reschedule { attempts = 5  interval = "1h"  delay = "30s"  delay_function = "exponential" '

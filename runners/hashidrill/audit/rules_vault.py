@@ -146,7 +146,7 @@ def _ct_retries(audited: Audited) -> Iterator[tuple[Document, str, Mapping]]:
     Severity.ERROR,
     what="consul-template with `retry { enabled = false }`.",
     why="The first error ends consul-template: every election in Consul or Vault is a crash. An `exec` child is not "
-    "stopped then: it goes on without anyone who would restart it or render anew.",
+    "stopped then: it goes on with nothing to restart it or to render again.",
     default="Enabled: 12 retries, from 250 ms doubling to 1 min.",
     fix="Leave `enabled` out.",
     link=_CT,

@@ -18,7 +18,7 @@ _IDLE = "HD002"
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit came to. `suppressed` holds the findings that somebody took out, with the reason."""
+    """The result of an audit. `suppressed` holds suppressed findings with their reasons."""
 
     findings: list[Finding]
     suppressed: list[tuple[Finding, str]]

@@ -72,7 +72,7 @@ class Sources:
     unread: list[Unread] = field(default_factory=list)
     """Files that hold what is judged in a language that is not read."""
     unknown: list[Document] = field(default_factory=list)
-    """HCL and JSON in which nothing tells what it is; each may be a part of an agent beside it."""
+    """HCL and JSON files of unknown kind; each may be a part of an agent in the same directory."""
 
 
 def collect(paths: Sequence[Path], *, kind: str | None = None, exclude: Sequence[str] = ()) -> Sources:

@@ -181,7 +181,7 @@ def _next(found: Search, start: Value, highest: Value | None, precision: float) 
         return highest if highest is not None and doubled.number > highest.number else doubled
     if not_held.number <= held.number * (1 + precision):
         return None
-    # between them by ratio, not by distance: a limit is known to so many per cent
+    # between them by ratio, not by distance: the precision of a limit is a percentage
     middle = start.at(math.sqrt(held.number * not_held.number))
     return None if middle.number in (held.number, not_held.number) else middle
 
@@ -195,5 +195,5 @@ def _edge(found: Search, repeat: int) -> Value | None:
 
 
 def confirmed(found: Search, value: Value | None, repeat: int) -> bool:
-    """Whether so many runs at this value agree."""
+    """Whether `repeat` runs at this value agree."""
     return value is None or max(found.counts(value).values(), default=0) >= repeat

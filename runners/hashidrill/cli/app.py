@@ -12,7 +12,7 @@ from hashidrill.cli.commands import LazyGroup
 app = typer.Typer(
     name="hashidrill",
     cls=LazyGroup,
-    help="Game days for Consul: real faults on a real datacenter, and a verdict that you can trust.",
+    help="Chaos experiments for Consul: real faults in a real datacenter, and a verdict that you can trust.",
     epilog="Start here: [bold]hashidrill demo[/bold]. Then: [bold]hashidrill list[/bold], "
     "[bold]hashidrill run raft/frozen-leader[/bold].",
     no_args_is_help=True,
@@ -34,4 +34,4 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options that stand before the command."""
+    """Options before the command."""

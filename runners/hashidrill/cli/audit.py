@@ -55,35 +55,35 @@ def register(app: typer.Typer) -> None:
 
 def audit(  # noqa: PLR0917 - each is an option of the command line
     paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH...", help="Files and directories.")] = None,
-    output_format: Annotated[Format, typer.Option("--format", help="How findings are written.")] = Format.text,
-    output: Annotated[Path | None, typer.Option(help="The file to write to, instead of standard output.")] = None,
-    fail_on: Annotated[FailOn, typer.Option(help="The least severity that makes exit code 1.")] = FailOn.warning,
+    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.text,
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
+    fail_on: Annotated[FailOn, typer.Option(help="Lowest severity that causes exit code 1.")] = FailOn.warning,
     ignore: Annotated[
-        list[str] | None, typer.Option(metavar="ID=REASON", help="Leave a rule out, and say why. Repeatable.")
+        list[str] | None, typer.Option(metavar="ID=REASON", help="Ignore a rule, with a reason. Repeatable.")
     ] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option(metavar="GLOB", help="Leave files or directories out. Repeatable.")
+        list[str] | None, typer.Option(metavar="GLOB", help="Skip files or directories. Repeatable.")
     ] = None,
     kind: Annotated[
-        str | None, typer.Option(help=f"What the files are, instead of recognising it: {', '.join(KINDS)}.")
+        str | None, typer.Option(help=f"Kind of the files (default: recognised by content): {', '.join(KINDS)}.")
     ] = None,
     rules: Annotated[bool, typer.Option("--rules", help="List all rules.")] = False,
     explain: Annotated[str | None, typer.Option(metavar="ID", help="Show one rule.")] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say also what was judged and what was not.")
+        bool, typer.Option("--verbose", "-v", help="Print which files were read and which were not.")
     ] = False,
 ) -> None:
-    """Read configuration and say where retry logic is missing or does harm. Starts and asks nothing.
+    """Report where configuration lacks retry logic, or has harmful retry logic. Starts nothing.
 
-    Agents of Consul, Nomad and Vault, Nomad jobs, Consul config entries, consul-template, Vault Agent, systemd units,
-    environment files, and Python that calls them. Exit codes: 0 nothing found, 1 findings, 2 bad usage or a file that
-    cannot be read (the others are judged all the same).
+    Reads agent configuration of Consul, Nomad and Vault, Nomad jobs, Consul config entries, consul-template, Vault
+    Agent, systemd units, environment files, and Python that calls them. Exit codes: 0 nothing found, 1 findings, 2 bad
+    usage or a file that cannot be read (it still judges the others).
     """
     if rules or explain is not None:
         _show_rules(explain)
         return
     if not paths:
-        raise UsageError("audit what? Name files or directories: `hashidrill audit .`")
+        raise UsageError("no files given: name files or directories, as in `hashidrill audit .`")
     if kind is not None and kind not in KINDS:
         raise UsageError(f"there is no kind {kind!r}: {registry.near(kind, KINDS)}")
     reasons = dict(_ignored(each) for each in ignore or [])
@@ -137,7 +137,7 @@ def _tell(result: Audit, reasons: dict[str, str], *, verbose: bool) -> None:
     for rule_id in sorted(reasons.keys() - used):
         sys.stderr.write(f"--ignore {rule_id}: finds nothing here\n")
     if not result.files and not result.problems:
-        sys.stderr.write("nothing was judged: no file here is of a kind that is known (-v says what was passed over)\n")
+        sys.stderr.write("nothing was checked: no file here is of a known kind (-v lists what was skipped)\n")
     if verbose:
         for path, taken_for in result.files.items():
             sys.stderr.write(f"{path}: judged as {taken_for}\n")

@@ -1,4 +1,4 @@
-"""capacity: the highest load, or any other parameter, at which an SLO still holds."""
+"""capacity: finds the highest load, or other parameter, at which an SLO still holds."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ def capacity(
     experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name or path of an experiment.")],
     *,
     vary: Annotated[str, typer.Option(help="The parameter, as a path into the YAML: load.kv-writes.rate")],
-    until: Annotated[list[str], typer.Option(help="A condition that must hold; may be given again.")],
-    from_: Annotated[str | None, typer.Option("--from", help="Begin here; else with what the YAML says.")] = None,
-    to: Annotated[str | None, typer.Option(help="Go no higher than this.")] = None,
-    precision: Annotated[str, typer.Option(help="How narrow the bracket is to be.")] = "10%",
-    tries: Annotated[int, typer.Option(min=1, max=50, help="At most so many runs.")] = TRIES,
-    repeat: Annotated[int, typer.Option(min=1, max=9, help="So many runs must agree at each end.")] = REPEAT,
-    plain: Annotated[bool, typer.Option("--plain", help="Plain lines, as when the output is no terminal.")] = False,
+    until: Annotated[list[str], typer.Option(help="A condition that must hold. Repeatable.")],
+    from_: Annotated[str | None, typer.Option("--from", help="First value (default: the value in the YAML).")] = None,
+    to: Annotated[str | None, typer.Option(help="Highest value to try.")] = None,
+    precision: Annotated[str, typer.Option(help="Stop when the bracket is this narrow.")] = "10%",
+    tries: Annotated[int, typer.Option(min=1, max=50, help="Most runs to make.")] = TRIES,
+    repeat: Annotated[int, typer.Option(min=1, max=9, help="Runs that must agree at each end.")] = REPEAT,
+    plain: Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")] = False,
     as_json: Json = False,
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Find the highest value at which an SLO holds, by running the experiment again and again.
+    """Find the highest value at which an SLO holds, by repeating the experiment.
 
-    The SLO has to hold in the steady state, over the method, and under each fault by itself; with `for`, over each
-    window of that length. What was not measured neither holds nor breaks: such a run is repeated once.
+    The SLO must hold in the steady state, over the method, and under each single fault; with `for`, over each window
+    of that length. A run without a valid measurement counts neither way and is repeated once.
 
-    Exit codes: 0 found, 1 it does not hold even at the lowest value, 2 bad usage, 3 the generator was the bottleneck
-    from the beginning, or two runs of one value said nothing (it crashed, nothing was measured),
-    4 a fault could not be reverted, 130 interrupted (what is known by then is printed).
+    Exit codes: 0 found, 1 fails even at the lowest value, 2 bad usage, 3 the generator was the bottleneck from the
+    start, or two runs at one value were not valid, 4 a fault could not be reverted, 130 interrupted (prints what it
+    knows so far).
     """
     path = find_experiment(experiment)
     experiment_ = load_experiment(path)
@@ -79,7 +79,7 @@ def capacity(
         recording = _run(file, runs_dir, say, plain=plain or as_json, title=f"{vary}: {len(found.probes) + 1}. run")
         if Recording(recording).outcome == "revert":
             stuck.append(recording)
-            raise KeyboardInterrupt  # nothing is to be broken further
+            raise KeyboardInterrupt  # inject nothing more
         return recording
 
     judge = probe_of(varied, conditions, run)
@@ -131,22 +131,22 @@ def _precision(text: str) -> float:
     except ValueError as error:
         raise UsageError(f"--precision {error}") from None
     if share < 0.01:
-        raise UsageError(f"--precision {text}: no run is exact to less than 1%")
+        raise UsageError(f"--precision {text}: runs are no more precise than 1%")
     return float(share)
 
 
 def _bounds(varied: Varied, from_: str | None, to: str | None) -> tuple[Value, Value | None]:
     present = varied.present()
     if present is None and from_ is None:
-        raise UsageError(f"{'.'.join(varied.place)} is not written in {varied.path}: say where to begin, with --from")
+        raise UsageError(f"{'.'.join(varied.place)} is not in {varied.path}: give the first value with --from")
     start = Value.parse(present if from_ is None else from_)
     if to is None:
         return start, None
     highest = Value.parse(to)
     if highest.unit != start.unit:
-        raise UsageError(f"--to {to} and the {start} that it begins with have different units")
+        raise UsageError(f"--to {to} and the first value {start} have different units")
     if highest.number <= start.number:
-        raise UsageError(f"--to {to} is not over the {start} that it begins with")
+        raise UsageError(f"--to {to} is not above the first value {start}")
     return start, highest
 
 
@@ -157,7 +157,7 @@ def _check(varied: Varied, value: Value) -> None:
 
 
 def exit_code(found: Search) -> int:
-    """What the search came to, for scripts."""
+    """The exit code of the search, for scripts."""
     if found.interrupted:
         return _INTERRUPTED
     if found.held is not None and found.stuck is None:
@@ -175,23 +175,23 @@ def answer(found: Search, vary: str, repeat: int = REPEAT) -> str:
         if not confirmed(found, value, repeat) and not found.interrupted:
             text += f"; {value} was not run often enough for {repeat} to agree (--tries)"
     if found.stuck is not None:
-        text += f"; the search ended at {found.stuck.value}, where two runs said nothing: {found.stuck.text}"
+        text += f"; the search stopped at {found.stuck.value}, where two runs were not valid: {found.stuck.text}"
     return text
 
 
 def _bracket(found: Search, vary: str) -> str:
     if found.held is None:
         if found.not_held is None:
-            return "nothing is known" if found.stuck is not None else "no run was finished: nothing is known"
+            return "nothing is known" if found.stuck is not None else "no run finished: nothing is known"
         if found.bounded_by_generator:
-            return f"the generator was the bottleneck at {vary} = {found.not_held} already; begin lower"
-        return f"it does not hold even at {vary} = {found.not_held}; begin lower"
+            return f"the generator was already the bottleneck at {vary} = {found.not_held}; start lower"
+        return f"it fails even at {vary} = {found.not_held}; start lower"
     if found.not_held is None:
-        return f"it held at {vary} = {found.held}, the highest value that was tried"
+        return f"it held at {vary} = {found.held}, the highest value tried"
     bound = f"it holds at {vary} = {found.held}"
     if found.bounded_by_generator:
         return f"{bound}; at {found.not_held} the generator was the bottleneck, so the limit may be higher"
-    return f"{bound}, and does not at {found.not_held}"
+    return f"{bound}, and fails at {found.not_held}"
 
 
 def as_document(found: Search, vary: str, until: list[str], code: int, repeat: int) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def as_document(found: Search, vary: str, until: list[str], code: int, repeat: i
 
 
 def print_table(say: Console, found: Search, vary: str, until: list[str], repeat: int) -> None:
-    """All that was tried, from the lowest to the highest, and the answer."""
+    """Every value tried, from lowest to highest, and the answer."""
     table = Table(vary, "SLO", "measured", title=" and ".join(until), title_justify="left", box=None)
     marks = {
         Outcome.HELD: "✓ held", Outcome.BROKEN: "✗ broken", Outcome.GENERATOR: "! generator",
@@ -225,5 +225,5 @@ def print_table(say: Console, found: Search, vary: str, until: list[str], repeat
         table.add_row(str(probe.value), marks[probe.outcome], probe.text)
     say.print(table)
     if found.interrupted:
-        live.say(say, "the search was interrupted; so far:")
+        live.say(say, "interrupted; so far:")
     live.say(say, answer(found, vary, repeat))

@@ -1,4 +1,4 @@
-"""What the commands share: consoles, JSON output, and paths of runs."""
+"""Shared by all commands: consoles, JSON output, and paths of runs."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 RunsDir = Annotated[
-    Path, typer.Option("--runs", envvar="HASHIDRILL_RUNS", help="Where recordings are kept.", show_default=True)
+    Path, typer.Option("--runs", envvar="HASHIDRILL_RUNS", help="Directory of recordings.", show_default=True)
 ]
 
 Install = Annotated[
-    bool, typer.Option("--install", help="Install missing system packages with apt, without asking; CI=true does, too.")
+    bool, typer.Option("--install", help="Install missing system packages with apt without asking, as CI=true does.")
 ]
 
 
 def examples(*commands: str) -> str:
-    """The end of a command's help: how it is called."""
+    """The end of a command's help: example calls."""
     lines = [f"hashidrill {command}" for command in commands]
     return f"Example: {lines[0]}" if len(lines) == 1 else "\n\n".join(["Examples:", *lines])
 
 
 def console(*, stderr: bool = False) -> Console:
-    """As wide as the terminal; 120 columns where there is none, so that logs and tests do not depend on one."""
+    """As wide as the terminal; 120 columns without one, so that logs and tests do not depend on it."""
     from rich.console import Console  # noqa: PLC0415 - 50 ms that what prints plain lines need not pay for
 
     stream = sys.stderr if stderr else sys.stdout
@@ -63,7 +63,7 @@ def find_recording(name: str, runs_dir: Path) -> Path:
     if name == "last":
         if known:
             return known[-1]
-        raise UsageError(f"{runs_dir}: no recordings there yet; `hashidrill run EXPERIMENT` makes one")
+        raise UsageError(f"{runs_dir}: no recordings yet; make one with `hashidrill run EXPERIMENT`")
     for path in (Path(name), runs_dir / name):
         if (path / JOURNAL_NAME).is_file():
             return path

@@ -1,4 +1,4 @@
-"""up, status, shell, down: a datacenter that stays."""
+"""up, status, shell, down: a datacenter that keeps running."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hashidrill.live import display as live
 from hashidrill.provision.packages import ensure_system_packages
 
 _CONSUL_UI_PORT = 8500
-Name = Annotated[str, typer.Option("--name", help="Which datacenter, when several stand.")]
+Name = Annotated[str, typer.Option("--name", help="Name of the datacenter, if there are several.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -35,17 +35,17 @@ def register(app: typer.Typer) -> None:
 
 def up(  # noqa: PLR0917 - each is an option of the command line
     name: Name = "default",
-    consul: Annotated[str, typer.Option("--consul", help="Version of Consul.")] = "1.22.2",
-    servers: Annotated[int, typer.Option(min=1, max=9, help="How many servers.")] = 3,
-    clients: Annotated[int, typer.Option(min=0, max=20, help="How many client agents.")] = 1,
-    like: Annotated[str, typer.Option("--like", help="An experiment whose datacenter to start.")] = "",
+    consul: Annotated[str, typer.Option("--consul", help="Consul version.")] = "1.22.2",
+    servers: Annotated[int, typer.Option(min=1, max=9, help="Number of servers.")] = 3,
+    clients: Annotated[int, typer.Option(min=0, max=20, help="Number of client agents.")] = 1,
+    like: Annotated[str, typer.Option("--like", help="Start the datacenter of this experiment.")] = "",
     expose: Annotated[
-        int | None, typer.Option("--expose", help="Serve the Consul UI on this port of 127.0.0.1; 0 takes a free one.")
+        int | None, typer.Option("--expose", help="Serve the Consul UI on this port of 127.0.0.1; 0 picks a free one.")
     ] = None,
     as_json: Json = False,
     install: Install = False,
 ) -> None:
-    """Start a datacenter that stays until `hashidrill down`."""
+    """Start a datacenter that runs until `hashidrill down`."""
     say = console(stderr=as_json)
     ensure_system_packages(lambda text: live.say(say, text), wanted=[("consul", consul)], install=install)
     if like:
@@ -61,7 +61,7 @@ def up(  # noqa: PLR0917 - each is an option of the command line
     if as_json:
         print_json(asdict(one))
         return
-    live.say(say, f"{name} stands: Consul {one.version}, {', '.join(row['name'] for row in one.hosts)}")
+    live.say(say, f"{name} is up: Consul {one.version}, {', '.join(row['name'] for row in one.hosts)}")
     if one.url:
         live.say(say, f"  Consul UI   {one.url}")
     flag = "" if name == "default" else f" --name {name}"
@@ -70,13 +70,13 @@ def up(  # noqa: PLR0917 - each is an option of the command line
 
 
 def status(as_json: Json = False) -> None:
-    """Show the datacenters that stand."""
+    """Show the datacenters that are up."""
     found = standing.standing()
     if as_json:
         print_json([asdict(one) for one in found])
         return
     if not found:
-        live.say(console(), "nothing stands; `hashidrill up` starts a datacenter")
+        live.say(console(), "no datacenter is up; start one with `hashidrill up`")
         return
     table = Table(box=None, pad_edge=False)
     for column in ("name", "consul", "host", "role", "address"):
@@ -91,19 +91,19 @@ def status(as_json: Json = False) -> None:
 
 
 def shell(
-    host: Annotated[str, typer.Argument(help="The host to land on, like consul-1.")],
+    host: Annotated[str, typer.Argument(help="The host, like consul-1.")],
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="A command; else a shell.")
+        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="A command (default: a shell).")
     ] = None,
     name: Name = "default",
 ) -> None:
-    """Land in a host's network namespace, with CONSUL_HTTP_ADDR set. Exits as the command does."""
+    """Open a shell, or run a command, in a host's network namespace. Sets CONSUL_HTTP_ADDR."""
     words, environment = standing.shell_command(standing.get(name), host, command or [])
     os.execvpe(words[0], words, environment)  # noqa: S606 - the words are ours and the user's own
 
 
-def down(name: Annotated[str, typer.Argument(help="Which datacenter.")] = "default") -> None:
-    """End a datacenter: its processes, namespaces, rules and data."""
+def down(name: Annotated[str, typer.Argument(help="Name of the datacenter.")] = "default") -> None:
+    """Stop a datacenter and remove its processes, namespaces, rules and data."""
     one = standing.get(name)
     standing.down(one)
-    live.say(console(), f"{name} is down; nothing of it is left")
+    live.say(console(), f"{name} is down; nothing is left")

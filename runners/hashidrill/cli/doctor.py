@@ -1,4 +1,4 @@
-"""`hashidrill doctor`: what this machine can do, what each missing thing costs, and the exact command that gets it."""
+"""`hashidrill doctor`: what this machine can do, what each missing piece prevents, and the command that installs it."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ def library_fits() -> list[Fit]:
 
 
 def _print_fits(console: Console, fits: Sequence[Fit]) -> None:
-    """Those that do not fit with their reasons, and of the others how many, and what the largest wants."""
+    """Experiments that do not fit, with reasons; how many fit, and what the largest of them needs."""
     if not fits:
         return
     well = [fit for fit in fits if not fit.lacks]
-    console.print(f"\n{len(well)} of {len(fits)} experiments fit this machine as it is now.", highlight=False)
+    console.print(f"\n{len(well)} of {len(fits)} experiments fit this machine right now.", highlight=False)
     if well:
         most = max(well, key=lambda fit: fit.wants.memory_bytes)
         console.print(
-            f"  The largest of them, {most.name}, wants {human_bytes(most.wants.memory_bytes)} of memory"
+            f"  The largest of them, {most.name}, needs {human_bytes(most.wants.memory_bytes)} of memory"
             f" ({most.wants.memory_reason}).",
             markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip
@@ -91,7 +91,7 @@ def _print_json(console: Console, found: Sequence[Capability], fits: Sequence[Fi
         },
         indent=2,
     )
-    # as it is: no wrapping, no colour, nothing that a script would trip over
+    # no wrapping, no colour, nothing that a script would trip over
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -120,7 +120,7 @@ def _print_fixes(console: Console, found: Sequence[Capability]) -> None:
         if not capability.ok and capability.fix:
             fixes.setdefault(capability.fix, []).append(capability.name)
     if fixes:
-        console.print("\nTo get what is missing:")
+        console.print("\nTo install what is missing:")
     for fix, names in fixes.items():
         console.print(f"  {', '.join(names)}:", markup=False, highlight=False, soft_wrap=True)
         console.print(f"    {fix}", markup=False, highlight=False, soft_wrap=True)
@@ -131,4 +131,4 @@ def _print_summary(console: Console, found: Sequence[Capability], *, possible: b
         console.print("\n[green]Local runs are possible on this machine.[/green]")
         return
     lacking = [capability.name for capability in found if capability.required and not capability.ok]
-    console.print(f"\n[bold red]No local runs on this machine:[/bold red] it lacks {escape(', '.join(lacking))}.")
+    console.print(f"\n[bold red]No local runs on this machine:[/bold red] missing: {escape(', '.join(lacking))}.")

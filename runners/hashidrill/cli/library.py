@@ -31,7 +31,7 @@ metadata:
   name: {name}
   title: What breaks, and what must hold
   why: >-
-    What this teaches, and which incident or tracker issue it comes from.
+    What this teaches, and the incident or issue it comes from.
   tags: [raft]
 datacenter:
   consul:
@@ -45,12 +45,12 @@ steady_state:
   for: 6s
   require: ["kv-writes.latency.p50 < 300ms", "kv-writes.errors < 0.1%"]
 method:
-  # `hashidrill list faults` shows what there is, `hashidrill show disk.latency` its parameters
+  # see `hashidrill list faults`, and `hashidrill show disk.latency` for its parameters
   - {{fault: disk.latency, on: "consul:leader", with: {{op: fsync, delay: 200ms}}, for: 10s}}
 guardrails: ["kv-writes.errors > 90% for 10s"]
 recovery: {{for: 10s}}
 expect:
-  # `hashidrill list hypotheses` shows what there is
+  # see `hashidrill list hypotheses`
   - writes_recover: {{load: kv-writes, p50_below: 300ms, within: 8s}}
   - no_acknowledged_write_lost: {{load: kv-writes}}
 """
@@ -69,7 +69,7 @@ def list_(
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """List experiments, faults, loads, hypotheses or runs, a line each."""
+    """List experiments, faults, loads, hypotheses or runs, one per line."""
     if kind not in _KINDS:
         raise UsageError(f"there is no list of {kind!r}: {registry.near(kind, _KINDS)}")
     rows = rows_of(kind, runs_dir)
@@ -83,7 +83,7 @@ def list_(
     if rows:
         console().print(table)
     elif kind == "runs":
-        live.say(console(), f"no recordings in {runs_dir} yet; `hashidrill run raft/frozen-leader` makes one")
+        live.say(console(), f"no recordings in {runs_dir} yet; make one with `hashidrill run raft/frozen-leader`")
 
 
 def rows_of(kind: str, runs_dir: Path = RUNS_DIR) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ def _experiment_row(path: Path) -> dict[str, Any]:
     try:
         experiment = load_experiment(path)
     except HashidrillError:
-        title = "(not right: `hashidrill validate` says why)"
+        title = "(has an error: see `hashidrill validate`)"
         return {"name": experiment_name(path), "title": title, "path": str(path)}
     tags = list(experiment.metadata.tags)
     return {"name": experiment_name(path), "title": experiment.metadata.title, "tags": tags, "path": str(path)}
@@ -130,7 +130,7 @@ def show(
     name: Annotated[str, typer.Argument(help="An experiment, a fault, a load, a hypothesis, a run, or `last`.")],
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Show one thing: an experiment's file, the parameters of a fault, load or hypothesis, the summary of a run."""
+    """Show an experiment's file, the parameters of a fault, load or hypothesis, or the summary of a run."""
     faults, loads = registry.faults(), registry.loads()
     if name in faults:
         _show_kind(name, faults[name].__doc__, faults[name].Params, faults[name].observer)
@@ -145,7 +145,7 @@ def show(
 
 
 def _find_shown(name: str, kinds: list[str]) -> Path:
-    """An experiment's file. Raises UnknownNameError that thinks of faults, loads and hypotheses too."""
+    """An experiment's file. Raises UnknownNameError, which also suggests faults, loads and hypotheses."""
     try:
         return find_experiment(name)
     except UnknownNameError as error:
@@ -187,13 +187,13 @@ def _show_kind(name: str, doc: str | None, params: Any, observer: Observer | Non
 def new(
     path: Annotated[Path, typer.Argument(help="The file to write.")],
 ) -> None:
-    """Write a new experiment to start from. Never over a file that is there."""
+    """Write a new experiment to start from. Never overwrites a file."""
     if path.suffix not in {".yaml", ".yml"}:
         raise UsageError(f"{path}: an experiment is a .yaml file")
     if path.exists():
-        raise UsageError(f"{path}: exists already; choose another name")
+        raise UsageError(f"{path}: already exists; choose another name")
     if not path.parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
+        raise UsageError(f"{path}: there is no folder {path.parent}; create it first")
     schema_file = "../schema.json" if path.parent.parent.name == "experiments" else "schema.json"
     name = "-".join(part for part in path.stem.lower().replace("_", "-").split("-") if part)
     path.write_text(_TEMPLATE.format(name=name, schema=schema_file))
@@ -201,7 +201,7 @@ def new(
         load_experiment(path)
     except HashidrillError as error:
         path.unlink()
-        raise UsageError(f"{path.stem!r} cannot be the name of an experiment: {error}") from None
+        raise UsageError(f"{path.stem!r} cannot name an experiment: {error}") from None
     live.say(console(), f"wrote {path}; next: hashidrill validate {path}")
 
 

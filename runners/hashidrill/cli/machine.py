@@ -1,4 +1,4 @@
-"""doctor: what this machine can do."""
+"""doctor: checks this machine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(as_json: Json = False) -> None:
-    """Say what this machine can do, what each missing thing costs and the command that gets it, and what fits.
+    """Check this machine: what works, what is missing and how to get it, which experiments fit.
 
-    Exit code 0 when local runs are possible, 2 when they are not.
+    Exits with 0 if local runs are possible, else with 2.
     """
     raise typer.Exit(machine_doctor.report(console(), json=as_json))

@@ -43,34 +43,30 @@ def register(app: typer.Typer) -> None:
 
 
 def retry(  # noqa: PLR0917 - typer reads options from parameters
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Does one operation, and ends.")],
-    timeout: Annotated[
-        str, typer.Option(help="The deadline that you declare for one operation.", metavar="DURATION")
-    ] = "30s",
-    attempts: Annotated[int, typer.Option(help="How many retries are still bounded.", min=0)] = catalogue.MOST_RETRIES,
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Does one operation and exits.")],
+    timeout: Annotated[str, typer.Option(help="Your deadline for one operation.", metavar="DURATION")] = "30s",
+    attempts: Annotated[int, typer.Option(help="Most retries that count as bounded.", min=0)] = catalogue.MOST_RETRIES,
     jitter_clients: Annotated[
-        int, typer.Option(help="How many independent clients show jitter.", min=4)
+        int, typer.Option(help="Independent clients that measure jitter.", min=4)
     ] = catalogue.JITTER_CLIENTS,
-    fault: Annotated[
-        list[str] | None, typer.Option(help="Only this fault; may be given several times.", metavar="FAULT")
-    ] = None,
-    upstream: Annotated[str, typer.Option(help="A server of yours instead of a private Consul.", metavar="URL")] = "",
-    no_upstream: Annotated[
-        bool, typer.Option("--no-upstream", help="Answer from a script, without any server.")
+    fault: Annotated[list[str] | None, typer.Option(help="Test only this fault. Repeatable.", metavar="FAULT")] = None,
+    upstream: Annotated[str, typer.Option(help="Your own server instead of a private Consul.", metavar="URL")] = "",
+    no_upstream: Annotated[bool, typer.Option("--no-upstream", help="Answer from a script, without a server.")] = False,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Listen with TLS; the environment tells the command the CA.")
     ] = False,
-    tls: Annotated[bool, typer.Option("--tls", help="Listen with TLS, by a CA that the command is told of.")] = False,
     as_json_: Json = False,
 ) -> None:
     """Run a command behind a tap that fails its requests in many ways, and judge how it retries.
 
-    The tap's address is put where {url} stands, and in CONSUL_HTTP_ADDR, NOMAD_ADDR, VAULT_ADDR and http_proxy. The
-    command is run some 70 times: once for each fault, and 20 times side by side for jitter.
+    The tap's address replaces {url}, and is set in CONSUL_HTTP_ADDR, NOMAD_ADDR, VAULT_ADDR and http_proxy. The command
+    runs about 70 times: for each fault, and 20 times in parallel for jitter.
 
     Exit codes: 0 all PASS, 1 a FAIL, 2 bad usage, 3 INVALID, 130 interrupted.
     """
     settings = Settings(_deadline_s(timeout), attempts, jitter_clients, _known(fault or []))
     if upstream and no_upstream:
-        raise UsageError("--upstream and --no-upstream exclude each other: give one of them")
+        raise UsageError("--upstream and --no-upstream exclude each other: give only one")
     if command and (reason := unrunnable(command[0])):  # before anything is built or started for it
         raise UsageError(f"{command[0]}: {reason}")
     say = console(stderr=True)
@@ -129,7 +125,7 @@ def _deadline_s(text: str) -> float:
     except ValueError as error:
         raise UsageError(f"--timeout: {error}") from None
     if not deadline_s:
-        raise UsageError("--timeout: no operation ends in no time; write a duration like 10s")
+        raise UsageError("--timeout: a deadline cannot be zero; write a duration like 10s")
     return deadline_s
 
 

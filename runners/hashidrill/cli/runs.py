@@ -1,4 +1,4 @@
-"""demo, run, check, heal: what makes recordings, and what judges them."""
+"""demo, run, check, heal: make recordings and judge them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hashidrill.verdict import RunVerdict, Verdict, merge
 DEMO = "raft/slow-leader-disk"
 _NOT_REVERTED, _INTERRUPTED = 4, 130
 
-Plain = Annotated[bool, typer.Option("--plain", help="Plain lines, as when the output is no terminal.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -40,11 +40,13 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUNS_DIR) -> None:
-    """Set up, slow down the disk of a real Consul leader, and see what the health checks say. Takes about a minute."""
+    """Slow down the disk of a real Consul leader and see what the health checks say. Takes about a minute."""
     say = console()
     ensure_system_packages(lambda text: live.say(say, text), wanted=[("consul", "1.22.2")], install=install)
-    live.say(say, "A Consul datacenter of three servers and a client, on this machine, in namespaces of its own.")
-    live.say(say, "In some ten seconds its leader's disk will take 500 ms for each fsync. Watch latency and leader.")
+    live.say(say, "Starting a Consul datacenter on this machine, in its own namespaces: three servers and a client.")
+    live.say(
+        say, "In about ten seconds each fsync of its leader's disk will take 500 ms. Watch the latency and the leader."
+    )
     code, _ = _run_one(resolve(find_experiment(DEMO)), runs_dir, say, plain=plain)
     raise typer.Exit(code)
 
@@ -56,11 +58,11 @@ def run(
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Run experiments, one after the other, with a live display and a report each.
+    """Run experiments one after the other, each with a live view and a report.
 
     Exit codes: 0 PASS, 1 FAIL, 2 bad usage or bad YAML, 3 INVALID, 4 a fault could not be reverted, 130 interrupted.
     """
-    resolved = [resolve(find_experiment(name)) for name in experiments]  # all of them are right before any is run
+    resolved = [resolve(find_experiment(name)) for name in experiments]  # check all of them before running any
     say = console(stderr=as_json)
     ensure_system_packages(lambda text: live.say(say, text), install=install)
     results = [_run_one(each, runs_dir, say, plain=plain or as_json) for each in resolved]
@@ -99,7 +101,7 @@ def _exit_code(recording: Recording, verdict: RunVerdict, *, interrupted: bool) 
 
 
 def _worst(codes: list[int]) -> int:
-    """A fault that stays over everything; then as verdicts merge."""
+    """A fault that was not reverted outranks everything; then as verdicts merge."""
     if _NOT_REVERTED in codes:
         return _NOT_REVERTED
     by_code = {verdict.exit_code: verdict for verdict in Verdict}
@@ -137,23 +139,24 @@ def check(
     recording: Annotated[str, typer.Argument(metavar="RUN", help="A recording: its path, its name, or `last`.")],
     hypotheses: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Your own hypotheses (default: the folder at or above this directory)."),
+        typer.Option(metavar="DIR", help="Folder of your hypotheses (default: hypotheses/ here or above)."),
     ] = None,
     recorded_hypotheses: Annotated[
-        bool, typer.Option("--recorded-hypotheses", help="Run the Python that the recording keeps. Trust its maker.")
+        bool,
+        typer.Option("--recorded-hypotheses", help="Run the Python stored in the recording. Only if you trust it."),
     ] = False,
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Judge a recording again, offline: the hypotheses as they are here over what was recorded then.
+    """Judge a recording again, offline, with the hypotheses on this machine.
 
-    Nothing inside of the recording is run. The hypotheses that differ from those of the run are named.
+    Runs no code from the recording. Names each hypothesis that differs from the one the run used.
     """
     found = Recording(find_recording(recording, runs_dir))
     if hypotheses is not None:
         check_folder(hypotheses)
     if recorded_hypotheses:
-        sys.stderr.write(f"hashidrill: warning: running Python out of {found.path / HYPOTHESES_NAME}\n")
+        sys.stderr.write(f"hashidrill: warning: running Python from {found.path / HYPOTHESES_NAME}\n")
     verdict, report = judge_and_report(found, near_to=hypotheses, recorded_hypotheses=recorded_hypotheses)
     code = _exit_code(found, verdict, interrupted=False)
     if as_json:
@@ -164,22 +167,20 @@ def check(
 
 
 def heal(
-    run_: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="A recording; without one, all that are found.")
-    ] = None,
+    run_: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A recording (default: all recordings).")] = None,
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Finish what runs left: revert what may be in force, look for what is left of their sandboxes, and remove it.
+    """Clean up after dead runs: revert faults that may be in force, and remove what is left of their sandboxes.
 
-    A run that goes on, or that another machine, container or user started, is left alone.
+    Leaves alone runs that are still active, and runs of another machine, container or user.
     """
     paths = [find_recording(run_, runs_dir)] if run_ else recordings(runs_dir)
     healed = [done for done in anyio.run(_heal_all, paths) if done is not None]
     removed = sweep()
     stuck = [name for one in healed for name in one.stuck]
     if run_ and healed and healed[0].refused:
-        raise UsageError(f"{healed[0].run}: nothing was done: {healed[0].refused}")
+        raise UsageError(f"{healed[0].run}: did nothing: {healed[0].refused}")
     if as_json:
         runs = [
             {
@@ -195,7 +196,7 @@ def heal(
     else:
         _print_healed(console(), healed, removed)
     if stuck:
-        sys.stderr.write(f"hashidrill: still in force: {', '.join(stuck)}; look at the journal of their run\n")
+        sys.stderr.write(f"hashidrill: still in force: {', '.join(stuck)}; see the journal of the run\n")
         raise typer.Exit(_NOT_REVERTED)
 
 
@@ -210,18 +211,18 @@ def _faults(names: list[str]) -> str:
 def _print_healed(say: Console, healed: list[Healed], removed: list[Path]) -> None:
     for one in healed:
         if one.refused:
-            live.say(say, f"{one.run.name}: nothing was done: {one.refused}")
+            live.say(say, f"{one.run.name}: did nothing: {one.refused}")
             continue
         did = [
             f"{_faults(names)} {what}"
             for names, what in (
-                (one.reverted, "reverted, and seen to be gone"),
-                (one.ended, "ended with the sandbox, of which no process is left"),
+                (one.reverted, "reverted and proven gone"),
+                (one.ended, "ended with the sandbox, which has no process left"),
                 (one.stuck, "may still be in force"),
             )
             if names
         ]
-        how = "its runner died" if one.died else "it ended with a fault that was not seen to go"
+        how = "its runner died" if one.died else "it ended with a fault not proven gone"
         live.say(say, f"{one.run.name}: {how}; {'; '.join(did) or 'no fault was in force'}")
     for path in removed:
         live.say(say, f"removed {path}")

@@ -23,11 +23,11 @@ def register(app: typer.Typer) -> None:
 
 def validate(
     experiments: Annotated[
-        list[str] | None, typer.Argument(metavar="[EXPERIMENT...]", help="Names or paths; without any, the library.")
+        list[str] | None, typer.Argument(metavar="[EXPERIMENT...]", help="Names or paths (default: the whole library).")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check experiments without running anything. Exit code 2 when one is not right."""
+    """Check experiments without running anything. Exits with 2 if one has an error."""
     paths = [find_experiment(name) for name in experiments] if experiments else list_experiments()
     results = [{"experiment": str(path), "error": _error_of(path)} for path in paths]
     if as_json:

@@ -45,7 +45,7 @@ class InForce:
     proof_s: float
 
     async def hold(self, for_s: float, *, until: anyio.Event | None = None, undone_by: Undoing = lambda _: "") -> None:
-        """For so long, or until then; the second proof is the last of it.
+        """For this long, or until then; the second proof is its last part.
 
         No second one for a fault that is done once (`once`), and for one that another fault was meant to undo:
         `undone_by(kinds)` names one of these kinds that was proven since.

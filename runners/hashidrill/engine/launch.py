@@ -214,7 +214,7 @@ def _close(
     interrupted: bool,
     redactor: Redactor | None = None,
 ) -> None:
-    """What the engine could not write because it died, never came to life, or failed after its `end`."""
+    """Write what the engine could not: it died, never started, or failed after its `end`."""
     redactor = redactor or Redactor()
     entries = read_journal(recording / JOURNAL_NAME) if (recording / JOURNAL_NAME).exists() else []
     ends = [entry.data for entry in entries if entry.event == "end"]

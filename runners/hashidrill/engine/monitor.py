@@ -57,7 +57,7 @@ class Monitor:
     def sample(self, t_ns: int, sample: Sample) -> None:
         if sample.signal == "raft.leader" and not sample.host:
             self.leader = sample.text if sample.ok else ""
-        # a failed sample may have a value all the same: no leader is 0
+        # even a failed sample may have a value: no leader is 0
         value = sample.value if sample.value is not None else float("nan")
         window = self._samples[sample.signal]
         # in order of arrival: the first column never falls, so that a look ends where its window does

@@ -5,7 +5,7 @@
     known_issue: {issue: hashicorp/consul#12593, at_least: {refused_share: 40%}}
 
 A bound is of a figure of the hypothesis, by its name: of one that ends in `_s` a length of time, in `_share` a
-percentage, in `_per_s` a rate; else a number. A time that may never come to its end is bounded by `never`.
+percentage, in `_per_s` a rate; else a number. `never` bounds a time that may never end.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class _Part(BaseModel):
 
 
 class Ramp(_Part):
-    """Goes evenly `to` a level `over` a time; or up `by` a step `every` so often, `while` conditions hold."""
+    """Goes evenly `to` a level `over` a time; or up `by` a step at every `every`, `while` conditions hold."""
 
     to: Share | None = Field(default=None, description="The level at the end; for a ramp in steps, the highest level")
     over: Length | None = Field(default=None, description="How long it takes to get there")

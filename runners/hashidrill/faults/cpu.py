@@ -28,12 +28,12 @@ _HEADROOM = 1.5
 
 
 def cores_for(cores: float) -> float:
-    """How many a machine must have, for a throttle to so many to be seen."""
+    """How many cores a machine must have, so that a throttle to `cores` can be proven."""
     return cores * _OVER + _LATE
 
 
 def provable_cores(own: float) -> float:
-    """The most that can be told from no throttle, where a busy loop gets so many without one."""
+    """The largest provable `cores`, if a busy loop gets `own` cores without one."""
     return math.floor((own - _LATE) / _OVER * 0.95 * 100) / 100
 
 

@@ -76,7 +76,7 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
 
     @property
     def observed_within_s(self) -> float:
-        """A share of the operations can befall the same of the observer's threads several times."""
+        """A random share can hit the same observer thread several times."""
         return (6 if self.params.percent < 1 else 4) * (self.params.delay + self.params.jitter)
 
     def uses(self, place: Place) -> Sequence[Claim]:

@@ -25,7 +25,7 @@ _BASELINE_WITHIN_S, _WITHIN_S = 4.0, 20.0
 
 @dataclass(frozen=True)
 class Tried:
-    """What the canary's operations of one kind came to. `before_s`: what they took typically in the baseline."""
+    """Results of the canary's operations of one kind. `before_s`: what they took typically in the baseline."""
 
     operation: str
     trials: int

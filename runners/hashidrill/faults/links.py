@@ -1,17 +1,17 @@
-"""Slow, thin and breaking links: a toxiproxy in front of one TCP port, on the way between hosts.
+"""Slow, narrow and breaking links: a toxiproxy in front of one TCP port, between hosts.
 
-The host that is connected to redirects what comes from the other side to a toxiproxy of its own, which goes on to the
-real port: nothing is configured anew, and neither side knows. Each fault is one nft table on each host it touches:
+The target host redirects connections from the other side to its own toxiproxy, which forwards them to the real port: no
+configuration changes, and neither side notices. Each fault is one nft table on each host it touches:
 
     prerouting  new connections from the sources to the port: redirected, counted
     input       what still comes from the sources to the port belongs to a connection older than the fault: reset
 
-So old connections are not waited for: each is reset with the next packet from the sources, and be it that they
-acknowledge what the port's side sent. That side learns of it when what it sends is answered with a reset.
+So nothing waits for old connections: the next packet from the sources resets each of them, even a bare
+acknowledgement. The port's side learns of it when its next packet is answered with a reset.
 
-The observer is a canary of a host on the other side. Its own TCP connection to the target's canary, over the same link
-and through a second proxy with the same toxics, is measured; and a connection of its to the port itself has to be seen
-by the rule's counter, while the proxy behind the rule holds the toxics.
+The observer is a canary on a host on the other side. It measures its own TCP connection to the target's canary, over
+the same link and through a second proxy with the same toxics. It also connects to the port itself: the rule's counter
+has to see that connection, and the proxy behind the rule has to hold the toxics.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class _Looks:
         return found
 
     def _shown(self, one: _Seen) -> bool:
-        """So many were hit, these typically as asked; and the port itself is redirected to the same."""
+        """Enough exchanges were hit, typically as asked, and the port itself is redirected to the same toxics."""
         before = self._before(one)
         needed, hits = self.sampling.counts(before.get("struck", 0)), self.sampling.hits(one.exchanges)
         shown = needed is not None and needed.shows(len(hits))

@@ -97,7 +97,7 @@ def most_before(trials: int, share: float, *, highest: float | None = None) -> i
 
 
 def smallest_share(trials: int) -> float:
-    """The smallest share, rounded up to whole percent, that so many trials tell from its absence; over 1: none."""
+    """The smallest share, rounded up to whole percent, that this many trials can prove; over 1: none."""
     return next((percent / 100 for percent in range(1, 101) if trials_for(percent / 100) <= trials), math.inf)
 
 

@@ -41,7 +41,7 @@ def _some(percent: Percent) -> Percent:
 
 
 class FailParams(Strict):
-    """Which class of failure, for what share of the attempts that it can befall."""
+    """The failure class, and the share of the attempts it affects."""
 
     fault: Annotated[str, AfterValidator(_of_a_connection)] = Field(
         description="A class of failure: " + ", ".join(name for name in FAULTS if name not in UNSEEN)
@@ -79,7 +79,7 @@ class TapFail(BaseFault[FailParams]):
         failed = self._failed(await self.hosts.tap(target.host).look(self.params.fault, self._tries))
         if failed:
             raise FaultError(
-                f"{failed} of {self._tries} exchanges through the tap of {target.host} come to {self.params.fault} "
+                f"{failed} of {self._tries} exchanges through the tap of {target.host} end in {self.params.fault} "
                 "without it: find out why, or name another class"
             )
         return {"failed": 0, "exchanges": self._tries}

@@ -46,9 +46,9 @@ class Trial:
     figure: Callable[[Exchange], float] = field(default=lambda exchange: exchange.seconds)
     asked_figure: float = 0.0
     share: float = 1.0
-    """Of those that the toxic is for, at least so many are hit."""
+    """The least share of hits among the exchanges that the toxic affects."""
     could: Callable[[float], str] = field(default=lambda own_s: "")  # noqa: ARG005 - where no number helps
-    """What could be told from exchanges that take so many seconds without it."""
+    """The smallest provable value, if exchanges take this many seconds without the toxic."""
     hangs: bool = False
 
     @property
@@ -188,7 +188,7 @@ def _bandwidth(toxics: Sequence[Toxic]) -> Trial:
 
 
 def _ends(asked: str, after_s: float | None, numbers: Sequence[int]) -> Trial:
-    """The exchange ends after so long with one of these errors; None: it never ends."""
+    """The exchange ends after this time with one of these errors; None: it never ends."""
 
     def hit(exchange: Exchange) -> bool:
         if exchange.received:

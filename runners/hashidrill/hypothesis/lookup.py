@@ -14,8 +14,8 @@ from hashidrill.hypothesis.marked import Hypothesis
 def get(name: str, *, near_to: Path | None = None) -> Hypothesis:
     """The hypothesis of that name. Raises UnknownNameError with near names, UsageError for a file that does not load.
 
-    `near_to` is the experiment file (or its folder): a `hypotheses/` folder beside it or above is searched too. Inside
-    of `looking_up`, that decides alone.
+    `near_to` is the experiment file (or its folder): also searched is a `hypotheses/` folder next to it or above.
+    Inside `looking_up`, only that lookup counts.
     """
     if (lookup := _lookup.get()) is not None:
         return lookup(name)

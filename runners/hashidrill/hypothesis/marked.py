@@ -49,7 +49,7 @@ def require(condition: object, text: str, /, **figures: Any) -> None:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A hypothesis by its name. `Params` is the pydantic model of what YAML may write beside it.
+    """A hypothesis by its name. `Params` is the pydantic model of its YAML parameters.
 
     `needs_valid_run` is False for one that means the same in a run that is INVALID: an acknowledged write that is
     gone is lost, whether or not the fault was proven. `timed` is False for one that does not go by how long anything

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hashidrill.recording.reader import Bools, FaultWindow, Operations, Recording
 
 BEFORE_S = 5.0
-"""What was acknowledged so long before a fault is at risk too: it may not be on disk, or not on a majority's.
+"""Writes acknowledged this long before a fault are at risk too: it may not be on disk, or not on a majority's.
 
 Twice the longest that a leader without followers goes on: its lease is 500 ms times `raft_multiplier`, by default 5.
 """

@@ -30,7 +30,7 @@ _LATE_HALF = 0.5
 LAG_P99_MAX_S = 0.25
 SATURATED_CORES = 0.9
 SUSTAINED_S = 3
-"""So many bad seconds in a row are no burst any more."""
+"""This many bad seconds in a row are more than a burst."""
 OTHERS_SHARE = 0.25
 IDLE_SHARE = 0.05
 """Of the machine's CPUs: over so much used by other work, with less than so much idle, starves the datacenter."""

@@ -1,4 +1,4 @@
-"""Judges a recording: whether the run counts at all, and what each expectation came to.
+"""Judges a recording: whether the run is valid, and whether each expectation held.
 
 A pure function of the recording: no clock, no network. The same recording gives the same verdict today and in a year.
 """
@@ -170,7 +170,7 @@ class _Case:
                     why += "; run it again when the machine is quieter"
         if not why:
             return finding, text, figures, []
-        text = f"not judged, because {why}\n(measured all the same: {finding}: {text})"
+        text = f"not judged, because {why}\n(measured anyway: {finding}: {text})"
         return Finding.INVALID, text, figures, spoilt_by
 
 

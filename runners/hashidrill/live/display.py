@@ -1,7 +1,7 @@
-"""What a run looks like while it goes on, and what is said at its end.
+"""Shows a run while it goes on, and its verdict at the end.
 
-On a terminal: phase, leader, faults in force, loads with sparklines, the last events. Elsewhere: one plain line for
-each event, and a status line every five seconds. Whatever an event holds, showing it never ends a run.
+On a terminal: phase, leader, faults in force, loads with sparklines, the last events. Without a terminal: one
+plain line per event, and a status line every five seconds. Showing an event never ends a run, whatever it holds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _COLOURS = {Verdict.PASS: "green", Verdict.FAIL: "red", Verdict.INVALID: "yellow
 
 
 def _latency(seconds: float | None) -> str:
-    """What failed is never served, however quickly it failed."""
+    """A failed operation is never served, however fast it failed."""
     return "never" if seconds == math.inf else human_duration(seconds)
 
 
@@ -147,8 +147,8 @@ class LiveView:
             "failed": f"{label}: could not be applied{f': {reason}' if reason else ''}",
             "still": f"{label}: still in force{found}",
             "faded": f"{label}: NO LONGER in force{found}",
-            "undone": f"{label}: undone by {_words(event.get('by'))}, as it was meant to be",
-            "moved": f"{label}: given up, as {_words(event.get('on'))} is elsewhere now",
+            "undone": f"{label}: undone by {_words(event.get('by'))}, as planned",
+            "moved": f"{label}: given up, because {_words(event.get('on'))} is now another host",
             "reverted": f"{label}: reverted",
             "gone": f"{label}: proven gone{f', measured {measured}' if measured else ''}",
             "stuck": f"{label}: COULD NOT BE REVERTED{f': {reason}' if reason else ''}",
@@ -271,7 +271,7 @@ _ALARMS = {"fault.unproven", "fault.failed", "fault.faded", "fault.stuck", "guar
 
 
 def final_summary(console: Console, verdict: RunVerdict, recording: Recording, report_path: Path | None) -> None:
-    """The verdict, then each expectation, what makes the run INVALID, the report, and what to do next."""
+    """The verdict, each expectation, why the run is INVALID, the report, and what to do next."""
     result = verdict.verdict
     say(console, "")
     say(console, f"{SYMBOLS[result]} {result.value}  {experiment_title(recording)}", f"bold {_COLOURS[result]}")

@@ -64,7 +64,7 @@ def write_reply(answer: Answer) -> Reply:
     `ok` is 200 with the body `true`. `fail` is what certainly was not applied: no connection, a request that Consul
     refused (4xx, rate limits included), or the body `false`. All else is `unknown`: a timeout, a connection lost after
     the request may have left, and every 5xx. "No cluster leader" is one of these: the agent that answers it may have
-    forwarded the write to a leader that lost its office while it replicated.
+    forwarded the write to a leader that lost leadership while it replicated.
     """
     if not answer.sent:
         return Reply("fail", error=answer.error)

@@ -1,7 +1,7 @@
 """Gets a binary from its vendor's release archive, over HTTPS; it is opened only once its SHA-256 is right.
 
 The SHA-256 of the versions that hashidrill asks for by itself is in this package (hashidrill.provision.pinned). Another
-version is checked against the list that its vendor publishes beside it, and the user is told so: who can change the one
+version is checked against the list that its vendor publishes with it, and the user is told so: who can change the one
 file on that server can change the other.
 """
 

@@ -102,7 +102,7 @@ def run_trials(what: str) -> dict[str, str]:
 
 
 def _came_of(trials: Mapping[str, str], name: str) -> tuple[bool, str]:
-    """Whether a trial went well, and the reason when it did not, or was never come to."""
+    """Whether a trial succeeded; if it failed or never ran, the reason."""
     if name in trials:
         return trials[name] == "", trials[name]
     return False, trials.get("trial") or f"not tried: no namespaces ({trials.get('namespaces', 'nothing was tried')})"

@@ -246,6 +246,6 @@ def _require_there(asked: Sequence[Package]) -> None:
     if absent:
         raise MachineError(
             f"apt-get says that it installed {' and '.join(package.debian for package in absent)}, and "
-            f"{' and '.join(package.tool for package in absent)} cannot be found all the same. "
+            f"{' and '.join(package.tool for package in absent)} still cannot be found. "
             f"Look at: dpkg -L {' '.join(package.debian for package in absent)}"
         )

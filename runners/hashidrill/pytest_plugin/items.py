@@ -90,7 +90,7 @@ class ExpectationItem(_ExperimentItem):
         self._index = index
 
     def judgeable(self, run: Run) -> None:
-        """In a run that is INVALID only what is broken all the same is told: FAIL ranks over INVALID."""
+        """In an INVALID run, report only what is broken anyway: FAIL outranks INVALID."""
         judgement = self._judgement(run)
         self.note(run, judgement)
         if judgement is None or (run.judged.invalid and judgement.finding is not Finding.BROKEN):

@@ -7,7 +7,7 @@
     recording.sqlite   operations, samples and final reads
     artifacts/         what faults left as evidence, like snapshot files
     logs/HOST/*.log    the agents' logs
-    verdict.json       hashidrill.verdict; report.html and summary.md beside it
+    verdict.json       hashidrill.verdict; with report.html and summary.md
 
 The engine writes it (hashidrill.recording.writer); hypotheses and reports read it through `Recording`, which reads
 only files: it never looks at the clock or the network.
@@ -42,6 +42,7 @@ EXPERIMENT_NAME = "experiment.yaml"
 FIRST_RESOLVED = 3
 """The format (hashidrill.recording.writer.FORMAT) since which a recording holds resolved.json."""
 ARTIFACTS_NAME = "artifacts"
+OUTCOMES = ("ok", "fail", "unknown")
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -129,19 +129,19 @@ def how_it_ended(recording: Recording) -> str:
 
 
 def searched(recording: Recording) -> list[str]:
-    """What each search for a load's level came to, in a sentence."""
+    """The result of each search for a load's level, in a sentence."""
     return [str(entry.data.get("text", "")) for entry in recording.events("search")]
 
 
 _OUTCOMES = {
     "steady-state": "The steady state never held, so no fault was applied.",
-    "unfit": "This machine cannot carry the experiment; the run ended early.",
+    "unfit": "This machine is too small for the experiment; the run ended early.",
     "fault": "A fault could not be applied, or was not proven in force.",
-    "revert": "A fault could not be reverted, or was still seen afterwards.",
+    "revert": "A fault could not be reverted, or its effect was still there afterwards.",
     "guardrail": "A guardrail tripped: every fault was reverted and the method ended early.",
     "interrupted": "The run was interrupted; its faults were reverted.",
     "crashed": "The run crashed.",
-    "died": "The runner died: its journal has no end. `hashidrill heal` finishes what it left.",
+    "died": "The runner died: its journal has no end. Clean up with `hashidrill heal`.",
 }
 
 
@@ -151,13 +151,13 @@ def asked(fault: FaultWindow) -> str:
 
 
 def state_of(fault: FaultWindow) -> str:
-    """What became of a fault, in words; every word but the last is a reason to look closer."""
+    """The state of a fault, in words; all but "proven, and proven gone" need a closer look."""
     if fault.applied_ns is None:
         return "not applied"
     if not fault.proven:
-        return "not proven" if fault.moved_ns is None else "given up: the role had moved on"
+        return "not proven" if fault.moved_ns is None else "given up: the role moved"
     if fault.reverted_ns is None:
         return "not reverted"
     if fault.gone_ns is None:
-        return "still seen"
+        return "still there"
     return "proven, and proven gone" if fault.faded_ns is None else "gone before its revert"

@@ -249,7 +249,7 @@ class Battery:
         await self.more_clients(self.settings.jitter_clients)
 
     async def more_clients(self, count: int) -> None:
-        """So many more clients with the fault that lasts, and as many of the reference, all at the same time."""
+        """`count` more clients with the lasting fault, and as many of the reference, all at the same time."""
         measured = self._measured
         fault = measured.timed_fault
         self._say(f"{fault}: {count} clients beside each other")

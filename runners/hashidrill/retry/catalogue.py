@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+FORM_BATTERY = "battery"
+FORM_EXPERIMENT = "experiment"
+
 # thresholds, each with its source in playbooks/reference-retries.md
 MOST_RETRIES = 3
-"""`bounded`: so many retries after the first attempt (4 requests); `curl --retry 3`, AWS SDKs and Polly's default."""
+"""`bounded`: most retries after the first attempt (4 requests); `curl --retry 3`, AWS SDKs and Polly's default."""
 UNBOUNDED_ATTEMPTS = 90
 """`bounded`: a client that is still at it then has no bound at all."""
 FEWEST_BACKOFF_GAPS = 2
@@ -20,7 +23,7 @@ FEWEST_EXPONENTIAL_GAPS = 4
 EXPONENTIAL_SLOPE = 0.5
 """`exponential`: doublings of the gap per retry, at least; 1 is doubling each time, 0.58 is a factor of 1.5."""
 EXPONENTIAL_CERTAINTY = 7.0
-"""`exponential`: so much better (in chi square) fits the one of two curves."""
+"""`exponential`: by how much (in chi square) one of two curves must fit better."""
 JITTER_CLIENTS = 20
 JITTER_VARIATION = 0.008
 """`jitter`: coefficient of variation above that of the reference; 5 % of uniform jitter has 0.014 to 0.029."""
@@ -163,7 +166,7 @@ _VERDICTS = [
         "jitter",
         f"PASS: over {JITTER_CLIENTS} independent clients the coefficient of variation of the gaps is more than"
         f" {JITTER_VARIATION:.1%} above what this machine adds: to the gaps of a reference client which sleeps the same"
-        " ones beside them, and to the client's own work. FAIL: all come back at the same moment.",
+        " ones at the same time, and to the client's own work. FAIL: all come back at the same moment.",
         f"the client did not retry; or it hardly waits (all gaps are under {SHORTEST_WAIT_S} s, or a third of them is"
         " its own work), so that there is no wait to spread; or the machine is too busy to tell",
         "AWS Architecture Blog, Exponential Backoff And Jitter",
@@ -246,6 +249,6 @@ EXPERIMENT_ONLY: tuple[str, ...] = tuple(v.name for v in _VERDICTS if not v.batt
 """The battery reports these as (name, "-") INVALID: one process for one operation cannot show them."""
 
 # How the confusion test runs its reference clients (for whoever writes one): one operation a run, the exit status says
-# whether the caller succeeded; `hashidrill retry --timeout 10s`. So a client that shall PASS bounded gives up within
+# whether the caller succeeded; `hashidrill retry --timeout 10s`. So a client that should PASS bounded gives up within
 # 10 s, one with a timeout has it at 2 s or less, and gaps to be judged are 0.1 s or longer (a first gap of 0 is fine).
 CONFUSION_DEADLINE_S = 10.0

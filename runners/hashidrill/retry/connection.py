@@ -1,4 +1,8 @@
-"""One client connection of the tap: HTTP/1.1, and an eye on the client, which may go away at any time."""
+"""One client connection of the tap: HTTP/1.1, and an eye on the client, which may go away at any time.
+
+A plain request is read and answered by hashidrill.retry.wire, any other by h11, which then does not know that there
+were plain ones on this connection.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import cast
 
 import h11
 
+from hashidrill.retry import wire
 from hashidrill.retry.messages import Headers, Reply, Request, origin_form
 
 _LARGEST_BODY_BYTES = 64 * 1024 * 1024
@@ -32,6 +37,14 @@ class Connection(asyncio.Protocol):
         self.arrived_ns = 0
         """When the first byte of the request at hand came; 0: not yet."""
         self.gone = False
+        self._unread = bytearray()
+        """What came, and nobody has looked at."""
+        self._plain: Request | None = None
+        """The request at hand, where h11 has not seen it."""
+        self._unseen = b""
+        """Its bytes."""
+        self._h11_reads = False
+        """What comes is for h11: it has a request at hand, or the beginning of the next one."""
         self._asking = False
         self.task: asyncio.Task[None] | None = None
         self._over = False
@@ -52,7 +65,10 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not self.arrived_ns:
             self.arrived_ns = time.monotonic_ns()
-        self.http.receive_data(data)
+        if self._h11_reads:
+            self.http.receive_data(data)
+        else:
+            self._unread += data
         self._wake()
 
     def eof_received(self) -> bool:
@@ -75,17 +91,22 @@ class Connection(asyncio.Protocol):
     async def request(self) -> Request | None:
         """The next request, without its body; None when the client closes instead. Raises h11.RemoteProtocolError."""
         while True:
-            event = self.http.next_event()
-            if isinstance(event, h11.Request):
-                return Request(event.method.decode(), origin_form(event.target), list(event.headers), b"")
-            if event is not h11.NEED_DATA:
-                return None
+            if self._unread and (plain := self._take()) is not None:
+                return plain
+            if self._h11_reads:
+                event = self.http.next_event()
+                if isinstance(event, h11.Request):
+                    return Request(event.method.decode(), origin_form(event.target), list(event.headers), b"")
+                if event is not h11.NEED_DATA:
+                    return None
             if self.gone:
                 return None
             await self._wait()
 
     async def body(self) -> bytes:
         """The rest of the request. Raises ClientGoneError, h11.RemoteProtocolError."""
+        if self._plain is not None:
+            return self._plain.body
         parts: list[bytes] = []
         size = 0
         while True:
@@ -131,12 +152,9 @@ class Connection(asyncio.Protocol):
         headers: Headers = [(k, v) for k, v in reply.headers if k != b"content-length"]
         if reply.status not in {204, 304}:
             headers.append((b"content-length", length or b"%d" % len(reply.body)))
-        response = h11.Response(status_code=reply.status, headers=headers, reason=reply.reason)
-        parts = [self.http.send(response)]
-        if reply.body and not head:
-            parts.append(self.http.send(h11.Data(data=reply.body)))
-        parts.append(self.http.send(h11.EndOfMessage()))
-        self.transport.write(b"".join(part for part in parts if part))
+        reply = Reply(reply.status, headers, b"" if head else reply.body, reply.reason)
+        data = wire.reply_bytes(reply) if self._plain is not None else None
+        self.transport.write(self._by_h11(reply) if data is None else data)
         while self._writable is not None and not self.gone:
             await self._writable
 
@@ -147,10 +165,15 @@ class Connection(asyncio.Protocol):
     def next(self) -> bool:
         """Get ready for another request on this connection; False when it cannot have one."""
         self.arrived_ns = 0
-        if self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE:
+        if self._plain is not None:
+            self._plain = None
+            more = bool(self._unread)
+        elif self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE:
             return False
-        self.http.start_next_cycle()
-        if self.http.trailing_data[0]:
+        else:
+            self.http.start_next_cycle()
+            more = self._h11_reads = bool(self.http.trailing_data[0])
+        if more:
             self.arrived_ns = time.monotonic_ns()
         return True
 
@@ -178,6 +201,36 @@ class Connection(asyncio.Protocol):
             self.transport.close()  # a task that had not begun closes nothing
 
     # inside
+
+    def _by_h11(self, reply: Reply) -> bytes:
+        """What h11 sends as this reply. Raises h11.LocalProtocolError."""
+        if self._plain is not None:  # it has to know the request
+            self._to_h11(self._unseen + self._unread)
+            self._plain = None
+            while not isinstance(self.http.next_event(), h11.EndOfMessage):
+                pass
+        response = h11.Response(status_code=reply.status, headers=reply.headers, reason=reply.reason)
+        data = self.http.send(response) or b""
+        if reply.body:
+            data += self.http.send(h11.Data(data=reply.body)) or b""
+        return data + (self.http.send(h11.EndOfMessage()) or b"")
+
+    def _take(self) -> Request | None:
+        """The plain request that is there; if there is none, what is there goes to h11."""
+        data = bytes(self._unread)
+        found = wire.plain_request(data)
+        if found is None:
+            self._to_h11(data)
+            return None
+        self._plain, size = found
+        self._unseen = data[:size]
+        del self._unread[:size]
+        return self._plain
+
+    def _to_h11(self, data: bytes) -> None:
+        self.http.receive_data(data)
+        self._h11_reads = True
+        self._unread.clear()
 
     async def _run(self) -> None:
         try:

@@ -44,7 +44,7 @@ def watch_resets(fault: str, attempts: Sequence[Attempt]) -> Judged:
 
 
 def lock_reacquired(fault: str, attempts: Sequence[Attempt], *, lost_ns: int, within_s: float | None = None) -> Judged:
-    """A lock that was held when the fault came (`lost_ns`) is granted again, within so long."""
+    """The client gets a lock back that it held when the fault began (`lost_ns`), in time."""
     granted = [attempt for attempt in attempts if attempt.granted]
     held = [attempt for attempt in granted if attempt.start_ns < lost_ns]
     if not held:

@@ -1,7 +1,7 @@
 """The tap's port: open, or shut so that the kernel refuses connections, which are then counted by their SYNs.
 
 A port that is bound and not listened on answers SYN with RST: what a client sees is a real ECONNREFUSED. No socket of
-ours ever hears of it, hence the packet socket (packet(7), needs CAP_NET_RAW) with a filter for SYNs to this port.
+ours ever hears of it, so this uses a packet socket (packet(7), needs CAP_NET_RAW) with a filter for SYNs to this port.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Door:
         count: float = float("inf"),
         seconds: float | None = None,
     ) -> None:
-        """Refuse connections, `count` of them or for so many seconds; then open.
+        """Refuse connections, `count` of them or for `seconds`; then open.
 
         `refused` is called with the time of each, in ns.
 

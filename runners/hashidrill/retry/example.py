@@ -2,7 +2,7 @@
 
     hashidrill retry -- python -m hashidrill.retry.example --retries 3 --gap 0.2 --backoff 2 --jitter 1 {url}/v1/kv/x
 
-One operation, and the exit status says whether it succeeded. With --rate it is a service instead: it begins so many
+One operation, and the exit status says whether it succeeded. With --rate it is a service instead: it starts that many
 operations a second, and reports each of them as a line of JSON (hashidrill.loads.services). With --watch it follows an
 index of Consul's by blocking queries. Without any option it is the client that many programs begin with: one try,
 no timeout. It needs nothing but Python's standard library.
@@ -89,7 +89,7 @@ class Asked:
         return body, {name.lower(): value for name, value in reply.getheaders()}
 
     def _read(self, reply: http.client.HTTPResponse, since_s: float) -> bytes:
-        """The whole body, within the timeout: the socket's own one begins anew with each byte that drips in."""
+        """The whole body, within the timeout: the socket's own timeout restarts with each byte that drips in."""
         parts = []
         while part := reply.read1(_READ_BYTES):
             parts.append(part)
@@ -141,7 +141,7 @@ class Retries:
 
 
 def layered(retries: Retries, layers: int, attempt: Callable[[], object]) -> None:
-    """The call through so many layers that each retry by themselves: their attempts multiply."""
+    """The call through `layers` layers that each retry: their attempts multiply."""
     if layers > 1:
         retries.call(lambda: layered(retries, layers - 1, attempt))
     else:
@@ -234,14 +234,14 @@ def _options() -> argparse.Namespace:
     add("--timeout", type=float, help="seconds that one attempt may take; without it: for ever")
     add("--retries", type=int, default=0, help="after the first attempt")
     add("--gap", type=float, default=0.0, help="seconds between the first attempt and the second")
-    add("--backoff", type=float, default=1.0, help="each gap is so many times the one before")
+    add("--backoff", type=float, default=1.0, help="factor from one gap to the next")
     add("--jitter", type=float, default=0.0, help="the share of a gap that chance takes away: 1 is full jitter")
     add("--budget", type=float, help="retries may be this share of the operations")
     add("--retry-after", action="store_true", help="wait as long as the server says")
-    add("--layers", type=int, default=1, help="so many layers that each retry by themselves")
-    add("--times", type=int, default=1, help="an operation is so many requests, one after the other")
+    add("--layers", type=int, default=1, help="number of layers that each retry")
+    add("--times", type=int, default=1, help="requests per operation, one after the other")
     add("--rate", type=float, help="a service: operations a second")
-    add("--in-flight", type=int, default=1000, help="of a service: at most so many operations under way")
+    add("--in-flight", type=int, default=1000, help="for a service: most operations in flight")
     add("--watch", choices=["resets", "keeps"], help="blocking queries; what to do when the index goes backwards")
     return parser.parse_args()
 

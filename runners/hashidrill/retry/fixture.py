@@ -76,8 +76,8 @@ class TapInThread:
     ) -> None:
         """Fail attempts from now on.
 
-        `fail("503", times=2)`: the next two; `fail("hang")`: all; `fail("503", seconds=2)`: for so long, from the first
-        one on; `fail("503", probability=0.1, seed=7)`: by chance; `fail("503", "", "502")`: one after the other, an
+        `fail("503", times=2)`: the next two; `fail("hang")`: all; `fail("503", seconds=2)`: for 2 s after the first
+        one; `fail("503", probability=0.1, seed=7)`: by chance; `fail("503", "", "502")`: one after the other, an
         empty name lets one through. Raises UsageError for a fault that does not exist.
         """
         self.give(_plan(faults, times, seconds, probability, seed))

@@ -1,4 +1,4 @@
-"""What one question about a client came to."""
+"""The verdict on one question about a client, with its evidence."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class _Reply:
 
 
 async def exchange(url: str, fault: str) -> str:
-    """The name of the fault that befell this exchange, or what else came: `200`, `refused`.
+    """The name of the fault that hit this exchange, or what came instead: `200`, `refused`.
 
     `fault` decides what is tried: faults of reused connections need two requests, the index a blocking query.
     """

@@ -16,7 +16,7 @@ _PROMPT_S = 0.1
 
 
 def present(fault: str, runs: Sequence[Run], *, success: float = 1.0) -> Judged:
-    """Every operation that failed once is tried again, and so large a share of them (0 to 1) succeeds."""
+    """Every operation with a failed attempt is retried, and at least this share of them (0 to 1) succeeds."""
     faulted = [run for run in runs if run.faulted]
     if not faulted:
         return unknown("present", fault, "no attempt was failed so", operations=len(runs))
@@ -71,7 +71,7 @@ def transport_only(fault: str, reused: Sequence[Run], others: Mapping[str, Seque
 def bounded(
     fault: str, runs: Sequence[Run], *, most_retries: int = MOST_RETRIES, deadline_s: float | None = None
 ) -> Judged:
-    """The fault lasted: the client gave up after at most so many retries, and in time."""
+    """Under a lasting fault, the client gave up within the retry limit and the deadline."""
     faulted = [run for run in runs if run.faulted]
     if not faulted:
         return unknown("bounded", fault, "no attempt was failed so")
@@ -90,7 +90,7 @@ def bounded(
 
 
 def timeout_present(fault: str, runs: Sequence[Run], *, deadline_s: float) -> Judged:
-    """The client itself ended an attempt whose reply never came to its end."""
+    """The client itself timed out an attempt whose reply never ended."""
     faulted = [run for run in runs if run.faulted]
     if not faulted:
         return unknown("timeout_present", fault, "no attempt was failed so")

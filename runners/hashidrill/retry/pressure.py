@@ -71,7 +71,7 @@ def recovers(
     goodput: float = 0.9,
     window_s: float = 1.0,
 ) -> Judged:
-    """Goodput comes back to a share of what it was before the trigger, within so long of its end, and stays.
+    """Goodput comes back to a share of what it was before the trigger, in time after its end, and stays.
 
     `before_ns` and `after_ns` are the times before the trigger came and after it went, [start, end). Operations belong
     to the moment that they were meant to start.

@@ -16,7 +16,7 @@ _TIMEOUT_S = 60
 _LEAST_WORK_S, _LEAST_SHARE = 0.004, 0.01
 """About what Python's requests takes, but no more than that share of the gap."""
 _MOST_SHARE = 0.05
-"""Twenty of us shall not be all that the machine is busy with."""
+"""Twenty of these must not use up the machine."""
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def work(seconds: float) -> None:
-    """Keep a processor busy for so long."""
+    """Keep a processor busy for this long."""
     until = time.process_time() + seconds
     while time.process_time() < until:
         pass

@@ -38,7 +38,7 @@ _DRIP_BYTES = 65536
 _LEADERLESS = b"No cluster leader"
 """What Consul says with its 500."""
 _ACCEPT_TURNS = 4
-"""So many turns of its loop asyncio takes at most from accepting a connection to telling us."""
+"""Turns of its loop that asyncio needs at most from accepting a connection to calling us."""
 
 
 def _nothing() -> None:

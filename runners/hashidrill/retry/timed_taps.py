@@ -101,5 +101,5 @@ async def _serve(certificate: str, faults: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    ahead()  # a busy machine shall not make the tap late
+    ahead()  # so that a busy machine does not delay the tap
     asyncio.run(_serve(sys.argv[1], sys.argv[2:]))

@@ -2,7 +2,7 @@
 
 Pure functions of runs, most of them of many independent clients; definitions and sources are in
 hashidrill.retry.catalogue. A gap runs from the end of a failed attempt to the start of the next one, as the tap saw
-both. What a machine adds to a gap is always more, never less: hence quantiles, and a reference that sleeps beside.
+both. A machine only ever adds to a gap; so these use quantiles, and a reference that sleeps at the same time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CLOCK_SHARE, _CLOCK_S = 0.01, 0.002
 """What a typical gap is exact to on any machine."""
 _LONG = 0.6
 _MOSTLY_WORK = 3.0
-"""A gap that is under so many times its own work is no wait: a loop that starts curl is busy for half of it."""
+"""A gap shorter than this many times its own work is no wait: a loop that starts curl is busy for half of it."""
 _WORTH_SAYING_S = 0.005
 _CLEARLY = 3.0
 """Two spreads of 20 clients each differ by less than this factor by chance."""

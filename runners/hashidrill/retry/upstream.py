@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import h11
 
 from hashidrill.errors import HashidrillError, UsageError
+from hashidrill.retry import wire
 from hashidrill.retry.messages import Reply, Request
 
 _HOP_BY_HOP = {
@@ -100,25 +101,23 @@ class _HttpLink:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection to the server, with at most one request under way."""
+    """One connection to the server, with at most one request under way. What is not plain is read by h11."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._answered: asyncio.Future[Reply] = loop.create_future()
         self._answered.cancel()  # nothing was asked yet
-        self._http = h11.Connection(h11.CLIENT)
+        self._http: h11.Connection | None = None
         self._parts: list[bytes] = []
         self.over = False
         """It cannot have another request."""
 
     def ask(self, request: Request) -> asyncio.Future[Reply]:
         """Send it. The reply comes, or OSError, EOFError, h11.RemoteProtocolError. Raises h11.LocalProtocolError."""
-        self._http = h11.Connection(h11.CLIENT)
-        head = h11.Request(method=request.method, target=request.target, headers=request.headers)
-        data = self._http.send(head) or b""
-        if request.body:
-            data += self._http.send(h11.Data(data=request.body)) or b""
-        data += self._http.send(h11.EndOfMessage()) or b""
+        data = wire.request_bytes(request)
+        self._request, self._http = request, None
+        if data is None:
+            self._http, data = _by_h11(request)
         self._answered = self._loop.create_future()
         self._transport.write(data)
         return self._answered
@@ -135,8 +134,14 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._answered.done():
             self.close()  # nobody asked
-        else:
-            self._read(data)
+            return
+        if self._http is None:
+            reply = wire.plain_reply(data) if self._request.method != "HEAD" else None
+            if reply is not None:
+                self._answer(reply)
+                return
+            self._http, _ = _by_h11(self._request)
+        self._read(self._http, data)
 
     def eof_received(self) -> bool:
         self._end(None)
@@ -151,16 +156,16 @@ class _Connection(asyncio.Protocol):
         self.over = True
         if self._answered.done():
             return
-        if error is None:  # that may be the end of the reply
-            self._read(b"")
+        if error is None and self._http is not None:  # that may be the end of the reply
+            self._read(self._http, b"")
         else:
             self._answered.set_exception(error or EOFError("it closed the connection"))
 
-    def _read(self, data: bytes) -> None:
-        """More of the reply; nothing: its end."""
+    def _read(self, http: h11.Connection, data: bytes) -> None:
+        """`data` of a reply that is not plain; nothing: its end."""
         try:
-            self._http.receive_data(data)
-            reply = self._next_reply(self._http)
+            http.receive_data(data)
+            reply = self._next_reply(http)
         except (h11.RemoteProtocolError, EOFError) as error:
             self._answered.set_exception(error)
         else:
@@ -185,6 +190,16 @@ class _Connection(asyncio.Protocol):
     def _answer(self, reply: Reply) -> None:
         headers = [(name, value) for name, value in reply.headers if name not in _HOP_BY_HOP]
         self._answered.set_result(Reply(reply.status, headers, reply.body, reply.reason))
+
+
+def _by_h11(request: Request) -> tuple[h11.Connection, bytes]:
+    """A connection of h11 that has sent this request, and what it sent. Raises h11.LocalProtocolError."""
+    http = h11.Connection(h11.CLIENT)
+    head = h11.Request(method=request.method, target=request.target, headers=request.headers)
+    data = http.send(head) or b""
+    if request.body:
+        data += http.send(h11.Data(data=request.body)) or b""
+    return http, data + (http.send(h11.EndOfMessage()) or b"")
 
 
 Script = Callable[[Request], Reply]

@@ -40,7 +40,7 @@ def python_path() -> str:
 
 
 def work_parent() -> Path:
-    """Where sandboxes keep their data: on a real disk, hence /var/tmp; `HASHIDRILL_WORK` names another place."""
+    """Where sandboxes keep their data: on a real disk, so /var/tmp; `HASHIDRILL_WORK` names another place."""
     named = os.environ.get("HASHIDRILL_WORK")
     if named:
         return Path(named)

@@ -18,7 +18,7 @@ class Noise:
     """Share of the datagrams that do not come back."""
     cpus: int = 2
     busy: float = 0.0
-    """Up to so much of each CPU is used by others, more or less from moment to moment."""
+    """Other processes use up to this share of each CPU, varying from moment to moment."""
 
     def disk(self, dice: random.Random, size_bytes: int) -> float:
         return self._varied(dice, self.disk_s) + size_bytes / self.disk_bytes_per_s

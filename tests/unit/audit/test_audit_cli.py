@@ -206,7 +206,7 @@ def test_nothing_found_is_exit_code_0(tmp_path):
 def test_an_empty_directory_is_told(tmp_path):
     result = run(tmp_path)
     assert result.exit_code == 0
-    assert "nothing was judged" in result.stderr
+    assert "nothing was checked" in result.stderr
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [("error", 0), ("warning", 1), ("info", 1), ("never", 0)])
@@ -234,7 +234,7 @@ def test_a_file_that_cannot_be_read_is_exit_code_2_and_the_others_are_judged(alo
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "audit what?"),
+        ((), "no files given"),
         ((".", "--kind", "consul-agnet"), "did you mean consul-agent"),
         ((".", "--ignore", "HD101"), "say why"),
         ((".", "--ignore", "HD101="), "say why"),

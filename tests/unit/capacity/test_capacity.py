@@ -57,7 +57,7 @@ def test_it_doubles_first_and_bisects_then():
         "308/s",
         "336/s",
     ]
-    assert command.answer(found, "load.x.rate") == "it holds at load.x.rate = 308/s, and does not at 336/s"
+    assert command.answer(found, "load.x.rate") == "it holds at load.x.rate = 308/s, and fails at 336/s"
     assert command.exit_code(found) == 0
 
 
@@ -70,14 +70,14 @@ def test_whole_numbers_stay_whole_and_the_search_ends_between_neighbours():
 def test_it_goes_no_higher_than_it_may():
     found = search(Value.parse("50/s"), limit_at(1e9), highest=Value.parse("300/s"))
     assert [probe.value.number for probe in found.probes] == [50, 100, 200, 300, 300]
-    assert command.answer(found, "x") == "it held at x = 300/s, the highest value that was tried"
+    assert command.answer(found, "x") == "it held at x = 300/s, the highest value tried"
 
 
 def test_what_does_not_hold_at_the_beginning_is_said_after_two_runs():
     found = search(Value.parse("50/s"), limit_at(10))
     assert len(found.probes) == 2
     assert command.exit_code(found) == 1
-    assert command.answer(found, "x") == "it does not hold even at x = 50/s; begin lower"
+    assert command.answer(found, "x") == "it fails even at x = 50/s; start lower"
 
 
 def test_a_run_that_overloaded_the_generator_bounds_the_search_and_is_said():
@@ -97,7 +97,7 @@ def test_a_limit_below_what_the_generator_bears_is_the_datacenters():
 def test_a_generator_that_is_too_weak_for_the_first_run_is_invalid():
     found = search(Value.parse("50/s"), limit_at(1e9, generator=10))
     assert command.exit_code(found) == 3
-    assert "begin lower" in command.answer(found, "x")
+    assert "start lower" in command.answer(found, "x")
 
 
 def runs_of(script):
@@ -140,8 +140,8 @@ def test_what_crashes_twice_ends_the_search_under_its_own_name():
     assert (found.held.number, found.not_held, found.bounded_by_generator) == (100, None, False)
     assert command.exit_code(found) == 3
     said = command.answer(found, "x")
-    assert said.startswith("it held at x = 100/s, the highest value that was tried")
-    assert "ended at 200/s, where two runs said nothing: the run ended as crashed: no memory" in said
+    assert said.startswith("it held at x = 100/s, the highest value tried")
+    assert "stopped at 200/s, where two runs were not valid: the run ended as crashed: no memory" in said
     assert "generator" not in said
 
 
@@ -383,7 +383,7 @@ ARGUMENTS = ["capacity", "raft/slow-leader-disk", "--vary", "load.kv-writes.rate
 def test_the_command_prints_a_table_and_the_answer(machine):
     result = CliRunner().invoke(app, ARGUMENTS)
     assert result.exit_code == 0, result.output
-    assert "it holds at load.kv-writes.rate = 283/s, and does not at 308/s" in result.output
+    assert "it holds at load.kv-writes.rate = 283/s, and fails at 308/s" in result.output
     table = result.output.splitlines()[-11:]
     assert [line.split()[0] for line in table if "held" in line or "broken" in line] == [
         "50/s", "100/s", "200/s", "283/s", "283/s", "308/s", "308/s", "336/s", "400/s",
@@ -416,14 +416,14 @@ def test_a_fault_that_stays_ends_the_search(machine):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--vary", "load.kv-writes.speed"], "say where to begin, with --from"),
+        (["--vary", "load.kv-writes.speed"], "give the first value with --from"),
         (["--vary", "load.kv-reads.rate"], "there is no load.kv-reads.rate"),
         (["--until", "kv-writes.latency.p51 < 1s"], "nothing measures kv-writes.latency.p51"),
         (["--until", "quick"], "--until 'quick' is not a condition"),
         (["--until", "kv-writes.level < 5"], "has no unit: a level"),
         (["--precision", "10"], "--precision '10' has no unit"),
-        (["--precision", "0.1%"], "no run is exact to less than 1%"),
-        (["--to", "10/s"], "--to 10/s is not over the 50/s that it begins with"),
+        (["--precision", "0.1%"], "runs are no more precise than 1%"),
+        (["--to", "10/s"], "--to 10/s is not above the first value 50/s"),
         (["--to", "10kB"], "different units"),
         (["--from", "9s"], "'9s' is not a rate"),
     ],

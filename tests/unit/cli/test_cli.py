@@ -115,13 +115,13 @@ def test_completion_is_offered():
         (("run", "raft/frozen-leader", "no/such"), "there is no experiment 'no/such'"),
         (("validate", "nowhere.yaml"), "there is no experiment 'nowhere.yaml'"),
         (("show", "disk.latensy"), "did you mean disk.latency?"),
-        (("check", "last"), "no recordings there yet"),
+        (("check", "last"), "no recordings yet"),
         (("check", "20261121"), "there is no recording '20261121'"),
         (("heal", "20261121"), "there is no recording '20261121'"),
         (("list", "experiment"), "did you mean experiments?"),
         (("new", "experiment.txt"), "an experiment is a .yaml file"),
         (("new", "no/folder/x.yaml"), "there is no folder no/folder"),
-        (("down",), "nothing stands; `hashidrill up` starts one"),
+        (("down",), "no datacenter is up; start one with `hashidrill up`"),
         (("shell", "consul-1"), "no datacenter 'default' stands"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -258,13 +258,13 @@ def test_a_new_experiment_is_right_at_once_and_never_over_another(hashidrill, tm
     assert load_experiment(tmp_path / "my-first.yaml").metadata.name == "my-first"
     before = (tmp_path / "my-first.yaml").read_text()
     again = hashidrill("new", "my-first.yaml")
-    assert (again.code, "exists already" in again.stderr) == (2, True)
+    assert (again.code, "already exists" in again.stderr) == (2, True)
     assert (tmp_path / "my-first.yaml").read_text() == before
 
 
 def test_a_name_that_cannot_be_is_refused_and_leaves_no_file(hashidrill, tmp_path):
     result = hashidrill("new", "123.yaml")
-    assert (result.code, "'123' cannot be the name" in result.stderr) == (2, True)
+    assert (result.code, "'123' cannot name an experiment" in result.stderr) == (2, True)
     assert not (tmp_path / "123.yaml").exists()
 
 
@@ -402,7 +402,7 @@ def test_a_dead_run_is_healed_and_named(hashidrill, tmp_path, monkeypatch):
     said = hashidrill("heal")
     assert (said.code, said.stdout) == (
         0,
-        "dead: its runner died; 1 fault ended with the sandbox, of which no process is left\n",
+        "dead: its runner died; 1 fault ended with the sandbox, which has no process left\n",
     )
     assert hashidrill("heal").stdout == "nothing to heal\n"
 
@@ -415,16 +415,16 @@ def test_a_run_that_goes_on_is_not_healed_and_that_is_said(hashidrill, tmp_path,
         journal.write("run", id="alive", root="/var/tmp/no-such-sandbox", origin=here(), sandbox="pid:[1]")
         named = hashidrill("heal", "alive")
         assert named.code == 2
-        assert "nothing was done: its runner still holds the journal" in named.stderr
+        assert "did nothing: its runner still holds the journal" in named.stderr
         every = hashidrill("heal")
         assert (every.code, every.stdout) == (
             0,
-            "alive: nothing was done: its runner still holds the journal: the run goes on\n",
+            "alive: did nothing: its runner still holds the journal: the run goes on\n",
         )
 
 
 def test_what_stands_is_told(hashidrill, monkeypatch):
-    assert hashidrill("status").stdout.startswith("nothing stands")
+    assert hashidrill("status").stdout.startswith("no datacenter is up")
     assert hashidrill("status", "--json").json == []
     hosts = [{"name": "consul-1", "role": "server", "address": "10.73.0.11", "pid": 1}]
     one = standing.Standing("default", 1, 1, "/nowhere", "/bin/consul", "1.22.2", "http://127.0.0.1:8500/ui/", hosts)

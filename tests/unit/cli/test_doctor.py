@@ -46,7 +46,7 @@ def test_each_missing_thing_has_its_cost_and_its_command_and_a_present_one_has_n
 def test_a_required_thing_that_is_missing_is_exit_code_2_and_is_named():
     code, text = printed([Capability("namespaces", ok=False, detail="refused", required=True), LACKING])
     assert code == 2
-    assert "No local runs on this machine: it lacks namespaces." in text
+    assert "No local runs on this machine: missing: namespaces." in text
 
 
 def test_a_long_command_is_never_wrapped_so_that_it_can_be_copied():
@@ -80,8 +80,8 @@ FITS = [
 def test_experiments_that_do_not_fit_are_named_with_the_reason_and_the_others_are_counted():
     code, text = printed([BASIC], fits=FITS)
     assert code == 0
-    assert "1 of 2 experiments fit this machine as it is now." in text
-    assert "raft/small, wants 700 MB of memory (4 agents)" in text
+    assert "1 of 2 experiments fit this machine right now." in text
+    assert "raft/small, needs 700 MB of memory (4 agents)" in text
     assert "  incidents/large: memory: 9.0 GB are wanted [x]\n" in text
 
 

@@ -94,8 +94,8 @@ def test_without_a_terminal_each_phase_and_fault_event_is_one_line():
     [
         ({"event": "fault.faded", "evidence": {**EVIDENCE, "measured": "1.1 ms"}},
          "NO LONGER in force: measured 1.1 ms (asked: 500 ms on fsync)"),
-        ({"event": "fault.moved", "on": "consul:leader"}, "given up, as consul:leader is elsewhere now"),
-        ({"event": "fault.undone", "by": "process.kill"}, "undone by process.kill, as it was meant to be"),
+        ({"event": "fault.moved", "on": "consul:leader"}, "given up, because consul:leader is now another host"),
+        ({"event": "fault.undone", "by": "process.kill"}, "undone by process.kill, as planned"),
     ],
 )  # fmt: skip
 def test_what_became_of_a_fault_before_its_revert_is_one_line(event, line):

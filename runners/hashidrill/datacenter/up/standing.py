@@ -74,7 +74,7 @@ def get(name: str) -> Standing:
     """Raises UsageError that says what stands."""
     names = {one.name: one for one in standing()}
     if name not in names:
-        what = registry.near(name, names) if names else "nothing stands; `hashidrill up` starts one"
+        what = registry.near(name, names) if names else "no datacenter is up; start one with `hashidrill up`"
         raise UsageError(f"no datacenter {name!r} stands: {what}")
     return names[name]
 

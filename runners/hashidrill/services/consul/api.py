@@ -21,10 +21,10 @@ _OF_SERVERS = ("server", "spare")
 ALIVE, LEFT = 1, 3
 """Of Serf's states of a member; 4 is failed."""
 _STILL_S = 40.0
-"""A restarted agent is in step again after some 3 s here; a busy machine takes its time. It is given up after so long
-without any progress: another step done, or fewer log entries left than ever before."""
+"""A restarted agent catches up within about 3 s here; a busy machine takes longer. Give up after this long without
+progress: another step done, or fewer log entries left than ever before."""
 _BACK_WITHIN_S = 180.0
-"""The end of all patience: one that catches up this slowly may never do so."""
+"""Give up after this long in any case: a server that catches up this slowly may never do so."""
 _MOVING = (
     b"leadership transfer in progress", b"No cluster leader", b"node is not the leader", b"leadership lost",
     b"session shutdown", b"rpc error getting client",
@@ -38,7 +38,7 @@ _BACK_SOON_S = 20.0
 _VOTER_STILL_S = 60.0
 """Autopilot makes a new server a voter once it was healthy for 10 s (server_stabilization_time)."""
 _LOG_GAP = 128
-"""So many log entries behind the leader a server may be and count as in step: under load it always is by some."""
+"""A server this many log entries behind the leader still counts as in step: under load it always lags a little."""
 
 
 @dataclass(frozen=True)

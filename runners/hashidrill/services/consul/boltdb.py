@@ -1,7 +1,7 @@
 """Reads and bloats the files of BoltDB, in which Consul's servers keep their Raft log (boltdb/bolt v1 and bbolt alike).
 
 Pages of one size; the first two are meta pages, of which the valid one with the higher transaction counts. It says
-where the list of free pages is. Every commit writes that list anew, 8 bytes a page: what a large one costs is what this
+where the list of free pages is. Every commit rewrites that list, 8 bytes a page: what a large one costs is what this
 module is for. Layouts: go.etcd.io/bbolt internal/common/page.go, meta.go and internal/freelist/shared.go; bolt v1.3.1
 has the same.
 """
@@ -29,7 +29,7 @@ _MAGIC, _VERSION = 0xED0CDAED, 2
 _META_PAGE, _FREELIST_PAGE = 0x04, 0x10
 _NO_FREELIST = 2**64 - 1
 _COUNT_OVERFLOW = 0xFFFF
-"""So many free pages or more do not fit the page's own count: it is then in the first 8 bytes behind it."""
+"""This many free pages or more do not fit the page's own count; it is then in the first 8 bytes after it."""
 ID_BYTES = 8
 """What one free page costs each commit."""
 

@@ -237,7 +237,7 @@ def consul_probes(
 ) -> list[Probe]:
     """All probes of Consul for servers by host name and address. `run_probes` closes what they hold open.
 
-    `servers` are read anew for each sample; `known` are all that may ever be servers, where that is more.
+    `servers` are read again for each sample; `known` are all that may ever be servers, where that is more.
     """
     known = servers if known is None else known
     api = ConsulApi(port=port)

@@ -131,7 +131,7 @@ class Canary:
         return {"exchanges": exchange_all(connections, at_once, **request)}
 
     def do_disk(self, operation: str, size: int, count: int, within: float) -> dict[str, Any]:
-        """So many of one operation, by up to 256 threads; none begins after `within` seconds."""
+        """`count` operations of one kind, by up to 256 threads; none starts after `within` seconds."""
         calls: dict[str, Callable[[], dict[str, Any]]] = {
             "fsync": self.do_fsync,
             "write": lambda: self.do_write(size),

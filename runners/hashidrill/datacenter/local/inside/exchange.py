@@ -1,4 +1,4 @@
-"""What canaries say to each other over TCP: so many bytes there, then so many back, then the end.
+"""What canaries exchange over TCP: a number of bytes there, a number of bytes back, then the close.
 
 The side that opened the connection says what it is going to send and what it wants: one line, `UPLOAD DOWNLOAD`.
 """
@@ -47,7 +47,7 @@ def _serve(connection: socket.socket) -> None:
 
 
 def exchange_all(connections: int, at_once: int, **request: Any) -> list[dict[str, Any]]:
-    """Over so many connections, some of them at once. Each: {"seconds", "errno", "received"}."""
+    """Over `connections` connections, `at_once` at a time. Each: {"seconds", "errno", "received"}."""
     results: list[dict[str, Any]] = [{} for _ in range(connections)]
     left = iter(range(connections))
 

@@ -154,7 +154,7 @@ class ServerReplace(OfServers[NoParams]):
     def uses(self, place: Place) -> Sequence[Claim]:
         gone = "they may be on one host, which will not be there any more"
         spare = "each takes the next free spare host; let them begin one after the other, on other servers"
-        elected = "the new server could be elected, whoever shall not or shall lead"
+        elected = "the new server could be elected, which would break the pinned or avoided leadership"
         same = frozenset({("at", place.begins_s), ("on", place.on)})
         return (
             takes(self.kind),

@@ -1,4 +1,4 @@
-"""Changing an agent's configuration file and making it run with it: by a reload, or by a restart in its turn.
+"""Changes an agent's configuration file and applies it: by a reload, or by restarting one agent after the other.
 
 A restart ends the agent first, then writes the file, then starts it: so, wherever it is interrupted, an agent that
 runs while the file is as before has never read another.

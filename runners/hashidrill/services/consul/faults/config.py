@@ -42,7 +42,7 @@ class ConfigParams(Strict):
             raise ValueError(f"{fixed[0]} cannot be changed: the datacenter is built on it")
         for path, leaf in settings.leaves(value):
             if leaf is None or leaf == {}:
-                raise ValueError(f"{settings.dotted(path)} has no value; write the one that it shall have")
+                raise ValueError(f"{settings.dotted(path)} has no value; write the value that you want")
         return value
 
     @model_validator(mode="after")
@@ -199,7 +199,7 @@ def _seen(value: Any) -> str:
 async def _backend(host: Host) -> str:
     """`streaming` or `blocking-query`, whichever answers a blocking query of this agent. Raises FaultError.
 
-    A stale one, which needs no leader: another server may be restarting just now, and be it the leader.
+    A stale one, which needs no leader: another server may be restarting just now, even the leader.
     """
     path, params = "/v1/health/service/consul", {"index": "1", "wait": "1s", "stale": ""}
     answer = await host.use(AgentApi).api("GET", path, params=params, timeout_s=_PATIENT_S)

@@ -1,4 +1,4 @@
-"""Obsolete data in Consul's KV store: keys that nobody reads, as the incident of 2021 left plenty of."""
+"""Unused data in Consul's KV store: fills it, and deletes what it wrote on revert."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST_BYTES = 2_000_000_000
 
 
 class BloatParams(Strict):
-    """So many keys with so large values, all below a prefix that holds nothing before."""
+    """How many keys of what size, all below a prefix that must be empty."""
 
     keys: int = Field(ge=1, le=1_000_000)
     value: Size = Size("512B")

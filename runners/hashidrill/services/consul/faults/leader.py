@@ -94,7 +94,7 @@ class _LeaderFault(OfServers[P]):
     async def _depose(self, undo: Undo, leader: Host, to: str | None) -> str:
         """Older versions have no way to ask: the leader is cut off until another leads.
 
-        Where it shall be `to`, it alone gets the newest entry. The others cannot win without that; their requests go to
+        If `to` must win, it alone gets the newest entry. The others cannot win without that; their requests go to
         `to`, which refuses them, takes over their term, and asks with the next one. (Unheard, they would vote for
         themselves in each term before it asks in the same: at raft_multiplier 3 nobody led for half a minute.)
         """

@@ -1,6 +1,6 @@
 """A raft.db that is full of free pages, as the slow leaders of October 2021 had them, and the cure of it.
 
-BoltDB writes the list of its free pages anew at each commit, 8 bytes a page: with half a million of them a write of
+BoltDB rewrites the list of its free pages at each commit, 8 bytes a page: with half a million of them a write of
 16 kB becomes one of 4 MB. The injector writes the file's own structures (hashidrill.services.consul.boltdb), or has
 Consul do it; the observer is the real `bbolt`, and what the kernel counts of the process's writes.
 """

@@ -150,7 +150,7 @@ class RaftDb:
 
     @asynccontextmanager
     async def stopped(self) -> AsyncIterator[None]:
-        """The server stopped inside of the block, in its turn; afterwards it runs, in step, and takes writes."""
+        """Stops this server for the block; afterwards starts it and waits until it has caught up and accepts writes."""
         async with self.hosts.turn(TURN):
             if await api.has_agent(self.host):
                 await api.check_quorum_without(self.hosts, self.host)

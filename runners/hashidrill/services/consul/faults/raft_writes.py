@@ -73,7 +73,7 @@ async def _restarted(db: RaftDb, config: Mapping[str, Any]) -> None:
 
 
 async def _fill(db: RaftDb, key: str, target: int) -> None:
-    """Write large values, two at a time, until the file has so many pages."""
+    """Write large values, two at a time, until the file has `target` pages."""
     numbers = itertools.count()
 
     async def write() -> None:

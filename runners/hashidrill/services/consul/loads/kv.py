@@ -31,7 +31,7 @@ MAX_VALUE_BYTES = 512 * 1024
 """Consul's own default limit on a value, `limits.kv_max_value_size`."""
 ONCE_KEYS = 20_000
 ONCE_BYTES = 32_000_000
-"""After so many keys that are written once, or bytes in them, the share of such writes begins to shrink (`Turns`)."""
+"""After this many keys that are written once, or bytes in them, the share of such writes shrinks (`Turns`)."""
 FINAL_READS_WITHIN_S = 60.0
 PREPARE_WITHIN_S = 60.0
 

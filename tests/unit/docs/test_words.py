@@ -1,0 +1,114 @@
+"""Phrases that a reader at three in the morning has to decode do not come back into docs, help, docstrings or YAML.
+
+Only phrases that are always bad are listed, each with what to write instead. The text of the sources is what people
+read there: docstrings, comments and messages; names of functions and the table of lies in CONTRIBUTING are not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from places import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+INSTEAD = {
+    r"shall": "must, should, will; or the imperative",
+    r"so (many|much|large|often)(?! (as|that)\b)": "the number, or the name of the parameter",
+    r"(for|after|within|by) so long(?! as\b)": "for this long; the name of the parameter",
+    r"as it were": "leave it out",
+    r"in (its|their) turn": "one after the other",
+    r"(beside|besides) (it|them|that)": "next to it, with it, at the same time",
+    r"befalls?|befell": "affects, hits",
+    r"anew": "again",
+    r"all the same": "anyway, still",
+    r"(came|comes|come) to (?=[.;,]|$)": "the result",
+    r"hence|thereby|therein|thereof|whereof": "so, by this, in it",
+    r"loses? (its|the) office|in office|the office": "leadership",
+    r"be it (a|an|that|the)": "whether",
+    r"obsolete data": "unused data",
+    r"of its likes?": "similar",
+}
+"""Regular expressions, read without regard to case and with word boundaries: what to write instead."""
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "playbooks").glob("*.md")])
+SOURCES = sorted(
+    path
+    for folder, kind in (("runners", "*.py"), ("hypotheses", "*.py"), ("experiments", "*.yaml"))
+    for path in (ROOT / folder).rglob(kind)
+)
+_BANNED = {re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE): instead for phrase, instead in INSTEAD.items()}
+
+
+def read(path: str, text: str) -> str:
+    """The text that is checked: of CONTRIBUTING without its table of lies, which quotes the names of tests."""
+    if path != "CONTRIBUTING.md":
+        return text
+    return re.sub(r"^## Lies that cannot come back$.*?(?=^## )", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def found(path: str, text: str) -> Iterator[str]:
+    """`path:line: phrase: what to write instead` for every banned phrase; a phrase may run over the end of a line."""
+    text = read(path, text)
+    joined = re.sub(r"\s*\n[\s#>]*", lambda gap: " " + "\0" * gap[0].count("\n"), text)
+    for pattern, instead in _BANNED.items():
+        for match in pattern.finditer(joined.replace("\0", "")):
+            line = _line_of(joined, match.start())
+            yield f"{path}:{line}: {match[0]!r}: write {instead}"
+
+
+def _line_of(joined: str, position: int) -> int:
+    """The line of a position in `joined` without its marks."""
+    line, seen = 1, 0
+    for character in joined:
+        if character == "\0":
+            line += 1
+            continue
+        if seen == position:
+            return line
+        seen += 1
+    return line
+
+
+@pytest.mark.parametrize("path", [*PAGES, *SOURCES], ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_phrase_has_to_be_decoded(path):
+    assert list(found(str(path.relative_to(ROOT)), path.read_text())) == []
+
+
+PLANTED = [
+    ("README.md", "The server that shall not be elected.", "shall"),
+    ("playbooks/x.md", "It holds so many keys more.", "so many"),
+    ("runners/x.py", '"""Reads are quick again within so long."""', "within so long"),
+    ("runners/x.py", "# else by a restart in its\n    # turn", "in its turn"),
+    ("runners/x.py", "    # what is written beside it", "beside it"),
+    ("hypotheses/x.py", '"""A leader loses its office."""', "loses its office"),
+    ("experiments/x.yaml", "why: the list is written anew", "anew"),
+    ("CHANGELOG.md", "the fault that can befall it, hence the tap", "befall"),
+]
+
+
+@pytest.mark.parametrize(("path", "text", "phrase"), PLANTED, ids=[phrase for _, _, phrase in PLANTED])
+def test_a_phrase_that_comes_back_is_caught(path, text, phrase):
+    assert any(repr(phrase) in trouble for trouble in found(path, text))
+
+
+def test_the_line_of_a_phrase_is_named():
+    [trouble] = found("README.md", "one\ntwo\nwritten anew\nfour\n")
+    assert trouble.startswith("README.md:3: 'anew'")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["so many that it fails", "as long as it holds", "a new server", "so long as nothing changes", "come together"],
+)
+def test_good_english_is_left_alone(text):
+    assert list(found("README.md", text)) == []
+
+
+def test_the_table_of_lies_may_quote_what_it_likes():
+    assert list(found("CONTRIBUTING.md", "## Lies that cannot come back\nall the same\n## Next\n")) == []
+    assert list(found("CONTRIBUTING.md", "## Lies that cannot come back\n## Next\nall the same\n"))
