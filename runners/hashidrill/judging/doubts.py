@@ -33,7 +33,7 @@ SUSTAINED_S = 3
 """This many bad seconds in a row are more than a burst."""
 OTHERS_SHARE = 0.25
 IDLE_SHARE = 0.05
-"""Of the machine's CPUs: over so much used by other work, with less than so much idle, starves the datacenter."""
+"""Shares of the machine's CPUs: other work above the first, with less than the second idle, starves the datacenter."""
 SILENT_S = 5.0
 """How long nothing may be due of a load that has a rate, or come of a probe that samples once or twice a second."""
 _FEWEST_DUE = 5
