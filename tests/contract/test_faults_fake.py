@@ -13,15 +13,21 @@ from fault_cases import CASES, OLD, STATE_CASES, TAP_CASES, nature
 from hashidrill import registry
 from hashidrill.abc import Target
 from hashidrill.faults.disk import DiskLatency
-from hashidrill.testing.fakes import FakeDatacenter
+from hashidrill.testing.fakes import FakeDatacenter, FakeHost
 from hashidrill.testing.faults import check_fault
+
+
+def a_world(kind: str, root: Path) -> FakeDatacenter:
+    """A datacenter in which that kind of fault finds what it needs."""
+    world = FakeDatacenter(spares=1, root=root)
+    world.consul.version = OLD.get(kind, world.consul.version)
+    world.consul.make_session("consul-1", "lock of a job", "jobs/lock")
+    return world
 
 
 @pytest.mark.parametrize(("kind", "params"), CASES)
 def test_a_fault_keeps_its_contract_on_the_fake(kind: str, params: dict[str, Any], tmp_path: Path):
-    world = FakeDatacenter(spares=1, root=tmp_path)
-    world.consul.version = OLD.get(kind, world.consul.version)
-    world.consul.make_session("consul-1", "lock of a job", "jobs/lock")
+    world = a_world(kind, tmp_path)
     cls = registry.fault(kind)
     fault = cls(cls.Params.model_validate(params), world)
     client = Target("careful", "10.73.0.2", "client")
@@ -31,6 +37,33 @@ def test_a_fault_keeps_its_contract_on_the_fake(kind: str, params: dict[str, Any
     assert report.gone.ok
     for host in world.hosts.values():
         assert [host.disk_rules, host.ballast, host.tables, host.limits, host.proxies] == [{}, {}, {}, {}, {}]
+
+
+def _used_and_declared(kind: str, params: dict[str, Any], root: Path) -> tuple[set[type], set[type]]:
+    """The capabilities of its own host: those that the fault calls when it is put on and taken away, and its own."""
+    world, used = a_world(kind, root), set()
+
+    class Recorded(FakeHost):
+        def use(self, capability: type) -> Any:
+            used.add(capability)
+            return super().use(capability)
+
+    world.hosts["consul-1"].__class__ = Recorded
+    cls = registry.fault(kind)
+    fault = cls(cls.Params.model_validate(params), world)
+    anyio.run(lambda: check_fault(fault, lambda: world.target("consul-1"), **nature(kind)))
+    return used, set(fault.requires().capabilities)
+
+
+def test_a_fault_uses_the_capabilities_of_its_host_that_it_declares_and_no_others(tmp_path: Path):
+    used: dict[str, set[type]] = {}
+    declared: dict[str, set[type]] = {}
+    for number, (kind, params) in enumerate(case for case in CASES if case not in TAP_CASES):
+        (tmp_path / str(number)).mkdir()
+        of_this, requires = _used_and_declared(kind, params, tmp_path / str(number))
+        used[kind] = used.get(kind, set()) | of_this
+        declared[kind] = requires
+    assert used == declared
 
 
 def test_every_kind_of_fault_has_a_case():

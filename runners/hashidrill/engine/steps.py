@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from hashidrill.abc import Place, Target
+from hashidrill.abc import Fault, Place, Target
+from hashidrill.capabilities import described
 from hashidrill.claims import AGENT, claims_thing
 from hashidrill.engine.inject import injected
 from hashidrill.engine.required import make_fault
@@ -66,6 +67,7 @@ async def _inject(
     running: Run, number: int, step: Step, target: Target, fault_id: str, *, for_s: float | None, place: _Place | None
 ) -> None:
     fault = make_fault(step, running.datacenter)
+    _check_able(running, fault, target)
     length = step.for_ if for_s is None else for_s
     until = None
     async with injected(fault, target, fault_id=fault_id, step=number, journal=running.journal) as in_force:
@@ -83,6 +85,16 @@ async def _inject(
             await in_force.hold(length, until=until, undone_by=undone_by)
         finally:
             del running.in_force[fault_id]
+
+
+def _check_able(running: Run, fault: Fault, target: Target) -> None:
+    """Raises FaultError where the host lacks what the fault requires: nothing is planned then, and nothing applied."""
+    if fault.on_client:
+        return
+    host = running.datacenter.host(target.host)
+    lacking = sorted(described(each) for each in fault.requires().capabilities if not host.can(each))
+    if lacking:
+        raise FaultError(f"{fault.kind} on {host.name}: nothing was applied: {host.name} lacks {', '.join(lacking)}")
 
 
 async def _follow(running: Run, number: int, step: Step, targets: Sequence[Target]) -> None:

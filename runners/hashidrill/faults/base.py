@@ -86,6 +86,8 @@ class BaseFault(Generic[P]):
     kind: ClassVar[str]
     Params: ClassVar[type[Strict]] = NoParams
     observer: ClassVar[Observer | None] = None
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset()
+    """What it must be possible to do on its host, for `requires`."""
     once: ClassVar[bool] = False
     undone_by: ClassVar[frozenset[str]] = frozenset()
     on_client: ClassVar[bool] = False
@@ -101,7 +103,7 @@ class BaseFault(Generic[P]):
         return 0.0
 
     def requires(self) -> Requires:
-        return Requires()
+        return Requires(self.capabilities)
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (needs(HOST), takes(self.kind))

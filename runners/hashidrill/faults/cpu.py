@@ -52,6 +52,7 @@ class CpuThrottle(BaseFault[ThrottleParams]):
     """
 
     kind: ClassVar[str] = "cpu.throttle"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({CpuCanary, CpuControl, Processes})
     observer: ClassVar[Observer] = Observer("busy loops of the canary on that host, and the CPU time of the agent")
     Params: ClassVar[type[Strict]] = ThrottleParams
     observed_within_s = 20.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -202,13 +203,14 @@ class DiskFull(BaseFault[FullParams]):
     """
 
     kind: ClassVar[str] = "disk.full"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({DiskCanary, DiskSpace})
     observer: ClassVar[Observer] = Observer("the canary's own calls on a file beside the agent's data")
     Params: ClassVar[type[Strict]] = FullParams
 
     _WRITE = 64 * 1024
 
     def requires(self) -> Requires:
-        return Requires(sized_disk=True)
+        return replace(super().requires(), sized_disk=True)
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return acts_on(self.kind, ("write",))

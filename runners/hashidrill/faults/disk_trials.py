@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from hashidrill.abc import Claim, Evidence, Host, Place, Requires, Target, Timing, Undo
 from hashidrill.capabilities import DiskCanary, DiskControl
@@ -46,8 +46,10 @@ def acts_on(kind: str, operations: Iterable[str]) -> Sequence[Claim]:
 class DiskTrialFault(BaseFault[P]):
     """A rule that hits all operations of some kinds, or a share of them."""
 
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({DiskCanary, DiskControl})
+
     def requires(self) -> Requires:
-        return Requires(disk_operations=frozenset(self.operations()))
+        return replace(super().requires(), disk_operations=frozenset(self.operations()))
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return acts_on(self.kind, self.operations())

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -75,10 +75,11 @@ class _Ports:
 class LinkFault(BaseFault[Any]):
     """A toxic in front of one TCP port."""
 
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({NetworkCanary, PacketFilter, Proxies})
     observed_within_s = 20.0
 
     def requires(self) -> Requires:
-        return Requires(tools=frozenset({"toxiproxy"}))
+        return replace(super().requires(), tools=frozenset({"toxiproxy"}))
 
     def uses(self, place: Place) -> Sequence[Claim]:
         """The first rule that redirects a connection hides the others."""

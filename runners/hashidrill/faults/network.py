@@ -100,6 +100,7 @@ class NetworkPartition(_TableFault):
     """
 
     kind: ClassVar[str] = "network.partition"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({NetworkCanary, PacketFilter})
     observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = PartitionParams
 
@@ -165,6 +166,7 @@ class NetworkLoss(_TableFault):
     """
 
     kind: ClassVar[str] = "network.loss"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({NetworkCanary, PacketFilter})
     observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = LossParams
     observed_within_s = 15.0
@@ -258,6 +260,7 @@ class NetworkBlock(_TableFault):
     """Blocks a TCP port of the target: drops packets to it, or rejects them."""
 
     kind: ClassVar[str] = "network.block"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({PacketFilter})
     observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = BlockParams
 

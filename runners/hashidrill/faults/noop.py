@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hashidrill.abc import Claim, Evidence, Observer, Place, Undo
 from hashidrill.capabilities import Processes
@@ -14,6 +14,7 @@ class Noop(BaseFault[NoParams]):
     """Breaks nothing. Verifies before and after that the agent answers."""
 
     kind: ClassVar[str] = "noop"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({Processes})
     observer: ClassVar[Observer] = Observer("whether the agent's HTTP API answers")
 
     def uses(self, place: Place) -> Sequence[Claim]:

@@ -21,6 +21,7 @@ _ENDS_WITHIN_S = 15.0
 class _ProcessFault(BaseFault[P]):
     """A killed process cannot be paused: there is only one of these on a host at a time."""
 
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ProcessControl, Processes})
     holds_down: ClassVar[bool] = True
 
     def uses(self, place: Place) -> Sequence[Claim]:

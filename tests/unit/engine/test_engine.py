@@ -7,6 +7,7 @@ import pytest
 
 from engine_game import PROOF_S, SLOW, Game, S, beside, feed, offer, slow_observers
 from hashidrill.abc import Operation, Sample
+from hashidrill.capabilities import DiskControl
 from hashidrill.engine import run as engine
 from hashidrill.errors import FaultError, SteadyStateError
 from hashidrill.faults.disk import DiskLatency
@@ -115,6 +116,17 @@ def test_one_unproven_fault_reverts_the_others_and_decides_the_outcome(tmp_path,
     assert len(game.times_s("fault.gone")) == 3
     assert not any(host.disk_rules for host in game.world.hosts.values())
     assert game.journal[-1].t_ns < 10 * S
+
+
+def test_a_host_that_lacks_what_a_fault_requires_is_named_and_left_alone(tmp_path):
+    game = Game(tmp_path, [{**SLOW, "on": "host:consul-2"}])
+    del game.world.hosts["consul-2"].parts[DiskControl]
+    with pytest.raises(BaseExceptionGroup) as raised:
+        game.play(engine._method)
+    outcome, error = engine._outcome(raised.value)
+    assert outcome == "fault"
+    assert "disk.latency on consul-2: nothing was applied: consul-2 lacks DiskControl (slow or fail the" in error
+    assert "fault.intent" not in game.events
 
 
 def test_cancelling_the_run_reverts_what_is_in_force(tmp_path):

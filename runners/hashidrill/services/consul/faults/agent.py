@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import anyio
@@ -71,6 +72,7 @@ class AgentStop(BaseFault[StopParams]):
     """Stops the agent gracefully; reverting starts it again."""
 
     kind: ClassVar[str] = "consul.agent.stop"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
         "/proc, and the members and Raft's configuration as another server has them",
         "applying waits for the same members; /proc it does not ask",
@@ -141,6 +143,7 @@ class ServerReplace(OfServers[NoParams]):
     """Replaces the server: a new one joins on a spare host as a voter, then the old one leaves. Revert swaps back."""
 
     kind: ClassVar[str] = "consul.server.replace"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
         "Raft's configuration and the members as a third server has them, and /proc",
         "applying waits for the same configuration; for /proc only while the old agent ends",
@@ -149,7 +152,7 @@ class ServerReplace(OfServers[NoParams]):
     holds_down: ClassVar[bool] = True
 
     def requires(self) -> Requires:
-        return Requires(spare_servers=1)
+        return replace(super().requires(), spare_servers=1)
 
     def uses(self, place: Place) -> Sequence[Claim]:
         gone = "they may be on one host, which will not be there any more"

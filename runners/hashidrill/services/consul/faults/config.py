@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Target, Undo
-from hashidrill.capabilities import AgentApi, AgentFiles, Processes
+from hashidrill.capabilities import AgentApi, AgentFiles, ProcessControl, Processes
 from hashidrill.claims import AGENT, takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
@@ -56,6 +56,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
     """Changes agent configuration: reloads where Consul can, otherwise restarts one agent after the other."""
 
     kind: ClassVar[str] = "consul.config"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
         "what the agent shows of its configuration, its process, and who answers its queries",
         "the file is read back by what wrote it; of keys that agents do not show, the fault's own mark in `node_meta`",

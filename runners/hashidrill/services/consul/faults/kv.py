@@ -13,6 +13,7 @@ import anyio
 from pydantic import Field, StringConstraints, model_validator
 
 from hashidrill.abc import ApiAnswer, Claim, Evidence, Observer, Place, Target, Trouble, Undo
+from hashidrill.capabilities import AgentApi
 from hashidrill.claims import takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
@@ -55,6 +56,7 @@ class KvBloat(BaseFault[BloatParams]):
     """Fills the KV store with `keys` unused keys and deletes them on revert."""
 
     kind: ClassVar[str] = "consul.kv.bloat"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
     observer: ClassVar[Observer] = Observer(
         "another server's own copy of the keys",
         "nothing, where there is another server; a single server is asked through the API that was written to",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import StringConstraints
 
 from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Target, Trouble, Undo
-from hashidrill.capabilities import AgentApi, PacketFilter
+from hashidrill.capabilities import AgentApi, NetworkCanary, PacketFilter
 from hashidrill.claims import ANSWERS, EVERYWHERE, HOST, needs, takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.model import NAME_PATTERN
@@ -139,6 +139,7 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
     """Moves leadership once: by a transfer, or by isolating the leader where Consul has no transfer."""
 
     kind: ClassVar[str] = "consul.leader.transfer"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, PacketFilter})
     observer: ClassVar[Observer] = Observer(
         "the state and the term in Raft that each server tells of itself",
         "Consul's HTTP API, which the transfer is asked of too; not the path that applying waits on",
@@ -189,6 +190,8 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
 
 class _Electable(_LeaderFault[NoParams]):
     """Some servers cannot be elected as long as the fault is in force."""
+
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, NetworkCanary, PacketFilter})
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (*super().uses(place), needs(ELECTIONS, where=EVERYWHERE, local=False))

@@ -8,12 +8,13 @@ Consul do it; the observer is the real `bbolt`, and what the kernel counts of th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from hashidrill.abc import Claim, Evidence, Observer, Place, Requires, Restarts, Target, Undo
-from hashidrill.capabilities import AgentFiles, ProcessControl
+from hashidrill.capabilities import AgentApi, AgentFiles, ProcessControl, Processes
 from hashidrill.claims import takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
@@ -44,6 +45,7 @@ class RaftBloat(OfServers[BloatParams]):
     """Bloats raft.db with free pages, whose list BoltDB rewrites at each commit."""
 
     kind: ClassVar[str] = "consul.raft.bloat"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
         "`bbolt page`, and the bytes in /proc/PID/io for each transaction",
         "nothing; but `by: writes` waits for the same `bbolt page`, /proc it does not ask",
@@ -54,7 +56,7 @@ class RaftBloat(OfServers[BloatParams]):
     _cost_before: float | None = None
 
     def requires(self) -> Requires:
-        return Requires(tools=frozenset({"bbolt"}))
+        return replace(super().requires(), tools=frozenset({"bbolt"}))
 
     def uses(self, place: Place) -> Sequence[Claim]:
         claims = super().uses(place)
@@ -113,6 +115,7 @@ class RaftCompact(OfServers[NoParams]):
     """Stops the server, compacts raft.db with `bbolt compact` and starts it again: Roblox's fix of 2021."""
 
     kind: ClassVar[str] = "consul.raft.compact"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
         "`bbolt page`, and which file it is",
         "bbolt, which compacts the file as well",
@@ -121,7 +124,7 @@ class RaftCompact(OfServers[NoParams]):
     restarts: ClassVar[Restarts | None] = Restarts(_RESTARTED_WITHIN_S)
 
     def requires(self) -> Requires:
-        return Requires(tools=frozenset({"bbolt"}))
+        return replace(super().requires(), tools=frozenset({"bbolt"}))
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Which file it is, and what it holds. Raises FaultError for a server without raft.db."""

@@ -33,6 +33,7 @@ class SessionExpire(BaseFault[ExpireParams]):
     """Destroys all sessions of a node, or those with a name, at once: the same effect as an expired TTL."""
 
     kind: ClassVar[str] = "consul.session.expire"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
     observer: ClassVar[Observer] = Observer(
         "another server's own copy of the sessions and locks",
         "nothing, where there is another server; a single server is asked through the API that was written to",

@@ -40,6 +40,8 @@ class RestoreParams(Strict):
 
 
 class _OfTheState(BaseFault[P]):
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
+
     def troubles(self, place: Place) -> Iterable[Trouble]:
         if place.many:
             text = f"{self.kind} is about the state that all servers share; name one host, like consul:leader"

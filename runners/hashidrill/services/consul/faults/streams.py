@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import anyio
 
 from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Target, Trouble, Undo
-from hashidrill.capabilities import PacketFilter
+from hashidrill.capabilities import AgentApi, NetworkCanary, PacketFilter
 from hashidrill.claims import EVERYWHERE, needs, takes
 from hashidrill.errors import FaultError, SelectorError
 from hashidrill.faults.base import NoParams, table_of
@@ -34,6 +34,7 @@ class StreamsGather(OfServers[NoParams]):
     """
 
     kind: ClassVar[str] = "consul.streams.gather"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, NetworkCanary})
     observer: ClassVar[Observer] = Observer(
         "connections like gRPC's, from each agent to each server",
         "the rules cover the canary's port beside 8300: no stream of an agent is looked at",
