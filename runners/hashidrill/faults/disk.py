@@ -72,7 +72,7 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
     """
 
     kind: ClassVar[str] = "disk.latency"
-    observer: ClassVar[Observer] = Observer("the canary's own calls on a file beside the agent's data")
+    observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
     Params: ClassVar[type[Strict]] = LatencyParams
 
     @property
@@ -157,7 +157,7 @@ class DiskError(DiskTrialFault[ErrorParams]):
     """
 
     kind: ClassVar[str] = "disk.error"
-    observer: ClassVar[Observer] = Observer("the canary's own calls on a file beside the agent's data")
+    observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
     Params: ClassVar[type[Strict]] = ErrorParams
 
     async def apply(self, undo: Undo) -> None:
@@ -204,7 +204,7 @@ class DiskFull(BaseFault[FullParams]):
 
     kind: ClassVar[str] = "disk.full"
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({DiskCanary, DiskSpace})
-    observer: ClassVar[Observer] = Observer("the canary's own calls on a file beside the agent's data")
+    observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
     Params: ClassVar[type[Strict]] = FullParams
 
     _WRITE = 64 * 1024
@@ -284,7 +284,7 @@ class DiskBandwidth(DiskTrialFault[BandwidthParams]):
     """
 
     kind: ClassVar[str] = "disk.bandwidth"
-    observer: ClassVar[Observer] = Observer("the canary's own calls on a file beside the agent's data")
+    observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
     Params: ClassVar[type[Strict]] = BandwidthParams
 
     _TRIAL_S, _MOST_BYTES = 0.02, 4 << 20

@@ -44,7 +44,7 @@ _DATAGRAMS, _ECHO_S = 300, 0.3
 _LEAST_LOSS = Percent("0.5%")
 OBSERVER = Observer(
     "the canary's own packets and connections",
-    "the kernel's list of nftables rules, where other faults cut off all that the canary could try",
+    "the kernel's list of nftables rules, if other faults cut off everything that the canary could try",
 )
 
 

@@ -55,8 +55,8 @@ class TapFail(BaseFault[FailParams]):
 
     kind: ClassVar[str] = "tap.fail"
     observer: ClassVar[Observer] = Observer(
-        "exchanges of our own through a tap that was opened as the client's are",
-        "the tap's code and its plan of failures; the client itself is not asked",
+        "our own exchanges through a tap opened like the client's",
+        "the tap's code and its plan of failures; it does not ask the client",
     )
     Params: ClassVar[type[Strict]] = FailParams
     observed_within_s = 20.0

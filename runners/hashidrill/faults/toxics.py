@@ -71,7 +71,7 @@ class NetworkLatency(LinkFault):
     kind: ClassVar[str] = "network.latency"
     observer: ClassVar[Observer] = Observer(
         "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
     )
     Params: ClassVar[type[Strict]] = LatencyParams
 
@@ -91,7 +91,7 @@ class NetworkBandwidth(LinkFault):
     kind: ClassVar[str] = "network.bandwidth"
     observer: ClassVar[Observer] = Observer(
         "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
     )
     Params: ClassVar[type[Strict]] = LinkBandwidthParams
 
@@ -112,7 +112,7 @@ class NetworkTimeout(LinkFault):
     kind: ClassVar[str] = "network.timeout"
     observer: ClassVar[Observer] = Observer(
         "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
     )
     Params: ClassVar[type[Strict]] = TimeoutParams
 
@@ -132,7 +132,7 @@ class NetworkReset(LinkFault):
     kind: ClassVar[str] = "network.reset"
     observer: ClassVar[Observer] = Observer(
         "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
     )
     Params: ClassVar[type[Strict]] = ResetParams
 
@@ -152,7 +152,7 @@ class NetworkSlowClose(LinkFault):
     kind: ClassVar[str] = "network.slow_close"
     observer: ClassVar[Observer] = Observer(
         "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
     )
     Params: ClassVar[type[Strict]] = SlowCloseParams
 
@@ -173,7 +173,7 @@ class NetworkSlicer(LinkFault):
     kind: ClassVar[str] = "network.slicer"
     observer: ClassVar[Observer] = Observer(
         "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
     )
     Params: ClassVar[type[Strict]] = SlicerParams
 
@@ -194,7 +194,7 @@ class NetworkLimitData(LinkFault):
     kind: ClassVar[str] = "network.limit_data"
     observer: ClassVar[Observer] = Observer(
         "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
     )
     Params: ClassVar[type[Strict]] = LimitDataParams
 
@@ -271,7 +271,7 @@ class ToxiproxyToxic(LinkFault):
     kind: ClassVar[str] = "toxiproxy.toxic"
     observer: ClassVar[Observer] = Observer(
         "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy got its toxics as the port's own did; that the port's holds them, toxiproxy's API says",
+        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
     )
     Params: ClassVar[type[Strict]] = ToxicParams
 

@@ -1,4 +1,4 @@
-"""The probe of a host's disk: how long an fsync beside the agent's data takes."""
+"""The probe of a host's disk: how long an fsync next to the agent's data takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DiskProbe(BaseProbe):
-    """`disk.fsync`: seconds that a canary fsync took, beside the agent's data; failed with the errno's name."""
+    """`disk.fsync`: seconds that a canary fsync took, next to the agent's data; failed with the errno's name."""
 
     signals: ClassVar = ("disk.fsync",)
     # long, because a slow disk is to be measured and not to be called silent

@@ -58,7 +58,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
     kind: ClassVar[str] = "consul.config"
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
-        "what the agent shows of its configuration, its process, and who answers its queries",
+        "the configuration that the agent shows, its process, and which backend answers its queries",
         "the file is read back by what wrote it; of keys that agents do not show, the fault's own mark in `node_meta`",
     )
     Params: ClassVar[type[Strict]] = ConfigParams

@@ -59,7 +59,7 @@ class KvBloat(BaseFault[BloatParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
     observer: ClassVar[Observer] = Observer(
         "another server's own copy of the keys",
-        "nothing, where there is another server; a single server is asked through the API that was written to",
+        "nothing, if there is another server; a single server is read through the API that took the write",
     )
     undone_by: ClassVar[frozenset[str]] = frozenset({"consul.snapshot.restore"})
     Params: ClassVar[type[Strict]] = BloatParams

@@ -141,8 +141,8 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
     kind: ClassVar[str] = "consul.leader.transfer"
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, PacketFilter})
     observer: ClassVar[Observer] = Observer(
-        "the state and the term in Raft that each server tells of itself",
-        "Consul's HTTP API, which the transfer is asked of too; not the path that applying waits on",
+        "the Raft state and term that each server reports of itself",
+        "Consul's HTTP API, which also takes the transfer request; not the path that applying waits on",
     )
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = TransferParams
@@ -234,8 +234,8 @@ class LeaderAvoid(_Electable):
 
     kind: ClassVar[str] = "consul.leader.avoid"
     observer: ClassVar[Observer] = Observer(
-        "the state in Raft that each server tells of itself, and connections like Raft's from each server",
-        "the rules cover the canary's port beside 8300: no connection of Raft itself is tried",
+        "the Raft state that each server reports of itself, and connections like Raft's from each server",
+        "the rules cover the canary's port as well as 8300: it tries no connection of Raft itself",
     )
 
     def _leaderless(self, place: Place) -> Iterable[Claim]:
@@ -264,8 +264,8 @@ class LeaderPin(_Electable):
 
     kind: ClassVar[str] = "consul.leader.pin"
     observer: ClassVar[Observer] = Observer(
-        "the state in Raft that each server tells of itself, and connections like Raft's from each server",
-        "the rules cover the canary's port beside 8300: no connection of Raft itself is tried",
+        "the Raft state that each server reports of itself, and connections like Raft's from each server",
+        "the rules cover the canary's port as well as 8300: it tries no connection of Raft itself",
     )
 
     def uses(self, place: Place) -> Sequence[Claim]:

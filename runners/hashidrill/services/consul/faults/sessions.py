@@ -36,7 +36,7 @@ class SessionExpire(BaseFault[ExpireParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
     observer: ClassVar[Observer] = Observer(
         "another server's own copy of the sessions and locks",
-        "nothing, where there is another server; a single server is asked through the API that was written to",
+        "nothing, if there is another server; a single server is read through the API that took the write",
     )
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = ExpireParams

@@ -53,7 +53,7 @@ class SnapshotSave(_OfTheState[SaveParams]):
 
     kind: ClassVar[str] = "consul.snapshot.save"
     observer: ClassVar[Observer] = Observer(
-        "a reader of our own for the file: its checksums, and the marker in it",
+        "our own reader of the file: its checksums, and the marker in it",
         "the file is the one that was saved, and the marker is the fault's own",
     )
     once: ClassVar[bool] = True

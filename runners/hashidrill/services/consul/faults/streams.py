@@ -37,7 +37,7 @@ class StreamsGather(OfServers[NoParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, NetworkCanary})
     observer: ClassVar[Observer] = Observer(
         "connections like gRPC's, from each agent to each server",
-        "the rules cover the canary's port beside 8300: no stream of an agent is looked at",
+        "the rules cover the canary's port as well as 8300: it looks at no stream of an agent",
     )
 
     def uses(self, place: Place) -> Sequence[Claim]:
