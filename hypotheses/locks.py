@@ -10,7 +10,7 @@ from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.judging.checkable import spans_in_force
 from hashidrill.measure import SECOND, seconds, share, when
 from hashidrill.recording.reader import Operations, Recording
-from hashidrill.services.consul.loads.contender import GONE, Deed
+from hashidrill.services.consul.loads.contender import GONE, Action
 from hashidrill.units import Percent
 
 _SHOWN = 5
@@ -24,7 +24,7 @@ _SERVED = 0.99
 class Act:
     """One operation of a contender, with what it says about itself."""
 
-    deed: Deed
+    action: Action
     key: str
     start_ns: int
     end_ns: int
@@ -38,7 +38,7 @@ class Belief:
     """A time in which a session certainly believed to hold a lock."""
 
     key: str
-    deed: Deed
+    action: Action
     start_ns: int
     end_ns: int
     ran_out: bool
@@ -61,8 +61,8 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
     acts = _acts(recording.operations(load), load)
     asked = defaultdict(set)
     for act in acts:
-        if act.deed.op in {"claim", "refused"} and act.outcome == "ok":
-            asked[act.key].add(act.deed.session)
+        if act.action.op in {"claim", "refused"} and act.outcome == "ok":
+            asked[act.key].add(act.action.session)
     if not any(len(sessions) > 1 for sessions in asked.values()):
         raise HypothesisInvalidError(f"no lock of {load} was asked for by two sessions: nobody could hold one twice")
     held = beliefs(acts)
@@ -75,9 +75,9 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
         for belief in held
         if any(belief.start_ns < end_ns and belief.end_ns > start_ns for start_ns, end_ns in spans_in_force(recording))
     ]
-    gone = {act.deed.session for act in acts if act.error.startswith(GONE)}
+    gone = {act.action.session for act in acts if act.error.startswith(GONE)}
     figures = {
-        "locks": len({belief.key for belief in held}), "holders": len({belief.deed.session for belief in held}),
+        "locks": len({belief.key for belief in held}), "holders": len({belief.action.session for belief in held}),
         "held_in_force": len(in_force),
         "held_twice": len(twice), "held_twice_s": sum(_length_s(*pair) for pair in twice),
         "longest_held_twice_s": max((_length_s(*pair) for pair in twice), default=0.0),
@@ -113,8 +113,8 @@ def renewals_before_claims(
     """
     ops = measure.during(recording, recording.operations(load), fault)
     acts = _acts(ops, load)
-    renewals = [act.outcome == "ok" for act in acts if act.deed.op == "renew"]
-    claims = [_answered(act) for act in acts if act.deed.op in {"claim", "refused"}]
+    renewals = [act.outcome == "ok" for act in acts if act.action.op == "renew"]
+    claims = [_answered(act) for act in acts if act.action.op in {"claim", "refused"}]
     if min(len(renewals), len(claims)) < _FEWEST:
         raise HypothesisInvalidError(
             f"only {len(renewals)} renewals and {len(claims)} claims of {load} were due while {fault or 'a fault'} was"
@@ -142,10 +142,10 @@ def beliefs(acts: Sequence[Act]) -> list[Belief]:
     """Every time in which a session may rely on a lock."""
     by_session: defaultdict[str, list[Act]] = defaultdict(list)
     for act in acts:
-        if act.deed.session and act.deed.op != "fence":
-            by_session[act.deed.session].append(act)
+        if act.action.session and act.action.op != "fence":
+            by_session[act.action.session].append(act)
     # every session of a load has the same TTL
-    ttl_ns = round(max((act.deed.ttl_s for act in acts), default=0.0) * SECOND)
+    ttl_ns = round(max((act.action.ttl_s for act in acts), default=0.0) * SECOND)
     # what somebody believed after the load had ended is nobody's business
     last_ns = max((act.end_ns for act in acts), default=0)
     return [belief for own in by_session.values() for belief in _of_session(own, ttl_ns, last_ns)]
@@ -155,12 +155,12 @@ def _of_session(acts: Sequence[Act], ttl_ns: int, last_ns: int) -> Iterator[Beli
     lease = _merged(
         (act.end_ns, act.start_ns + ttl_ns)
         for act in acts
-        if act.outcome == "ok" and act.deed.op in {"session", "renew"}
+        if act.outcome == "ok" and act.action.op in {"session", "renew"}
     )
     gone_ns = min((act.end_ns for act in acts if act.error.startswith(GONE)), default=last_ns)
     claimed: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for act in acts:
-        if act.deed.op == "claim" and act.outcome == "ok":
+        if act.action.op == "claim" and act.outcome == "ok":
             # a release that was sent while the claim was under way may have come after it
             stops = [other.start_ns for other in acts if _gives_up(other, act.key) and other.start_ns >= act.start_ns]
             claimed[act.key].append((act.end_ns, min([gone_ns, last_ns, *stops])))
@@ -169,11 +169,11 @@ def _of_session(acts: Sequence[Act], ttl_ns: int, last_ns: int) -> Iterator[Beli
             for from_ns, until_ns in lease:
                 begin_ns, end_ns = max(start_ns, from_ns), min(stop_ns, until_ns)
                 if begin_ns < end_ns:
-                    yield Belief(key, acts[0].deed, begin_ns, end_ns, ran_out=until_ns < stop_ns)
+                    yield Belief(key, acts[0].action, begin_ns, end_ns, ran_out=until_ns < stop_ns)
 
 
 def _gives_up(act: Act, key: str) -> bool:
-    return act.deed.op == "end" or (act.deed.op == "release" and act.key == key)
+    return act.action.op == "end" or (act.action.op == "release" and act.key == key)
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -196,7 +196,7 @@ def _overlaps(held: Sequence[Belief]) -> Iterator[tuple[Belief, Belief]]:
         open_ones: list[Belief] = []
         for belief in sorted(beliefs_of_key, key=lambda each: each.start_ns):
             open_ones = [other for other in open_ones if other.end_ns > belief.start_ns]
-            yield from ((other, belief) for other in open_ones if other.deed.session != belief.deed.session)
+            yield from ((other, belief) for other in open_ones if other.action.session != belief.action.session)
             open_ones.append(belief)
 
 
@@ -204,18 +204,18 @@ def _reused_tokens(acts: Sequence[Act]) -> dict[tuple[str, int], set[str]]:
     """(lock, LockIndex) -> the sessions that were seen to hold it with that index, where these are several."""
     seen: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
     for act in acts:
-        if act.deed.op == "fence" and act.outcome == "ok" and act.deed.session:
-            seen[act.key, act.deed.lock_index].add(act.deed.session)
+        if act.action.op == "fence" and act.outcome == "ok" and act.action.session:
+            seen[act.key, act.action.lock_index].add(act.action.session)
     return {token: sessions for token, sessions in seen.items() if len(sessions) > 1}
 
 
 def _acts(ops: Operations, load: str) -> list[Act]:
     try:
-        deeds = [Deed.decode(value) for value in ops.values]
+        actions = [Action.decode(value) for value in ops.values]
     except ValueError as error:
         raise HypothesisInvalidError(f"{load} is not a load of locks: {error}") from None
     starts, ends, statuses = ops.start_ns.tolist(), ops.end_ns.tolist(), ops.status.tolist()
-    columns = zip(deeds, ops.keys, starts, ends, ops.outcome.tolist(), statuses, ops.errors, strict=True)
+    columns = zip(actions, ops.keys, starts, ends, ops.outcome.tolist(), statuses, ops.errors, strict=True)
     return [Act(*row) for row in columns]
 
 
@@ -238,8 +238,8 @@ def _why(
             f"{len(locks)} locks of {load} were held twice, {len(twice)} times in all: {', '.join(locks[:10])}"
         )
         lines += [
-            f"  {one.key}: {one.deed.holder} and {other.deed.holder} both held it for {seconds(_length_s(one, other))}"
-            f" ({when(recording, other.start_ns)})"
+            f"  {one.key}: {one.action.holder} and {other.action.holder} both held it"
+            f" for {seconds(_length_s(one, other))} ({when(recording, other.start_ns)})"
             for one, other in twice[:_SHOWN]
         ]
     if reused:

@@ -15,7 +15,7 @@ from hashidrill.recording.journal import Clock
 from hashidrill.recording.reader import Recording
 from hashidrill.recording.writer import RecordingWriter
 from hashidrill.services.consul.loads.cas import KvCas, Step
-from hashidrill.services.consul.loads.contender import Deed
+from hashidrill.services.consul.loads.contender import Action
 from hashidrill.services.consul.loads.locks import Lock
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.util.wait import wait_until
@@ -63,8 +63,10 @@ def locks(urls, name, **params):
     return Lock(name, params, LoadContext(urls, clock=Clock()))
 
 
-def deeds(operations, op):
-    return [Deed.decode(each.value) for each in operations if each.outcome == "ok" and Deed.decode(each.value).op == op]
+def actions(operations, op):
+    return [
+        Action.decode(each.value) for each in operations if each.outcome == "ok" and Action.decode(each.value).op == op
+    ]
 
 
 async def put(url, body=b""):
@@ -75,9 +77,9 @@ async def put(url, body=b""):
 def sessions_by_token(operations):
     """Who was seen to hold a lock with each fencing token: (the lock's number, its LockIndex)."""
     seen = defaultdict(set)
-    for deed in deeds(operations, "fence"):
-        if deed.session:
-            seen[int(deed.holder[-1]) % 3, deed.lock_index].add(deed.session)
+    for action in actions(operations, "fence"):
+        if action.session:
+            seen[int(action.holder[-1]) % 3, action.lock_index].add(action.session)
     return seen
 
 
@@ -89,9 +91,9 @@ def test_locks_change_hands_and_are_never_held_twice(consul_servers, tmp_path):
         async with offered(load) as (operations, until):
             await until(
                 lambda ops: (
-                    len({deed.holder for deed in deeds(ops, "claim")}) == 9
+                    len({action.holder for action in actions(ops, "claim")}) == 9
                     and len(sessions_by_token(ops)) >= 9
-                    and deeds(ops, "renew")
+                    and actions(ops, "renew")
                 )
             )
         return operations
@@ -99,8 +101,8 @@ def test_locks_change_hands_and_are_never_held_twice(consul_servers, tmp_path):
     operations = asyncio.run(main())
     held = judged(tmp_path, "no_two_lock_holders", operations)
     assert held.figures["holders"] == 9
-    assert deeds(operations, "refused")
-    assert deeds(operations, "release")
+    assert actions(operations, "refused")
+    assert actions(operations, "release")
     assert {len(sessions) for sessions in sessions_by_token(operations).values()} == {1}
     assert {op.outcome for op in operations[:-20]} == {"ok"}
 
@@ -109,8 +111,8 @@ async def holder_loses_its_session(urls, name, lock_delay):
     """A lock's holder keeps its belief while somebody destroys its session, and the others go on to ask."""
     load = locks(urls, name, locks=1, holders=3, ttl="10s", renew="9s", lock_delay=lock_delay)
     async with offered(load) as (operations, until):
-        await until(lambda ops: deeds(ops, "claim"))
-        victim = deeds(operations, "claim")[0]
+        await until(lambda ops: actions(ops, "claim"))
+        victim = actions(operations, "claim")[0]
         assert await put(f"{urls[0]}/v1/session/destroy/{victim.session}") is True
         # the two others ask every 300 ms: for three seconds longer
         asked = len(operations)
@@ -129,7 +131,7 @@ def test_a_planted_double_lock_holder_is_caught(consul_servers, tmp_path):
 def test_the_lock_delay_keeps_a_lost_lock_shut_for_as_long_as_its_holder_may_believe(consul_servers, tmp_path):
     operations = asyncio.run(holder_loses_its_session(consul_servers.urls, "with-delay", "15s"))
     assert judged(tmp_path, "no_two_lock_holders", operations).figures["held_twice"] == 0
-    assert len(deeds(operations, "refused")) >= 15
+    assert len(actions(operations, "refused")) >= 15
 
 
 def test_a_ttl_that_consul_refuses_is_told_before_the_load_begins(consul_servers):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from confusion import LIE, TRUTH
 from hashidrill.retry.catalogue import VERDICTS
 from hashidrill.services.consul.loads.cas import Step
-from hashidrill.services.consul.loads.contender import Deed
+from hashidrill.services.consul.loads.contender import Action
 from hashidrill.testing.recordings import RecordingBuilder
 from reset_runs import LOAD as RESET_LOAD
 from reset_runs import Game, bloated, cas_recording, ordinary, step
@@ -118,8 +118,8 @@ def locked(path, *acts):
     builder = RecordingBuilder(path).fault("disk.latency", "consul-1", at=10, until=30)
     first = [("session", "A", 4), ("session", "B", 4), ("claim", "A", 9), ("refused", "B", 9.5)]
     for op, session, start in (*first, *acts, ("refused", "B", 40)):
-        deed = Deed(op, f"leases/{session}", session, **({"ttl_s": 10.0} if op == "session" else {}))
-        builder.write("leases", "hashidrill/leases/0", deed.encode(), start=start, end=start + 0.1)
+        action = Action(op, f"leases/{session}", session, **({"ttl_s": 10.0} if op == "session" else {}))
+        builder.write("leases", "hashidrill/leases/0", action.encode(), start=start, end=start + 0.1)
     return builder.build(), {"load": "leases"}
 
 
@@ -137,9 +137,9 @@ def shed(path, renewals, claims):
     builder = RecordingBuilder(path).fault("disk.latency", "consul-1", at=10, until=30)
     for n in range(40):
         for op, ok in (("renew", n < renewals), ("claim", n < claims)):
-            deed = Deed(op, f"leases/{n}", f"s{n}")
+            action = Action(op, f"leases/{n}", f"s{n}")
             start, outcome = 11 + n * 0.4, "ok" if ok else "fail"
-            builder.write("leases", f"k{n}", deed.encode(), start=start, end=start + 0.1, outcome=outcome)
+            builder.write("leases", f"k{n}", action.encode(), start=start, end=start + 0.1, outcome=outcome)
     return builder.build(), {"load": "leases"}
 
 

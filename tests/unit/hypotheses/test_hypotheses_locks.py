@@ -5,7 +5,7 @@ import pytest
 from hashidrill import hypothesis
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Broken
-from hashidrill.services.consul.loads.contender import GONE, Deed
+from hashidrill.services.consul.loads.contender import GONE, Action
 from hashidrill.testing.recordings import RecordingBuilder
 
 TTL_S = 10.0
@@ -19,8 +19,8 @@ class Locks:
         self.builder = RecordingBuilder(path / "run").fault("disk.latency", "consul-1", at=10, until=30)
 
     def act(self, op, session, start, *, took=0.1, outcome="ok", key=KEY, error="", **more):
-        deed = Deed(op, f"leases/{session}", session, **more)
-        self.builder.write("leases", key, deed.encode(), start=start, end=start + took, outcome=outcome, error=error)
+        action = Action(op, f"leases/{session}", session, **more)
+        self.builder.write("leases", key, action.encode(), start=start, end=start + took, outcome=outcome, error=error)
         return self
 
     def session(self, session, start, **more):

@@ -62,7 +62,7 @@ def test_an_agent_that_answers_brackets_is_an_answer_like_any_other(text):
     assert kv._entries(answer) is None
     assert cas._seen(answer) is None
     assert locks._session_id(answer) is None
-    assert locks._fence_reply(contender.Deed("fence", "a"), answer).outcome == "fail"
+    assert locks._fence_reply(contender.Action("fence", "a"), answer).outcome == "fail"
     assert len(watch._instances(answer.body)) == 12
     with pytest.raises(FaultError, match="HTTP 200, not JSON"):
         ApiAnswer(200, text.encode()).json()
@@ -70,7 +70,7 @@ def test_an_agent_that_answers_brackets_is_an_answer_like_any_other(text):
 
 @pytest.mark.parametrize("text", DEEP)
 def test_a_recording_full_of_brackets_is_refused_like_any_other_that_does_not_read(tmp_path, text):
-    for decode in (cas.Step.decode, contender.Deed.decode):
+    for decode in (cas.Step.decode, contender.Action.decode):
         with pytest.raises(ValueError, match="is no operation"):
             decode(text)
     run = RecordingBuilder(tmp_path / "run")

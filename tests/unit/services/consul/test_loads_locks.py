@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from hashidrill.loads.agenda import Agenda
 from hashidrill.loads.client import Answer, LoadContext
 from hashidrill.loads.schedule import CANCELLED, OVERLOADED, LagMeter, Reply
-from hashidrill.services.consul.loads.contender import GONE, Contender, Deed, Manners, answered
+from hashidrill.services.consul.loads.contender import GONE, Action, Contender, Pacing, answered
 from hashidrill.services.consul.loads.locks import Lock, reply_to
 from virtual_time import VirtualClock, run
 
@@ -20,25 +20,25 @@ SECOND = 1_000_000_000
 class Service:
     """A lock service with one lock. `down` says whether a request that is sent at that second goes unanswered."""
 
-    def __init__(self, *, down=lambda deed, at_s: False, takes_s=0.01, timeout_s=3.0):
+    def __init__(self, *, down=lambda action, at_s: False, takes_s=0.01, timeout_s=3.0):
         self.down, self.takes_s, self.timeout_s = down, takes_s, timeout_s
         self.sessions, self.holder = [], ""
 
-    async def send(self, key, deed):
-        if self.down(deed, asyncio.get_running_loop().time() - 1000):
+    async def send(self, key, action):
+        if self.down(action, asyncio.get_running_loop().time() - 1000):
             await asyncio.sleep(self.timeout_s)
             return Reply("unknown", error="no answer within 3s")
         await asyncio.sleep(self.takes_s)
-        if deed.op == "session":
+        if action.op == "session":
             self.sessions.append(f"s{len(self.sessions)}")
-            return Reply("ok", 200, value=answered(deed, session=self.sessions[-1]))
-        if deed.session not in self.sessions:
+            return Reply("ok", 200, value=answered(action, session=self.sessions[-1]))
+        if action.session not in self.sessions:
             return Reply("fail", 404, error=f"{GONE}: HTTP 404")
-        if deed.op == "claim" and self.holder not in {"", deed.session}:
-            return Reply("ok", 200, value=answered(deed, op="refused"))
-        if deed.op == "claim":
-            self.holder = deed.session
-        elif deed.op in {"release", "end"} and self.holder == deed.session:
+        if action.op == "claim" and self.holder not in {"", action.session}:
+            return Reply("ok", 200, value=answered(action, op="refused"))
+        if action.op == "claim":
+            self.holder = action.session
+        elif action.op in {"release", "end"} and self.holder == action.session:
             self.holder = ""
         return Reply("ok", 200)
 
@@ -47,7 +47,7 @@ class Service:
         self.holder = "" if self.holder == session else self.holder
 
 
-def contend(service, *, seconds, count=1, meanwhile=None, **manners):
+def contend(service, *, seconds, count=1, meanwhile=None, **pacing):
     """Contenders on one lock for so long: their operations as (second, op, outcome, session), and they themselves."""
     operations, contenders = [], []
 
@@ -57,7 +57,7 @@ def contend(service, *, seconds, count=1, meanwhile=None, **manners):
         async def everything():
             async with asyncio.TaskGroup() as tasks:
                 for n in range(count):
-                    how = Manners(**{"ttl_s": 10, "renew_s": 4, "claim_every_s": 1, **manners})
+                    how = Pacing(**{"ttl_s": 10, "renew_s": 4, "claim_every_s": 1, **pacing})
                     one = Contender(f"c{n}", "lock", how, agenda=agenda, send=service.send, tasks=tasks)
                     contenders.append(one)
                     tasks.create_task(one.run(n * 100_000_000))
@@ -77,8 +77,8 @@ def contend(service, *, seconds, count=1, meanwhile=None, **manners):
 
 
 def _told(op):
-    deed = Deed.decode(op.value)
-    return deed.op, op.outcome, deed.session
+    action = Action.decode(op.value)
+    return action.op, op.outcome, action.session
 
 
 def of(operations, *ops):
@@ -98,19 +98,19 @@ class TestContender:
 
     def test_a_renewal_is_due_at_its_time_whatever_happened_to_the_last(self):
         """From second 3 to 11 nothing is answered: the renewal of second 8 does not wait for that of second 4."""
-        down = lambda deed, at_s: deed.op == "renew" and 3 < at_s < 11  # noqa: E731
+        down = lambda action, at_s: action.op == "renew" and 3 < at_s < 11  # noqa: E731
         operations, _ = contend(Service(down=down, timeout_s=6), seconds=12.5, renew_retries=0)
         assert of(operations, "renew") == [(4, "unknown"), (8, "unknown"), (12, "ok")]
 
     def test_bad_manners_send_each_timed_out_claim_again_into_the_same_queue(self):
-        down = lambda deed, at_s: deed.op == "claim"  # noqa: E731
+        down = lambda action, at_s: action.op == "claim"  # noqa: E731
         bad, _ = contend(Service(down=down, timeout_s=1.5), seconds=9.5, claim_retries=10, backoff_s=0.5)
         good, _ = contend(Service(down=down, timeout_s=1.5), seconds=9.5, claim_retries=0)
         assert len(of(good, "claim")) == 9
         assert len(of(bad, "claim")) == 25  # one more each second, and one of each earlier one every two seconds
 
     def test_a_renewal_is_retried_after_its_backoff_and_no_more_often_than_asked(self):
-        down = lambda deed, at_s: deed.op == "renew" and at_s < 7.5  # noqa: E731
+        down = lambda action, at_s: action.op == "renew" and at_s < 7.5  # noqa: E731
         service = Service(down=down, timeout_s=1)
         operations, _ = contend(service, seconds=9.9, renew_retries=2, backoff_s=0.2)
         assert of(operations, "renew") == [(4, "unknown"), (5.2, "unknown"), (6.4, "unknown"), (8, "ok")]
@@ -123,7 +123,7 @@ class TestContender:
                 seen.append(contenders[0].holds)
                 await asyncio.sleep(0.1)
 
-        down = lambda deed, at_s: deed.op != "session" and at_s > 4.5  # noqa: E731
+        down = lambda action, at_s: action.op != "session" and at_s > 4.5  # noqa: E731
         _, [one] = contend(Service(down=down), seconds=19, meanwhile=watch, renew_retries=0)
         held = [round(n / 10, 1) for n, holds in enumerate(seen) if holds]
         assert held[0] == pytest.approx(1.1, abs=0.1)
@@ -155,10 +155,10 @@ class TestContender:
         """The claim of second 1 is answered at 5.5, that of second 2 at once; what it got is released at 5."""
 
         class Slow(Service):
-            async def send(self, key, deed):
-                if deed.op == "claim" and asyncio.get_running_loop().time() < 1001.5:
+            async def send(self, key, action):
+                if action.op == "claim" and asyncio.get_running_loop().time() < 1001.5:
                     await asyncio.sleep(4.5)
-                return await super().send(key, deed)
+                return await super().send(key, action)
 
         seen = {}
 
@@ -252,11 +252,11 @@ class TestAgenda:
         assert [(op.outcome, op.error) for op in operations] == [("unknown", CANCELLED)]
 
 
-CLAIM = Deed("claim", "c0", "s0")
+CLAIM = Action("claim", "c0", "s0")
 
 
 @pytest.mark.parametrize(
-    ("deed", "answer", "outcome", "op"),
+    ("action", "answer", "outcome", "op"),
     [
         (CLAIM, Answer(200, b"true"), "ok", "claim"),
         (CLAIM, Answer(200, b"false"), "ok", "refused"),
@@ -265,43 +265,45 @@ CLAIM = Deed("claim", "c0", "s0")
         (CLAIM, Answer(429, b"rate limit exceeded"), "fail", "claim"),
         (CLAIM, Answer(503, b"rate limit exceeded"), "unknown", "claim"),
         (CLAIM, Answer(0, error="no answer within 3s"), "unknown", "claim"),
-        (Deed("renew", "c0", "s0"), Answer(200, b"[{}]"), "ok", "renew"),
-        (Deed("renew", "c0", "s0"), Answer(404, b"Session id 's0' not found"), "fail", "gone"),
-        (Deed("renew", "c0", "s0"), Answer(500, b"No cluster leader"), "unknown", "renew"),
-        (Deed("release", "c0", "s0"), Answer(200, b"true"), "ok", "release"),
-        (Deed("release", "c0", "s0"), Answer(200, b"false"), "fail", "release"),
-        (Deed("end", "c0", "s0"), Answer(200, b"true"), "ok", "end"),
-        (Deed("session", "c0"), Answer(200, b'{"ID": "s7"}'), "ok", "session"),
-        (Deed("session", "c0"), Answer(200, b'{"I'), "unknown", "session"),
-        (Deed("session", "c0"), Answer(500, b"No cluster leader"), "unknown", "session"),
-        (Deed("fence", "c0", "s0"), Answer(404), "ok", "fence"),
-        (Deed("fence", "c0", "s0"), Answer(500, b"No cluster leader"), "fail", "fence"),
-        (Deed("fence", "c0", "s0"), Answer(200, b"[]"), "fail", "fence"),
+        (Action("renew", "c0", "s0"), Answer(200, b"[{}]"), "ok", "renew"),
+        (Action("renew", "c0", "s0"), Answer(404, b"Session id 's0' not found"), "fail", "gone"),
+        (Action("renew", "c0", "s0"), Answer(500, b"No cluster leader"), "unknown", "renew"),
+        (Action("release", "c0", "s0"), Answer(200, b"true"), "ok", "release"),
+        (Action("release", "c0", "s0"), Answer(200, b"false"), "fail", "release"),
+        (Action("end", "c0", "s0"), Answer(200, b"true"), "ok", "end"),
+        (Action("session", "c0"), Answer(200, b'{"ID": "s7"}'), "ok", "session"),
+        (Action("session", "c0"), Answer(200, b'{"I'), "unknown", "session"),
+        (Action("session", "c0"), Answer(500, b"No cluster leader"), "unknown", "session"),
+        (Action("fence", "c0", "s0"), Answer(404), "ok", "fence"),
+        (Action("fence", "c0", "s0"), Answer(500, b"No cluster leader"), "fail", "fence"),
+        (Action("fence", "c0", "s0"), Answer(200, b"[]"), "fail", "fence"),
     ],
 )
-def test_what_an_answer_means(deed, answer, outcome, op):
-    reply = reply_to(deed, answer)
+def test_what_an_answer_means(action, answer, outcome, op):
+    reply = reply_to(action, answer)
     assert reply.outcome == outcome
     assert reply.status == answer.status
     assert reply.error.startswith(GONE) == (op == "gone")
     assert bool(reply.error) == (outcome != "ok")
     if reply.value is not None:
-        assert Deed.decode(reply.value).op == op
+        assert Action.decode(reply.value).op == op
 
 
 def test_a_session_learns_its_id_and_a_fence_whose_the_lock_is():
-    made = reply_to(Deed("session", "c0", ttl_s=5), Answer(200, b'{"ID": "s7"}'))
-    assert Deed.decode(made.value) == Deed("session", "c0", "s7", ttl_s=5)
+    made = reply_to(Action("session", "c0", ttl_s=5), Answer(200, b'{"ID": "s7"}'))
+    assert Action.decode(made.value) == Action("session", "c0", "s7", ttl_s=5)
     entry = json.dumps([{"LockIndex": 3, "Session": "s9", "Value": "YzA="}]).encode()
-    assert Deed.decode(reply_to(Deed("fence", "c0", "s7"), Answer(200, entry)).value) == Deed("fence", "c0", "s9", 3)
+    assert Action.decode(reply_to(Action("fence", "c0", "s7"), Answer(200, entry)).value) == Action(
+        "fence", "c0", "s9", 3
+    )
     free = json.dumps([{"LockIndex": 3, "Value": "YzA="}]).encode()
-    assert Deed.decode(reply_to(Deed("fence", "c0", "s7"), Answer(200, free)).value) == Deed("fence", "c0", "", 3)
+    assert Action.decode(reply_to(Action("fence", "c0", "s7"), Answer(200, free)).value) == Action("fence", "c0", "", 3)
 
 
 def test_a_deed_survives_its_way_through_the_recording():
-    assert Deed.decode(CLAIM.encode()) == CLAIM
+    assert Action.decode(CLAIM.encode()) == CLAIM
     with pytest.raises(ValueError, match=r"no operation of a consul\.lock load"):
-        Deed.decode("run.7")
+        Action.decode("run.7")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ GONE = "the session is gone"
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class Action:
     """What one operation of a lock load did, as its `Operation.value` says it in JSON; its key is that of the lock.
 
     | op | means, with the outcome `ok` |
@@ -48,8 +48,8 @@ class Deed:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
-    def decode(cls, text: str) -> Deed:
-        """Raises ValueError for what is no deed of a lock load."""
+    def decode(cls, text: str) -> Action:
+        """Raises ValueError for what is not an action of a lock load."""
         try:
             return cls(**parse(text))
         except (TypeError, ValueError) as error:
@@ -57,7 +57,7 @@ class Deed:
 
 
 @dataclass(frozen=True)
-class Manners:
+class Pacing:
     """How a contender behaves, in seconds. A retry is sent `backoff_s` after the end of what failed."""
 
     ttl_s: float
@@ -80,10 +80,10 @@ class Contender:
         self,
         holder: str,
         key: str,
-        manners: Manners,
+        pacing: Pacing,
         *,
         agenda: Agenda,
-        send: Callable[[str, Deed], Awaitable[Reply]],
+        send: Callable[[str, Action], Awaitable[Reply]],
         tasks: asyncio.TaskGroup,
     ) -> None:
         self.holder = holder
@@ -91,7 +91,7 @@ class Contender:
         self.session = ""
         self.lost = 0
         """How often it believed that it held the lock, and then did not any more, without having released it."""
-        self._manners = manners
+        self._pacing = pacing
         self._agenda = agenda
         self._send = send
         self._tasks = tasks
@@ -105,7 +105,7 @@ class Contender:
     @property
     def holds(self) -> bool:
         """Whether it believes that it holds the lock now."""
-        return self._acquired and self._now_ns() < self._renewed_ns + _ns(self._manners.ttl_s)
+        return self._acquired and self._now_ns() < self._renewed_ns + _ns(self._pacing.ttl_s)
 
     async def run(self, first_ns: int) -> None:
         """Until it leaves or is cancelled; `first_ns` is when it first asks."""
@@ -114,7 +114,7 @@ class Contender:
             await self._agenda.until(due_ns)
             if not self._left:
                 self._tick(due_ns)
-            due_ns += _ns(self._manners.claim_every_s)
+            due_ns += _ns(self._pacing.claim_every_s)
 
     def leave(self) -> None:
         """Ask for nothing any more, and end the session."""
@@ -130,17 +130,17 @@ class Contender:
                 self._spawn(self._create(due_ns))
         elif not self.holds:
             self._spawn(self._claim(due_ns, self.session))
-        elif self._manners.hold_s is not None and due_ns >= self._acquired_ns + _ns(self._manners.hold_s):
+        elif self._pacing.hold_s is not None and due_ns >= self._acquired_ns + _ns(self._pacing.hold_s):
             # from here on it does not rely on the lock, whatever becomes of the request
             self._acquired, self._released_ns = False, self._now_ns()
-            self._spawn(self._do(due_ns, Deed("release", self.holder, self.session)))
+            self._spawn(self._do(due_ns, Action("release", self.holder, self.session)))
 
     async def _create(self, due_ns: int) -> None:
-        deed = Deed("session", self.holder, ttl_s=self._manners.ttl_s)
-        for _ in range(1 + self._manners.claim_retries):
-            done = await self._do(due_ns, deed)
+        action = Action("session", self.holder, ttl_s=self._pacing.ttl_s)
+        for _ in range(1 + self._pacing.claim_retries):
+            done = await self._do(due_ns, action)
             if done.outcome == "ok":
-                self.session, self._renewed_ns = Deed.decode(done.value).session, done.start_ns
+                self.session, self._renewed_ns = Action.decode(done.value).session, done.start_ns
                 self._spawn(self._renewals(self.session, done.start_ns))
                 break
             due_ns = await self._back_off(done)
@@ -149,8 +149,8 @@ class Contender:
             self._end()
 
     async def _claim(self, due_ns: int, session: str) -> None:
-        for _ in range(1 + self._manners.claim_retries):
-            done = await self._do(due_ns, Deed("claim", self.holder, session))
+        for _ in range(1 + self._pacing.claim_retries):
+            done = await self._do(due_ns, Action("claim", self.holder, session))
             if session != self.session:
                 return
             if done.outcome == "ok":
@@ -165,15 +165,15 @@ class Contender:
 
     def _note_claim(self, done: Operation, session: str) -> None:
         # one that was sent before a release may have been applied before it, and then says nothing
-        got = Deed.decode(done.value).op == "claim" and done.start_ns > self._released_ns
+        got = Action.decode(done.value).op == "claim" and done.start_ns > self._released_ns
         if got and not self._acquired:
             self._acquired, self._acquired_ns = True, done.end_ns
-            self._spawn(self._do(done.end_ns, Deed("fence", self.holder, session)))
+            self._spawn(self._do(done.end_ns, Action("fence", self.holder, session)))
 
     async def _renewals(self, session: str, made_ns: int) -> None:
         n = 1
         while True:
-            due_ns = made_ns + _ns(n * self._manners.renew_s)
+            due_ns = made_ns + _ns(n * self._pacing.renew_s)
             await self._agenda.until(due_ns)
             if session != self.session:
                 return
@@ -181,8 +181,8 @@ class Contender:
             n += 1
 
     async def _renew(self, due_ns: int, session: str) -> None:
-        for _ in range(1 + self._manners.renew_retries):
-            done = await self._do(due_ns, Deed("renew", self.holder, session))
+        for _ in range(1 + self._pacing.renew_retries):
+            done = await self._do(due_ns, Action("renew", self.holder, session))
             if session != self.session:
                 return
             if done.outcome == "ok":
@@ -208,16 +208,16 @@ class Contender:
     def _end(self) -> None:
         session, self.session, self._acquired = self.session, "", False
         if session:
-            self._spawn(self._do(self._now_ns(), Deed("end", self.holder, session)))
+            self._spawn(self._do(self._now_ns(), Action("end", self.holder, session)))
 
     async def _back_off(self, done: Operation) -> int:
         """When the retry is due, at that moment."""
-        due_ns = done.end_ns + _ns(self._manners.backoff_s)
+        due_ns = done.end_ns + _ns(self._pacing.backoff_s)
         await self._agenda.until(due_ns)
         return due_ns
 
-    async def _do(self, due_ns: int, deed: Deed) -> Operation:
-        return await self._agenda.operation(due_ns, self.key, deed.encode(), lambda: self._send(self.key, deed))
+    async def _do(self, due_ns: int, action: Action) -> Operation:
+        return await self._agenda.operation(due_ns, self.key, action.encode(), lambda: self._send(self.key, action))
 
     def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
         self._tasks.create_task(work)
@@ -226,9 +226,9 @@ class Contender:
         return self._agenda.clock.now_ns()
 
 
-def answered(deed: Deed, **learned: Any) -> str:
-    """The deed as it was answered, for `Reply.value`."""
-    return replace(deed, **learned).encode()
+def answered(action: Action, **learned: Any) -> str:
+    """The action as it was answered, for `Reply.value`."""
+    return replace(action, **learned).encode()
 
 
 def _ns(seconds: float) -> int:

@@ -22,7 +22,7 @@ from hashidrill.loads.client import Answer, Client, LoadContext, read_error, wri
 from hashidrill.loads.patient import insist
 from hashidrill.loads.schedule import Reply
 from hashidrill.services.consul.loads.base import ConsulLoad
-from hashidrill.services.consul.loads.contender import GONE, Contender, Deed, Manners, answered
+from hashidrill.services.consul.loads.contender import GONE, Action, Contender, Pacing, answered
 from hashidrill.services.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Timeout, Via
 from hashidrill.units import Duration
 from hashidrill.util.foreign import parse
@@ -97,8 +97,8 @@ class Lock(ConsulLoad):
                 raise ValueError(f"{per_s:.0f} operations a second; one process can offer {MOST_PER_S}")
             return self
 
-        def manners(self) -> Manners:
-            return Manners(
+        def pacing(self) -> Pacing:
+            return Pacing(
                 ttl_s=self.ttl,
                 renew_s=self.renew,
                 claim_every_s=self.claim_every,
@@ -162,11 +162,11 @@ class Lock(ConsulLoad):
         for place in range(new):
             number = len(self._contenders)
 
-            async def send(key: str, deed: Deed, number: int = number) -> Reply:
-                return await self._send(client, number, key, deed)
+            async def send(key: str, action: Action, number: int = number) -> Reply:
+                return await self._send(client, number, key, action)
 
             holder, key = f"{self.name}/{number}", self._key(number)
-            contender = Contender(holder, key, self.params.manners(), agenda=agenda, send=send, tasks=tasks)
+            contender = Contender(holder, key, self.params.pacing(), agenda=agenda, send=send, tasks=tasks)
             self._contenders.append(contender)
             spread_ns = round(place / new * self.params.claim_every * 1e9)
             tasks.create_task(contender.run(now_ns + spread_ns))
@@ -176,21 +176,23 @@ class Lock(ConsulLoad):
         lost = self._lost_by_those_who_left + sum(contender.lost for contender in self._contenders)
         self.context.sample("lost", lost)
 
-    async def _send(self, client: Client, number: int, key: str, deed: Deed) -> Reply:
+    async def _send(self, client: Client, number: int, key: str, action: Action) -> Reply:
         endpoints = self.context.endpoints
         base = endpoints[number % len(endpoints)].rstrip("/")
         timeout_s = float(self.params.timeout)
         kv = f"{base}/v1/kv/{key}"
-        if deed.op == "fence":
+        if action.op == "fence":
             answer = await client.request("GET", kv, params={"consistent": ""}, timeout_s=timeout_s)
-        elif deed.op in {"claim", "release"}:
-            params = {"acquire" if deed.op == "claim" else "release": deed.session}
-            answer = await client.request("PUT", kv, params=params, body=deed.holder.encode(), timeout_s=timeout_s)
+        elif action.op in {"claim", "release"}:
+            params = {"acquire" if action.op == "claim" else "release": action.session}
+            answer = await client.request("PUT", kv, params=params, body=action.holder.encode(), timeout_s=timeout_s)
         else:
-            path = {"session": "create", "renew": f"renew/{deed.session}", "end": f"destroy/{deed.session}"}[deed.op]
-            body = self._session_body(deed.holder) if deed.op == "session" else None
+            path = {"session": "create", "renew": f"renew/{action.session}", "end": f"destroy/{action.session}"}[
+                action.op
+            ]
+            body = self._session_body(action.holder) if action.op == "session" else None
             answer = await client.request("PUT", f"{base}/v1/session/{path}", body=body, timeout_s=timeout_s)
-        return reply_to(deed, answer)
+        return reply_to(action, answer)
 
     def _session_body(self, holder: str) -> bytes:
         times = {"TTL": _go(self.params.ttl), "LockDelay": _go(self.params.lock_delay)}
@@ -203,41 +205,43 @@ class Lock(ConsulLoad):
         return Client(local_address=self.context.local_address)
 
 
-def reply_to(deed: Deed, answer: Answer) -> Reply:
-    """The outcome of a deed. What was learned is in the reply's value."""
-    if _session_is_unknown(deed, answer):
+def reply_to(action: Action, answer: Answer) -> Reply:
+    """The outcome of an action. What was learned is in the reply's value."""
+    if _session_is_unknown(action, answer):
         return Reply("fail", status=answer.status, error=f"{GONE}: {read_error(answer)}")
-    if deed.op == "fence":
-        return _fence_reply(deed, answer)
+    if action.op == "fence":
+        return _fence_reply(action, answer)
     if answer.status != 200:
         return write_reply(answer)
-    if deed.op == "claim" and answer.body.strip() == b"false":
-        return Reply("ok", status=200, value=answered(deed, op="refused"))
-    if deed.op == "session":
-        return _session_reply(deed, answer)
-    return Reply("ok", status=200) if deed.op == "renew" else write_reply(answer)
+    if action.op == "claim" and answer.body.strip() == b"false":
+        return Reply("ok", status=200, value=answered(action, op="refused"))
+    if action.op == "session":
+        return _session_reply(action, answer)
+    return Reply("ok", status=200) if action.op == "renew" else write_reply(answer)
 
 
-def _session_reply(deed: Deed, answer: Answer) -> Reply:
+def _session_reply(action: Action, answer: Answer) -> Reply:
     session = _session_id(answer)
     if session is None:
         return Reply("unknown", status=200, error="no session id in the answer")
-    return Reply("ok", status=200, value=answered(deed, session=session))
+    return Reply("ok", status=200, value=answered(action, session=session))
 
 
-def _session_is_unknown(deed: Deed, answer: Answer) -> bool:
+def _session_is_unknown(action: Action, answer: Answer) -> bool:
     """A renewal is answered 404 then, and a claim 500 with these words."""
-    return (deed.op == "renew" and answer.status == 404) or (answer.status == 500 and b"invalid session" in answer.body)
+    return (action.op == "renew" and answer.status == 404) or (
+        answer.status == 500 and b"invalid session" in answer.body
+    )
 
 
-def _fence_reply(deed: Deed, answer: Answer) -> Reply:
+def _fence_reply(action: Action, answer: Answer) -> Reply:
     if answer.status == 404:
-        return Reply("ok", status=404, value=answered(deed, session=""))
+        return Reply("ok", status=404, value=answered(action, session=""))
     if answer.status != 200:
         return Reply("fail", status=answer.status, error=read_error(answer))
     try:
         [entry] = parse(answer.body)
-        seen = answered(deed, session=str(entry.get("Session", "")), lock_index=int(entry["LockIndex"]))
+        seen = answered(action, session=str(entry.get("Session", "")), lock_index=int(entry["LockIndex"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return Reply("fail", status=200, error=f"not a KV entry: {error!r}")
     return Reply("ok", status=200, value=seen)
