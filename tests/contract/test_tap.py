@@ -346,7 +346,9 @@ def said(tap, pieces):
         return received
 
 
-FORMS = {"GET": GET, "PUT": PUT, "chunks": CHUNKS, "expects": EXPECTS, "HEAD": HEAD}
+LIST = b"LIST /v1/kv/%d HTTP/1.1\r\nHost: tap\r\n\r\n"
+"""A method of Vault's clients, which parsers with a list of methods refuse."""
+FORMS = {"GET": GET, "PUT": PUT, "chunks": CHUNKS, "expects": EXPECTS, "HEAD": HEAD, "LIST": LIST}
 
 
 @pytest.mark.parametrize("second", FORMS)
