@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hashidrill.experiment.model import ClientSpec, Disk
     from hashidrill.experiment.problems import Loc
     from hashidrill.experiment.profile import Profile
-    from hashidrill.services.base import Service
+    from hashidrill.service import Service
 
 __all__ = ["Draft", "Expectation", "Load", "Side", "Step", "check", "condition", "duration", "shown"]
 

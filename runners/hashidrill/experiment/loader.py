@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from hashidrill.experiment.problems import Loc
     from hashidrill.hypothesis import Hypothesis
-    from hashidrill.services.base import Service
+    from hashidrill.service import Service
 
 Model = TypeVar("Model", bound=BaseModel)
 KIND = "Experiment"

@@ -29,7 +29,7 @@ from hashidrill.experiment.strict import Strict
 from hashidrill.units import Duration, Rate, Size
 
 if TYPE_CHECKING:
-    from hashidrill.services.base import Service
+    from hashidrill.service import Service
 
 API_VERSION = "hashidrill/v1"
 NAME_PATTERN = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"

@@ -18,7 +18,7 @@ from hashidrill.registry import near
 from hashidrill.units import shown
 
 if TYPE_CHECKING:
-    from hashidrill.services.base import Service
+    from hashidrill.service import Service
 
 ROLES: dict[str, tuple[str, ...]] = {name: service.roles for name, service in registry.services().items()}
 CLIENT_PREFIX = "client:"

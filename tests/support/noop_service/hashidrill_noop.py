@@ -14,7 +14,7 @@ from hashidrill.loads.base import BaseLoad
 from hashidrill.loads.client import Client, read_error
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.probes.base import BaseProbe
-from hashidrill.services.base import AgentPlace, AgentPlan
+from hashidrill.service import AgentPlace, AgentPlan
 from hashidrill.units import Rate
 from hashidrill.util.wait import wait_until
 
@@ -88,7 +88,7 @@ class Silence(BaseFault[NoParams]):
 
 
 class NoopService:
-    """What hashidrill.services.base.Service asks for."""
+    """What hashidrill.service.Service asks for."""
 
     name, Spec, runs_by_default = "noop", Spec, False
     roles, many, served = ("agents",), ("agents",), ()

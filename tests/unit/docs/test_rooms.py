@@ -17,20 +17,13 @@ from places import ROOT
 
 PACKAGE = ROOT / "runners" / "hashidrill"
 LARGEST = 400
-OPEN_EDGES = {
-    ("datacenter.local.datacenter", "services.consul.agents"): "a local datacenter starts Consul itself",
-    ("datacenter.local.datacenter", "services.consul.probes"): "and chooses its probes",
-    ("experiment.checks", "services.consul.state_checks"): "checks of Consul's state are not asked for by its service",
-}
+OPEN_EDGES: dict[tuple[str, str], str] = {}
 """(module, module) that goes up the map all the same, and why it may for now. This only ever gets shorter."""
 OPEN_CYCLES = {
     frozenset({"engine.run", "engine.steps"}): "a step is handed the whole run",
-    frozenset(
-        {
-            "experiment.check_clashes", "experiment.check_expectations", "experiment.checks",
-            "services.consul.state_checks",
-        }
-    ): "each check is handed the whole draft, whose type is where the checks are called",
+    frozenset({"experiment.check_clashes", "experiment.check_expectations", "experiment.checks"}): (
+        "each check is handed the whole draft, whose type is where the checks are called"
+    ),
 }  # fmt: skip
 """Modules that import each other, and why they may for now. This only ever gets shorter."""
 OF_THE_CORE = {

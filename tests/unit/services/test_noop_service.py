@@ -10,7 +10,7 @@ import pytest
 import places
 from hashidrill.abc import Target
 from hashidrill.experiment.selectors import host_names, parse_selector
-from hashidrill.services.base import Service
+from hashidrill.service import Service
 from hashidrill.testing.fakes import FakeDatacenter, FakeHost
 from hashidrill.testing.faults import check_fault
 

@@ -1,6 +1,6 @@
 """The local datacenter: real agents on hosts that are network namespaces of one sandbox.
 
-What runs on the hosts is the business of its services (hashidrill.services.base.Service): this module knows no product.
+What runs on the hosts is the business of its services (hashidrill.service.Service): this module knows no product.
 
 Everything here runs inside the sandbox (see hashidrill.engine.launch for how one is entered), and ends with it.
 """
@@ -31,7 +31,7 @@ from hashidrill.probes.disk import DiskProbe
 from hashidrill.probes.machine import MachineProbe
 from hashidrill.probes.process import ProcessProbe
 from hashidrill.sandbox.sandbox import boot_command
-from hashidrill.services.base import AgentPlace, Service, Site
+from hashidrill.service import AgentPlace, Service, Site
 from hashidrill.util.files import private_folder
 from hashidrill.util.redaction import Redactor, without_secrets
 from hashidrill.util.tasks import all_at_once

@@ -28,7 +28,7 @@ from hashidrill.packets import PacketRule
 from hashidrill.provision import packages
 from hashidrill.sandbox import cgroups
 from hashidrill.sandbox import syscalls as sc
-from hashidrill.services.base import AgentPlan
+from hashidrill.service import AgentPlan
 from hashidrill.util.files import private
 from hashidrill.util.wait import wait_until
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.abc import Host, Hosts, Probe
 from hashidrill.errors import SelectorError
-from hashidrill.services.base import AgentPlace, AgentPlan, Site, Wanted
+from hashidrill.service import AgentPlace, AgentPlan, Site, Wanted
 from hashidrill.services.consul import faults, loads
 from hashidrill.services.consul.model import Consul
 from hashidrill.units import Duration
@@ -35,7 +35,7 @@ def _kinds(room: ModuleType) -> dict[str, str]:
 
 
 class ConsulService:
-    """The Consul agents of a datacenter (hashidrill.services.base.Service)."""
+    """The Consul agents of a datacenter (hashidrill.service.Service)."""
 
     name: ClassVar[str] = "consul"
     Spec: ClassVar[type[Consul]] = Consul
