@@ -237,6 +237,8 @@ class Requires:
     """The host's disk must be a small file system of its own."""
     spare_servers: int = 0
     """Hosts without an agent, on which a fault may start a new server."""
+    throttled_cores: float = 0.0
+    """The cores that it leaves to a host: the machine must have more, or its observer cannot tell."""
 
     @classmethod
     def of_all(cls, each: Sequence[Requires]) -> Requires:
@@ -247,6 +249,7 @@ class Requires:
             frozenset[str]().union(*(one.disk_operations for one in each)),
             any(one.sized_disk for one in each),
             sum(one.spare_servers for one in each),
+            max((one.throttled_cores for one in each), default=0.0),
         )
 
 

@@ -17,6 +17,7 @@ import psutil
 
 from hashidrill import registry
 from hashidrill.engine.generator_speed import operation_s
+from hashidrill.engine.required import make_fault
 from hashidrill.errors import UnfitError
 from hashidrill.experiment.model import services_of
 from hashidrill.faults.cpu import cores_for, provable_cores
@@ -82,7 +83,7 @@ class Wants:
     operations_per_s: float
     operations_reason: str
     throttled_cores: float = 0.0
-    """The most cores that a `cpu.throttle` leaves to a host."""
+    """The most cores that a fault leaves to a host."""
 
 
 def wants(experiment: Experiment, required: Requires) -> Wants:
@@ -99,12 +100,9 @@ def wants(experiment: Experiment, required: Requires) -> Wants:
     pages = sum(int(step.with_.get("free_pages", 0)) for step in experiment.method)
     peaks = [(name, peak) for name in experiment.load if (peak := _peak_per_s(experiment, name))]
     said = ", ".join(f"{name} {peak:.0f}/s" for name, peak in peaks)
-    throttled = max(
-        (float(s.with_.get("cores", 0)) for s in experiment.method if s.fault == "cpu.throttle"), default=0.0
-    )
     return Wants(
         memory, " and ".join(reasons), RUN_BYTES + pages * PAGE_BYTES, sum(peak for _, peak in peaks), said,
-        throttled,
+        required.throttled_cores,
     )  # fmt: skip
 
 
@@ -207,7 +205,7 @@ def _views(experiment: Experiment) -> int:
 
 
 def _filled_bytes(experiment: Experiment, step: Step) -> float:
-    if step.fault != "disk.full":
+    if not make_fault(step, None).requires().sized_disk:
         return 0.0
     hosts = _roles(experiment)["server"] if step.on in {"consul:servers", "consul:all"} else 1
     return float(experiment.datacenter.disk.size or 0.0) * hosts

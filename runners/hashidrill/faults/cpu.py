@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Target, Undo
+from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Requires, Target, Undo
 from hashidrill.capabilities import CpuCanary, CpuControl, Processes
 from hashidrill.claims import CANARY_TIMES, CPU, PAUSED, START, spoils, takes
 from hashidrill.errors import FaultError
@@ -56,6 +57,9 @@ class CpuThrottle(BaseFault[ThrottleParams]):
     observer: ClassVar[Observer] = Observer("busy loops of the canary on that host, and the CPU time of the agent")
     Params: ClassVar[type[Strict]] = ThrottleParams
     observed_within_s = 20.0
+
+    def requires(self) -> Requires:
+        return replace(super().requires(), throttled_cores=self.params.cores)
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (
