@@ -1,4 +1,4 @@
-"""Verdicts, and how they merge. FAIL ranks over INVALID over PASS; merging nothing is INVALID."""
+"""Verdicts, and how they merge: FAIL outranks INVALID, INVALID outranks PASS; merging nothing is INVALID."""
 
 from __future__ import annotations
 

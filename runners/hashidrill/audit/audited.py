@@ -1,4 +1,4 @@
-"""Everything that is judged together, and the agents in it: what one process would read as its configuration."""
+"""The files that an audit judges together, and their agents: what one process would read as its configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which calls of a client are retried, by the caller's code alone: each call by itself, and why.
+"""Which client calls are retried, according to the caller's code: each call by itself, and why.
 
 A call is retried where it stands in a function with a retrying decorator, in a loop that goes on after it failed and
 ends after it succeeded, in a loop of a retrying library, or in what such a library is given to call; or in a function

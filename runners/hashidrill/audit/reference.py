@@ -8,15 +8,16 @@ from hashidrill.audit.report_text import about
 _HEAD = """\
 # Reference: the rules of the audit
 
-Made from the rules: `python -m hashidrill.audit.reference > playbooks/reference-audit.md`. `hashidrill audit --rules`
-lists them, `hashidrill audit --explain HD101` shows one. How to use them: [audit-your-config.md](audit-your-config.md).
+Generated from the rules by `python -m hashidrill.audit.reference > playbooks/reference-audit.md`.
+`hashidrill audit --rules` lists them, `hashidrill audit --explain HD101` shows one. How to use them:
+[audit-your-config.md](audit-your-config.md).
 
-An error is a configuration that cannot do what it is for. A warning is one that turns a fault that passes by itself
-into one that is felt. An info is a default that one should know, and may well keep.
+An error is a configuration that cannot work. A warning is one that turns a passing fault into one that users notice.
+An info is a default that you should know about, and may well keep.
 
-"Shown by" names the test that showed the claim on the real thing: Consul 1.22.2, Nomad 1.10.5, Vault 1.21.0,
-consul-template 0.41.0, or the Python library itself. Of Consul's config entries they show what an Envoy is told; what
-Envoy then does, and the claims without a test, were read in the source or in the documentation that is named.
+"Shown by" names the test that proves the claim on the real thing: Consul 1.22.2, Nomad 1.10.5, Vault 1.21.0,
+consul-template 0.41.0, or the Python library itself. For Consul's config entries these tests show what Consul tells
+Envoy; what Envoy then does, and claims without a test, come from the named source or documentation.
 
 | rule | severity | name |
 | --- | --- | --- |

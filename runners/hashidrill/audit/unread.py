@@ -1,4 +1,4 @@
-"""Files that an audit sees and does not read: they hold what it judges, in a language that it does not know.
+"""Files that an audit sees but cannot read: relevant configuration in a language that it does not know.
 
 What goes by in silence is taken for judged. So these are named, where they speak of Consul, Nomad or Vault at all.
 """

@@ -1,4 +1,4 @@
-"""list, show, new, schema: what there is."""
+"""list, show, new, schema: find and write experiments."""
 
 from __future__ import annotations
 

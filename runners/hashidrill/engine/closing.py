@@ -1,4 +1,4 @@
-"""Closes the recording of a run, in the one order in which `end` can be believed: files, seal, and then `end`."""
+"""Closes the recording of a run in the only safe order: files, seal, then `end`."""
 
 from __future__ import annotations
 

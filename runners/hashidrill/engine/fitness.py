@@ -1,4 +1,4 @@
-"""Whether an experiment fits a machine: what it wants by what it says, what there is, and what is too little.
+"""Whether an experiment fits a machine: what it needs, what the machine has, and what is missing.
 
 What is wanted is a lower bound, from figures that were measured: a machine that is refused could not have carried the
 run. One that is not may still turn out too slow, which the run itself says (judge, and a load profile's search).

@@ -1,4 +1,4 @@
-"""Finishes what a run left: reverts the faults that its journal says may still be in force, and says what it measured.
+"""Cleans up after a dead run: reverts faults that may still be in force, by its journal, and reports what it measured.
 
 A run in a local sandbox ends together with its hosts: then heal looks for processes of that sandbox, and journals
 `fault.ended` when there is none. It never says that a fault was seen to go, as nobody looked. For hosts that outlive

@@ -1,4 +1,4 @@
-"""What the engine knows while the run goes on: the last seconds of every load and signal.
+"""The engine's view during a run: the last seconds of every load and signal.
 
 It decides steady states, guardrails and ramps, and feeds the live view. The verdict never comes from here: that is made
 offline, from the recording, by the same definition of latency (hashidrill.engine.windows).

@@ -1,4 +1,4 @@
-"""How a step of the method is carried out: on each of its targets, in turn on one host, and following a role."""
+"""Carries out a step of the method: on each target, one after the other on one host, and following a role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a load's operations say while the run goes on: those that ended, and those that still wait for an answer.
+"""A load's operations during a run: those that ended, and those still waiting for an answer.
 
 Everything here follows the definition that verdicts use (hashidrill.measure): latency counts from the moment at which
 an operation was due, and one that was not acknowledged is infinitely slow. A verdict knows how each operation ended.

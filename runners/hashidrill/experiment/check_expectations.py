@@ -1,4 +1,4 @@
-"""What an expectation can get wrong: it names a load, a client or a fault that is not there."""
+"""Checks expectations: they must name loads, clients and faults that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a well-formed experiment can still get wrong: names of loads, hosts that are not there, faults that collide.
+"""Checks a well-formed experiment for errors: unknown loads, missing hosts, faults that collide.
 
 The rules look at a Draft, in which each part that could not be read is None: they judge what there is, and leave alone
 what has an error of its own already.

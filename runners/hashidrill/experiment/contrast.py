@@ -1,4 +1,4 @@
-"""What a hypothesis means for the two sides of a contrast: shared by the hypothesis `contrast` and by the loader."""
+"""The two sides of a contrast, for the hypothesis `contrast` and for the loader."""
 
 from __future__ import annotations
 

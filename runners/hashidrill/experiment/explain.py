@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in the words of whoever wrote the YAML."""
+"""Translates pydantic's errors into the words of the YAML file."""
 
 from __future__ import annotations
 

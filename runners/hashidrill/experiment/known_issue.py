@@ -1,4 +1,4 @@
-"""What is known to break an expectation, and how far: anything worse is no known issue any more, but a failure.
+"""The issue known to break an expectation, and how badly: anything worse is a failure.
 
     known_issue: hashicorp/consul#22064      # however badly it breaks, and the verdict says that no bound is stated
     known_issue: {issue: boltdb/bolt#640, at_most: {times: 250}}

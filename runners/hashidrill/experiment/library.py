@@ -1,4 +1,4 @@
-"""Where the experiments and hypotheses are: a path that was given, a checkout, or the copy inside the package."""
+"""Finds experiments and hypotheses: by an explicit path, in a checkout, or in the packaged copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a file, as one message: each problem with its line, its column and a caret under the place."""
+"""All problems of a file as one message: each with line, column and a caret under the place."""
 
 from __future__ import annotations
 

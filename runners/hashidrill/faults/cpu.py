@@ -1,4 +1,4 @@
-"""A host that gets little CPU: by cgroup quota, or, without rights to one, by stopping its processes in turn."""
+"""A host with little CPU: by cgroup quota, or, without permission for that, by stopping its processes."""
 
 from __future__ import annotations
 

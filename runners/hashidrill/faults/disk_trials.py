@@ -1,4 +1,4 @@
-"""How the observer of a disk fault counts: canary operations of each kind that the fault names, before it and later."""
+"""How the observer of a disk fault counts canary operations of each kind, before the fault and during it."""
 
 from __future__ import annotations
 

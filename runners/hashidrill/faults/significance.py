@@ -1,4 +1,4 @@
-"""Which counts prove that a fault is in force, or gone: the statistics of every proof that chance has a part in.
+"""The statistics of proofs that involve chance: which counts prove that a fault is in force, or gone.
 
 An observer makes some trials before the fault is applied (the baseline) and as many at each later look, and counts
 hits: trials that went as the fault makes them go. Two questions decide, and each has its error probability:

@@ -1,4 +1,4 @@
-"""What the tap in front of a client does to its attempts: `tap.fail`, put on `client:NAME`."""
+"""`tap.fail`: the tap in front of a client fails its attempts. The target is `client:NAME`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the effect of each toxic is seen: by what a plain TCP connection through it takes, or how it ends.
+"""How to observe each toxic: by the time that a plain TCP connection through it takes, or how it ends.
 
 A Trial says what the canaries are to exchange, whether an exchange was hit by the toxic, whether what it took is what
 was asked for, and whether one is free of it. How many hits prove it is said by hashidrill.faults.significance.

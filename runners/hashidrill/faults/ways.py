@@ -1,4 +1,4 @@
-"""Whether one host gets through to another, and which other fault explains that it does not.
+"""Whether one host reaches another, and if not, which other fault explains it.
 
 Several faults may cut the same two hosts apart: partitions of both of them, a partition and a loss. Then what fails
 says nothing about the one that is judged. Which packet rules are there is read from the kernels of both hosts, so that

@@ -1,4 +1,4 @@
-"""How many acknowledged writes a durability check could see, in all and where a fault could take them away.
+"""How many acknowledged writes a durability check can verify, in total and where a fault could lose them.
 
 A write is checkable when its value was seen where it has to be, or was looked for there and is gone. One that a later
 write took the place of is not: a store that had thrown it away would look the same. A check that saw none of what was

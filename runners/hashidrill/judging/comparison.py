@@ -1,4 +1,4 @@
-"""What two experiments ask of a datacenter, side by side: a recording is judged only as the run that it is of."""
+"""Compares two experiments: a recording may be judged only as a run of its own experiment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seconds of a run that were not validly measured, and what of them: what is judged from those seconds is INVALID.
+"""Seconds of a run that were not validly measured: everything judged from them is INVALID.
 
 A generator that fell behind, a load that stopped, a probe that was silent, a fault whose effect was gone before it was
 reverted. The rest of the run stands.

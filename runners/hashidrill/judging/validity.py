@@ -1,4 +1,4 @@
-"""Whether a run counts at all: what makes all of it INVALID. What makes only some seconds so is in `doubts`."""
+"""What makes a whole run INVALID. What makes only some seconds INVALID is in `doubts`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a load runs, and what came of its requests: outcomes that do not lie. The client itself is in `thin`.
+"""Where a load runs, and honest outcomes of its requests. The client itself is in `thin`.
 
 A write that was perhaps applied must never be recorded as failed, and a write must never be sent twice behind the
 recording's back: either would make the durability checks judge something that did not happen.

@@ -1,4 +1,4 @@
-"""Services among the clients: commands that run all the time and may report what they do.
+"""Clients that are services: commands that run all the time and can report their operations.
 
 A report is one line on standard output, a JSON object; other lines are the service's own business.
 

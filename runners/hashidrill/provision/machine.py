@@ -1,4 +1,4 @@
-"""What this machine can do, found out by trying it: each capability, what its absence costs, and what mends it."""
+"""What this machine can do, found by trying: each capability, what its absence prevents, and the fix."""
 
 from __future__ import annotations
 

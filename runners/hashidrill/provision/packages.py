@@ -1,4 +1,4 @@
-"""What hashidrill needs from the system, and getting it by apt: asked beforehand, and never when nothing is missing.
+"""The system packages that hashidrill needs, and installing them with apt: only if missing, and only after asking.
 
 Nothing is installed unless a person says yes on the terminal, or said so before: `--install`, or CI=true.
 """

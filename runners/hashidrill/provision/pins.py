@@ -1,4 +1,4 @@
-"""Pins the archives of a version: run it as a maintainer, on a machine with network.
+"""Pins the archives of a version. For maintainers, on a machine with network access.
 
     python -m hashidrill.provision.pins consul 1.23.0
 

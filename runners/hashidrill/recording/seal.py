@@ -1,4 +1,4 @@
-"""The seal of a recording: what `end` in the journal says of the files, so that a damaged recording is not judged.
+"""The seal of a recording: checksums in the journal's `end`, so that a damaged recording is not judged.
 
 A full disk, a torn copy or an editor shows. A forger does not: whoever writes a recording writes its seal as well.
 """

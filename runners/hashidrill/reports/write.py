@@ -1,4 +1,4 @@
-"""Verdict and reports of a recording, in one call: what every way of running an experiment leaves behind."""
+"""Writes verdict and reports of a recording in one call, for every way of running an experiment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clears up after a run, whatever became of its runner.
+"""Cleans up after a run, however its runner ended.
 
 It holds the read end of a pipe whose write end only the runner has: end of file means that the runner is gone, tidily
 or not. It then waits for the sandbox's first process to be gone (the kernel ends the rest with it), and removes the

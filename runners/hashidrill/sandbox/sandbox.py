@@ -1,4 +1,4 @@
-"""Enters a sandbox from outside: its directory, its first process, and the janitor that clears up after both."""
+"""Enters a sandbox from outside: its directory, its first process, and the janitor that cleans up after both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for whom on a busy machine."""
+"""As root, raises the scheduling priority of engine and loads, so that a busy machine does not inflate latencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tap of a client in the load process: spoken to over its Unix socket, looked through from here."""
+"""The tap of a client in the load process: controlled over its Unix socket, observed from here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Speaks to the toxiproxy-server of one host, over its HTTP API on the host's own address.
+"""Client of one host's toxiproxy-server: its HTTP API on the host's own address.
 
 A proxy is created disabled, gets its toxics, and is enabled then: nobody passes through it without them. Every call
 has a time limit, because toxiproxy can hang while it removes things (Shopify/toxiproxy#558); who calls decides what

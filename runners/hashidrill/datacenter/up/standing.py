@@ -1,4 +1,4 @@
-"""A datacenter that stays: `hashidrill up`, `status`, `shell`, `down`.
+"""A datacenter that keeps running: `hashidrill up`, `status`, `shell`, `down`.
 
 `up` starts a keeper, a process of its own that holds one sandbox. What is needed to find it again is in one small file
 a name, in the user's state directory. When the keeper ends, however it ends, the sandbox goes with it.

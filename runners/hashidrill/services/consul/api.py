@@ -1,4 +1,4 @@
-"""What faults of Consul ask its HTTP API, and what they wait for. Paths and fields as 1.10.3 and 1.22.2 have them."""
+"""How Consul faults call its HTTP API, and what they wait for. Paths and fields of 1.10.3 and 1.22.2."""
 
 from __future__ import annotations
 

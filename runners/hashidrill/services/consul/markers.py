@@ -1,4 +1,4 @@
-"""Small keys that faults of state write into Consul's KV store, to see by them what became of it."""
+"""Small marker keys that state faults write into Consul's KV store, to recognise its state later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of each acknowledged write of a load when Consul's state was set back to a snapshot during the run.
+"""What happened to each acknowledged write of a load when a snapshot was restored during the run.
 
 A reset cuts a run's history in two. What was acknowledged before the snapshot was taken has to be in it; what was
 acknowledged between the snapshot and the restore is *rolled back*, and may not come back; what is acknowledged after

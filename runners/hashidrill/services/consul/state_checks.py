@@ -1,4 +1,4 @@
-"""What a method can get wrong about snapshots: one that nobody saved, or that is saved twice."""
+"""Checks the snapshots of a method: restored without being saved, or saved twice."""
 
 from __future__ import annotations
 

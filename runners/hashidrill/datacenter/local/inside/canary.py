@@ -1,4 +1,4 @@
-"""The observer of one host: does what any program would do there, and says how long it took and how it ended.
+"""The observer on one host: makes ordinary system calls there and reports how long each took and how it ended.
 
 It shares nothing with what injects faults: plain file and socket calls, its own clock. Requests come over a Unix socket
 (see rpc.py); times are seconds.

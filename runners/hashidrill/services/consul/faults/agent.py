@@ -1,4 +1,4 @@
-"""Agents that are stopped in good order, and servers that are replaced by new ones."""
+"""Stops agents gracefully, and replaces servers with new ones."""
 
 from __future__ import annotations
 

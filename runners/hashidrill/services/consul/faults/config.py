@@ -1,4 +1,4 @@
-"""Configuration keys of an agent, set and put back: by a reload where Consul takes them so, else by a restart.
+"""Changes an agent's configuration keys and restores them: by a reload where Consul can, otherwise by a restart.
 
 This is also how streaming is switched on and off: `{use_streaming_backend: false, rpc: {enable_streaming: false}}`.
 """

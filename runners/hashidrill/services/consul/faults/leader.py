@@ -1,4 +1,4 @@
-"""Who leads: a transfer of the leadership, a server that is kept from it, a server that is kept in it."""
+"""Leadership: transfer it, keep a server from it, or pin it to a server."""
 
 from __future__ import annotations
 

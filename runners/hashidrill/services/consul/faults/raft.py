@@ -1,4 +1,4 @@
-"""A raft.db that is full of free pages, as the slow leaders of October 2021 had them, and the cure of it.
+"""A raft.db full of free pages, as on the slow leaders of October 2021, and its cure.
 
 BoltDB rewrites the list of its free pages at each commit, 8 bytes a page: with half a million of them a write of
 16 kB becomes one of 4 MB. The injector writes the file's own structures (hashidrill.services.consul.boltdb), or has

@@ -1,4 +1,4 @@
-"""Free pages in a raft.db the honest way: large writes that fill the log, and then a snapshot that drops them.
+"""Makes free pages in a raft.db as Consul does: large writes fill the log, then a snapshot drops them.
 
 The server is told to keep its whole log while large values are written, and then to keep nearly nothing. The other
 servers keep what they were configured to keep, so their files grow as well, but their pages are not free.

@@ -1,4 +1,4 @@
-"""Connections to the port that Consul's servers share, told apart by what they are for, and cut.
+"""Cuts connections to Consul's server port, selected by their protocol.
 
 A connection to port 8300 begins with a byte that says what it is for: 0x01 is Raft's, of which a follower has none to
 open but to ask for votes; 0x08 is gRPC's, by which agents stream; others are for RPC, like the writes that a follower

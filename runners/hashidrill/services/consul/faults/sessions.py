@@ -1,4 +1,4 @@
-"""Sessions that end, as if their TTL had run out: what they locked is free, for others to claim."""
+"""Ends sessions as if their TTL had expired, which frees their locks."""
 
 from __future__ import annotations
 

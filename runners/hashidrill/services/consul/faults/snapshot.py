@@ -1,4 +1,4 @@
-"""A snapshot of Consul's state, taken at one moment of the run and restored at another.
+"""Saves a snapshot of Consul's state during the run, and restores it later.
 
 Both are over once they have happened, and reverting does not undo them: what was rolled back stays so, and hypotheses
 say what that was. The observer reads the snapshot's own file, and markers: keys that have to be there, or must not.

@@ -1,4 +1,4 @@
-"""Which server the agents' streams come from."""
+"""Concentrates the agents' streams on one server."""
 
 from __future__ import annotations
 

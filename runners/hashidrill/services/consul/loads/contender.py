@@ -1,4 +1,4 @@
-"""One contender for one lock: when it asks for what, and what it believes. How that is sent is not its business."""
+"""One contender for one lock: what it sends when, and what it believes. It does not know how requests are sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Things that stand open: queries, views, streams. As many as are wanted, opened one after the other at a steady rate.
+"""Queries, views and streams that stay open. As many as are wanted, opened one after the other at a steady rate.
 
 A load of them has a `count` and an `establish` rate; its profile moves the count. Openings are open loop as requests
 are: each has a moment at which it was due, and a slow one delays no other. They are what costs the generator its core:
