@@ -247,7 +247,7 @@ class TestRecordedHypotheses:
     def test_check_says_that_it_runs_them(self, project, check):
         code, said = check(project.recorded().path, "--recorded-hypotheses")
         assert code == 0
-        assert "warning: running Python out of" in said.err
+        assert "warning: running Python from" in said.err
         assert "note: judged with the hypotheses that the recording keeps" in said.out
 
     def test_check_does_not_unless_it_is_asked_to(self, project, check):
