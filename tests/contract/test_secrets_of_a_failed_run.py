@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hashidrill.engine import launch as runner
+from hashidrill.events import encode
 from hashidrill.experiment.loader import resolve
 from hashidrill.recording.journal import read_journal
 from hashidrill.recording.reader import Recording
@@ -76,7 +77,9 @@ def test_nothing_of_it_holds_a_secret_though_its_agent_told_them_all(experiment,
     watch = threading.Thread(target=look)
     watch.start()
     try:
-        run = runner.run_experiment(resolve(experiment), runs_dir=tmp_path / "runs", progress=told.append)
+        run = runner.run_experiment(
+            resolve(experiment), runs_dir=tmp_path / "runs", subscribers=[lambda event: told.append(encode(event))]
+        )
     finally:
         ended.set()
         watch.join()

@@ -10,6 +10,7 @@ import types
 import pytest
 
 from hashidrill import hypothesis, registry
+from hashidrill.events import Bus, decode
 from hashidrill.testing.recordings import RecordingBuilder
 
 LOAD = "kv-writes"
@@ -51,13 +52,14 @@ class Project:
             "-W", "error", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *args, plugins=plugins
         )
 
-    def run_experiment(self, resolved, *, runs_dir, progress=None):
+    def run_experiment(self, resolved, *, runs_dir, subscribers=()):
         """Stands for hashidrill.engine.launch.run_experiment."""
         path = resolved.path
         self.ran.append(path.stem)
         self.runs_dirs.append(runs_dir)
+        bus = Bus(*subscribers)
         for event in self.events:
-            progress(event)
+            bus.publish(decode(event))
         target = runs_dir / f"{path.stem}-{len(self.ran)}"
         shutil.copytree(self.path / "planted" / path.stem, target)
         return target

@@ -9,6 +9,7 @@ from hashidrill.abc import Operation
 from hashidrill.engine import run as engine
 from hashidrill.engine.monitor import Monitor, longest_window_s
 from hashidrill.errors import SelectorError
+from hashidrill.events import Bus
 from hashidrill.experiment.model import Experiment
 from hashidrill.faults.disk import DiskLatency
 from hashidrill.loads.schedule import OpenLoop
@@ -70,7 +71,7 @@ class Game:
             with Journal(self.path, clock) as journal:
                 monitor = Monitor(self.experiment.load, longest_window_s(self.experiment))
                 running = engine.Run(
-                    self.experiment, self.world, clock, journal, None, monitor, self.told.append, "run-1"
+                    self.experiment, self.world, clock, journal, None, monitor, Bus(self.told.append), "run-1"
                 )
                 return await act(running)
 

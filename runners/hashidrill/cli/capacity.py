@@ -103,7 +103,7 @@ def capacity(
 
 def _run(file: Path, runs_dir: Path, say: Console, *, plain: bool, title: str) -> Path:
     with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
-        return run_experiment(resolve(file), runs_dir=runs_dir, progress=view.event)
+        return run_experiment(resolve(file), runs_dir=runs_dir, subscribers=[view.event])
 
 
 def _condition(text: str, experiment: Experiment) -> Condition:

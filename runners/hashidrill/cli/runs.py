@@ -80,7 +80,7 @@ def _run_one(resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plai
     interrupted = False
     try:
         with live.LiveView(say, f"{resolved.name}: {title}", plain=plain) as view:
-            recording_path = run_experiment(resolved, runs_dir=runs_dir, progress=view.event)
+            recording_path = run_experiment(resolved, runs_dir=runs_dir, subscribers=[view.event])
     except KeyboardInterrupt as stop:
         if not stop.args:
             raise

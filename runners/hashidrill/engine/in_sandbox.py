@@ -8,7 +8,6 @@ SIGINT or SIGTERM the run is cancelled, which reverts what is in force; a second
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -24,6 +23,7 @@ from hashidrill.engine import run as engine
 from hashidrill.engine.closing import EXIT_CODES
 from hashidrill.engine.required import required_by, sized
 from hashidrill.errors import HashidrillError
+from hashidrill.events import Bus, Event, encode
 from hashidrill.experiment.resolved import ResolvedExperiment
 from hashidrill.recording.journal import Clock
 from hashidrill.sandbox.sandbox import read_given
@@ -63,7 +63,7 @@ async def _run(spec: dict[str, Any], root: Path) -> str:
     async with _cancelled_by_signals():
         clock = Clock(spec["origin_ns"])
         return await engine.run(
-            experiment, datacenter, recording, info, clock=clock, tell=_tell, redactor=redactor
+            experiment, datacenter, recording, info, clock=clock, events=Bus(_to_runner), redactor=redactor
         )  # fmt: skip
     return "interrupted"
 
@@ -84,8 +84,8 @@ async def _cancelled_by_signals() -> AsyncIterator[None]:
             group.cancel_scope.cancel()
 
 
-def _tell(event: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(event, default=str) + "\n")
+def _to_runner(event: Event) -> None:
+    sys.stdout.write(encode(event) + "\n")
     sys.stdout.flush()
 
 

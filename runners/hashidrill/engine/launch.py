@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from hashidrill.datacenter.local.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.engine.closing import EXIT_CODES
 from hashidrill.engine.required import required_by
 from hashidrill.errors import MachineError, UnrecordedError, UsageError
+from hashidrill.events import Bus, Note, Subscriber, decode
 from hashidrill.experiment.model import services_of
 from hashidrill.provision import binaries
 from hashidrill.provision.products import BBOLT_VERSION
@@ -48,11 +49,9 @@ _ENGINE_GONE_WITHIN_S = 5.0
 _NO_SANDBOX = "sandbox: "
 """How hashidrill.sandbox.init begins what it says when the kernel refuses."""
 
-Progress = Callable[[dict[str, Any]], None]
-
 
 def run_experiment(
-    resolved: ResolvedExperiment, *, runs_dir: Path = RUNS_DIR, progress: Progress | None = None
+    resolved: ResolvedExperiment, *, runs_dir: Path = RUNS_DIR, subscribers: Sequence[Subscriber] = ()
 ) -> Path:
     """Run one experiment; returns its recording's directory. Blocks, in the main thread.
 
@@ -60,12 +59,15 @@ def run_experiment(
     Nothing is started before the binaries and the commands of clients are there. Ctrl-C and
     SIGTERM revert what is in force, close the recording, and raise KeyboardInterrupt then; its `args[0]` is the
     recording. Raises ExperimentError, BinaryError, MachineError, UnrecordedError.
+
+    Each of `subscribers` is called with every event of the run (hashidrill.events), in this thread. One that raises
+    gets no more of them, and a line on standard error says so; the run goes on.
     """
-    tell = progress or (lambda _event: None)
+    events = Bus(*subscribers)
     experiment = resolved.experiment
     _check_clients(resolved)
     check_machine(resolved)
-    say = lambda text: tell({"event": "note", "t_ns": 0, "text": text})  # noqa: E731 - one line, used twice
+    say = lambda text: events.publish(Note(text=text))  # noqa: E731 - one line, used once for each binary
     explicit = {
         each.name: each.explicit for service in services_of(experiment.datacenter) for each in service.binaries()
     }
@@ -92,7 +94,7 @@ def run_experiment(
         command = [sys.executable, "-P", "-m", "hashidrill.engine.in_sandbox", "{root}"]
         with sandbox(command, {"PYTHONPATH": python_path()}, recording / ENGINE_LOG, given=spec) as box:
             interrupt.pass_to(box.process)
-            _follow(box, tell)
+            _follow(box, events)
         try:
             _close(recording, clock, info, box.process.returncode, interrupted=interrupt.happened, redactor=redactor)
             _redact_log(recording / ENGINE_LOG, redactor)
@@ -100,6 +102,8 @@ def run_experiment(
             raise UnrecordedError(
                 f"{recording}: the recording could not be closed: {error.strerror or error}; it counts for nothing"
             ) from None
+    for failure in events.failures:
+        sys.stderr.write(f"hashidrill: warning: {failure}\n")
     if interrupt.happened:
         raise KeyboardInterrupt(recording)
     return recording
@@ -132,14 +136,11 @@ def check_machine(resolved: ResolvedExperiment) -> None:
         check_memory(resolved.document, resolved.experiment)
 
 
-def _follow(box: Sandbox, tell: Progress) -> None:
-    """Hand on every event until the sandbox's output ends. An engine that was killed leaves a torn line."""
+def _follow(box: Sandbox, events: Bus) -> None:
+    """Publish every event until the sandbox's output ends. An engine that was killed leaves a torn line."""
     for line in iter(box.output.readline, b""):
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        tell(event)
+        if (event := decode(line)) is not None:
+            events.publish(event)
     box.process.wait()
 
 

@@ -6,6 +6,7 @@ offline, from the recording, by the same definition of latency (hashidrill.engin
 
 from __future__ import annotations
 
+import math
 import operator
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 
 from hashidrill.abc import Operation, Sample
 from hashidrill.engine.windows import STATISTICS, Ended, Window
+from hashidrill.events import Figures
 from hashidrill.experiment.conditions import LOAD_STATISTICS, Condition
 from hashidrill.experiment.model import ATTEMPTS, Experiment
 
@@ -86,18 +88,25 @@ class Monitor:
                 by_host[host].append(value)
         return of_worst_host(condition, by_host)
 
-    def tick(self, now_ns: int) -> dict[str, dict[str, float]]:
-        """For the live view: each load's last second."""
+    def tick(self, now_ns: int) -> dict[str, Figures]:
+        """For whoever looks on: each load's last second. What waits is told apart here from what failed."""
         table = {}
         for load, operations in self._operations.items():
             window = operations.window(now_ns, _TICK_S)
-            table[load] = {
-                "rate": _of_load(load, "rate", window),
-                "p50_s": window.percentile(50),
-                "p99_s": window.percentile(99),
-                "errors": window.errors(),
-            }
+            waiting, waited_s = window.overdue()
+            table[load] = Figures(
+                rate=_of_load(load, "rate", window),
+                p50_s=_known(window.percentile(50)),
+                p99_s=_known(window.percentile(99)),
+                errors=_known(window.failed()),
+                waiting=waiting,
+                waited_s=waited_s if waiting else None,
+            )
         return table
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def _of_load(load: str, what: str, window: Window) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,18 +27,17 @@ from hashidrill.errors import (
     UnfitError,
     WaitTimeoutError,
 )
+from hashidrill.events import Bus, InForce, Tick, decode
 from hashidrill.experiment.model import Experiment
 from hashidrill.loads.process import LoadProcess
 from hashidrill.probes.runner import run_probes
-from hashidrill.recording.journal import Clock, Journal
+from hashidrill.recording.journal import Clock, Entry, Journal
 from hashidrill.recording.writer import FORMAT, RecordingWriter
 from hashidrill.util.redaction import Redactor
 from hashidrill.util.wait import pause, wait_until
 
 _LOOK_EVERY_S = 0.25
 _TICK_EVERY_S = 0.5
-
-Tell = Callable[[dict[str, Any]], None]
 
 
 class RunnableDatacenter(Datacenter, Protocol):
@@ -70,14 +70,14 @@ class Run:
     journal: Journal
     writer: RecordingWriter
     monitor: Monitor
-    tell: Tell
+    events: Bus
     run_id: str
     phase: str = ""
     phase_ends_ns: int | None = None
     method_ns: int = 0
 
     def __post_init__(self) -> None:
-        self.in_force: dict[str, dict[str, Any]] = {}
+        self.in_force: dict[str, InForce] = {}
         self.turns: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         self.proven: list[tuple[str, str]] = []
         """(fault id, kind) of what was proven so far, in order of time."""
@@ -103,7 +103,7 @@ class Run:
 
 
 async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path, info: Mapping[str, Any],
-              *, clock: Clock, tell: Tell, redactor: Redactor | None = None) -> str:  # fmt: skip
+              *, clock: Clock, events: Bus, redactor: Redactor | None = None) -> str:  # fmt: skip
     """One run, from start to closed recording. Returns how it ended (the journal's `end`).
 
     1. The experiment was loaded and resolved by the caller; the recording and its journal are opened.
@@ -126,9 +126,9 @@ async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path
     details: dict[str, Any] = {}
     undos = Path(info["root"]) / "undos" if info.get("root") else None
     with Journal(
-        path / "journal.jsonl", clock, lambda entry: tell(_flat(entry)), redactor=redactor, undos=undos
+        path / "journal.jsonl", clock, lambda entry: _publish(events, entry), redactor=redactor, undos=undos
     ) as journal:
-        running = Run(experiment, datacenter, clock, journal, writer, monitor, tell, info["id"])
+        running = Run(experiment, datacenter, clock, journal, writer, monitor, events, info["id"])
         journal.write(
             "run", sync=True, format=FORMAT, id=info["id"], experiment=experiment.metadata.name,
             root=info.get("root", ""), origin=info.get("origin", {}), sandbox=info.get("sandbox", ""),
@@ -138,13 +138,18 @@ async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path
         finally:
             with anyio.CancelScope(shield=True):
                 await _collect(running, path)
+                with suppress(OSError):  # closing says what cannot be written
+                    for failure in events.failures:
+                        journal.write("note", text=failure)
                 described = {**info, **datacenter.describe(), **details}
                 outcome, error = await closing.close(writer, journal, described, outcome, error)
     return outcome
 
 
-def _flat(entry: Any) -> dict[str, Any]:
-    return {"event": entry.event, "t_ns": entry.t_ns, **entry.data}
+def _publish(events: Bus, entry: Entry) -> None:
+    event = decode({**entry.data, "event": entry.event, "t_ns": entry.t_ns})
+    if event is not None:
+        events.publish(event)
 
 
 async def _guarded(running: Run, details: dict[str, Any]) -> tuple[str, str]:
@@ -215,15 +220,14 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
 
 
 async def _ticks(running: Run) -> None:
-    """What the live view shows, twice a second."""
+    """How things stand, for whoever looks on, twice a second."""
     while True:
         now = running.clock.now_ns()
-        running.tell(
-            {
-                "event": "tick", "t_ns": now, "phase": running.phase, "phase_ends_ns": running.phase_ends_ns,
-                "leader": running.monitor.leader, "faults": list(running.in_force.values()),
-                "loads": running.monitor.tick(now),
-            }
+        running.events.publish(
+            Tick(
+                t_ns=now, phase=running.phase, phase_ends_ns=running.phase_ends_ns, leader=running.monitor.leader,
+                faults=tuple(running.in_force.values()), loads=running.monitor.tick(now),
+            )
         )  # fmt: skip
         await pause(_TICK_EVERY_S)
 

@@ -14,6 +14,7 @@ from hashidrill.claims import AGENT, claims_thing
 from hashidrill.engine.inject import injected
 from hashidrill.engine.required import make_fault
 from hashidrill.errors import FaultError, SelectorError, WaitTimeoutError
+from hashidrill.events import InForce
 from hashidrill.util.wait import pause, wait_until
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ async def _inject(
             return next((kind for _, kind in running.proven[before:] if kind in kinds), "")
 
         ends_ns = running.clock.now_ns() + int(length * 1e9)
-        running.in_force[fault_id] = {"fault_id": fault_id, "kind": step.fault, "host": target.host, "ends_ns": ends_ns}
+        running.in_force[fault_id] = InForce(fault_id, step.fault, target.host, ends_ns)
         try:
             await in_force.hold(length, until=until, undone_by=undone_by)
         finally:

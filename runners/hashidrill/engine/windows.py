@@ -113,8 +113,7 @@ class Window:
         and nothing else is known, what waits that long, or has failed, is all there is: 1.
         """
         age_ns = (self.end_ns - self.due_ns).astype(np.float64)
-        longest_ns = float(age_ns[self.ok].max()) if self.ok.any() else 0.0
-        patience_ns = max(self.length_s * _NS, _USUAL * longest_ns)
+        patience_ns = self._patience_ns()
         failed_ns = self.due_ns[~self.ok] + np.minimum(age_ns[~self.ok], patience_ns)
         given_up_ns = self.waiting_ns + patience_ns
         good = int(self.ok.sum())
@@ -123,6 +122,21 @@ class Window:
         if good + bad:
             return bad / (good + bad)
         return 1.0 if len(failed_ns) or (given_up_ns <= self.now_ns).any() else float("nan")
+
+    def failed(self) -> float:
+        """Share of what ended that was not acknowledged, 0 to 1; NaN when nothing ended. What waits is in `overdue`."""
+        return float(1 - self.ok.mean()) if len(self.ok) else float("nan")
+
+    def overdue(self) -> tuple[int, float]:
+        """How many operations have waited longer than `errors` has patience for; the age in seconds of the oldest."""
+        ages_ns = self.now_ns - self.waiting_ns[self.waiting_ns + self._patience_ns() <= self.now_ns]
+        return len(ages_ns), float(ages_ns.max()) / _NS if len(ages_ns) else 0.0
+
+    def _patience_ns(self) -> float:
+        """Who has waited for longer is not being served."""
+        served_ns = (self.end_ns - self.due_ns)[self.ok]
+        longest_ns = float(served_ns.max()) if len(served_ns) else 0.0
+        return max(self.length_s * _NS, _USUAL * longest_ns)
 
     def percentile(self, percent: float) -> float:
         """The latency in seconds that `percent` of the operations stay within; NaN for none.

@@ -1,7 +1,7 @@
 """Shows a run while it goes on, and its verdict at the end.
 
 On a terminal: phase, leader, faults in force, loads with sparklines, the last events. Without a terminal: one
-plain line per event, and a status line every five seconds. Showing an event never ends a run, whatever it holds.
+plain line per event, and a status line every five seconds.
 """
 
 from __future__ import annotations
@@ -10,14 +10,27 @@ import math
 import shlex
 import textwrap
 from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from hashidrill.events import (
+    Change,
+    End,
+    Event,
+    Figures,
+    Guardrail,
+    Intent,
+    Level,
+    Note,
+    Phase,
+    Proof,
+    Steady,
+    Tick,
+)
 from hashidrill.reports.figures import experiment_title, how_it_ended
 from hashidrill.reports.sections import FINDINGS, SYMBOLS, meaning
 from hashidrill.reports.text import (
@@ -35,6 +48,7 @@ from hashidrill.reports.text import (
 from hashidrill.verdict import Finding, RunVerdict, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -55,14 +69,14 @@ _METRICS = (("p50", "p50_s", _latency), ("p99", "p99_s", _latency), ("errors", "
 
 
 class LiveView:
-    """A context manager; `event` takes each entry of the journal, and each tick, as the engine streams them."""
+    """A context manager; `event` subscribes to the events of a run."""
 
     def __init__(self, console: Console, title: str, *, plain: bool) -> None:
         self._console = console
         self._title = one_line(title)
         self._plain = plain
         self._live: Live | None = None
-        self._tick: Mapping[str, Any] = {}
+        self._tick = Tick()
         self._phase = ""
         self._history: dict[str, dict[str, deque[float | None]]] = {}
         self._labels: dict[str, str] = {}
@@ -84,105 +98,99 @@ class LiveView:
             self._live.stop()
             self._live = None
 
-    def event(self, event: Mapping[str, Any]) -> None:
-        """Show one event. Unknown events and missing or odd fields are left out; nothing is raised for them."""
-        t_ns = _number(event.get("t_ns")) or 0.0
-        if event.get("event") == "tick":
-            self._on_tick(event, t_ns)
+    def event(self, event: Event) -> None:
+        """Show one event; nothing is shown for an event that has nothing to say here."""
+        if isinstance(event, Tick):
+            self._on_tick(event)
         elif line := self._sentence(event):
-            style = "red" if event.get("event") in _ALARMS else ""
-            moment = f"{t_ns / 1e9:7.1f} s"
+            style = "red" if event.event in _ALARMS else ""
+            moment = f"{event.t_ns / 1e9:7.1f} s"
             self._recent.append((f"{moment}  {line}", style))
             if self._plain:
                 say(self._console, f"[{moment}] {line}")
         self._refresh()
 
-    def _on_tick(self, tick: Mapping[str, Any], t_ns: float) -> None:
+    def _on_tick(self, tick: Tick) -> None:
         self._tick = tick
-        self._phase = _words(tick.get("phase")) or self._phase
-        for name, load in _mapping(tick.get("loads")).items():
-            history = self._history.setdefault(_words(name), {key: deque(maxlen=TICKS) for _, key, _ in _METRICS})
+        self._phase = _words(tick.phase) or self._phase
+        for name, load in tick.loads.items():
+            history = self._history.setdefault(name, {key: deque(maxlen=TICKS) for _, key, _ in _METRICS})
             for _, key, _ in _METRICS:
-                history[key].append(_number(_mapping(load).get(key)))
-        if self._plain and t_ns >= self._next_status_ns:
-            self._next_status_ns = int(t_ns) + STATUS_EVERY_NS
-            say(self._console, f"[{t_ns / 1e9:7.1f} s] {self._status()}")
+                history[key].append(getattr(load, key))
+        if self._plain and tick.t_ns >= self._next_status_ns:
+            self._next_status_ns = tick.t_ns + STATUS_EVERY_NS
+            say(self._console, f"[{tick.t_ns / 1e9:7.1f} s] {self._status()}")
 
-    def _sentence(self, event: Mapping[str, Any]) -> str:
+    def _sentence(self, event: Event) -> str:
         """One event as one line, empty when there is nothing to say about it."""
-        kind = _words(event.get("event"))
-        if kind.startswith("fault."):
-            return self._fault_sentence(kind.removeprefix("fault."), event)
-        if kind == "phase":
-            self._phase = _words(event.get("phase"))
-        error = _words(event.get("error"))
-        held = "held" if event.get("held") else "did not hold"
-        sentences = {
-            "phase": f"phase {self._phase}" if self._phase else "",
-            "guardrail": f"guardrail tripped: {_words(event.get('condition'))} {_evidence_words(event)}",
-            "steady": f"the steady state {held} {_evidence_words(event)}",
-            "search": _words(event.get("text")),
-            "note": _words(event.get("text")),
-            "end": f"the run ended: {_words(event.get('outcome'))}{f': {error}' if error else ''}",
-        }
-        return sentences.get(kind, "").rstrip()
+        match event:
+            case Intent() | Proof() | Change():
+                line = self._fault_sentence(event)
+            case Phase():
+                self._phase = _words(event.phase)
+                line = f"phase {self._phase}" if self._phase else ""
+            case Guardrail():
+                line = f"guardrail tripped: {_words(event.condition)} {_in_brackets(event.evidence)}"
+            case Steady():
+                line = f"the steady state {'held' if event.held else 'did not hold'} {_in_brackets(event.evidence)}"
+            case Level() | Note():
+                line = _words(event.text)
+            case End():
+                line = f"the run ended: {_words(event.outcome)}{_after_colon(event.error)}"
+            case _:
+                line = ""
+        return line.rstrip()
 
-    def _fault_sentence(self, what: str, event: Mapping[str, Any]) -> str:
-        evidence = _mapping(event.get("evidence"))
-        measured, asked = _words(evidence.get("measured")), _words(evidence.get("asked"))
-        error = _words(event.get("error"))
-        fault_id = _words(event.get("fault_id"))
-        if what == "intent":
-            target = _mapping(event.get("target"))
-            self._labels[fault_id] = f"{_words(event.get('kind')) or 'fault'} on {_words(target.get('host')) or '?'}"
-        label = self._labels.get(fault_id, f"fault {fault_id}")
-        if what == "intent":
-            params = ", ".join(f"{_words(k)}={_words(v)}" for k, v in _mapping(event.get("params")).items())
-            return f"{label}: applying{f' ({params})' if params else ''}"
+    def _fault_sentence(self, event: Intent | Proof | Change) -> str:
+        if isinstance(event, Intent):
+            self._labels[event.fault_id] = f"{_words(event.kind) or 'fault'} on {_words(event.target.host) or '?'}"
+            params = ", ".join(f"{_words(k)}={_words(v)}" for k, v in event.params.items())
+            return f"{self._labels[event.fault_id]}: applying{f' ({params})' if params else ''}"
+        label = self._labels.get(event.fault_id, f"fault {_words(event.fault_id)}")
+        measured, asked = _words(event.evidence.measured), _words(event.evidence.asked)
         found = f": measured {measured} (asked: {asked})" if asked and measured else ""
-        reason = error or measured or _evidence_words(event)
+        what = event.event.removeprefix("fault.")
+        if isinstance(event, Proof):
+            sentences = {
+                "proven": f"{label}: proven in force{found}",
+                "unproven": f"{label}: NOT PROVEN in force{found}",
+                "still": f"{label}: still in force{found}",
+                "faded": f"{label}: NO LONGER in force{found}",
+                "gone": f"{label}: proven gone{f', measured {measured}' if measured else ''}",
+            }
+            return sentences.get(what, "")
+        reason = _after_colon(event.error or measured)
         sentences = {
-            "proven": f"{label}: proven in force{found}",
-            "unproven": f"{label}: NOT PROVEN in force{found}",
-            "failed": f"{label}: could not be applied{f': {reason}' if reason else ''}",
-            "still": f"{label}: still in force{found}",
-            "faded": f"{label}: NO LONGER in force{found}",
-            "undone": f"{label}: undone by {_words(event.get('by'))}, as planned",
-            "moved": f"{label}: given up, because {_words(event.get('on'))} is now another host",
+            "failed": f"{label}: could not be applied{reason}",
+            "undone": f"{label}: undone by {_words(event.by)}, as planned",
+            "moved": f"{label}: given up, because {_words(event.on)} is now another host",
             "reverted": f"{label}: reverted",
-            "gone": f"{label}: proven gone{f', measured {measured}' if measured else ''}",
-            "stuck": f"{label}: COULD NOT BE REVERTED{f': {reason}' if reason else ''}",
+            "stuck": f"{label}: COULD NOT BE REVERTED{reason}",
         }
         return sentences.get(what, "")
 
     # ---- what is in force now
 
-    def _t_ns(self) -> float:
-        return _number(self._tick.get("t_ns")) or 0.0
-
-    def _left(self, ends_ns: object) -> str:
-        ends = _number(ends_ns)
-        return f"{human_countdown((ends - self._t_ns()) / 1e9)} left" if ends is not None else ""
+    def _left(self, ends_ns: int | None) -> str:
+        return f"{human_countdown((ends_ns - self._tick.t_ns) / 1e9)} left" if ends_ns is not None else ""
 
     def _faults(self) -> list[str]:
-        faults = self._tick.get("faults")
-        found = []
-        for fault in faults if isinstance(faults, (list, tuple)) else []:
-            fields = _mapping(fault)
-            label = f"{_words(fields.get('kind')) or 'fault'} on {_words(fields.get('host')) or '?'}"
-            found.append(_spaced(label, self._left(fields.get("ends_ns"))))
-        return found
+        return [
+            _spaced(f"{_words(fault.kind)} on {_words(fault.host) or '?'}", self._left(fault.ends_ns))
+            for fault in self._tick.faults
+        ]
 
     def _leader(self) -> str:
-        return _words(self._tick.get("leader")) or "none"
+        return _words(self._tick.leader) or "none"
 
     def _status(self) -> str:
         """The plain status line."""
-        phase = _spaced(self._phase or "starting", self._left(self._tick.get("phase_ends_ns")))
+        phase = _spaced(self._phase or "starting", self._left(self._tick.phase_ends_ns))
         loads = [
-            f"{_words(name)} {human_rate(_number(_mapping(load).get('rate')))} "
-            + " ".join(f"{title} {human(_number(_mapping(load).get(key)))}" for title, key, human in _METRICS)
-            for name, load in _mapping(self._tick.get("loads")).items()
+            f"{_words(name)} {human_rate(load.rate)} "
+            + (f"({_waiting(load)}) " if load.waiting else "")
+            + " ".join(f"{title} {human(getattr(load, key))}" for title, key, human in _METRICS)
+            for name, load in self._tick.loads.items()
         ]
         faults = ", ".join(self._faults()) or "no fault in force"
         return " | ".join([phase, f"leader {self._leader()}", faults, *loads])
@@ -195,12 +203,12 @@ class LiveView:
 
     def _screen(self) -> Group:
         width, height = self._console.width, self._console.height
-        phase = _spaced(self._phase or "starting", self._left(self._tick.get("phase_ends_ns")))
-        clock = human_countdown(self._t_ns() / 1e9)
+        phase = _spaced(self._phase or "starting", self._left(self._tick.phase_ends_ns))
+        clock = human_countdown(self._tick.t_ns / 1e9)
         lines = [
             self._text(self._title, "bold"),
             self._text(f"phase   {phase}  ({clock} into the run)"),
-            self._text(f"leader  {self._leader()}", "red" if self._tick and self._leader() == "none" else ""),
+            self._text(f"leader  {self._leader()}", "red" if self._tick.phase and self._leader() == "none" else ""),
         ]
         faults = self._faults()
         # faults beyond these few are counted, so that the loads stay on the screen
@@ -210,7 +218,7 @@ class LiveView:
             lines.append(self._text(f"        and {len(faults) - len(shown)} more", "yellow"))
         if not faults:
             lines.append(self._text("fault   none in force", "dim"))
-        loads = _mapping(self._tick.get("loads"))
+        loads = self._tick.loads
         free = height - len(lines) - 2
         roomy = len(loads) * 4 + 3 <= free
         body = self._blocks(loads, width) if roomy else self._rows(loads, width)
@@ -218,19 +226,21 @@ class LiveView:
         events = [self._text(line, style or "dim") for line, style in list(self._recent)[-max(free - used - 1, 1) :]]
         return Group(*lines, Text(""), body, *([Text("")] if events and free > used + 1 else []), *events)
 
-    def _blocks(self, loads: Mapping[str, Any], width: int) -> Group:
+    def _blocks(self, loads: Mapping[str, Figures], width: int) -> Group:
         """Each load as a line and three sparklines of all the ticks that are kept."""
         lines = []
         for name, load in loads.items():
-            fields = _mapping(load)
-            lines.append(self._text(f"{_words(name)}  {human_rate(_number(fields.get('rate')))}", "bold"))
+            head = self._text(f"{_words(name)}  {human_rate(load.rate)}", "bold")
+            if load.waiting:
+                head.append_text(self._text(f"  {_waiting(load)}", "red"))
+            lines.append(head)
             for title, key, human in _METRICS:
-                line = self._text(f"  {title:<7}{human(_number(fields.get(key))):>10}  ")
+                line = self._text(f"  {title:<7}{human(getattr(load, key)):>10}  ")
                 line.append_text(self._spark(name, key, min(TICKS, width - 22)))
                 lines.append(line)
         return Group(*lines)
 
-    def _rows(self, loads: Mapping[str, Any], width: int) -> Table:
+    def _rows(self, loads: Mapping[str, Figures], width: int) -> Table:
         """Each load on one row, for when there are many or the terminal is low."""
         table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
         table.add_column("load", no_wrap=True, overflow=self._overflow(), max_width=max(width // 6, 8))
@@ -239,10 +249,11 @@ class LiveView:
             table.add_column(title, no_wrap=True, overflow="crop")
         size = (width - max(width // 6, 8) - 7 - 3 * 11) // 3 - 1
         for name, load in loads.items():
-            fields = _mapping(load)
-            cells = [self._text(_words(name)), self._text(human_rate(_number(fields.get("rate"))))]
+            cells = [self._text(_words(name)), self._text(human_rate(load.rate))]
             for _, key, human in _METRICS:
-                value = human(_number(fields.get(key)))
+                value = human(getattr(load, key))
+                if key == "errors" and load.waiting and load.errors is None:
+                    value = "waiting"
                 if size < 4:  # a terminal this narrow has room for the numbers alone
                     cells.append(self._text(value))
                     continue
@@ -251,8 +262,8 @@ class LiveView:
             table.add_row(*cells)
         return table
 
-    def _spark(self, name: object, key: str, width: int) -> Text:
-        values = self._history.get(_words(name), {}).get(key, ())
+    def _spark(self, name: str, key: str, width: int) -> Text:
+        values = self._history.get(name, {}).get(key, ())
         ascii_only = for_encoding("▁", self._console.encoding) != "▁"
         line = sparkline(values, width, ascii_only=ascii_only)
         bad = key == "errors" and any(value for value in values if value)
@@ -334,25 +345,17 @@ def _words(value: object) -> str:
     return one_line(str(value), 300) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
 
 
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+def _in_brackets(text: str) -> str:
+    return f"({_words(text)})" if text.strip() else ""
 
 
-def _mapping(value: object) -> Mapping[Any, Any]:
-    return value if isinstance(value, Mapping) else {}
+def _after_colon(text: str) -> str:
+    return f": {_words(text)}" if text else ""
 
 
-def _evidence_words(event: Mapping[str, Any]) -> str:
-    """Evidence as words, whether it is a sentence, what an observer measured, or a mapping of figures."""
-    evidence = event.get("evidence")
-    if isinstance(evidence, Mapping):
-        pairs = evidence.items()
-        text = _words(evidence.get("measured")) or ", ".join(f"{_words(k)} {_words(v)}" for k, v in pairs)
-    elif isinstance(evidence, (list, tuple)):
-        text = "; ".join(_words(item) for item in evidence)
-    else:
-        text = _words(evidence)
-    return f"({text})" if text.strip() else ""
+def _waiting(load: Figures) -> str:
+    """What waits has not failed, and may yet be served: `42 waiting, up to 6.0 s`."""
+    return f"{load.waiting} waiting, up to {human_duration(load.waited_s)}"
 
 
 def _spaced(first: str, second: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hashidrill.errors import HashidrillError, RecordingError, UsageError
+from hashidrill.events import Change, Phase, Proof
 from hashidrill.experiment.loader import resolve
 from hashidrill.judging.comparison import differences
 from hashidrill.judging.judge import VERDICT_NAME, judge
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from hashidrill.events import Event
     from hashidrill.experiment.model import Experiment
     from hashidrill.experiment.resolved import ResolvedExperiment
     from hashidrill.verdict import RunVerdict
@@ -123,22 +125,24 @@ class Runs:
         from hashidrill.engine.launch import run_experiment  # noqa: PLC0415 - judging a recording needs no runner
 
         runs_dir = self.config.getoption("--hashidrill-runs") or self.config.rootpath / ".hashidrill" / "runs"
-        return run_experiment(resolved, runs_dir=runs_dir, progress=lambda event: self._progress(resolved.name, event))
+        return run_experiment(
+            resolved, runs_dir=runs_dir, subscribers=[lambda event: self._progress(resolved.name, event)]
+        )
 
-    def _progress(self, name: str, event: dict[str, Any]) -> None:
+    def _progress(self, name: str, event: Event) -> None:
         """A line for each phase and each fault, where the user asked pytest for more words (-v)."""
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is None or self.config.get_verbosity() < 1:
             return
-        what = str(event.get("event"))
-        if what == "phase":
-            text = str(event.get("phase"))
-        elif what.startswith("fault.") and what != "fault.intent":
-            text = f"{event.get('fault_id')} {what.partition('.')[2]}"
-        else:
-            return
+        match event:
+            case Phase():
+                text = event.phase
+            case Proof() | Change():
+                text = f"{event.fault_id} {event.event.removeprefix('fault.')}"
+            case _:
+                return
         reporter.ensure_newline()
-        reporter.write_line(f"hashidrill: {name}: {event.get('t_ns', 0) / 1e9:6.1f}s {text}")
+        reporter.write_line(f"hashidrill: {name}: {event.t_ns / 1e9:6.1f}s {text}")
 
 
 def _report(recording: Recording, path: Path) -> RunVerdict:

@@ -55,6 +55,7 @@ EVENTS = {
     "fault.stuck": "fault_id, error or evidence: it could not be reverted, or is still seen",
     "guardrail": "condition, evidence: a guardrail tripped",
     "steady": "held (bool), evidence: the steady state held, or did not",
+    "search": "load, found, level, text, tried: the level at which a load's search ended",
     "note": "anything else worth keeping: text",
     "end": "outcome: complete, steady-state, fault, revert, guardrail, interrupted, crashed; error;"
     " written: rows by table; sealed: SHA-256 by file, and of the journal up to here",

@@ -155,8 +155,8 @@ def test_what_is_in_force_is_told_while_it_is(tmp_path):
 
     game.play(look)
     [fault] = seen["then"]
-    assert (fault["kind"], fault["host"]) == ("disk.latency", "consul-1")
-    assert fault["ends_ns"] == pytest.approx((10 + PROOF_S) * S)
+    assert (fault.kind, fault.host) == ("disk.latency", "consul-1")
+    assert fault.ends_ns == pytest.approx((10 + PROOF_S) * S)
     assert seen["after"] == {}
 
 

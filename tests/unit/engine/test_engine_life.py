@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import anyio
 import pytest
 
 import virtual_time
 from engine_game import SLOW, Datacenter, Game, S, slow_observers
+from hashidrill import events
 from hashidrill.abc import Evidence, Operation, Sample
 from hashidrill.engine import run as engine
 from hashidrill.engine.required import required_by
@@ -22,6 +21,7 @@ from hashidrill.errors import (
     UnknownNameError,
     WaitTimeoutError,
 )
+from hashidrill.events import Audience, Began, Bus, Change, Intent, Note, Proof, Tick, decode, encode
 from hashidrill.faults.disk import DiskLatency
 from hashidrill.recording.journal import read_journal
 
@@ -212,8 +212,11 @@ def live(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "LoadProcess", Loads)
     monkeypatch.setattr(engine.anyio.to_thread, "run_sync", here)
 
-    def go(game, world, *, cancel_after_s=None):
+    def go(game, world, *, cancel_after_s=None, trainee=None, subscribers=()):
         told = []
+        events = Bus(*subscribers, told.append)
+        if trainee is not None:
+            events.subscribe(trainee, Audience.TRAINEE)
 
         async def main():
             with anyio.CancelScope() as scope:
@@ -221,9 +224,11 @@ def live(tmp_path, monkeypatch):
                     scope.deadline = anyio.current_time() + cancel_after_s
                 return await engine.run(
                     game.experiment, world, tmp_path, {"id": "run-1", "root": "/nowhere"},
-                    clock=virtual_time.VirtualClock(), tell=told.append,
+                    clock=virtual_time.VirtualClock(), events=events,
                 )  # fmt: skip
 
+        writers.clear()
+        go.world = world
         outcome = virtual_time.run(main())
         return outcome, read_journal(tmp_path / "journal.jsonl"), writers[0], told
 
@@ -248,10 +253,10 @@ def test_a_run_goes_through_all_of_its_phases(tmp_path, live):
     assert [row["name"] for row in writer.run["hosts"]] == list(world.hosts)
     assert ("kv-writes", {"k": "v2"}) in writer.rows
     assert writer.rows[-1] == "closed"
-    ticks = [event for event in told if event["event"] == "tick"]
-    assert {tick["leader"] for tick in ticks[4:]} == {"consul-1"}
-    assert any(tick["faults"] for tick in ticks)
-    json.dumps(told)
+    ticks = [event for event in told if isinstance(event, Tick)]
+    assert {tick.leader for tick in ticks[4:]} == {"consul-1"}
+    assert any(tick.faults for tick in ticks)
+    assert [decode(encode(event)) for event in told] == told
 
 
 def test_a_datacenter_that_never_gets_ready_has_no_fault_and_its_logs_are_kept(tmp_path, live):
@@ -331,6 +336,108 @@ def test_an_unproven_fault_is_never_complete(tmp_path, live, monkeypatch):
     outcome, journal, _, _ = live(Game(tmp_path, [SLOW], steady_state=ALWAYS), Living())
     assert outcome == "fault"
     assert [e.event for e in journal if e.event.startswith("fault.")][-1] == "fault.gone"
+
+
+# who looks on
+
+
+def raises_from(number):
+    """A subscriber that takes some events well, and then none any more."""
+    taken = []
+
+    def broken(event):
+        taken.append(event)
+        if len(taken) >= number:
+            raise RuntimeError("the page is gone")
+
+    return broken, taken
+
+
+def test_a_subscriber_that_raises_at_any_event_neither_ends_the_run_nor_leaves_a_fault_in_force(tmp_path, live):
+    """Also in the middle of a fault: between its intent, its proof and its revert."""
+    game = Game(tmp_path, [{**SLOW, "for": "3s"}], steady_state=ALWAYS, recovery={"for": "1s"})
+    _, whole, _, told = live(game, Living())
+    seen = {event.event for event in told}
+    assert {"fault.intent", "fault.applied", "fault.proven", "fault.reverted", "fault.gone", "end"} <= seen
+    for number in range(1, len(told) + 1):
+        (tmp_path / "journal.jsonl").unlink()
+        broken, taken = raises_from(number)
+        outcome, journal, _, told = live(game, Living(), subscribers=[broken])
+        assert outcome == "complete", f"it raised at {taken[-1]}"
+        assert [entry.event for entry in journal if entry.event != "note"] == [entry.event for entry in whole]
+        assert not any(host.disk_rules for host in live.world.hosts.values())
+        assert len(taken) == number, "it is asked no more"
+        assert any("the page is gone" in event.text for event in told if isinstance(event, Note))
+
+
+def test_the_recording_says_which_subscriber_failed(tmp_path, live):
+    broken, _ = raises_from(3)
+    game = Game(tmp_path, [{**SLOW, "for": "3s"}], steady_state=ALWAYS)
+    _, journal, _, _ = live(game, Living(), subscribers=[broken])
+    [note] = [entry for entry in journal if entry.event == "note"]
+    assert "gets no more events: it failed with RuntimeError: the page is gone" in note.data["text"]
+
+
+HINTS = (
+    "disk.latency", "slow-disk", "consul-1", "consul-2", "consul-3", "500ms", "proven", "fault.", "run-1",
+)  # fmt: skip
+"""Kind, name of the step, hosts, parameters, proofs, and the run, which is named after what it breaks."""
+
+
+def leaked(events):
+    text = "\n".join(encode(event) for event in events)
+    return [word for word in HINTS if word in text]
+
+
+def watched_by_a_trainee(tmp_path, live, **more):
+    seen = []
+    named = {**SLOW, "name": "slow-disk", "for": "5s"}
+    game = Game(tmp_path, more.pop("method", [named]), steady_state=ALWAYS, recovery={"for": "1s"}, **more)
+    outcome, _, _, told = live(game, Living(logs_error=OSError("consul-1: no logs")), trainee=seen.append)
+    return outcome, seen, told
+
+
+@pytest.mark.parametrize(
+    ("more", "outcome"),
+    [
+        ({}, "complete"),
+        ({"method": [{**SLOW, "name": "slow-disk", "on": "consul:servers", "for": "5s"}]}, "complete"),
+        ({"method": [{**SLOW, "name": "slow-disk", "follow": True, "for": "5s"}]}, "complete"),
+        ({"guardrails": ["raft.leader >= 1 for 2s"]}, "guardrail"),
+    ],
+)
+def test_a_trainee_is_told_how_it_goes_but_not_what_is_broken(tmp_path, live, more, outcome):
+    ended, seen, told = watched_by_a_trainee(tmp_path, live, **more)
+    assert ended == outcome
+    assert leaked(seen) == []
+    assert {"phase", "steady", "tick", "end"} <= {event.event for event in seen}
+    assert ("guardrail" in {event.event for event in seen}) is (outcome == "guardrail")
+    assert any(event.loads for event in seen if isinstance(event, Tick))
+    assert {"disk.latency", "consul-1", "proven", "run-1"} <= set(leaked(told)), "an operator is"
+
+
+def test_a_fault_that_is_not_proven_is_no_hint_to_a_trainee(tmp_path, live, monkeypatch):
+    async def never(self, undo, *, present):
+        return Evidence(ok=not present, asked="slow", measured="as ever")
+
+    monkeypatch.setattr(DiskLatency, "verify", never)
+    outcome, seen, _ = watched_by_a_trainee(tmp_path, live)
+    assert outcome == "fault"
+    assert leaked(seen) == []
+
+
+@pytest.mark.parametrize("kind", [Intent, Proof, Change, Note, Began])
+def test_an_event_that_a_trainee_got_by_mistake_is_seen_to_leak(tmp_path, live, monkeypatch, kind):
+    """The planted leak: the tests above would fail."""
+    monkeypatch.setattr(kind, "audience", Audience.TRAINEE)
+    _, seen, _ = watched_by_a_trainee(tmp_path, live)
+    assert leaked(seen)
+
+
+def test_a_field_that_a_trainee_got_by_mistake_is_seen_to_leak(tmp_path, live, monkeypatch):
+    monkeypatch.setitem(events._FOR_OPERATORS, "audience", Audience.TRAINEE)
+    _, seen, _ = watched_by_a_trainee(tmp_path, live)
+    assert {"disk.latency", "consul-1"} <= set(leaked(seen))
 
 
 def test_a_slow_link_needs_toxiproxy_and_nothing_else_does(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import pytest
 
@@ -203,6 +204,29 @@ def test_a_tick_shows_the_last_second_of_every_load(monitor):
     for n in range(10):
         done(monitor, at_s=9.5, latency_s=0.02, outcome="fail" if n == 0 else "ok")
     table = monitor.tick(10 * S)
-    assert table["kv-writes"] == pytest.approx({"rate": 9.0, "p50_s": 0.02, "p99_s": math.inf, "errors": 0.1})
-    assert table["kv-reads"]["rate"] == 0
-    assert math.isnan(table["kv-reads"]["p50_s"])
+    shown = asdict(table["kv-writes"])
+    assert (shown.pop("waiting"), shown.pop("waited_s")) == (0, None)
+    assert shown == pytest.approx({"rate": 9.0, "p50_s": 0.02, "p99_s": math.inf, "errors": 0.1})
+    assert table["kv-reads"].rate == 0
+    assert table["kv-reads"].p50_s is None
+
+
+def test_a_tick_says_what_waits_and_does_not_call_it_an_error(monitor):
+    """A guardrail takes who has waited too long for an error; an operator must see that nothing has failed."""
+    monitor.waiting("kv-writes", [4 * S + n for n in range(42)] + [int(9.9 * S)], [])
+    shown = monitor.tick(10 * S)["kv-writes"]
+    assert (shown.waiting, shown.waited_s) == (42, 6.0), "one of 100 ms is on its way as usual"
+    assert shown.errors is None
+    done(monitor, at_s=9.5, latency_s=0.02)
+    assert monitor.tick(10 * S)["kv-writes"].errors == 0
+    done(monitor, at_s=9.6, latency_s=0.02, outcome="fail")
+    assert monitor.tick(10 * S)["kv-writes"].errors == pytest.approx(0.5)
+    guarded = Condition.parse("kv-writes.errors > 90%")
+    assert monitor.value(guarded, 10 * S, 5.0) > 0.9
+
+
+def test_what_is_slower_than_a_second_as_a_rule_is_not_waiting_until_it_takes_twice_as_long(monitor):
+    done(monitor, at_s=9.5, latency_s=4)
+    monitor.waiting("kv-writes", [4 * S], [])
+    assert monitor.tick(10 * S)["kv-writes"].waiting == 0
+    assert monitor.tick(int(12.4 * S))["kv-writes"].waiting == 1

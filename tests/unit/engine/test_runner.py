@@ -11,6 +11,7 @@ import pytest
 from hashidrill.engine import in_sandbox as sandboxed
 from hashidrill.engine import launch as runner
 from hashidrill.errors import RecordingError
+from hashidrill.events import Bus, Phase
 from hashidrill.judging.judge import judge
 from hashidrill.recording.journal import Clock
 from hashidrill.recording.reader import Recording
@@ -76,9 +77,9 @@ def test_an_engine_that_is_still_dying_holds_the_journal_for_a_moment_and_is_wai
 
 def test_a_torn_last_line_of_events_is_no_crash_of_ours():
     told = []
-    output = io.BytesIO(b'{"event": "phase"}\n{"event": "ti')
-    runner._follow(SimpleNamespace(output=output, process=SimpleNamespace(wait=lambda: 137)), told.append)
-    assert told == [{"event": "phase"}]
+    output = io.BytesIO(b'{"event": "phase", "phase": "steady"}\n{"event": "ti')
+    runner._follow(SimpleNamespace(output=output, process=SimpleNamespace(wait=lambda: 137)), Bus(told.append))
+    assert told == [Phase(phase="steady")]
 
 
 @pytest.mark.parametrize(

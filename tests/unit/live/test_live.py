@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from hashidrill.events import decode
 from hashidrill.live.display import LiveView, final_summary
+from hashidrill.reports.text import NOTHING
 from hashidrill.verdict import Finding, Judgement, RunVerdict
 from report_runs import S, broken, failing, held, invalid, known, passing, realistic_run
 
@@ -44,7 +46,7 @@ def plain_lines(*events, encoding="utf-8"):
     out = console(encoding)
     with LiveView(out, "slow-leader-disk", plain=True) as view:
         for event in events:
-            view.event(event)
+            view.event(decode(event))
     return written(out).splitlines()
 
 
@@ -53,7 +55,7 @@ def screen(*events, width=80, height=24, encoding="utf-8"):
     out = console(encoding, width, height, terminal=True)
     view = LiveView(out, "The Raft leader's disk slows down but does not fail", plain=False)
     for event in events:
-        view.event(event)
+        view.event(decode(event))
     lines = out.render_lines(view._screen(), pad=False)
     return ["".join(segment.text for segment in line) for line in lines]
 
@@ -111,6 +113,25 @@ def test_without_a_terminal_there_is_a_status_line_every_five_seconds_and_no_mor
         "[    1.0 s] method, 12 s left | leader consul-1 | disk.latency on consul-1, 7 s left"
         " | kv-writes 50/s p50 3.0 s p99 5.2 s errors 4.8 %"
     )
+
+
+WAITING = {"rate": 0.0, "p50_s": 6.0, "p99_s": 6.0, "errors": None, "waiting": 42, "waited_s": 6.0}
+
+
+def test_what_waits_is_not_called_an_error():
+    lines = plain_lines({**tick(1), "loads": {"kv-writes": WAITING}})
+    assert lines[-1].endswith(f"| kv-writes 0/s (42 waiting, up to 6.0 s) p50 6.0 s p99 6.0 s errors {NOTHING}")
+    some_failed = {**WAITING, "rate": 2.0, "errors": 0.5, "waiting": 1}
+    lines = plain_lines({**tick(1), "loads": {"kv-writes": some_failed}})
+    assert lines[-1].endswith("| kv-writes 2.0/s (1 waiting, up to 6.0 s) p50 6.0 s p99 6.0 s errors 50 %")
+
+
+@pytest.mark.parametrize("loads", [1, 8])
+def test_the_screen_says_what_waits(loads):
+    waits = {**tick(1), "loads": {f"load-{n}": WAITING for n in range(loads)}}
+    text = "\n".join(screen(waits))
+    assert text.count("42 waiting, up to 6.0 s" if loads == 1 else "waiting") == loads
+    assert "100 %" not in text
 
 
 def test_a_log_gets_no_escape_sequences_and_no_folded_lines():
@@ -188,7 +209,7 @@ def test_a_terminal_without_unicode_gets_ascii():
     out = console("ascii", terminal=True)
     with LiveView(out, "the title → with an arrow", plain=False) as view:
         for event in [*events, {"event": "note", "text": "long … " * 80}]:
-            view.event(event)
+            view.event(decode(event))
     assert written(out).isascii()
 
 
@@ -213,7 +234,8 @@ def test_no_event_however_odd_breaks_the_view(events, plain):
     out = console(terminal=not plain)
     with LiveView(out, "t", plain=plain) as view:
         for event in [{}, *events, tick(5)]:
-            view.event(event)
+            if (known := decode(event)) is not None:
+                view.event(known)
     assert "kv-writes" in written(out)
 
 
