@@ -90,7 +90,7 @@ def _worst(
     recording: Recording, ops: Operations, fault: str | None, percent: float, window: Duration
 ) -> tuple[int, float]:
     worst: tuple[int, float] = (0, -1.0)
-    for faulted in measure.faults(recording, fault):
+    for faulted in measure.windows(recording, fault):
         start_ns, end_ns = in_force(recording, faulted)
         if len(ops.between(start_ns, end_ns)):
             found = measure.sliding(ops, start_ns, end_ns, percent=percent, width_s=window).worst()

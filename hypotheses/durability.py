@@ -16,7 +16,7 @@ _NAMED = 10
 
 
 @hypothesis(needs_valid_run=False, timed=False)
-def no_acknowledged_write_lost(recording: Recording, *, load: str) -> Held:
+def no_acknowledged_write_lost(recording: Recording, *, load: str, fault: str | None = None) -> Held:
     """No acknowledged write is lost: each key ends with a value that could be its last write.
 
     A last-write check of a register for each key, after Jepsen's: the final value v is possible unless an acknowledged
@@ -26,7 +26,8 @@ def no_acknowledged_write_lost(recording: Recording, *, load: str) -> Held:
 
     A write that was overwritten cannot be looked for, so the verdict says how many were checkable: in all, and of those
     acknowledged while a fault was in force. For every fault at least half of these (or 500), and of those acknowledged
-    in the 5 s before it, have to be; else it is INVALID.
+    in the 5 s before it, have to be; else it is INVALID. With `fault`, only that kind or step counts, or the
+    mark of that name: a mark counts only where it is named.
 
     It is judged even in a run that is INVALID: lost is lost, whatever the fault was.
     """
@@ -47,7 +48,7 @@ def no_acknowledged_write_lost(recording: Recording, *, load: str) -> Held:
         raise HypothesisInvalidError(
             f"{len(found.unread)} keys with acknowledged writes were not read at the end: {_names(found.unread)}"
         )
-    covered = coverage(recording, ops, seen_at_the_end(ops, finals))
+    covered = coverage(recording, ops, seen_at_the_end(ops, finals), fault=fault)
     covered.hold(load)
     return Held(f"{covered}: none is lost", **figures, **covered.figures)
 

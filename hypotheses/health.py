@@ -8,7 +8,7 @@ from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.measure import SECOND, STEP_S, in_force, latest, longest_run, named, seconds, when
-from hashidrill.recording.reader import Bools, FaultWindow, Int64s, Recording, Series
+from hashidrill.recording.reader import Bools, FaultWindow, Int64s, MarkWindow, Recording, Series
 from hashidrill.units import Duration
 
 LAST_CONTACT_MAX_S = 0.2
@@ -37,7 +37,7 @@ def green_but_sick(
     longest: tuple[float, str] = (0.0, "")
     reds: set[str] = set()
     sick_at_all, worst = False, 0.0
-    for window in measure.faults(recording, fault):
+    for window in measure.windows(recording, fault):
         seen = _observe(recording, window, load, p50_below)
         worst = max(worst, seen.worst_s)
         sick_at_all |= bool(seen.sick.any())
@@ -76,7 +76,7 @@ class _Seen:
     worst_s: float
 
 
-def _observe(recording: Recording, window: FaultWindow, load: str, limit_s: float) -> _Seen:
+def _observe(recording: Recording, window: FaultWindow | MarkWindow, load: str, limit_s: float) -> _Seen:
     start_ns, end_ns = in_force(recording, window)
     p50 = measure.sliding(recording.operations(load), start_ns, end_ns)
     _, worst = p50.worst()

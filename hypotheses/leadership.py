@@ -108,7 +108,7 @@ def leadership_stays(recording: Recording, *, fault: str | None = None, grace: D
     if fault is None:
         spans = [(measure.method(recording)[0], measure.loads_end_ns(recording))]
     else:
-        spans = [in_force(recording, window) for window in measure.faults(recording, fault)]
+        spans = [in_force(recording, window) for window in measure.windows(recording, fault)]
     for start_ns, end_ns in spans:
         seen = measure.reigns(recording, start_ns, end_ns)
         if not any(reign.host for reign in seen):

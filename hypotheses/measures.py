@@ -6,7 +6,7 @@ from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.measure import SECOND, in_force, seconds, served_s, settled, when
-from hashidrill.recording.reader import Recording
+from hashidrill.recording.reader import FaultWindow, MarkWindow, Recording
 from hashidrill.units import Duration
 
 ROBLOX_NORMAL = Duration("300ms")
@@ -123,8 +123,8 @@ def _around(
     since: str | None = None,
 ) -> _Around:
     """Raises HypothesisInvalidError where nothing was due before the step or at its end, or it was too short."""
-    windows = measure.faults(recording, fault)
-    intended_ns = min(window.intent_ns for window in measure.faults(recording, since or fault))
+    windows = measure.windows(recording, fault)
+    intended_ns = min(_began_ns(window) for window in measure.windows(recording, since or fault))
     start_ns = max(in_force(recording, window)[0] for window in windows)
     end_ns = min(in_force(recording, window)[1] for window in windows)
     over_ns = int(over_s * SECOND)
@@ -140,6 +140,10 @@ def _around(
     before = _p50_s(recording, load, intended_ns - over_ns, intended_ns, f"before {since or fault}")
     after = _p50_s(recording, load, end_ns - over_ns, end_ns, f"at the end of {fault}")
     return _Around(load, since or fault, before, after, end_ns, where)
+
+
+def _began_ns(window: FaultWindow | MarkWindow) -> int:
+    return window.intent_ns if isinstance(window, FaultWindow) else window.begin_ns
 
 
 def _p50_s(recording: Recording, load: str, start_ns: int, end_ns: int, where: str) -> float:

@@ -92,9 +92,9 @@ def recovers_without_restart(
     """Goodput recovers by itself once the load is back to normal: the overload does not sustain itself.
 
     Goodput is the operations a second that were acknowledged within `served_within` of the moment they were due. Before
-    is the steady state. The time runs from when every load's profile was over and every fault (but noop) was gone;
-    within `within` of that, goodput over each `window` is at least the share `goodput` of before, and stays so until
-    the loads stop. A datacenter that needed one of its agents restarted for it has not recovered by itself.
+    is the steady state. The time runs from when every load's profile was over and every fault was gone (but noop and
+    marks); within `within` of that, goodput over each `window` is at least the share `goodput` of before, and stays so
+    until the loads stop. A datacenter that needed one of its agents restarted for it has not recovered by itself.
     """
     start_ns, end_ns = _back_to_normal_ns(recording), measure.loads_end_ns(recording)
     left_s = (end_ns - start_ns) / SECOND
@@ -140,13 +140,16 @@ def _back_to_normal_ns(recording: Recording) -> int:
     """When the last profile was over, and the last fault gone. Raises HypothesisInvalidError when one never was."""
     begin_ns, _ = measure.method(recording)
     ends = [begin_ns]
+    profiled = False
     for name, spec in recording.experiment.load.items():
         if spec.profile is None:
             continue
         if spec.profile.ramp is not None:
             raise HypothesisInvalidError(f"load {name} ramps and never comes back to 100%: use steps or a spike")
+        profiled = True
         ends.append(begin_ns + int(spec.profile.length_s * SECOND))
-    for window in measure.faults(recording):
+    # with marks alone, a profile must have been the trouble
+    for window in [] if profiled and not recording.faults else measure.faults(recording):
         if window.kind == measure.NO_FAULT:
             continue
         if window.gone_ns is None:

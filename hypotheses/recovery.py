@@ -67,7 +67,7 @@ class _Span:
         self.start_ns = (
             measure.faults_end_ns(recording, fault)
             if since == "end"
-            else min(measure.in_force(recording, one)[0] for one in measure.faults(recording, fault))
+            else min(measure.in_force(recording, one)[0] for one in measure.windows(recording, fault))
         )
         self.end_ns = measure.loads_end_ns(recording)
         which = "the last fault" if since == "end" else "the first fault"

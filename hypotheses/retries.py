@@ -151,7 +151,7 @@ def recovers(
     `goodput` is the share of what succeeded in each second before the fault. Source: Bronson et al., HotOS 2021.
     """
     operations = _load(recording, client)
-    spans = [measure.in_force(recording, one) for one in measure.faults(recording, fault)]
+    spans = [measure.in_force(recording, one) for one in measure.windows(recording, fault)]
     before_ns = int(operations.intended_ns[0]), min(start for start, _ in spans)
     after_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
     judged = pressure.recovers(
@@ -165,7 +165,7 @@ def recovers(
 def circuit_breaks(recording: Recording, *, client: str, fault: str | None = None) -> Held:
     """In the second half of a fault the client sends at most one attempt per five operations."""
     attempts, operations = _load(recording, client + SUFFIX), _load(recording, client)
-    spans = [measure.in_force(recording, one) for one in measure.faults(recording, fault)]
+    spans = [measure.in_force(recording, one) for one in measure.windows(recording, fault)]
     lasted_ns = min(start for start, _ in spans), max(end for _, end in spans)
     judged = pressure.circuit_breaks(
         fault or _ANY, attempts.start_ns, operations.intended_ns, lasted_ns=lasted_ns
@@ -184,7 +184,7 @@ def lock_reacquired(
     recording: Recording, *, client: str, within: Duration | None = None, fault: str | None = None
 ) -> Held:
     """A client that held a lock when the fault began gets it back."""
-    lost_ns = min(measure.in_force(recording, one)[0] for one in measure.faults(recording, fault))
+    lost_ns = min(measure.in_force(recording, one)[0] for one in measure.windows(recording, fault))
     attempts = _attempts(recording, client)
     return _answer(consul_clients.lock_reacquired(fault or _ANY, attempts, lost_ns=lost_ns, within_s=within))
 
@@ -265,7 +265,7 @@ def _during(recording: Recording, client: str, fault: str | None) -> tuple[Opera
     operations = measure.during(recording, _load(recording, client), fault)
     attempts = _load(recording, client + SUFFIX)
     inside = np.zeros(len(attempts), np.bool_)
-    for one in measure.faults(recording, fault):
+    for one in measure.windows(recording, fault):
         start_ns, end_ns = measure.in_force(recording, one)
         inside |= (attempts.start_ns >= start_ns) & (attempts.start_ns < end_ns)
     return measure.pick(attempts, inside), operations

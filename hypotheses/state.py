@@ -12,7 +12,7 @@ from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.judging.checkable import coverage
 from hashidrill.measure import SECOND, seconds, share, when
-from hashidrill.recording.reader import Bools, Operations, Recording, Series
+from hashidrill.recording.reader import Bools, MarkWindow, Operations, Recording, Series
 from hashidrill.services.consul.loads.cas import Step
 from hashidrill.services.consul.resets import Fate, Judged, Reset, find_reset, judge
 from hashidrill.units import Duration, Percent
@@ -215,8 +215,8 @@ class _Cost:
 def _span(recording: Recording, fault: str | None, since: Since) -> tuple[int, int]:
     if since == "end":
         return measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
-    windows = measure.faults(recording, fault)
-    proven = max(window.proven_ns or 0 for window in windows)
+    windows = measure.windows(recording, fault)
+    proven = max(w.begin_ns if isinstance(w, MarkWindow) else w.proven_ns or 0 for w in windows)
     return proven, min(measure.in_force(recording, window)[1] for window in windows)
 
 

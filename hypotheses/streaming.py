@@ -188,7 +188,7 @@ def _ends_ns(recording: Recording, window: FaultWindow) -> int:
     """When its revert began: its agent is restarted by that, some time before `reverted`."""
     lengths = [
         step.for_
-        for step in recording.experiment.method
+        for step in recording.experiment.faults
         if step.fault == window.kind and _KEY in step.with_.get("set", step.with_.get("set_", {}))
     ]
     held_ns = (window.proven_ns or window.intent_ns) + int(max(lengths, default=0) * SECOND)

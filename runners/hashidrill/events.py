@@ -123,6 +123,16 @@ class Change(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Marked(Event):
+    """A mark of the method began or ended."""
+
+    names: ClassVar[tuple[str, ...]] = ("mark.begin", "mark.end")
+    mark: str
+    step: int = -1
+    ends_ns: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Guardrail(Event):
     """A guardrail tripped: all faults are reverted, and the method ends."""
 
@@ -187,6 +197,14 @@ class InForce:
 
 
 @dataclass(frozen=True)
+class Lasting:
+    """A mark that lasts now."""
+
+    mark: str
+    ends_ns: int | None = None
+
+
+@dataclass(frozen=True)
 class Figures:
     """One load's last second. A latency is infinite where what was due is never served, and None for none."""
 
@@ -212,10 +230,11 @@ class Tick(Event):
     loads: Mapping[str, Figures] = field(default_factory=dict)
     leader: str = field(default="", metadata=_FOR_OPERATORS)
     faults: tuple[InForce, ...] = field(default=(), metadata=_FOR_OPERATORS)
+    marks: tuple[Lasting, ...] = field(default=(), metadata=_FOR_OPERATORS)
 
 
 KINDS: tuple[type[Event], ...] = (
-    Began, Phase, Intent, Proof, Change, Guardrail, Steady, Level, Note, End, Tick,
+    Began, Phase, Intent, Proof, Change, Marked, Guardrail, Steady, Level, Note, End, Tick,
 )  # fmt: skip
 _BY_NAME = {name: kind for kind in KINDS for name in kind.names}
 

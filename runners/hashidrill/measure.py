@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hashidrill.errors import HypothesisInvalidError
-from hashidrill.recording.reader import Bools, FaultWindow, Floats, Int64s, Operations, Recording
+from hashidrill.recording.reader import Bools, FaultWindow, Floats, Int64s, MarkWindow, Operations, Recording
 from hashidrill.registry import near
 from hashidrill.units import Duration
 
@@ -64,15 +64,19 @@ def loads_end_ns(recording: Recording) -> int:
 def faults(recording: Recording, kind: str | None = None) -> list[FaultWindow]:
     """The faults that were proven in force: all, or those of one kind, or of the step of that name.
 
-    Raises HypothesisInvalidError for none.
+    A mark is none of them. Raises HypothesisInvalidError for none.
     """
     proven = [window for window in recording.faults if window.proven and window.applied_ns is not None]
     if kind is None:
         if not proven:
-            raise HypothesisInvalidError("no fault was proven in force in this run, so there is nothing to judge")
+            raise HypothesisInvalidError(
+                f"no fault was proven in force in this run, so there is nothing to judge{_hint_at_marks(recording)}"
+            )
         return proven
     steps = {step.name: number for number, step in enumerate(recording.experiment.method) if step.name}
     meant = [window for window in recording.faults if window.kind == kind or window.step == steps.get(kind)]
+    if any(mark.mark == kind for mark in recording.marks):
+        raise HypothesisInvalidError(f"{kind} is a mark: nothing was broken, and this needs a fault to judge")
     if not meant and kind in steps:
         raise HypothesisInvalidError(f"the run ended before its step {kind}, so there is nothing to judge")
     if not meant:
@@ -84,17 +88,36 @@ def faults(recording: Recording, kind: str | None = None) -> list[FaultWindow]:
     return picked
 
 
-def in_force(recording: Recording, window: FaultWindow) -> tuple[int, int]:
-    """From `applied` to `reverted` in ns; to the end of the loads where it was never reverted."""
+def windows(recording: Recording, name: str | None = None) -> Sequence[FaultWindow | MarkWindow]:
+    """As `faults`, for a verdict that needs no more than a window of time; `name` may also be a mark's.
+
+    A mark counts only where it is named: without a name, only faults do. Raises HypothesisInvalidError for none.
+    """
+    marks = [mark for mark in recording.marks if mark.mark == name]
+    return marks or faults(recording, name)
+
+
+def in_force(recording: Recording, window: FaultWindow | MarkWindow) -> tuple[int, int]:
+    """From `applied` to `reverted` in ns, or as long as a mark lasts; to the end of the loads where that never came."""
+    if isinstance(window, MarkWindow):
+        return window.begin_ns, loads_end_ns(recording) if window.end_ns is None else window.end_ns
     start_ns = window.intent_ns if window.applied_ns is None else window.applied_ns
     return start_ns, loads_end_ns(recording) if window.reverted_ns is None else window.reverted_ns
 
 
-def named(recording: Recording, window: FaultWindow) -> str:
+def _hint_at_marks(recording: Recording) -> str:
+    """What to write where a mark is meant."""
+    marks = dict.fromkeys(mark.mark for mark in recording.marks)
+    return f"; it has marks ({', '.join(marks)}), which count where an expectation names them" if marks else ""
+
+
+def named(recording: Recording, window: FaultWindow | MarkWindow) -> str:
     """What it is called where it is told of: `disk.latency on consul-1`, and first the name of its step, if it has one.
 
-    A `noop` does nothing, so only the name of its step says what it stands for.
+    A mark has only its name. A `noop` does nothing, so only the name of its step says what it stands for.
     """
+    if isinstance(window, MarkWindow):
+        return window.mark
     steps = recording.experiment.method
     name = steps[window.step].name if 0 <= window.step < len(steps) else ""
     where = f"{window.kind} on {window.host}"
@@ -104,9 +127,14 @@ def named(recording: Recording, window: FaultWindow) -> str:
 
 
 def faults_end_ns(recording: Recording, kind: str | None = None) -> int:
-    """When the last of the faults was reverted, in ns. Raises HypothesisInvalidError when one never was."""
+    """When the last of the faults (or the mark of that name) ended, in ns. Raises HypothesisInvalidError when one never
+    was reverted.
+    """
     ends = []
-    for window in faults(recording, kind):
+    for window in windows(recording, kind):
+        if isinstance(window, MarkWindow):
+            ends.append(in_force(recording, window)[1])
+            continue
         if window.reverted_ns is None:
             raise HypothesisInvalidError(f"fault {named(recording, window)} was never reverted: nothing can recover")
         ends.append(window.reverted_ns)
@@ -114,8 +142,11 @@ def faults_end_ns(recording: Recording, kind: str | None = None) -> int:
 
 
 def during(recording: Recording, ops: Operations, kind: str | None = None) -> Operations:
-    """The operations that were meant to start while a fault was in force (once each, where faults overlap)."""
-    spans = [in_force(recording, window) for window in faults(recording, kind)]
+    """The operations that were meant to start while a fault was in force, or the mark of that name lasted.
+
+    Once each, where faults overlap.
+    """
+    spans = [in_force(recording, window) for window in windows(recording, kind)]
     picked = ops.within(spans)
     if not len(picked):
         raise HypothesisInvalidError(

@@ -162,6 +162,10 @@ def _parts(recording: Recording) -> Iterator[tuple[int, int, str]]:
         since, until = window.applied_ns, window.reverted_ns or end_ns
         if since is not None and until - since >= _SHORTEST_S * measure.SECOND:
             yield since, until, f"under {window.kind}"
+    for mark in recording.marks:
+        since, until = measure.in_force(recording, mark)
+        if until - since >= _SHORTEST_S * measure.SECOND:
+            yield since, until, f"in {mark.mark}"
 
 
 def _windows(recording: Recording, width_s: float) -> Iterator[tuple[int, int, str]]:

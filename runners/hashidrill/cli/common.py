@@ -17,6 +17,8 @@ from hashidrill.util.files import JOURNAL_NAME
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hashidrill.experiment.documents import Document
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 RunsDir = Annotated[
     Path, typer.Option("--runs", envvar="HASHIDRILL_RUNS", help="Directory of recordings.", show_default=True)
@@ -68,3 +70,11 @@ def find_recording(name: str, runs_dir: Path) -> Path:
         if (path / JOURNAL_NAME).is_file():
             return path
     raise UsageError(f"there is no recording {name!r}; `hashidrill list runs` shows those in {runs_dir}")
+
+
+def warn_of_deprecated(document: Document) -> None:
+    """Say on standard error what an experiment should rather be written as."""
+    from hashidrill.experiment.deprecated import deprecations  # noqa: PLC0415 - most commands read no experiment
+
+    if text := deprecations(document):
+        sys.stderr.write(f"hashidrill: warning: this still works, but there is a better way to write it:\n{text}\n")

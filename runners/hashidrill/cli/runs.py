@@ -10,7 +10,17 @@ import anyio
 import typer
 from rich.console import Console
 
-from hashidrill.cli.common import Install, Json, RunsDir, console, examples, find_recording, print_json, recordings
+from hashidrill.cli.common import (
+    Install,
+    Json,
+    RunsDir,
+    console,
+    examples,
+    find_recording,
+    print_json,
+    recordings,
+    warn_of_deprecated,
+)
 from hashidrill.engine.heal import Healed, heal_run, sweep
 from hashidrill.engine.launch import RUNS_DIR, run_experiment
 from hashidrill.errors import UsageError
@@ -63,6 +73,9 @@ def run(
     Exit codes: 0 PASS, 1 FAIL, 2 bad usage or bad YAML, 3 INVALID, 4 a fault could not be reverted, 130 interrupted.
     """
     resolved = [resolve(find_experiment(name)) for name in experiments]  # check all of them before running any
+    for each in resolved:
+        if each.document is not None:
+            warn_of_deprecated(each.document)
     say = console(stderr=as_json)
     ensure_system_packages(lambda text: live.say(say, text), install=install)
     results = [_run_one(each, runs_dir, say, plain=plain or as_json) for each in resolved]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hashidrill.cli.common import Json, examples, print_json, print_line
+from hashidrill.cli.common import Json, examples, print_json, print_line, warn_of_deprecated
 from hashidrill.engine.memory import check_memory
 from hashidrill.errors import ExperimentError, HashidrillError
 from hashidrill.experiment.documents import read_document
@@ -46,6 +46,7 @@ def _error_of(path: Path) -> str | None:
     try:
         document = read_document(path)
         check_memory(document, load_document(document, near_to=path))
+        warn_of_deprecated(document)
     except HashidrillError as error:
         return str(error)
     return None

@@ -94,10 +94,10 @@ def wants(experiment: Experiment, required: Requires) -> Wants:
     if views := _views(experiment):
         memory += views * VIEW_BYTES
         reasons.append(f"{views} views")
-    if filled := sum(_filled_bytes(experiment, step) for step in experiment.method):
+    if filled := sum(_filled_bytes(experiment, step) for step in experiment.faults):
         memory += filled
         reasons.append("disks in memory that are filled")
-    pages = sum(int(step.with_.get("free_pages", 0)) for step in experiment.method)
+    pages = sum(int(step.with_.get("free_pages", 0)) for step in experiment.faults)
     peaks = [(name, peak) for name in experiment.load if (peak := _peak_per_s(experiment, name))]
     said = ", ".join(f"{name} {peak:.0f}/s" for name, peak in peaks)
     return Wants(

@@ -26,7 +26,7 @@ def make_fault(step: Step, hosts: Any) -> Fault:
 def required_by(experiment: Experiment) -> Requires:
     """What all faults of the method together require of the datacenter from the start."""
     probed = Requires(disk_operations=frozenset({"fsync"}))
-    return Requires.of_all([probed, *(make_fault(step, None).requires() for step in experiment.method)])
+    return Requires.of_all([probed, *(make_fault(step, None).requires() for step in experiment.faults)])
 
 
 def sized(spec: DatacenterSpec) -> DatacenterSpec:

@@ -27,7 +27,7 @@ from hashidrill.errors import (
     UnfitError,
     WaitTimeoutError,
 )
-from hashidrill.events import Bus, InForce, Tick, decode
+from hashidrill.events import Bus, InForce, Lasting, Tick, decode
 from hashidrill.experiment.model import Experiment
 from hashidrill.loads.process import LoadProcess
 from hashidrill.probes.runner import run_probes
@@ -78,6 +78,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.in_force: dict[str, InForce] = {}
+        self.marks: dict[int, Lasting] = {}
         self.turns: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         self.proven: list[tuple[str, str]] = []
         """(fault id, kind) of what was proven so far, in order of time."""
@@ -226,7 +227,8 @@ async def _ticks(running: Run) -> None:
         running.events.publish(
             Tick(
                 t_ns=now, phase=running.phase, phase_ends_ns=running.phase_ends_ns, leader=running.monitor.leader,
-                faults=tuple(running.in_force.values()), loads=running.monitor.tick(now),
+                faults=tuple(running.in_force.values()), marks=tuple(running.marks.values()),
+                loads=running.monitor.tick(now),
             )
         )  # fmt: skip
         await pause(_TICK_EVERY_S)

@@ -14,7 +14,8 @@ from hashidrill.claims import AGENT, claims_thing
 from hashidrill.engine.inject import injected
 from hashidrill.engine.required import make_fault
 from hashidrill.errors import FaultError, SelectorError, WaitTimeoutError
-from hashidrill.events import InForce
+from hashidrill.events import InForce, Lasting
+from hashidrill.experiment.model import Mark
 from hashidrill.util.wait import pause, wait_until
 
 if TYPE_CHECKING:
@@ -26,9 +27,12 @@ _FOLLOW_EVERY_S = 0.5
 _TARGETS_WITHIN_S = 10.0
 
 
-async def carry_out(running: Run, number: int, step: Step) -> None:
-    """One step of the method, at its time: a fault on each of its targets, all at once."""
+async def carry_out(running: Run, number: int, step: Step | Mark) -> None:
+    """One step of the method, at its time: a fault on each of its targets, all at once, or a mark."""
     await running.until(running.method_ns + int(step.at * 1e9))
+    if isinstance(step, Mark):
+        await _mark(running, number, step)
+        return
     targets = await _targets(running, step.on)
     if step.follow:
         await _follow(running, number, step, targets)
@@ -36,6 +40,18 @@ async def carry_out(running: Run, number: int, step: Step) -> None:
     async with anyio.create_task_group() as group:
         for target in targets:
             group.start_soon(_hold, running, number, step, target, f"{number}-{step.fault}-{target.host}")
+
+
+async def _mark(running: Run, number: int, mark: Mark) -> None:
+    """By the clock of the method alone: there is nothing to prove, and nothing to revert."""
+    ends_ns = running.method_ns + int((mark.at + mark.for_) * 1e9)
+    running.journal.write("mark.begin", sync=True, mark=mark.name, step=number, ends_ns=ends_ns)
+    running.marks[number] = Lasting(mark.name, ends_ns)
+    try:
+        await running.until(ends_ns)
+    finally:
+        del running.marks[number]
+        running.journal.write("mark.end", sync=True, mark=mark.name, step=number)
 
 
 async def _hold(

@@ -35,7 +35,8 @@ class Expectation:
 
 def check_expectations(draft: Draft, note: Note) -> None:
     steps = [step for step in draft.steps if step is not None]
-    kinds = sorted({step.kind for step in steps} | {step.name for step in steps if step.name})
+    marks = {mark.name for mark in draft.marks.values() if mark.name}
+    kinds = sorted({step.kind for step in steps} | {step.name for step in steps if step.name} | marks)
     for index, expectation in enumerate(draft.expectations):
         if expectation is None:
             continue

@@ -76,8 +76,20 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """A mark of the method, with None for each part that could not be read."""
+
+    name: str | None
+    at: Duration | None
+    for_: Duration | None
+
+
+@dataclass(frozen=True)
 class Draft:
-    """An experiment of which some parts may be None, where they could not be read."""
+    """An experiment of which some parts may be None, where they could not be read.
+
+    `steps` are faults: where the method has a mark, it has None, and `marks` the mark under that index.
+    """
 
     services: list[Service] | None
     """Those of the datacenter."""
@@ -89,6 +101,7 @@ class Draft:
     require: list[Condition | None]
     expectations: list[Expectation | None]
     clients: dict[str, ClientSpec | None] = field(default_factory=dict)
+    marks: dict[int, Mark] = field(default_factory=dict)
     durations: dict[Loc, Duration | None] = field(default_factory=dict)
 
 
@@ -125,6 +138,7 @@ def check(draft: Draft, note: Note) -> None:
     for index, step in enumerate(draft.steps):
         if step is not None:
             _check_step(step, draft, ("method", index), note)
+    _check_marks(draft, note)
     _check_names(draft, note)
     check_clashes(draft, note)
     for service in draft.services or []:
@@ -171,18 +185,19 @@ def _check_profile(profile: Profile, draft: Draft, loc: Loc, note: Note) -> None
     steered = ("search", "until") if profile.search is not None else ("ramp", "while")
     for index, each in enumerate(profile.conditions):
         _check_condition(each, draft, (*loc, *steered, index), note)
-    ends = [step.at + step.for_ for step in draft.steps if step and step.at is not None and step.for_ is not None]
+    steps = [*draft.steps, *draft.marks.values()]
+    ends = [step.at + step.for_ for step in steps if step and step.at is not None and step.for_ is not None]
     recovery = draft.durations.get(("recovery", "for"))
     if recovery is None or len(ends) < len(draft.steps) or not ends:
         return
     if profile.search is not None and profile.length_s > max(ends):
         length, there = Duration(profile.length_s), Duration(max(ends))
-        note(loc, f"the search and its level last {length}, but the method ends after {there}; let a fault of"
-                  " the method (noop is one) last longer")  # fmt: skip
+        note(loc, f"the search and its level last {length}, but the method ends after {there}; let a step of"
+                  " the method last longer (a mark will do)")  # fmt: skip
     elif profile.length_s > max(ends) + recovery:
         length, there = Duration(profile.length_s), Duration(max(ends) + recovery)
-        note(loc, f"the profile takes {length}, but the loads stop {there} after the method began; let a fault of the"
-                  " method (noop is one) or the recovery last longer")  # fmt: skip
+        note(loc, f"the profile takes {length}, but the loads stop {there} after the method began; let a step of the"
+                  " method (a mark will do) or the recovery last longer")  # fmt: skip
 
 
 def _check_condition(condition: Condition | None, draft: Draft, loc: Loc, note: Note) -> None:
@@ -266,15 +281,23 @@ def _taps(draft: Draft) -> list[str]:
 def _check_names(draft: Draft, note: Note) -> None:
     """A step's name names one step, and no kind of fault."""
     seen: dict[str, int] = {}
-    for index, step in enumerate(draft.steps):
+    for index, fault in enumerate(draft.steps):
+        step, key = (draft.marks[index], "mark") if index in draft.marks else (fault, "name")
         if step is None or step.name is None:
             continue
         if step.name in seen:
             text = f"method[{seen[step.name]}] has the name {shown(step.name)} already; give each step its own"
-            note(("method", index, "name"), text)
+            note(("method", index, key), text)
         elif step.name in registry.fault_kinds():
-            note(("method", index, "name"), f"{shown(step.name)} is a kind of fault; give the step another name")
+            note(("method", index, key), f"{shown(step.name)} is a kind of fault; give the step another name")
         seen.setdefault(step.name, index)
+
+
+def _check_marks(draft: Draft, note: Note) -> None:
+    for index, mark in draft.marks.items():
+        if mark.for_ is not None and mark.at is not None and mark.at + mark.for_ > LONGEST:
+            text = f"the mark would end {Duration(mark.at + mark.for_)} into the method"
+            note(("method", index, "for"), f"{text}; {LONGEST} is the most (at + for)")
 
 
 def _check_selector(text: str, draft: Draft, loc: Loc, note: Note) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 from pydantic import BaseModel
 
 from hashidrill.experiment.known_issue import FIGURE_PATTERN, ISSUE_PATTERN
-from hashidrill.experiment.model import NAME_PATTERN
+from hashidrill.experiment.model import NAME_PATTERN, STEP_TAGS
 from hashidrill.experiment.problems import listed
 from hashidrill.experiment.strict import VERSION_PATTERN
 from hashidrill.registry import near
@@ -82,6 +82,9 @@ def _field(model: type[BaseModel], key: str | int) -> FieldInfo | None:
 def _annotation_at(model: type[BaseModel], loc: Loc) -> Any:
     at: Any = model
     for part in loc:
+        if part in STEP_TAGS and set(_flat(at)) >= set(STEP_TAGS.values()):
+            at = STEP_TAGS[part]
+            continue
         container = next((t for t in _flat(at) if get_origin(t) in {list, dict, tuple}), None)
         if container is not None:
             at = get_args(container)[-1]

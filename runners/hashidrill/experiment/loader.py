@@ -24,6 +24,7 @@ from hashidrill.experiment.kept_hypotheses import hypotheses_of
 from hashidrill.experiment.model import (
     API_VERSION,
     MOST_ENTRIES,
+    STEP_TAGS,
     ClientSpec,
     Disk,
     Expectation,
@@ -133,6 +134,8 @@ class _Loading:
 
     def _note(self, error: Mapping[str, Any], model: type[BaseModel], base: Loc) -> None:
         found = tuple(error["loc"])
+        if found[:1] == ("method",) and found[2:3] and found[2] in STEP_TAGS:
+            found = (*found[:2], *found[3:])
         on_key = error["type"] == "extra_forbidden" or found[-1:] == ("[key]",)
         text = explain(error, model)
         if found[-1:] == ("[key]",):
@@ -156,6 +159,7 @@ class _Loading:
             steps=[self._step(index, step) for index, step in enumerate(_list(data.get("method")))],
             guardrails=[rules.condition(text) for text in _list(data.get("guardrails"))],
             require=[rules.condition(text) for text in _list(_at(data, "steady_state", "require", default=[]))],
+            marks={index: self._mark(step) for index, step in enumerate(_list(data.get("method"))) if _marks(step)},
             durations={loc: rules.duration(_at(data, *loc, default="")) for loc in rules.DURATIONS},
             expectations=[self._expectation(index, raw) for index, raw in enumerate(_list(data.get("expect")))],
         )
@@ -172,6 +176,8 @@ class _Loading:
     def _step(self, index: int, data: Any) -> rules.Step | None:
         """None when there is no knowing which fault this is."""
         loc: Loc = ("method", index)
+        if _marks(data):
+            return None
         kind, raw = _at(data, "fault", default=None), _at(data, "with", default={})
         if not isinstance(kind, str):
             return None
@@ -186,6 +192,14 @@ class _Loading:
             rules.duration(_at(data, "at", default="0s")),
             rules.duration(_at(data, "for", default=None)),
             name if isinstance(name := _at(data, "name", default=None), str) else None,
+        )
+
+    def _mark(self, data: Any) -> rules.Mark:
+        name = _at(data, "mark", default=None)
+        return rules.Mark(
+            name if isinstance(name, str) else None,
+            rules.duration(_at(data, "at", default="0s")),
+            rules.duration(_at(data, "for", default=None)),
         )
 
     def _expectation(self, index: int, data: Any) -> rules.Expectation | None:
@@ -234,16 +248,21 @@ class _Loading:
 
 
 def _parameters(draft: rules.Draft) -> Parameters:
-    """Of an experiment without a problem: then no part of the draft is missing."""
+    """Of an experiment without a problem: then no part of the draft is missing. A mark has no parameters."""
     return Parameters(
         loads={name: _plain(load.params) for name, load in draft.loads.items() if load},
-        steps=[_plain(step.params) for step in draft.steps if step and step.params],
+        steps=[_plain(step.params) if step and step.params else {} for step in draft.steps],
         expectations=[_plain(expectation.params) for expectation in draft.expectations if expectation],
     )
 
 
 def _plain(params: BaseModel) -> dict[str, Any]:
     return params.model_dump(mode="json", by_alias=True)
+
+
+def _marks(data: Any) -> bool:
+    """Whether a step is a mark."""
+    return isinstance(data, dict) and "mark" in data
 
 
 def _maybe(model: type[Model], data: Any) -> Model | None:

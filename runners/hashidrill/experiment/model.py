@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
     SerializerFunctionWrapHandler,
     StringConstraints,
+    Tag,
     create_model,
     field_validator,
     model_serializer,
@@ -209,6 +211,47 @@ class Step(Strict):
         return value
 
 
+class Mark(Strict):
+    """A step that breaks nothing and gives a part of the method a name, which expectations can then judge.
+
+    It has no target and no proof, and nothing is reverted: no verdict takes it for a fault.
+    """
+
+    mark: Name = Field(description="What expectations call this part of the method, like `fault: load-grows`")
+    at: Duration = Duration("0s")
+    for_: Duration = Field(alias="for")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_of_two(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "fault" in value:
+            raise ValueError("a step is either a fault or a mark: give the mark a step of its own")
+        return value
+
+    @field_validator("for_")
+    @classmethod
+    def _lasts(cls, value: Duration) -> Duration:
+        if value <= 0:
+            raise ValueError("a mark lasts longer than 0s")
+        return value
+
+    @property
+    def name(self) -> str:
+        return self.mark
+
+
+STEP_TAGS = {"|fault": Step, "|mark": Mark}
+"""What pydantic puts into the place of an error of a step, after its number: which of the two it took it for."""
+
+
+def _which(step: Any) -> str:
+    marks = "mark" in step if isinstance(step, dict) else isinstance(step, Mark)
+    return "|mark" if marks else "|fault"
+
+
+AnyStep = Annotated[Annotated[Step, Tag("|fault")] | Annotated[Mark, Tag("|mark")], Discriminator(_which)]
+
+
 class Recovery(Strict):
     """The time after the last fault, in which loads go on so that recovery is measured, not assumed."""
 
@@ -258,7 +301,9 @@ class Experiment(Strict):
     load: dict[Name, LoadSpec] = Field(default={}, max_length=MOST_ENTRIES, description="Generated traffic, by name")
     clients: dict[Name, ClientSpec] = Field(default={}, max_length=MOST_ENTRIES, description="Real clients, by name")
     steady_state: SteadyState
-    method: list[Step] = Field(min_length=1, max_length=MOST_ENTRIES, description="The faults, over time")
+    method: list[AnyStep] = Field(
+        min_length=1, max_length=MOST_ENTRIES, description="The faults, and the marks, over time"
+    )
     guardrails: list[Condition] = Field(
         default=[], max_length=MOST_ENTRIES, description="When one of these holds, revert all faults and end the method"
     )
@@ -270,6 +315,11 @@ class Experiment(Strict):
         if not self.traffic:
             raise ValueError("nothing to measure: add `load:` or `clients:`")
         return self
+
+    @property
+    def faults(self) -> list[Step]:
+        """The steps of the method that break something: all but its marks."""
+        return [step for step in self.method if isinstance(step, Step)]
 
     @property
     def traffic(self) -> dict[str, LoadSpec | ClientSpec]:

@@ -34,6 +34,11 @@ def experiment_schema() -> Schema:
     definitions: Schema = schema.pop("$defs")
     for named in _TRAFFIC:
         schema["properties"][named]["additionalProperties"] = False  # names that do not match the pattern
+    schema["properties"]["method"]["items"] = {
+        "if": {"type": "object", "required": ["mark"]},
+        "then": {"$ref": "#/$defs/Mark"},
+        "else": {"$ref": "#/$defs/Step"},
+    }
     definitions["Step"] = _steps(definitions["Step"], registry.faults(), definitions)
     definitions["LoadSpec"] = _loads(registry.loads(), definitions)
     definitions["Expectation"] = _expectations(definitions)

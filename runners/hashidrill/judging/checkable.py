@@ -16,11 +16,12 @@ import numpy as np
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.measure import NO_FAULT, SECOND
+from hashidrill.recording.reader import FaultWindow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hashidrill.recording.reader import Bools, FaultWindow, Operations, Recording
+    from hashidrill.recording.reader import Bools, MarkWindow, Operations, Recording
 
 BEFORE_S = 5.0
 """Writes acknowledged this long before a fault are at risk too: it may not be on disk, or not on a majority's.
@@ -104,22 +105,28 @@ class Coverage:
 
 
 def spans_in_force(recording: Recording) -> list[tuple[int, int]]:
-    """When any fault was in force, in ns; a `noop` only where there is no other. Empty when none was applied."""
+    """When any fault was in force, in ns; a `noop` only where there is no other, and a mark never.
+
+    Empty when none was applied.
+    """
     try:
         return [measure.in_force(recording, window) for windows in _steps(recording) for window in windows]
     except HypothesisInvalidError:
         return []
 
 
-def coverage(recording: Recording, ops: Operations, checkable: Bools, excused: Bools | None = None) -> Coverage:
+def coverage(
+    recording: Recording, ops: Operations, checkable: Bools, excused: Bools | None = None, fault: str | None = None
+) -> Coverage:
     """Count. `checkable` and `excused` are masks over the operations; only acknowledged ones count.
 
-    Every step whose fault was applied counts, proven or not; a `noop` only where nothing else was. Raises
-    HypothesisInvalidError when no fault was applied at all.
+    Every step whose fault was applied counts, proven or not; a `noop` only where nothing else was, and a mark only
+    where `fault` names it. With `fault`, only that step or kind of fault does. Raises HypothesisInvalidError when no
+    fault was applied at all.
     """
     away = np.zeros(len(ops), np.bool_) if excused is None else excused
     counted = ops.ok & ~away
-    steps = _steps(recording)
+    steps = _steps(recording) if fault is None else [measure.windows(recording, fault)]
     inside_any = np.zeros(len(ops), np.bool_)
     exposed = []
     for windows in steps:
@@ -142,17 +149,18 @@ def _count(mask: Bools, checkable: Bools) -> tuple[int, int]:
     return int((mask & checkable).sum()), int(mask.sum())
 
 
-def _steps(recording: Recording) -> list[list[FaultWindow]]:
+def _steps(recording: Recording) -> list[Sequence[FaultWindow | MarkWindow]]:
     """The windows of each step whose fault was applied."""
     applied = [window for window in recording.faults if window.applied_ns is not None]
     if not applied:
-        raise HypothesisInvalidError("no fault was applied in this run, so none can have lost a write")
+        named = f": name what could have, as `fault: {recording.marks[0].mark}`" if recording.marks else ""
+        raise HypothesisInvalidError(f"no fault was applied in this run, so none can have lost a write{named}")
     real = [window for window in applied if window.kind != NO_FAULT] or applied
     numbers = dict.fromkeys(window.step for window in real)
     return [[window for window in real if window.step == number] for number in numbers]
 
 
-def _name(recording: Recording, windows: Sequence[FaultWindow]) -> str:
+def _name(recording: Recording, windows: Sequence[FaultWindow | MarkWindow]) -> str:
     first = measure.named(recording, windows[0])
-    hosts = len({window.host for window in windows})
+    hosts = len({window.host if isinstance(window, FaultWindow) else "" for window in windows})
     return first if hosts == 1 else f"{first} and {hosts - 1} more"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.recording.reader import FaultWindow, Operations, Recording, Series
+from hashidrill.recording.reader import FaultWindow, MarkWindow, Operations, Recording, Series
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -102,6 +102,10 @@ class TracedRecording(Recording):
     @property
     def faults(self) -> list[FaultWindow]:
         return self._recording.faults
+
+    @property
+    def marks(self) -> list[MarkWindow]:
+        return self._recording.marks
 
     @property
     def loads(self) -> list[str]:

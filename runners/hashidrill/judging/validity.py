@@ -8,7 +8,7 @@ import numpy as np
 
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
-from hashidrill.experiment.model import ATTEMPTS
+from hashidrill.experiment.model import ATTEMPTS, Mark
 from hashidrill.judging.doubts import readable
 from hashidrill.loads.services import ENDED
 
@@ -40,7 +40,7 @@ def invalid_reasons(recording: Recording, experiment: Experiment) -> Iterator[st
         if outcome in {"complete", "guardrail"}:
             yield "the run never got to its method: no fault was applied"
         return
-    yield from _fault_reasons(recording)
+    yield from _fault_reasons(recording, experiment)
     if outcome == "complete":
         yield from _steps_left_out(recording, experiment)
     for load in experiment.load:
@@ -60,8 +60,8 @@ def _outcome_reason(recording: Recording, outcome: str) -> str:
     return f"{reason}: {readable(detail)}" if detail else reason
 
 
-def _fault_reasons(recording: Recording) -> Iterator[str]:
-    if not recording.faults:
+def _fault_reasons(recording: Recording, experiment: Experiment) -> Iterator[str]:
+    if not recording.faults and experiment.faults:
         yield "no fault was applied, so nothing was tried"
     for window in recording.faults:
         if not window.proven and not _followed_elsewhere(recording, window):
@@ -89,13 +89,16 @@ def _not_proven(window: FaultWindow) -> str:
 
 
 def _steps_left_out(recording: Recording, experiment: Experiment) -> Iterator[str]:
-    """Steps of the method that the journal has no intent for."""
+    """Steps of the method that the journal has no intent for, and marks that never began."""
+    marked = {mark.step for mark in recording.marks}
     intents = recording.events("fault.intent")
-    if not intents or any("step" not in entry.data for entry in intents):
-        return
-    done = {entry.data["step"] for entry in intents}
+    told = intents and all("step" in entry.data for entry in intents)  # the first recordings do not say the step
+    done = {entry.data["step"] for entry in intents} if told else set()
     for index, step in enumerate(experiment.method):
-        if index not in done:
+        if isinstance(step, Mark):
+            if index not in marked:
+                yield f"step {index + 1} of the method (mark {step.name}) was never reached"
+        elif told and index not in done:
             yield f"step {index + 1} of the method ({step.fault} on {step.on}) was never carried out"
 
 

@@ -25,6 +25,7 @@ from hashidrill.events import (
     Guardrail,
     Intent,
     Level,
+    Marked,
     Note,
     Phase,
     Proof,
@@ -126,6 +127,8 @@ class LiveView:
         match event:
             case Intent() | Proof() | Change():
                 line = self._fault_sentence(event)
+            case Marked():
+                line = f"mark {_words(event.mark)} {'begins' if event.event == 'mark.begin' else 'ends'}"
             case Phase():
                 self._phase = _words(event.phase)
                 line = f"phase {self._phase}" if self._phase else ""
@@ -180,6 +183,9 @@ class LiveView:
             for fault in self._tick.faults
         ]
 
+    def _marks(self) -> list[str]:
+        return [_spaced(_words(mark.mark), self._left(mark.ends_ns)) for mark in self._tick.marks]
+
     def _leader(self) -> str:
         return _words(self._tick.leader) or "none"
 
@@ -193,7 +199,8 @@ class LiveView:
             for name, load in self._tick.loads.items()
         ]
         faults = ", ".join(self._faults()) or "no fault in force"
-        return " | ".join([phase, f"leader {self._leader()}", faults, *loads])
+        marks = [f"mark {mark}" for mark in self._marks()]
+        return " | ".join([phase, f"leader {self._leader()}", faults, *marks, *loads])
 
     # ---- the terminal
 
@@ -212,12 +219,15 @@ class LiveView:
         ]
         faults = self._faults()
         # faults beyond these few are counted, so that the loads stay on the screen
-        shown = faults[:4] if len(faults) > 5 else faults
+        most = 4 if self._tick.marks else 5
+        shown = faults[: most - 1] if len(faults) > most else faults
         lines += [self._text(f"{'fault' if n == 0 else '':<6}  {fault}", "yellow") for n, fault in enumerate(shown)]
         if len(faults) > len(shown):
             lines.append(self._text(f"        and {len(faults) - len(shown)} more", "yellow"))
         if not faults:
             lines.append(self._text("fault   none in force", "dim"))
+        if self._tick.marks:
+            lines.append(self._text(f"mark    {'; '.join(self._marks())}", "yellow"))
         loads = self._tick.loads
         free = height - len(lines) - 2
         roomy = len(loads) * 4 + 3 <= free

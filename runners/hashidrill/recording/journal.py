@@ -53,6 +53,8 @@ EVENTS = {
     "fault.gone": "fault_id, evidence: the observer saw that the effect is gone",
     "fault.ended": "fault_id, evidence: its target is gone, and the fault with it; nobody saw the effect go",
     "fault.stuck": "fault_id, error or evidence: it could not be reverted, or is still seen",
+    "mark.begin": "mark, step, ends_ns: a part of the method began that the experiment gives a name; nothing is broken",
+    "mark.end": "mark, step: it ended",
     "guardrail": "condition, evidence: a guardrail tripped",
     "steady": "held (bool), evidence: the steady state held, or did not",
     "search": "load, found, level, text, tried: the level at which a load's search ended",
@@ -70,6 +72,8 @@ _NEEDED: dict[str, dict[str, type]] = {
     "fault.gone": {"evidence": dict},
     "fault.still": {"evidence": dict},
     "fault.faded": {"evidence": dict},
+    "mark.begin": {"mark": str},
+    "mark.end": {"mark": str},
     "end": {"outcome": str},
 }
 """What an entry must say beyond its time, and as what; every `fault.` entry also names its `fault_id`."""

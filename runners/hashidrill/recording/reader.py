@@ -138,6 +138,17 @@ class Series:
 
 
 @dataclass(frozen=True)
+class MarkWindow:
+    """A part of the method that the experiment gives a name. Nothing was broken for it, so it is no fault."""
+
+    mark: str
+    step: int
+    begin_ns: int
+    end_ns: int | None = None
+    """None where the run was over before it."""
+
+
+@dataclass(frozen=True)
 class FaultWindow:
     """One fault on one target, as the journal tells it. Times are None for what never happened."""
 
@@ -259,6 +270,16 @@ class Recording:
             elif (window := windows.get(data["fault_id"])) is not None:
                 _note(window, what, entry)
         return [FaultWindow(**window) for window in windows.values()]
+
+    @cached_property
+    def marks(self) -> list[MarkWindow]:
+        """All marks, in the order in which they began."""
+        ends = {entry.data.get("step"): entry.t_ns for entry in self.events("mark.end")}
+        return [
+            MarkWindow(str(entry.data["mark"]), step, entry.t_ns, ends.get(step))
+            for entry in self.events("mark.begin")
+            for step in [entry.data.get("step", -1)]
+        ]
 
     @cached_property
     def format(self) -> int:

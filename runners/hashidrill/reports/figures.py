@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hashidrill.errors import HypothesisInvalidError
+from hashidrill.reports.text import human_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,20 +50,41 @@ def fault_span(fault: FaultWindow, end_ns: int) -> Span | None:
 
 
 def parts(recording: Recording) -> dict[str, list[Span]]:
-    """The spans of `steady`, `fault` and `recovery`; a part that never was is left out."""
+    """The spans of `steady`, `fault` and `recovery`; a part that never was is left out.
+
+    A run that has marks and no fault has the part `mark` in its place.
+    """
     end_ns = run_end_ns(recording)
     found: dict[str, list[Span]] = {}
     if "steady" in recording.phases:
         found["steady"] = [recording.phases["steady"]]
     spans = [span for fault in recording.faults if (span := fault_span(fault, end_ns)) is not None]
+    part = "fault" if spans else "mark"
+    spans = spans or mark_spans(recording)
     if not spans:
         return found
-    found["fault"] = merged(spans)
-    last = found["fault"][-1][1]
+    found[part] = merged(spans)
+    last = found[part][-1][1]
     stop = recording.phases.get("recovery", (last, end_ns))[1]
     if stop > last:
         found["recovery"] = [(last, stop)]
     return found
+
+
+def mark_spans(recording: Recording) -> list[Span]:
+    """From when to when each mark lasted."""
+    end_ns = run_end_ns(recording)
+    return [(mark.begin_ns, end_ns if mark.end_ns is None else mark.end_ns) for mark in recording.marks]
+
+
+def marked(recording: Recording) -> list[str]:
+    """What the marks are called, and when they lasted, in a sentence each."""
+    begin_ns = recording.phases.get("method", (0, 0))[0]
+    return [
+        f"{mark.mark}, from {human_duration((start - begin_ns) / 1e9)} to {human_duration((end - begin_ns) / 1e9)}"
+        " into the method"
+        for mark, (start, end) in zip(recording.marks, mark_spans(recording), strict=True)
+    ]
 
 
 def merged(spans: Sequence[Span]) -> list[Span]:

@@ -13,6 +13,7 @@ from hashidrill.reports.figures import (
     experiment_title,
     how_it_ended,
     load_figures,
+    marked,
     searched,
     state_of,
 )
@@ -54,6 +55,7 @@ def markdown_summary(recording: Recording, verdict: RunVerdict, *, report: Path 
         "\n".join(f"- {plain(reason)}" for reason in [*verdict.invalid, *verdict.doubts, *verdict.notes][:MOST_ROWS]),
         _expectations(verdict.judgements),
         _faults(recording.faults),
+        "\n".join(f"- Mark: {plain(text)}" for text in marked(recording)[:MOST_ROWS]),
         _figures(recording),
         "\n".join(f"- Search: {plain(text)}" for text in searched(recording)),
         _footer(recording, report),

@@ -14,6 +14,7 @@ from hashidrill.reports.figures import (
     experiment_title,
     how_it_ended,
     load_figures,
+    marked,
     searched,
     state_of,
 )
@@ -54,7 +55,7 @@ FINDINGS = {
     Finding.FIXED: ("✗", "held, although it names a known issue"),
 }
 _ORDER = (Finding.BROKEN, Finding.FIXED, Finding.INVALID, Finding.KNOWN, Finding.HELD)
-PARTS = {"steady": "steady state", "fault": "faults in force", "recovery": "recovery"}
+PARTS = {"steady": "steady state", "fault": "faults in force", "mark": "marked", "recovery": "recovery"}
 
 
 def banner(recording: Recording, verdict: RunVerdict) -> Html:
@@ -169,8 +170,9 @@ def timeline_frame() -> Html:
 
 
 def fault_proofs(recording: Recording) -> Html:
+    marks = [el("p", f"Mark: {text}.") for text in marked(recording)[:MOST_ROWS]]
     if not recording.faults:
-        return _section("Fault proofs", el("p", "No fault was applied."))
+        return _section("Fault proofs", el("p", "No fault was applied."), *marks)
     headings = ("fault", "asked for", "measured in force", "before its revert", "measured afterwards", "in force for",
                 "state")  # fmt: skip
     rows = [_proof_row(fault) for fault in recording.faults[:MOST_ROWS]]
@@ -185,6 +187,7 @@ def fault_proofs(recording: Recording) -> Html:
         ),
         table(headings, rows),
         el("p", f"and {more} more in the journal") if more > 0 else None,
+        *marks,
     )
 
 

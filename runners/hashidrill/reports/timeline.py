@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hashidrill.errors import HashidrillError, HypothesisInvalidError
-from hashidrill.reports.figures import fault_span, operations_of, run_end_ns
+from hashidrill.reports.figures import fault_span, mark_spans, operations_of, run_end_ns
 from hashidrill.reports.text import one_line, printable
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ LIMIT_BYTES = 1_000_000
 MOST_POINTS = 600
 MOST_MARKS = 200
 MOST_FAULTS = 200
+MOST_LANES = 5
 SHORTEST_BUCKET_S = 0.5
 """At 50 operations a second this is 25 a bucket: fewer would make a p99 of noise."""
 _NICE_S = (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
@@ -142,7 +143,7 @@ def _requests(recording: Recording) -> dict[str, tuple[float, float]]:
 
 def _lanes(recording: Recording) -> list[dict[str, Any]]:
     """What is a state and not a number: who leads, and whether Consul itself says that all is well."""
-    lanes = []
+    lanes = _mark_lanes(recording)
     leaders = _series(recording, "raft.leader")
     if leaders is not None:
         states = [text if ok and text else "no leader" for text, ok in zip(leaders.text, leaders.ok, strict=True)]
@@ -157,6 +158,20 @@ def _lanes(recording: Recording) -> list[dict[str, Any]]:
         keep = list(range(len(health)))
         lanes.append({"title": "Consul says", "segments": _segments(recording, health, states, keep, good="healthy")})
     return lanes
+
+
+def _mark_lanes(recording: Recording) -> list[dict[str, Any]]:
+    """The marks of the method, in as few lanes as show them beside each other."""
+    lanes: list[list[dict[str, Any]]] = []
+    spans = zip(recording.marks[:MOST_MARKS], mark_spans(recording), strict=False)
+    for mark, (start, end) in sorted(spans, key=lambda each: each[1]):
+        segment = {"start": _of(start), "end": _of(end), "label": printable(mark.mark, 60), "ok": True}
+        free = next((lane for lane in lanes if lane[-1]["end"] <= segment["start"]), None)
+        if free is None:
+            lanes.append([segment])
+        else:
+            free.append(segment)
+    return [{"title": "mark", "segments": segments} for segments in lanes[:MOST_LANES]]
 
 
 def _majority(series: Series) -> list[int]:

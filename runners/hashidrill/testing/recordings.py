@@ -121,6 +121,13 @@ class RecordingBuilder:
             self.event("fault.gone" if gone else "fault.stuck", at=until, fault_id=fault_id, evidence=last)
         return self.event("fault.moved", at=until or at, fault_id=fault_id, on="consul:leader") if moved else self
 
+    def mark(self, name: str, *, at: float, until: float | None) -> Self:
+        """A mark, with a step of its own in the method. `until=None`: the run was over before it."""
+        step = len(self._method)
+        self._method.append({"mark": name, "at": f"{max(at - 10, 0):g}s", "for": f"{(until or at + 20) - at:g}s"})
+        self.event("mark.begin", at=at, mark=name, step=step)
+        return self if until is None else self.event("mark.end", at=until, mark=name, step=step)
+
     def load(
         self,
         load: str,

@@ -432,3 +432,22 @@ def test_what_stands_is_told(hashidrill, monkeypatch):
     text = hashidrill("status").stdout
     assert all(word in text for word in ("default", "1.22.2", "consul-1", "10.73.0.11", "http://127.0.0.1:8500/ui/"))
     assert hashidrill("status", "--json").json[0]["hosts"] == hosts
+
+
+# what is deprecated
+
+
+def test_a_noop_is_right_and_its_warning_goes_to_standard_error(hashidrill, tmp_path):
+    document = RecordingBuilder(tmp_path / "run").load("kv-writes").experiment()
+    path = tmp_path / "old.yaml"
+    path.write_text(json.dumps(document, indent=1))
+    said = hashidrill("validate", path, "--json")
+    assert said.code == 0
+    assert said.json == [{"experiment": str(path), "error": None}]
+    assert "a noop that marks time is deprecated: write {mark: NAME, for: 20s}" in " ".join(said.stderr.split())
+    assert hashidrill("validate", path).stdout.startswith("ok ")
+
+
+def test_nothing_that_is_shipped_is_deprecated(hashidrill):
+    said = hashidrill("validate")
+    assert (said.code, said.stderr) == (0, "")

@@ -21,7 +21,7 @@ from hashidrill.errors import (
     UnknownNameError,
     WaitTimeoutError,
 )
-from hashidrill.events import Audience, Began, Bus, Change, Intent, Note, Proof, Tick, decode, encode
+from hashidrill.events import Audience, Began, Bus, Change, Intent, Marked, Note, Proof, Tick, decode, encode
 from hashidrill.faults.disk import DiskLatency
 from hashidrill.recording.journal import read_journal
 
@@ -416,6 +416,25 @@ def test_a_trainee_is_told_how_it_goes_but_not_what_is_broken(tmp_path, live, mo
     assert {"disk.latency", "consul-1", "proven", "run-1"} <= set(leaked(told)), "an operator is"
 
 
+def test_the_name_of_a_mark_is_no_hint_to_a_trainee(tmp_path, live):
+    """It says what is about to happen, like streaming-off."""
+    mark = {"mark": "slow-disk", "at": "1s", "for": "3s"}
+    _, seen, told = watched_by_a_trainee(tmp_path, live, method=[mark])
+    assert leaked(seen) == []
+    assert "slow-disk" in leaked(told)
+    assert any(event.marks for event in told if isinstance(event, Tick))
+
+
+def test_a_guardrail_ends_a_mark(tmp_path, live):
+    game = Game(tmp_path, [{"mark": "load-grows", "for": "60s"}], steady_state=ALWAYS,
+                guardrails=["raft.leader >= 1 for 2s"])  # fmt: skip
+    outcome, journal, _, _ = live(game, Living())
+    assert outcome == "guardrail"
+    begun, ended = [entry for entry in journal if entry.event.startswith("mark.")]
+    assert ended.event == "mark.end"
+    assert ended.t_ns - begun.t_ns < 10 * S
+
+
 def test_a_fault_that_is_not_proven_is_no_hint_to_a_trainee(tmp_path, live, monkeypatch):
     async def never(self, undo, *, present):
         return Evidence(ok=not present, asked="slow", measured="as ever")
@@ -426,11 +445,12 @@ def test_a_fault_that_is_not_proven_is_no_hint_to_a_trainee(tmp_path, live, monk
     assert leaked(seen) == []
 
 
-@pytest.mark.parametrize("kind", [Intent, Proof, Change, Note, Began])
+@pytest.mark.parametrize("kind", [Intent, Proof, Change, Note, Began, Marked])
 def test_an_event_that_a_trainee_got_by_mistake_is_seen_to_leak(tmp_path, live, monkeypatch, kind):
     """The planted leak: the tests above would fail."""
     monkeypatch.setattr(kind, "audience", Audience.TRAINEE)
-    _, seen, _ = watched_by_a_trainee(tmp_path, live)
+    method = [{**SLOW, "for": "5s"}, {"mark": "slow-disk", "for": "1s"}]
+    _, seen, _ = watched_by_a_trainee(tmp_path, live, method=method)
     assert leaked(seen)
 
 

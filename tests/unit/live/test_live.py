@@ -143,6 +143,17 @@ def test_a_log_gets_no_escape_sequences_and_no_folded_lines():
     assert len(text.splitlines()) == 3
 
 
+def test_a_mark_is_told_and_shown_while_it_lasts():
+    begin = {"event": "mark.begin", "t_ns": 14 * S, "mark": "load-grows", "step": 0}
+    lasts = {**tick(15, faults=0), "marks": [{"mark": "load-grows", "ends_ns": 18 * S}]}
+    end = {"event": "mark.end", "t_ns": 18 * S, "mark": "load-grows", "step": 0}
+    lines = plain_lines(begin, lasts, end)
+    assert lines[1] == "[   14.0 s] mark load-grows begins"
+    assert "| no fault in force | mark load-grows, 3 s left | kv-writes" in lines[2]
+    assert lines[3] == "[   18.0 s] mark load-grows ends"
+    assert "mark    load-grows, 3 s left" in "\n".join(screen(lasts))
+
+
 @pytest.mark.parametrize(
     ("event", "words"),
     [
@@ -187,11 +198,13 @@ def test_sparklines_keep_the_last_sixty_ticks():
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (140, 40), (60, 20), (40, 24)])
 @pytest.mark.parametrize("loads", [0, 1, 2, 3, 8])
-@pytest.mark.parametrize("faults", [0, 1, 9])
-def test_the_screen_fits_the_terminal(width, height, loads, faults):
+@pytest.mark.parametrize(("faults", "marks"), [(0, 0), (1, 0), (9, 0), (9, 9)])
+def test_the_screen_fits_the_terminal(width, height, loads, faults, marks):
     names = [f"a-load-with-quite-a-long-name-{n}" for n in range(loads)]
     noise = [{"event": "note", "t_ns": n * S, "text": "word " * 60} for n in range(20)]
-    lines = screen(*noise, FAULT, *[tick(n, loads=names, faults=faults) for n in range(70)], width=width, height=height)
+    lasting = [{"mark": f"part-{n}", "ends_ns": 99 * S} for n in range(marks)]
+    ticks = [{**tick(n, loads=names, faults=faults), "marks": lasting} for n in range(70)]
+    lines = screen(*noise, FAULT, *ticks, width=width, height=height)
     assert len(lines) < height, "the last line is the cursor's"
     assert max(cell_len(line) for line in lines) <= width
     assert sum("50/s" in line for line in lines) == loads, "no load is pushed out"

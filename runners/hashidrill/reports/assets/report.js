@@ -187,7 +187,7 @@
     data.lanes.forEach((lane, index) => {
       const row = 1 + rows.length + index;
       name(row, frame.left < 60 && lane.title === "Consul says" ? "Consul" : lane.title);
-      for (const part of lane.segments) segment(row, [part.start, part.end], part.label, part.ok ? (lane.title === "leader" ? "phase" : "well") : "sick");
+      for (const part of lane.segments) segment(row, [part.start, part.end], part.label, part.ok ? (["leader", "mark"].includes(lane.title) ? "phase" : "well") : "sick");
     });
     for (const mark of data.marks) {
       if (mark.kind === "guardrail") frame.inside.append(titled(svg("line", { class: "guardrail", x1: frame.x(mark.t), x2: frame.x(mark.t), y1: 0, y2: frame.height }), `${mark.label}, at ${clock(mark.t, true)}`));

@@ -32,7 +32,11 @@ def _without_save(restore: Step, name: str, saves: dict[str, Step], draft: Draft
     """What is wrong with the snapshot that is named; empty when nothing is, or when it cannot be said."""
     save = saves.get(name)
     if save is None:
-        unread = any(step is None or (step.kind == SnapshotSave.kind and step.params is None) for step in draft.steps)
+        unread = any(
+            (step is None and index not in draft.marks)
+            or (step and step.kind == SnapshotSave.kind and step.params is None)
+            for index, step in enumerate(draft.steps)
+        )
         return "" if unread else f"no step saves a snapshot {shown(name)}: {near(name, saves)}"
     if save.at is None or save.for_ is None or restore.at is None or save.at + save.for_ <= restore.at:
         return ""

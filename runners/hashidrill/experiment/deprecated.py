@@ -1,0 +1,27 @@
+"""What still works in an experiment although there is a better way to write it, and that way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hashidrill.experiment.documents import Document
+from hashidrill.experiment.problems import message
+
+
+def deprecations(document: Document) -> str:
+    """Each thing that is deprecated, with its place and what to write instead; empty where there is nothing."""
+    method = document.data.get("method") if isinstance(document.data, dict) else None
+    steps = enumerate(method if isinstance(method, list) else [])
+    found = [(index, step) for index, step in steps if isinstance(step, dict) and step.get("fault") == "noop"]
+    if not found:
+        return ""
+    noted = Document(document.name, document.text)  # a document's own problems are what makes it wrong
+    for index, step in found:
+        text = f"a noop that marks time is deprecated: write {_as_mark(step)}"
+        noted.problem(("method", index, "fault"), f"{text}, and name it where an expectation means it")
+    return message(noted.name, noted.text, noted.problems)
+
+
+def _as_mark(step: dict[str, Any]) -> str:
+    said = {"mark": step.get("name", "NAME"), "at": step.get("at"), "for": step.get("for")}
+    return "{" + ", ".join(f"{key}: {value}" for key, value in said.items() if value is not None) + "}"
