@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine_game import SLOW, Game, S
 from hashidrill.engine import run as engine
+from hashidrill.engine.required import required_by
 
 GROWS = {"mark": "load-grows", "at": "3s", "for": "4s"}
 
@@ -20,7 +21,7 @@ def test_a_mark_begins_and_ends_at_its_times_and_breaks_nothing(tmp_path):
 
 
 def test_a_mark_needs_nothing_of_the_datacenter(tmp_path):
-    assert engine.needs(Game(tmp_path, [GROWS]).experiment) == engine.needs(Game(tmp_path, [GROWS, GROWS]).experiment)
+    assert required_by(Game(tmp_path, [GROWS]).experiment).tools == frozenset()
 
 
 def test_a_mark_runs_beside_faults_and_they_keep_their_numbers(tmp_path):
