@@ -75,9 +75,11 @@ def _parts(path: str, schema: Schema, definitions: Schema) -> Iterator[tuple[str
     """(path, schema) of every mapping with keys of its own, in the order in which a file writes them."""
     yield path, schema
     for key, about in _fields(schema):
+        other = about.get("items", {}).get("then", {}).get("$ref", "").removeprefix("#/$defs/")
         for name in _references(about):
             if name in definitions:
-                yield from _parts(f"{path}.{key}".lstrip("."), definitions[name], definitions)
+                which = f" ({name.lower()})" if name == other else ""
+                yield from _parts(f"{path}.{key}{which}".lstrip("."), definitions[name], definitions)
 
 
 def _fields(schema: Schema) -> list[tuple[str, Schema]]:
@@ -92,7 +94,7 @@ def _references(about: Any) -> list[str]:
     if not isinstance(about, dict):
         return []
     own = [about["$ref"].removeprefix("#/$defs/")] if "$ref" in about else []
-    inner = [about[key] for key in ("anyOf", "items", "additionalProperties") if key in about]
+    inner = [about[key] for key in ("anyOf", "items", "additionalProperties", "else", "then") if key in about]
     return own + [name for each in (*inner, *about.get("patternProperties", {}).values()) for name in _references(each)]
 
 

@@ -218,8 +218,8 @@ class Mark(Strict):
     """
 
     mark: Name = Field(description="What expectations call this part of the method, like `fault: load-grows`")
-    at: Duration = Duration("0s")
-    for_: Duration = Field(alias="for")
+    at: Duration = Field(default=Duration("0s"), description="When it begins, counted from the start of the method")
+    for_: Duration = Field(alias="for", description="How long it lasts")
 
     @model_validator(mode="before")
     @classmethod
