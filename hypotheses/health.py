@@ -8,7 +8,8 @@ from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.measure import SECOND, STEP_S, in_force, latest, longest_run, named, seconds, when
-from hashidrill.recording.reader import Bools, FaultWindow, Int64s, MarkWindow, Recording, Series
+from hashidrill.recording.marks import MarkWindow
+from hashidrill.recording.reader import Bools, FaultWindow, Int64s, Recording, Series
 from hashidrill.units import Duration
 
 LAST_CONTACT_MAX_S = 0.2

@@ -6,7 +6,8 @@ from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.measure import SECOND, in_force, seconds, served_s, settled, when
-from hashidrill.recording.reader import FaultWindow, MarkWindow, Recording
+from hashidrill.recording.marks import MarkWindow
+from hashidrill.recording.reader import FaultWindow, Recording
 from hashidrill.units import Duration
 
 ROBLOX_NORMAL = Duration("300ms")

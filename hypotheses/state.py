@@ -12,7 +12,8 @@ from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.judging.checkable import coverage
 from hashidrill.measure import SECOND, seconds, share, when
-from hashidrill.recording.reader import Bools, MarkWindow, Operations, Recording, Series
+from hashidrill.recording.marks import MarkWindow
+from hashidrill.recording.reader import Bools, Operations, Recording, Series
 from hashidrill.services.consul.loads.cas import Step
 from hashidrill.services.consul.resets import Fate, Judged, Reset, find_reset, judge
 from hashidrill.units import Duration, Percent

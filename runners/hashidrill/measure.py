@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hashidrill.errors import HypothesisInvalidError
-from hashidrill.recording.reader import Bools, FaultWindow, Floats, Int64s, MarkWindow, Operations, Recording
+from hashidrill.recording.marks import MarkWindow
+from hashidrill.recording.reader import Bools, FaultWindow, Floats, Int64s, Operations, Recording
 from hashidrill.registry import near
 from hashidrill.units import Duration
 

@@ -21,7 +21,8 @@ from hashidrill.recording.reader import FaultWindow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hashidrill.recording.reader import Bools, MarkWindow, Operations, Recording
+    from hashidrill.recording.marks import MarkWindow
+    from hashidrill.recording.reader import Bools, Operations, Recording
 
 BEFORE_S = 5.0
 """Writes acknowledged this long before a fault are at risk too: it may not be on disk, or not on a majority's.

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.recording.reader import FaultWindow, MarkWindow, Operations, Recording, Series
+from hashidrill.recording.marks import MarkWindow
+from hashidrill.recording.reader import FaultWindow, Operations, Recording, Series
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

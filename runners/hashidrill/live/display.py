@@ -118,7 +118,8 @@ class LiveView:
             history = self._history.setdefault(name, {key: deque(maxlen=TICKS) for _, key, _ in _METRICS})
             for _, key, _ in _METRICS:
                 history[key].append(getattr(load, key))
-        if self._plain and tick.t_ns >= self._next_status_ns:
+        back = tick.t_ns < self._next_status_ns - STATUS_EVERY_NS
+        if self._plain and (tick.t_ns >= self._next_status_ns or back):
             self._next_status_ns = tick.t_ns + STATUS_EVERY_NS
             say(self._console, f"[{tick.t_ns / 1e9:7.1f} s] {self._status()}")
 

@@ -28,6 +28,7 @@ from hashidrill import __version__
 from hashidrill.errors import ExperimentError, HypothesisInvalidError, RecordingError
 from hashidrill.recording import old_formats
 from hashidrill.recording.journal import Entry, is_whole, read_journal
+from hashidrill.recording.marks import MarkWindow, marks_of
 from hashidrill.recording.writer import DATABASE_NAME, FORMAT, RESOLVED_NAME, read_run
 from hashidrill.util.files import JOURNAL_NAME
 from hashidrill.util.foreign import parse
@@ -135,17 +136,6 @@ class Series:
             self.t_ns[picked], self.value[picked], [self.text[i] for i in picked], [self.host[i] for i in picked],
             self.ok[picked],
         )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class MarkWindow:
-    """A part of the method that the experiment gives a name. Nothing was broken for it, so it is no fault."""
-
-    mark: str
-    step: int
-    begin_ns: int
-    end_ns: int | None = None
-    """None where the run was over before it."""
 
 
 @dataclass(frozen=True)
@@ -274,12 +264,7 @@ class Recording:
     @cached_property
     def marks(self) -> list[MarkWindow]:
         """All marks, in the order in which they began."""
-        ends = {entry.data.get("step"): entry.t_ns for entry in self.events("mark.end")}
-        return [
-            MarkWindow(str(entry.data["mark"]), step, entry.t_ns, ends.get(step))
-            for entry in self.events("mark.begin")
-            for step in [entry.data.get("step", -1)]
-        ]
+        return marks_of(self.events("mark.begin"), self.events("mark.end"))
 
     @cached_property
     def format(self) -> int:

@@ -246,7 +246,7 @@ odd_events = st.fixed_dictionaries(
 def test_no_event_however_odd_breaks_the_view(events, plain):
     out = console(terminal=not plain)
     with LiveView(out, "t", plain=plain) as view:
-        for event in [{}, *events, tick(5)]:
+        for event in [{}, *events, tick(500)]:
             if (known := decode(event)) is not None:
                 view.event(known)
     assert "kv-writes" in written(out)
