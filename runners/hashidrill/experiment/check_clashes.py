@@ -12,7 +12,7 @@ from hashidrill.experiment.selectors import place_of
 
 if TYPE_CHECKING:
     from hashidrill.abc import Place, Restarts
-    from hashidrill.experiment.checks import Draft, Note, Step
+    from hashidrill.experiment.draft import Draft, Note, Step
 
 
 def placed(step: Step, draft: Draft) -> Place:

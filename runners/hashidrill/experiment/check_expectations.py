@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hashidrill.experiment.draft import Side
 from hashidrill.registry import near
 from hashidrill.retry.catalogue import FAULTS
 from hashidrill.units import shown
@@ -14,23 +14,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from hashidrill.experiment.checks import Draft, Note
-    from hashidrill.experiment.problems import Loc
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side of a contrast: the parameters that it gives to another hypothesis."""
-
-    loc: Loc
-    params: BaseModel
-
-
-@dataclass(frozen=True)
-class Expectation:
-    name: str
-    params: BaseModel
-    sides: Sequence[Side] = ()
+    from hashidrill.experiment.draft import Draft, Note
 
 
 def check_expectations(draft: Draft, note: Note) -> None:

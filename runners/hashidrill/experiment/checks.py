@@ -6,14 +6,13 @@ what has an error of its own already.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from hashidrill import registry
 from hashidrill.abc import TOOLS
 from hashidrill.errors import UnknownNameError
 from hashidrill.experiment.check_clashes import check_clashes, placed
-from hashidrill.experiment.check_expectations import Expectation, Side, check_expectations
+from hashidrill.experiment.check_expectations import check_expectations
 from hashidrill.experiment.conditions import (
     LOAD_SIGNALS,
     LOAD_STATISTICS,
@@ -23,20 +22,17 @@ from hashidrill.experiment.conditions import (
     load_signals,
     unit_trouble,
 )
+from hashidrill.experiment.draft import Draft, Expectation, Load, Mark, Note, Side, Step
 from hashidrill.experiment.selectors import CLIENT_PREFIX, HOST_FORMS, parse_selector
 from hashidrill.registry import near
 from hashidrill.units import Duration, shown
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from hashidrill.abc import Fault, Requires
-    from hashidrill.experiment.model import ClientSpec, Disk
+    from hashidrill.abc import Requires
     from hashidrill.experiment.problems import Loc
     from hashidrill.experiment.profile import Profile
-    from hashidrill.service import Service
 
-__all__ = ["Draft", "Expectation", "Load", "Side", "Step", "check", "condition", "duration", "shown"]
+__all__ = ["Draft", "Expectation", "Load", "Mark", "Side", "Step", "check", "condition", "duration", "shown"]
 
 LONGEST = Duration("1h")
 DURATIONS: tuple[Loc, ...] = (
@@ -46,69 +42,6 @@ DURATIONS: tuple[Loc, ...] = (
 
 _OF_CLIENTS = (*LOAD_STATISTICS, *(f"attempts.{each}" for each in LOAD_STATISTICS), *LOAD_SIGNALS)
 """What a condition may compare of a client."""
-
-
-@dataclass(frozen=True)
-class Load:
-    kind: str
-    params: BaseModel
-    profile: Profile | None = None
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step of the method, with None for each part that could not be read."""
-
-    kind: str
-    params: BaseModel | None
-    on: str | None
-    at: Duration | None
-    for_: Duration | None
-    name: str | None = None
-
-    @property
-    def fault(self) -> Fault | None:
-        """What declares, without a datacenter; None where its kind or parameters could not be read."""
-        if self.params is None:
-            return None
-        fault: Fault = registry.fault(self.kind)(self.params, None)
-        return fault
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A mark of the method, with None for each part that could not be read."""
-
-    name: str | None
-    at: Duration | None
-    for_: Duration | None
-
-
-@dataclass(frozen=True)
-class Draft:
-    """An experiment of which some parts may be None, where they could not be read.
-
-    `steps` are faults: where the method has a mark, it has None, and `marks` the mark under that index.
-    """
-
-    services: list[Service] | None
-    """Those of the datacenter."""
-    disk: Disk | None
-    load_names: list[str] | None
-    loads: dict[str, Load | None]
-    steps: list[Step | None]
-    guardrails: list[Condition | None]
-    require: list[Condition | None]
-    expectations: list[Expectation | None]
-    clients: dict[str, ClientSpec | None] = field(default_factory=dict)
-    marks: dict[int, Mark] = field(default_factory=dict)
-    durations: dict[Loc, Duration | None] = field(default_factory=dict)
-
-
-class Note(Protocol):
-    """Takes a problem and where it is: `Document.problem`."""
-
-    def __call__(self, loc: Loc, text: str, *, key: bool = False) -> None: ...
 
 
 def condition(text: Any) -> Condition | None:

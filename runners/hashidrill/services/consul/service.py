@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from hashidrill.experiment.checks import Draft, Note
+    from hashidrill.experiment.draft import Draft, Note
     from hashidrill.units import Quantity
 
 _HTTP_TIMEOUT_S = 2.0

@@ -9,7 +9,7 @@ from hashidrill.services.consul.faults.snapshot import RestoreParams, SaveParams
 from hashidrill.units import Duration, shown
 
 if TYPE_CHECKING:
-    from hashidrill.experiment.checks import Draft, Note, Step
+    from hashidrill.experiment.draft import Draft, Note, Step
 
 
 def check_snapshots(draft: Draft, note: Note) -> None:

@@ -1,0 +1,99 @@
+"""What the checks look at: an experiment in which each part that could not be read is None."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from hashidrill import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic import BaseModel
+
+    from hashidrill.abc import Fault
+    from hashidrill.experiment.conditions import Condition
+    from hashidrill.experiment.model import ClientSpec, Disk
+    from hashidrill.experiment.problems import Loc
+    from hashidrill.experiment.profile import Profile
+    from hashidrill.service import Service
+    from hashidrill.units import Duration
+
+
+@dataclass(frozen=True)
+class Load:
+    kind: str
+    params: BaseModel
+    profile: Profile | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the method, with None for each part that could not be read."""
+
+    kind: str
+    params: BaseModel | None
+    on: str | None
+    at: Duration | None
+    for_: Duration | None
+    name: str | None = None
+
+    @property
+    def fault(self) -> Fault | None:
+        """What declares, without a datacenter; None where its kind or parameters could not be read."""
+        if self.params is None:
+            return None
+        fault: Fault = registry.fault(self.kind)(self.params, None)
+        return fault
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A mark of the method, with None for each part that could not be read."""
+
+    name: str | None
+    at: Duration | None
+    for_: Duration | None
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a contrast: the parameters that it gives to another hypothesis."""
+
+    loc: Loc
+    params: BaseModel
+
+
+@dataclass(frozen=True)
+class Expectation:
+    name: str
+    params: BaseModel
+    sides: Sequence[Side] = ()
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An experiment of which some parts may be None, where they could not be read.
+
+    `steps` are faults: where the method has a mark, it has None, and `marks` the mark under that index.
+    """
+
+    services: list[Service] | None
+    """Those of the datacenter."""
+    disk: Disk | None
+    load_names: list[str] | None
+    loads: dict[str, Load | None]
+    steps: list[Step | None]
+    guardrails: list[Condition | None]
+    require: list[Condition | None]
+    expectations: list[Expectation | None]
+    clients: dict[str, ClientSpec | None] = field(default_factory=dict)
+    marks: dict[int, Mark] = field(default_factory=dict)
+    durations: dict[Loc, Duration | None] = field(default_factory=dict)
+
+
+class Note(Protocol):
+    """Takes a problem and where it is: `Document.problem`."""
+
+    def __call__(self, loc: Loc, text: str, *, key: bool = False) -> None: ...
