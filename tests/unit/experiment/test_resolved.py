@@ -15,7 +15,7 @@ from hashidrill.errors import ExperimentError
 from hashidrill.experiment import documents, loader
 from hashidrill.experiment.library import list_experiments
 from hashidrill.experiment.loader import resolve
-from hashidrill.experiment.model import Experiment
+from hashidrill.experiment.model import Experiment, Mark
 from hashidrill.experiment.resolved import ResolvedExperiment, sha256
 from hashidrill.recording.reader import Recording
 from hashidrill.recording.writer import FORMAT
@@ -105,8 +105,10 @@ def test_the_parameters_are_those_of_each_kind_with_its_defaults(path):
     assert list(parameters.loads) == list(experiment.load)
     pairs = [(registry.load(load.kind).Params, load.params, parameters.loads[name])
              for name, load in experiment.load.items()]  # fmt: skip
+    steps = list(zip(experiment.method, parameters.steps, strict=True))
+    assert all(found == {} for step, found in steps if isinstance(step, Mark))
     pairs += [(registry.fault(step.fault).Params, step.with_, found)
-              for step, found in zip(experiment.method, parameters.steps, strict=True)]  # fmt: skip
+              for step, found in steps if not isinstance(step, Mark)]  # fmt: skip
     pairs += [(hypothesis.get(each.hypothesis, near_to=path).Params, each.params, found)
               for each, found in zip(experiment.expect, parameters.expectations, strict=True)]  # fmt: skip
     for model, written, found in pairs:
