@@ -12,7 +12,13 @@ from hashidrill import registry
 from hashidrill.errors import UnknownNameError
 from hashidrill.hypothesis import files as hypothesis_files
 
-ROOMS = sorted({room for rooms in registry._ROOMS.values() for room in rooms})
+ROOMS = sorted(
+    {
+        module.rpartition(".")[0]
+        for group in ("hashidrill.faults", "hashidrill.loads")
+        for module in registry._modules(group).values()
+    }
+)
 
 
 def listed_wrongly(room, modules=None):
