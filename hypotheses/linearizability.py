@@ -96,7 +96,7 @@ def registers(ops: Operations, steps: list[Step]) -> dict[str, list[Op]]:
 
 def _steps(ops: Operations, load: str) -> list[Step]:
     try:
-        return [Step.decode(value) for value in ops.values]
+        return [Step.of(detail) for detail in ops.details]
     except ValueError as error:
         raise HypothesisInvalidError(f"{load} is not a load whose history can be checked: {error}") from None
 
@@ -107,10 +107,8 @@ def _add_final_reads(histories: dict[str, list[Op]], recording: Recording, load:
         return
     start_ns, end_ns = recording.phases["quiesce"]
     start_ns = max(start_ns, int(ops.end_ns.max()))
-    for key, text in recording.final_reads(load).items():
-        if text is not None:
-            value = Step.decode(text).value
-            histories.setdefault(key, []).append(Op("read", value, start_ns, max(start_ns, end_ns)))
+    for key, value in recording.final_reads(load).items():
+        histories.setdefault(key, []).append(Op("read", value, start_ns, max(start_ns, end_ns)))
 
 
 def _why(recording: Recording, load: str, broken: dict[str, list[Op]]) -> str:

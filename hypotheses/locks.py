@@ -10,7 +10,7 @@ from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.judging.checkable import spans_in_force
 from hashidrill.measure import SECOND, seconds, share, when
 from hashidrill.recording.reader import Operations, Recording
-from hashidrill.services.consul.loads.contender import GONE, Action
+from hashidrill.services.consul.loads.contender import SESSION_GONE, Action
 from hashidrill.units import Percent
 
 _SHOWN = 5
@@ -30,7 +30,7 @@ class Act:
     end_ns: int
     outcome: str
     status: int
-    error: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
         for belief in held
         if any(belief.start_ns < end_ns and belief.end_ns > start_ns for start_ns, end_ns in spans_in_force(recording))
     ]
-    gone = {act.action.session for act in acts if act.error.startswith(GONE)}
+    gone = {act.action.session for act in acts if act.reason == SESSION_GONE}
     figures = {
         "locks": len({belief.key for belief in held}), "holders": len({belief.action.session for belief in held}),
         "held_in_force": len(in_force),
@@ -157,7 +157,7 @@ def _of_session(acts: Sequence[Act], ttl_ns: int, last_ns: int) -> Iterator[Beli
         for act in acts
         if act.outcome == "ok" and act.action.op in {"session", "renew"}
     )
-    gone_ns = min((act.end_ns for act in acts if act.error.startswith(GONE)), default=last_ns)
+    gone_ns = min((act.end_ns for act in acts if act.reason == SESSION_GONE), default=last_ns)
     claimed: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for act in acts:
         if act.action.op == "claim" and act.outcome == "ok":
@@ -211,17 +211,17 @@ def _reused_tokens(acts: Sequence[Act]) -> dict[tuple[str, int], set[str]]:
 
 def _acts(ops: Operations, load: str) -> list[Act]:
     try:
-        actions = [Action.decode(value) for value in ops.values]
+        actions = [Action.of(detail) for detail in ops.details]
     except ValueError as error:
         raise HypothesisInvalidError(f"{load} is not a load of locks: {error}") from None
     starts, ends, statuses = ops.start_ns.tolist(), ops.end_ns.tolist(), ops.status.tolist()
-    columns = zip(actions, ops.keys, starts, ends, ops.outcome.tolist(), statuses, ops.errors, strict=True)
+    columns = zip(actions, ops.keys, starts, ends, ops.outcome.tolist(), statuses, ops.reasons, strict=True)
     return [Act(*row) for row in columns]
 
 
 def _answered(act: Act) -> bool:
     """Also a claim with a session that is gone was answered: it was not shed."""
-    return act.outcome == "ok" or act.error.startswith(GONE)
+    return act.outcome == "ok" or act.reason == SESSION_GONE
 
 
 def _length_s(one: Belief, other: Belief) -> float:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from hashidrill import measure
+from hashidrill.abc import Reason
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.loads.schedule import OVERLOADED
@@ -36,7 +37,7 @@ def load_is_shed(
     picked = measure.during(recording, ops, fault) if fault else ops.between(measure.method(recording)[0], _FOREVER)
     picked = measure.settled(recording, picked)
     not_served = measure.pick(picked, ~picked.ok)
-    ours = sum(error.startswith(OVERLOADED) for error in not_served.errors)
+    ours = sum(reason == Reason.OVERLOADED for reason in not_served.reasons)
     if ours:
         raise HypothesisInvalidError(f"{ours} operations of {load} were not even sent: {OVERLOADED}")
     shed = np.isin(not_served.status, _REFUSED)

@@ -156,7 +156,7 @@ class _Across:
 
 
 def _tried_across(ops: Operations, reset: Reset) -> list[_Across]:
-    steps = [Step.decode(value) for value in ops.values]
+    steps = [Step.of(detail) for detail in ops.details]
     began, ended = reset.restore_ns
     before = {
         (key, step.value)

@@ -33,6 +33,7 @@ from hashidrill.capabilities import (
 )
 from hashidrill.claims import Claim, Place, Restarts
 from hashidrill.observed import ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
+from hashidrill.outcome import Detail, Reason
 from hashidrill.units import Quantity
 
 C = TypeVar("C")
@@ -49,6 +50,7 @@ __all__ = [
     "CpuCanary",
     "CpuControl",
     "Datacenter",
+    "Detail",
     "DiskCanary",
     "DiskControl",
     "DiskSpace",
@@ -70,6 +72,7 @@ __all__ = [
     "ProcessControl",
     "Processes",
     "Proxies",
+    "Reason",
     "Requires",
     "Restarts",
     "Sample",
@@ -152,6 +155,10 @@ class Operation:
     value: str = ""
     status: int = 0
     error: str = ""
+    """For people: what went wrong, in words. Nobody decides anything by it."""
+    reason: str = ""
+    """For judges: the same as a code, one of `Reason`, or one of the load's own, `PRODUCT.what-happened`."""
+    detail: Detail | None = None
 
 
 EmitOperation = Callable[[Operation], None]

@@ -158,11 +158,7 @@ def during(recording: Recording, ops: Operations, kind: str | None = None) -> Op
 
 def pick(ops: Operations, mask: Bools) -> Operations:
     """The operations under a mask."""
-    at = np.flatnonzero(mask)
-    return Operations(
-        ops.intended_ns[at], ops.start_ns[at], ops.end_ns[at], ops.outcome[at], ops.status[at],
-        [ops.keys[i] for i in at], [ops.values[i] for i in at], [ops.errors[i] for i in at],
-    )  # fmt: skip
+    return ops.picked(mask)
 
 
 def settled(recording: Recording, ops: Operations, grace_s: float = 1.0) -> Operations:

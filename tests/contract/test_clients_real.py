@@ -15,7 +15,7 @@ import anyio
 import psutil
 import pytest
 
-from hashidrill.abc import Target
+from hashidrill.abc import Reason, Target
 from hashidrill.datacenter.local.taps import LocalTap
 from hashidrill.errors import DatacenterError, FaultError
 from hashidrill.experiment.model import ClientSpec
@@ -381,6 +381,7 @@ def test_a_service_that_ends_by_itself_is_a_failed_operation_and_is_started_agai
     offered = Offered(tmp_path, {"weak": command}, count("weak", 2))
     one, two = offered.of("weak")[:2]
     assert (one.outcome, one.error) == ("fail", f"{ENDED}: exit status 7: disk on fire")
+    assert one.reason == Reason.SERVICE_ENDED
     assert 0.9 <= (two.start_ns - one.end_ns) / 1e9 <= 3
 
 

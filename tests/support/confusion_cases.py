@@ -99,7 +99,8 @@ def cas_crosses(path):
 def registers(path, *steps):
     builder = RecordingBuilder(path).fault("process.pause", "consul-1", at=10, until=20)
     for each, start in steps:
-        builder.write("registers", "hashidrill/registers/r/0", each.encode(), start=start, end=start + 0.1)
+        builder.write("registers", "hashidrill/registers/r/0", each.value or "", start=start, end=start + 0.1,
+                      detail=each.detail())  # fmt: skip
     return builder.build(), {"load": "registers"}
 
 
@@ -119,7 +120,7 @@ def locked(path, *acts):
     first = [("session", "A", 4), ("session", "B", 4), ("claim", "A", 9), ("refused", "B", 9.5)]
     for op, session, start in (*first, *acts, ("refused", "B", 40)):
         action = Action(op, f"leases/{session}", session, **({"ttl_s": 10.0} if op == "session" else {}))
-        builder.write("leases", "hashidrill/leases/0", action.encode(), start=start, end=start + 0.1)
+        builder.write("leases", "hashidrill/leases/0", "", start=start, end=start + 0.1, detail=action.detail())
     return builder.build(), {"load": "leases"}
 
 
@@ -139,7 +140,7 @@ def shed(path, renewals, claims):
         for op, ok in (("renew", n < renewals), ("claim", n < claims)):
             action = Action(op, f"leases/{n}", f"s{n}")
             start, outcome = 11 + n * 0.4, "ok" if ok else "fail"
-            builder.write("leases", f"k{n}", action.encode(), start=start, end=start + 0.1, outcome=outcome)
+            builder.write("leases", f"k{n}", "", start=start, end=start + 0.1, outcome=outcome, detail=action.detail())
     return builder.build(), {"load": "leases"}
 
 

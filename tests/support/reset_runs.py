@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from hashidrill import hypothesis
+from hashidrill.abc import Detail
 from hashidrill.services.consul.snapshots import Entry, restored_name, saved_name
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.testing.snapshots import packed
@@ -86,17 +85,17 @@ def ordinary(game):
 
 
 def step(op, value=None, index=0, expected=None):
-    return json.dumps({"op": op, "value": value, "index": index, "expected": expected})
+    return Detail("cas", {"op": op, "value": value, "index": index, "expected": expected})
 
 
 def cas_recording(game, *operations):
     """One key that held w0 at index 7 in the snapshot, and w1 at index 30 before the restore."""
-    game.builder.write(LOAD, "k", step("write", "w0"), start=11, end=11.1)
-    game.builder.write(LOAD, "k", step("read", "w0", 7), start=12, end=12.1)
-    game.builder.write(LOAD, "k", step("write", "w1"), start=17, end=17.1)
-    game.builder.write(LOAD, "k", step("read", "w1", 30), start=18, end=18.1)
+    game.builder.write(LOAD, "k", "", detail=step("write", "w0"), start=11, end=11.1)
+    game.builder.write(LOAD, "k", "", detail=step("read", "w0", 7), start=12, end=12.1)
+    game.builder.write(LOAD, "k", "", detail=step("write", "w1"), start=17, end=17.1)
+    game.builder.write(LOAD, "k", "", detail=step("read", "w1", 30), start=18, end=18.1)
     for at, operation in operations:
-        game.builder.write(LOAD, "k", operation, start=at, end=at + 0.1)
+        game.builder.write(LOAD, "k", "", detail=operation, start=at, end=at + 0.1)
     game.saved = game.after = {"k": Entry("k", b"w0", 7, 7)}
     return game.recording(others=False)
 

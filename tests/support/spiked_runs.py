@@ -18,9 +18,10 @@ class Spiked(RecordingBuilder):
         document["load"]["kv-writes"]["profile"] = self.profile
         return document
 
-    def status(self, status, error, picked):
+    def status(self, status, error, picked, reason=""):
         """Operations for which `picked(seconds)` is true ended so."""
         self._operations = [
-            replace(op, status=status, error=error) if picked(op.intended_ns / 1e9) else op for op in self._operations
+            replace(op, status=status, error=error, reason=reason) if picked(op.intended_ns / 1e9) else op
+            for op in self._operations
         ]
         return self

@@ -12,6 +12,7 @@ import uvloop
 
 from hashidrill.errors import UnfitError
 from hashidrill.loads.client import LoadContext
+from hashidrill.loads.lines import packed
 from hashidrill.services.consul.loads.kv import KvWrite
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ async def _measured() -> float:
     outcomes: list[str] = []
 
     def emit(op: Operation) -> None:
-        json.dumps((op.load, op.intended_ns, op.start_ns, op.end_ns, op.outcome, op.key, op.value, op.status, op.error))
+        json.dumps(packed(op))
         outcomes.append(op.outcome)
 
     async with server:

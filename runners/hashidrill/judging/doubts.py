@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hashidrill import measure
+from hashidrill.abc import Reason
 from hashidrill.experiment.model import ATTEMPTS, ClientSpec
 from hashidrill.loads.schedule import OVERLOADED
 from hashidrill.measure import SECOND
@@ -156,7 +157,7 @@ def _behind(load: str, ops: Operations) -> Iterator[Doubt]:
     10 % over the whole run, in whichever seconds these were; or over half for three seconds in a row: a median over
     some seconds is then the generator's.
     """
-    refused = np.array([error.startswith(OVERLOADED) for error in ops.errors], np.bool_)
+    refused = np.array([reason == Reason.OVERLOADED for reason in ops.reasons], np.bool_)
     if refused.any():
         for start_ns, end_ns in _merged(ops.intended_ns[refused]):
             yield Doubt(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hashidrill import measure
+from hashidrill.abc import Reason
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.experiment.model import ATTEMPTS, Mark
 from hashidrill.judging.doubts import readable
-from hashidrill.loads.services import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,6 +134,6 @@ def _client_reasons(recording: Recording, client: str, spec: ClientSpec) -> Iter
     if client not in recording.loads:
         return
     ops = recording.operations(client)
-    reported = measure.pick(ops, np.array([not error.startswith(ENDED) for error in ops.errors], np.bool_))
+    reported = measure.pick(ops, np.array([reason != Reason.SERVICE_ENDED for reason in ops.reasons], np.bool_))
     if len(reported) and not reported.ok.any():
         yield f"client {client} reported no successful operation out of {len(reported)}"

@@ -11,11 +11,13 @@ import math
 from typing import TYPE_CHECKING
 
 from hashidrill.abc import EmitOperation, Operation
-from hashidrill.loads.schedule import CANCELLED, MAX_IN_FLIGHT, OVERLOADED, LagMeter, Now, Reply
+from hashidrill.loads.schedule import MAX_IN_FLIGHT, UNDER_WAY, LagMeter, Now, Reply, overloaded
 from hashidrill.loads.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from hashidrill.abc import Detail
 
 _NS = 1_000_000_000
 
@@ -47,7 +49,9 @@ class Agenda:
             # Event loops keep time in milliseconds and round: a shorter sleep would be a busy loop.
             await asyncio.sleep(math.ceil(left_ns / 1e6) / 1e3)
 
-    async def operation(self, due_ns: int, key: str, value: str, perform: Callable[[], Awaitable[Reply]]) -> Operation:
+    async def operation(
+        self, due_ns: int, key: str, value: str, perform: Callable[[], Awaitable[Reply]], detail: Detail | None = None
+    ) -> Operation:
         """Wait until it is due, perform it, emit it; what was emitted. Cancelled under way, it is emitted as `unknown`.
 
         `perform` raises nothing but cancellation: what goes wrong with the datacenter is a Reply.
@@ -56,20 +60,21 @@ class Agenda:
         start_ns = self.clock.now_ns()
         self._lag.note(start_ns - due_ns)
         if self._in_flight >= self._max_in_flight:
-            error = f"{OVERLOADED}: {self._max_in_flight} operations in flight"
-            return self._settle(due_ns, start_ns, key, value, Reply("fail", error=error))
+            return self._settle(due_ns, start_ns, key, value, overloaded(self._max_in_flight), detail=detail)
         self._in_flight += 1
         try:
             with self._waiting.operation(due_ns):
                 reply = await perform()
         except asyncio.CancelledError:
-            self._settle(due_ns, start_ns, key, value, Reply("unknown", error=CANCELLED))
+            self._settle(due_ns, start_ns, key, value, UNDER_WAY, detail=detail)
             raise
         finally:
             self._in_flight -= 1
-        return self._settle(due_ns, start_ns, key, value, reply)
+        return self._settle(due_ns, start_ns, key, value, reply, detail=detail)
 
-    def _settle(self, due_ns: int, start_ns: int, key: str, value: str, reply: Reply) -> Operation:
+    def _settle(
+        self, due_ns: int, start_ns: int, key: str, value: str, reply: Reply, *, detail: Detail | None
+    ) -> Operation:
         settled = Operation(
             load=self._load,
             intended_ns=due_ns,
@@ -80,6 +85,8 @@ class Agenda:
             value=value if reply.value is None else reply.value,
             status=reply.status,
             error=reply.error,
+            reason=reply.reason,
+            detail=detail if reply.detail is None else reply.detail,
         )
         self._emit(settled)
         return settled

@@ -1,4 +1,4 @@
-"""Attempts as operations of a recording, and back: load `CLIENT.attempts`, key `METHOD path`, value compact JSON.
+"""Attempts as operations of a recording, and back: load `CLIENT.attempts`, key `METHOD path`, the rest in its detail.
 
 The caller's own operations are those of load `CLIENT`. Where an attempt's operation is known, `Attempt.operation` is
 the `key` of that operation.
@@ -6,24 +6,24 @@ the `key` of that operation.
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 
-from hashidrill.abc import Operation
+from hashidrill.abc import Detail, Operation, Reason
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.experiment.model import ATTEMPTS
+from hashidrill.loads.detail import detail_as
 from hashidrill.recording.reader import Operations
 from hashidrill.retry.attempts import Attempt
-from hashidrill.util.foreign import parse
 
 SUFFIX = ATTEMPTS
-_COLUMNS = {"start_ns", "end_ns", "method", "path", "fault", "status"}
-_DEFAULTS = {field.name: field.default for field in fields(Attempt) if field.name not in _COLUMNS}
+TABLE = "attempt"
+_COLUMNS = {"start_ns", "end_ns", "status"}
+_TRUTHS = {field.name for field in fields(Attempt) if str(field.type).startswith("bool")}
+"""A database keeps them as 0 and 1."""
 
 
 def to_operation(client: str, attempt: Attempt, *, origin_ns: int = 0) -> Operation:
     """The operation that stands for an attempt. `origin_ns`: the tap's clock at the zero of the recording's clock."""
-    extra = {name: getattr(attempt, name) for name in _DEFAULTS if getattr(attempt, name) != _DEFAULTS[name]}
     if attempt.fault or not attempt.status:
         outcome = "unknown" if attempt.upstream else "fail"
     else:
@@ -35,10 +35,18 @@ def to_operation(client: str, attempt: Attempt, *, origin_ns: int = 0) -> Operat
         end_ns=attempt.end_ns - origin_ns,
         outcome=outcome,
         key=f"{attempt.method} {attempt.path}",
-        value=json.dumps(extra, separators=(",", ":"), sort_keys=True),
         status=attempt.status,
         error=attempt.fault,
-    )
+        reason="" if outcome == "ok" else _reason(attempt),
+        detail=Detail(TABLE, {each.name: getattr(attempt, each.name) for each in fields(Attempt)
+                              if each.name not in _COLUMNS}),
+    )  # fmt: skip
+
+
+def _reason(attempt: Attempt) -> str:
+    if attempt.status >= 400:
+        return Reason.REFUSED if attempt.status < 500 else Reason.SERVER_ERROR
+    return Reason.NO_ANSWER
 
 
 def from_operations(operations: Operations) -> list[Attempt]:
@@ -46,19 +54,16 @@ def from_operations(operations: Operations) -> list[Attempt]:
 
     Raises HypothesisInvalidError for operations that are no attempts.
     """
+    times = zip(operations.start_ns.tolist(), operations.end_ns.tolist(), operations.status.tolist(), strict=True)
     found = []
-    for index in range(len(operations)):
-        method, _, path = operations.keys[index].partition(" ")
+    for index, ((start_ns, end_ns, status), detail) in enumerate(zip(times, operations.details, strict=True)):
         try:
-            extra = parse(operations.values[index])
-            attempt = Attempt(
-                start_ns=int(operations.start_ns[index]), end_ns=int(operations.end_ns[index]), method=method,
-                path=path, fault=operations.errors[index], status=int(operations.status[index]), **extra,
-            )  # fmt: skip
-        except (ValueError, TypeError):
+            noted = detail_as(dict, detail, TABLE, "client")
+            noted |= {name: None if noted[name] is None else bool(noted[name]) for name in _TRUTHS & noted.keys()}
+            found.append(Attempt(start_ns=start_ns, end_ns=end_ns, status=status, **noted))
+        except (TypeError, ValueError):
             raise HypothesisInvalidError(
-                f"operation {index + 1} of this load is no attempt at a tap: its value is {operations.values[index]!r};"
+                f"operation {index + 1} of this load is no attempt at a tap: its key is {operations.keys[index]!r};"
                 f" name the client, without {SUFFIX}"
             ) from None
-        found.append(attempt)
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hashidrill.abc import Reason
 from hashidrill.experiment.course import Course
 from hashidrill.loads.schedule import CpuMeter, LagMeter, Now, Reply
 from hashidrill.loads.thin import Answer, Client
@@ -67,19 +68,19 @@ def write_reply(answer: Answer) -> Reply:
     forwarded the write to a leader that lost leadership while it replicated.
     """
     if not answer.sent:
-        return Reply("fail", error=answer.error)
+        return Reply("fail", error=answer.error, reason=answer.why)
     if answer.status == 0:
-        return Reply("unknown", error=answer.error)
+        return Reply("unknown", error=answer.error, reason=answer.why)
     said = answer.body.strip()
     if answer.status == 200:
         if said == b"true":
             return Reply("ok", status=200)
         if said == b"false":
-            return Reply("fail", status=200, error="Consul answered false")
-        return Reply("unknown", status=200, error=f"neither true nor false: {_shown(said)}")
+            return Reply("fail", status=200, error="Consul answered false", reason=Reason.REFUSED)
+        return Reply("unknown", status=200, error=f"neither true nor false: {_shown(said)}", reason=answer.why)
     # 408 is the one 4xx that speaks of the exchange, not of the request
     refused = 400 <= answer.status < 500 and answer.status != 408
-    return Reply("fail" if refused else "unknown", status=answer.status, error=_shown(said))
+    return Reply("fail" if refused else "unknown", status=answer.status, error=_shown(said), reason=answer.why)
 
 
 def _shown(body: bytes) -> str:

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hashidrill.abc import Operation
+from hashidrill.abc import Operation, Reason
 from hashidrill.errors import DatacenterError, HashidrillError, MachineError, UsageError
 from hashidrill.experiment.model import ClientSpec
 from hashidrill.loads import services
@@ -182,7 +182,11 @@ class Client(BaseLoad):
                 ended = await services.serve(command, environment, self._reported)
             error = f"{services.ENDED}: {_said(ended)}"
             now_ns = self.context.clock.now_ns()
-            self._emit(Operation(self.name, began_ns, began_ns, now_ns, "fail", self.name, error=error))
+            self._emit(
+                Operation(
+                    self.name, began_ns, began_ns, now_ns, "fail", self.name, error=error, reason=Reason.SERVICE_ENDED
+                )
+            )
             await asyncio.sleep(AGAIN_AFTER_S)
 
     def _reported(self, line: bytes) -> None:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 import anyio
 import anyio.abc
 
-from hashidrill.abc import EmitOperation, Operation, Sample
+from hashidrill.abc import EmitOperation, Sample
 from hashidrill.errors import DatacenterError, HashidrillError
+from hashidrill.loads.lines import unpacked
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -209,7 +210,7 @@ class LoadProcess:
 
     def _take(self, message: dict[str, Any]) -> None:
         for operation in message.get("operations", ()):
-            self._emit_operation(Operation(*operation))
+            self._emit_operation(unpacked(operation))
         for load, (begun, ended) in message.get("waiting", {}).items():
             self._emit_waiting(load, begun, ended)
         if "sample" in message:

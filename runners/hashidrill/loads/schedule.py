@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from hashidrill.abc import EmitOperation, Operation
+from hashidrill.abc import Detail, EmitOperation, Operation, Reason
 from hashidrill.experiment.course import Course, Pace
 from hashidrill.loads.waiting import Waiting
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_IN_FLIGHT = 10_000
 OVERLOADED = "generator overloaded"
-"""How the error of an operation begins that the generator itself could not send. Such a run is INVALID."""
+"""In words, what Reason.OVERLOADED means: the generator itself could not send it. Such a run is INVALID."""
 CANCELLED = "still in flight when the load was stopped"
 
 CPU_EVERY_S = 0.25
@@ -47,6 +47,16 @@ class Reply:
     status: int = 0
     error: str = ""
     value: str | None = None
+    reason: str = ""
+    detail: Detail | None = None
+    """Replaces the planned one, as `value` does."""
+
+
+UNDER_WAY = Reply("unknown", error=CANCELLED, reason=Reason.CANCELLED)
+
+
+def overloaded(max_in_flight: int) -> Reply:
+    return Reply("fail", error=f"{OVERLOADED}: {max_in_flight} operations in flight", reason=Reason.OVERLOADED)
 
 
 @dataclass(slots=True)
@@ -100,7 +110,8 @@ class OpenLoop:
 
     `plan(n)` names the key and value of operation n; `perform(n, key, value)` sends it. `perform` raises nothing: what
     goes wrong with the datacenter is a Reply, so an exception is a bug of ours and ends the run. `course` is the level
-    of the load over time (`LoadContext.course`): a load that does not hand it on has no profile.
+    of the load over time (`LoadContext.course`): a load that does not hand it on has no profile. `detail(n)` is asked
+    once for each operation, when it has ended: that is recorded of it, unless its reply has a detail.
     """
 
     def __init__(
@@ -115,6 +126,7 @@ class OpenLoop:
         waiting: Waiting | None = None,
         course: Course | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
+        detail: Callable[[int], Detail] | None = None,
     ) -> None:
         self._load = load
         self._rate_per_s = rate_per_s
@@ -125,6 +137,7 @@ class OpenLoop:
         self._waiting = waiting or Waiting()
         self._course = course or Course()
         self._max_in_flight = max_in_flight
+        self._detail = detail
         self._pending: dict[int, _Pending] = {}
 
     async def run(self, emit: EmitOperation) -> None:
@@ -134,7 +147,7 @@ class OpenLoop:
                 await self._start_all(tasks, emit)
         finally:
             for n in list(self._pending):
-                self._settle(n, Reply("unknown", error=CANCELLED), emit)
+                self._settle(n, UNDER_WAY, emit)
 
     async def _start_all(self, tasks: asyncio.TaskGroup, emit: EmitOperation) -> None:
         pace = Pace(self._course, self._rate_per_s, self._clock.now_ns())
@@ -152,11 +165,10 @@ class OpenLoop:
 
     def _start_one(self, n: int, due_ns: int, tasks: asyncio.TaskGroup, emit: EmitOperation) -> None:
         key, value = self._plan(n)
-        overloaded = len(self._pending) >= self._max_in_flight
+        full = len(self._pending) >= self._max_in_flight
         self._pending[n] = _Pending(due_ns, self._clock.now_ns(), key, value, self._waiting.begin(due_ns))
-        if overloaded:
-            error = f"{OVERLOADED}: {self._max_in_flight} operations in flight"
-            self._settle(n, Reply("fail", error=error), emit)
+        if full:
+            self._settle(n, overloaded(self._max_in_flight), emit)
         else:
             tasks.create_task(self._perform_one(n, emit))
 
@@ -169,6 +181,7 @@ class OpenLoop:
     def _settle(self, n: int, reply: Reply, emit: EmitOperation) -> None:
         pending = self._pending.pop(n)
         self._waiting.end(pending.token)
+        planned = None if self._detail is None else self._detail(n)
         emit(
             Operation(
                 load=self._load,
@@ -180,5 +193,7 @@ class OpenLoop:
                 value=pending.value if reply.value is None else reply.value,
                 status=reply.status,
                 error=reply.error,
+                reason=reply.reason,
+                detail=planned if reply.detail is None else reply.detail,
             )
         )

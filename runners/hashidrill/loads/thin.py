@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 
 import httptools
 
+from hashidrill.abc import Reason
 from hashidrill.loads.schedule import OVERLOADED
 
 P = TypeVar("P", bound=asyncio.Protocol)
@@ -39,6 +40,19 @@ class Answer:
     sent: bool = True
     headers: Mapping[str, str] = field(default_factory=dict)
     """By lower-case name."""
+    reason: str = ""
+    """Where there is no answer for a reason of our own: overloaded, cancelled."""
+
+    @property
+    def why(self) -> str:
+        """The code of an operation that asked for another answer than this."""
+        if self.reason:
+            return self.reason
+        if not self.sent or not self.status:
+            return Reason.NO_ANSWER if self.sent else Reason.NOT_SENT
+        if self.status < 400:
+            return Reason.UNEXPECTED
+        return Reason.REFUSED if self.status < 500 else Reason.SERVER_ERROR
 
 
 class _LostError(Exception):
@@ -152,7 +166,7 @@ class Client:
         except TimeoutError:
             return Answer(0, error=f"could not connect within {timeout_s:g}s", sent=False)
         except OSError as error:
-            return Answer(0, error=_connect_error(error), sent=False)
+            return _unconnected(error)
         query = f"{'&' if '?' in path else '?'}{urlencode(params)}" if params else ""
         length = "" if body is None else f"Content-Length: {len(body)}\r\n"
         head = f"{method} /{path}{query} HTTP/1.1\r\nHost: {place}\r\n{length}\r\n".encode()
@@ -228,7 +242,8 @@ def _expire(reply: asyncio.Future[Answer], text: str) -> None:
         reply.set_exception(TimeoutError(text))
 
 
-def _connect_error(error: OSError) -> str:
-    said = os.strerror(error.errno) if error.errno else str(error)
-    reason = f"could not connect: {said}"
-    return f"{OVERLOADED}: {reason}" if error.errno in _OWN_LIMITS else reason
+def _unconnected(error: OSError) -> Answer:
+    said = f"could not connect: {os.strerror(error.errno) if error.errno else error}"
+    if error.errno in _OWN_LIMITS:
+        return Answer(0, error=f"{OVERLOADED}: {said}", sent=False, reason=Reason.OVERLOADED)
+    return Answer(0, error=said, sent=False)

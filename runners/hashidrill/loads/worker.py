@@ -35,6 +35,7 @@ from hashidrill.experiment.course import Course
 from hashidrill.experiment.model import ATTEMPTS
 from hashidrill.experiment.profile import Profile
 from hashidrill.loads.client import LoadContext
+from hashidrill.loads.lines import packed
 from hashidrill.loads.schedule import CpuMeter, LagMeter
 from hashidrill.loads.waiting import Waiting
 from hashidrill.recording.journal import Clock
@@ -62,9 +63,7 @@ class Outbox:
         self._operations: list[tuple[Any, ...]] = []
 
     def operation(self, op: Operation) -> None:
-        self._operations.append(
-            (op.load, op.intended_ns, op.start_ns, op.end_ns, op.outcome, op.key, op.value, op.status, op.error)
-        )
+        self._operations.append(packed(op))
 
     def flush(self) -> None:
         batch, self._operations = self._operations, []

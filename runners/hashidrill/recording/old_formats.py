@@ -3,20 +3,37 @@
 | format | what is different |
 |---|---|
 | 1, 2 | no resolved.json: experiment.yaml is what the run was asked for |
+| 1, 2 | no reason of an operation: how its error begins says it |
+| 1, 2 | `value` holds in JSON what is a detail today (attempts, consul.lock, consul.kv.cas); so do final reads of cas |
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from hashidrill.abc import Detail, Reason
 from hashidrill.errors import ExperimentError, RecordingError
+from hashidrill.util.foreign import parse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from hashidrill.experiment.model import Experiment
+    from hashidrill.recording.columns import Operations
+
+_REASONS = {
+    "generator overloaded": Reason.OVERLOADED,
+    "still in flight when the load was stopped": Reason.CANCELLED,
+    "the service ended by itself": Reason.SERVICE_ENDED,
+    "the session is gone": "consul.session-gone",
+}
+"""By how an error began. Of other errors nobody decided anything by their texts: their reason stays empty."""
+_ATTEMPTS = ".attempts"
+_TABLES = {_ATTEMPTS: "attempt", "consul.lock": "lock", "consul.kv.cas": "cas"}
 
 
 def experiment(path: Path) -> Experiment:
@@ -32,3 +49,59 @@ def experiment(path: Path) -> Experiment:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise RecordingError(f"{path}: not readable: {where}: {first['msg']}") from None
+
+
+def kind_of(load: str, asked: Callable[[], Experiment]) -> str:
+    """The kind of a load, or `.attempts`; empty where it is not known."""
+    if load.endswith(_ATTEMPTS):
+        return _ATTEMPTS
+    try:
+        spec = asked().load.get(load)
+    except RecordingError:
+        return ""
+    return "" if spec is None else spec.kind
+
+
+def operations(found: Operations, kind: str) -> Operations:
+    """With the reasons that their errors name, and the details that their values hold."""
+    reasons = [
+        next((str(code) for text, code in _REASONS.items() if error.startswith(text)), "") for error in found.errors
+    ]
+    if kind not in _TABLES:
+        return replace(found, reasons=reasons)
+    rows = [_object(value) for value in found.values]
+    details = [None if row is None else Detail(_TABLES[kind], row) for row in rows]
+    if kind == _ATTEMPTS:
+        details = [
+            detail and Detail(detail.table, {**_request(key), "fault": error, **detail.fields})
+            for key, error, detail in zip(found.keys, found.errors, details, strict=True)
+        ]
+    values = [
+        value if row is None else str(row.get("value") or "") for value, row in zip(found.values, rows, strict=True)
+    ]
+    return replace(found, reasons=reasons, details=details, values=values)
+
+
+def final_reads(found: dict[str, str | None], kind: str) -> dict[str, str | None]:
+    """Those of a cas load are steps in JSON: what they read is their value."""
+    if kind != "consul.kv.cas":
+        return found
+    steps = {key: _object(text) for key, text in found.items() if text is not None}
+    return {key: step.get("value") for key, step in steps.items() if step is not None}
+
+
+def _reason(error: str) -> str:
+    return next((str(code) for text, code in _REASONS.items() if error.startswith(text)), "")
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        found = parse(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _request(key: str) -> dict[str, Any]:
+    method, _, path = key.partition(" ")
+    return {"method": method, "path": path}

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hashidrill import __version__
+from hashidrill.abc import Detail
 from hashidrill.errors import ExperimentError, HypothesisInvalidError, RecordingError
-from hashidrill.recording import old_formats
+from hashidrill.recording import details, old_formats
+from hashidrill.recording.columns import Bools, Floats, Int64s, Operations, Series
 from hashidrill.recording.journal import Entry, is_whole, read_journal
 from hashidrill.recording.marks import MarkWindow, marks_of
 from hashidrill.recording.writer import DATABASE_NAME, FORMAT, RESOLVED_NAME, read_run
@@ -34,108 +36,21 @@ from hashidrill.util.files import JOURNAL_NAME
 from hashidrill.util.foreign import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hashidrill.experiment.model import Experiment
     from hashidrill.experiment.resolved import ResolvedExperiment
 
+__all__ = [
+    "ARTIFACTS_NAME", "EXPERIMENT_NAME", "OUTCOMES", "Bools", "FaultWindow", "Floats", "Int64s", "Operations",
+    "Recording", "Series",
+]  # fmt: skip
+
 EXPERIMENT_NAME = "experiment.yaml"
-FIRST_RESOLVED = 3
-"""The format (hashidrill.recording.writer.FORMAT) since which a recording holds resolved.json."""
+FIRST_RESOLVED = FIRST_WITH_DETAILS = 3
+"""The format (hashidrill.recording.writer.FORMAT) since which there are resolved.json, and reasons and details."""
 ARTIFACTS_NAME = "artifacts"
 OUTCOMES = ("ok", "fail", "unknown")
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Int64s = npt.NDArray[np.int64]
-    Floats = npt.NDArray[np.float64]
-    Bools = npt.NDArray[np.bool_]
-else:
-    Int64s = Floats = Bools = "numpy.ndarray"  # for annotations alone: to read a hypothesis's parameters takes no numpy
-
-
-@dataclass(frozen=True)
-class Operations:
-    """The operations of one load, as columns in order of their intended start."""
-
-    intended_ns: Int64s
-    start_ns: Int64s
-    end_ns: Int64s
-    outcome: npt.NDArray[np.str_]
-    status: Int64s
-    keys: list[str] = field(repr=False)
-    values: list[str] = field(repr=False)
-    errors: list[str] = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self.intended_ns)
-
-    @cached_property
-    def latency_s(self) -> Floats:
-        """Seconds from the intended start to the end: free of coordinated omission."""
-        return (self.end_ns - self.intended_ns).astype(np.float64) / 1e9
-
-    @cached_property
-    def lag_s(self) -> Floats:
-        """Seconds from the intended to the real start: how far the generator itself was behind."""
-        return (self.start_ns - self.intended_ns).astype(np.float64) / 1e9
-
-    @cached_property
-    def ok(self) -> Bools:
-        return np.asarray(self.outcome == "ok", dtype=np.bool_)
-
-    def between(self, start_ns: int, end_ns: int) -> Operations:
-        """Those whose intended start is in [start_ns, end_ns)."""
-        return self.within([(start_ns, end_ns)])
-
-    def within(self, spans: Iterable[tuple[int, int]]) -> Operations:
-        """Those whose intended start is in any of the spans [start_ns, end_ns), each of them once."""
-        inside = np.zeros(len(self), np.bool_)
-        for start_ns, end_ns in spans:
-            inside |= (self.intended_ns >= start_ns) & (self.intended_ns < end_ns)
-        picked = np.flatnonzero(inside)
-        return Operations(
-            self.intended_ns[picked], self.start_ns[picked], self.end_ns[picked], self.outcome[picked],
-            self.status[picked], [self.keys[i] for i in picked], [self.values[i] for i in picked],
-            [self.errors[i] for i in picked],
-        )  # fmt: skip
-
-    def error_share(self) -> float:
-        """Share of operations that were not ok, 0 to 1; NaN when there are none."""
-        return float(1 - self.ok.mean()) if len(self) else float("nan")
-
-    def percentile_s(self, percent: float) -> float:
-        """Latency percentile over all operations, failed ones with the time they took; NaN when there are none."""
-        return float(np.percentile(self.latency_s, percent)) if len(self) else float("nan")
-
-
-@dataclass(frozen=True)
-class Series:
-    """One signal over time. `value` is NaN where the sample failed; `text` then holds the reason."""
-
-    t_ns: Int64s
-    value: Floats
-    text: list[str]
-    host: list[str]
-    ok: Bools
-
-    def __len__(self) -> int:
-        return len(self.t_ns)
-
-    def between(self, start_ns: int, end_ns: int) -> Series:
-        return self._picked(np.flatnonzero((self.t_ns >= start_ns) & (self.t_ns < end_ns)))
-
-    def known_between(self, start_ns: int, end_ns: int) -> Series:
-        """The samples in [start_ns, end_ns), and before them the last one by `start_ns`: what was known then."""
-        first = max(int(np.searchsorted(self.t_ns, start_ns, side="right")) - 1, 0)
-        return self._picked(np.arange(first, max(first, int(np.searchsorted(self.t_ns, end_ns)))))
-
-    def _picked(self, picked: Int64s) -> Series:
-        return Series(
-            self.t_ns[picked], self.value[picked], [self.text[i] for i in picked], [self.host[i] for i in picked],
-            self.ok[picked],
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -294,8 +209,14 @@ class Recording:
 
     def count(self, table: str) -> int:
         """How many rows a table of the database holds."""
-        counted = self._query(f"SELECT count(*) FROM {table}")  # noqa: S608 - one of recording_writer.TABLES
+        counted = self._query(f"SELECT count(*) FROM {table}")  # noqa: S608 - one of TABLES or of detail_tables
         return int(counted[0][0]) if counted else 0
+
+    @cached_property
+    def detail_tables(self) -> list[str]:
+        """Tables with what some operations say beside the columns of all."""
+        names = [row[0] for row in self._query("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        return [name for name in names if details.is_table(name)]
 
     @cached_property
     def loads(self) -> list[str]:
@@ -308,20 +229,38 @@ class Recording:
         return self._operations[load]
 
     def _read_operations(self, load: str) -> Operations:
+        more = "reason, detail, id" if self.format >= FIRST_WITH_DETAILS else "'', '', rowid"
         rows = self._query(
-            "SELECT intended_ns, start_ns, end_ns, outcome, status, key, value, error FROM operations"
+            f"SELECT intended_ns, start_ns, end_ns, outcome, status, key, value, error, {more} FROM operations"  # noqa: S608
             " WHERE load = ? ORDER BY intended_ns", load,
         )  # fmt: skip
         if not rows:
             raise HypothesisInvalidError(
                 f"load {load!r} has no operations in this recording; there are: {', '.join(self.loads) or 'none'}"
             )
-        intended, start, end, outcome, status, keys, values, errors = zip(*rows, strict=True)
-        with self._as_columns("operations", outcome, keys, values, errors):
-            return Operations(
+        intended, start, end, outcome, status, keys, values, errors, reasons, tables, ids = zip(*rows, strict=True)
+        with self._as_columns("operations", outcome, keys, values, errors, reasons, tables):
+            found = Operations(
                 np.array(intended, np.int64), np.array(start, np.int64), np.array(end, np.int64), np.array(outcome),
-                np.array(status, np.int64), list(keys), list(values), list(errors),
+                np.array(status, np.int64), list(keys), list(values), list(errors), list(reasons),
+                self._details(load, ids, tables),
             )  # fmt: skip
+        if self.format < FIRST_WITH_DETAILS:
+            return old_formats.operations(found, old_formats.kind_of(load, lambda: self.experiment))
+        return found
+
+    def _details(self, load: str, ids: Sequence[int], tables: Sequence[str]) -> list[Detail | None]:
+        found: dict[int, Detail] = {}
+        for table in {*tables} & {*self.detail_tables}:
+            columns = [row[1] for row in self._query(f'PRAGMA table_info("{table}")')]
+            rows = self._query(
+                f'SELECT d.* FROM "{table}" d JOIN operations o ON o.id = d.operation_id WHERE o.load = ?',  # noqa: S608
+                load,
+            )
+            for row in rows:
+                fields = dict(zip(columns, row, strict=True))
+                found[fields.pop(details.KEY)] = Detail(table.removeprefix(details.PREFIX), fields)
+        return [found.get(each) for each in ids]
 
     @cached_property
     def signals(self) -> list[str]:
@@ -350,7 +289,10 @@ class Recording:
         """The value of each key at the end of the run (None: absent). Empty when the final reads never happened."""
         rows = self._query("SELECT key, value FROM final_reads WHERE load = ?", load)
         with self._as_columns("final_reads", [key for key, _ in rows], [value or "" for _, value in rows]):
-            return dict(rows)
+            found = dict(rows)
+        if self.format < FIRST_WITH_DETAILS:
+            return old_formats.final_reads(found, old_formats.kind_of(load, lambda: self.experiment))
+        return found
 
     def artifact(self, name: str) -> Path:
         """A file that a fault left as evidence. Raises HypothesisInvalidError when there is none of that name."""

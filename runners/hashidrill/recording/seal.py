@@ -106,13 +106,13 @@ def _missing_rows(recording: Recording, written: Any) -> Iterator[str]:
         yield "its `end` does not say how much was recorded"
         return
     try:
-        there = {table: recording.count(table) for table in TABLES}
+        there = {table: recording.count(table) for table in (*TABLES, *recording.detail_tables)}
     except RecordingError as error:
         yield str(error)
         return
-    for table, count in there.items():
-        if count != written.get(table):
-            yield f"{table}: {written.get(table)} were recorded, {count} are there"
+    for table in dict.fromkeys([*there, *written]):
+        if there.get(table, 0) != written.get(table):
+            yield f"{table}: {written.get(table)} were recorded, {there.get(table, 0)} are there"
 
 
 def _unreadable_lines(journal: Path) -> Iterator[str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.errors import RecordingError
+from hashidrill.recording import details
 from hashidrill.recording.journal import storable
 from hashidrill.util.files import private, private_folder, write_whole
 from hashidrill.util.redaction import Redactor
@@ -24,7 +25,7 @@ from hashidrill.util.redaction import Redactor
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hashidrill.abc import Operation, Sample
+    from hashidrill.abc import Detail, Operation, Sample
 
 DATABASE_NAME = "recording.sqlite"
 RUN_NAME = "run.json"
@@ -34,15 +35,18 @@ FORMAT = 3
 
 1: until 0.1.0, with no number in it: judged as it is, but nothing says whether it is whole.
 2: `end` in the journal holds a seal (hashidrill.recording.seal), and hypotheses.json the hypotheses of the run.
-3: resolved.json holds the experiment as the run resolved it.
+3: resolved.json holds the experiment as the run resolved it. An operation has a `reason` beside its `error`, and the
+   name of the table with its `detail`, if any: detail_attempt, detail_lock, detail_cas...
 """
 TABLES = ("operations", "samples", "final_reads")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS operations (
-    load TEXT NOT NULL, intended_ns INTEGER NOT NULL, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY, load TEXT NOT NULL,
+    intended_ns INTEGER NOT NULL, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
     outcome TEXT NOT NULL CHECK (outcome IN ('ok', 'fail', 'unknown')),
-    key TEXT NOT NULL, value TEXT NOT NULL, status INTEGER NOT NULL, error TEXT NOT NULL);
+    key TEXT NOT NULL, value TEXT NOT NULL, status INTEGER NOT NULL, error TEXT NOT NULL,
+    reason TEXT NOT NULL, detail TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS samples (
     signal TEXT NOT NULL, t_ns INTEGER NOT NULL, value REAL, text TEXT NOT NULL, host TEXT NOT NULL,
     ok INTEGER NOT NULL);
@@ -51,7 +55,7 @@ CREATE INDEX IF NOT EXISTS operations_by_load ON operations (load, intended_ns);
 CREATE INDEX IF NOT EXISTS samples_by_signal ON samples (signal, t_ns);
 """
 _INSERT = {
-    "operations": "INSERT INTO operations VALUES (?,?,?,?,?,?,?,?,?)",
+    "operations": "INSERT INTO operations VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?)",
     "samples": "INSERT INTO samples VALUES (?,?,?,?,?,?)",
     "final_reads": "INSERT INTO final_reads VALUES (?,?,?)",
 }
@@ -64,6 +68,7 @@ RESERVE_BYTES = 256 * 1024
 """Room on the disk that is given up when it is full: for what becomes of the faults in force, run.json and `end`."""
 
 Row = tuple[Any, ...]
+Item = tuple[str, Row, "Detail | None"]
 
 
 def write_run(path: Path, info: Mapping[str, Any]) -> None:
@@ -94,7 +99,7 @@ class RecordingWriter:
         self.written: Counter[str] = Counter(dict.fromkeys(TABLES, 0))
         self.failure: BaseException | None = None
         private_folder(path)
-        self._queue: queue.SimpleQueue[tuple[str, Row] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         try:
             private(path / DATABASE_NAME, "ab").close()  # SQLite gives its other files the permissions of this one
             with private(path / RESERVE_NAME, "wb") as reserve:
@@ -105,8 +110,14 @@ class RecordingWriter:
         self._thread.start()
 
     def operation(self, op: Operation) -> None:
-        row = (op.load, op.intended_ns, op.start_ns, op.end_ns, op.outcome, op.key, op.value, op.status, op.error)
-        self._put("operations", row)
+        table = "" if op.detail is None else details.table_of(op.detail)
+        row = (
+            op.load, op.intended_ns, op.start_ns, op.end_ns, op.outcome, op.key, op.value, op.status, op.error,
+            str(op.reason), table,
+        )  # fmt: skip
+        self._put("operations", row, op.detail)
+        if table:
+            self.written[table] += 1
 
     def sample(self, t_ns: int, sample: Sample) -> None:
         self._put("samples", (sample.signal, t_ns, sample.value, sample.text, sample.host, int(sample.ok)))
@@ -130,9 +141,9 @@ class RecordingWriter:
         self._give_up_reserve()
         self.raise_failure()
 
-    def _put(self, table: str, row: Row) -> None:
+    def _put(self, table: str, row: Row, detail: Detail | None = None) -> None:
         self.written[table] += 1
-        self._queue.put((table, row))
+        self._queue.put((table, row, detail))
 
     def _drain(self) -> None:
         try:
@@ -150,13 +161,19 @@ class RecordingWriter:
         database.execute("PRAGMA synchronous=OFF")  # the journal carries what must survive a crash of the machine
         database.executescript(_SCHEMA)
         database.execute(f"PRAGMA user_version={FORMAT}")
+        tables = details.Tables(database)
         for batch in self._batches():
             database.execute("BEGIN")
-            for table, row in batch:
-                database.execute(_INSERT[table], [storable(each) for each in self._clean(table, row)])
+            for table, row, detail in batch:
+                done = database.execute(_INSERT[table], [storable(each) for each in self._clean(table, row)])
+                if detail is not None:
+                    tables.insert(done.lastrowid, detail, self._known)
             database.execute("COMMIT")
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         database.execute("PRAGMA journal_mode=DELETE")
+
+    def _known(self, value: Any) -> Any:
+        return storable(self._redactor.known(value) if self._redactor.secrets else value)
 
     def _clean(self, table: str, row: Row) -> Row:
         """Without secrets, in the columns whose text is not our own."""
@@ -170,9 +187,9 @@ class RecordingWriter:
             columns[_ERROR] = self._redactor.text(columns[_ERROR])
         return tuple(columns)
 
-    def _batches(self) -> Iterator[list[tuple[str, Row]]]:
+    def _batches(self) -> Iterator[list[Item]]:
         """What was put, as it comes, until `close`."""
-        item: tuple[str, Row] | None = self._queue.get()
+        item: Item | None = self._queue.get()
         while item is not None:
             batch = [item]
             with contextlib.suppress(queue.Empty):

@@ -19,7 +19,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from hashidrill.abc import Operation, Sample
+from hashidrill.abc import Detail, Operation, Sample
 from hashidrill.recording.journal import Entry, to_line
 from hashidrill.recording.reader import EXPERIMENT_NAME, Recording
 from hashidrill.recording.seal import seal
@@ -157,11 +157,16 @@ class RecordingBuilder:
         return self
 
     def write(
-        self, load: str, key: str, value: str, *, start: float, end: float, outcome: str = "ok", error: str = ""
-    ) -> Self:
+        self, load: str, key: str, value: str, *, start: float, end: float, outcome: str = "ok", error: str = "",
+        reason: str = "", detail: Detail | None = None,
+    ) -> Self:  # fmt: skip
         """One operation."""
         status = 200 if outcome == "ok" else 0
-        self._operations.append(Operation(load, _ns(start), _ns(start), _ns(end), outcome, key, value, status, error))
+        self._operations.append(
+            Operation(
+                load, _ns(start), _ns(start), _ns(end), outcome, key, value, status, error, reason=reason, detail=detail
+            )
+        )
         return self
 
     def final_reads(self, load: str, values: Mapping[str, str | None] | None = None) -> Self:

@@ -5,7 +5,7 @@ import pytest
 from hashidrill import hypothesis
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Broken
-from hashidrill.services.consul.loads.contender import GONE, Action
+from hashidrill.services.consul.loads.contender import SESSION_GONE, Action
 from hashidrill.testing.recordings import RecordingBuilder
 
 TTL_S = 10.0
@@ -18,9 +18,10 @@ class Locks:
     def __init__(self, path):
         self.builder = RecordingBuilder(path / "run").fault("disk.latency", "consul-1", at=10, until=30)
 
-    def act(self, op, session, start, *, took=0.1, outcome="ok", key=KEY, error="", **more):
+    def act(self, op, session, start, *, took=0.1, outcome="ok", key=KEY, reason="", **more):
         action = Action(op, f"leases/{session}", session, **more)
-        self.builder.write("leases", key, action.encode(), start=start, end=start + took, outcome=outcome, error=error)
+        self.builder.write("leases", key, "", start=start, end=start + took, outcome=outcome, reason=reason,
+                           detail=action.detail())  # fmt: skip
         return self
 
     def session(self, session, start, **more):
@@ -93,7 +94,7 @@ class TestNoTwoLockHolders:
             locks.check()
 
     def test_who_learned_that_its_session_is_gone_does_not_rely_on_it(self, locks):
-        locks.act("renew", "A", 9, outcome="fail", error=f"{GONE}: HTTP 404").act("claim", "B", 9.2)
+        locks.act("renew", "A", 9, outcome="fail", reason=SESSION_GONE).act("claim", "B", 9.2)
         held = locks.check()
         assert (held.figures["held_twice"], held.figures["sessions_gone"]) == (0, 1)
 
@@ -115,7 +116,7 @@ class TestNoTwoLockHolders:
         assert locks.check().figures["fencing_tokens_reused"] == 0
 
     def test_what_was_shed_is_counted(self, locks):
-        locks.act("renew", "A", 7, outcome="fail", error="HTTP 429")
+        locks.act("renew", "A", 7, outcome="fail", reason="refused")
         locks.builder._operations[-1] = type(locks.builder._operations[-1])(
             **{**vars(locks.builder._operations[-1]), "status": 429}
         )
@@ -147,8 +148,8 @@ class TestRenewalsBeforeClaims:
             for n in range(40):
                 op = "refused" if n < refused else "claim"
                 ok = n < refused + claimed
-                error = f"{GONE}: HTTP 500" if not ok and n < refused + claimed + gone else ""
-                it.act(op, "B", 10 + n / 4, outcome="ok" if ok else "fail", error=error)
+                reason = SESSION_GONE if not ok and n < refused + claimed + gone else ""
+                it.act(op, "B", 10 + n / 4, outcome="ok" if ok else "fail", reason=reason)
             return it
 
         return build

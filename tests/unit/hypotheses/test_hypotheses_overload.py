@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hashidrill import hypothesis
+from hashidrill.abc import Reason
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Broken
-from hashidrill.loads.schedule import OVERLOADED
 from spiked_runs import Spiked
 
 
@@ -61,7 +61,7 @@ class TestLoadIsShed:
             check(run.load("kv-writes"), "load_is_shed")
 
     def test_what_the_generator_did_not_send_is_invalid(self, run):
-        built = self.refused(run).status(0, f"{OVERLOADED}: 10000 operations in flight", in_spike)
+        built = self.refused(run).status(0, "full", in_spike, reason=Reason.OVERLOADED)
         with pytest.raises(HypothesisInvalidError, match="were not even sent"):
             check(built, "load_is_shed")
 

@@ -257,7 +257,7 @@ def test_a_cas_that_crosses_the_reset_is_caught(operation, game):
 
 
 def test_a_cas_that_creates_a_key_which_the_snapshot_holds_is_caught(game):
-    game.builder.write(LOAD, "k", step("read"), start=10.5, end=10.6)
+    game.builder.write(LOAD, "k", "", detail=step("read"), start=10.5, end=10.6)
     with pytest.raises(Broken, match="succeeded on another key"):
         cas_game(game, (23, step("cas", "w2", 0, None)))
 

@@ -103,7 +103,7 @@ class TestAGeneratorThatFellBehind:
     def test_operations_that_it_could_not_start_spoil_their_own_seconds(self, builder):
         both(good(builder).healthy())
         for at in (40.0, 40.2):
-            builder.write(LOAD, "k", "v", start=at, end=at, outcome="fail", error="generator overloaded: 10000")
+            builder.write(LOAD, "k", "v", start=at, end=at, outcome="fail", reason="overloaded")
         verdict, found = judged(builder)
         assert found["available_during"] is Finding.HELD
         assert found["writes_recover"] is Finding.INVALID

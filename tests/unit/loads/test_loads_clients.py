@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from hashidrill.abc import Operation
+from hashidrill.abc import Operation, Reason
 from hashidrill.engine.launch import run_experiment
 from hashidrill.engine.monitor import Monitor
 from hashidrill.engine.required import required_by
@@ -295,7 +295,15 @@ class Runs:
 
     def operation(self, op):
         self.builder.write(
-            op.load, op.key, op.value, start=op.start_ns / 1e9, end=op.end_ns / 1e9, outcome=op.outcome, error=op.error
+            op.load,
+            op.key,
+            op.value,
+            start=op.start_ns / 1e9,
+            end=op.end_ns / 1e9,
+            outcome=op.outcome,
+            error=op.error,
+            reason=op.reason,
+            detail=op.detail,
         )
         return self
 
@@ -333,7 +341,7 @@ def test_a_client_without_any_success_was_not_measured(runs):
 
 def test_a_generator_that_could_not_start_runs_is_no_verdict_on_the_client(runs):
     runs.builder.load("careful", rate=4)
-    runs.operation(Operation("careful", 20 * 10**9, 20 * 10**9, 20 * 10**9, "fail", error="generator overloaded: 50"))
+    runs.operation(Operation("careful", 20 * 10**9, 20 * 10**9, 20 * 10**9, "fail", reason=Reason.OVERLOADED))
     (reason,) = runs.attempts("careful").reasons(service=False)
     assert "1 of 185 operations could not be started: the generator overloaded" in reason
 
@@ -353,7 +361,8 @@ def test_a_service_whose_attempts_all_failed_was_not_measured(runs):
 
 
 def test_a_service_that_ended_is_a_finding_and_not_a_reason(runs):
-    runs.operation(Operation("careful", 10**10, 10**10, 2 * 10**10, "fail", error=f"{ENDED}: exit status 1"))
+    ended = {"error": f"{ENDED}: exit status 1", "reason": Reason.SERVICE_ENDED}
+    runs.operation(Operation("careful", 10**10, 10**10, 2 * 10**10, "fail", **ended))
     assert runs.attempts("careful").reasons(service=True) == []
 
 

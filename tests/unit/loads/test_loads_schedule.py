@@ -5,6 +5,7 @@ import contextlib
 
 import pytest
 
+from hashidrill.abc import Reason
 from hashidrill.loads.schedule import CANCELLED, OVERLOADED, LagMeter, OpenLoop, Reply
 from virtual_time import VirtualClock, run
 
@@ -131,7 +132,7 @@ def test_operations_over_the_bound_fail_as_generator_overload_and_are_not_sent()
     assert sent == list(range(20))
     overloaded = [op for op in operations if op.outcome == "fail"]
     assert len(overloaded) == 30
-    assert all(op.error.startswith(OVERLOADED) for op in overloaded)
+    assert all(op.reason == Reason.OVERLOADED and op.error.startswith(OVERLOADED) for op in overloaded)
     assert len(operations) == 50
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from pydantic import ValidationError
 
+from hashidrill.abc import Detail
 from hashidrill.loads.client import Answer, LoadContext
 from hashidrill.services.consul.loads.cas import KvCas, Step, reply_to
 
@@ -23,12 +24,12 @@ def entry(value, index):
 
 def test_a_read_learns_the_value_and_its_index():
     reply = reply_to(Step("read"), entry("run.3", 117))
-    assert (reply.outcome, Step.decode(reply.value)) == ("ok", Step("read", "run.3", 117))
+    assert (reply.outcome, Step.of(reply.detail)) == ("ok", Step("read", "run.3", 117))
 
 
 def test_a_key_that_is_not_there_is_an_observation():
     reply = reply_to(Step("read"), Answer(404))
-    assert (reply.outcome, Step.decode(reply.value)) == ("ok", Step("read", None, 0))
+    assert (reply.outcome, Step.of(reply.detail)) == ("ok", Step("read", None, 0))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_a_cas_that_consul_answers_with_false_is_a_miss_and_not_an_error():
     tried = Step("cas", "run.9", 117, "run.3")
     reply = reply_to(tried, Answer(200, b"false"))
     assert (reply.outcome, reply.error) == ("ok", "")
-    assert Step.decode(reply.value) == Step("miss", "run.9", 117, "run.3")
+    assert Step.of(reply.detail) == Step("miss", "run.9", 117, "run.3")
 
 
 @pytest.mark.parametrize(
@@ -75,16 +76,18 @@ def test_a_write_that_is_answered_with_false_is_no_miss():
 
 def test_an_operation_survives_its_way_through_the_recording():
     step = Step("cas", "run.9", 117, "run.3")
-    assert step.encode() == '{"op":"cas","value":"run.9","index":117,"expected":"run.3"}'
-    assert Step.decode(step.encode()) == step
+    assert step.detail() == Detail("cas", {"op": "cas", "value": "run.9", "index": 117, "expected": "run.3"})
+    assert Step.of(step.detail()) == step
     with pytest.raises(ValueError, match=r"no operation of a consul\.kv\.cas load"):
-        Step.decode('{"color":"red"}')
-    with pytest.raises(ValueError, match=r"'run\.7' is no operation"):
-        Step.decode("run.7")
+        Step.of(Detail("cas", {"color": "red"}))
+    with pytest.raises(ValueError, match=r"of the sort 'lock' is no operation"):
+        Step.of(Detail("lock", {"op": "read"}))
+    with pytest.raises(ValueError, match=r"without a detail is no operation"):
+        Step.of(None)
 
 
 def planned(it, count):
-    return [(key, Step.decode(text)) for key, text in map(it._plan, range(count))]
+    return list(map(it._step, range(count)))
 
 
 def test_who_knows_nothing_of_a_key_reads_it_first():
@@ -109,7 +112,7 @@ def test_the_shares_are_kept_and_the_sequence_is_that_of_the_run():
     ops = Counter()
     for n in range(4000):
         it._seen = dict.fromkeys(everything, Step("read", "x", 1))
-        ops[Step.decode(it._plan(n)[1]).op] += 1
+        ops[it._step(n)[1].op] += 1
     assert ops["read"] / 4000 == pytest.approx(0.4, abs=0.03)
     assert ops["write"] / 4000 == pytest.approx(0.1, abs=0.03)
     assert planned(load(), 200) == planned(load(), 200)

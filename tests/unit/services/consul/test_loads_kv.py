@@ -5,9 +5,10 @@ import errno
 import pytest
 from pydantic import ValidationError
 
+from hashidrill.abc import Reason
 from hashidrill.loads.client import Answer, LoadContext, write_reply
 from hashidrill.loads.schedule import OVERLOADED
-from hashidrill.loads.thin import _connect_error
+from hashidrill.loads.thin import _unconnected
 from hashidrill.services.consul.loads.kv import KINDS, KvRead, KvWrite, _entries, _read_reply, identify, padded, stamp
 from hashidrill.units import Duration, Size
 
@@ -83,7 +84,9 @@ def test_a_torn_recursive_read_is_no_answer():
 
 @pytest.mark.parametrize(("code", "ours"), [(errno.ECONNREFUSED, False), (errno.EMFILE, True), (errno.ENFILE, True)])
 def test_running_out_of_files_is_the_generators_fault(code, ours):
-    assert _connect_error(OSError(code, "no")).startswith(OVERLOADED) is ours
+    answer = _unconnected(OSError(code, "no"))
+    assert answer.error.startswith(OVERLOADED) is ours
+    assert answer.why == (Reason.OVERLOADED if ours else Reason.NOT_SENT)
 
 
 @pytest.mark.parametrize("kind", KINDS)

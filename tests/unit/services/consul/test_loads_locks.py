@@ -7,10 +7,11 @@ import json
 import pytest
 from pydantic import ValidationError
 
+from hashidrill.abc import Detail, Reason
 from hashidrill.loads.agenda import Agenda
 from hashidrill.loads.client import Answer, LoadContext
-from hashidrill.loads.schedule import CANCELLED, OVERLOADED, LagMeter, Reply
-from hashidrill.services.consul.loads.contender import GONE, Action, Contender, Pacing, answered
+from hashidrill.loads.schedule import CANCELLED, LagMeter, Reply
+from hashidrill.services.consul.loads.contender import GONE, SESSION_GONE, Action, Contender, Pacing, answered
 from hashidrill.services.consul.loads.locks import Lock, reply_to
 from virtual_time import VirtualClock, run
 
@@ -31,11 +32,11 @@ class Service:
         await asyncio.sleep(self.takes_s)
         if action.op == "session":
             self.sessions.append(f"s{len(self.sessions)}")
-            return Reply("ok", 200, value=answered(action, session=self.sessions[-1]))
+            return Reply("ok", 200, detail=answered(action, session=self.sessions[-1]))
         if action.session not in self.sessions:
-            return Reply("fail", 404, error=f"{GONE}: HTTP 404")
+            return Reply("fail", 404, error=f"{GONE}: HTTP 404", reason=SESSION_GONE)
         if action.op == "claim" and self.holder not in {"", action.session}:
-            return Reply("ok", 200, value=answered(action, op="refused"))
+            return Reply("ok", 200, detail=answered(action, op="refused"))
         if action.op == "claim":
             self.holder = action.session
         elif action.op in {"release", "end"} and self.holder == action.session:
@@ -77,7 +78,7 @@ def contend(service, *, seconds, count=1, meanwhile=None, **pacing):
 
 
 def _told(op):
-    action = Action.decode(op.value)
+    action = Action.of(op.detail)
     return action.op, op.outcome, action.session
 
 
@@ -102,7 +103,7 @@ class TestContender:
         operations, _ = contend(Service(down=down, timeout_s=6), seconds=12.5, renew_retries=0)
         assert of(operations, "renew") == [(4, "unknown"), (8, "unknown"), (12, "ok")]
 
-    def test_bad_manners_send_each_timed_out_claim_again_into_the_same_queue(self):
+    def test_bad_pacing_send_each_timed_out_claim_again_into_the_same_queue(self):
         down = lambda action, at_s: action.op == "claim"  # noqa: E731
         bad, _ = contend(Service(down=down, timeout_s=1.5), seconds=9.5, claim_retries=10, backoff_s=0.5)
         good, _ = contend(Service(down=down, timeout_s=1.5), seconds=9.5, claim_retries=0)
@@ -235,7 +236,7 @@ class TestAgenda:
 
         operations = self.offer(slow, [0] * 5, max_in_flight=3)
         assert sorted(op.outcome for op in operations) == ["fail", "fail", "ok", "ok", "ok"]
-        assert all(op.error.startswith(OVERLOADED) for op in operations if op.outcome == "fail")
+        assert all(op.reason == Reason.OVERLOADED for op in operations if op.outcome == "fail")
 
     def test_a_cancelled_one_is_unknown(self):
         operations = []
@@ -284,26 +285,26 @@ def test_what_an_answer_means(action, answer, outcome, op):
     assert reply.outcome == outcome
     assert reply.status == answer.status
     assert reply.error.startswith(GONE) == (op == "gone")
+    assert (reply.reason == SESSION_GONE) == (op == "gone")
+    assert bool(reply.reason) == (outcome != "ok")
     assert bool(reply.error) == (outcome != "ok")
-    if reply.value is not None:
-        assert Action.decode(reply.value).op == op
+    if reply.detail is not None:
+        assert Action.of(reply.detail).op == op
 
 
 def test_a_session_learns_its_id_and_a_fence_whose_the_lock_is():
     made = reply_to(Action("session", "c0", ttl_s=5), Answer(200, b'{"ID": "s7"}'))
-    assert Action.decode(made.value) == Action("session", "c0", "s7", ttl_s=5)
+    assert Action.of(made.detail) == Action("session", "c0", "s7", ttl_s=5)
     entry = json.dumps([{"LockIndex": 3, "Session": "s9", "Value": "YzA="}]).encode()
-    assert Action.decode(reply_to(Action("fence", "c0", "s7"), Answer(200, entry)).value) == Action(
-        "fence", "c0", "s9", 3
-    )
+    assert Action.of(reply_to(Action("fence", "c0", "s7"), Answer(200, entry)).detail) == Action("fence", "c0", "s9", 3)
     free = json.dumps([{"LockIndex": 3, "Value": "YzA="}]).encode()
-    assert Action.decode(reply_to(Action("fence", "c0", "s7"), Answer(200, free)).value) == Action("fence", "c0", "", 3)
+    assert Action.of(reply_to(Action("fence", "c0", "s7"), Answer(200, free)).detail) == Action("fence", "c0", "", 3)
 
 
-def test_a_deed_survives_its_way_through_the_recording():
-    assert Action.decode(CLAIM.encode()) == CLAIM
+def test_an_action_survives_its_way_through_the_recording():
+    assert Action.of(CLAIM.detail()) == CLAIM
     with pytest.raises(ValueError, match=r"no operation of a consul\.lock load"):
-        Action.decode("run.7")
+        Action.of(Detail("lock", {"colour": "red"}))
 
 
 @pytest.mark.parametrize(

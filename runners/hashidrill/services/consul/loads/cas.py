@@ -8,7 +8,6 @@ value is written once in a run, so what a read saw says whose write it was.
 from __future__ import annotations
 
 import base64
-import json
 import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from hashidrill.abc import LoadCost
+from hashidrill.abc import Detail, LoadCost
 from hashidrill.experiment.strict import Strict
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error, write_reply
+from hashidrill.loads.detail import detail_as
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.services.consul.loads.base import ConsulLoad
@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from hashidrill.abc import EmitOperation
 
 
+TABLE = "cas"
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one operation of this load did, as its `Operation.value` says it in JSON.
+    """What one operation of this load did: its `Operation.detail`.
 
     | op | value | index | expected |
     |---|---|---|---|
@@ -50,17 +53,13 @@ class Step:
     index: int = 0
     expected: str | None = None
 
-    def encode(self) -> str:
-        """Compact JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+    def detail(self) -> Detail:
+        return Detail(TABLE, asdict(self))
 
     @classmethod
-    def decode(cls, text: str) -> Step:
+    def of(cls, detail: Detail | None) -> Step:
         """Raises ValueError for what is no step of this load."""
-        try:
-            return cls(**parse(text))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{text!r} is no operation of a {KvCas.kind} load: {error}") from None
+        return detail_as(cls, detail, TABLE, KvCas.kind)
 
 
 class KvCas(ConsulLoad):
@@ -96,6 +95,8 @@ class KvCas(ConsulLoad):
         self._seen: dict[tuple[int, str], Step] = {}
         """What each client read of each key and has not used yet."""
         self._used: set[str] = set()
+        self._planned: dict[int, Step] = {}
+        """What the operations that have not ended were to do."""
 
     @classmethod
     def cost(cls, params: Params) -> LoadCost:
@@ -105,13 +106,13 @@ class KvCas(ConsulLoad):
         """Until cancelled; every operation is emitted exactly once."""
         async with self._client() as client:
 
-            async def perform(n: int, key: str, value: str) -> Reply:
-                step = Step.decode(value)
+            async def perform(n: int, key: str, _value: str) -> Reply:
+                step = self._planned[n]
                 url = self._endpoint(n) + _path(key)
                 answer = await self._send(client, url, step)
                 reply = reply_to(step, answer)
-                if step.op == "read" and reply.outcome == "ok" and reply.value is not None:
-                    self._seen[n % self.params.clients, key] = Step.decode(reply.value)
+                if step.op == "read" and reply.outcome == "ok":
+                    self._seen[n % self.params.clients, key] = Step.of(reply.detail)
                 return reply
 
             context = self.context
@@ -124,6 +125,7 @@ class KvCas(ConsulLoad):
                 lag=context.lag,
                 waiting=context.waiting,
                 course=context.course,
+                detail=lambda n: self._planned.pop(n).detail(),
             )
             await loop.run(emit)
 
@@ -136,6 +138,12 @@ class KvCas(ConsulLoad):
         return await client.request("PUT", url, params=params, body=body, timeout_s=timeout_s)
 
     def _plan(self, n: int) -> tuple[str, str]:
+        """Key and value of operation n, of which `_planned` holds the whole."""
+        key, step = self._step(n)
+        self._planned[n] = step
+        return key, step.value or ""
+
+    def _step(self, n: int) -> tuple[str, Step]:
         """The shares are drawn from the number of the operation: the same run id gives the same sequence."""
         draw = random.Random(f"{self.context.run_id}.{n}")
         key = self._key(draw.randrange(self.params.keys))
@@ -143,12 +151,12 @@ class KvCas(ConsulLoad):
         share = draw.random()
         new = stamp(self.context.run_id, n)
         if share < self.params.writes:
-            return key, Step("write", new).encode()
+            return key, Step("write", new)
         # what a client knows is good for one attempt: its own success makes it old
         seen = None
         if share >= self.params.writes + self.params.reads:
             seen = self._seen.pop((n % self.params.clients, key), None)
-        return key, (Step("read") if seen is None else Step("cas", new, seen.index, seen.value)).encode()
+        return key, Step("read") if seen is None else Step("cas", new, seen.index, seen.value)
 
     def _key(self, number: int) -> str:
         return f"{PREFIX}/{self.name}/{self.context.run_id}/{number}"
@@ -162,7 +170,7 @@ class KvCas(ConsulLoad):
         return Client(local_address=self.context.local_address)
 
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
-        """One more consistent read of each key, as an encoded `read`.
+        """One more consistent read of each key.
 
         Retries until `within_s` seconds are over, then raises WaitTimeoutError with the last answer.
         """
@@ -179,21 +187,21 @@ class KvCas(ConsulLoad):
                     within_s=within_s,
                     params={"consistent": ""},
                 )
-                found[key] = step.encode()
+                found[key] = step.value
 
             await for_each(sorted(self._used), read)
         return found
 
 
 def reply_to(step: Step, answer: Answer) -> Reply:
-    """The outcome. What was read, and that a cas missed, are in the reply's value."""
+    """The outcome. What was read, and that a cas missed, are in the reply's detail."""
     if step.op == "read":
         seen = _seen(answer)
         if seen is None:
-            return Reply("fail", status=answer.status, error=read_error(answer))
-        return Reply("ok", status=answer.status, value=seen.encode())
+            return Reply("fail", status=answer.status, error=read_error(answer), reason=answer.why)
+        return Reply("ok", status=answer.status, value=seen.value or "", detail=seen.detail())
     if step.op == "cas" and answer.status == 200 and answer.body.strip() == b"false":
-        return Reply("ok", status=200, value=Step("miss", step.value, step.index, step.expected).encode())
+        return Reply("ok", status=200, detail=Step("miss", step.value, step.index, step.expected).detail())
     return write_reply(answer)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from hashidrill.abc import LoadCost
+from hashidrill.abc import LoadCost, Reason
 from hashidrill.experiment.strict import Strict
 from hashidrill.loads.client import Answer, Client, LoadContext
 from hashidrill.loads.patient import for_each
@@ -115,7 +115,7 @@ class ServiceChurn(ConsulLoad):
     async def _change(self, n: int, key: str, step: str) -> Reply:
         instance = n % self.params.services
         if self._under_way >= self.params.at_once:
-            return Reply("fail", error=f"not made: {self._under_way} changes are under way")
+            return Reply("fail", error=f"not made: {self._under_way} changes are under way", reason=Reason.OVERLOADED)
         self._under_way += 1
         try:
             async with self._turns[instance]:  # what happens to one instance happens in order
@@ -165,7 +165,9 @@ def _reply(answer: Answer, step: str) -> Reply:
     if step == "deregister" and answer.status in _GONE:
         return Reply("ok", status=404, error=said)
     refused = not answer.sent or (400 <= answer.status < 500 and answer.status != 408)
-    return Reply("fail" if refused else "unknown", status=answer.status, error=said or "(empty body)")
+    return Reply(
+        "fail" if refused else "unknown", status=answer.status, error=said or "(empty body)", reason=answer.why
+    )
 
 
 KINDS = (ServiceChurn,)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from hashidrill.abc import Detail
+from hashidrill.loads.detail import detail_as
 from hashidrill.loads.schedule import Reply
-from hashidrill.util.foreign import parse
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from hashidrill.loads.agenda import Agenda
 
 GONE = "the session is gone"
-"""How the error of an operation begins that Consul refused because it knows no such session (any more)."""
+SESSION_GONE = "consul.session-gone"
+"""The reason of an operation that Consul refused because it knows no such session (any more)."""
+TABLE = "lock"
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What one operation of a lock load did, as its `Operation.value` says it in JSON; its key is that of the lock.
+    """What one operation of a lock load did: its `Operation.detail`. Its key is that of the lock.
 
     | op | means, with the outcome `ok` |
     |---|---|
@@ -43,17 +45,13 @@ class Action:
     lock_index: int = 0
     ttl_s: float = 0.0
 
-    def encode(self) -> str:
-        """Compact JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+    def detail(self) -> Detail:
+        return Detail(TABLE, asdict(self))
 
     @classmethod
-    def decode(cls, text: str) -> Action:
+    def of(cls, detail: Detail | None) -> Action:
         """Raises ValueError for what is not an action of a lock load."""
-        try:
-            return cls(**parse(text))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{text!r} is no operation of a consul.lock load: {error}") from None
+        return detail_as(cls, detail, TABLE, "consul.lock")
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ class Contender:
         for _ in range(1 + self._pacing.claim_retries):
             done = await self._do(due_ns, action)
             if done.outcome == "ok":
-                self.session, self._renewed_ns = Action.decode(done.value).session, done.start_ns
+                self.session, self._renewed_ns = Action.of(done.detail).session, done.start_ns
                 self._spawn(self._renewals(self.session, done.start_ns))
                 break
             due_ns = await self._back_off(done)
@@ -156,7 +154,7 @@ class Contender:
             if done.outcome == "ok":
                 self._note_claim(done, session)
                 return
-            if done.error.startswith(GONE):
+            if done.reason == SESSION_GONE:
                 self._forget(session)
                 return
             due_ns = await self._back_off(done)
@@ -165,7 +163,7 @@ class Contender:
 
     def _note_claim(self, done: Operation, session: str) -> None:
         # one that was sent before a release may have been applied before it, and then says nothing
-        got = Action.decode(done.value).op == "claim" and done.start_ns > self._released_ns
+        got = Action.of(done.detail).op == "claim" and done.start_ns > self._released_ns
         if got and not self._acquired:
             self._acquired, self._acquired_ns = True, done.end_ns
             self._spawn(self._do(done.end_ns, Action("fence", self.holder, session)))
@@ -188,7 +186,7 @@ class Contender:
             if done.outcome == "ok":
                 self._renewed_ns = max(self._renewed_ns, done.start_ns)
                 return
-            if done.error.startswith(GONE):
+            if done.reason == SESSION_GONE:
                 self._forget(session)
                 return
             due_ns = await self._back_off(done)
@@ -217,7 +215,7 @@ class Contender:
         return due_ns
 
     async def _do(self, due_ns: int, action: Action) -> Operation:
-        return await self._agenda.operation(due_ns, self.key, action.encode(), lambda: self._send(self.key, action))
+        return await self._agenda.operation(due_ns, self.key, "", lambda: self._send(self.key, action), action.detail())
 
     def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
         self._tasks.create_task(work)
@@ -226,9 +224,9 @@ class Contender:
         return self._agenda.clock.now_ns()
 
 
-def answered(action: Action, **learned: Any) -> str:
-    """The action as it was answered, for `Reply.value`."""
-    return replace(action, **learned).encode()
+def answered(action: Action, **learned: Any) -> Detail:
+    """The action as it was answered, for `Reply.detail`."""
+    return replace(action, **learned).detail()
 
 
 def _ns(seconds: float) -> int:

@@ -317,7 +317,7 @@ def _read_reply(answer: Answer) -> Reply:
     """`ok` is 200; a read that was not answered so is `fail`, as it can have changed nothing."""
     if answer.status == 200:
         return Reply("ok", status=200, value=identify(answer.body))
-    return Reply("fail", status=answer.status, error=read_error(answer))
+    return Reply("fail", status=answer.status, error=read_error(answer), reason=answer.why)
 
 
 def _accepted(answer: Answer) -> bool | None:

@@ -22,7 +22,7 @@ from hashidrill.loads.client import Answer, Client, LoadContext, read_error, wri
 from hashidrill.loads.patient import insist
 from hashidrill.loads.schedule import Reply
 from hashidrill.services.consul.loads.base import ConsulLoad
-from hashidrill.services.consul.loads.contender import GONE, Action, Contender, Pacing, answered
+from hashidrill.services.consul.loads.contender import GONE, SESSION_GONE, Action, Contender, Pacing, answered
 from hashidrill.services.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Timeout, Via
 from hashidrill.units import Duration
 from hashidrill.util.foreign import parse
@@ -206,15 +206,15 @@ class Lock(ConsulLoad):
 
 
 def reply_to(action: Action, answer: Answer) -> Reply:
-    """The outcome of an action. What was learned is in the reply's value."""
+    """The outcome of an action. What was learned is in the reply's detail."""
     if _session_is_unknown(action, answer):
-        return Reply("fail", status=answer.status, error=f"{GONE}: {read_error(answer)}")
+        return Reply("fail", status=answer.status, error=f"{GONE}: {read_error(answer)}", reason=SESSION_GONE)
     if action.op == "fence":
         return _fence_reply(action, answer)
     if answer.status != 200:
         return write_reply(answer)
     if action.op == "claim" and answer.body.strip() == b"false":
-        return Reply("ok", status=200, value=answered(action, op="refused"))
+        return Reply("ok", status=200, detail=answered(action, op="refused"))
     if action.op == "session":
         return _session_reply(action, answer)
     return Reply("ok", status=200) if action.op == "renew" else write_reply(answer)
@@ -223,8 +223,8 @@ def reply_to(action: Action, answer: Answer) -> Reply:
 def _session_reply(action: Action, answer: Answer) -> Reply:
     session = _session_id(answer)
     if session is None:
-        return Reply("unknown", status=200, error="no session id in the answer")
-    return Reply("ok", status=200, value=answered(action, session=session))
+        return Reply("unknown", status=200, error="no session id in the answer", reason=answer.why)
+    return Reply("ok", status=200, detail=answered(action, session=session))
 
 
 def _session_is_unknown(action: Action, answer: Answer) -> bool:
@@ -236,15 +236,15 @@ def _session_is_unknown(action: Action, answer: Answer) -> bool:
 
 def _fence_reply(action: Action, answer: Answer) -> Reply:
     if answer.status == 404:
-        return Reply("ok", status=404, value=answered(action, session=""))
+        return Reply("ok", status=404, detail=answered(action, session=""))
     if answer.status != 200:
-        return Reply("fail", status=answer.status, error=read_error(answer))
+        return Reply("fail", status=answer.status, error=read_error(answer), reason=answer.why)
     try:
         [entry] = parse(answer.body)
         seen = answered(action, session=str(entry.get("Session", "")), lock_index=int(entry["LockIndex"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return Reply("fail", status=200, error=f"not a KV entry: {error!r}")
-    return Reply("ok", status=200, value=seen)
+        return Reply("fail", status=200, error=f"not a KV entry: {error!r}", reason=answer.why)
+    return Reply("ok", status=200, detail=seen)
 
 
 def _session_id(answer: Answer) -> str | None:

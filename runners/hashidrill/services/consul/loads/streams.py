@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from hashidrill.abc import LoadCost, Operation
+from hashidrill.abc import LoadCost, Operation, Reason
 from hashidrill.experiment.strict import Strict
 from hashidrill.loads.client import LoadContext
 from hashidrill.loads.schedule import CANCELLED
@@ -91,7 +91,7 @@ class Streams(ConsulLoad):
         clock = self.context.clock
         servers = [urlsplit(endpoint).hostname or "" for endpoint in self.context.endpoints]
         server, number = servers[slot % len(servers)], slot // len(servers) % self.params.connections
-        start_ns, outcome, error = clock.now_ns(), "unknown", CANCELLED
+        start_ns, outcome, error, reason = clock.now_ns(), "unknown", CANCELLED, Reason.CANCELLED.value
         connection, stream = None, _Stream(self)
         try:
             try:
@@ -100,14 +100,19 @@ class Streams(ConsulLoad):
                     stream.subscription = connection.subscribe(self.params.service, stream.event)
                     first: list[asyncio.Future[Any]] = [stream.subscription.ended, stream.stands]
                     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-                outcome, error = ("ok", "") if stream.stands.done() else ("fail", stream.subscription.ended.result())
+                if stream.stands.done():
+                    outcome, error, reason = "ok", "", ""
+                else:
+                    outcome, error, reason = "fail", stream.subscription.ended.result(), Reason.NO_ANSWER
             except TimeoutError:
-                outcome, error = "fail", f"no snapshot within {self.params.timeout}"
+                outcome, error, reason = "fail", f"no snapshot within {self.params.timeout}", Reason.NO_ANSWER
             except OSError as failure:
-                outcome, error = "fail", f"could not connect: {failure}"
+                outcome, error, reason = "fail", f"could not connect: {failure}", Reason.NOT_SENT
             finally:
                 key = f"{server}:{self.params.port}#{slot}"
-                self._emit(Operation(self.name, due_ns, start_ns, clock.now_ns(), outcome, key, error=error))
+                self._emit(
+                    Operation(self.name, due_ns, start_ns, clock.now_ns(), outcome, key, error=error, reason=reason)
+                )
             if outcome == "ok" and stream.subscription is not None:
                 self._standing.opened(slot)
                 await stream.subscription.ended

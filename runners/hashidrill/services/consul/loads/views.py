@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from hashidrill.abc import LoadCost, Operation
+from hashidrill.abc import LoadCost, Operation, Reason
 from hashidrill.experiment.strict import Strict
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error
 from hashidrill.loads.schedule import CANCELLED
@@ -84,17 +84,19 @@ class Views(ConsulLoad):
         clock, agents = self.context.clock, self.context.endpoints
         agent, n = agents[slot % len(agents)].rstrip("/"), slot // len(agents)
         gone, start_ns = self._gone[agent], clock.now_ns()
-        answer = Answer(0, error=CANCELLED)
+        answer = Answer(0, error=CANCELLED, reason=Reason.CANCELLED)
         try:
             with self.context.waiting.operation(due_ns):
                 answer = await self._client.request("GET", agent + self._path(n), timeout_s=float(self.params.timeout))
         finally:
             ok, backend = answer.status == 200, answer.headers.get(BACKEND, "")
-            outcome = "ok" if ok else "unknown" if answer.error == CANCELLED else "fail"
-            error = "" if ok else read_error(answer)
+            outcome = "ok" if ok else "unknown" if answer.reason == Reason.CANCELLED else "fail"
+            error, reason = ("", "") if ok else (read_error(answer), answer.why)
             key = f"{agent.removeprefix('http://')}/t{n}"
             self._emit(
-                Operation(self.name, due_ns, start_ns, clock.now_ns(), outcome, key, backend, answer.status, error)
+                Operation(
+                    self.name, due_ns, start_ns, clock.now_ns(), outcome, key, backend, answer.status, error, reason
+                )
             )
         if answer.status != 200:
             await asyncio.sleep(_AGAIN_AFTER_S)

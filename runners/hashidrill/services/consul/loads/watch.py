@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from hashidrill.abc import LoadCost, Operation
+from hashidrill.abc import LoadCost, Operation, Reason
 from hashidrill.experiment.model import NAME_PATTERN
 from hashidrill.experiment.strict import Strict
 from hashidrill.loads.client import Answer, Client, LoadContext, read_error
@@ -143,7 +143,18 @@ class Watch(ConsulLoad):
             now, changed_ns, now_ns = self._state(answer), newest_ns(answer.body), clock.now_ns()
             if answer.status not in _ANSWERS:
                 self._emit(
-                    Operation(self.name, now_ns, now_ns, now_ns, "fail", key, "", answer.status, read_error(answer))
+                    Operation(
+                        self.name,
+                        now_ns,
+                        now_ns,
+                        now_ns,
+                        "fail",
+                        key,
+                        "",
+                        answer.status,
+                        read_error(answer),
+                        answer.why,
+                    )
                 )
             elif now != state:
                 self._wakeups += 1
@@ -156,17 +167,19 @@ class Watch(ConsulLoad):
 
     async def _first(self, key: str, url: str, due_ns: int) -> Answer:
         """The query that is answered at once: an operation, whatever comes of it."""
-        clock, answer = self.context.clock, Answer(0, error=CANCELLED)
+        clock, answer = self.context.clock, Answer(0, error=CANCELLED, reason=Reason.CANCELLED)
         start_ns = clock.now_ns()
         try:
             with self.context.waiting.operation(due_ns):
                 answer = await self._ask(url, 0)
         finally:
-            ok, cancelled = answer.status in _ANSWERS, answer.error == CANCELLED
+            ok, cancelled = answer.status in _ANSWERS, answer.reason == Reason.CANCELLED
             outcome = "ok" if ok else "unknown" if cancelled else "fail"
-            state, error = (self._state(answer), "") if ok else ("", read_error(answer))
+            state, error, reason = (self._state(answer), "", "") if ok else ("", read_error(answer), answer.why)
             self._emit(
-                Operation(self.name, due_ns, start_ns, clock.now_ns(), outcome, key, state, answer.status, error)
+                Operation(
+                    self.name, due_ns, start_ns, clock.now_ns(), outcome, key, state, answer.status, error, reason
+                )
             )
         return answer
 
