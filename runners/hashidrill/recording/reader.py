@@ -47,8 +47,8 @@ __all__ = [
 ]  # fmt: skip
 
 EXPERIMENT_NAME = "experiment.yaml"
-FIRST_RESOLVED = FIRST_WITH_DETAILS = 3
-"""The format (hashidrill.recording.writer.FORMAT) since which there are resolved.json, and reasons and details."""
+FIRST_RESOLVED, FIRST_WITH_DETAILS = 3, 4
+"""The formats (hashidrill.recording.writer.FORMAT) since which there are resolved.json, and reasons and details."""
 ARTIFACTS_NAME = "artifacts"
 OUTCOMES = ("ok", "fail", "unknown")
 

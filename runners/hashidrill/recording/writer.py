@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 DATABASE_NAME = "recording.sqlite"
 RUN_NAME = "run.json"
 RESOLVED_NAME = "resolved.json"
-FORMAT = 3
+FORMAT = 4
 """Of what this hashidrill writes, as `PRAGMA user_version`, in run.json and in the journal's `run`.
 
 1: until 0.1.0, with no number in it: judged as it is, but nothing says whether it is whole.
 2: `end` in the journal holds a seal (hashidrill.recording.seal), and hypotheses.json the hypotheses of the run.
-3: resolved.json holds the experiment as the run resolved it. An operation has a `reason` beside its `error`, and the
-   name of the table with its `detail`, if any: detail_attempt, detail_lock, detail_cas...
+3: resolved.json holds the experiment as the run resolved it.
+4: an operation has a `reason` code next to its `error`, and the name of the table with its `detail`, if any:
+   detail_attempt, detail_lock, detail_cas...
 """
 TABLES = ("operations", "samples", "final_reads")
 

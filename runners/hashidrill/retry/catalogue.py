@@ -166,7 +166,7 @@ _VERDICTS = [
         "jitter",
         f"PASS: over {JITTER_CLIENTS} independent clients the coefficient of variation of the gaps is more than"
         f" {JITTER_VARIATION:.1%} above what this machine adds: to the gaps of a reference client which sleeps the same"
-        " ones at the same time, and to the client's own work. FAIL: all come back at the same moment.",
+        " gaps at the same time, and to the client's own work. FAIL: all come back at the same moment.",
         f"the client did not retry; or it hardly waits (all gaps are under {SHORTEST_WAIT_S} s, or a third of them is"
         " its own work), so that there is no wait to spread; or the machine is too busy to tell",
         "AWS Architecture Blog, Exponential Backoff And Jitter",

@@ -309,8 +309,8 @@ class TestFormat:
         elif where == "run.json":
             recording_writer.write_run(recorded.path, {**recorded.run, "format": FORMAT + 1})
         else:
-            edit_journal(recorded, lambda text: text.replace(b'"format": 3', b'"format": 4'))
-        with pytest.raises(RecordingError, match=r"a newer hashidrill wrote this recording \(format 4; .* up to 3\)"):
+            edit_journal(recorded, lambda text: text.replace(b'"format": 4', b'"format": 5'))
+        with pytest.raises(RecordingError, match=r"a newer hashidrill wrote this recording \(format 5; .* up to 4\)"):
             judge(again(recorded))
 
     def test_an_older_one_is_still_judged(self, recorded):

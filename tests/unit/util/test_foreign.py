@@ -21,7 +21,7 @@ from hashidrill.util.foreign import parse
 
 DEEP = ["[" * 60_000, '{"a":' * 12_000, "[" * 60_000 + "]" * 60_000]
 OURS = {
-    "util/foreign.py", "engine/launch.py", "engine/in_sandbox.py", "provision/machine.py",
+    "events.py",    "util/foreign.py", "engine/launch.py", "engine/in_sandbox.py", "provision/machine.py",
     "provision/machine_trials.py", "recording/journal.py", "recording/writer.py", "loads/process.py",
     "loads/worker.py", "retry/timed_taps.py", "audit/json_text.py", "datacenter/up/keeper.py",
     "datacenter/up/standing.py", "sandbox/sandbox.py", "datacenter/local/hosts.py",
