@@ -3,8 +3,8 @@
 | format | what is different |
 |---|---|
 | 1, 2 | no resolved.json: experiment.yaml is what the run was asked for |
-| -3 | no reason of an operation: how its error begins says it |
-| -3 | `value` holds in JSON what is a detail today (attempts, consul.lock, consul.kv.cas); so do final reads of cas |
+| 1 to 3 | no reason of an operation: how its error begins says it |
+| 1 to 3 | `value` holds as JSON what is a detail now (attempts, consul.lock, consul.kv.cas); so do final reads of cas |
 """
 
 from __future__ import annotations
