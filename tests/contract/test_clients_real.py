@@ -225,7 +225,7 @@ def test_each_run_of_a_command_is_an_operation_and_its_attempts_are_known_to_be_
     offered = Offered(tmp_path, {"careful": command}, count("careful", 12), during=armed)
     attempts = offered.of("careful.attempts")
     for op in offered.of("careful"):
-        mine = [attempt for attempt in attempts if json.loads(attempt.value).get("operation") == op.key]
+        mine = [attempt for attempt in attempts if attempt.detail.fields.get("operation") == op.key]
         if op.outcome == "unknown":  # in flight when it was stopped
             continue
         assert [attempt.error for attempt in mine] == ["503"] * (len(mine) - 1) + [""]

@@ -34,7 +34,9 @@ def fresh(tmp_path):
         **os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "TMPDIR": str(tmp_path / "tmp"),
         "TOLD": str(tmp_path),
     }  # fmt: skip
-    with subprocess.Popen([FRESH, "both"], env=environment, stdout=subprocess.PIPE, text=True) as process:
+    # a shell that ignores SIGHUP (nohup) would have the script ignore it
+    command = ["env", "--default-signal=HUP,TERM", FRESH, "both"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
 
             async def runs():
