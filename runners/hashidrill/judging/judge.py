@@ -162,7 +162,10 @@ class _Case:
         if self.invalid and found.needs_valid_run:
             why = f"the run is INVALID: {self.invalid[0]}"
         else:
-            spoilt_by = [doubt for doubt in self.doubts if _spoils(doubt, traced.reads, found, finding)]
+            # a break that is known needs no busy machine to explain it
+            excuses = expectation.known_issue is None
+            doubts = [doubt for doubt in self.doubts if excuses or not doubt.broken_only]
+            spoilt_by = [doubt for doubt in doubts if _spoils(doubt, traced.reads, found, finding)]
             if spoilt_by:
                 first = spoilt_by[0]
                 why = f"it is judged from seconds that do not count: {first.reason} ({first.span(self.recording)})"
