@@ -97,7 +97,7 @@ class Service(Protocol):
         """Why it has no candidates: `the datacenter has no clients (...)`."""
 
     def check(self, draft: Any, note: Any) -> None:
-        """Note what is wrong with an experiment (experiment.checks.Draft) as far as only this service can tell."""
+        """Note what is wrong with an experiment (experiment.draft.Draft) as far as only this service can tell."""
 
     def binaries(self) -> Sequence[Wanted]:
         """What its agents are started from. Each is in `Site.binaries` by its name."""

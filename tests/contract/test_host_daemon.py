@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 import time
+from pathlib import Path
 
 import anyio
 import pytest
@@ -80,3 +82,20 @@ def test_an_agent_that_runs_is_left_alone(daemon):
     one, log = daemon
     first = one.do_start("consul", argv=["/bin/sleep", "60"], log=log)
     assert one.do_start("consul")["pid"] == first["pid"]
+
+
+def test_two_versions_of_a_program_are_two_files_for_an_agents_user(tmp_path, monkeypatch):
+    """Both are called `consul`: an upgrade, or an agent of a host that has two products."""
+    monkeypatch.setattr(syscalls, "mount", lambda source, there, *_: shutil.copy(source, there))
+    old = os.umask(0o077)
+    try:
+        one = HostDaemon(canary_pid=0, folder=str(tmp_path / "host"), user=[0, 0])
+        for version in ("1.10.3", "1.22.2"):
+            program = tmp_path / version / "consul"
+            program.parent.mkdir()
+            program.write_text(version)
+        there = [one._reachable(str(tmp_path / version / "consul")) for version in ("1.10.3", "1.22.2", "1.10.3")]
+    finally:
+        os.umask(old)
+    assert [Path(each).read_text() for each in there] == ["1.10.3", "1.22.2", "1.10.3"]
+    assert {Path(each).parent.stat().st_mode & 0o777 for each in there} == {0o755}

@@ -162,9 +162,10 @@ class _Case:
         if self.invalid and found.needs_valid_run:
             why = f"the run is INVALID: {self.invalid[0]}"
         else:
-            # a break that is known needs no busy machine to explain it
-            excuses = expectation.known_issue is None
-            doubts = [doubt for doubt in self.doubts if excuses or not doubt.broken_only]
+            known = expectation.known_issue
+            # a break as far as it is known needs no busy machine to explain it; one that is worse may
+            explained = known is not None and _as_known(known, finding, text, figures)[0] is Finding.KNOWN
+            doubts = [doubt for doubt in self.doubts if not (doubt.broken_only and explained)]
             spoilt_by = [doubt for doubt in doubts if _spoils(doubt, traced.reads, found, finding)]
             if spoilt_by:
                 first = spoilt_by[0]

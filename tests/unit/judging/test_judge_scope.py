@@ -320,6 +320,17 @@ class TestAMachineThatOtherWorkKeptBusy:
         assert "run it again when the machine is quieter" in verdict.judgements[0].text
         assert "measured anyway: broken" in verdict.judgements[0].text
 
+    @pytest.mark.parametrize(
+        ("at_most", "found"), [("9s", Finding.KNOWN), ("1ms", Finding.INVALID)], ids=["as known", "worse than known"]
+    )
+    def test_a_known_break_needs_no_such_excuse_and_a_worse_one_has_it(self, builder, at_most, found):
+        good(builder, latency=lambda t: 0.9 if t > 10 else 0.01).healthy()
+        bound = {"issue": "hashicorp/consul#1", "at_most": {"worst_p50_s": at_most}}
+        builder.expect("latency_stays", load=LOAD, p50_below="300ms", known_issue=bound)
+        builder.series("machine.others", 1.8, every=1.0).series("machine.idle", 0.0, every=1.0)
+        (judgement,) = judged(builder)[0].judgements
+        assert judgement.finding is found, judgement.text
+
     def test_what_held_in_spite_of_it_held(self, builder):
         good(builder).healthy().expect("writes_recover", load=LOAD, within="10s")
         builder.series("machine.others", 1.8, every=1.0).series("machine.idle", 0.0, every=1.0)
