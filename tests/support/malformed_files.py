@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import random
 
-from ruamel.yaml import YAML
-
 import places
-from hashidrill.experiment.library import list_experiments
+from hashidrill.experiment.library import list_bases, list_experiments
+from hashidrill.experiment.reading import complete, read_experiment
 
 CORPUS = places.MALFORMED
 WORDS = [
@@ -22,13 +21,14 @@ DEEP = 40
 
 
 def seeds() -> list[str]:
-    """Good experiments, and the malformed ones that were thought of."""
-    return [path.read_text() for path in [*list_experiments(), *sorted(CORPUS.glob("*.yaml"))]]
+    """Good experiments, as they are and with what they extend, and the malformed ones that were thought of."""
+    whole = [complete(read_experiment(path)) for path in list_experiments()]
+    files = [*list_experiments(), *list_bases(), *sorted(CORPUS.glob("*.yaml"))]
+    return [*whole, *(path.read_text() for path in files)]
 
 
 def good_data() -> list[dict]:
-    yaml = YAML(typ="safe", pure=True)
-    return [yaml.load(path.read_text()) for path in list_experiments()]
+    return [read_experiment(path).data for path in list_experiments()]
 
 
 def generated(number: int, texts: list[str], documents: list[dict]) -> tuple[bytes, bool]:

@@ -16,6 +16,7 @@ from hashidrill import measure
 from hashidrill.capacity.search import Outcome, Probe, Value
 from hashidrill.errors import HypothesisInvalidError, UsageError
 from hashidrill.experiment.conditions import LOAD_STATISTICS, Condition
+from hashidrill.experiment.reading import complete, read_experiment
 from hashidrill.hypothesis.files import FOLDER
 from hashidrill.judging.doubts import generator_doubts
 from hashidrill.recording.reader import Recording
@@ -59,7 +60,7 @@ class Varied:
         return file
 
     def _document(self) -> Any:
-        return _yaml().load(self.path.read_text())
+        return _yaml().load(complete(read_experiment(self.path)))
 
 
 def _yaml() -> YAML:

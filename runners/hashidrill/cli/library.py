@@ -16,6 +16,7 @@ from hashidrill.engine.launch import RUNS_DIR
 from hashidrill.errors import HashidrillError, RecordingError, UnknownNameError, UsageError
 from hashidrill.experiment.library import experiment_name, find_experiment, list_experiments
 from hashidrill.experiment.loader import load_experiment
+from hashidrill.experiment.reading import complete, read_experiment
 from hashidrill.experiment.schema import schema_text
 from hashidrill.live import display as live
 from hashidrill.recording.reader import Recording
@@ -129,6 +130,9 @@ def _first_line(doc: str | None) -> str:
 def show(
     name: Annotated[str, typer.Argument(help="An experiment, a fault, a load, a hypothesis, a run, or `last`.")],
     runs_dir: RunsDir = RUNS_DIR,
+    whole: Annotated[
+        bool, typer.Option("--complete", help="An experiment's file with all that it extends merged in.")
+    ] = False,
 ) -> None:
     """Show an experiment's file, the parameters of a fault, load or hypothesis, or the summary of a run."""
     faults, loads = registry.faults(), registry.loads()
@@ -141,7 +145,8 @@ def show(
     elif name == "last" or (runs_dir / name).is_dir() or (Path(name) / "journal.jsonl").is_file():
         _show_run(find_recording(name, runs_dir))
     else:
-        sys.stdout.write(_find_shown(name, [*faults, *loads, *hypotheses]).read_text())
+        path = _find_shown(name, [*faults, *loads, *hypotheses])
+        sys.stdout.write(complete(read_experiment(path)) if whole else path.read_text())
 
 
 def _find_shown(name: str, kinds: list[str]) -> Path:

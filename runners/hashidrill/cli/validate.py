@@ -11,9 +11,9 @@ import typer
 from hashidrill.cli.common import Json, examples, print_json, print_line, warn_of_deprecated
 from hashidrill.engine.memory import check_memory
 from hashidrill.errors import ExperimentError, HashidrillError
-from hashidrill.experiment.documents import read_document
 from hashidrill.experiment.library import find_experiment, list_experiments
-from hashidrill.experiment.loader import load_document
+from hashidrill.experiment.loader import check_base, load_document
+from hashidrill.experiment.reading import BASE_KIND, read_experiment
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +44,10 @@ def validate(
 
 def _error_of(path: Path) -> str | None:
     try:
-        document = read_document(path)
+        document = read_experiment(path)
+        if isinstance(document.data, dict) and document.data.get("kind") == BASE_KIND:
+            check_base(document, near_to=path)
+            return None
         check_memory(document, load_document(document, near_to=path))
         warn_of_deprecated(document)
     except HashidrillError as error:

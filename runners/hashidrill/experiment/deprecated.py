@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from hashidrill.experiment.documents import Document
-from hashidrill.experiment.problems import message
 
 
 def deprecations(document: Document) -> str:
@@ -15,11 +14,11 @@ def deprecations(document: Document) -> str:
     found = [(index, step) for index, step in steps if isinstance(step, dict) and step.get("fault") == "noop"]
     if not found:
         return ""
-    noted = Document(document.name, document.text)  # a document's own problems are what makes it wrong
+    noted = document.unmarked()  # a document's own problems are what makes it wrong
     for index, step in found:
         text = f"a noop that marks time is deprecated: write {_as_mark(step)}"
         noted.problem(("method", index, "fault"), f"{text}, and name it where an expectation means it")
-    return message(noted.name, noted.text, noted.problems)
+    return noted.message()
 
 
 def _as_mark(step: dict[str, Any]) -> str:

@@ -7,26 +7,24 @@ the parser's events, before anything is built.
 
 from __future__ import annotations
 
-import difflib
+import copy
 import re
-import stat
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hashidrill.errors import ExperimentError
-from hashidrill.experiment.problems import Loc, Problem, line_and_column, message, path_text, wrapped
+from hashidrill.experiment.nodes import Node, child_of, merged, numbered, stripped
+from hashidrill.experiment.problems import File, Loc, Problem, line_and_column, message, path_text
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
-    from pathlib import Path
+    from collections.abc import Collection, Generator, Iterable
 
-MAX_BYTES = 256 * 1024
 MAX_DEPTH = 30
 MAX_NODES = 10_000
 MAX_TEXT = 1024 * 1024  # characters, after aliases have been expanded: one long text may be named many times
 
-_UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _CORE = "tag:yaml.org,2002:"
 _NULLS = {"", "~", "null", "Null", "NULL"}
 _BOOLS = {name: value for value in (True, False) for name in (str(value), str(value).lower(), str(value).upper())}
@@ -35,46 +33,59 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\
 _MAX_INT = 2**63
 
 
-@dataclass
-class Node:
-    """A value, where it starts, and what it holds. `size` and `text` count what is under it, aliases expanded."""
-
-    offset: int
-    value: Any = None
-    items: list[Node] | dict[str, Node] | None = None
-    keys: dict[str, int] = field(default_factory=dict)
-    size: int = 1
-    text: int = 0
-    height: int = 1
-    complete: bool = True
-
-    @property
-    def data(self) -> Any:
-        """Plain lists, dicts, texts, numbers, booleans and None."""
-        if isinstance(self.items, dict):
-            return {key: node.data for key, node in self.items.items()}
-        if isinstance(self.items, list):
-            return [node.data for node in self.items]
-        return self.value
-
-
 class Document:
     """One file, read. `problem()` notes what is wrong; `raise_problems()` raises all of it at once."""
 
     def __init__(self, name: str, text: str) -> None:
         """Raises ExperimentError for what is not YAML at all; other troubles are noted in `problems`."""
-        self.name = name
-        self.text = text
+        self.files = [File(name, text)]
         self.problems: list[Problem] = []
-        self._root = _Composer(self).compose()
-        self.data: Any = self._root.data
+        self.root = _Composer(self).compose()
+        self.data: Any = self.root.data
+
+    @property
+    def name(self) -> str:
+        """The file as the user wrote it."""
+        return self.files[0].name
+
+    @property
+    def text(self) -> str:
+        """What the file holds, without what it extends."""
+        return self.files[0].text
+
+    def over(self, base: Document, *, without: Collection[str]) -> Document:
+        """Both as one: mappings are merged, key by key, and elsewhere this document wins; null takes a key away.
+
+        Keys at the top of `base` that are in `without` are left out.
+        """
+        root = stripped(numbered(base.root, len(self.files)), without)
+        both = self._with(merged(self.root, root))
+        both.files = [*self.files, *base.files]
+        both.problems = [*self.problems, *(replace(each, file=each.file + len(self.files)) for each in base.problems)]
+        return both
+
+    def without(self, key: str) -> Document:
+        """The same without a key at its top."""
+        return self._with(stripped(self.root, [key]))
+
+    def unmarked(self) -> Document:
+        """The same without the problems that were noted so far."""
+        clean = self._with(self.root)
+        clean.problems = []
+        return clean
+
+    def _with(self, root: Node) -> Document:
+        other = copy.copy(self)
+        other.root, other.data = root, root.data
+        return other
 
     def problem(self, loc: Loc, text: str, *, key: bool = False) -> None:
         """Note a problem with the value at `loc`, or with its key. Paths that do not exist name their nearest part."""
-        self.problems.append(Problem(self._offset(loc, key=key), path_text(loc[:-1] if key else loc), text))
+        file, offset = self._place(loc, key=key)
+        self.problems.append(Problem(file, offset, path_text(loc[:-1] if key else loc), text))
 
     def problem_at(self, offset: int, text: str) -> None:
-        self.problems.append(Problem(offset, "", text))
+        self.problems.append(Problem(0, offset, "", text))
 
     def fail(self, offset: int, text: str) -> NoReturn:
         """As `problem_at`, for what makes it useless to read on."""
@@ -86,84 +97,25 @@ class Document:
         if self.problems:
             raise self._error()
 
-    def _error(self) -> ExperimentError:
-        return ExperimentError(message(self.name, self.text, self.problems))
+    def message(self) -> str:
+        """All problems that were noted, on one screen."""
+        return message(self.files, self.problems)
 
-    def _offset(self, loc: Loc, *, key: bool) -> int:
-        node, offset = self._root, self._root.offset
+    def _error(self) -> ExperimentError:
+        return ExperimentError(self.message())
+
+    def _place(self, loc: Loc, *, key: bool) -> tuple[int, int]:
+        """The number of the file, and the offset in it."""
+        node, offset = self.root, self.root.offset
         for count, part in enumerate(loc, start=1):
-            child = _child(node, part)
+            child = child_of(node, part)
             if child is None:
                 break
             nothing = child.value is None and child.items is None  # the parser places it at whatever comes next
             as_key = nothing or (key and count == len(loc))
             offset = node.keys[part] if as_key and isinstance(part, str) else child.offset
             node = child
-        return offset
-
-
-def _child(node: Node, part: str | int) -> Node | None:
-    if isinstance(node.items, dict) and isinstance(part, str):
-        return node.items.get(part)
-    if isinstance(node.items, list) and isinstance(part, int) and part < len(node.items):
-        return node.items[part]
-    return None
-
-
-def read_document(path: Path) -> Document:
-    """The document in a file. Raises ExperimentError: no such file, not text, not YAML, over a limit."""
-    name = str(path)
-    raw = _read(path)
-    if len(raw) > MAX_BYTES:
-        raise _error(f"{name}:1:1: larger than {MAX_BYTES // 1024} kB: this cannot be an experiment")
-    return Document(name, _decode(name, raw))
-
-
-def _read(path: Path) -> bytes:
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise _error(f"{path}: is a directory; name one YAML file in it")
-        if not stat.S_ISREG(mode):  # reading a pipe or a device may never end
-            raise _error(f"{path}: is not a regular file; name a YAML file")
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except (FileNotFoundError, NotADirectoryError):
-        raise _error(f"{path}: there is no such file{_near_files(path)}") from None
-    except PermissionError:
-        raise _error(f"{path}: may not be read by this user; `chmod a+r {path}` mends it") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise _error(f"{str(path)!r}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _near_files(path: Path) -> str:
-    try:
-        names = [entry.name for entry in path.parent.iterdir() if entry.suffix in {".yaml", ".yml"}]
-    except OSError:
-        return f"; there is no directory {path.parent} either"
-    close = difflib.get_close_matches(path.name, names, n=3)
-    return f"; did you mean {' or '.join(str(path.parent / name) for name in close)}?" if close else ""
-
-
-def _decode(name: str, raw: bytes) -> str:
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise _error(f"{name}:1:1: is UTF-16; save it as UTF-8")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        # error.object is what came after a byte order mark, if there was one
-        before = error.object[: error.start].decode("utf-8", "replace")
-        line, column = line_and_column(before, len(before))
-        byte = f"byte 0x{error.object[error.start]:02x}"
-        raise _error(f"{name}:{line}:{column}: {byte} is not UTF-8; save the file as UTF-8, if it is text") from None
-    if odd := _UNPRINTABLE.search(text):
-        line, column = line_and_column(text, odd.start())
-        raise _error(f"{name}:{line}:{column}: the character U+{ord(odd[0]):04X} is not text; is this a binary file?")
-    return text
-
-
-def _error(text: str) -> ExperimentError:
-    return ExperimentError(wrapped(text))
+        return node.file, offset
 
 
 class _Composer:
@@ -308,9 +260,9 @@ class _Composer:
         if isinstance(value, int) and abs(value) >= _MAX_INT:
             self._document.problem_at(event.start_mark.index, f"{_short(text)} is too large a number")
             return 0
-        if isinstance(value, str) and _UNPRINTABLE.search(value):  # by escapes: "\0", "\ud800"
+        if isinstance(value, str) and UNPRINTABLE.search(value):  # by escapes: "\0", "\ud800"
             self._document.problem_at(event.start_mark.index, "holds a character that is not text")
-            return _UNPRINTABLE.sub("?", value)
+            return UNPRINTABLE.sub("?", value)
         return value
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 
 from hashidrill.errors import UnknownNameError, UsageError
 
 SUFFIXES = (".yaml", ".yml")
+_BASE = re.compile(rb"^kind:[ \t]*[\"']?Base\b", re.MULTILINE)
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -22,9 +24,25 @@ def hypotheses_dir(explicit: Path | str | None = None) -> Path:
 
 
 def list_experiments(explicit: Path | str | None = None) -> list[Path]:
-    """Every experiment file of the library, in order of their names."""
+    """Every experiment file of the library, in order of their names. What they extend is not among them."""
+    return [path for path in _files(explicit) if not _is_base(path)]
+
+
+def list_bases(explicit: Path | str | None = None) -> list[Path]:
+    """Every file of the library that experiments extend, in order of their names."""
+    return [path for path in _files(explicit) if _is_base(path)]
+
+
+def _files(explicit: Path | str | None) -> list[Path]:
     root = experiments_dir(explicit)
     return sorted(path for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+
+
+def _is_base(path: Path) -> bool:
+    try:
+        return _BASE.search(path.read_bytes()) is not None
+    except OSError:
+        return False  # the loader says what is wrong with it
 
 
 def experiment_name(path: Path, explicit: Path | str | None = None) -> str:

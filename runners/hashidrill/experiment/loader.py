@@ -18,7 +18,7 @@ from hashidrill import registry
 from hashidrill.errors import UnknownNameError
 from hashidrill.experiment import checks as rules
 from hashidrill.experiment import contrast
-from hashidrill.experiment.documents import Document, read_document
+from hashidrill.experiment.documents import Document
 from hashidrill.experiment.explain import explain
 from hashidrill.experiment.kept_hypotheses import hypotheses_of
 from hashidrill.experiment.model import (
@@ -32,6 +32,7 @@ from hashidrill.experiment.model import (
     LoadSpec,
     running,
 )
+from hashidrill.experiment.reading import BASE_KIND, KIND, complete, read_experiment
 from hashidrill.experiment.resolved import Parameters, Provenance, ResolvedExperiment, sha256
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from hashidrill.service import Service
 
 Model = TypeVar("Model", bound=BaseModel)
-KIND = "Experiment"
 
 
 def load_experiment(path: Path | str) -> Experiment:
@@ -51,7 +51,7 @@ def load_experiment(path: Path | str) -> Experiment:
     Raises ExperimentError: one message with file, line, column and caret of each problem. Raises UsageError when a
     file of hypotheses cannot be imported.
     """
-    return _Loading(read_document(Path(path)), near_to=Path(path)).experiment()[0]
+    return _Loading(read_experiment(Path(path)), near_to=Path(path)).experiment()[0]
 
 
 def load_text(text: str, name: str = "experiment.yaml", *, near_to: Path | None = None) -> Experiment:
@@ -64,17 +64,28 @@ def load_document(document: Document, *, near_to: Path | None = None) -> Experim
     return _Loading(document, near_to=near_to).experiment()[0]
 
 
+def check_base(document: Document, *, near_to: Path | None = None) -> None:
+    """Check what can be told of a base by itself: the shape of its sections and the parameters of each kind.
+
+    Raises ExperimentError.
+    """
+    _Loading(document, near_to=near_to).check_base()
+
+
 def resolve(path: Path | str) -> ResolvedExperiment:
     """As `load_experiment`, with all that a run, its recording and its judge need to know: nothing is read again.
 
     Raises ExperimentError, UsageError, and UnknownNameError.
     """
-    document = read_document(Path(path))
+    document = read_experiment(Path(path))
     experiment, parameters = _Loading(document, near_to=Path(path)).experiment()
     return ResolvedExperiment(
         experiment, document.data, parameters,
-        Provenance(path=str(path), sha256=sha256(document.text.encode())),
-        text=document.text, hypotheses=hypotheses_of(experiment, Path(path)), document=document,
+        Provenance(
+            path=str(path), sha256=sha256(document.text.encode()),
+            extends={file.name: sha256(file.text.encode()) for file in document.files[1:]},
+        ),
+        text=complete(document), hypotheses=hypotheses_of(experiment, Path(path)), document=document,
     )  # fmt: skip
 
 
@@ -108,18 +119,35 @@ class _Loading:
             raise AssertionError("pydantic refused the document without saying why")
         return experiment, _parameters(draft)
 
-    def _check_header(self, data: Any) -> None:
+    def check_base(self) -> None:
+        """Raises ExperimentError. What only the experiments that extend it can tell is left to them."""
+        data = self._document.data
+        self._check_header(data, kind=BASE_KIND)
+        try:
+            _validated(Experiment, {"kind": KIND} | {key: value for key, value in data.items() if key != "kind"})
+        except ValidationError as invalid:
+            for error in invalid.errors(include_url=False):
+                if error["loc"] and not (error["type"] == "missing" and len(error["loc"]) == 1):
+                    self._note(error, Experiment, ())
+        self._draft(data)  # notes what is wrong with the parameters of each kind
+        self._document.raise_problems()
+
+    def _check_header(self, data: Any, kind: str = KIND) -> None:
         """A file of another sort gets one message, not one for each of its keys."""
         document = self._document
-        if not isinstance(data, dict):
+        if isinstance(data, dict) and "extends" in data:
+            document.problem(("extends",), "can be followed only where the experiment is a file", key=True)
+        if isinstance(data, dict) and data.get("kind") == BASE_KIND != kind:
+            document.problem(("kind",), f"a {BASE_KIND} is not run: name an experiment that extends it")
+        elif not isinstance(data, dict):
             document.problem((), "an experiment is a mapping (`key: value`) at its top; `hashidrill new` writes one")
         elif not {"apiVersion", "kind"} & data.keys():
             document.problem((), f"not an experiment: it begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
         else:
-            for key, right in (("apiVersion", API_VERSION), ("kind", KIND)):
+            for key, right in (("apiVersion", API_VERSION), ("kind", kind)):
                 if key in data and data[key] != right:
                     document.problem((key,), f"expected {right}, got {rules.shown(data[key])}")
-            if not document.problems or (data.get("apiVersion") == API_VERSION and data.get("kind") == KIND):
+            if not document.problems or (data.get("apiVersion") == API_VERSION and data.get("kind") == kind):
                 return
         document.raise_problems()
 

@@ -1,4 +1,4 @@
-"""All problems of a file as one message: each with line, column and a caret under the place."""
+"""All problems of an experiment as one message: each with file, line, column and a caret under the place."""
 
 from __future__ import annotations
 
@@ -21,10 +21,22 @@ COLUMNS = 150
 _EXCERPT = 120
 
 
+@dataclass(frozen=True)
+class File:
+    """A file as the user wrote its name, and what it holds."""
+
+    name: str
+    text: str
+
+
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong, at `offset` characters into the text. `at` is the path as a person reads it."""
+    """One thing that is wrong, at `offset` characters into the text. `at` is the path as a person reads it.
 
+    `file` counts the files that an experiment is read from: 0 for its own, 1 for the one that it extends, and so on.
+    """
+
+    file: int
     offset: int
     at: str
     text: str
@@ -41,19 +53,17 @@ def path_text(loc: Iterable[str | int]) -> str:
     return "".join(parts)
 
 
-def message(name: str, text: str, problems: Iterable[Problem]) -> str:
-    """One screen: at most MOST_PROBLEMS problems, in the order of the file, and how many more there are.
-
-    `name` is the file as the user wrote it; `text` is what it holds.
-    """
+def message(files: Sequence[File], problems: Iterable[Problem]) -> str:
+    """One screen: at most MOST_PROBLEMS problems, in the order of the files, and how many more there are."""
     redactor = Redactor()
-    text = redactor.masked(text)
+    masked = [replace(file, text=redactor.masked(file.text)) for file in files]
     ordered = [replace(problem, text=redactor.text(problem.text)) for problem in sorted(set(problems))]
     lines: list[str] = []
     for count, problem in enumerate(ordered):
-        block = _block(name, text, problem)
+        file = masked[problem.file]
+        block = _block(file.name, file.text, problem)
         if count == MOST_PROBLEMS or len(lines) + len(block) > MOST_LINES:
-            lines.append(f"{_printable(name)}: ... and {len(ordered) - count} more")
+            lines.append(f"{_printable(file.name)}: ... and {len(ordered) - count} more")
             break
         lines += block
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The JSON Schema of an experiment, for editors that complete and check YAML.
+"""The JSON Schema of an experiment and of what experiments extend, for editors that complete and check YAML.
 
 It is generated from the models and from every known fault, load and hypothesis, including their parameters. The loader
 checks more than a schema can express, such as missing hosts and faults that collide.
@@ -15,6 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from hashidrill import registry
 from hashidrill.experiment.known_issue import ISSUE_PATTERN, KnownIssue
 from hashidrill.experiment.model import Experiment, LoadSpec
+from hashidrill.experiment.reading import BASE_KIND, KIND, NOT_FROM_BASES
 from hashidrill.experiment.selectors import FORMS, SELECTOR_PATTERN
 
 if TYPE_CHECKING:
@@ -25,11 +26,17 @@ if TYPE_CHECKING:
 Schema = dict[str, Any]
 _TRAFFIC = ("load", "clients")
 """An experiment has at least one of these."""
+_PARTS = {"steady_state": ("SteadyState", False), "load": ("LoadSpec", True), "clients": ("ClientSpec", True)}
+"""Sections that a base may say in part: the definition, and whether the section holds many of them, by name."""
+_SHOWN = ("description", "default")
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def experiment_schema() -> Schema:
-    """The schema of an experiment, draft 2020-12. Raises UsageError when a file of hypotheses cannot be imported."""
+def experiment_schema(*, bases: bool = True) -> Schema:
+    """The schema of an experiment, draft 2020-12. Raises UsageError when a file of hypotheses cannot be imported.
+
+    Without `bases`, as if every experiment stood alone: what is required then is said where it is required.
+    """
     schema = Experiment.model_json_schema(by_alias=True, schema_generator=_Untitled)
     definitions: Schema = schema.pop("$defs")
     for named in _TRAFFIC:
@@ -42,9 +49,14 @@ def experiment_schema() -> Schema:
     definitions["Step"] = _steps(definitions["Step"], registry.faults(), definitions)
     definitions["LoadSpec"] = _loads(registry.loads(), definitions)
     definitions["Expectation"] = _expectations(definitions)
-    schema["anyOf"] = [
-        {"required": [named], "properties": {named: {"type": "object", "minProperties": 1}}} for named in _TRAFFIC
-    ]
+    schema["properties"]["extends"] = {
+        "type": "string",
+        "minLength": 1,
+        "description": "A file of `kind: Base`, relative to this one, whose sections hold where this says nothing",
+        "examples": ["../bases/three-servers.yaml"],
+    }
+    if bases:
+        _extendable(schema, definitions)
     head = {"$schema": DIALECT, "title": "hashidrill experiment", "description": schema.pop("description")}
     return head | {key: value for key, value in schema.items() if key != "title"} | {"$defs": definitions}
 
@@ -57,6 +69,34 @@ def schema_text() -> str:
 def write_schema(path: Path | str) -> None:
     """Write the schema to a file. Raises OSError."""
     Path(path).write_text(schema_text())
+
+
+def _extendable(schema: Schema, definitions: Schema) -> None:
+    """What is required depends on the kind, and on whether the rest can come from a base.
+
+    A file that extends one may say null of a section, a load or a client (not to take it from the base), and may leave
+    out what these must say otherwise.
+    """
+    sections = {name: section for name, section in schema["properties"].items() if name not in NOT_FROM_BASES}
+    parts: Schema = {}
+    for name, (definition, of_each) in _PARTS.items():
+        needed = {"required": definitions[definition].pop("required")}
+        parts[name] = {"additionalProperties": {"type": "object"} | needed} if of_each else needed
+        if of_each:
+            entries = sections[name]["patternProperties"]
+            entries |= {pattern: {"anyOf": [entry, {"type": "null"}]} for pattern, entry in entries.items()}
+    schema["properties"] |= {"kind": {"description": "Kind of document", "enum": [KIND, BASE_KIND]}}
+    schema["properties"] |= {
+        name: {"anyOf": [section, {"type": "null"}]} | {key: section.pop(key) for key in _SHOWN if key in section}
+        for name, section in sections.items()
+    }
+    own = {name: {"not": {"type": "null"}} | parts.get(name, {}) for name in sections}
+    traffic = [{"required": [name], "properties": {name: {"minProperties": 1}}} for name in _TRAFFIC]
+    whole = {"required": [name for name in schema["required"] if name in sections], "anyOf": traffic, "properties": own}
+    schema["required"] = ["apiVersion", "kind"]
+    schema["if"] = {"properties": {"kind": {"const": BASE_KIND}}}
+    schema["then"] = {"properties": {"metadata": False}}
+    schema["else"] = {"required": ["metadata"], "if": {"not": {"required": ["extends"]}}, "then": whole}
 
 
 class _Untitled(GenerateJsonSchema):

@@ -24,7 +24,7 @@ _SUFFIXES = {".yaml", ".yml"}
 _HEAD_BYTES = 65536
 _OURS = re.compile(rb"""^[\s{]*["']?apiVersion["']?\s*:\s*["']?hashidrill/""", re.MULTILINE)
 _KIND = re.compile(rb"""^[\s{]*["']?kind["']?\s*:\s*["']?(?P<kind>\w+)""", re.MULTILINE)
-_OTHER_KINDS = {b"Playbook", b"Scenario", b"GameDay"}
+_OTHER_KINDS = {b"Base", b"Playbook", b"Scenario", b"GameDay"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

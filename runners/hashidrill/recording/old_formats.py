@@ -38,8 +38,8 @@ _TABLES = {_ATTEMPTS: "attempt", "consul.lock": "lock", "consul.kv.cas": "cas"}
 
 def experiment(path: Path) -> Experiment:
     """The experiment in experiment.yaml. Raises RecordingError when it does not read."""
-    from hashidrill.experiment.documents import read_document  # noqa: PLC0415 - a recording is read without it too
     from hashidrill.experiment.model import Experiment  # noqa: PLC0415 - as above
+    from hashidrill.experiment.reading import read_document  # noqa: PLC0415 - a recording is read without it too
 
     try:
         return Experiment.model_validate(read_document(path).data)

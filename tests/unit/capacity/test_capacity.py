@@ -14,6 +14,7 @@ from hashidrill.cli.app import app
 from hashidrill.errors import UsageError
 from hashidrill.experiment.conditions import Condition
 from hashidrill.experiment.library import find_experiment
+from hashidrill.experiment.reading import read_experiment
 from hashidrill.testing.recordings import RecordingBuilder
 
 SLO = Condition.parse("kv-writes.latency.p50 < 300ms")
@@ -205,7 +206,7 @@ def test_any_place_of_the_file_can_be_varied(place, present, tmp_path):
     varied = Varied.of(path(), place)
     assert varied.present() == present
     file = varied.write(Value.parse("7s" if present is None else present), tmp_path)
-    changed, before = (YAML(typ="safe").load(each.read_text()) for each in (file, path()))
+    changed, before = YAML(typ="safe").load(file.read_text()), read_experiment(path()).data
     at = changed
     for key in place.split("."):
         at = at[int(key) if isinstance(at, list) else key]

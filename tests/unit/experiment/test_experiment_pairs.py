@@ -1,12 +1,12 @@
 """Experiments that are to be compared differ in what they compare, and in nothing else."""
 
-from hashidrill.experiment.documents import read_document
 from hashidrill.experiment.library import list_experiments
+from hashidrill.experiment.reading import read_experiment
 
 
 def read(name):
     [path] = [path for path in list_experiments() if path.as_posix().endswith(f"/experiments/{name}.yaml")]
-    document = read_document(path).data
+    document = read_experiment(path).data
     for said in ("name", "title", "why"):
         del document["metadata"][said]
     return document

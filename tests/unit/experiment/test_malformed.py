@@ -15,8 +15,9 @@ from ruamel.yaml import YAML
 
 import places
 from hashidrill.errors import ExperimentError
-from hashidrill.experiment.documents import MAX_BYTES, MAX_DEPTH, MAX_NODES
+from hashidrill.experiment.documents import MAX_DEPTH, MAX_NODES
 from hashidrill.experiment.loader import load_experiment, load_text
+from hashidrill.experiment.reading import MAX_BYTES
 
 CORPUS = places.MALFORMED
 GOOD = places.GOOD.read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 
@@ -26,7 +27,9 @@ def material():
 @pytest.fixture
 def validate(monkeypatch, tmp_path, capsys):
     """The whole command line in this process: a file in, exit code and messages out."""
-    path = tmp_path / "generated.yaml"
+    path = tmp_path / "generated" / "generated.yaml"
+    path.parent.mkdir()
+    shutil.copytree(places.ROOT / "experiments" / "bases", tmp_path / "bases")
 
     def go(raw):
         path.write_bytes(raw)
@@ -59,7 +62,7 @@ def check(numbers, material, validate):
             assert not err, f"file {number}: {err!r}"
             assert not (is_json and not schema.is_valid(json.loads(raw))), f"file {number}: the schema refuses it"
         else:
-            assert "generated.yaml" in err, f"file {number}: {err!r}"
+            assert "generated.yaml" in err or "/bases/" in err, f"file {number}: {err!r}"
             assert not out, f"file {number}: {out!r}"
             assert all(line.isprintable() for line in err.splitlines()), f"file {number}: {err!r}"
     return codes
@@ -90,7 +93,7 @@ def test_a_validate_that_crashes_is_caught(material, validate, monkeypatch):
     def crashes(_path):
         raise RecursionError("maximum recursion depth exceeded")
 
-    monkeypatch.setattr("hashidrill.cli.validate.read_document", crashes)
+    monkeypatch.setattr("hashidrill.cli.validate.read_experiment", crashes)
     with pytest.raises(RecursionError):
         check(range(3), material, validate)
 

@@ -10,9 +10,9 @@ from ruamel.yaml import YAML
 
 from hashidrill.errors import ExperimentError
 from hashidrill.experiment.deprecated import deprecations
-from hashidrill.experiment.documents import read_document
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.experiment.model import STEP_TAGS, Mark, Step
+from hashidrill.experiment.reading import read_document
 
 GROWS = {"mark": "load-grows", "at": "2s", "for": "10s"}
 PAUSE = {"fault": "process.pause", "on": "host:consul-1", "at": "5s", "for": "2s"}

@@ -12,7 +12,7 @@ import pytest
 
 from hashidrill.engine import in_sandbox, launch
 from hashidrill.errors import ExperimentError
-from hashidrill.experiment import documents, loader
+from hashidrill.experiment import documents, loader, reading
 from hashidrill.experiment.library import list_experiments
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.model import Experiment, Mark
@@ -43,6 +43,7 @@ def counted(monkeypatch):
 
     monkeypatch.setattr(documents, "Document", Counted)
     monkeypatch.setattr(loader, "Document", Counted)
+    monkeypatch.setattr(reading, "Document", Counted)
     for name in ("model_validate", "model_validate_json"):
         monkeypatch.setattr(Experiment, name, counting(getattr(Experiment, name)))
     return counts
