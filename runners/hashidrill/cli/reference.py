@@ -66,10 +66,11 @@ def keys_page() -> str:
     head = (
         f"# Reference: the keys of an experiment\n\n{_MADE}\n"
         "The parameters of faults and loads are in [reference-faults.md](reference-faults.md), those of hypotheses in\n"
-        "[reference-verdicts.md](reference-verdicts.md). Quantities carry their unit: `500ms`, `50/s`, `4kB`, `30%`.\n\n"
+        "[reference-verdicts.md](reference-verdicts.md). Quantities carry their unit: `500ms`, `50/s`, `4kB`, `30%`.\n"
+        "\n"
         "`extends` names a base: a file with `kind: Base`, no `metadata`, and any other section. The experiment is\n"
-        "merged over it, key by key. A list replaces that of the base; `null` removes a key of the base. A base may extend\n"
-        "another. `hashidrill show --complete EXPERIMENT` prints the result.\n"
+        "merged over it, key by key. A list replaces that of the base; `null` removes a key of the base. A base may\n"
+        "extend another. `hashidrill show --complete EXPERIMENT` prints the result.\n"
     )
     return head + "".join(_section(title, part, schema["$defs"]) for title, part in _parts("", schema, schema["$defs"]))
 

@@ -70,12 +70,11 @@ def complete(document: Document) -> str:
 def _extended(document: Document) -> str | None:
     """The path that stands under `extends`."""
     written: Any = document.data.get("extends") if isinstance(document.data, dict) else None
-    if written is None:
-        return None
-    if not isinstance(written, str):
-        document.problem(("extends",), "expected the path of a base, like ../bases/three-servers.yaml")
-        document.raise_problems()
-    return written
+    if written is None or isinstance(written, str):
+        return written
+    document.problem(("extends",), "expected the path of a base, like ../bases/three-servers.yaml")
+    document.raise_problems()
+    return None
 
 
 def _refused(at: Path, read: list[Path]) -> str:
