@@ -11,9 +11,12 @@ import difflib
 import importlib
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hashidrill.errors import UnknownNameError, UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 CLIENT = "client"
 """The kind of load that a client is; an experiment writes it under `clients:`, not under `load:`."""
@@ -59,10 +62,8 @@ def load_kinds() -> list[str]:
 @cache
 def services() -> dict[str, Any]:
     """Every service class by its name: Consul, then those of installed packages."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - not every command asks for a service
-
     found = {cls.name: cls for module in _SERVICE_MODULES for cls in importlib.import_module(module).SERVICES}
-    for entry in entry_points(group="hashidrill.services"):
+    for entry in _installed().select(group="hashidrill.services"):
         cls = entry.load()
         found[cls.name] = cls
     return found
@@ -116,10 +117,16 @@ def _modules(group: str) -> dict[str, str]:
 @cache
 def _others(group: str) -> dict[str, Any]:
     """The classes of installed entry points: only a class itself knows its kind."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - not every command asks for a kind
-
-    classes = [_whole(group, entry.value, entry.load()) for entry in entry_points(group=group)]
+    classes = [_whole(group, entry.value, entry.load()) for entry in _installed().select(group=group)]
     return {cls.kind: cls for cls in classes}
+
+
+@cache
+def _installed() -> EntryPoints:
+    """The entry points of all distributions. To find those of one group takes as long: it reads the same files."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - not every command asks for a kind or a service
+
+    return entry_points()
 
 
 def _whole(group: str, where: str, cls: Any) -> Any:

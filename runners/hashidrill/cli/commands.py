@@ -26,7 +26,7 @@ MODULES = {
 }  # fmt: skip
 """Command to module of `hashidrill.cli`. Each module has `register(app)`, which adds its commands."""
 
-LATER = {"validate": ("anyio", "msgpack", "numpy", "psutil", "sqlite3")}
+LATER = {"validate": ("anyio", "asyncio", "msgpack", "numpy", "psutil", "sqlite3", "statistics")}
 """Module to what it mostly does without: faults and hypotheses import these; to check parameters takes none."""
 
 

@@ -24,7 +24,8 @@ MAX_DEPTH = 30
 MAX_NODES = 10_000
 MAX_TEXT = 1024 * 1024  # characters, after aliases have been expanded: one long text may be named many times
 
-UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+"""What YAML calls not printable. The opposite of all that is, `[^...]`, takes 15 times as long to compile."""
 _CORE = "tag:yaml.org,2002:"
 _NULLS = {"", "~", "null", "Null", "NULL"}
 _BOOLS = {name: value for value in (True, False) for name in (str(value), str(value).lower(), str(value).upper())}

@@ -32,7 +32,7 @@ Bounds = dict[Annotated[str, Field(pattern=FIGURE_PATTERN, max_length=60)], Boun
 class KnownIssue(BaseModel):
     """An issue known to break an expectation, with bounds on how badly."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     issue: str = Field(pattern=ISSUE_PATTERN, description=f"{_PLACE}: what is known to break it")
     at_most: Bounds = Field(

@@ -78,9 +78,9 @@ def resolve(path: Path | str) -> ResolvedExperiment:
     Raises ExperimentError, UsageError, and UnknownNameError.
     """
     document = read_experiment(Path(path))
-    experiment, parameters = _Loading(document, near_to=Path(path)).experiment()
+    experiment, draft = _Loading(document, near_to=Path(path)).experiment()
     return ResolvedExperiment(
-        experiment, document.data, parameters,
+        experiment, document.data, _parameters(draft),
         Provenance(
             path=str(path), sha256=sha256(document.text.encode()),
             extends={file.name: sha256(file.text.encode()) for file in document.files[1:]},
@@ -107,8 +107,8 @@ class _Loading:
         self._document = document
         self._near_to = near_to
 
-    def experiment(self) -> tuple[Experiment, Parameters]:
-        """With the parameters of its kinds. Raises ExperimentError."""
+    def experiment(self) -> tuple[Experiment, rules.Draft]:
+        """With its draft, which has the parameters of its kinds. Raises ExperimentError."""
         data = self._document.data
         self._check_header(data)
         experiment = self._check(Experiment, data, ())
@@ -117,7 +117,7 @@ class _Loading:
         self._document.raise_problems()
         if experiment is None:
             raise AssertionError("pydantic refused the document without saying why")
-        return experiment, _parameters(draft)
+        return experiment, draft
 
     def check_base(self) -> None:
         """Raises ExperimentError. What only the experiments that extend it can tell is left to them."""

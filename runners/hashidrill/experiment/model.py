@@ -121,7 +121,7 @@ def services_of(spec: DatacenterSpec, *, spares: int = 0) -> list[Service]:
 class LoadSpec(BaseModel):
     """Generated traffic: a kind, that kind's parameters, and optionally a `profile`, as for clients."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
 
     kind: str = Field(description="The kind of load; `hashidrill list loads` shows them")
     profile: Profile | None = Field(default=None, description="How the load changes during the method")
@@ -263,7 +263,7 @@ class Recovery(Strict):
 class Expectation(BaseModel):
     """One hypothesis with its parameters, as `{name: {parameter: value}}`, and the issue known to break it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     hypothesis: str
     params: dict[str, Any] = {}

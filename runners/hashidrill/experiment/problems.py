@@ -7,8 +7,6 @@ import unicodedata
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hashidrill.util.redaction import Redactor
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -55,6 +53,8 @@ def path_text(loc: Iterable[str | int]) -> str:
 
 def message(files: Sequence[File], problems: Iterable[Problem]) -> str:
     """One screen: at most MOST_PROBLEMS problems, in the order of the files, and how many more there are."""
+    from hashidrill.util.redaction import Redactor  # noqa: PLC0415 - most files have no problem
+
     redactor = Redactor()
     masked = [replace(file, text=redactor.masked(file.text)) for file in files]
     ordered = [replace(problem, text=redactor.text(problem.text)) for problem in sorted(set(problems))]

@@ -43,7 +43,7 @@ Length = Annotated[Duration, AfterValidator(_positive)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
 
 class Ramp(_Part):

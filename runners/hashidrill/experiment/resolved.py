@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Parameters(BaseModel):
     """What each kind was given, validated, with its defaults filled in: plain data, quantities with their units."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     loads: dict[str, dict[str, Any]] = {}
     steps: list[dict[str, Any]] = []
@@ -35,7 +35,7 @@ class Parameters(BaseModel):
 class Provenance(BaseModel):
     """Where the experiment came from: the file that was read, its SHA-256, and those of the files that it extends."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     path: str
     sha256: str
@@ -45,7 +45,7 @@ class Provenance(BaseModel):
 class _Kept(BaseModel):
     """What `to_data` writes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     experiment: dict[str, Any]
     parameters: Parameters

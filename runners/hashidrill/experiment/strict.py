@@ -8,6 +8,9 @@ VERSION_PATTERN = r"^[0-9]+\.[0-9]+\.[0-9]+$"
 
 
 class Strict(BaseModel):
-    """Base of everything a user writes: unknown keys are errors, and models are immutable."""
+    """Base of everything a user writes: unknown keys are errors, and models are immutable.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    pydantic builds a model's validator when it first validates: a command pays for the models that it uses.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)

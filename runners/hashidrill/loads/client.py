@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from hashidrill.abc import Reason
 from hashidrill.experiment.course import Course
+from hashidrill.loads.answer import Answer
 from hashidrill.loads.schedule import CpuMeter, LagMeter, Now, Reply
-from hashidrill.loads.thin import Answer, Client
+from hashidrill.loads.thin import Client
 from hashidrill.loads.waiting import Waiting
 from hashidrill.recording.journal import Clock
 

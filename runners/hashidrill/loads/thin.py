@@ -13,16 +13,17 @@ import os
 import socket
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import urlencode
 
-import httptools
-
 from hashidrill.abc import Reason
+from hashidrill.loads.answer import Answer, LostError
 from hashidrill.loads.schedule import OVERLOADED
 
-P = TypeVar("P", bound=asyncio.Protocol)
+if TYPE_CHECKING:
+    from hashidrill.loads.connection import Connection
+
+P = TypeVar("P", bound="asyncio.Protocol")
 
 _OWN_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
 """Errors of connecting that come from the generator's machine, not from the datacenter."""
@@ -30,110 +31,13 @@ _IP_BIND_ADDRESS_NO_PORT = 24
 """From linux/in.h (Linux 4.2); Python names it from 3.12 on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back. Without an answer `status` is 0, and `sent` says whether the request may have left."""
-
-    status: int
-    body: bytes = b""
-    error: str = ""
-    sent: bool = True
-    headers: Mapping[str, str] = field(default_factory=dict)
-    """By lower-case name."""
-    reason: str = ""
-    """Where there is no answer for a reason of our own: overloaded, cancelled."""
-
-    @property
-    def why(self) -> str:
-        """The code of an operation that asked for another answer than this."""
-        if self.reason:
-            return self.reason
-        if not self.sent or not self.status:
-            return Reason.NO_ANSWER if self.sent else Reason.NOT_SENT
-        if self.status < 400:
-            return Reason.UNEXPECTED
-        return Reason.REFUSED if self.status < 500 else Reason.SERVER_ERROR
-
-
-class _LostError(Exception):
-    """The connection broke after the request may have been sent."""
-
-
-class _Connection(asyncio.Protocol):
-    """One connection, with at most one request under way, of which `_reply` is the future answer."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._transport: Any = None
-        self._parser: Any = httptools.HttpResponseParser(self)
-        self._reply: asyncio.Future[Answer] | None = None
-        self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
-
-    @property
-    def usable(self) -> bool:
-        return self._transport is not None and self._reply is None and not self._transport.is_closing()
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def send(self, request: bytes) -> asyncio.Future[Answer]:
-        self._reply = self._loop.create_future()
-        self._transport.write(request)
-        return self._reply
-
-    # asyncio's side
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._fail(f"not HTTP: {error}")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(f"connection lost: {exc or 'closed by the other side'}")
-
-    def _fail(self, text: str) -> None:
-        reply, self._reply = self._reply, None
-        if reply is not None and not reply.done():
-            reply.set_exception(_LostError(text))
-        self.close()
-
-    # the parser's side
-
-    def on_message_begin(self) -> None:
-        self._headers, self._body = {}, []
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_body(self, body: bytes) -> None:
-        self._body.append(body)
-
-    def on_message_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status < 200:  # `100 Continue` and its kind come before the answer
-            return
-        reply, self._reply = self._reply, None
-        if not self._parser.should_keep_alive():
-            self._transport.close()
-        if reply is None:
-            self.close()  # nobody asked
-        elif not reply.done():
-            reply.set_result(Answer(status, b"".join(self._body), headers=self._headers))
-
-
 class Client:
     """An async context manager around one connection pool. Connections are not limited: a limit is a closed loop."""
 
     def __init__(self, *, local_address: str | None = None) -> None:
         self._local = None if local_address is None else (local_address, 0)
-        self._idle: defaultdict[str, list[_Connection]] = defaultdict(list)
-        self._open: set[_Connection] | None = None
+        self._idle: defaultdict[str, list[Connection]] = defaultdict(list)
+        self._open: set[Connection] | None = None
 
     async def __aenter__(self) -> Self:
         self._open = set()
@@ -174,7 +78,7 @@ class Client:
         timer = self._loop.call_at(deadline, _expire, reply, f"no answer within {timeout_s:g}s")
         try:
             answer = await reply
-        except _LostError as error:
+        except LostError as error:
             self._open.discard(connection)
             return Answer(0, error=str(error))
         except BaseException as error:
@@ -191,7 +95,7 @@ class Client:
             self._open.discard(connection)
         return answer
 
-    def _take(self, place: str) -> _Connection | None:
+    def _take(self, place: str) -> Connection | None:
         """The connection that was used last: the others may idle until the server closes them."""
         idle = self._idle[place]
         while idle:
@@ -202,12 +106,12 @@ class Client:
                 self._open.discard(connection)
         return None
 
-    async def _connect(self, place: str, timeout_s: float) -> _Connection:
+    async def _connect(self, place: str, timeout_s: float) -> Connection:
+        from hashidrill.loads.connection import Connection  # noqa: PLC0415 - see there
+
         host, _, port = place.rpartition(":")
         async with asyncio.timeout(timeout_s):
-            connection = await connected(
-                lambda: _Connection(self._loop), host.strip("[]"), int(port), local=self._local
-            )
+            connection = await connected(lambda: Connection(self._loop), host.strip("[]"), int(port), local=self._local)
         if self._open is None:
             connection.close()
             raise OSError(errno.ECANCELED, "the client was closed")

@@ -101,14 +101,17 @@ def plugged(monkeypatch) -> Iterator[list[type]]:
     """Classes that entry points of another distribution register; add to it what a test wants beside."""
     classes: list[type] = [Mirror, Stopwatch, Upgrade, Bypass, Probing]
 
-    def entry_points(*, group):
-        loads = [cls for cls in classes if issubclass(cls, (BaseLoad, BareLoad))]
-        return [Plugin(cls) for cls in classes if (cls in loads) == (group == "hashidrill.loads")]
+    class Installed:
+        def select(self, *, group):
+            loads = [cls for cls in classes if issubclass(cls, (BaseLoad, BareLoad))]
+            return [Plugin(cls) for cls in classes if (cls in loads) == (group == "hashidrill.loads")]
 
-    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
-    registry._others.cache_clear()
+    monkeypatch.setattr(importlib.metadata, "entry_points", Installed)
+    for found in (registry._installed, registry._others):
+        found.cache_clear()
     yield classes
-    registry._others.cache_clear()
+    for found in (registry._installed, registry._others):
+        found.cache_clear()
 
 
 pytestmark = pytest.mark.usefixtures("plugged")

@@ -81,9 +81,11 @@ class ConsulService:
         return f"a single server has no followers (datacenter.consul.servers is {self.spec.servers})"
 
     def check(self, draft: Draft, note: Note) -> None:
-        from hashidrill.services.consul.state_checks import check_snapshots  # noqa: PLC0415 - see above
+        snapshots = faults.MODULES["snapshot"]
+        if any(step is not None and step.kind in snapshots for step in draft.steps):
+            from hashidrill.services.consul.state_checks import check_snapshots  # noqa: PLC0415 - see above
 
-        check_snapshots(draft, note)
+            check_snapshots(draft, note)
 
     def binaries(self) -> Sequence[Wanted]:
         return [Wanted("consul", self.spec.version, self.spec.binary)]

@@ -1,0 +1,37 @@
+"""What came back for a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hashidrill.abc import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back. Without an answer `status` is 0, and `sent` says whether the request may have left."""
+
+    status: int
+    body: bytes = b""
+    error: str = ""
+    sent: bool = True
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """By lower-case name."""
+    reason: str = ""
+    """Where there is no answer for a reason of our own: overloaded, cancelled."""
+
+    @property
+    def why(self) -> str:
+        """The code of an operation that asked for another answer than this."""
+        if self.reason:
+            return self.reason
+        if not self.sent or not self.status:
+            return Reason.NO_ANSWER if self.sent else Reason.NOT_SENT
+        if self.status < 400:
+            return Reason.UNEXPECTED
+        return Reason.REFUSED if self.status < 500 else Reason.SERVER_ERROR
+
+
+class LostError(Exception):
+    """The connection broke after the request may have been sent."""
