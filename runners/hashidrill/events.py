@@ -187,6 +187,37 @@ class End(Event):
 
 
 @dataclass(frozen=True)
+class Expected:
+    """One expectation, judged. `finding`: held, broken, invalid, known or fixed (hashidrill.verdict.Finding)."""
+
+    title: str
+    hypothesis: str
+    finding: str
+    text: str = ""
+    figures: Mapping[str, float | str | list[str]] = field(default_factory=dict)
+    known_issue: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged(Event):
+    """The run was judged; comes after `end`, with its time, and is not in the journal: verdict.json has it.
+
+    A trainee sees the verdict alone: expectations, reasons and paths are named after what the run breaks.
+    """
+
+    audience: ClassVar[Audience] = Audience.TRAINEE
+    names: ClassVar[tuple[str, ...]] = ("judged",)
+    event: str = "judged"
+    verdict: str
+    invalid: tuple[str, ...] = field(default=(), metadata=_FOR_OPERATORS)
+    doubts: tuple[str, ...] = field(default=(), metadata=_FOR_OPERATORS)
+    notes: tuple[str, ...] = field(default=(), metadata=_FOR_OPERATORS)
+    expectations: tuple[Expected, ...] = field(default=(), metadata=_FOR_OPERATORS)
+    recording: str = field(default="", metadata=_FOR_OPERATORS)
+    report: str = field(default="", metadata=_FOR_OPERATORS)
+
+
+@dataclass(frozen=True)
 class InForce:
     """A fault that is in force now."""
 
@@ -234,7 +265,7 @@ class Tick(Event):
 
 
 KINDS: tuple[type[Event], ...] = (
-    Began, Phase, Intent, Proof, Change, Marked, Guardrail, Steady, Level, Note, End, Tick,
+    Began, Phase, Intent, Proof, Change, Marked, Guardrail, Steady, Level, Note, End, Judged, Tick,
 )  # fmt: skip
 _BY_NAME = {name: kind for kind in KINDS for name in kind.names}
 

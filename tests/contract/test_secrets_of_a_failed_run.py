@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hashidrill.engine import launch as runner
-from hashidrill.events import encode
+from hashidrill.events import Bus, encode
 from hashidrill.experiment.loader import resolve
 from hashidrill.recording.journal import read_journal
 from hashidrill.recording.reader import Recording
@@ -77,7 +77,7 @@ def test_nothing_of_it_holds_a_secret_though_its_agent_told_them_all(experiment,
     watch.start()
     try:
         run = runner.run_experiment(
-            resolve(experiment), runs_dir=tmp_path / "runs", subscribers=[lambda event: told.append(encode(event))]
+            resolve(experiment), runs_dir=tmp_path / "runs", events=Bus(lambda event: told.append(encode(event)))
         )
     finally:
         ended.set()

@@ -10,7 +10,7 @@ import types
 import pytest
 
 from hashidrill import hypothesis, registry
-from hashidrill.events import Bus, decode
+from hashidrill.events import decode
 from hashidrill.testing.recordings import RecordingBuilder
 
 LOAD = "kv-writes"
@@ -52,14 +52,13 @@ class Project:
             "-W", "error", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *args, plugins=plugins
         )
 
-    def run_experiment(self, resolved, *, runs_dir, subscribers=()):
+    def run_experiment(self, resolved, *, runs_dir, events):
         """Stands for hashidrill.engine.launch.run_experiment."""
         path = resolved.path
         self.ran.append(path.stem)
         self.runs_dirs.append(runs_dir)
-        bus = Bus(*subscribers)
         for event in self.events:
-            bus.publish(decode(event))
+            events.publish(decode(event))
         target = runs_dir / f"{path.stem}-{len(self.ran)}"
         shutil.copytree(self.path / "planted" / path.stem, target)
         return target

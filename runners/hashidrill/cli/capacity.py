@@ -16,6 +16,7 @@ from hashidrill.capacity.search import REPEAT, TRIES, Outcome, Probe, Search, Va
 from hashidrill.cli.common import Install, Json, RunsDir, console, examples, print_json
 from hashidrill.engine.launch import RUNS_DIR, run_experiment
 from hashidrill.errors import UsageError
+from hashidrill.events import Bus
 from hashidrill.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS, Condition, load_signals, unit_trouble
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import load_experiment, resolve
@@ -103,7 +104,7 @@ def capacity(
 
 def _run(file: Path, runs_dir: Path, say: Console, *, plain: bool, title: str) -> Path:
     with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
-        return run_experiment(resolve(file), runs_dir=runs_dir, subscribers=[view.event])
+        return run_experiment(resolve(file), runs_dir=runs_dir, events=Bus(view.event))
 
 
 def _condition(text: str, experiment: Experiment) -> Condition:

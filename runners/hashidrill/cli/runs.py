@@ -24,27 +24,37 @@ from hashidrill.cli.common import (
 from hashidrill.engine.heal import Healed, heal_run, sweep
 from hashidrill.engine.launch import RUNS_DIR, run_experiment
 from hashidrill.errors import UsageError
+from hashidrill.events import Audience, Bus, Subscriber
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.resolved import ResolvedExperiment
 from hashidrill.hypothesis.files import check_folder
 from hashidrill.live import display as live
+from hashidrill.live.json_lines import JsonLines
 from hashidrill.provision.packages import ensure_system_packages
 from hashidrill.recording.provenance import HYPOTHESES_NAME
 from hashidrill.recording.reader import Recording
-from hashidrill.reports.write import judge_and_report
+from hashidrill.reports.write import judge_and_report, judged
 from hashidrill.verdict import RunVerdict, Verdict, merge
 
 DEMO = "raft/slow-leader-disk"
 _NOT_REVERTED, _INTERRUPTED = 4, 130
+Lines = tuple[Subscriber, Audience]
+"""What writes the JSON lines, and who reads them."""
 
 Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")]
+AsLines = Annotated[bool, typer.Option("--json-lines", help="Print each event of a run as one line of JSON, at once.")]
+ForWhom = Annotated[
+    Audience,
+    typer.Option("--audience", help="Who reads the JSON lines; a `trainee` is not told what the faults are."),
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(epilog=examples("demo"))(demo)
-    app.command(epilog=examples("run raft/frozen-leader", "run experiments/raft/*.yaml --json"))(run)
+    calls = ("run raft/frozen-leader", "run experiments/raft/*.yaml --json", "run raft/frozen-leader --json-lines")
+    app.command(epilog=examples(*calls))(run)
     app.command(epilog=examples("check last", "check .hashidrill/runs/RUN --json"))(check)
     app.command(epilog=examples("heal"))(heal)
 
@@ -63,8 +73,11 @@ def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUN
 
 def run(
     experiments: Annotated[list[str], typer.Argument(metavar="EXPERIMENT...", help="Names or paths of experiments.")],
+    *,
     plain: Plain = False,
     as_json: Json = False,
+    json_lines: AsLines = False,
+    audience: ForWhom = Audience.OPERATOR,
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
@@ -72,13 +85,19 @@ def run(
 
     Exit codes: 0 PASS, 1 FAIL, 2 bad usage or bad YAML, 3 INVALID, 4 a fault could not be reverted, 130 interrupted.
     """
+    if as_json and json_lines:
+        raise UsageError("--json and --json-lines both print to standard output: use one; `judged`, the last line of a"
+                         " run, has the verdict too")  # fmt: skip
+    if audience is not Audience.OPERATOR and not json_lines:
+        raise UsageError(f"--audience {audience} is about who reads the JSON lines; use it with --json-lines")
     resolved = [resolve(find_experiment(name)) for name in experiments]  # check all of them before running any
     for each in resolved:
         if each.document is not None:
             warn_of_deprecated(each.document)
-    say = console(stderr=as_json)
+    say = console(stderr=as_json or json_lines)  # what operators read; the JSON may be piped to somebody else
+    lines = (JsonLines(sys.stdout).event, audience) if json_lines else None
     ensure_system_packages(lambda text: live.say(say, text), install=install)
-    results = [_run_one(each, runs_dir, say, plain=plain or as_json) for each in resolved]
+    results = [_run_one(each, runs_dir, say, plain=plain or as_json or json_lines, lines=lines) for each in resolved]
     if as_json:
         print_json([result for _, result in results])
     elif len(results) > 1:
@@ -86,20 +105,26 @@ def run(
     raise typer.Exit(_worst([code for code, _ in results]))
 
 
-def _run_one(resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool) -> tuple[int, dict[str, Any]]:
-    """(exit code, what --json prints) of one run."""
+def _run_one(
+    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None = None
+) -> tuple[int, dict[str, Any]]:
+    """(exit code, what --json prints) of one run. `lines` gets its events beside the live view."""
     title = resolved.experiment.metadata.title
     plain = plain or not say.is_terminal
     interrupted = False
     try:
         with live.LiveView(say, f"{resolved.name}: {title}", plain=plain) as view:
-            recording_path = run_experiment(resolved, runs_dir=runs_dir, subscribers=[view.event])
+            events = Bus(view.event)
+            if lines is not None:
+                events.subscribe(*lines)
+            recording_path = run_experiment(resolved, runs_dir=runs_dir, events=events)
     except KeyboardInterrupt as stop:
         if not stop.args:
             raise
         interrupted, recording_path = True, stop.args[0]
     recording = Recording(recording_path)
     verdict, report = judge_and_report(recording, near_to=resolved.path)
+    events.publish(judged(recording, verdict, report))
     live.final_summary(say, verdict, recording, report)
     code = _exit_code(recording, verdict, interrupted=interrupted)
     if interrupted:

@@ -7,13 +7,15 @@ import datetime as dt
 import json
 import os
 import platform
+import queue
 import secrets
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,7 @@ from hashidrill.datacenter.local.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.engine.closing import EXIT_CODES
 from hashidrill.engine.required import required_by
 from hashidrill.errors import MachineError, UnrecordedError, UsageError
-from hashidrill.events import Bus, Note, Subscriber, decode
+from hashidrill.events import Bus, Note, decode
 from hashidrill.experiment.model import services_of
 from hashidrill.provision import binaries
 from hashidrill.provision.products import BBOLT_VERSION
@@ -50,9 +52,7 @@ _NO_SANDBOX = "sandbox: "
 """How hashidrill.sandbox.init begins what it says when the kernel refuses."""
 
 
-def run_experiment(
-    resolved: ResolvedExperiment, *, runs_dir: Path = RUNS_DIR, subscribers: Sequence[Subscriber] = ()
-) -> Path:
+def run_experiment(resolved: ResolvedExperiment, *, runs_dir: Path = RUNS_DIR, events: Bus | None = None) -> Path:
     """Run one experiment; returns its recording's directory. Blocks, in the main thread.
 
     The engine gets the experiment as it was resolved, and the recording keeps that: nobody reads the YAML again.
@@ -60,10 +60,10 @@ def run_experiment(
     SIGTERM revert what is in force, close the recording, and raise KeyboardInterrupt then; its `args[0]` is the
     recording. Raises ExperimentError, BinaryError, MachineError, UnrecordedError.
 
-    Each of `subscribers` is called with every event of the run (hashidrill.events), in this thread. One that raises
-    gets no more of them, and a line on standard error says so; the run goes on.
+    Each subscriber of `events` is called with every event of the run (hashidrill.events), in this thread. One that
+    raises gets no more of them, and a line on standard error says so; the run goes on, and waits for none of them.
     """
-    events = Bus(*subscribers)
+    events = events or Bus()
     experiment = resolved.experiment
     _check_clients(resolved)
     check_machine(resolved)
@@ -137,10 +137,24 @@ def check_machine(resolved: ResolvedExperiment) -> None:
 
 
 def _follow(box: Sandbox, events: Bus) -> None:
-    """Publish every event until the sandbox's output ends. An engine that was killed leaves a torn line."""
-    for line in iter(box.output.readline, b""):
+    """Publish every event until the sandbox's output ends. An engine that was killed leaves a torn line.
+
+    A thread takes the lines from the pipe. A subscriber may wait for whoever reads its terminal or its pipe; an engine
+    that waited for that with a full pipe would revert nothing in the meantime.
+    """
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def take() -> None:
+        for line in iter(box.output.readline, b""):
+            lines.put(line)
+        lines.put(b"")
+
+    taking = threading.Thread(target=take, name="events", daemon=True)
+    taking.start()
+    while line := lines.get():
         if (event := decode(line)) is not None:
             events.publish(event)
+    taking.join()
     box.process.wait()
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hashidrill.errors import HashidrillError, RecordingError, UsageError
-from hashidrill.events import Change, Phase, Proof
+from hashidrill.events import Bus, Change, Phase, Proof
 from hashidrill.experiment.loader import resolve
 from hashidrill.judging.comparison import differences
 from hashidrill.judging.judge import VERDICT_NAME, judge
@@ -125,9 +125,8 @@ class Runs:
         from hashidrill.engine.launch import run_experiment  # noqa: PLC0415 - judging a recording needs no runner
 
         runs_dir = self.config.getoption("--hashidrill-runs") or self.config.rootpath / ".hashidrill" / "runs"
-        return run_experiment(
-            resolved, runs_dir=runs_dir, subscribers=[lambda event: self._progress(resolved.name, event)]
-        )
+        events = Bus(lambda event: self._progress(resolved.name, event))
+        return run_experiment(resolved, runs_dir=runs_dir, events=events)
 
     def _progress(self, name: str, event: Event) -> None:
         """A line for each phase and each fault, where the user asked pytest for more words (-v)."""

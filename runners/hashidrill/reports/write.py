@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hashidrill.errors import RecordingError
+from hashidrill.events import Expected, Judged
 from hashidrill.judging.judge import with_note, write_verdict
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.html import write_html
@@ -31,3 +32,17 @@ def judge_and_report(
     except OSError as error:
         return with_note(verdict, f"no report could be written into {recording.path}: {error.strerror}"), None
     return verdict, report
+
+
+def judged(recording: Recording, verdict: RunVerdict, report: Path | None) -> Judged:
+    """The verdict as the last event of a run."""
+    ends = recording.events("end")
+    return Judged(
+        t_ns=ends[-1].t_ns if ends else 0, verdict=verdict.verdict.value, invalid=tuple(verdict.invalid),
+        doubts=tuple(verdict.doubts), notes=tuple(verdict.notes),
+        expectations=tuple(
+            Expected(each.title, each.hypothesis, each.finding.value, each.text, each.figures, each.known_issue)
+            for each in verdict.judgements
+        ),
+        recording=str(recording.path), report=str(report or ""),
+    )  # fmt: skip

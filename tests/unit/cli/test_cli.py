@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import sys
 
 import pytest
@@ -14,6 +16,7 @@ from hashidrill.cli import runs
 from hashidrill.cli.app import app
 from hashidrill.datacenter.up import standing
 from hashidrill.errors import HashidrillError, MachineError
+from hashidrill.events import Began, Bus, End, Figures, InForce, Intent, Phase, Proof, Seen, Tick, Where, decode
 from hashidrill.experiment.library import list_experiments
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.experiment.schema import schema_text
@@ -380,6 +383,136 @@ def test_codes_merge_as_verdicts_do():
     assert runs._worst([verdict.exit_code for verdict in Verdict]) == 1
     assert runs._worst([0, 3]) == 3
     assert runs._worst([0, 1, 4, 3]) == 4
+
+
+# run, as lines of JSON
+
+
+@pytest.fixture
+def told(hashidrill, recorded, monkeypatch):
+    """`run` publishes these events of an engine, and leaves this recording."""
+
+    def plan(*events, interrupted=False, **load):
+        path = recorded("slow-disk-run", **load)
+
+        def run_experiment(resolved, *, runs_dir, events: Bus):
+            for event in told:
+                events.publish(event)
+            if interrupted:
+                raise KeyboardInterrupt(path)
+            return path
+
+        told = events
+        monkeypatch.setattr(runs, "run_experiment", run_experiment)
+        return hashidrill
+
+    return plan
+
+
+INTENT = Intent(t_ns=1, fault_id="f1", kind="disk.latency", target=Where("consul-1"), params={"delay": "500ms"})
+TOLD = (
+    Began(id="slow-disk-run", experiment="slow-disk"), Phase(phase="method"), INTENT,
+    Proof(event="fault.proven", fault_id="f1", evidence=Seen("500ms", "501ms")),
+    Tick(phase="method", loads={"kv-writes": Figures(rate=50.0, p50_s=math.inf)}, leader="consul-1",
+         faults=(InForce("f1", "disk.latency", "consul-1"),)),
+    End(outcome="complete"),
+)  # fmt: skip
+HINTS = ("disk.latency", "slow-disk", "slow-leader-disk", "consul-1", "500ms", "501ms", "fault.", "writes_recover")
+
+
+def lines_of(said):
+    return [json.loads(line) for line in said.stdout.splitlines()]
+
+
+def test_each_event_is_a_line_of_json_as_it_comes_and_the_verdict_is_the_last(told):
+    said = told(*TOLD)("run", "raft/slow-leader-disk", "--json-lines")
+    *events, judged = lines_of(said)
+    assert [event["event"] for event in events] == ["run", "phase", "fault.intent", "fault.proven", "tick", "end"]
+    assert [decode(event) for event in events] == list(TOLD)
+    assert (said.code, judged["event"], judged["verdict"]) == (0, "judged", "PASS")
+    assert [each["finding"] for each in judged["expectations"]] == ["held", "held"]
+    assert judged["report"].endswith("report.html")
+    assert judged["t_ns"] > 0
+
+
+def test_what_people_read_is_on_standard_error_whether_or_not_it_is_to_be_plain(told):
+    plan = told(*TOLD)
+    for more in ([], ["--plain"]):
+        said = plan("run", "raft/slow-leader-disk", "--json-lines", *more)
+        assert len(lines_of(said)) == len(TOLD) + 1
+        assert "disk.latency on consul-1: applying (delay=500ms)" in said.stderr
+        assert "PASS" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("plan", "code", "verdict"),
+    [
+        ({}, 0, "PASS"),
+        ({"latency": lambda t: 3.0 if t >= 10 else 0.01}, 1, "FAIL"),
+        ({"refused": True}, 3, "INVALID"),
+        ({"outcome": "revert"}, 4, "INVALID"),
+        ({"outcome": "interrupted", "interrupted": True}, 130, "INVALID"),
+    ],
+    ids=["pass", "fail", "invalid", "not reverted", "interrupted"],
+)
+def test_the_lines_change_no_exit_code_and_tell_the_verdict_of_every_end(plan, code, verdict, told):
+    said = told(*TOLD, **plan)("run", "raft/slow-leader-disk", "--json-lines")
+    assert said.code == code
+    assert lines_of(said)[-1]["verdict"] == verdict
+
+
+def test_the_lines_for_a_trainee_do_not_tell_what_is_broken(told):
+    plan = told(*TOLD, latency=lambda t: 3.0 if t >= 10 else 0.01)
+    said = plan("run", "raft/slow-leader-disk", "--json-lines", "--audience", "trainee")
+    assert [hint for hint in HINTS if hint in said.stdout] == []
+    events = lines_of(said)
+    assert [event["event"] for event in events] == ["phase", "tick", "end", "judged"]
+    assert (said.code, events[-1]["verdict"]) == (1, "FAIL")
+    assert events[1]["loads"] == {
+        "kv-writes": {"rate": 50.0, "p50_s": "inf", "p99_s": None, "errors": None, "waiting": 0, "waited_s": None}
+    }
+    assert "disk.latency" in said.stderr, "the operator's lines"
+
+
+def test_the_lines_for_an_operator_do(told):
+    """Planted: else the test of the trainee could not fail."""
+    said = told(*TOLD)("run", "raft/slow-leader-disk", "--json-lines")
+    assert {"disk.latency", "consul-1", "500ms", "fault.", "writes_recover"} <= {h for h in HINTS if h in said.stdout}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--json", "--json-lines"), "both print to standard output"),
+        (("--audience", "trainee"), "use it with --json-lines"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_before_anything_runs(arguments, said, hashidrill):
+    result = hashidrill("run", "raft/slow-leader-disk", *arguments)
+    assert (result.code, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+class Unread(io.TextIOBase):
+    """Standard output whose reader has gone after the first line."""
+
+    def __init__(self):
+        self.lines = []
+
+    def write(self, text):
+        if self.lines:
+            raise BrokenPipeError(32, "Broken pipe")
+        self.lines.append(text)
+        return len(text)
+
+
+def test_a_reader_that_goes_away_neither_ends_the_run_nor_changes_its_exit_code(told, monkeypatch):
+    out = Unread()
+    plan = told(*TOLD, latency=lambda t: 3.0 if t >= 10 else 0.01)
+    monkeypatch.setattr(sys, "stdout", out)
+    said = plan("run", "raft/slow-leader-disk", "--json-lines")
+    assert (said.code, len(out.lines)) == (1, 1)
+    assert "JsonLines.event gets no more events: it failed with BrokenPipeError" in said.stderr
 
 
 # heal, status

@@ -6,15 +6,16 @@ import difflib
 import json
 import re
 import tomllib
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
-from hashidrill import hypothesis, registry
+from hashidrill import events, hypothesis, registry
 from hashidrill.cli import reference
 from hashidrill.cli.app import app
+from hashidrill.engine.closing import EXIT_CODES
 from hashidrill.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.experiment.selectors import FORMS
@@ -126,6 +127,27 @@ def exit_code_troubles(each: Page) -> list[str]:
     return [] if shown == right else [f"{each.path}: exit codes are {right}, the table says {shown}"]
 
 
+def event_troubles(each: Page) -> list[str]:
+    """Every event has its section, with each of its fields and who may see it; and each outcome is there."""
+    right = {", ".join(f"`{name}`" for name in kind.names): kind for kind in events.KINDS}
+    headings = set(re.findall(r"^## (`.+)$", each.prose, re.MULTILINE))
+    troubles = [f"{each.path}: {title} has no section" for title in right.keys() - headings]
+    troubles += [f"{each.path}: there is no event {title}" for title in headings - right.keys()]
+    for title in right.keys() & headings:
+        shown = {row[0].strip("`"): row[1] for row in rows(each.section(title))}
+        seen_by = {
+            field.name: str(field.metadata.get("audience", right[title].audience))
+            for field in fields(right[title])
+            if field.name not in {"event", "t_ns"}
+        }
+        if shown != seen_by:
+            troubles.append(f"{each.path}: {title} has {seen_by}, the table says {shown}")
+    outcomes = next((row[2] for row in rows(each.section("`end`")) if row[0] == "`outcome`"), "")
+    if set(CODE.findall(outcomes)) != set(EXIT_CODES):
+        troubles.append(f"{each.path}: the outcomes are {sorted(EXIT_CODES)}")
+    return troubles
+
+
 CHECKS: dict[str, tuple[Callable[[Page], list[str]], tuple[str, ...]]] = {
     "commands": (command_troubles, PAGES),
     "names": (unknown_names, PAGES),
@@ -138,6 +160,7 @@ CHECKS: dict[str, tuple[Callable[[Page], list[str]], tuple[str, ...]]] = {
     "images": (image_troubles, PAGES),
     "dependencies": (dependency_troubles, ("CONTRIBUTING.md",)),
     "exit codes": (exit_code_troubles, ("README.md",)),
+    "events": (event_troubles, ("playbooks/reference-events.md",)),
 }
 
 
@@ -217,6 +240,10 @@ LIES = [
     ("generated", "playbooks/reference-keys.md", "| `at_once` | 50 |", "| `at_once` | 60 |", "| `at_once` | 60 |"),
     ("dependencies", "CONTRIBUTING.md", "| `uvloop` |", "| `trio` |", "uvloop is not explained"),
     ("exit codes", "README.md", "| 3 | INVALID |", "| 5 | INVALID |", "exit codes are"),
+    ("events", "playbooks/reference-events.md", "## `tick`", "## `tock`", "`tick` has no section"),
+    ("events", "playbooks/reference-events.md", "| `leader` | operator |", "| `leader` | trainee |", "`tick` has"),
+    ("events", "playbooks/reference-events.md", "| `verdict` | trainee |", "| `result` | trainee |", "`judged` has"),
+    ("events", "playbooks/reference-events.md", "`unfit`, ", "", "the outcomes are"),
 ]
 
 

@@ -19,10 +19,12 @@ from hashidrill.events import (
     Bus,
     Change,
     End,
+    Expected,
     Figures,
     Guardrail,
     InForce,
     Intent,
+    Judged,
     Note,
     Phase,
     Proof,
@@ -50,6 +52,11 @@ EVENTS_OF_RUNS = st.one_of(
     st.builds(Proof, event=st.sampled_from(Proof.names), t_ns=times, fault_id=st.text()),
     st.builds(Change, event=st.sampled_from(Change.names), t_ns=times, fault_id=st.text(), error=st.text()),
     st.builds(Steady, t_ns=times, held=st.booleans(), evidence=st.text()),
+    st.builds(Judged, t_ns=times, verdict=st.sampled_from(["PASS", "FAIL", "INVALID"]), report=st.text(),
+              invalid=st.tuples(st.text()), expectations=st.tuples(st.builds(
+                  Expected, st.text(), st.text(), st.sampled_from(["held", "broken"]), st.text(),
+                  st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False) | st.text()),
+                  st.none() | st.text()))),
     st.builds(Tick, t_ns=times, phase=st.text(), leader=st.text(),
               faults=st.tuples(st.builds(InForce, st.text(), st.text(), st.text(), st.none() | times)),
               loads=st.dictionaries(st.text(), st.builds(Figures, figure, figure, figure, figure, times, figure))),
@@ -104,7 +111,7 @@ def test_every_kind_says_by_which_names_it_goes_and_no_two_share_one():
 
 def test_all_that_the_journal_may_say_is_a_typed_event():
     """Else a subscriber would never hear of it."""
-    assert set(EVENTS) == set(NAMES) - {"tick"}
+    assert set(EVENTS) == set(NAMES) - {"tick", "judged"}
     written = {
         name
         for file in Path(hashidrill.__file__).parent.rglob("*.py")
@@ -145,6 +152,12 @@ def test_a_trainee_sees_neither_what_is_broken_nor_where():
     assert {Intent, Proof, Change, Note} <= set(hidden)
     tick = Tick(leader="consul-1", faults=(InForce("f1", "disk.latency", "consul-1"),), phase="method")
     assert seen_by(tick, Audience.TRAINEE) == Tick(phase="method")
+    judged = Judged(
+        verdict="FAIL", invalid=("disk.latency",), doubts=("consul-1",), notes=("writes_recover",),
+        expectations=(Expected("leadership_leaves(fault=disk.latency)", "leadership_leaves", "broken"),),
+        recording="runs/slow-disk", report="runs/slow-disk/report.html",
+    )  # fmt: skip
+    assert seen_by(judged, Audience.TRAINEE) == Judged(verdict="FAIL")
     end = End(outcome="fault", error="disk.latency on consul-1: not proven in force")
     assert seen_by(end, Audience.TRAINEE) == End(outcome="fault")
 

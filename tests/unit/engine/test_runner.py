@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -80,6 +82,33 @@ def test_a_torn_last_line_of_events_is_no_crash_of_ours():
     output = io.BytesIO(b'{"event": "phase", "phase": "steady"}\n{"event": "ti')
     runner._follow(SimpleNamespace(output=output, process=SimpleNamespace(wait=lambda: 137)), Bus(told.append))
     assert told == [Phase(phase="steady")]
+
+
+def test_an_engine_does_not_wait_for_a_subscriber_that_waits_for_its_reader():
+    """With a full pipe between them it would stand still, and leave in force what it has to revert."""
+    line = b'{"event": "note", "text": "%s"}\n' % (b"x" * 1000)
+    lines = 1000  # a pipe holds 64 kB
+    read_end, write_end = os.pipe()
+    written = threading.Event()
+    told = []
+
+    def engine():
+        with os.fdopen(write_end, "wb", buffering=0) as output:
+            for _ in range(lines):
+                output.write(line)
+        written.set()
+
+    def stopped(event):
+        told.append(event)
+        assert written.wait(5), "the engine waits for this subscriber"
+
+    bus = Bus(stopped)
+    thread = threading.Thread(target=engine, daemon=True)
+    thread.start()
+    with os.fdopen(read_end, "rb") as output:
+        runner._follow(SimpleNamespace(output=output, process=SimpleNamespace(wait=lambda: 0)), bus)
+    thread.join()
+    assert (len(told), bus.failures) == (lines, [])
 
 
 @pytest.mark.parametrize(
