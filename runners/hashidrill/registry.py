@@ -11,12 +11,9 @@ import difflib
 import importlib
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.errors import UnknownNameError, UsageError
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
 
 CLIENT = "client"
 """The kind of load that a client is; an experiment writes it under `clients:`, not under `load:`."""
@@ -122,8 +119,8 @@ def _others(group: str) -> dict[str, Any]:
 
 
 @cache
-def _installed() -> EntryPoints:
-    """The entry points of all distributions. To find those of one group takes as long: it reads the same files."""
+def _installed() -> Any:
+    """The entry points of all distributions, with `select(group=)`. To find one group takes as long as to find all."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - not every command asks for a kind or a service
 
     return entry_points()
