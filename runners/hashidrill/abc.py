@@ -355,7 +355,7 @@ class Load(Protocol):
     """What it samples beside its operations and its level, and the unit (None: a plain number)."""
 
     def __init__(self, name: str, params: Any, context: Any) -> None:
-        """`context` is a `hashidrill.loads.client.LoadContext`."""
+        """`context` is a `hashidrill.loads.context.LoadContext`."""
 
     @classmethod
     def via(cls, params: Any) -> str | None:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from bench_runs import server, table
-from hashidrill.loads.process import LoadProcess, LoadSpecification
+from hashidrill.engine.load_generator import LoadGenerator, LoadSpecification
 from hashidrill.recording.journal import Clock
 from hashidrill.services.consul.loads.kv import KvWrite
 
@@ -35,7 +35,7 @@ def offered(url, rate_per_s, seconds):
     params = KvWrite.Params.model_validate({"rate": f"{rate_per_s}/s"})
 
     async def main():
-        async with LoadProcess(clock, "bench") as loads:
+        async with LoadGenerator(clock, "bench") as loads:
             writes = LoadSpecification("w", KvWrite.kind, params, [url])
             process = psutil.Process(loads._process.pid)
             await loads.start([writes], operations.append, lambda _t_ns, _sample: None)

@@ -1,4 +1,4 @@
-"""What standing loads cost: streams, views and watches for each CPU-second and each GB, beside a plain Python client.
+"""What held loads cost: streams, views and watches for each CPU-second and each GB, beside a plain Python client.
 
     pytest -m bench tests/bench/test_bench_streams.py
 
@@ -102,7 +102,7 @@ def _changes(url):
 
 
 def row(name, count, figures):
-    """Standing things for each CPU-second of holding them and for each GB; CPU of opening one, and of an operation."""
+    """Open things for each CPU-second of holding them and for each GB; CPU of opening one, and of an operation."""
     each_us = 1e6 * figures["cpu_s"] / figures["operations"] if figures["operations"] else float("nan")
     held = count * SECONDS / figures["cpu_s"] if figures["cpu_s"] >= 0.01 else float("inf")  # the clock's tick
     per_gb = count * 1e9 / figures["bytes"] if figures["bytes"] > 0 else float("inf")
@@ -111,11 +111,11 @@ def row(name, count, figures):
     return (name, f"{count}", f"{held:.0f}", f"{opening_us:.0f} us", f"{per_gb:.0f}", told, f"{each_us:.0f} us")
 
 
-HEAD = ("", "standing", "per CPU-second", "CPU to open one", "per GB", "told", "CPU for each")
+HEAD = ("", "open", "per CPU-second", "CPU to open one", "per GB", "told", "CPU for each")
 
 
 @pytest.mark.parametrize(("what", "count"), [("watches", 1000), ("views", 3000)])
-def test_standing_queries_beside_a_plain_client(capsys, consul, what, count):
+def test_open_queries_beside_a_plain_client(capsys, consul, what, count):
     url, _ = consul
     ours = client("our_clients.py", what, url, count, SECONDS)
     plain = client("plain_clients.py", what, url, count, SECONDS)
@@ -125,7 +125,7 @@ def test_standing_queries_beside_a_plain_client(capsys, consul, what, count):
     assert plain["opened"] >= count
 
 
-def test_standing_streams(capsys, consul):
+def test_open_streams(capsys, consul):
     url, rpc = consul
     count = 2000
     ours = client("our_clients.py", "streams", url, count, SECONDS, rpc)

@@ -10,7 +10,8 @@ import uvloop
 from hashidrill import hypothesis
 from hashidrill.errors import DatacenterError
 from hashidrill.hypothesis import Broken
-from hashidrill.loads.client import Client, LoadContext
+from hashidrill.loads.context import LoadContext
+from hashidrill.loads.http_client import HttpClient
 from hashidrill.recording.journal import Clock
 from hashidrill.recording.reader import Recording
 from hashidrill.recording.writer import RecordingWriter
@@ -68,7 +69,7 @@ def judged(tmp_path, operations):
 
 
 async def services(urls):
-    async with Client() as client:
+    async with HttpClient() as client:
         return [(await client.request("GET", f"{url}/v1/agent/services", timeout_s=5)).body for url in urls]
 
 

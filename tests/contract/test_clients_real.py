@@ -17,13 +17,13 @@ import pytest
 
 from hashidrill.abc import Reason, Target
 from hashidrill.datacenter.local.taps import LocalTap
+from hashidrill.engine.load_generator import LoadGenerator, LoadSpecification
 from hashidrill.errors import DatacenterError, FaultError
 from hashidrill.experiment.model import ClientSpec
 from hashidrill.faults.tap import TapFail
-from hashidrill.loads.client import LoadContext
-from hashidrill.loads.clients import Client
-from hashidrill.loads.process import LoadProcess, LoadSpecification
-from hashidrill.loads.services import ENDED
+from hashidrill.loads.clients import ClientLoad
+from hashidrill.loads.context import LoadContext
+from hashidrill.loads.service_clients import ENDED
 from hashidrill.recording.journal import Clock
 from hashidrill.registry import CLIENT
 from hashidrill.retry import observer
@@ -48,7 +48,7 @@ def spec(*command, **params):
 async def tapped(folder, name="careful"):
     """A client that offers nothing, and its tap as faults see it."""
     socket = folder / f"tap-{name}"
-    client = Client(name, spec("true", rate="1/s"), LoadContext([], control=str(socket)))
+    client = ClientLoad(name, spec("true", rate="1/s"), LoadContext([], control=str(socket)))
     await client.prepare()
     try:
         yield client, LocalTap(name, socket)
@@ -194,7 +194,7 @@ class Offered:
             )
             for name, params in clients.items()
         ]
-        async with LoadProcess(clock, "run") as loads:
+        async with LoadGenerator(clock, "run") as loads:
             await loads.start(specifications, self.operations.append, lambda _t_ns, _sample: None)
             if during is not None:
                 await during(self)
@@ -307,7 +307,7 @@ def test_agents_behind_the_tap_are_asked_in_turn_and_from_the_address_of_the_loa
 
         servers = [await asyncio.start_server(quietly, "127.0.0.1", 0) for _ in range(2)]
         ports = [server.sockets[0].getsockname()[1] for server in servers]
-        client = Client(
+        client = ClientLoad(
             "careful", ClientSpec.model_validate({"command": ["true"], "rate": "1/s"}),
             LoadContext([f"http://127.0.0.1:{port}" for port in ports], local_address="127.0.0.73"),
         )  # fmt: skip
@@ -425,5 +425,5 @@ def test_a_tap_that_cannot_be_spoken_to_is_said_as_such(tmp_path):
 
 def test_python_is_this_python(tmp_path):
     command = spec("{python}", "-c", "import sys; sys.exit(sys.argv[1])", "{url}", rate="1/s")
-    client = Client("careful", command, LoadContext([]))
+    client = ClientLoad("careful", command, LoadContext([]))
     assert client._command[0] == sys.executable

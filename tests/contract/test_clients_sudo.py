@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hashidrill.experiment.model import ClientSpec
-from hashidrill.loads.client import LoadContext
-from hashidrill.loads.clients import Client
+from hashidrill.loads.clients import ClientLoad
+from hashidrill.loads.context import LoadContext
 from hashidrill.util.wait import wait_until
 
 pytestmark = [
@@ -32,7 +32,7 @@ def seen(*, service):
         command = ["sh", "-c", SAYS.format(file=file) + ("; sleep 60" if service else "")]
         kind = {"service": True} if service else {"rate": "5/s"}
         spec = ClientSpec.model_validate({"command": command, "via": "script", **kind})
-        client = Client("mine", spec, LoadContext([], namespace="/proc/self/ns/net"))
+        client = ClientLoad("mine", spec, LoadContext([], namespace="/proc/self/ns/net"))
         await client.prepare()
         running = asyncio.create_task(client.run(lambda _operation: None))
 

@@ -9,8 +9,8 @@ import time
 from hashidrill.engine.monitor import Monitor
 from hashidrill.experiment.conditions import Condition
 from hashidrill.experiment.model import ClientSpec
-from hashidrill.loads.client import LoadContext
-from hashidrill.loads.clients import Client
+from hashidrill.loads.clients import ClientLoad
+from hashidrill.loads.context import LoadContext
 from hashidrill.recording.journal import Clock
 from hashidrill.util.wait import wait_until
 
@@ -30,7 +30,7 @@ def served(*, fault, until):
     async def main():
         context = LoadContext([], clock=Clock())
         command = [sys.executable, "-c", ASKS, "{url}"]
-        client = Client(
+        client = ClientLoad(
             "mine", ClientSpec.model_validate({"command": command, "service": True, "via": "script"}), context
         )
         if fault:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.datacenter.up.standing import Standing, remember
+from hashidrill.datacenter.up.running import RunningDatacenter, remember
 from hashidrill.sandbox.sandbox import handed_over, python_path
 from hashidrill.util.files import private
 
@@ -54,5 +54,5 @@ def test_a_private_file_is_for_its_owner_alone_even_when_it_was_there_before(tmp
 
 
 def test_what_stands_is_remembered_for_its_owner_alone(tmp_path):
-    remember(Standing("default", 1, 1, "/r", "/c", "1.22.2", "", []), tmp_path / "default.json")
+    remember(RunningDatacenter("default", 1, 1, "/r", "/c", "1.22.2", "", []), tmp_path / "default.json")
     assert (tmp_path / "default.json").stat().st_mode & 0o777 == 0o600

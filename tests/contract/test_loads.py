@@ -20,16 +20,18 @@ import pytest
 
 from fake_consul import FakeConsul, resets_reused_connections
 from hashidrill import hypothesis
+from hashidrill.engine.load_generator import LoadGenerator, LoadSpecification
 from hashidrill.engine.monitor import Monitor
 from hashidrill.errors import DatacenterError, WaitTimeoutError
 from hashidrill.experiment.conditions import Condition
 from hashidrill.experiment.profile import Profile
 from hashidrill.hypothesis import Broken
-from hashidrill.loads.client import Client, LoadContext, write_reply
-from hashidrill.loads.process import LoadProcess, LoadSpecification
+from hashidrill.loads.context import LoadContext
+from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.schedule import CANCELLED
 from hashidrill.recording.journal import Clock
 from hashidrill.services.consul.loads.kv import KvRead, KvWrite, identify
+from hashidrill.services.consul.loads.replies import write_reply
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.util.wait import wait_until
 
@@ -82,7 +84,7 @@ def test_aiohttp_by_itself_repeats_a_put_in_silence():
 
 def test_a_write_is_sent_once_when_a_reused_connection_is_reset_after_it_was_read():
     async def main():
-        async with resets_reused_connections() as (url, bodies), Client() as client:
+        async with resets_reused_connections() as (url, bodies), HttpClient() as client:
             first = await client.request("PUT", url, body=b"first", timeout_s=5)
             second = await client.request("PUT", url, body=b"second", timeout_s=5)
             return bodies, write_reply(first), write_reply(second)
@@ -99,7 +101,7 @@ def test_a_refused_connection_is_a_failed_write():
         taken.bind(("127.0.0.1", 0))  # bound, not listening: refused
 
         async def main():
-            async with Client() as client:
+            async with HttpClient() as client:
                 url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
                 return write_reply(await client.request("PUT", url, body=b"x", timeout_s=5))
 
@@ -110,7 +112,7 @@ def test_a_refused_connection_is_a_failed_write():
 
 def test_a_timeout_is_an_unknown_write_and_keeps_to_its_time():
     async def main():
-        async with FakeConsul().running() as consul, Client() as client:
+        async with FakeConsul().running() as consul, HttpClient() as client:
             consul.answering.clear()
             start = time.monotonic()
             answer = await client.request("PUT", f"{consul.url}/v1/kv/k", body=b"x", timeout_s=0.2)
@@ -139,7 +141,7 @@ def answered(*replies):
             writer.close()
 
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            async with Client() as client:
+            async with HttpClient() as client:
                 url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/x"
                 answers = [await client.request("GET", url, timeout_s=0.3) for _ in replies]
             await asyncio.wait(serving)
@@ -174,7 +176,7 @@ def test_what_a_server_says_is_one_answer_and_does_not_spill_into_the_next(data,
 
 def test_a_request_that_is_cancelled_leaves_no_answer_for_the_next_one():
     async def main():
-        async with FakeConsul(kv={"k": b"one"}).running() as consul, Client() as client:
+        async with FakeConsul(kv={"k": b"one"}).running() as consul, HttpClient() as client:
             consul.answering.clear()
             task = asyncio.create_task(client.request("GET", f"{consul.url}/v1/kv/k?raw", timeout_s=5))
             await asyncio.sleep(0.1)
@@ -189,7 +191,7 @@ def test_a_request_that_is_cancelled_leaves_no_answer_for_the_next_one():
 
 def test_requests_leave_from_the_local_address_asked_for():
     async def main():
-        async with FakeConsul().running() as consul, Client(local_address="127.0.0.77") as client:
+        async with FakeConsul().running() as consul, HttpClient(local_address="127.0.0.77") as client:
             await client.request("PUT", f"{consul.url}/v1/kv/k", body=b"x", timeout_s=5)
             return consul.peers
 
@@ -203,7 +205,7 @@ IN_A_SMALL_WORLD = """
 import asyncio, sys
 from pathlib import Path
 from pyroute2 import IPRoute
-from hashidrill.loads.thin import connected
+from hashidrill.loads.http_client import connected
 
 async def main():
     made = []
@@ -253,7 +255,7 @@ def test_final_reads_of_large_values_go_key_by_key():
             load = KvWrite("w", writes(value="512B", keys=100_000), LoadContext([consul.url], run_id="run"))
             consul.kv = {f"hashidrill/w/{n}": f"run.{n};xx".encode() for n in range(3)}
             keys = [f"hashidrill/w/{n}" for n in range(5)]
-            async with load._client() as client:
+            async with load._http() as client:
                 return await load._read_each(client, keys, 10), consul.queries
 
     final, queries = asyncio.run(main())
@@ -454,7 +456,7 @@ def test_a_process_offers_loads_stops_them_and_reads_the_end():
     async def main():
         clock = Clock()
         async with FakeConsul().running() as consul:
-            async with LoadProcess(clock, "run") as loads:
+            async with LoadGenerator(clock, "run") as loads:
                 read = LoadSpecification("r", "consul.kv.read", reads(), [consul.url])
                 await loads.start([specification(consul), read], sink.operations.append, sink.sample)
                 await sink.has(450)
@@ -492,7 +494,7 @@ def test_a_profile_begins_when_the_engine_says_so_and_its_level_is_sampled():
     async def main():
         clock = Clock()
         profile = Profile.model_validate({"steps": ["300%", "50%"], "each": "500ms"})
-        async with FakeConsul().running() as consul, LoadProcess(clock, "run") as loads:
+        async with FakeConsul().running() as consul, LoadGenerator(clock, "run") as loads:
             steered = replace(specification(consul, "s", rate="10/s"), profile=None)
             loaded = [replace(specification(consul, rate="100/s"), profile=profile), steered]
             await loads.start(loaded, sink.operations.append, sink.sample)
@@ -539,7 +541,7 @@ def test_a_server_that_hangs_is_told_of_while_nothing_ends():
             p50_s = monitor.value(p50, clock.now_ns(), 1.0)
             return (p50_s > limit_s if limit_s else p50_s < 0.2) or None, f"p50 {p50_s}"
 
-        async with FakeConsul().running() as consul, LoadProcess(clock, "run") as loads:
+        async with FakeConsul().running() as consul, LoadGenerator(clock, "run") as loads:
             await loads.start([specification(consul, rate="50/s")], taken, sink.sample, told)
             await sink.has(20)
             assert not waits
@@ -565,7 +567,7 @@ def test_what_is_in_flight_when_the_run_is_cancelled_is_recorded_as_unknown():
     async def main():
         async with FakeConsul().running() as consul:
             with anyio.CancelScope() as scope:
-                async with LoadProcess(Clock(), "run") as loads:
+                async with LoadGenerator(Clock(), "run") as loads:
                     await loads.start([specification(consul)], sink.operations.append, sink.sample)
                     await sink.has(20)
                     consul.answering.clear()
@@ -580,7 +582,7 @@ def test_what_is_in_flight_when_the_run_is_cancelled_is_recorded_as_unknown():
 
 def test_an_error_in_the_block_comes_out_as_it_is():
     async def main():
-        async with FakeConsul().running() as consul, LoadProcess(Clock(), "run") as loads:
+        async with FakeConsul().running() as consul, LoadGenerator(Clock(), "run") as loads:
             await loads.start([specification(consul)], lambda _: None, lambda _t, _s: None)
             raise KeyError("mine")
 
@@ -590,7 +592,7 @@ def test_an_error_in_the_block_comes_out_as_it_is():
 
 def test_a_generator_that_is_killed_ends_the_run_and_says_so():
     async def main():
-        async with FakeConsul().running() as consul, LoadProcess(Clock(), "run") as loads:
+        async with FakeConsul().running() as consul, LoadGenerator(Clock(), "run") as loads:
             await loads.start([specification(consul)], lambda _: None, lambda _t, _s: None)
             os.kill(loads._process.pid, signal.SIGKILL)
             await anyio.sleep(20)
@@ -602,7 +604,7 @@ def test_a_generator_that_is_killed_ends_the_run_and_says_so():
 
 def test_a_bug_in_a_load_ends_the_run_with_its_reason():
     async def main():
-        async with LoadProcess(Clock(), "run") as loads:
+        async with LoadGenerator(Clock(), "run") as loads:
             nothing = LoadSpecification("w", "consul.kv.write", writes(), [])
             await loads.start([nothing], lambda _: None, lambda _t, _s: None)
 
@@ -614,7 +616,7 @@ def test_sigterm_stops_the_loads_and_ends_the_process():
     sink = Sink()
 
     async def main():
-        async with FakeConsul().running() as consul, LoadProcess(Clock(), "run") as loads:
+        async with FakeConsul().running() as consul, LoadGenerator(Clock(), "run") as loads:
             await loads.start([specification(consul)], sink.operations.append, sink.sample)
             await sink.has(20)
             consul.answering.clear()
@@ -634,7 +636,7 @@ def test_the_process_dies_with_a_parent_that_was_killed(tmp_path):
         "import os, subprocess, sys\n"
         "read, write = os.pipe()\n"
         "os.set_inheritable(write, True)\n"
-        f"child = subprocess.Popen([{sys.executable!r}, '-m', 'hashidrill.loads.process'], stdin=read,"
+        f"child = subprocess.Popen([{sys.executable!r}, '-m', 'hashidrill.loads.in_generator'], stdin=read,"
         " stdout=subprocess.PIPE, pass_fds=[write])\n"
         "print(child.pid, flush=True)\n"
         "import time; time.sleep(60)\n"

@@ -9,7 +9,7 @@ import pytest
 
 from hashidrill.abc import AgentProcess
 from hashidrill.capabilities import Capable, Processes
-from hashidrill.loads.process import LoadProcess, LoadSpecification
+from hashidrill.engine.load_generator import LoadGenerator, LoadSpecification
 from hashidrill.probes.process import ProcessProbe
 from hashidrill.probes.runner import run_probes
 from hashidrill.recording.journal import Clock
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.live]
 async def loaded(servers, specifications, seconds):
     """Offer loads for so long; the operations, the samples, the final reads."""
     operations, samples = [], []
-    async with LoadProcess(Clock(), "run") as loads:
+    async with LoadGenerator(Clock(), "run") as loads:
         await loads.start(specifications, operations.append, lambda _t_ns, sample: samples.append(sample))
         await anyio.sleep(seconds)
         await loads.stop()

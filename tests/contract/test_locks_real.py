@@ -10,7 +10,7 @@ import pytest
 from hashidrill import hypothesis
 from hashidrill.errors import DatacenterError
 from hashidrill.hypothesis import Broken
-from hashidrill.loads.client import LoadContext
+from hashidrill.loads.context import LoadContext
 from hashidrill.recording.journal import Clock
 from hashidrill.recording.reader import Recording
 from hashidrill.recording.writer import RecordingWriter

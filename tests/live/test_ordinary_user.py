@@ -1,4 +1,4 @@
-"""Without root: user namespaces are enough for whole runs and for datacenters that stand.
+"""Without root: user namespaces are enough for whole runs and for datacenters that stay up.
 
 When the tests themselves run as an ordinary user, all of the other live tests show this, and these are left out.
 """
@@ -65,7 +65,7 @@ class OrdinaryUser:
         name = f"python{sys.version_info.major}.{sys.version_info.minor}"
         # setpriv itself gets through doors that what it starts does not: so it has to start itself once more
         trial = (
-            "import subprocess, sys, hashidrill.cli.app, hashidrill.loads.worker; "
+            "import subprocess, sys, hashidrill.cli.app, hashidrill.loads.in_generator; "
             "subprocess.run([sys.executable, '-c', ''], check=True)"
         )
         for path in (sys.executable, f"/usr/bin/{name}", f"/usr/local/bin/{name}"):

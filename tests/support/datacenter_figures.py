@@ -16,7 +16,7 @@ import httpx
 
 from hashidrill.datacenter.local.datacenter import LocalDatacenter
 from hashidrill.experiment.model import DatacenterSpec
-from hashidrill.loads.client import Client
+from hashidrill.loads.http_client import HttpClient
 from hashidrill.services.consul.model import Consul
 
 SPEC = DatacenterSpec(consul=Consul(clients=0, config={"performance": {"raft_multiplier": 1}}))
@@ -64,7 +64,7 @@ async def throughput(consul: str, root: Path, kind: str) -> dict[str, float]:
     leader = datacenter.hosts[await datacenter.leader() or ""]
     url = f"http://{leader.address}:8500/v1/kv/bench/"
     done = 0
-    async with Client() as client, anyio.create_task_group() as group:
+    async with HttpClient() as client, anyio.create_task_group() as group:
 
         async def writer(n: int) -> None:
             nonlocal done

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 import psutil
 import uvloop
 
-from hashidrill.loads.client import LoadContext
+from hashidrill.loads.context import LoadContext
 from hashidrill.services.consul.loads.kv import KvWrite
 from hashidrill.services.consul.loads.streams import Streams
 from hashidrill.services.consul.loads.views import Views

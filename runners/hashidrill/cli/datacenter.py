@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from hashidrill.cli.common import Install, Json, console, examples, print_json
-from hashidrill.datacenter.up import standing
+from hashidrill.datacenter.up import running
 from hashidrill.errors import UsageError
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import load_experiment
@@ -57,7 +57,7 @@ def up(  # noqa: PLR0917 - each is an option of the command line
             spec = DatacenterSpec.model_validate({"consul": part})
         except ValueError:
             raise UsageError(f"--consul {consul!r} is not a version; write it like 1.22.2") from None
-    one = standing.up(name, spec, expose_port=expose, say=lambda text: live.say(say, text))
+    one = running.up(name, spec, expose_port=expose, say=lambda text: live.say(say, text))
     if as_json:
         print_json(asdict(one))
         return
@@ -71,7 +71,7 @@ def up(  # noqa: PLR0917 - each is an option of the command line
 
 def status(as_json: Json = False) -> None:
     """Show the datacenters that are up."""
-    found = standing.standing()
+    found = running.all_running()
     if as_json:
         print_json([asdict(one) for one in found])
         return
@@ -98,12 +98,12 @@ def shell(
     name: Name = "default",
 ) -> None:
     """Open a shell, or run a command, in a host's network namespace. Sets CONSUL_HTTP_ADDR."""
-    words, environment = standing.shell_command(standing.get(name), host, command or [])
+    words, environment = running.shell_command(running.get(name), host, command or [])
     os.execvpe(words[0], words, environment)  # noqa: S606 - the words are ours and the user's own
 
 
 def down(name: Annotated[str, typer.Argument(help="Name of the datacenter.")] = "default") -> None:
     """Stop a datacenter and remove its processes, namespaces, rules and data."""
-    one = standing.get(name)
-    standing.down(one)
+    one = running.get(name)
+    running.down(one)
     live.say(console(), f"{name} is down; nothing is left")

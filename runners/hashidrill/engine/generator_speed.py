@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import uvloop
 
 from hashidrill.errors import UnfitError
-from hashidrill.loads.client import LoadContext
+from hashidrill.loads.context import LoadContext
 from hashidrill.loads.lines import packed
 from hashidrill.services.consul.loads.kv import KvWrite
 

@@ -27,7 +27,7 @@ when it comes near that."""
 
 
 class Levels(Protocol):
-    """What can be told about the levels of the loads: a LoadProcess."""
+    """What can be told about the levels of the loads: the load generator."""
 
     async def begin(self, t_ns: int) -> None: ...
 

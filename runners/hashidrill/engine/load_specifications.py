@@ -1,4 +1,4 @@
-"""What the load process is told about each load and client of an experiment: parameters, agents, sockets."""
+"""What the load generator is told about each load and client of an experiment: parameters, agents, sockets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from hashidrill import registry
+from hashidrill.engine.load_generator import LoadSpecification
 from hashidrill.experiment.model import Experiment
-from hashidrill.loads.process import LoadSpecification
 
 
 class Reached(Protocol):

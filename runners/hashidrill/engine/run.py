@@ -15,6 +15,7 @@ import anyio
 from hashidrill.abc import Datacenter, Operation, Probe, Sample
 from hashidrill.engine import closing
 from hashidrill.engine.levels import GENERATOR_FULL, NO_LEVELS, Levels, Steered
+from hashidrill.engine.load_generator import LoadGenerator
 from hashidrill.engine.load_specifications import load_specifications
 from hashidrill.engine.monitor import Monitor, longest_window_s
 from hashidrill.engine.steps import carry_out
@@ -29,7 +30,6 @@ from hashidrill.errors import (
 )
 from hashidrill.events import Bus, InForce, Lasting, Tick, decode
 from hashidrill.experiment.model import Experiment
-from hashidrill.loads.process import LoadProcess
 from hashidrill.probes.runner import run_probes
 from hashidrill.recording.journal import Clock, Entry, Journal
 from hashidrill.recording.writer import FORMAT, RecordingWriter
@@ -199,7 +199,7 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
     await datacenter.start()
     running.enter("ready")
     await datacenter.wait_ready()
-    async with LoadProcess(running.clock, running.run_id) as loads, anyio.create_task_group() as watchers:
+    async with LoadGenerator(running.clock, running.run_id) as loads, anyio.create_task_group() as watchers:
         watchers.start_soon(run_probes, datacenter.probes(), running.probed)
         watchers.start_soon(_ticks, running)
         watchers.start_soon(closing.watch, running.writer)

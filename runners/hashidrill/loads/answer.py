@@ -35,3 +35,13 @@ class Answer:
 
 class LostError(Exception):
     """The connection broke after the request may have been sent."""
+
+
+def shown_body(body: bytes) -> str:
+    """The start of it, for an error text."""
+    return body[:200].decode(errors="replace") or "(empty body)"
+
+
+def read_error(answer: Answer) -> str:
+    """Why a read failed: there was no answer, or not the status 200."""
+    return answer.error if answer.status == 0 else f"HTTP {answer.status}: {shown_body(answer.body.strip())}"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from hashidrill.loads.client import LoadContext
+    from hashidrill.loads.context import LoadContext
     from hashidrill.units import Quantity
 
 

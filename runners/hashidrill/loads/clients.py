@@ -1,8 +1,8 @@
 """Real clients: any command with a tap in front of the datacenter's agents, as a load.
 
 At a rate, each run of the command is one operation, and has a tap of its own, so that each attempt is known to belong
-to its operation. A service runs all the time behind one tap; it may report its operations (hashidrill.loads.services).
-Attempts become operations of the load `CLIENT.attempts` (hashidrill.loads.attempts).
+to its operation. A service runs all the time behind one tap; it may report its operations (service_clients). Attempts
+become operations of the load `CLIENT.attempts` (attempts).
 
 All taps of a client fail what one list of faults says. It is changed over a Unix socket, one JSON object a line:
 
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hashidrill.abc import Operation, Reason
 from hashidrill.errors import DatacenterError, HashidrillError, MachineError, UsageError
 from hashidrill.experiment.model import ClientSpec
-from hashidrill.loads import services
+from hashidrill.loads import service_clients
 from hashidrill.loads.attempts import to_operation
 from hashidrill.loads.base import BaseLoad
 from hashidrill.loads.invoker import as_invoker
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from hashidrill.abc import EmitOperation
     from hashidrill.experiment.documents import Document
-    from hashidrill.loads.client import LoadContext
+    from hashidrill.loads.context import LoadContext
     from hashidrill.retry.attempts import Attempt
 
 THIS_PYTHON = "{python}"
@@ -94,7 +94,7 @@ class _Agents:
         return next(self._turn).link()
 
 
-class Client(BaseLoad):
+class ClientLoad(BaseLoad):
     """A command at a rate, or a service, behind taps. What it was given is `ClientSpec`."""
 
     kind: ClassVar[str] = CLIENT
@@ -179,8 +179,8 @@ class Client(BaseLoad):
             began_ns = self.context.clock.now_ns()
             async with self._tap(on_attempt=self._note) as tap:
                 command, environment = pointed_at(self._command, tap.url, self._environment)
-                ended = await services.serve(command, environment, self._reported)
-            error = f"{services.ENDED}: {_said(ended)}"
+                ended = await service_clients.serve(command, environment, self._reported)
+            error = f"{service_clients.ENDED}: {_said(ended)}"
             now_ns = self.context.clock.now_ns()
             self._emit(
                 Operation(
@@ -190,7 +190,7 @@ class Client(BaseLoad):
             await asyncio.sleep(AGAIN_AFTER_S)
 
     def _reported(self, line: bytes) -> None:
-        operation = services.reported(self.name, line, origin_ns=self._origin_ns(), now_ns=time.monotonic_ns())
+        operation = service_clients.reported(self.name, line, origin_ns=self._origin_ns(), now_ns=time.monotonic_ns())
         if operation is not None:
             self._emit(operation)
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from hashidrill.loads.client import Answer, Client, read_error
+from hashidrill.loads.answer import Answer, read_error
+from hashidrill.loads.http_client import HttpClient
 from hashidrill.util.wait import wait_until
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ I = TypeVar("I")  # noqa: E741 - an item
 
 
 async def insist(
-    client: Client,
+    http: HttpClient,
     endpoints: Sequence[str],
     method: str,
     path: str,
@@ -43,7 +44,7 @@ async def insist(
 
     async def attempt() -> tuple[T | None, str]:
         url = next(turn).rstrip("/") + path
-        answer = await client.request(method, url, body=body, params=params, timeout_s=_ATTEMPT_TIMEOUT_S)
+        answer = await http.request(method, url, body=body, params=params, timeout_s=_ATTEMPT_TIMEOUT_S)
         return accept(answer), f"{url}: {read_error(answer)}"
 
     return await wait_until(f"{method} {path} to be answered", attempt, within_s=within_s, gap_s=_GAP_S)

@@ -3,7 +3,7 @@
     hashidrill retry -- python -m hashidrill.retry.example --retries 3 --gap 0.2 --backoff 2 --jitter 1 {url}/v1/kv/x
 
 One operation, and the exit status says whether it succeeded. With --rate it is a service instead: it starts that many
-operations a second, and reports each of them as a line of JSON (hashidrill.loads.services). With --watch it follows an
+operations a second, and reports each of them as a line of JSON (loads/service_clients.py). With --watch it follows an
 index of Consul's by blocking queries. Without any option it is the client that many programs begin with: one try,
 no timeout. It needs nothing but Python's standard library.
 """

@@ -10,8 +10,9 @@ from hashidrill.capabilities import ProcessControl, Processes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, NoParams
+from hashidrill.loads.answer import read_error
 from hashidrill.loads.base import BaseLoad
-from hashidrill.loads.client import Client, read_error
+from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.probes.base import BaseProbe
 from hashidrill.service import AgentPlace, AgentPlan
@@ -55,11 +56,11 @@ class Get(BaseLoad):
         return params.via
 
     async def run(self, emit):
-        async with Client(local_address=self.context.local_address) as client:
+        async with HttpClient(local_address=self.context.local_address) as http:
 
             async def get(n, _key, _value):
                 url = self.context.endpoints[n % len(self.context.endpoints)]
-                answer = await client.request("GET", f"{url}/", timeout_s=10.0)
+                answer = await http.request("GET", f"{url}/", timeout_s=10.0)
                 return Reply("ok" if answer.status == 200 else "fail", answer.status, read_error(answer))
 
             c = self.context

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from hashidrill import __version__, cli
 from hashidrill.cli import runs
 from hashidrill.cli.app import app
-from hashidrill.datacenter.up import standing
+from hashidrill.datacenter.up import running
 from hashidrill.errors import HashidrillError, MachineError
 from hashidrill.events import Began, Bus, End, Figures, InForce, Intent, Phase, Proof, Seen, Tick, Where, decode
 from hashidrill.experiment.library import list_experiments
@@ -125,7 +125,7 @@ def test_completion_is_offered():
         (("new", "experiment.txt"), "an experiment is a .yaml file"),
         (("new", "no/folder/x.yaml"), "there is no folder no/folder"),
         (("down",), "no datacenter is up; start one with `hashidrill up`"),
-        (("shell", "consul-1"), "no datacenter 'default' stands"),
+        (("shell", "consul-1"), "no datacenter 'default' is up"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -560,8 +560,10 @@ def test_what_stands_is_told(hashidrill, monkeypatch):
     assert hashidrill("status").stdout.startswith("no datacenter is up")
     assert hashidrill("status", "--json").json == []
     hosts = [{"name": "consul-1", "role": "server", "address": "10.73.0.11", "pid": 1}]
-    one = standing.Standing("default", 1, 1, "/nowhere", "/bin/consul", "1.22.2", "http://127.0.0.1:8500/ui/", hosts)
-    monkeypatch.setattr(standing, "standing", lambda: [one])
+    one = running.RunningDatacenter(
+        "default", 1, 1, "/nowhere", "/bin/consul", "1.22.2", "http://127.0.0.1:8500/ui/", hosts
+    )
+    monkeypatch.setattr(running, "all_running", lambda: [one])
     text = hashidrill("status").stdout
     assert all(word in text for word in ("default", "1.22.2", "consul-1", "10.73.0.11", "http://127.0.0.1:8500/ui/"))
     assert hashidrill("status", "--json").json[0]["hosts"] == hosts

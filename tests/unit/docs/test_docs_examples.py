@@ -16,7 +16,7 @@ from docs_pages import PARSED, ROOT, page
 from hashidrill.abc import LoadCost
 from hashidrill.experiment.course import Course
 from hashidrill.experiment.loader import load_experiment
-from hashidrill.loads.client import LoadContext
+from hashidrill.loads.context import LoadContext
 from hashidrill.testing.recordings import RecordingBuilder
 from virtual_time import VirtualClock, run
 

@@ -209,7 +209,7 @@ def live(tmp_path, monkeypatch):
         return function(*arguments)
 
     monkeypatch.setattr(engine, "RecordingWriter", made)
-    monkeypatch.setattr(engine, "LoadProcess", Loads)
+    monkeypatch.setattr(engine, "LoadGenerator", Loads)
     monkeypatch.setattr(engine.anyio.to_thread, "run_sync", here)
 
     def go(game, world, *, cancel_after_s=None, trainee=None, subscribers=()):

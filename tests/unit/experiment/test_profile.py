@@ -412,14 +412,14 @@ def test_a_profile_of_an_experiment_is_read():
 
 # signals of a load's own
 
-STANDING = EXPERIMENT.replace(
+HELD = EXPERIMENT.replace(
     "w: {kind: consul.kv.write, rate: 50/s, PROFILE}", "w: {kind: consul.watch, count: 5, service: x}"
 )
 
 
 @pytest.mark.parametrize("condition", ["w.open >= 5", "w.wakeups < 50/s", "w.streaming == 100%", "w.level == 100%"])
 def test_a_condition_may_name_a_signal_that_the_loads_class_declares(condition):
-    assert load_text(STANDING.replace("w.errors < 1%", condition)).steady_state.require[0].text == condition
+    assert load_text(HELD.replace("w.errors < 1%", condition)).steady_state.require[0].text == condition
 
 
 @pytest.mark.parametrize(
@@ -433,7 +433,7 @@ def test_a_condition_may_name_a_signal_that_the_loads_class_declares(condition):
 )
 def test_a_condition_on_a_loads_own_signal_has_the_unit_of_it(condition, said):
     with pytest.raises(ExperimentError) as refused:
-        load_text(STANDING.replace("w.errors < 1%", condition), "x.yaml")
+        load_text(HELD.replace("w.errors < 1%", condition), "x.yaml")
     assert said in str(refused.value).replace("\n    ", " ")
 
 

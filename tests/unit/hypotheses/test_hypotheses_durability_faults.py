@@ -13,7 +13,7 @@ from hashidrill import hypothesis
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.hypothesis import Broken
-from hashidrill.loads.client import LoadContext
+from hashidrill.loads.context import LoadContext
 from hashidrill.recording.reader import Operations
 from hashidrill.services.consul.loads.kv import ONCE_PREFIX, KvWrite, Turns
 from hashidrill.testing.recordings import RecordingBuilder

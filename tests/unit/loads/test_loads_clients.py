@@ -19,9 +19,9 @@ from hashidrill.experiment.loader import load_experiment, load_text, resolve
 from hashidrill.experiment.model import ClientSpec
 from hashidrill.judging.judge import judge
 from hashidrill.loads.attempts import to_operation
-from hashidrill.loads.client import LoadContext
-from hashidrill.loads.clients import Client, Faults, check_commands
-from hashidrill.loads.services import ENDED, reported
+from hashidrill.loads.clients import ClientLoad, Faults, check_commands
+from hashidrill.loads.context import LoadContext
+from hashidrill.loads.service_clients import ENDED, reported
 from hashidrill.retry.attempts import Attempt
 from hashidrill.retry.plans import Moment
 from hashidrill.testing.recordings import RecordingBuilder
@@ -179,7 +179,7 @@ def test_what_a_tap_cannot_do_is_refused_and_changes_nothing(op, fault):
 
 @pytest.mark.parametrize("command", ["no-such-command-here", "/no/such/file", "{pyhton}"])
 def test_a_command_that_does_not_exist_is_said_before_anything_is_offered(command):
-    client = Client("careful", ClientSpec.model_validate({"command": [command], "rate": "1/s"}), LoadContext([]))
+    client = ClientLoad("careful", ClientSpec.model_validate({"command": [command], "rate": "1/s"}), LoadContext([]))
     with pytest.raises(
         UsageError, match=r"client careful: \S+: there is no such command; is it installed, and on PATH"
     ):

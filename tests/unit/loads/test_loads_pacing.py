@@ -7,9 +7,9 @@ from collections import defaultdict
 import pytest
 
 import virtual_time
-from hashidrill.loads.client import LoadContext
+from hashidrill.loads.context import LoadContext
 from hashidrill.loads.schedule import CpuMeter
-from hashidrill.services.consul.loads.held import Standing
+from hashidrill.services.consul.loads.held import Held
 from virtual_time import VirtualClock
 
 S = 1_000_000_000
@@ -37,11 +37,11 @@ def opened(cost_s, *, count=2000, per_s=500, seconds=10.0, stalls_at=None):
         async def hold(slot, due_ns):
             core.used_s += core.cost_s
             at.append(clock.now_ns() / S)
-            standing.opened(slot)
+            held.opened(slot)
             await asyncio.Event().wait()
 
-        standing = Standing(context, count, per_s, hold)
-        task = asyncio.create_task(standing.run())
+        held = Held(context, count, per_s, hold)
+        task = asyncio.create_task(held.run())
         for second in range(round(seconds)):
             before = core.used_s
             await asyncio.sleep(1)

@@ -12,9 +12,9 @@ from hashidrill.abc import ApiAnswer
 from hashidrill.errors import FaultError, HashidrillError, HypothesisInvalidError
 from hashidrill.judging.judge import read_verdict
 from hashidrill.loads import clients
+from hashidrill.loads.answer import Answer
 from hashidrill.loads.attempts import from_operations
-from hashidrill.loads.client import Answer
-from hashidrill.loads.services import reported
+from hashidrill.loads.service_clients import reported
 from hashidrill.services.consul.loads import cas, contender, kv, locks, watch
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.util.foreign import parse
@@ -22,9 +22,9 @@ from hashidrill.util.foreign import parse
 DEEP = ["[" * 60_000, '{"a":' * 12_000, "[" * 60_000 + "]" * 60_000]
 OURS = {
     "events.py",    "util/foreign.py", "engine/launch.py", "engine/in_sandbox.py", "provision/machine.py",
-    "provision/machine_trials.py", "recording/journal.py", "recording/writer.py", "loads/process.py",
-    "loads/worker.py", "retry/timed_taps.py", "audit/json_text.py", "datacenter/up/keeper.py",
-    "datacenter/up/standing.py", "sandbox/sandbox.py", "datacenter/local/hosts.py",
+    "provision/machine_trials.py", "recording/journal.py", "recording/writer.py", "engine/load_generator.py",
+    "loads/in_generator.py", "retry/timed_taps.py", "audit/json_text.py", "datacenter/up/keeper.py",
+    "datacenter/up/running.py", "sandbox/sandbox.py", "datacenter/local/hosts.py",
     "datacenter/local/inside/hostd.py", "sandbox/init.py", "sandbox/janitor.py", "sandbox/rpc.py",
     "datacenter/local/inside/diskd.py", "testing/consul.py", "testing/faults.py", "util/redaction.py",
 }  # fmt: skip
@@ -84,11 +84,11 @@ def test_a_tap_that_is_told_brackets_says_that_it_does_not_understand(text):
     class Tapped:
         faults = clients.Faults()
 
-    assert "error" in clients.Client._answer(Tapped(), text.encode(), "http://127.0.0.1:1")
+    assert "error" in clients.ClientLoad._answer(Tapped(), text.encode(), "http://127.0.0.1:1")
 
 
 def test_no_other_module_reads_json_in_a_way_that_brackets_end():
-    """Planted long ago: loads/services.py. A new place reads with `foreign.parse`, or joins the list with a reason."""
+    """Planted long ago: loads/service_clients.py. A new place reads with `foreign.parse`, or joins the list with a reason."""
     package = Path(hashidrill.__file__).parent
     bare = set()
     for file in package.rglob("*.py"):

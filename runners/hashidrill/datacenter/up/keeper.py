@@ -1,7 +1,7 @@
-"""The keeper of a standing datacenter: holds the sandbox, and serves the Consul UI to the machine's own loopback.
+"""The keeper of a datacenter that `hashidrill up` started: holds the sandbox, and serves the Consul UI to this machine.
 
 Outside: `python -m hashidrill.datacenter.up.keeper` with the request on standard input, started by
-hashidrill.datacenter.up.standing. It tells what stands in one JSON line on standard output and goes on until SIGTERM.
+hashidrill.datacenter.up.running. It says what is up in one JSON line on standard output and goes on until SIGTERM.
 Inside of the sandbox the same module is run as `... keeper inside ROOT`, with the same request; the two are joined by a
 Unix socket, which network namespaces do not separate.
 """
@@ -20,7 +20,7 @@ import anyio
 import anyio.abc
 
 from hashidrill.datacenter.local.datacenter import LocalDatacenter
-from hashidrill.datacenter.up.standing import Standing, remember
+from hashidrill.datacenter.up.running import RunningDatacenter, remember
 from hashidrill.errors import HashidrillError
 from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.sandbox import syscalls as sc
@@ -64,7 +64,7 @@ async def _keep(request: dict[str, Any], state: Path, box: Sandbox) -> None:
             raise HashidrillError(answer["error"])
         url = await _expose(request["expose_port"], box.root, group)
         own = sc.process_state(os.getpid())
-        one = Standing(
+        one = RunningDatacenter(
             name=request["name"], pid=os.getpid(), start_time=own[1] if own else 0, root=str(box.root),
             consul=request["consul"], version=request["version"], url=url, hosts=answer["hosts"],
         )  # fmt: skip

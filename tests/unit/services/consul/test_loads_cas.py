@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from hashidrill.abc import Detail
-from hashidrill.loads.client import Answer, LoadContext
+from hashidrill.loads.answer import Answer
+from hashidrill.loads.context import LoadContext
 from hashidrill.services.consul.loads.cas import KvCas, Step, reply_to
 
 

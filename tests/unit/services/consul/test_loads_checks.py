@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from hashidrill.errors import DatacenterError
 from hashidrill.experiment.course import Course, Piece
 from hashidrill.loads.arrivals import CheckServer, _Connection
-from hashidrill.loads.client import LoadContext
+from hashidrill.loads.context import LoadContext
 from hashidrill.services.consul.loads.checks import HealthChecks
 from virtual_time import VirtualClock, run
 

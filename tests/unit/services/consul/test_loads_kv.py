@@ -6,10 +6,12 @@ import pytest
 from pydantic import ValidationError
 
 from hashidrill.abc import Reason
-from hashidrill.loads.client import Answer, LoadContext, write_reply
+from hashidrill.loads.answer import Answer
+from hashidrill.loads.context import LoadContext
+from hashidrill.loads.http_client import _unconnected
 from hashidrill.loads.schedule import OVERLOADED
-from hashidrill.loads.thin import _unconnected
 from hashidrill.services.consul.loads.kv import KINDS, KvRead, KvWrite, _entries, _read_reply, identify, padded, stamp
+from hashidrill.services.consul.loads.replies import write_reply
 from hashidrill.units import Duration, Size
 
 

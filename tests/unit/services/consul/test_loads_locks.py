@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from hashidrill.abc import Detail, Reason
 from hashidrill.loads.agenda import Agenda
-from hashidrill.loads.client import Answer, LoadContext
+from hashidrill.loads.answer import Answer
+from hashidrill.loads.context import LoadContext
 from hashidrill.loads.schedule import CANCELLED, LagMeter, Reply
 from hashidrill.services.consul.loads.contender import GONE, SESSION_GONE, Action, Contender, Pacing, answered
 from hashidrill.services.consul.loads.locks import Lock, reply_to

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hashidrill.loads.base import BaseLoad
 
 if TYPE_CHECKING:
-    from hashidrill.loads.client import LoadContext
+    from hashidrill.loads.context import LoadContext
 
 
 class ConsulLoad(BaseLoad):

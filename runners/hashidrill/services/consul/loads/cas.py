@@ -17,12 +17,15 @@ from pydantic import Field, model_validator
 
 from hashidrill.abc import Detail, LoadCost
 from hashidrill.experiment.strict import Strict
-from hashidrill.loads.client import Answer, Client, LoadContext, read_error, write_reply
+from hashidrill.loads.answer import Answer, read_error
+from hashidrill.loads.context import LoadContext
 from hashidrill.loads.detail import detail_as
+from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.kv import FINAL_READS_WITHIN_S, PREFIX, LoadRate, Timeout, Via, stamp
+from hashidrill.services.consul.loads.replies import write_reply
 from hashidrill.units import Duration, Percent
 from hashidrill.util.foreign import parse
 
@@ -104,12 +107,12 @@ class KvCas(ConsulLoad):
 
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled; every operation is emitted exactly once."""
-        async with self._client() as client:
+        async with self._http() as http:
 
             async def perform(n: int, key: str, _value: str) -> Reply:
                 step = self._planned[n]
                 url = self._endpoint(n) + _path(key)
-                answer = await self._send(client, url, step)
+                answer = await self._send(http, url, step)
                 reply = reply_to(step, answer)
                 if step.op == "read" and reply.outcome == "ok":
                     self._seen[n % self.params.clients, key] = Step.of(reply.detail)
@@ -129,13 +132,13 @@ class KvCas(ConsulLoad):
             )
             await loop.run(emit)
 
-    async def _send(self, client: Client, url: str, step: Step) -> Answer:
+    async def _send(self, http: HttpClient, url: str, step: Step) -> Answer:
         timeout_s = float(self.params.timeout)
         if step.op == "read":
-            return await client.request("GET", url, params={"consistent": ""}, timeout_s=timeout_s)
+            return await http.request("GET", url, params={"consistent": ""}, timeout_s=timeout_s)
         params = {"cas": str(step.index)} if step.op == "cas" else None
         body = (step.value or "").encode()
-        return await client.request("PUT", url, params=params, body=body, timeout_s=timeout_s)
+        return await http.request("PUT", url, params=params, body=body, timeout_s=timeout_s)
 
     def _plan(self, n: int) -> tuple[str, str]:
         """Key and value of operation n, of which `_planned` holds the whole."""
@@ -166,8 +169,8 @@ class KvCas(ConsulLoad):
         endpoints = self.context.endpoints
         return endpoints[n % self.params.clients % len(endpoints)].rstrip("/")
 
-    def _client(self) -> Client:
-        return Client(local_address=self.context.local_address)
+    def _http(self) -> HttpClient:
+        return HttpClient(local_address=self.context.local_address)
 
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
         """One more consistent read of each key.
@@ -175,11 +178,11 @@ class KvCas(ConsulLoad):
         Retries until `within_s` seconds are over, then raises WaitTimeoutError with the last answer.
         """
         found: dict[str, str | None] = {}
-        async with self._client() as client:
+        async with self._http() as http:
 
             async def read(key: str) -> None:
                 step = await insist(
-                    client,
+                    http,
                     self.context.endpoints,
                     "GET",
                     _path(key),

@@ -18,8 +18,10 @@ from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.errors import DatacenterError
 from hashidrill.experiment.strict import Strict
+from hashidrill.loads.answer import Answer
 from hashidrill.loads.arrivals import Arrivals, CheckServer
-from hashidrill.loads.client import Answer, Client, LoadContext
+from hashidrill.loads.context import LoadContext
+from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Via
@@ -99,10 +101,10 @@ class HealthChecks(ConsulLoad):
                 f" than the {MOST_PER_S} a second that can be answered; use at most {self._most()}, or check less often"
             )
         await self._server.start(self._address)
-        async with self._client() as client:
+        async with self._http() as http:
 
             async def put(path: str, endpoint: str, body: bytes) -> None:
-                await insist(client, [endpoint], "PUT", path, _done, within_s=within_s, body=body)
+                await insist(http, [endpoint], "PUT", path, _done, within_s=within_s, body=body)
 
             async def serve(endpoint: str) -> None:
                 body = json.dumps({"ID": self._service, "Name": self._service}).encode()
@@ -119,15 +121,15 @@ class HealthChecks(ConsulLoad):
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled; then the checks are deregistered."""
         self._emit = emit
-        async with self._client() as client:
+        async with self._http() as http:
             try:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._look(emit))
-                    tasks.create_task(self._follow_level(client))
+                    tasks.create_task(self._follow_level(http))
             finally:
                 self._emit = _drop
                 self._server.stop()
-                await asyncio.shield(self._leave(client))
+                await asyncio.shield(self._leave(http))
 
     async def _look(self, emit: EmitOperation) -> None:
         looks = 0
@@ -138,50 +140,52 @@ class HealthChecks(ConsulLoad):
             looks += 1
             await asyncio.sleep(_LOOK_EVERY_S)
 
-    async def _follow_level(self, client: Client) -> None:
+    async def _follow_level(self, http: HttpClient) -> None:
         """As many checks as there should be now. What an agent does not take is tried again."""
         while True:
             level = self.context.course.at(self.context.clock.now_ns())
             wanted = min(self._most(), round(self.params.checks * level))
             if wanted > self._registered:
                 until = min(wanted, self._registered + _AT_ONCE)
-                taken = await self._each(client, range(self._registered, until), self._register)
+                taken = await self._each(http, range(self._registered, until), self._register)
             else:
                 until = max(wanted, self._registered - _AT_ONCE)
-                taken = await self._each(client, range(until, self._registered), self._deregister)
+                taken = await self._each(http, range(until, self._registered), self._deregister)
             self._registered = until if taken else self._registered
             if not taken or wanted == self._registered:
                 await asyncio.sleep(_LOOK_EVERY_S)
 
-    async def _each(self, client: Client, numbers: range, ask: Callable[[Client, str, int], Awaitable[bool]]) -> bool:
+    async def _each(
+        self, http: HttpClient, numbers: range, ask: Callable[[HttpClient, str, int], Awaitable[bool]]
+    ) -> bool:
         """Whether all agents took all of them."""
         taken = []
 
         async def one(place: tuple[str, int]) -> None:
-            taken.append(await ask(client, *place))
+            taken.append(await ask(http, *place))
 
         await for_each(self._places(numbers), one)
         return all(taken)
 
-    async def _register(self, client: Client, endpoint: str, number: int) -> bool:
+    async def _register(self, http: HttpClient, endpoint: str, number: int) -> bool:
         self._arrivals.expect(_check(endpoint, number))
         body = self._definition(endpoint, number)
-        return await self._ask(client, f"{endpoint}/v1/agent/check/register", body)
+        return await self._ask(http, f"{endpoint}/v1/agent/check/register", body)
 
-    async def _deregister(self, client: Client, endpoint: str, number: int) -> bool:
+    async def _deregister(self, http: HttpClient, endpoint: str, number: int) -> bool:
         self._arrivals.forget(_check(endpoint, number))
-        return await self._ask(client, f"{endpoint}/v1/agent/check/deregister/{self._check_id(number)}")
+        return await self._ask(http, f"{endpoint}/v1/agent/check/deregister/{self._check_id(number)}")
 
-    async def _leave(self, client: Client) -> None:
+    async def _leave(self, http: HttpClient) -> None:
         """The checks go with their service. Who does not answer in time keeps them: it is asked, not waited for."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LEAVE_WITHIN_S), asyncio.TaskGroup() as tasks:
                 for endpoint in self._endpoints:
                     url = f"{endpoint}/v1/agent/service/deregister/{self._service}"
-                    tasks.create_task(self._ask(client, url))
+                    tasks.create_task(self._ask(http, url))
 
-    async def _ask(self, client: Client, url: str, body: bytes | None = None) -> bool:
-        return (await client.request("PUT", url, body=body, timeout_s=_REQUEST_TIMEOUT_S)).status == 200
+    async def _ask(self, http: HttpClient, url: str, body: bytes | None = None) -> bool:
+        return (await http.request("PUT", url, body=body, timeout_s=_REQUEST_TIMEOUT_S)).status == 200
 
     def _on_check(self, check: str) -> bool:
         return self._arrivals.arrived(check, self.context.clock.now_ns(), self._emit)
@@ -221,8 +225,8 @@ class HealthChecks(ConsulLoad):
     def _endpoints(self) -> list[str]:
         return [endpoint.rstrip("/") for endpoint in self.context.endpoints]
 
-    def _client(self) -> Client:
-        return Client(local_address=self.context.local_address)
+    def _http(self) -> HttpClient:
+        return HttpClient(local_address=self.context.local_address)
 
 
 def _check(endpoint: str, number: int) -> str:

@@ -10,7 +10,9 @@ from pydantic import Field
 
 from hashidrill.abc import LoadCost, Reason
 from hashidrill.experiment.strict import Strict
-from hashidrill.loads.client import Answer, Client, LoadContext
+from hashidrill.loads.answer import Answer
+from hashidrill.loads.context import LoadContext
+from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.patient import for_each
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.services.consul.loads.base import ConsulLoad
@@ -76,7 +78,7 @@ class ServiceChurn(ConsulLoad):
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled."""
         context = self.context
-        async with Client(local_address=context.local_address) as self._client:
+        async with HttpClient(local_address=context.local_address) as self._http:
             loop = OpenLoop(
                 self.name, self.params.rate, self._plan, self._change, context.clock, lag=context.lag,
                 waiting=context.waiting, course=context.course,
@@ -92,7 +94,7 @@ class ServiceChurn(ConsulLoad):
         try:
             async with (
                 asyncio.timeout(_LEAVE_WITHIN_S),
-                Client(local_address=self.context.local_address) as self._client,
+                HttpClient(local_address=self.context.local_address) as self._http,
             ):
                 await for_each(sorted(self._registered), leave)
         except TimeoutError:
@@ -129,7 +131,7 @@ class ServiceChurn(ConsulLoad):
         if step == "register":
             self._registered.add(instance)
         content = json.dumps(body).encode() if body else b""
-        answer = await self._client.request("PUT", agent + path, body=content, timeout_s=timeout_s)
+        answer = await self._http.request("PUT", agent + path, body=content, timeout_s=timeout_s)
         if step == "deregister" and answer.status in _GONE:
             self._registered.discard(instance)
         return answer

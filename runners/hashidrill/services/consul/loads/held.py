@@ -20,7 +20,7 @@ from hashidrill.units import Percent, Rate
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from hashidrill.loads.client import LoadContext
+    from hashidrill.loads.context import LoadContext
 
 MAX_COUNT = 100_000
 _LOOK_EVERY_S = 0.05
@@ -46,7 +46,7 @@ Establish = Annotated[
 SIGNALS = {"open": None, "streaming": Percent, "establish": Rate}
 
 
-class Standing:
+class Held:
     """Keeps `count` times the load's level of them; `hold(slot, due_ns)` opens one and holds it until it is lost.
 
     Slots are numbered from 0; one that was lost is opened again, those with the highest numbers are closed first (by
@@ -76,7 +76,7 @@ class Standing:
         self._backends: dict[int, str] = {}
 
     def opened(self, slot: int, backend: str = "") -> None:
-        """It stands. `backend` is what answers it: `streaming` or `blocking-query`."""
+        """It is open. `backend` is what answers it: `streaming` or `blocking-query`."""
         self._backends[slot] = backend
 
     def closed(self, slot: int) -> None:

@@ -10,11 +10,14 @@ from pydantic import AfterValidator, Field
 
 from hashidrill.abc import LoadCost
 from hashidrill.experiment.strict import Strict
-from hashidrill.loads.client import Answer, Client, LoadContext, read_error, write_reply
+from hashidrill.loads.answer import Answer, read_error
+from hashidrill.loads.context import LoadContext
+from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.changes import mark
+from hashidrill.services.consul.loads.replies import write_reply
 from hashidrill.units import Duration, Percent, Rate, Size
 from hashidrill.util.foreign import parse
 
@@ -91,7 +94,7 @@ def _path(key: str) -> str:
 
 
 class _KvLoad(ConsulLoad):
-    """What both loads share: keys in turn, endpoints in turn, one client."""
+    """What both loads share: keys in turn, endpoints in turn, one HTTP client."""
 
     def __init__(self, name: str, params: Any, context: LoadContext) -> None:
         super().__init__(name, params, context)
@@ -125,8 +128,8 @@ class _KvLoad(ConsulLoad):
     def _plan(self, n: int) -> tuple[str, str]:
         return self._key(n), ""
 
-    def _client(self) -> Client:
-        return Client(local_address=self.context.local_address)
+    def _http(self) -> HttpClient:
+        return HttpClient(local_address=self.context.local_address)
 
 
 class Turns:
@@ -189,12 +192,12 @@ class KvWrite(_KvLoad):
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled; every write is emitted exactly once."""
         size_bytes = int(self.params.value)
-        async with self._client() as client:
+        async with self._http() as http:
 
             async def put(n: int, key: str, value: str) -> Reply:
                 url = self._endpoint(n) + _path(key)
                 body = padded(value, size_bytes, mark(self.context.clock.now_ns()))
-                return write_reply(await client.request("PUT", url, body=body, timeout_s=self._timeout_s))
+                return write_reply(await http.request("PUT", url, body=body, timeout_s=self._timeout_s))
 
             await self._open_loop(self.params.rate, put).run(emit)
 
@@ -217,37 +220,37 @@ class KvWrite(_KvLoad):
         """
         in_turn = [self._key(n) for n in range(min(self._turns.in_turn, self._keys))]
         found: dict[str, str | None] = {}
-        async with self._client() as client:
+        async with self._http() as http:
             if len(in_turn) * self.params.value > _RECURSE_LIMIT_BYTES:
-                found.update(await self._read_each(client, in_turn, within_s))
+                found.update(await self._read_each(http, in_turn, within_s))
             elif in_turn:
-                found.update(await self._read_below(client, f"{PREFIX}/{self.name}/", in_turn, within_s))
+                found.update(await self._read_below(http, f"{PREFIX}/{self.name}/", in_turn, within_s))
 
             async def read(folder: int) -> None:
                 first = folder * self._folder_keys
                 numbers = range(first, min(first + self._folder_keys, self._turns.once))
                 keys = [self._once_key(number) for number in numbers]
-                found.update(await self._read_below(client, self._once_folder(folder), keys, within_s))
+                found.update(await self._read_below(http, self._once_folder(folder), keys, within_s))
 
             await for_each(range(-(-self._turns.once // self._folder_keys)), read)
         return found
 
     async def _read_below(
-        self, client: Client, prefix: str, keys: list[str], within_s: float
+        self, http: HttpClient, prefix: str, keys: list[str], within_s: float
     ) -> Mapping[str, str | None]:
         params = {"recurse": "", "consistent": ""}
         found = await insist(
-            client, self.context.endpoints, "GET", _path(prefix), _entries, within_s=within_s, params=params
+            http, self.context.endpoints, "GET", _path(prefix), _entries, within_s=within_s, params=params
         )
         return {key: found.get(key) for key in keys}
 
-    async def _read_each(self, client: Client, keys: list[str], within_s: float) -> Mapping[str, str | None]:
+    async def _read_each(self, http: HttpClient, keys: list[str], within_s: float) -> Mapping[str, str | None]:
         found: dict[str, str | None] = {}
         params = {"raw": "", "consistent": ""}
 
         async def read(key: str) -> None:
             values = await insist(
-                client, self.context.endpoints, "GET", _path(key), _entry, within_s=within_s, params=params
+                http, self.context.endpoints, "GET", _path(key), _entry, within_s=within_s, params=params
             )
             found[key] = values[0] if values else None
 
@@ -262,10 +265,10 @@ class KvWrite(_KvLoad):
         if not self._turns.once:
             return
         try:
-            async with asyncio.timeout(_LEAVE_WITHIN_S), self._client() as client:
+            async with asyncio.timeout(_LEAVE_WITHIN_S), self._http() as http:
                 for endpoint in self.context.endpoints:
                     url = endpoint.rstrip("/") + _path(self._once_folder())
-                    answer = await client.request("DELETE", url, params={"recurse": ""}, timeout_s=_LEAVE_WITHIN_S)
+                    answer = await http.request("DELETE", url, params={"recurse": ""}, timeout_s=_LEAVE_WITHIN_S)
                     if _accepted(answer):
                         return
         except TimeoutError:
@@ -292,23 +295,23 @@ class KvRead(_KvLoad):
 
     async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
         """Write all keys. Raises WaitTimeoutError when the datacenter does not take them within `within_s` seconds."""
-        async with self._client() as client:
+        async with self._http() as http:
 
             async def seed(n: int) -> None:
                 body = padded(stamp(self.context.run_id, n), _SEED_BYTES)
                 path = _path(self._key(n))
-                await insist(client, self.context.endpoints, "PUT", path, _accepted, within_s=within_s, body=body)
+                await insist(http, self.context.endpoints, "PUT", path, _accepted, within_s=within_s, body=body)
 
             await for_each(range(self._keys), seed)
 
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled; every read is emitted exactly once, with the identity of the value that it saw."""
         query = "?raw" if self.params.mode == "default" else f"?raw&{self.params.mode}"
-        async with self._client() as client:
+        async with self._http() as http:
 
             async def get(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - a read plans no value
                 url = self._endpoint(n) + _path(key) + query
-                return _read_reply(await client.request("GET", url, timeout_s=self._timeout_s))
+                return _read_reply(await http.request("GET", url, timeout_s=self._timeout_s))
 
             await self._open_loop(self.params.rate, get).run(emit)
 

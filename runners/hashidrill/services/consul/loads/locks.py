@@ -18,12 +18,15 @@ from pydantic import AfterValidator, Field, model_validator
 from hashidrill.errors import DatacenterError
 from hashidrill.experiment.strict import Strict
 from hashidrill.loads.agenda import Agenda
-from hashidrill.loads.client import Answer, Client, LoadContext, read_error, write_reply
+from hashidrill.loads.answer import Answer, read_error
+from hashidrill.loads.context import LoadContext
+from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.patient import insist
 from hashidrill.loads.schedule import Reply
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.contender import GONE, SESSION_GONE, Action, Contender, Pacing, answered
 from hashidrill.services.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Timeout, Via
+from hashidrill.services.consul.loads.replies import write_reply
 from hashidrill.units import Duration
 from hashidrill.util.foreign import parse
 
@@ -120,13 +123,13 @@ class Lock(ConsulLoad):
 
         Raises DatacenterError when it does not, WaitTimeoutError when it does not answer within `within_s` seconds.
         """
-        async with self._client() as client:
+        async with self._http() as http:
             session = await insist(
-                client, self.context.endpoints, "PUT", "/v1/session/create", self._made, within_s=within_s,
+                http, self.context.endpoints, "PUT", "/v1/session/create", self._made, within_s=within_s,
                 body=self._session_body("prepare"),
             )  # fmt: skip
             await insist(
-                client, self.context.endpoints, "PUT", f"/v1/session/destroy/{session}", _true, within_s=within_s
+                http, self.context.endpoints, "PUT", f"/v1/session/destroy/{session}", _true, within_s=within_s
             )
 
     def _made(self, answer: Answer) -> str | None:
@@ -139,18 +142,18 @@ class Lock(ConsulLoad):
 
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled; every operation is emitted exactly once. The profile's level is that of `holders`."""
-        async with self._client() as client:
+        async with self._http() as http:
             agenda = Agenda(self.name, self.context.clock, emit, lag=self.context.lag, waiting=self.context.waiting)
             async with asyncio.TaskGroup() as tasks:
                 looks = 0
                 while True:
-                    self._meet(agenda, client, tasks)
+                    self._meet(agenda, http, tasks)
                     if looks % _SAMPLE_EVERY == 0:
                         self._sample()
                     looks += 1
                     await asyncio.sleep(_LOOK_EVERY_S)
 
-    def _meet(self, agenda: Agenda, client: Client, tasks: asyncio.TaskGroup) -> None:
+    def _meet(self, agenda: Agenda, http: HttpClient, tasks: asyncio.TaskGroup) -> None:
         """As many contenders as there should be now; the last to come are the first to go."""
         now_ns = self.context.clock.now_ns()
         wanted = round(self.params.holders * self.context.course.at(now_ns))
@@ -163,7 +166,7 @@ class Lock(ConsulLoad):
             number = len(self._contenders)
 
             async def send(key: str, action: Action, number: int = number) -> Reply:
-                return await self._send(client, number, key, action)
+                return await self._send(http, number, key, action)
 
             holder, key = f"{self.name}/{number}", self._key(number)
             contender = Contender(holder, key, self.params.pacing(), agenda=agenda, send=send, tasks=tasks)
@@ -176,22 +179,22 @@ class Lock(ConsulLoad):
         lost = self._lost_by_those_who_left + sum(contender.lost for contender in self._contenders)
         self.context.sample("lost", lost)
 
-    async def _send(self, client: Client, number: int, key: str, action: Action) -> Reply:
+    async def _send(self, http: HttpClient, number: int, key: str, action: Action) -> Reply:
         endpoints = self.context.endpoints
         base = endpoints[number % len(endpoints)].rstrip("/")
         timeout_s = float(self.params.timeout)
         kv = f"{base}/v1/kv/{key}"
         if action.op == "fence":
-            answer = await client.request("GET", kv, params={"consistent": ""}, timeout_s=timeout_s)
+            answer = await http.request("GET", kv, params={"consistent": ""}, timeout_s=timeout_s)
         elif action.op in {"claim", "release"}:
             params = {"acquire" if action.op == "claim" else "release": action.session}
-            answer = await client.request("PUT", kv, params=params, body=action.holder.encode(), timeout_s=timeout_s)
+            answer = await http.request("PUT", kv, params=params, body=action.holder.encode(), timeout_s=timeout_s)
         else:
             path = {"session": "create", "renew": f"renew/{action.session}", "end": f"destroy/{action.session}"}[
                 action.op
             ]
             body = self._session_body(action.holder) if action.op == "session" else None
-            answer = await client.request("PUT", f"{base}/v1/session/{path}", body=body, timeout_s=timeout_s)
+            answer = await http.request("PUT", f"{base}/v1/session/{path}", body=body, timeout_s=timeout_s)
         return reply_to(action, answer)
 
     def _session_body(self, holder: str) -> bytes:
@@ -201,8 +204,8 @@ class Lock(ConsulLoad):
     def _key(self, number: int) -> str:
         return f"{PREFIX}/{self.name}/{number % self.params.locks}"
 
-    def _client(self) -> Client:
-        return Client(local_address=self.context.local_address)
+    def _http(self) -> HttpClient:
+        return HttpClient(local_address=self.context.local_address)
 
 
 def reply_to(action: Action, answer: Answer) -> Reply:

@@ -15,12 +15,12 @@ from pydantic import Field
 
 from hashidrill.abc import LoadCost, Operation, Reason
 from hashidrill.experiment.strict import Strict
-from hashidrill.loads.client import LoadContext
+from hashidrill.loads.context import LoadContext
+from hashidrill.loads.http_client import connected
 from hashidrill.loads.schedule import CANCELLED
-from hashidrill.loads.thin import connected
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.changes import newest_ns
-from hashidrill.services.consul.loads.held import Count, Establish, Standing
+from hashidrill.services.consul.loads.held import Count, Establish, Held
 from hashidrill.services.consul.loads.kv import Timeout, Via
 from hashidrill.services.consul.loads.subscribe import RPC_PORT, Event, SubscribeConnection, Subscription
 from hashidrill.services.consul.loads.views import Service
@@ -64,7 +64,7 @@ class Streams(ConsulLoad):
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)
-        self._standing = Standing(context, params.count, params.establish, self._hold)
+        self._held = Held(context, params.count, params.establish, self._hold)
         self._connections: dict[tuple[str, int], SubscribeConnection] = {}
         self._turns: dict[tuple[str, int], asyncio.Lock] = {}
         self._events = 0
@@ -80,7 +80,7 @@ class Streams(ConsulLoad):
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._sample())
-                await self._standing.run()
+                await self._held.run()
         finally:
             for connection in self._connections.values():
                 connection.close()
@@ -98,9 +98,9 @@ class Streams(ConsulLoad):
                 async with self._opening(due_ns):
                     connection = await self._connection(server, number)
                     stream.subscription = connection.subscribe(self.params.service, stream.event)
-                    first: list[asyncio.Future[Any]] = [stream.subscription.ended, stream.stands]
+                    first: list[asyncio.Future[Any]] = [stream.subscription.ended, stream.opened]
                     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-                if stream.stands.done():
+                if stream.opened.done():
                     outcome, error, reason = "ok", "", ""
                 else:
                     outcome, error, reason = "fail", stream.subscription.ended.result(), Reason.NO_ANSWER
@@ -114,9 +114,9 @@ class Streams(ConsulLoad):
                     Operation(self.name, due_ns, start_ns, clock.now_ns(), outcome, key, error=error, reason=reason)
                 )
             if outcome == "ok" and stream.subscription is not None:
-                self._standing.opened(slot)
+                self._held.opened(slot)
                 await stream.subscription.ended
-                self._standing.closed(slot)
+                self._held.closed(slot)
         finally:
             if connection is not None and stream.subscription is not None:
                 connection.cancel(stream.subscription)
@@ -161,7 +161,7 @@ class _Stream:
 
     def __init__(self, load: Streams) -> None:
         self._load = load
-        self.stands: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.subscription: Subscription | None = None
         self._in_snapshot = True
         self._newest_ns = 0
@@ -174,8 +174,8 @@ class _Stream:
             self._in_snapshot = True
         elif event.end_of_snapshot:
             self._in_snapshot = False
-            if not self.stands.done():
-                self.stands.set_result(None)
+            if not self.opened.done():
+                self.opened.set_result(None)
         elif not self._in_snapshot:
             self._load.came(sent_ns if news else None)
 

@@ -15,10 +15,12 @@ from pydantic import Field
 
 from hashidrill.abc import LoadCost, Operation, Reason
 from hashidrill.experiment.strict import Strict
-from hashidrill.loads.client import Answer, Client, LoadContext, read_error
+from hashidrill.loads.answer import Answer, read_error
+from hashidrill.loads.context import LoadContext
+from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.schedule import CANCELLED
 from hashidrill.services.consul.loads.base import ConsulLoad
-from hashidrill.services.consul.loads.held import SIGNALS, Count, Establish, Standing
+from hashidrill.services.consul.loads.held import SIGNALS, Count, Establish, Held
 from hashidrill.services.consul.loads.kv import Timeout, Via
 from hashidrill.units import Duration, Quantity, Rate
 
@@ -57,7 +59,7 @@ class Views(ConsulLoad):
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)
-        self._standing = Standing(
+        self._held = Held(
             context, params.count, params.establish, self._hold, each=len(context.endpoints), shrinks=False
         )
         self._gone: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -71,10 +73,10 @@ class Views(ConsulLoad):
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled."""
         self._emit = emit
-        async with Client(local_address=self.context.local_address) as self._client, asyncio.TaskGroup() as tasks:
+        async with HttpClient(local_address=self.context.local_address) as self._http, asyncio.TaskGroup() as tasks:
             for agent in self.context.endpoints:
                 tasks.create_task(self._look_after(agent))
-            await self._standing.run()
+            await self._held.run()
 
     def _path(self, n: int) -> str:
         return f"/v1/health/service/{self.params.service}?cached&tag=t{n}"
@@ -87,7 +89,7 @@ class Views(ConsulLoad):
         answer = Answer(0, error=CANCELLED, reason=Reason.CANCELLED)
         try:
             with self.context.waiting.operation(due_ns):
-                answer = await self._client.request("GET", agent + self._path(n), timeout_s=float(self.params.timeout))
+                answer = await self._http.request("GET", agent + self._path(n), timeout_s=float(self.params.timeout))
         finally:
             ok, backend = answer.status == 200, answer.headers.get(BACKEND, "")
             outcome = "ok" if ok else "unknown" if answer.reason == Reason.CANCELLED else "fail"
@@ -101,7 +103,7 @@ class Views(ConsulLoad):
         if answer.status != 200:
             await asyncio.sleep(_AGAIN_AFTER_S)
             return
-        self._standing.opened(slot, backend)
+        self._held.opened(slot, backend)
         if n == 0:
             self._begun.add(agent)
         await gone.wait()
@@ -113,7 +115,7 @@ class Views(ConsulLoad):
             await asyncio.sleep(_ASK_EVERY_S)
             if agent not in self._begun:
                 continue
-            answer = await self._client.request("GET", agent + self._path(0), timeout_s=_ASK_TIMEOUT_S)
+            answer = await self._http.request("GET", agent + self._path(0), timeout_s=_ASK_TIMEOUT_S)
             if not answer.sent or (answer.status == 200 and answer.headers.get("x-cache") == "MISS"):
                 self._begun.discard(agent)
                 self._gone.pop(agent, asyncio.Event()).set()

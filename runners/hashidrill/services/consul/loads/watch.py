@@ -1,4 +1,4 @@
-"""`consul.watch`: blocking queries that stand open, as applications and sidecars keep them by the thousand.
+"""`consul.watch`: blocking queries that stay open, as applications and sidecars keep them by the thousand.
 
 A watcher follows the rules of Consul's documentation on blocking queries: it asks again with the index that it was
 told, begins again at 0 when the index goes backwards, and takes an index under 1 for 1.
@@ -16,12 +16,14 @@ from pydantic import Field, model_validator
 from hashidrill.abc import LoadCost, Operation, Reason
 from hashidrill.experiment.model import NAME_PATTERN
 from hashidrill.experiment.strict import Strict
-from hashidrill.loads.client import Answer, Client, LoadContext, read_error
+from hashidrill.loads.answer import Answer, read_error
+from hashidrill.loads.context import LoadContext
+from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import CANCELLED
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.changes import newest_ns
-from hashidrill.services.consul.loads.held import SIGNALS, Count, Establish, Standing
+from hashidrill.services.consul.loads.held import SIGNALS, Count, Establish, Held
 from hashidrill.services.consul.loads.kv import FINAL_READS_WITHIN_S, PREFIX, Via, identify
 from hashidrill.services.consul.loads.views import BACKEND, Service
 from hashidrill.units import Duration, Quantity, Rate
@@ -84,7 +86,7 @@ class Watch(ConsulLoad):
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)
-        self._standing = Standing(context, params.count, params.establish, self._hold)
+        self._held = Held(context, params.count, params.establish, self._hold)
         self._wakeups = 0
 
     @classmethod
@@ -94,22 +96,22 @@ class Watch(ConsulLoad):
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled."""
         self._emit = emit
-        async with Client(local_address=self.context.local_address) as self._client, asyncio.TaskGroup() as tasks:
+        async with HttpClient(local_address=self.context.local_address) as self._http, asyncio.TaskGroup() as tasks:
             tasks.create_task(self._sample())
-            await self._standing.run()
+            await self._held.run()
 
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
         """What each watched thing is in the end, as watchers record it: for `watchers_converge`."""
         found: dict[str, str | None] = {}
         count = min(self.params.count, self.params.keys) if self.params.keys_of else 1
 
-        async with Client(local_address=self.context.local_address) as client:
+        async with HttpClient(local_address=self.context.local_address) as http:
 
             async def read(n: int) -> None:
                 what, path = self._watched(n)
                 accept = lambda answer: [self._state(answer)] if answer.status in _ANSWERS else None  # noqa: E731
                 states = await insist(
-                    client, self.context.endpoints, "GET", f"{path}&consistent", accept, within_s=within_s
+                    http, self.context.endpoints, "GET", f"{path}&consistent", accept, within_s=within_s
                 )
                 found[what] = states[0]
 
@@ -137,7 +139,7 @@ class Watch(ConsulLoad):
         answer = await self._first(key, url, due_ns)
         state, told_ns, index = self._state(answer), newest_ns(answer.body), 0
         while answer.status in _ANSWERS:
-            self._standing.opened(slot, answer.headers.get(BACKEND, ""))
+            self._held.opened(slot, answer.headers.get(BACKEND, ""))
             index = self._next_index(index, answer)
             answer = await self._ask(url, index)
             now, changed_ns, now_ns = self._state(answer), newest_ns(answer.body), clock.now_ns()
@@ -162,7 +164,7 @@ class Watch(ConsulLoad):
                 since_ns = changed_ns if changed_ns > told_ns else now_ns
                 self._emit(Operation(self.name, since_ns, since_ns, now_ns, "ok", key, now, answer.status))
                 state, told_ns = now, max(told_ns, changed_ns)
-        self._standing.closed(slot)
+        self._held.closed(slot)
         await asyncio.sleep(float(self.params.retry))
 
     async def _first(self, key: str, url: str, due_ns: int) -> Answer:
@@ -185,10 +187,10 @@ class Watch(ConsulLoad):
 
     async def _ask(self, url: str, index: int) -> Answer:
         if not index:
-            return await self._client.request("GET", url, timeout_s=_GRACE_S)
+            return await self._http.request("GET", url, timeout_s=_GRACE_S)
         wait_s = float(self.params.wait)
         params = {"index": str(index), "wait": f"{max(1, round(wait_s * 1e3))}ms"}
-        return await self._client.request("GET", url, params=params, timeout_s=wait_s * 17 / 16 + _GRACE_S)
+        return await self._http.request("GET", url, params=params, timeout_s=wait_s * 17 / 16 + _GRACE_S)
 
     def _next_index(self, index: int, answer: Answer) -> int:
         """By the documentation of blocking queries; `reset: false` forgets the one rule that a restore needs."""

@@ -22,8 +22,8 @@ SMALL = ("--servers", "1", "--clients", "0")
 
 @pytest.fixture
 def place(tmp_path):
-    """`hashidrill` with a state directory and a work directory of its own; whatever stands at the end is taken down."""
-    work = Path(os.environ[VARIABLE]) / "standing"
+    """`hashidrill` with a state directory and a work directory of its own; whatever is still up at the end is taken down."""
+    work = Path(os.environ[VARIABLE]) / "up"
     work.mkdir()
     one = Place(work, environment(XDG_STATE_HOME=tmp_path / "state", **{VARIABLE: work}))
     try:
@@ -139,7 +139,7 @@ def test_a_name_that_stands_is_refused(place):
     place.up(*SMALL)
     again = place("up", *SMALL)
     assert again.returncode == 2
-    assert "stands already" in again.stderr
+    assert "is up already" in again.stderr
     assert "hashidrill down default" in again.stderr
     assert place.names() == ["default"]
 

@@ -33,8 +33,8 @@ _GAP_S = 0.05
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A datacenter that stands. `url` is the Consul UI on the machine's own loopback, empty when not exposed."""
+class RunningDatacenter:
+    """A datacenter that is up. `url` is the Consul UI on the machine's own loopback, empty when not exposed."""
 
     name: str
     pid: int
@@ -46,7 +46,7 @@ class Standing:
     hosts: list[dict[str, Any]]
 
     @property
-    def running(self) -> bool:
+    def alive(self) -> bool:
         state = sc.process_state(self.pid)
         return state is not None and state[1] == self.start_time and state[0] != "Z"
 
@@ -57,33 +57,33 @@ def state_dir() -> Path:
     return (base if base.is_absolute() else Path.home() / ".local/state") / "hashidrill" / "up"
 
 
-def standing() -> list[Standing]:
-    """All that stand, by name; the files of those that ended are removed."""
+def all_running() -> list[RunningDatacenter]:
+    """Those that are up, by name. Removes the files of those that ended."""
     found = []
     for file in sorted(state_dir().glob("*.json")):
         with contextlib.suppress(ValueError, TypeError, FileNotFoundError):
-            one = Standing(**parse(file.read_text()))
-            if one.running:
+            one = RunningDatacenter(**parse(file.read_text()))
+            if one.alive:
                 found.append(one)
                 continue
         file.unlink(missing_ok=True)
     return found
 
 
-def get(name: str) -> Standing:
-    """Raises UsageError that says what stands."""
-    names = {one.name: one for one in standing()}
+def get(name: str) -> RunningDatacenter:
+    """Raises UsageError that says which are up."""
+    names = {one.name: one for one in all_running()}
     if name not in names:
         what = registry.near(name, names) if names else "no datacenter is up; start one with `hashidrill up`"
-        raise UsageError(f"no datacenter {name!r} stands: {what}")
+        raise UsageError(f"no datacenter {name!r} is up: {what}")
     return names[name]
 
 
-def up(name: str, spec: DatacenterSpec, *, expose_port: int | None, say: Any) -> Standing:
-    """Start one, and wait until it is ready. Raises UsageError when that name stands, DatacenterError."""
-    if any(one.name == name for one in standing()):
+def up(name: str, spec: DatacenterSpec, *, expose_port: int | None, say: Any) -> RunningDatacenter:
+    """Start one, and wait until it is ready. Raises UsageError when one of that name is up, DatacenterError."""
+    if any(one.name == name for one in all_running()):
         raise UsageError(
-            f"a datacenter {name!r} stands already; `hashidrill down {name}` ends it, `--name` gives another name"
+            f"a datacenter {name!r} is up already; `hashidrill down {name}` ends it, `--name` gives another name"
         )
     _require_free(expose_port)
     [wanted] = [each for service in services_of(spec) for each in service.binaries()]
@@ -116,7 +116,7 @@ def up(name: str, spec: DatacenterSpec, *, expose_port: int | None, say: Any) ->
         keeper.wait()
         raise DatacenterError(f"the datacenter did not start: {answer['error']}")
     keeper.returncode = 0  # it lives on without us; nobody waits for it here
-    return Standing(**answer)
+    return RunningDatacenter(**answer)
 
 
 def _require_free(port: int | None) -> None:
@@ -129,27 +129,27 @@ def _require_free(port: int | None) -> None:
         raise UsageError(f"--expose {port}: that port cannot be had ({error}); --expose 0 takes a free one") from None
 
 
-def remember(one: Standing, path: Path) -> None:
+def remember(one: RunningDatacenter, path: Path) -> None:
     """Write the state file, whole or not at all."""
     write_whole(path, json.dumps(asdict(one), indent=2) + "\n")
 
 
-def down(one: Standing) -> None:
+def down(one: RunningDatacenter) -> None:
     """End it, and wait until nothing of it is left. Raises DatacenterError when it does not end within 30 s."""
     sc.signal_process(one.pid, one.start_time, signal.SIGTERM)
     deadline = time.monotonic() + _DOWN_WITHIN_S
-    ended = os.pidfd_open(one.pid) if one.running else None
+    ended = os.pidfd_open(one.pid) if one.alive else None
     if ended is not None:
         import select  # noqa: PLC0415 - here alone
 
         select.select([ended], [], [], max(0.0, deadline - time.monotonic()))
         os.close(ended)
-    if one.running:
+    if one.alive:
         raise DatacenterError(f"the keeper of {one.name} (process {one.pid}) does not end; `kill -9 {one.pid}` is safe")
     (state_dir() / f"{one.name}.json").unlink(missing_ok=True)
 
 
-def shell_command(one: Standing, host: str, command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+def shell_command(one: RunningDatacenter, host: str, command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """(command line, environment) that lands in the host's namespace. Raises UsageError for an unknown host."""
     hosts = {row["name"]: row for row in one.hosts}
     if host not in hosts:

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
+from hashidrill.engine.load_generator import LoadGenerator, LoadSpecification
 from hashidrill.experiment.course import Course, Piece
-from hashidrill.loads.client import LoadContext
-from hashidrill.loads.process import LoadProcess, LoadSpecification
+from hashidrill.loads.context import LoadContext
 from hashidrill.recording.journal import Clock
 from hashidrill.services.consul.loads.changes import mark
 from hashidrill.services.consul.loads.churn import ServiceChurn
@@ -18,8 +18,8 @@ from hashidrill.services.consul.loads.streams import Streams
 from hashidrill.services.consul.loads.views import Views
 from hashidrill.services.consul.loads.watch import Watch
 from hashidrill.util.wait import wait_until
-from standing_consul import StandingConsul
 from streaming_server import StreamingServer
+from watched_consul import WatchedConsul
 
 
 class Offered:
@@ -72,7 +72,7 @@ def open_now(count):
 
 def test_views_are_opened_at_their_rate_in_every_agent_and_a_restarted_agent_gets_its_own_again():
     async def main():
-        async with StandingConsul().running() as one, StandingConsul(backend="blocking-query").running() as two:
+        async with WatchedConsul().running() as one, WatchedConsul(backend="blocking-query").running() as two:
             offered = Offered(Views, {"count": 20, "establish": "100/s", "service": "web"}, one, two)
             async with offered:
                 # at once, before the load has looked after them for the first time
@@ -97,7 +97,7 @@ def test_views_are_opened_at_their_rate_in_every_agent_and_a_restarted_agent_get
 
 def test_views_follow_the_level_up_and_stay_when_it_falls():
     async def main():
-        async with StandingConsul().running() as agent:
+        async with WatchedConsul().running() as agent:
             course = Course([Piece(0, 3.0), Piece(2_000_000_000, 0.5)])
             async with Offered(Views, {"count": 10, "establish": "500/s"}, agent, course=course) as offered:
                 await offered.until("the first", open_now(10))
@@ -114,7 +114,7 @@ def test_a_view_that_is_not_open_yet_is_given_up_when_the_level_falls():
     """Else it would be opened in its agent later, perhaps after a restart, in a time in which there should be none."""
 
     async def main():
-        async with StandingConsul().running() as quick, StandingConsul(delay_s=60).running() as slow:
+        async with WatchedConsul().running() as quick, WatchedConsul(delay_s=60).running() as slow:
             course = Course([Piece(0, 1.0), Piece(300_000_000, 0.0)])
             async with Offered(Views, {"count": 5, "establish": "500/s"}, quick, slow, course=course) as offered:
                 await offered.until("all to be asked for", lambda _: len(slow.asked) >= 5)
@@ -127,7 +127,7 @@ def test_a_view_that_is_not_open_yet_is_given_up_when_the_level_falls():
 
 def test_a_view_that_is_refused_is_a_failed_operation_and_is_tried_again():
     async def main():
-        async with StandingConsul(status=503).running() as agent:
+        async with WatchedConsul(status=503).running() as agent:
             async with Offered(Views, {"count": 3, "establish": "50/s"}, agent) as offered:
                 await offered.until("refusals", lambda o: len(o.operations) >= 3)
                 agent.status = 200
@@ -143,7 +143,7 @@ def test_a_view_that_is_refused_is_a_failed_operation_and_is_tried_again():
 def test_a_view_that_is_being_opened_when_the_load_stops_is_unknown():
     async def main():
         async with (
-            StandingConsul(delay_s=5).running() as agent,
+            WatchedConsul(delay_s=5).running() as agent,
             Offered(Views, {"count": 2, "establish": "50/s"}, agent) as offered,
         ):
             await offered.until("both to be asked", lambda _: len(agent.asked) == 2)
@@ -166,7 +166,7 @@ def instances(*rows, sent_ns=0):
 
 def test_every_watcher_is_told_of_a_change_with_the_latency_since_it_was_sent():
     async def main():
-        async with StandingConsul(state=instances(("web-1", "passing"))).running() as agent:
+        async with WatchedConsul(state=instances(("web-1", "passing"))).running() as agent:
             params = {"count": 8, "service": "web", "establish": "100/s"}
             async with Offered(Watch, params, agent) as offered:
                 await offered.until("all to wait", lambda o: agent.waiting == 8)
@@ -189,7 +189,7 @@ def test_every_watcher_is_told_of_a_change_with_the_latency_since_it_was_sent():
 
 def test_a_wait_that_is_over_is_no_operation():
     async def main():
-        async with StandingConsul().running() as agent:
+        async with WatchedConsul().running() as agent:
             async with Offered(Watch, {"count": 2, "service": "web", "wait": "50ms"}, agent) as offered:
                 await offered.until("some rounds", lambda o: len(agent.asked) > 12)
             return offered.operations
@@ -202,7 +202,7 @@ def test_a_watcher_begins_again_when_the_index_goes_backwards_and_one_with_the_p
     reset,
 ):
     async def main():
-        async with StandingConsul(state=b"run.1;", index=100).running() as agent:
+        async with WatchedConsul(state=b"run.1;", index=100).running() as agent:
             params = {"count": 1, "keys_of": "w", "keys": 1, "reset": reset, "wait": "100ms"}
             async with Offered(Watch, params, agent) as offered:
                 await offered.until("it to wait", lambda o: agent.waiting == 1)
@@ -220,7 +220,7 @@ def test_a_watcher_begins_again_when_the_index_goes_backwards_and_one_with_the_p
 
 def test_an_error_is_one_failed_operation_and_the_watcher_comes_back():
     async def main():
-        async with StandingConsul(state=b"run.1;").running() as agent:
+        async with WatchedConsul(state=b"run.1;").running() as agent:
             params = {"count": 1, "keys_of": "w", "keys": 1, "wait": "100ms", "retry": "50ms"}
             async with Offered(Watch, params, agent) as offered:
                 await offered.until("it to wait", lambda o: agent.waiting == 1)
@@ -239,7 +239,7 @@ def test_an_error_is_one_failed_operation_and_the_watcher_comes_back():
 
 def test_watchers_are_closed_when_the_level_falls():
     async def main():
-        async with StandingConsul().running() as agent:
+        async with WatchedConsul().running() as agent:
             course = Course()
             async with Offered(
                 Watch, {"count": 20, "service": "web", "establish": "500/s"}, agent, course=course
@@ -259,7 +259,7 @@ def test_watchers_are_closed_when_the_level_falls():
 
 def test_instances_come_fail_get_well_and_go_and_none_is_left():
     async def main():
-        async with StandingConsul().running() as one, StandingConsul().running() as two:
+        async with WatchedConsul().running() as one, WatchedConsul().running() as two:
             async with Offered(
                 ServiceChurn, {"rate": "200/s", "services": 6, "service": "web", "at_once": 10_000}, one, two
             ) as offered:
@@ -285,8 +285,8 @@ def test_instances_are_there_for_the_final_reads_of_who_watches_them_and_go_afte
     watch = Watch.Params.model_validate({"count": 2, "service": "web"})
 
     async def main():
-        async with StandingConsul().running() as agent:
-            async with LoadProcess(Clock(), "run") as loads:
+        async with WatchedConsul().running() as agent:
+            async with LoadGenerator(Clock(), "run") as loads:
                 offered = [
                     LoadSpecification("churn", "consul.service.churn", churn, [agent.url]),
                     LoadSpecification("watch", "consul.watch", watch, [agent.url]),
@@ -311,7 +311,7 @@ def test_instances_are_there_for_the_final_reads_of_who_watches_them_and_go_afte
 
 def test_what_happens_to_one_instance_happens_in_order_however_slow_the_agent_is():
     async def main():
-        async with StandingConsul(delay_s=0.02).running() as agent:
+        async with WatchedConsul(delay_s=0.02).running() as agent:
             async with Offered(ServiceChurn, {"rate": "200/s", "services": 2, "at_once": 10_000}, agent) as offered:
                 await offered.until("some turns", lambda o: len(o.operations) >= 40)
             return offered.operations, agent
@@ -323,7 +323,7 @@ def test_what_happens_to_one_instance_happens_in_order_however_slow_the_agent_is
 
 def test_changes_beyond_those_that_may_be_under_way_are_not_made_and_count_as_failed():
     async def main():
-        async with StandingConsul(delay_s=0.5).running() as agent:
+        async with WatchedConsul(delay_s=0.5).running() as agent:
             params = {"rate": "200/s", "services": 50, "at_once": 5}
             async with Offered(ServiceChurn, params, agent) as offered:
                 await offered.until("some refusals", lambda o: len(o.operations) >= 40)
@@ -336,7 +336,7 @@ def test_changes_beyond_those_that_may_be_under_way_are_not_made_and_count_as_fa
 
 def test_changes_may_go_straight_to_the_catalog():
     async def main():
-        async with StandingConsul().running() as agent:
+        async with WatchedConsul().running() as agent:
             params = {"rate": "200/s", "services": 3, "through": "catalog", "service": "web", "at_once": 10_000}
             async with Offered(ServiceChurn, params, agent) as offered:
                 await offered.until("some turns", lambda o: len(o.operations) >= 30)
@@ -353,7 +353,7 @@ def test_changes_may_go_straight_to_the_catalog():
 
 def test_flips_change_checks_alone():
     async def main():
-        async with StandingConsul().running() as agent:
+        async with WatchedConsul().running() as agent:
             params = {"rate": "200/s", "services": 3, "only": "flips", "at_once": 10_000}  # however busy the machine
             async with Offered(ServiceChurn, params, agent) as offered:
                 await offered.until("some turns", lambda o: len(o.operations) >= 30)
@@ -364,7 +364,7 @@ def test_flips_change_checks_alone():
 
 def test_an_agent_that_refuses_is_a_failure_and_an_unknown_instance_that_should_go_is_none():
     async def main():
-        async with StandingConsul(missing=404).running() as agent:
+        async with WatchedConsul(missing=404).running() as agent:
             params = {"rate": "100/s", "services": 1}
             async with Offered(ServiceChurn, params, agent) as offered:
                 await offered.until("a registration", lambda o: agent.services)
@@ -382,7 +382,7 @@ def test_an_agent_that_refuses_is_a_failure_and_an_unknown_instance_that_should_
 
 
 def streams(server, **params):
-    agent = StandingConsul(url="http://127.0.0.1:1")
+    agent = WatchedConsul(url="http://127.0.0.1:1")
     return Offered(Streams, {"port": server.port, "service": "web", "establish": "500/s", **params}, agent)
 
 
@@ -455,7 +455,7 @@ def test_streams_are_closed_when_the_level_falls_and_all_when_the_load_ends():
 
 def test_a_server_that_speaks_something_else_is_a_failure():
     async def main():
-        async with StandingConsul().running() as agent:
+        async with WatchedConsul().running() as agent:
             port = int(agent.url.rpartition(":")[2])
             async with Offered(Streams, {"count": 1, "port": port}, agent) as offered:
                 await offered.until("its failure", lambda o: o.operations)

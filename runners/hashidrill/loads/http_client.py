@@ -1,7 +1,8 @@
 """A thin HTTP/1.1 client: keep-alive, one request at a time on a connection, sent at most once, little CPU for each.
 
 The generator shares its cores with the datacenter that it measures, so a request must cost it little; and thousands of
-standing queries must fit into one process. There are no redirects, no cookies, no proxies and no TLS here: these are
+open queries must fit into one process. A request sent twice behind the recording's back would make the durability
+checks judge something that did not happen. There are no redirects, no cookies, no proxies and no TLS here: these are
 the agents of a staging datacenter.
 """
 
@@ -31,7 +32,7 @@ _IP_BIND_ADDRESS_NO_PORT = 24
 """From linux/in.h (Linux 4.2); Python names it from 3.12 on."""
 
 
-class Client:
+class HttpClient:
     """An async context manager around one connection pool. Connections are not limited: a limit is a closed loop."""
 
     def __init__(self, *, local_address: str | None = None) -> None:
@@ -62,7 +63,7 @@ class Client:
     ) -> Answer:
         """Send once and read the whole reply. Raises nothing but cancellation: a sick target is an Answer."""
         if self._open is None:
-            raise RuntimeError("the client is used outside its `async with`")
+            raise RuntimeError("the HTTP client is used outside its `async with`")
         place, _, path = url.removeprefix("http://").partition("/")
         deadline = self._loop.time() + timeout_s
         try:
@@ -114,7 +115,7 @@ class Client:
             connection = await connected(lambda: Connection(self._loop), host.strip("[]"), int(port), local=self._local)
         if self._open is None:
             connection.close()
-            raise OSError(errno.ECANCELED, "the client was closed")
+            raise OSError(errno.ECANCELED, "the HTTP client was closed")
         self._open.add(connection)
         return connection
 

@@ -1,4 +1,4 @@
-"""Standing loads against real Consul servers, in the newest version and in the oldest one that matters."""
+"""Loads that hold things open, against real Consul servers, in the newest version and in the oldest one that matters."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from hashidrill.loads.client import LoadContext
+from hashidrill.loads.context import LoadContext
 from hashidrill.recording.journal import Clock
 from hashidrill.services.consul.loads.churn import ServiceChurn
 from hashidrill.services.consul.loads.kv import KvWrite

@@ -1,4 +1,4 @@
-"""As much of an agent as standing loads ask for: a service's health, a watched key, indexes that can go backwards."""
+"""As much of an agent as watches and views ask for: a service's health, a watched key, indexes that can go backwards."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from aiohttp import web
 
 
 @dataclass
-class StandingConsul:
+class WatchedConsul:
     """`cache` holds the views that are open; `restart()` forgets them, as a restarted agent does."""
 
     index: int = 10

@@ -1,7 +1,7 @@
-"""Loads in a process of their own, as the engine sees it.
+"""The load generator, as the engine sees it: starts the process, steers it, and takes in what it reports.
 
-The schedule of an open loop must not wait for the engine's own work (journal, live view, probes), so the loads run in
-`hashidrill.loads.worker`, and their operations come back over a pipe.
+The schedule of an open loop must not wait for the engine's own work (journal, live view, probes), so the loads run in a
+process of their own. `hashidrill.loads.in_generator` is what runs there; operations come back over a pipe.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class LoadSpecification:
     """Path of the network namespace that a client's command runs in; None: our own."""
 
 
-class LoadProcess:
+class LoadGenerator:
     """An async context manager around the process.
 
-    `async with LoadProcess(clock, run_id) as loads:`, then `start`, `stop`, `final_reads`. When the process ends by
+    `async with LoadGenerator(clock, run_id) as loads:`, then `start`, `stop`, `final_reads`. When the process ends by
     itself, the block is cancelled and DatacenterError is raised from it. However the block is left, operations in
     flight are emitted first, and the process is gone afterwards.
     """
@@ -68,7 +68,7 @@ class LoadProcess:
     def __init__(self, clock: Clock, run_id: str, *, command: Sequence[str] | None = None) -> None:
         self._clock = clock
         self._run_id = run_id
-        self._command = list(command or (sys.executable, "-P", "-m", "hashidrill.loads.process"))
+        self._command = list(command or (sys.executable, "-P", "-m", "hashidrill.loads.in_generator"))
         self._emit_operation: EmitOperation = lambda _: None
         self._emit_sample: EmitSample = lambda _t_ns, _sample: None
         self._emit_waiting: EmitWaiting = lambda _load, _begun, _ended: None
@@ -240,9 +240,3 @@ def _bare(group: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-if __name__ == "__main__":
-    from hashidrill.loads import worker
-
-    sys.exit(worker.main())

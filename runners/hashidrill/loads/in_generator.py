@@ -1,6 +1,6 @@
-"""The process that offers the loads: its own event loop, so that nothing the engine does delays the schedule.
+"""The load generator's process: offers the loads in its own event loop, so that nothing the engine does delays them.
 
-Started as `python -m hashidrill.loads.process`; it speaks JSON lines with `hashidrill.loads.process.LoadProcess`.
+The engine starts it as `python -m hashidrill.loads.in_generator` and speaks JSON lines with it: engine.load_generator.
 
     stdin   the specification, on one line; then `begin T_NS` (the method began: profiles count from there), `level LOAD
             LEVEL T_NS` (of a ramp that the engine steers), `stop` and `final_reads`. Its end means: stop and exit.
@@ -34,7 +34,7 @@ from hashidrill.errors import HashidrillError
 from hashidrill.experiment.course import Course
 from hashidrill.experiment.model import ATTEMPTS
 from hashidrill.experiment.profile import Profile
-from hashidrill.loads.client import LoadContext
+from hashidrill.loads.context import LoadContext
 from hashidrill.loads.lines import packed
 from hashidrill.loads.schedule import CpuMeter, LagMeter
 from hashidrill.loads.waiting import Waiting
@@ -306,3 +306,7 @@ def main() -> int:
     _settle_in()
     ahead()
     return uvloop.run(serve())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
