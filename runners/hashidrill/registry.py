@@ -77,7 +77,7 @@ def load(kind: str) -> Any:
 
 
 def traffic(kind: str) -> Any:
-    """What the load process runs: a load's class, or that of the clients, which have no kind in YAML."""
+    """What the load generator runs: a load's class, or that of the clients, which have no kind in YAML."""
     if kind == CLIENT:
         return importlib.import_module("hashidrill.loads.clients").ClientLoad
     return load(kind)

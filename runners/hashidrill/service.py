@@ -94,7 +94,7 @@ class Service(Protocol):
         """How many hosts have this role at one time."""
 
     def impossible(self, role: str) -> str:
-        """Why it has no candidates: `the datacenter has no clients (...)`."""
+        """Why it has no candidates: `the datacenter has no client agents (...)`."""
 
     def check(self, draft: Any, note: Any) -> None:
         """Note what is wrong with an experiment (experiment.draft.Draft) as far as only this service can tell."""

@@ -29,7 +29,7 @@ def checks(urls, **params):
 
 
 async def offered(urls, enough, *, at_first=lambda operations: None):
-    """The operations of the load once there are enough of them, on the event loop that the load process has."""
+    """The operations of the load once there are enough of them, on the event loop that the load generator has."""
     load = checks(urls)
     operations = []
     await load.prepare()

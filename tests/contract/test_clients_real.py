@@ -176,11 +176,11 @@ def free_port():
         return probe.getsockname()[1]
 
 
-# operations: clients in a load process, as in a run
+# operations: clients in a load generator, as in a run
 
 
 class Offered:
-    """What came of some clients in a load process that was stopped once `enough` was there."""
+    """What came of some clients in a load generator that was stopped once `enough` was there."""
 
     def __init__(self, folder, clients, enough, *, endpoints=(), during=None):
         self.operations, self.folder = [], folder

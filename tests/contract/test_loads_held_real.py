@@ -1,4 +1,4 @@
-"""Loads that hold things open, against real Consul servers, in the newest version and in the oldest one that matters."""
+"""Loads that hold things open, against real Consul servers: the newest version, and the oldest one that matters."""
 
 import asyncio
 import contextlib

@@ -22,7 +22,7 @@ SMALL = ("--servers", "1", "--clients", "0")
 
 @pytest.fixture
 def place(tmp_path):
-    """`hashidrill` with a state directory and a work directory of its own; whatever is still up at the end is taken down."""
+    """`hashidrill` with a state directory and a work directory of its own; takes down at the end what is still up."""
     work = Path(os.environ[VARIABLE]) / "up"
     work.mkdir()
     one = Place(work, environment(XDG_STATE_HOME=tmp_path / "state", **{VARIABLE: work}))

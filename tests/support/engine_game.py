@@ -115,7 +115,7 @@ def feed(running, *, latency_s, outcome="ok", every_s=0.1):
 
 
 def offer(running, perform, *, rate, report_every_s=0.05):
-    """A load on the open-loop schedule whose generator reports to the engine, as the load process does."""
+    """A load on the open-loop schedule whose generator reports to the engine, as the load generator does."""
 
     async def go():
         waiting = Waiting()

@@ -1,4 +1,4 @@
-"""The same work as our loads that hold queries open, written the way one would without them: aiohttp, a task for each query.
+"""What our loads with open queries do, written the way one would without them: aiohttp, a task for each query.
 
     python plain_clients.py {requests|watches|views} URL COUNT SECONDS
 

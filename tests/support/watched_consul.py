@@ -1,4 +1,4 @@
-"""As much of an agent as watches and views ask for: a service's health, a watched key, indexes that can go backwards."""
+"""As much of an agent as watches and views ask for: the health of a service, a watched key, indexes that go back."""
 
 import asyncio
 import json

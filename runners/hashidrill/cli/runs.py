@@ -63,7 +63,9 @@ def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUN
     """Slow down the disk of a real Consul leader and see what the health checks say. Takes about a minute."""
     say = console()
     ensure_system_packages(lambda text: live.say(say, text), wanted=[("consul", "1.22.2")], install=install)
-    live.say(say, "Starting a Consul datacenter on this machine, in its own namespaces: three servers and a client.")
+    live.say(
+        say, "Starting a Consul datacenter on this machine, in its own namespaces: three servers and a client agent."
+    )
     live.say(
         say, "In about ten seconds each fsync of its leader's disk will take 500 ms. Watch the latency and the leader."
     )

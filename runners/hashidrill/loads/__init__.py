@@ -1,4 +1,4 @@
-"""How any load keeps its rate: schedule, arrivals, HTTP, the load process, and clients' commands behind a tap.
+"""How any load keeps its rate: schedule, arrivals, HTTP, the load generator, and clients' commands behind a tap.
 
 What a load asks of Consul is in `services/consul/loads/`.
 """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TRIAL_TIMEOUT_S = 60.0
 MEMORY_BYTES = 600_000_000
-"""Three servers and a client are about 90 MB resident each; the rest is for the runner and for peaks."""
+"""Three servers and a client agent are about 90 MB resident each; the rest is for the runner and for peaks."""
 RUN_BYTES = 500_000_000
 """Data, logs and recording of one run, generously."""
 BUILD_BYTES = 5_000_000_000
@@ -244,11 +244,11 @@ def fuse(device: Path = Path("/dev/fuse")) -> Capability:
 
 
 def memory(available_bytes: int) -> Capability:
-    """Room for three servers, a client and the runner."""
+    """Room for three servers, a client agent and the runner."""
     ok = available_bytes >= MEMORY_BYTES
     return Capability(
         "memory", ok, f"{available_bytes / 1e9:.1f} GB available",
-        f"runs may be killed: three servers and a client want {MEMORY_BYTES / 1e9:g} GB",
+        f"runs may be killed: three servers and a client agent want {MEMORY_BYTES / 1e9:g} GB",
     )  # fmt: skip
 
 

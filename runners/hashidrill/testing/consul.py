@@ -124,7 +124,7 @@ class FakeConsul:
             self._elect([name for name in self.voters if self._can_be_elected(name)])
 
     def stopped(self, host: Machine) -> None:
-        """A host's agent ended on SIGTERM: a client leaves then, and a server that is configured to."""
+        """A host's agent ended on SIGTERM: a client agent leaves then, and a server that is configured to."""
         config = self._started[host.name]
         if config.get("leave_on_terminate", not config.get("server")):
             self._leave(host)

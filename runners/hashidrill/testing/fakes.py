@@ -269,7 +269,7 @@ class FakeTap:
 
 
 class FakeDatacenter:
-    """Three servers and a client, with a leader, and one random generator for all that happens by chance."""
+    """Three servers and a client agent, with a leader, and one random generator for all that happens by chance."""
 
     def __init__(
         self, servers: int = 3, clients: int = 1, seed: int = 7, *, spares: int = 0, root: Path | None = None

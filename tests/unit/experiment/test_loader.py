@@ -312,7 +312,7 @@ def test_a_disk_can_only_be_full_when_it_has_a_size():
 
 @pytest.mark.parametrize(
     ("servers", "clients", "on", "said"),
-    [(1, 1, "consul:followers", "a single server has no followers"), (3, 0, "consul:clients", "has no clients")],
+    [(1, 1, "consul:followers", "a single server has no followers"), (3, 0, "consul:clients", "has no client agents")],
 )
 def test_a_selector_that_can_never_match_is_refused(servers, clients, on, said):
     sizes = ("{servers: 3, clients: 1}", f"{{servers: {servers}, clients: {clients}}}")

@@ -66,7 +66,7 @@ def test_the_hosts_a_selector_could_match_are_known_before_anything_starts(text,
 
 def test_an_impossible_selector_says_why():
     assert "consul-3" in Selector("host", "consul-4").impossible(consul(3, 1))
-    assert "no clients" in Selector("consul", "clients").impossible(consul(3, 0))
+    assert "no client agents" in Selector("consul", "clients").impossible(consul(3, 0))
     assert "single server" in Selector("consul", "followers").impossible(consul(1, 0))
 
 

@@ -1,4 +1,4 @@
-"""The tap of a client in the load process: controlled over its Unix socket, observed from here."""
+"""A client's tap, which is in the load generator: controlled over its Unix socket, observed from here."""
 
 from __future__ import annotations
 

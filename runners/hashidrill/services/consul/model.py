@@ -18,4 +18,6 @@ class Consul(Strict):
     clients: int = Field(default=1, ge=0, le=20, description="Number of client agents")
     config: dict[str, Any] = Field(default={}, description="Consul's own configuration keys, for all agents")
     server_config: dict[str, Any] = Field(default={}, description="Consul's own configuration keys, for servers only")
-    client_config: dict[str, Any] = Field(default={}, description="Consul's own configuration keys, for clients only")
+    client_config: dict[str, Any] = Field(
+        default={}, description="Consul's own configuration keys, for client agents only"
+    )

@@ -77,7 +77,7 @@ class ConsulService:
 
     def impossible(self, role: str) -> str:
         if role == "clients":
-            return "the datacenter has no clients (datacenter.consul.clients is 0)"
+            return "the datacenter has no client agents (datacenter.consul.clients is 0)"
         return f"a single server has no followers (datacenter.consul.servers is {self.spec.servers})"
 
     def check(self, draft: Draft, note: Note) -> None:
@@ -124,7 +124,7 @@ class ConsulService:
         return [host for host in hosts.all_hosts() if host.roles.get(self.name) in roles]
 
     async def serving(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        """As `select`; where there are no clients, the servers stand in for them."""
+        """As `select`; where there are no client agents, the servers stand in for them."""
         fallback = role == "clients" and not self._hosts(hosts, "client")
         return await self.select("servers" if fallback else role, hosts)
 

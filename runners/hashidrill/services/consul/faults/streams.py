@@ -53,7 +53,7 @@ class StreamsGather(OfServers[NoParams]):
         if (consul := consul_of(place)) is None:
             return
         if consul.servers < 2 or not consul.clients:
-            there = f"there are {consul.servers} servers and {consul.clients} clients"
+            there = f"there are {consul.servers} servers and {consul.clients} client agents"
             text = f"{self.kind} needs another server, and agents that could have streams from it ({there})"
             yield ("on",), text
         elif not consul.binary and not is_before(UNTIL, consul):

@@ -65,7 +65,9 @@ def _positive(duration: Duration) -> Duration:
 
 
 Keys = Annotated[int, Field(ge=1, le=100_000, description="How many keys are used in turn")]
-Via = Annotated[str, Field(description="Selector of the agents asked, in turn; servers when there are no clients")]
+Via = Annotated[
+    str, Field(description="Selector of the agents asked, in turn; servers when there are no client agents")
+]
 Timeout = Annotated[
     Duration,
     AfterValidator(_positive),
