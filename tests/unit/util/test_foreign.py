@@ -88,7 +88,7 @@ def test_a_tap_that_is_told_brackets_says_that_it_does_not_understand(text):
 
 
 def test_no_other_module_reads_json_in_a_way_that_brackets_end():
-    """Planted long ago: in service_clients.py. A new place reads with `foreign.parse`, or joins the list with a reason."""
+    """Planted long ago, in service_clients.py. A new place reads with `foreign.parse`, or joins the list."""
     package = Path(hashidrill.__file__).parent
     bare = set()
     for file in package.rglob("*.py"):
