@@ -1,4 +1,4 @@
-"""Does service go on while the fault is in force?"""
+"""Is the service available, and fast enough, while the fault is in force?"""
 
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
@@ -19,9 +19,9 @@ def available_during(
 ) -> Held:
     """At least `success` of the operations due during a fault are acknowledged.
 
-    With `p99_below`, the successful ones also have their p99 under it. With `fault`, only faults of that kind count.
-    99 % is the usual floor of a "degraded" objective (Google's SRE workbook starts its error budgets there); name a
-    share of your own.
+    With `p99_below`, the p99 of the successful operations must be below it too. With `fault`, only faults of that kind
+    count. 99 % is the usual floor of a "degraded" objective (Google's SRE workbook starts its error budgets there); set
+    your own with `success`.
     """
     ops = measure.during(recording, recording.operations(load), fault)
     ok = float(ops.ok.mean())
@@ -41,7 +41,7 @@ def available_during(
         require(
             p99 < p99_below,
             f"{load} answered too slowly {during}: p99 of the successful operations was {seconds(p99)},"
-            f" expected under {p99_below}\ntheir median was {seconds(measure.percentile(ops.latency_s[ops.ok], 50))}",
+            f" expected under {p99_below}\ntheir p50 was {seconds(measure.percentile(ops.latency_s[ops.ok], 50))}",
             **figures,
         )
         text += f", p99 {seconds(p99)} (under {p99_below})"
@@ -60,8 +60,8 @@ def latency_stays(
 ) -> Held:
     """Latency stays under its limit for the whole fault: the fault does no harm.
 
-    Measured over every `window` inside the fault; an operation that failed counts as infinitely slow. 300 ms is what
-    Roblox published as the normal p50 of Consul KV (post-mortem of October 2021).
+    Every `window` inside the fault is measured; a failed operation counts as infinitely slow. 300 ms is the normal p50
+    of Consul KV that Roblox published (post-mortem of October 2021).
     """
     limits = [(50, p50_below), (99, p99_below)]
     if p50_below is None and p99_below is None:
@@ -77,13 +77,13 @@ def latency_stays(
         figures[f"p{percent}_below_s"] = float(limit)
         require(
             worst < limit,
-            f"{load} suffered while {fault or 'a fault'} was in force: its p{percent} over {window} reached"
+            f"{load} was slow while {fault or 'a fault'} was in force: its p{percent} over {window} reached"
             f" {seconds(worst)}, {when(recording, at)}; expected it to stay under {limit}\n"
             f"{_first_failure(recording, measure.during(recording, ops, fault))}",
             **figures,
         )
     measured = ", ".join(f"p{p} {seconds(figures[f'worst_p{p}_s'])} (under {limit})" for p, limit in limits if limit)
-    return Held(f"{load} stayed quick while {fault or 'a fault'} was in force; worst {window}: {measured}", **figures)
+    return Held(f"{load} stayed fast while {fault or 'a fault'} was in force; worst {window}: {measured}", **figures)
 
 
 def _worst(
@@ -104,4 +104,4 @@ def _first_failure(recording: Recording, ops: Operations) -> str:
         if not ops.ok[index]:
             error = ops.errors[index] or (f"status {ops.status[index]}" if ops.status[index] else "no error recorded")
             return f"first failure: {when(recording, int(ops.intended_ns[index]))}, {ops.outcome[index]}: {error}"
-    return "hint: no operation failed, they were only slow: look at raft.commit_time and the disk in the timeline"
+    return "hint: no operation failed, they were slow: look at raft.commit_time and disk.fsync in the timeline"

@@ -1,4 +1,4 @@
-"""Do health checks come when they are due? Over the operations of a `consul.health_checks` load."""
+"""Do health checks arrive on time? Judges the operations of a `consul.health_checks` load."""
 
 from typing import Literal
 
@@ -23,14 +23,14 @@ def checks_keep_interval(
 ) -> Held:
     """At least `at_least` of the health checks arrive within `within` of the time they were due.
 
-    The drift is measured where the checks arrive, not where they are made: one interval after the last arrival a check
-    is due. Checks that did not come at all for another interval are as late as can be. `during` picks the time: the
-    method, the recovery, or the `run` from its steady state to the end of the loads. In line-lbaas-2021 the intervals
-    slipped at 800 checks in the first generation, and detection with them; 100 ms is a tenth of the shortest interval
-    that Consul takes.
+    Drift is measured where checks arrive, not where they are sent: a check is due one interval after the previous one
+    arrived. A check that is still missing another interval later counts as infinitely late. `during` picks the time:
+    the method, the recovery, or the `run` from its steady state until the loads stop. In line-lbaas-2021, intervals
+    slipped at 800 checks in the first generation, which delayed failure detection; 100 ms is a tenth of the shortest
+    interval that Consul accepts.
     """
     start_ns, end_ns = _span(recording, during)
-    # the last intervals may be over only after the end
+    # checks due after the end are not judged: the loads may have stopped before they arrived
     ops = recording.operations(load).between(start_ns, end_ns)
     if not len(ops):
         raise HypothesisInvalidError(f"no check of {load} was due in the {during}: there is nothing to judge")
@@ -42,7 +42,7 @@ def checks_keep_interval(
         "drift_max_s": float(drift_s.max()), "checks_per_s": len(ops) * SECOND / (end_ns - start_ns),
     }  # fmt: skip
     measured = (
-        f"{share(kept)} of {len(ops)} checks of {load} came within {within} of their interval in the {during}"
+        f"{share(kept)} of {len(ops)} checks of {load} arrived within {within} of their due time in the {during}"
         f" (drift p50 {seconds(figures['drift_p50_s'])}, p99 {seconds(figures['drift_p99_s'])})"
     )
     require(kept >= at_least, f"{measured}, expected {at_least}\n{_worst(recording, ops)}", **figures)
@@ -56,16 +56,16 @@ def _span(recording: Recording, during: str) -> tuple[int, int]:
     if during == "method":
         return measure.method(recording)
     if during not in recording.phases:
-        raise HypothesisInvalidError(f"the run never got to its {during}: there is nothing to judge")
+        raise HypothesisInvalidError(f"the run never reached its {during}, so there is nothing to judge")
     return recording.phases[during]
 
 
 def _worst(recording: Recording, ops: Operations) -> str:
     at = int(np.argmax(measure.served_s(ops)))
     agents = sorted({key.partition("/")[0] for key, ok in zip(ops.keys, ops.ok.tolist(), strict=True) if not ok})
-    missed = f"; some did not come at all, from {', '.join(agents)}" if agents else ""
+    missed = f"; some never arrived, from {', '.join(agents)}" if agents else ""
     return (
-        f"the worst one was {ops.keys[at]}, due {when(recording, int(ops.intended_ns[at]))}{missed}\n"
-        "hint: checks multiply with the agents that make them; look at process.cpu of those agents, check less often,"
-        " or from fewer places"
+        f"worst: {ops.keys[at]}, due {when(recording, int(ops.intended_ns[at]))}{missed}\n"
+        "hint: every agent that checks a target adds its own checks. Look at process.cpu of those agents; check less"
+        " often, or from fewer agents"
     )

@@ -1,4 +1,4 @@
-"""Two clients in one run, one of them bad on purpose: what holds for the good one must be broken for the other."""
+"""Two clients in one run, one of them bad on purpose: the expectation must hold for one and break for the other."""
 
 from typing import Any
 
@@ -22,24 +22,24 @@ def contrast(
 ) -> Held:
     """A hypothesis holds for the good client and breaks for the bad one, so the client makes the difference.
 
-    `of` is any other hypothesis, and `params` are its parameters. `good` and `bad` are what differs: the name of a
-    client (or load), or parameters of its own, like `{client: hasty, fault: trigger}`. Where it holds for both, the
-    trial did not show the difference; where it is INVALID for either, so is the contrast.
+    `of` is any other hypothesis, `params` its common parameters. `good` and `bad` say what differs: the name of a
+    client (or load), or parameters such as `{client: hasty, fault: trigger}`. If the hypothesis holds for both, the run
+    shows no difference and the contrast is broken. If it is INVALID for one, the contrast is INVALID.
     """
     judged = hypotheses.get(of)
     held = _held(judged, recording, sides.side(judged.Params, good, params), f"the good side ({_named(good)})")
     if isinstance(held, Broken):
-        raise Broken(f"{of} is broken for the good side, {_named(good)}: {held.text}", **held.figures)
+        raise Broken(f"{of} is broken for the good side ({_named(good)}): {held.text}", **held.figures)
     broken = _held(judged, recording, sides.side(judged.Params, bad, params), f"the bad side ({_named(bad)})")
     figures = {f"good_{name}": value for name, value in held.figures.items()}
     figures |= {f"bad_{name}": value for name, value in broken.figures.items()}
     if isinstance(broken, Held):
         raise Broken(
-            f"{of} holds for the bad side, {_named(bad)}, as well: {broken.text}\n"
-            f"so that this run shows no difference to {_named(good)}: {held.text}",
+            f"{of} holds for the bad side too ({_named(bad)}): {broken.text}\n"
+            f"so this run shows no difference to the good side ({_named(good)}): {held.text}",
             **figures,
         )
-    return Held(f"{_named(good)}: {held.text}\n{_named(bad)}, as it should: {broken.text}", **figures)
+    return Held(f"{_named(good)} holds: {held.text}\n{_named(bad)} breaks, as expected: {broken.text}", **figures)
 
 
 def _held(judged: Hypothesis, recording: Recording, params: dict[str, Any], which: str) -> Held | Broken:

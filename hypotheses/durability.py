@@ -19,25 +19,25 @@ _NAMED = 10
 def no_acknowledged_write_lost(recording: Recording, *, load: str, fault: str | None = None) -> Held:
     """No acknowledged write is lost: each key ends with a value that could be its last write.
 
-    A last-write check of a register for each key, after Jepsen's: the final value v is possible unless an acknowledged
-    write of that key began after v was acknowledged. A write whose outcome is unknown may have taken effect at
-    any time after it started, so it is always possible. A missing key is a loss where any write of it was
-    acknowledged. A value that nobody wrote, or whose write was certainly refused, is a phantom.
+    Each key is checked as a register, as Jepsen does: the final value v is possible unless an acknowledged write of
+    that key began after v was acknowledged. A write with an unknown outcome may have taken effect at any time after it
+    started, so its value is always possible. A missing key is a loss if any write of it was acknowledged. A value that
+    nobody wrote, or whose write was certainly refused, is a phantom.
 
-    A write that was overwritten cannot be looked for, so the verdict says how many were checkable: in all, and of those
-    acknowledged while a fault was in force. For every fault at least half of these (or 500), and of those acknowledged
-    in the 5 s before it, have to be; else it is INVALID. With `fault`, only that kind or step counts, or the
-    mark of that name: a mark counts only where it is named.
+    An overwritten write cannot be checked. The verdict says how many writes were checkable: in total, and of those
+    acknowledged while a fault was in force. For each fault, at least half (or 500) of the writes acknowledged while it
+    was in force must be checkable, and as many of those acknowledged in the 5 s before it; otherwise the result is
+    INVALID. With `fault`, only that kind, step or mark counts; a mark counts only when `fault` names it.
 
-    It is judged even in a run that is INVALID: lost is lost, whatever the fault was.
+    It is judged even in an INVALID run: lost is lost, whatever the fault was.
     """
     ops = recording.operations(load)
     finals = recording.final_reads(load)
     acknowledged = int(ops.ok.sum())
     if not acknowledged:
-        raise HypothesisInvalidError(f"no write of {load} was acknowledged, so none could be lost")
+        raise HypothesisInvalidError(f"no write of {load} was acknowledged, so there was nothing to lose")
     if not finals:
-        raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before they could be made")
+        raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before it made them")
     found = check_registers(ops, finals)
     figures = {
         "acknowledged_writes": acknowledged, "keys_read": len(finals), "lost": len(found.lost),
@@ -46,15 +46,15 @@ def no_acknowledged_write_lost(recording: Recording, *, load: str, fault: str | 
     require(not found.lost and not found.phantoms, _why(recording, load, ops, found), **figures)
     if found.unread:
         raise HypothesisInvalidError(
-            f"{len(found.unread)} keys with acknowledged writes were not read at the end: {_names(found.unread)}"
+            f"the final reads of {load} miss {len(found.unread)} keys with acknowledged writes: {_names(found.unread)}"
         )
     covered = coverage(recording, ops, seen_at_the_end(ops, finals), fault=fault)
     covered.hold(load)
-    return Held(f"{covered}: none is lost", **figures, **covered.figures)
+    return Held(f"{covered}: none was lost", **figures, **covered.figures)
 
 
 def seen_at_the_end(ops: Operations, finals: Mapping[str, str | None]) -> Bools:
-    """Which acknowledged writes the final reads show: one for a key at most, however often it was written."""
+    """Which acknowledged writes the final reads show: at most one per key, its last."""
     shown: dict[str, int] = {}
     for index in np.flatnonzero(ops.ok).tolist():
         if finals.get(ops.keys[index]) == ops.values[index]:
@@ -66,7 +66,7 @@ def seen_at_the_end(ops: Operations, finals: Mapping[str, str | None]) -> Bools:
 
 @dataclass(frozen=True)
 class Registers:
-    """What a check found. `lost`: key to (index of an acknowledged write that is gone, what is there instead)."""
+    """What the check found. `lost` maps a key to (index of the acknowledged write that is gone, its final value)."""
 
     lost: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     phantoms: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Registers:
 
 
 def check_registers(ops: Operations, finals: Mapping[str, str | None]) -> Registers:
-    """Compare the final value of every key with the history of its writes. Linear in the number of operations."""
+    """Compares the final value of every key with the history of its writes. Linear in the number of operations."""
     latest_start: dict[str, int] = {}
     """Index of the acknowledged write of a key that started last."""
     writers: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
@@ -113,7 +113,7 @@ def _possible(ops: Operations, index: int, latest_start_ns: int) -> bool:
 def _why(recording: Recording, load: str, ops: Operations, found: Registers) -> str:
     lines = []
     if found.lost:
-        lines.append(f"acknowledged writes of {load} are lost on {len(found.lost)} keys: {_names(list(found.lost))}")
+        lines.append(f"{load} lost acknowledged writes on {len(found.lost)} keys: {_names(list(found.lost))}")
         for key, (index, value) in list(found.lost.items())[:3]:
             acked = when(recording, int(ops.end_ns[index]))
             now = "is absent" if value is None else f"holds the older {_short(value)!r}"
@@ -121,9 +121,11 @@ def _why(recording: Recording, load: str, ops: Operations, found: Registers) -> 
                 f"  {key}: {_short(ops.values[index])!r} was acknowledged {acked}, but the key {now} at the end"
             )
     if found.phantoms:
-        lines.append(f"{len(found.phantoms)} keys of {load} hold phantoms: {_names(list(found.phantoms))}")
+        lines.append(f"{len(found.phantoms)} keys of {load} hold phantom values: {_names(list(found.phantoms))}")
         lines += [f"  {key}: holds {_short(held)!r}, {why}" for key, (held, why) in list(found.phantoms.items())[:3]]
-    lines.append("hint: compare raft.commit_index of the servers around that time, and the agents' logs for a restore")
+    lines.append(
+        "hint: compare raft.commit_index across the servers around that time, and search the agents' logs for a restore"
+    )
     return "\n".join(lines)
 
 

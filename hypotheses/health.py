@@ -16,7 +16,7 @@ LAST_CONTACT_MAX_S = 0.2
 """`raft.leader.lastContact` under 200 ms is healthy (Consul's documentation on telemetry)."""
 _FRESH_S = 5.0
 _FRESH_TELEMETRY_S = 15.0
-"""Consul's metrics are summed up over 10 s: an interval without a heartbeat leaves one out."""
+"""Consul aggregates its metrics over 10 s, and leaves a metric out of an interval that has no value for it."""
 
 
 @hypothesis
@@ -30,10 +30,10 @@ def green_but_sick(
 ) -> Held:
     """Every health check stays green while users suffer, as in the Roblox outage of 2021.
 
-    It holds when, under a fault, there is a stretch of `at_least` in which the p50 of the load is over `p50_below`
-    (300 ms: normal at Roblox) and, all the while, autopilot is healthy, as many members are alive as before the
-    fault, `raft.leader.lastContact` is under 200 ms and a leader is known. It is broken when some check did turn red,
-    or when the load never suffered: the text says which.
+    It holds if, while a fault is in force, the p50 of the load is over `p50_below` (300 ms: normal at Roblox) for
+    `at_least` in a row and every check stays green for that time: autopilot is healthy, as many members are alive as
+    before the fault, `raft.leader.lastContact` is under 200 ms, and a leader is known. It is broken if a check turned
+    red, or if the load never got slow; the text says which.
     """
     longest: tuple[float, str] = (0.0, "")
     reds: set[str] = set()
@@ -49,14 +49,14 @@ def green_but_sick(
             span = f"from {when(recording, int(seen.t_ns[first]))} to {length_s:.1f}s later"
             longest = (length_s, f"{span}, under {named(recording, window)}")
     figures = {"green_but_sick_s": longest[0], "worst_p50_s": worst, "red": sorted(reds)}
-    require(sick_at_all, f"{load} never got sick: its worst p50 over 1s under a fault was {seconds(worst)}, within the"
-            f" {p50_below}; expected it over that while every health check is green", **figures)  # fmt: skip
+    require(sick_at_all, f"{load} never got slow: its worst p50 over 1s under a fault was {seconds(worst)};"
+            f" expected it over {p50_below} while every health check is green", **figures)  # fmt: skip
     red_text = "; ".join(sorted(reds))
     require(
         longest[0] >= at_least,
-        f"{load} got sick (worst p50 {seconds(worst)}), but not for {at_least} in a row with every check green: "
-        + (f"the checks did tell, by {red_text}" if reds else "every check was green, but it did not last")
-        + f"\nlongest stretch: {longest[0]:.1f}s {longest[1]}",
+        f"{load} got slow (worst p50 {seconds(worst)}), but not for {at_least} in a row with every check green: "
+        + (f"health checks noticed ({red_text})" if reds else "every check stayed green, but latency recovered sooner")
+        + f"\nlongest stretch, slow and green: {longest[0]:.1f}s {longest[1]}",
         **figures,
     )
     return Held(
@@ -102,7 +102,7 @@ def _checks(recording: Recording, at_ns: Int64s) -> dict[str, Bools]:
 
 
 def _then(series: Series, at_ns: Int64s, fresh_s: float = _FRESH_S) -> Series:
-    """What was sampled around those moments: other times are not judged."""
+    """The samples around those moments; others are not judged."""
     return series.between(int(at_ns[0] - fresh_s * SECOND), int(at_ns[-1]) + 1)
 
 
@@ -120,13 +120,13 @@ def _members_before(recording: Recording, alive: Series) -> float:
     before = earlier.value[earlier.ok]
     if not len(before) or np.isnan(before).all():
         raise HypothesisInvalidError(
-            "consul.members_alive was not sampled before the method: who is missing cannot be told"
+            "consul.members_alive was not sampled before the method, so nothing says how many members there should be"
         )
     return float(np.nanmax(before))
 
 
 def _contact_green(recording: Recording, at_ns: Int64s) -> Bools:
-    """No server reports a contact older than the threshold, and at least one reports. Only leaders measure it."""
+    """Green: at least one server reports, and none reports a contact older than the limit. Only leaders measure it."""
     every = _then(recording.series("raft.last_contact"), at_ns, _FRESH_TELEMETRY_S)
     over = np.zeros(len(at_ns), np.bool_)
     reported = np.zeros(len(at_ns), np.bool_)

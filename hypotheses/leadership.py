@@ -1,6 +1,6 @@
-"""Who leads, and does leadership go where it should?
+"""Who leads, and does leadership stay or move as it should?
 
-All of it is read from the majority's view of the leader, which is sampled: times are good to one probe interval.
+All of these read the majority's view of the leader. It is sampled, so times are exact to one probe interval.
 """
 
 from itertools import pairwise
@@ -14,17 +14,18 @@ from hashidrill.measure import SECOND, Reign, in_force, seconds, when
 from hashidrill.recording.reader import FaultWindow, Recording
 from hashidrill.units import Duration
 
+_ELECTION = "no write is acknowledged during an election"
 _SLACK_S = 0.5
-"""A fault asked for 20s may be in force for 19.9s between its journal entries."""
+"""A fault with `for: 20s` may be in force for 19.9s by its journal entries."""
 
 
 @hypothesis
 def leader_elected(recording: Recording, *, within: Duration = Duration("10s"), fault: str | None = None) -> Held:
     """After a fault removes the leader, a majority knows a leader again `within` that time.
 
-    The time runs from the moment the fault is applied, so noticing that the leader is gone is part of it. Consul's own
-    budget for an election is 2 to 4 s at `raft_multiplier: 1` and 10 to 20 s at the default of 5; 10 s is the middle
-    road. If the fault does not remove the leader, there is nothing to check here: see `leadership_leaves`.
+    The time starts when the fault is applied, so it includes the time to notice that the leader is gone. Consul's own
+    budget for an election is 2 to 4 s at `raft_multiplier: 1` and 10 to 20 s at the default of 5; the default of 10 s
+    lies between the two. If the fault does not remove the leader, this is INVALID: see `leadership_leaves`.
     """
     took_s: dict[str, float] = {}
     for window in measure.faults(recording, fault):
@@ -38,25 +39,26 @@ def leader_elected(recording: Recording, *, within: Duration = Duration("10s"), 
         name = _name(recording, window)
         if not leaders and (watched_ns - started_ns) / SECOND < within:
             raise HypothesisInvalidError(
-                f"no leader was seen after {name}, but it was watched for only"
-                f" {seconds((watched_ns - started_ns) / SECOND)} of the {within}"
+                f"no leader was seen after {name}, but the run went on for only"
+                f" {seconds((watched_ns - started_ns) / SECOND)} of the {within}: give the experiment a longer recovery"
             )
         took_s[name] = (leaders[0].start_ns - started_ns) / SECOND if leaders else float("inf")
         require(
             took_s[name] <= within,
             f"no leader was known to a majority within {within} of {name}: "
-            + (f"it took {seconds(took_s[name])} until {leaders[0].host} led" if leaders else "none was seen at all")
-            + f"\nseen: {_story(recording, seen)}\nhint: a majority must be up and reach each other to elect",
+            + (f"{leaders[0].host} led after {seconds(took_s[name])}" if leaders else "none was ever seen")
+            + f"\nleaders: {_story(recording, seen)}\n"
+            "hint: an election needs a majority of servers that are up and reach each other",
             elected_after_s=took_s[name],
         )
     if not took_s:
         raise HypothesisInvalidError(
-            f"{fault or 'no fault'}{' did not take' if fault else ' took'} the leader away, so there was no election to"
-            " judge; `leadership_stays` says that as an expectation"
+            f"{fault or 'no fault'}{' did not remove' if fault else ' removed'} the leader, so there was no election to"
+            " judge; to expect that, use `leadership_stays`"
         )
     slowest = max(took_s, key=lambda name: took_s[name])
     return Held(
-        f"a leader was known {seconds(took_s[slowest])} after {slowest} (allowed: {within})",
+        f"a majority knew a leader {seconds(took_s[slowest])} after {slowest} (allowed: {within})",
         elected_after_s=took_s[slowest],
     )
 
@@ -65,8 +67,8 @@ def leader_elected(recording: Recording, *, within: Duration = Duration("10s"), 
 def leadership_leaves(recording: Recording, *, fault: str, within: Duration) -> Held:
     """Leadership moves away from the faulted leader `within` that time.
 
-    Raft's heartbeats do not wait for the disk, so a leader with a slow disk keeps leading, and all writes wait for it
-    (hashicorp/consul#22064, #3552; hashicorp/raft#503): that is what this expectation is for.
+    Raft's heartbeats do not wait for the disk, so a leader with a slow disk keeps leading and every write waits for it
+    (hashicorp/consul#22064, #3552; hashicorp/raft#503). This expectation catches that.
     """
     took_s: list[float] = []
     for window in measure.faults(recording, fault):
@@ -79,21 +81,23 @@ def leadership_leaves(recording: Recording, *, fault: str, within: Duration) -> 
         length_s = (ended_ns - started_ns) / SECOND
         if not others and length_s < within - _SLACK_S:
             raise HypothesisInvalidError(
-                f"{window.host} still led when {name} ended, after {seconds(length_s)}: too short to tell whether it"
-                f" would have left within {within}; let the fault last longer"
+                f"{window.host} still led when {name} ended after {seconds(length_s)}, which is too short to tell"
+                f" whether leadership leaves within {within}: let the fault last longer"
             )
         took_s.append((others[0].start_ns - started_ns) / SECOND if others else float("inf"))
         require(
             took_s[-1] <= within,
             f"leadership did not leave {window.host} within {within} of {name}: "
             + (f"it took {seconds(took_s[-1])}" if others else f"it still led after {seconds(length_s)}")
-            + f"\nseen: {_story(recording, seen)}\n"
-            "hint: Raft does not depose a leader for being slow while its heartbeats arrive; watch raft.commit_time and"
-            " move leadership by hand (`consul operator raft transfer-leader`)",
+            + f"\nleaders: {_story(recording, seen)}\n"
+            "hint: Raft does not replace a slow leader while its heartbeats arrive. Alert on raft.commit_time and move"
+            " leadership by hand (`consul operator raft transfer-leader`)",
             left_after_s=took_s[-1],
         )
     if not took_s:
-        raise HypothesisInvalidError(f"{fault} was on no host that led at that moment: leadership had nothing to leave")
+        raise HypothesisInvalidError(
+            f"{fault} hit no host that led at that moment, so leadership had no host to leave: use `on: consul:leader`"
+        )
     return Held(f"leadership left the faulted host {seconds(max(took_s))} after {fault} (allowed: {within})",
                 left_after_s=max(took_s))  # fmt: skip
 
@@ -102,8 +106,8 @@ def leadership_leaves(recording: Recording, *, fault: str, within: Duration) -> 
 def leadership_stays(recording: Recording, *, fault: str | None = None, grace: Duration = Duration("1s")) -> Held:
     """The same leader stays known from the start of the method until the loads stop.
 
-    With `fault`, only while faults of that kind are in force. A leader that is unknown for less than `grace` counts as
-    one answer that was late, not as an election.
+    With `fault`, only while faults of that kind are in force. A gap shorter than `grace` without a known leader counts
+    as one late answer of the probe, not as an election.
     """
     if fault is None:
         spans = [(measure.method(recording)[0], measure.loads_end_ns(recording))]
@@ -112,7 +116,7 @@ def leadership_stays(recording: Recording, *, fault: str | None = None, grace: D
     for start_ns, end_ns in spans:
         seen = measure.reigns(recording, start_ns, end_ns)
         if not any(reign.host for reign in seen):
-            raise HypothesisInvalidError(f"no leader was known at all from {when(recording, start_ns)} on")
+            raise HypothesisInvalidError(f"the probe saw no leader at all from {when(recording, start_ns)} on")
         leader = next(reign.host for reign in seen if reign.host)
         wrong = [reign for reign in seen if reign.host != leader and (reign.host or _length_s(reign) >= grace)]
         require(
@@ -120,10 +124,10 @@ def leadership_stays(recording: Recording, *, fault: str | None = None, grace: D
             f"leadership did not stay with {leader}"
             + (f" while {fault} was in force" if fault else "")
             + f": it changed {len(wrong)} times, first {when(recording, wrong[0].start_ns) if wrong else ''}"
-            + f"\nseen: {_story(recording, seen)}\nhint: each election costs the writes of its whole length",
+            + f"\nleaders: {_story(recording, seen)}\nhint: {_ELECTION}",
             changes=len(wrong),
         )
-    return Held(f"{leader} led all the time", leader=leader, changes=0)
+    return Held(f"{leader} stayed the leader", leader=leader, changes=0)
 
 
 @hypothesis
@@ -132,9 +136,10 @@ def survives_leader_changes(
 ) -> Held:
     """Leadership changes at least `changes` times, and no gap without an acknowledgement is too long.
 
-    From the start of the method until the loads stop. A change is another host that a majority names as the leader. No
-    stall, around the changes or elsewhere, is longer than `within`: an election at `raft_multiplier: 1` costs 2 to 4 s,
-    a transfer of leadership well under one. Fewer changes than asked for are INVALID: there was nothing to survive.
+    Judged from the start of the method until the loads stop. A change means that a majority names another host as the
+    leader. No stall, around the changes or elsewhere, is longer than `within`: an election at `raft_multiplier: 1`
+    takes 2 to 4 s, a leadership transfer well under 1 s. Fewer changes than `changes` are INVALID: there was too little
+    to survive.
     """
     start_ns, end_ns = measure.method(recording)[0], measure.loads_end_ns(recording)
     seen = measure.reigns(recording, start_ns, end_ns)
@@ -142,8 +147,8 @@ def survives_leader_changes(
     moved = [after for before, after in pairwise(named) if after.host != before.host]
     if len(moved) < changes:
         raise HypothesisInvalidError(
-            f"leadership changed {len(moved)} times and not {changes} times: there was too little to survive\n"
-            f"seen: {_story(recording, seen)}"
+            f"leadership changed {len(moved)} times, expected at least {changes}: there was too little to survive\n"
+            f"leaders: {_story(recording, seen)}"
         )
     ops = recording.operations(load).between(0, end_ns)
     acked_ns = np.sort(ops.end_ns[ops.ok & (ops.end_ns >= start_ns) & (ops.end_ns <= end_ns)])
@@ -156,20 +161,19 @@ def survives_leader_changes(
     }  # fmt: skip
     require(
         stall_s <= within,
-        f"{load} did not go on through {len(moved)} changes of the leader: nothing was acknowledged for"
-        f" {seconds(stall_s)} ({when(recording, int(edges[longest]))}), allowed are {within}"
-        f"\nseen: {_story(recording, seen)}\nhint: each election costs the writes of its whole length",
+        f"{load} stalled during {len(moved)} leader changes: no operation was acknowledged for {seconds(stall_s)}"
+        f" ({when(recording, int(edges[longest]))}); allowed: {within}"
+        f"\nleaders: {_story(recording, seen)}\nhint: {_ELECTION}",
         **figures,
     )
     return Held(
-        f"{load} went on through {len(moved)} changes of the leader; the longest stall was {seconds(stall_s)}"
-        f" (allowed: {within})",
+        f"{load} survived {len(moved)} leader changes; the longest stall was {seconds(stall_s)} (allowed: {within})",
         **figures,
     )
 
 
 def _watched_until(recording: Recording, window: FaultWindow) -> int:
-    """Until the next fault is put on, which would be another story, or the loads stop."""
+    """Until the next fault is applied, which may cause an election of its own, or the loads stop."""
     own_ns = in_force(recording, window)[0]
     later = [in_force(recording, other)[0] for other in measure.faults(recording)]
     return min([start for start in later if start > own_ns], default=measure.loads_end_ns(recording))

@@ -1,4 +1,4 @@
-"""Does each key of a `consul.kv.cas` load behave like one register, whoever asks which agent?"""
+"""Does each key of a `consul.kv.cas` load behave like one register, whichever agent a client asks?"""
 
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -21,17 +21,16 @@ _OPERATIONS_SHOWN = 12
 def linearizable(recording: Recording, *, load: str, configurations: int = DEFAULT_BUDGET) -> Held:
     """Each key's reads, writes and compare-and-sets fit one order that agrees with all answers.
 
-    Each operation has to take effect at one moment between its start and its answer, as Jepsen checks it: the search
-    of Wing and Gong with Lowe's memory, key by key. What was not answered may have taken effect at any later time, or
-    never. A compare-and-set that Consul answered with `false` says that the key had another index. The reads at the end
-    of the run count too.
+    Each operation must take effect at one moment between its start and its answer, as in Jepsen: Wing and Gong's search
+    with Lowe's memory, key by key. An operation without an answer may have taken effect at any later time, or never. A
+    compare-and-set that Consul answered with `false` means that the key had another index. The final reads count too.
 
-    It says how many operations were answered while a fault was in force. Where none was, nor in the 5 s before one, the
-    order of all others says nothing about the fault: INVALID.
+    The verdict says how many operations were answered while a fault was in force. If none was, and none in the 5 s
+    before a fault, the history says nothing about the fault: INVALID.
 
-    Consul promises this for `?consistent` reads and for `?cas`, and a snapshot that is restored under way breaks it. A
-    key that is not decided after that many `configurations` (200,000 is some seconds) is INVALID, not a PASS. It is
-    judged even in a run that is INVALID.
+    Consul promises this for `?consistent` reads and for `?cas`; restoring a snapshot during the run breaks it. A key
+    that is undecided after `configurations` steps of the search (200,000 take some seconds) is INVALID, not a PASS. It
+    is judged even in an INVALID run.
     """
     ops = recording.operations(load)
     steps = _steps(ops, load)
@@ -39,7 +38,7 @@ def linearizable(recording: Recording, *, load: str, configurations: int = DEFAU
     _add_final_reads(histories, recording, load, ops)
     kinds = Counter(op.kind for history in histories.values() for op in history if op.certain)
     if not (kinds["write"] or kinds["cas"]) or not kinds["read"]:
-        raise HypothesisInvalidError(f"{load} has no acknowledged change, or no read: there is nothing to judge")
+        raise HypothesisInvalidError(f"{load} has no acknowledged change, or no read, so there is nothing to judge")
     verdicts = {key: check(history, budget=configurations) for key, history in histories.items()}
     broken = {key: core(histories[key]) for key, (answer, _) in verdicts.items() if answer is Answer.NO}
     undecided = [key for key, (answer, _) in verdicts.items() if answer is Answer.UNDECIDED]
@@ -56,7 +55,7 @@ def linearizable(recording: Recording, *, load: str, configurations: int = DEFAU
     if undecided:
         raise HypothesisInvalidError(
             f"undecided after {configurations} configurations: {', '.join(sorted(undecided))} ({unknown} operations of"
-            f" {load} are unknown); let fewer operations time out, use more keys, or raise `configurations`"
+            f" {load} have an unknown outcome); let fewer operations time out, use more keys, or raise `configurations`"
         )
     if not inside and not before:
         raise HypothesisInvalidError(
@@ -64,8 +63,8 @@ def linearizable(recording: Recording, *, load: str, configurations: int = DEFAU
         )
     answered = sum(kinds.values())
     return Held(
-        f"the {answered} answered operations of {load} on {len(histories)} keys have one order each, {inside} of them"
-        f" answered while a fault was in force ({unknown} unknown ones, {kinds['miss']} compare-and-sets too late)",
+        f"{load} is linearizable on {len(histories)} keys: {answered} answered operations, {inside} of them answered"
+        f" while a fault was in force ({unknown} with an unknown outcome, {kinds['miss']} compare-and-sets refused)",
         **figures,
     )
 
@@ -80,7 +79,7 @@ def _under_faults(recording: Recording, ops: Operations) -> tuple[int, int]:
 
 
 def registers(ops: Operations, steps: list[Step]) -> dict[str, list[Op]]:
-    """The history of each key. What certainly had no effect, and reads without an answer, say nothing."""
+    """The history of each key, without what certainly had no effect and without reads that got no answer."""
     histories: defaultdict[str, list[Op]] = defaultdict(list)
     ranks = {(key, step.value): step.index for key, step in zip(ops.keys, steps, strict=True) if step.op == "read"}
     outcomes, starts, ends = ops.outcome.tolist(), ops.start_ns.tolist(), ops.end_ns.tolist()
@@ -98,11 +97,11 @@ def _steps(ops: Operations, load: str) -> list[Step]:
     try:
         return [Step.of(detail) for detail in ops.details]
     except ValueError as error:
-        raise HypothesisInvalidError(f"{load} is not a load whose history can be checked: {error}") from None
+        raise HypothesisInvalidError(f"{load} is not a consul.kv.cas load: {error}") from None
 
 
 def _add_final_reads(histories: dict[str, list[Op]], recording: Recording, load: str, ops: Operations) -> None:
-    """They were made once every operation had ended, or been given up."""
+    """The load makes them after every operation has ended or was given up."""
     if "quiesce" not in recording.phases:
         return
     start_ns, end_ns = recording.phases["quiesce"]
@@ -118,7 +117,7 @@ def _why(recording: Recording, load: str, broken: dict[str, list[Op]]) -> str:
         lines += [f"    {_told(recording, op)}" for op in found[:_OPERATIONS_SHOWN]]
         if len(found) > _OPERATIONS_SHOWN:
             lines.append(f"    and {len(found) - _OPERATIONS_SHOWN} more")
-    lines.append("hint: compare these times with changes of the leader, and look for a restore in the agents' logs")
+    lines.append("hint: compare these times with leader changes, and search the agents' logs for a restore")
     return "\n".join(lines)
 
 
@@ -126,12 +125,12 @@ def _told(recording: Recording, op: Op) -> str:
     shown = replace(op, value=_short(op.value), expected=_short(op.expected))
     what = {
         "read": f"read {shown.value}", "write": f"write {shown.value}", "cas": f"cas {shown.expected} -> {shown.value}",
-        "miss": f"cas {shown.expected} -> {shown.value}, answered that {shown.expected} is not there",
+        "miss": f"cas {shown.expected} -> {shown.value}, refused: the key did not hold {shown.expected}",
     }[op.kind]  # fmt: skip
     until = "" if op.return_ns is None else f", {(op.return_ns - op.call_ns) / 1e6:.1f}ms long"
     return f"{what} ({when(recording, op.call_ns)}{until})"
 
 
 def _short(value: str | None) -> str:
-    """The run's id is in every value; what is behind its last dot tells them apart."""
+    """The part after the last dot: what comes before it is the run's id, the same in every value."""
     return "nothing" if value is None else "#" + value.rpartition(".")[2]

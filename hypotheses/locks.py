@@ -1,4 +1,4 @@
-"""Is a lock of a `consul.lock` load ever held twice, and who is shed first when there is too much?"""
+"""Is a lock of a `consul.lock` load ever held twice, and what is shed first under overload?"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,12 +17,12 @@ _SHOWN = 5
 _FEWEST = 10
 _SHED = (429, 503)
 _SERVED = 0.99
-"""This share of renewals counts as well served, whatever happened to the claims."""
+"""If this share of renewals succeeded, renewals were served well, however the claims fared."""
 
 
 @dataclass(frozen=True)
 class Act:
-    """One operation of a contender, with what it says about itself."""
+    """One operation of a contender, with its details."""
 
     action: Action
     key: str
@@ -35,28 +35,29 @@ class Act:
 
 @dataclass(frozen=True)
 class Belief:
-    """A time in which a session certainly believed to hold a lock."""
+    """A span of time in which a session had every right to believe that it holds a lock."""
 
     key: str
     action: Action
     start_ns: int
     end_ns: int
     ran_out: bool
-    """It ended because no renewal was acknowledged in time, and not because the lock or the session was given up."""
+    """It ended because no renewal was acknowledged in time, not because the lock or the session was given up."""
 
 
 @hypothesis(needs_valid_run=False, timed=False)
 def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
     """No two sessions hold the same lock at the same time.
 
-    A contender may rely on its lock from the moment at which its claim was acknowledged until it sends a release, or
-    learns that its session is gone, or one TTL has passed since it *sent* the last renewal that was acknowledged:
-    Consul does not expire a session before that. An unacknowledged request gives no right to a lock. So if two
-    such times overlap, the lock was really held twice; it is not a difference between two clocks. It is also broken if
-    one LockIndex, the fencing token of a lock, appears with two sessions.
+    A contender may rely on its lock from the moment its claim is acknowledged until it sends a release, learns that its
+    session is gone, or one TTL has passed since it *sent* its last acknowledged renewal: Consul does not expire a
+    session before that. An unacknowledged request gives no right to a lock. So if two such spans overlap, the lock was
+    really held twice; clock differences cannot explain it. It is also broken if one LockIndex, the fencing token of a
+    lock, appears with two sessions.
 
     It also reports leases that expired unrenewed, sessions that were gone at renewal, and requests that were shed
-    (answered 429 or 503). INVALID if nobody held a lock at any moment of a fault. It is judged even in an INVALID run.
+    (answered 429 or 503). INVALID if nobody held a lock while a fault was in force. It is judged even in an INVALID
+    run.
     """
     acts = _acts(recording.operations(load), load)
     asked = defaultdict(set)
@@ -64,10 +65,10 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
         if act.action.op in {"claim", "refused"} and act.outcome == "ok":
             asked[act.key].add(act.action.session)
     if not any(len(sessions) > 1 for sessions in asked.values()):
-        raise HypothesisInvalidError(f"no lock of {load} was asked for by two sessions: nobody could hold one twice")
+        raise HypothesisInvalidError(f"no two sessions claimed the same lock of {load}, so none could be held twice")
     held = beliefs(acts)
     if not held:
-        raise HypothesisInvalidError(f"no claim of {load} was acknowledged: there was no holder at all")
+        raise HypothesisInvalidError(f"no claim of {load} was acknowledged, so nobody held a lock")
     twice = list(_overlaps(held))
     reused = _reused_tokens(acts)
     in_force = [
@@ -88,11 +89,11 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
     require(not twice and not reused, _why(recording, load, twice, reused), **figures)
     if not in_force:
         raise HypothesisInvalidError(
-            f"no lock of {load} was held at any moment at which a fault was in force: it could break none"
+            f"nobody held a lock of {load} while a fault was in force, so the fault could break none"
         )
     return Held(
         f"no lock of {load} was held twice: {figures['holders']} sessions held {figures['locks']} locks,"
-        f" {len(in_force)} of these times while a fault was in force;"
+        f" {len(in_force)} holds overlapped a fault;"
         f" {figures['leases_ran_out']} leases ran out, {figures['sessions_gone']} sessions were gone,"
         f" {figures['shed']} requests were shed",
         **figures,
@@ -105,11 +106,11 @@ def renewals_before_claims(
 ) -> Held:
     """Under overload, lock holders keep renewing: new claims are rejected before renewals.
 
-    A renewal that fails costs its holder the lock and everybody else an election. To refuse extensions as often as
-    claims made it worse in juju-2021, which ended with "shed claims first". The share of renewals that succeeded while
-    the fault was in force is larger by this many points than that of the claims that were answered (also with "somebody
-    else holds it"), or is 99 % anyway. A session that was gone when it was renewed was not renewed in time, and counts
-    against the renewals. INVALID when nothing was shed or timed out: that was no overload.
+    A failed renewal costs its holder the lock and everybody else an election. In juju-2021, refusing renewals as often
+    as claims made the outage worse; the fix was "shed claims first". While the fault is in force, the share of renewals
+    that succeed must be `by` points larger than the share of claims that are answered ("somebody else holds it" is an
+    answer), or at least 99 %. A renewal whose session was already gone counts as failed. INVALID when nothing was shed
+    or timed out: there was no overload.
     """
     ops = measure.during(recording, recording.operations(load), fault)
     acts = _acts(ops, load)
@@ -118,10 +119,10 @@ def renewals_before_claims(
     if min(len(renewals), len(claims)) < _FEWEST:
         raise HypothesisInvalidError(
             f"only {len(renewals)} renewals and {len(claims)} claims of {load} were due while {fault or 'a fault'} was"
-            f" in force: at least {_FEWEST} of each are needed to compare them"
+            f" in force; the comparison needs at least {_FEWEST} of each"
         )
     if all(renewals) and all(claims):
-        raise HypothesisInvalidError(f"every renewal and claim of {load} was served: there was no overload to judge")
+        raise HypothesisInvalidError(f"every renewal and claim of {load} was served, so there was no overload")
     renewed, claimed = sum(renewals) / len(renewals), sum(claims) / len(claims)
     figures = {
         "renewals": len(renewals), "renewals_served_share": renewed, "claims": len(claims),
@@ -131,22 +132,22 @@ def renewals_before_claims(
     require(
         renewed >= min(claimed + by, _SERVED),
         f"under overload renewals of {load} were not served better than claims: {compared} (expected {by} more)\n"
-        "hint: Consul's rate limits count a renewal as a write like any other; leave room for renewals, claim less"
-        " often and never retry a claim",
+        "hint: Consul's rate limits count a renewal like any other write. Leave headroom for renewals, claim less"
+        " often, and do not retry claims",
         **figures,
     )
     return Held(f"renewals of {load} were served better than claims: {compared}", **figures)
 
 
 def beliefs(acts: Sequence[Act]) -> list[Belief]:
-    """Every time in which a session may rely on a lock."""
+    """Every span of time in which a session may rely on a lock."""
     by_session: defaultdict[str, list[Act]] = defaultdict(list)
     for act in acts:
         if act.action.session and act.action.op != "fence":
             by_session[act.action.session].append(act)
     # every session of a load has the same TTL
     ttl_ns = round(max((act.action.ttl_s for act in acts), default=0.0) * SECOND)
-    # what somebody believed after the load had ended is nobody's business
+    # after the load has ended nobody acts on a lock any more
     last_ns = max((act.end_ns for act in acts), default=0)
     return [belief for own in by_session.values() for belief in _of_session(own, ttl_ns, last_ns)]
 
@@ -161,7 +162,7 @@ def _of_session(acts: Sequence[Act], ttl_ns: int, last_ns: int) -> Iterator[Beli
     claimed: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for act in acts:
         if act.action.op == "claim" and act.outcome == "ok":
-            # a release that was sent while the claim was under way may have come after it
+            # a release sent while the claim was in flight may reach Consul after it
             stops = [other.start_ns for other in acts if _gives_up(other, act.key) and other.start_ns >= act.start_ns]
             claimed[act.key].append((act.end_ns, min([gone_ns, last_ns, *stops])))
     for key, times in claimed.items():
@@ -177,7 +178,7 @@ def _gives_up(act: Act, key: str) -> bool:
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same time without overlaps; what ends before it begins is no time at all."""
+    """The same spans without overlaps; a span that ends before it begins is dropped."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(span for span in spans if span[0] < span[1]):
         if merged and start <= merged[-1][1]:
@@ -201,7 +202,7 @@ def _overlaps(held: Sequence[Belief]) -> Iterator[tuple[Belief, Belief]]:
 
 
 def _reused_tokens(acts: Sequence[Act]) -> dict[tuple[str, int], set[str]]:
-    """(lock, LockIndex) -> the sessions that were seen to hold it with that index, where these are several."""
+    """(lock, LockIndex) -> the sessions seen to hold the lock with that index, where there are several."""
     seen: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
     for act in acts:
         if act.action.op == "fence" and act.outcome == "ok" and act.action.session:
@@ -213,14 +214,14 @@ def _acts(ops: Operations, load: str) -> list[Act]:
     try:
         actions = [Action.of(detail) for detail in ops.details]
     except ValueError as error:
-        raise HypothesisInvalidError(f"{load} is not a load of locks: {error}") from None
+        raise HypothesisInvalidError(f"{load} is not a consul.lock load: {error}") from None
     starts, ends, statuses = ops.start_ns.tolist(), ops.end_ns.tolist(), ops.status.tolist()
     columns = zip(actions, ops.keys, starts, ends, ops.outcome.tolist(), statuses, ops.reasons, strict=True)
     return [Act(*row) for row in columns]
 
 
 def _answered(act: Act) -> bool:
-    """Also a claim with a session that is gone was answered: it was not shed."""
+    """A claim whose session was gone was answered too: it was not shed."""
     return act.outcome == "ok" or act.reason == SESSION_GONE
 
 
@@ -243,10 +244,10 @@ def _why(
             for one, other in twice[:_SHOWN]
         ]
     if reused:
-        lines.append(f"{len(reused)} fencing tokens of {load} were given to two sessions")
+        lines.append(f"{len(reused)} fencing tokens of {load} appeared with two sessions")
         lines += [
             f"  {key}: LockIndex {index}: {', '.join(sorted(sessions))}"
             for (key, index), sessions in list(reused.items())[:_SHOWN]
         ]
-    lines.append("hint: look for sessions that were destroyed, a lock-delay of 0s, or a restored snapshot")
+    lines.append("hint: look for destroyed sessions, a lock-delay of 0s, or a restored snapshot")
     return "\n".join(lines)

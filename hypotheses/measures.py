@@ -1,4 +1,4 @@
-"""Did what was done about an outage help? For incidents that are played again, measure by measure."""
+"""Did a countermeasure help? For incidents that are replayed step by step."""
 
 from dataclasses import dataclass
 
@@ -26,12 +26,12 @@ def helps(
 ) -> Held:
     """A sick load recovers while this measure is in force.
 
-    Sick: in the last `over` before the measure was taken, the p50 of the load was at or over `p50_below`. Well: in the
-    last `over` of its time in force it is under that. (An operation that failed counts as infinitely slow.) The
-    measure is a step of the method, by its name or its kind. With `after` it is judged that long after it was put in
-    force, and not at its end: where other things happen while it lasts. With `since` it must have been sick before
-    that earlier step: where several steps together are the measure. Where the load was not sick before, nothing could
-    help: INVALID. `p50_below` is what Roblox published as normal for Consul KV.
+    Sick: in the last `over` before the measure began, the p50 of the load was `p50_below` or more. Recovered: in the
+    last `over` of the measure it is below that. A failed operation counts as infinitely slow. The measure is a step of
+    the method, by name or kind. `after` judges it that long after it took effect instead of at its end; use it when
+    other things happen meanwhile. With `since`, the load must have been sick before that earlier step; use it when
+    several steps together are the measure. If the load was not sick before, nothing could help: INVALID. `p50_below` is
+    the normal p50 of Consul KV that Roblox published.
     """
     seen = _around(recording, load, fault, over, judged_after_s=after, since=since)
     seen.must_have_been_sick(p50_below)
@@ -53,7 +53,7 @@ def does_not_help(
 ) -> Held:
     """A sick load stays sick while this measure is in force: it was tried and did not help.
 
-    The same measure as for `helps`; here the p50 is at or over `p50_below` at the end as well.
+    Judged like `helps`, but here the p50 at the end is still `p50_below` or more.
     """
     seen = _around(recording, load, fault, over, judged_after_s=after, since=since)
     seen.must_have_been_sick(p50_below)
@@ -73,15 +73,16 @@ def makes_sick(
 ) -> Held:
     """A healthy load is sick by the end of this step: the start of the incident.
 
-    The same measure as for `helps`, the other way round. Where the load was sick before, it says nothing: INVALID.
+    Judged like `helps`, the other way round. If the load was sick before, this proves nothing: INVALID.
     """
     seen = _around(recording, load, fault, over)
     if not seen.before_s < p50_below:
         raise HypothesisInvalidError(
-            f"{load} was sick before {fault} began (p50 {seconds(seen.before_s)}): nothing says that {fault} did it"
+            f"{load} was already slow before {fault} began (p50 {seconds(seen.before_s)}), so {fault} need not be the"
+            " cause"
         )
     sick = seen.after_s >= p50_below
-    held, broken = f"{fault} made {load} sick", f"{fault} did not make {load} sick"
+    held, broken = f"{fault} made {load} slow", f"{fault} did not make {load} slow"
     return _judged(recording, seen, ok=sick, held=held, broken=broken, wanted=f"over {p50_below}")
 
 
@@ -103,12 +104,13 @@ class _Around:
     def must_have_been_sick(self, limit_s: float) -> None:
         if self.before_s < limit_s:
             raise HypothesisInvalidError(
-                f"{self.load} was not sick before {self.begin} began (p50 {seconds(self.before_s)}): nothing could help"
+                f"{self.load} was not slow before {self.begin} began (p50 {seconds(self.before_s)}), so there was"
+                " nothing to help"
             )
 
 
 def _judged(recording: Recording, seen: _Around, *, ok: bool, held: str, broken: str, wanted: str) -> Held:
-    """`held` or `broken` says what the step did; both tell the p50 before it and after it."""
+    """`held` and `broken` say what the step did; the p50 before and after it is appended."""
     measured = f"p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} {seen.where}"
     require(ok, f"{broken}: {measured} ({when(recording, seen.end_ns)}); expected {wanted}", **seen.figures)
     return Held(f"{held}: {measured}", **seen.figures)
@@ -132,8 +134,8 @@ def _around(
     wanted_ns = over_ns if judged_after_s is None else max(over_ns, int(judged_after_s * SECOND))
     if end_ns - start_ns < wanted_ns:
         raise HypothesisInvalidError(
-            f"{fault} was in force for {seconds((end_ns - start_ns) / SECOND)} only, which is less than the"
-            f" {seconds(wanted_ns / SECOND)} to be judged: let it last longer"
+            f"{fault} was in force for only {seconds((end_ns - start_ns) / SECOND)}, less than the"
+            f" {seconds(wanted_ns / SECOND)} to judge: let it last longer"
         )
     where = "at its end"
     if judged_after_s is not None:

@@ -1,4 +1,4 @@
-"""What happens when there is too much load, and whether things come back by themselves when it is over."""
+"""What happens under overload, and does the datacenter recover by itself once it is over?"""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ _REFUSED = (429, 503)
 _LEAST_REFUSALS = 10
 _FOREVER = 2**62
 _SAME_LOOK_NS = SECOND // 20
-"""Samples of one look at a process are taken one right after the other."""
+"""Samples this close together come from one look at a process."""
 
 
 @hypothesis
@@ -29,9 +29,9 @@ def load_is_shed(
 ) -> Held:
     """Overload is rejected fast, with 429 or 503, instead of timing out.
 
-    Of the operations that were not acknowledged (during the method and after, or while faults of the kind `fault`
-    were in force) at least the share `refused` was answered 429 or 503, and 99 % of these came back `within`. Consul
-    answers so when a rate limit is exceeded (1.16 and later): 503 where only the leader could have served the request.
+    Of the operations that were not acknowledged (from the start of the method on, or while `fault` was in force), at
+    least the share `refused` must be answered 429 or 503, and 99 % of these answers must come `within`. Consul (1.16
+    and later) answers so when a rate limit is exceeded: 503 if only the leader could have served the request.
     """
     ops = recording.operations(load)
     picked = measure.during(recording, ops, fault) if fault else ops.between(measure.method(recording)[0], _FOREVER)
@@ -39,12 +39,12 @@ def load_is_shed(
     not_served = measure.pick(picked, ~picked.ok)
     ours = sum(reason == Reason.OVERLOADED for reason in not_served.reasons)
     if ours:
-        raise HypothesisInvalidError(f"{ours} operations of {load} were not even sent: {OVERLOADED}")
+        raise HypothesisInvalidError(f"{ours} operations of {load} were never sent: {OVERLOADED}")
     shed = np.isin(not_served.status, _REFUSED)
     if len(not_served) < _LEAST_REFUSALS:
         raise HypothesisInvalidError(
-            f"only {len(not_served)} of {len(picked)} operations of {load} were not served: it was never too much, so"
-            " nothing had to be shed; offer more"
+            f"only {len(not_served)} of {len(picked)} operations of {load} were not served, so there was no overload to"
+            " shed: raise the load's rate"
         )
     quick_s = measure.percentile(not_served.latency_s[shed], 99)
     part = float(shed.mean())
@@ -55,13 +55,13 @@ def load_is_shed(
     others = _first_of(recording, not_served, ~shed)
     require(
         part >= refused,
-        f"{load} was not shed but left hanging: of {len(not_served)} operations that were not served, {share(part)}"
-        f" were refused with 429 or 503, expected at least {refused}\n{others}",
+        f"{load} was not shed: of {len(not_served)} operations that were not served, {share(part)} were refused with"
+        f" 429 or 503, expected at least {refused}\n{others}",
         **figures,
     )
     require(
         quick_s <= within,
-        f"{load} was refused too slowly: 99% of the refusals came within {seconds(quick_s)}, expected {within}",
+        f"{load} was refused too slowly: 99% of the refusals came within {seconds(quick_s)}, expected within {within}",
         **figures,
     )
     return Held(
@@ -77,7 +77,7 @@ def _first_of(recording: Recording, ops: Operations, mask: Bools) -> str:
         return ""
     first = int(at[0])
     at_time = when(recording, int(ops.intended_ns[first]))
-    return f"the first other one: {at_time}, {ops.outcome[first]}: {ops.errors[first]}"
+    return f"first failure without a refusal: {at_time}, {ops.outcome[first]}: {ops.errors[first]}"
 
 
 @hypothesis
@@ -92,22 +92,22 @@ def recovers_without_restart(
 ) -> Held:
     """Goodput recovers by itself once the load is back to normal: the overload does not sustain itself.
 
-    Goodput is the operations a second that were acknowledged within `served_within` of the moment they were due. Before
-    is the steady state. The time runs from when every load's profile was over and every fault was gone (but noop and
-    marks); within `within` of that, goodput over each `window` is at least the share `goodput` of before, and stays so
-    until the loads stop. A datacenter that needed one of its agents restarted for it has not recovered by itself.
+    Goodput is the number of operations per second that are acknowledged within `served_within` of their due time. The
+    baseline is the steady state. The time starts when every load's profile is over and every fault is gone (noop and
+    marks do not count). `within` that time, goodput over each `window` is at least `goodput` of the baseline, and stays
+    there until the loads stop. If an agent was restarted meanwhile, the datacenter did not recover by itself.
     """
     start_ns, end_ns = _back_to_normal_ns(recording), measure.loads_end_ns(recording)
     left_s = (end_ns - start_ns) / SECOND
     if left_s < within + window:
         raise HypothesisInvalidError(
-            f"the loads stopped {seconds(max(left_s, 0.0))} after they were back to normal, before {within} and one"
-            f" window of {window} were over: give the experiment a longer `recovery: {{for: ...}}`"
+            f"the loads stopped {seconds(max(left_s, 0.0))} after the load was back to normal, before {within} and one"
+            f" window of {window} had passed: give the experiment a longer `recovery: {{for: ...}}`"
         )
     ops = recording.operations(load)
     before = _goodput(ops, *_steady(recording), served_within)
     if not before:
-        raise HypothesisInvalidError(f"{load} had no goodput in the steady state, so there is nothing to come back to")
+        raise HypothesisInvalidError(f"{load} had no goodput in the steady state, so there is no baseline to reach")
     t_ns = np.arange(start_ns, end_ns - int(window * SECOND) + 1, int(STEP_S * SECOND), dtype=np.int64)
     after = np.array([_goodput(ops, int(t), int(t + window * SECOND), served_within) for t in t_ns])
     low = np.flatnonzero(after < goodput * before)
@@ -118,27 +118,27 @@ def recovers_without_restart(
     }  # fmt: skip
     require(
         back_s <= within,
-        f"{load} did not recover within {within} of the load being back to normal ({when(recording, start_ns)}):"
-        f" goodput was {before:.1f}/s before and {after[-1]:.1f}/s in the end, expected {goodput} of before; it came"
-        f" back {'never' if np.isinf(back_s) else 'after ' + seconds(back_s)}",
+        f"{load} did not recover within {within} after the load was back to normal ({when(recording, start_ns)}):"
+        f" goodput was {before:.1f}/s before and {after[-1]:.1f}/s at the end, expected {goodput} of before; it"
+        f" {'never recovered' if np.isinf(back_s) else 'recovered after ' + seconds(back_s)}",
         **figures,
     )
     hosts = _restarted(recording, start_ns, start_ns + int(back_s * SECOND))
     require(
         not hosts,
-        f"{load} recovered {seconds(back_s)} after the load was back to normal, but not by itself: the agent ended or"
-        f" was restarted on {', '.join(hosts)} in that time",
+        f"{load} recovered {seconds(back_s)} after the load was back to normal, but not by itself: meanwhile the agent"
+        f" exited or was restarted on {', '.join(hosts)}",
         **figures,
     )
     return Held(
         f"{load} was back to {goodput} of its goodput of {before:.1f}/s {seconds(back_s)} after the load was back to"
-        f" normal (allowed: {within}), with every agent's process the same",
+        f" normal (allowed: {within}), and no agent was restarted",
         **figures,
     )
 
 
 def _back_to_normal_ns(recording: Recording) -> int:
-    """When the last profile was over, and the last fault gone. Raises HypothesisInvalidError when one never was."""
+    """When the last profile was over and the last fault gone. Raises HypothesisInvalidError when one never was."""
     begin_ns, _ = measure.method(recording)
     ends = [begin_ns]
     profiled = False
@@ -146,23 +146,23 @@ def _back_to_normal_ns(recording: Recording) -> int:
         if spec.profile is None:
             continue
         if spec.profile.ramp is not None:
-            raise HypothesisInvalidError(f"load {name} ramps and never comes back to 100%: use steps or a spike")
+            raise HypothesisInvalidError(f"load {name} ramps and never returns to 100%: use steps or a spike instead")
         profiled = True
         ends.append(begin_ns + int(spec.profile.length_s * SECOND))
-    # with marks alone, a profile must have been the trouble
+    # with marks alone, the load profile was the disturbance
     for window in [] if profiled and not recording.faults else measure.faults(recording):
         if window.kind == measure.NO_FAULT:
             continue
         if window.gone_ns is None:
             raise HypothesisInvalidError(
-                f"fault {measure.named(recording, window)} was never gone: nothing can recover"
+                f"fault {measure.named(recording, window)} was never proven gone, so there is no recovery to judge"
             )
         ends.append(window.gone_ns)
     return max(ends)
 
 
 def _steady(recording: Recording) -> tuple[int, int]:
-    """The last part of the steady phase, over which it held."""
+    """The last part of the steady phase, in which the steady state held."""
     start_ns, end_ns = recording.phases["steady"]
     return max(start_ns, end_ns - int(recording.experiment.steady_state.for_ * SECOND)), end_ns
 
@@ -174,9 +174,9 @@ def _goodput(ops: Operations, start_ns: int, end_ns: int, served_within_s: float
 
 
 def _restarted(recording: Recording, start_ns: int, end_ns: int) -> list[str]:
-    """Hosts whose agent was not there, or another process than before, at some moment in between.
+    """Hosts whose agent was missing, or was a new process, at some moment in between.
 
-    A probe that finds a new process samples its memory, but has no CPU time of it yet.
+    When a probe finds a new process, it samples memory at once but CPU time only at the next look.
     """
     memory = recording.series("process.rss").between(start_ns, end_ns)
     cpu = recording.series("process.cpu")

@@ -1,4 +1,4 @@
-"""Does service come back, and stay, once the fault is gone?"""
+"""Does the service recover once the fault is gone, and stay recovered?"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +14,7 @@ from hashidrill.units import Duration, Percent
 
 Since = Literal["end", "start"]
 ROBLOX_NORMAL = Duration("300ms")
-_HINT = "hint: look at raft.commit_time and at who led in the timeline; a backlog that drains slowly shows as a slope"
+_HINT = "hint: look at raft.commit_time and the leader in the timeline; a backlog that drains slowly shows as a slope"
 
 
 @hypothesis
@@ -31,10 +31,11 @@ def writes_recover(
 ) -> Held:
     """Writes are fast again `within` that time after the last fault, and stay fast until the loads stop.
 
-    Quick means: the p50 over each `window` is under `p50_below` (a write that failed counts as infinitely slow), and
-    the errors from then on are under `errors_below`. With `fault`, the time runs from the last fault of that kind. With
-    `since: start` it runs from the moment the first fault was put in force: what a failover has to do by itself.
-    `p50_below` is what Roblox published as normal for Consul KV (300 ms, against 2 s in the outage of October 2021).
+    Fast means: the p50 over each `window` is under `p50_below` (a failed write counts as infinitely slow), and the
+    share of errors from then on is under `errors_below`. The time starts at the end of the last fault; with `fault`, of
+    the last fault of that kind. With `since: start` it starts when the first fault is applied, which is what a failover
+    must achieve on its own. `p50_below` is the normal p50 of Consul KV that Roblox published (300 ms, against 2 s in
+    the outage of October 2021).
     """
     return _recovers(_Span(recording, load, fault, window, since), p50_below, within, errors_below)
 
@@ -53,7 +54,7 @@ def reads_recover(
 ) -> Held:
     """Reads are fast again `within` that time after the last fault, and stay fast until the loads stop.
 
-    The same measure as for `writes_recover`, and the same source for `p50_below`.
+    Judged like `writes_recover`, with the same source for `p50_below`.
     """
     return _recovers(_Span(recording, load, fault, window, since), p50_below, within, errors_below)
 
@@ -74,15 +75,15 @@ class _Span:
         self.mark = f"{fault or which} {'ended' if since == 'end' else 'began'}"
         if self.length_s < window:
             raise HypothesisInvalidError(
-                f"loads went on for {seconds(max(self.length_s, 0.0))} after {self.mark}, which is less than one"
-                f" window of {window}: give the experiment a longer `recovery: {{for: ...}}`"
+                f"the loads ran for only {seconds(max(self.length_s, 0.0))} after {self.mark}, less than one window of"
+                f" {window}: give the experiment a longer `recovery: {{for: ...}}`"
             )
         ops = recording.operations(load).between(self.start_ns, self.end_ns)
         self.ops: Operations = measure.settled(recording, ops, grace_s=window)
         quiet_s = (self.end_ns - (int(self.ops.intended_ns[-1]) if len(self.ops) else self.start_ns)) / SECOND
         if quiet_s > max(2.0, 2 * window):
             raise HypothesisInvalidError(
-                f"load {load} was silent for the last {seconds(quiet_s)} before the loads stopped, so nothing says"
+                f"load {load} was silent for the last {seconds(quiet_s)} before the loads stopped, so nothing shows"
                 f" that it recovered"
             )
 
@@ -93,7 +94,7 @@ class _Span:
 
 @dataclass(frozen=True)
 class _Back:
-    """Seconds after the end of the faults (infinity: not by the end of the loads)."""
+    """Seconds after the end of the faults; infinity: not before the loads stopped."""
 
     p50_s: float
     errors_s: float
@@ -110,7 +111,7 @@ def _recovers(span: _Span, p50_below: Duration, within: Duration, errors_below: 
     if back.after_s > within and span.length_s < within + span.window:
         raise HypothesisInvalidError(
             f"{span.load} had not recovered {seconds(span.length_s)} after {span.mark}, but the loads stopped"
-            f" before the {within} were over: give the experiment a longer `recovery: {{for: ...}}`"
+            f" before {within} had passed: give the experiment a longer `recovery: {{for: ...}}`"
         )
     figures = {
         "recovered_after_s": back.after_s, "p50_recovered_after_s": back.p50_s,
@@ -122,7 +123,7 @@ def _recovers(span: _Span, p50_below: Duration, within: Duration, errors_below: 
     why = f"{_why(span, back, p50_below, within, errors_below)}\n{worst_text}\n{_HINT}"
     require(back.after_s <= within, why, **figures)
     return Held(
-        f"{span.load} was back {seconds(back.after_s)} after {span.mark} (allowed: {within}) and stayed so:"
+        f"{span.load} recovered {seconds(back.after_s)} after {span.mark} (allowed: {within}) and stayed fast:"
         f" p50 under {p50_below}, errors under {errors_below}; {worst_text}",
         **figures,
     )
@@ -131,19 +132,22 @@ def _recovers(span: _Span, p50_below: Duration, within: Duration, errors_below: 
 def _why(span: _Span, back: _Back, p50_below: Duration, within: Duration, errors_below: Percent) -> str:
     wrong = []
     if back.p50_s > within:
-        took = "never was" if np.isinf(back.p50_s) else f"was, to stay, only after {seconds(back.p50_s)}"
-        wrong.append(f"p50 under {p50_below}: it {took}")
+        took = "it never got there" if np.isinf(back.p50_s) else f"it stayed there only from {seconds(back.p50_s)} on"
+        wrong.append(f"p50 under {p50_below}: {took}")
     if back.errors_s > within:
-        took = "never were" if np.isinf(back.errors_s) else f"were, to stay, only after {seconds(back.errors_s)}"
-        wrong.append(f"errors under {errors_below}: they {took} ({share(span.ops.error_share())} of all since then)")
+        took = (
+            "they never got there" if np.isinf(back.errors_s)
+            else f"they stayed there only from {seconds(back.errors_s)} on"
+        )  # fmt: skip
+        wrong.append(f"errors under {errors_below}: {took} ({share(span.ops.error_share())} of all since then)")
     return (
-        f"{span.load} was not back within {within} after {span.mark}"
+        f"{span.load} did not recover within {within} after {span.mark}"
         f" ({when(span.recording, span.start_ns)}).\nexpected {'; expected '.join(wrong)}"
     )
 
 
 def _quick_after_s(p50: Sliding, limit_s: float) -> float:
-    """Seconds until the first window from which on no measured one is over the limit."""
+    """Seconds until the first window after which no measured window is over the limit."""
     measured = np.flatnonzero(~np.isnan(p50.value_s))
     slow = np.flatnonzero(p50.value_s[measured] >= limit_s)
     first = int(slow[-1]) + 1 if len(slow) else 0
@@ -153,7 +157,7 @@ def _quick_after_s(p50: Sliding, limit_s: float) -> float:
 
 
 def _few_errors_after_s(span: _Span, p50: Sliding, limit: float) -> float:
-    """Seconds until the first step from which on the share of errors, to the end, is under the limit."""
+    """Seconds until the first step after which the share of errors, to the end of the loads, is under the limit."""
     failed = (~span.ops.ok).astype(np.float64)
     left = np.arange(len(failed), 0, -1)
     share_left = np.cumsum(failed[::-1])[::-1] / left

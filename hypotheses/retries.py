@@ -1,7 +1,7 @@
 """Do the clients retry, and do they retry well? The verdicts of `hashidrill retry`, over a recording.
 
-Operations of a client are those of the load that has its name; its attempts are those of the load `CLIENT.attempts`.
-An attempt that failed without any help from the tap counts by its status: `503`, or `no-reply`.
+A client's operations are recorded as the load of the same name, its attempts as the load `CLIENT.attempts`. An attempt
+that failed by itself, not by the tap's doing, has its status as its fault: `503`, or `no-reply`.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _ANY = "any fault"
 def present(recording: Recording, *, client: str, fault: str | None = None, success: Percent = Percent("99%")) -> Held:
     """Every operation with a failed attempt is retried, and at least `success` of them succeed.
 
-    `fault` is what the tap did, or a status. Source: RFC 9110 section 9.2.2.
+    `fault` is a fault of the tap, or a status such as `503`. Source: RFC 9110 section 9.2.2.
     """
     return _answer(presence.present(fault or _ANY, _faulted(recording, client, fault), success=success))
 
@@ -109,8 +109,8 @@ def amplification(
 ) -> Held:
     """Attempts per operation stay below a limit during a fault.
 
-    With several layers that retry, the bound is the product of their attempts. `fault` is a kind of fault of the
-    experiment. Source: Google's SRE book, Handling Overload.
+    If several layers retry, the bound is the product of their attempts. `fault` is a kind of fault in the experiment.
+    Source: Google's SRE book, Handling Overload.
     """
     attempts, operations = _during(recording, client, fault)
     return _answer(pressure.amplification(fault or _ANY, len(attempts), len(operations), at_most=at_most))
@@ -148,7 +148,7 @@ def recovers(
 ) -> Held:
     """Goodput recovers `within` that time after the fault, at constant load: no metastable failure.
 
-    `goodput` is the share of what succeeded in each second before the fault. Source: Bronson et al., HotOS 2021.
+    `goodput` is a share of the goodput per second before the fault. Source: Bronson et al., HotOS 2021.
     """
     operations = _load(recording, client)
     spans = [measure.in_force(recording, one) for one in measure.windows(recording, fault)]
@@ -202,7 +202,7 @@ def _load(recording: Recording, name: str) -> Operations:
 
 
 def _attempts(recording: Recording, client: str) -> list[Attempt]:
-    """All attempts; one that failed by itself is given a fault of its own."""
+    """All attempts; one that failed by itself has its status, or `no-reply`, as its fault."""
     return [_named(each) for each in from_operations(_load(recording, client + SUFFIX))]
 
 
@@ -217,10 +217,10 @@ def _leaves_open(attempt: Attempt) -> bool:
 
 
 def _runs(recording: Recording, client: str) -> list[Run]:
-    """Every operation with its attempts: by the operation that an attempt names, or else by its time.
+    """Every operation with its attempts, matched by the operation that an attempt names, otherwise by time.
 
-    Without those that the end of the loads cut off: what they would have done next is not known. Raises
-    HypothesisInvalidError when operations overlap and attempts do not say which one they belong to.
+    Operations that the end of the loads cut off are left out: nobody knows what they would have done next. Raises
+    HypothesisInvalidError when operations overlap and attempts do not name theirs.
     """
     operations, attempts = _load(recording, client), _attempts(recording, client)
     by_key = {key: index for index, key in enumerate(operations.keys)}
@@ -245,7 +245,7 @@ def _by_time(client: str, operations: Operations, attempt: Attempt) -> int | Non
     inside = np.flatnonzero((operations.start_ns <= at_ns) & (operations.end_ns >= at_ns))
     if len(inside) > 1:
         raise HypothesisInvalidError(
-            f"operations of {client} overlap, and its attempts do not say which one they belong to: run one at a time"
+            f"operations of {client} overlap and its attempts do not name theirs: run one operation at a time"
         )
     return int(inside[0]) if len(inside) else None
 
@@ -255,13 +255,13 @@ def _faulted(recording: Recording, client: str, fault: str | None) -> Sequence[R
     picked = [run for run in runs if fault is None or run.faulted[0].fault == fault]
     if not picked:
         known = sorted({run.faulted[0].fault for run in runs})
-        what = "no attempt failed" if fault is None else f"no attempt failed with {fault}"
-        raise HypothesisInvalidError(f"{what} ({client}); there are: {', '.join(known) or 'none'}")
+        what = f"no attempt of {client} failed" + (f" with {fault}" if fault else "")
+        raise HypothesisInvalidError(f"{what}; the failures in this run: {', '.join(known) or 'none'}")
     return picked
 
 
 def _during(recording: Recording, client: str, fault: str | None) -> tuple[Operations, Operations]:
-    """Attempts that came, and operations that were due, while a fault was in force."""
+    """The attempts made, and the operations due, while a fault was in force."""
     operations = measure.during(recording, _load(recording, client), fault)
     attempts = _load(recording, client + SUFFIX)
     inside = np.zeros(len(attempts), np.bool_)

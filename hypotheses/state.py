@@ -1,4 +1,4 @@
-"""What a reset of Consul's state took away, and what a bloated raft.db costs each commit."""
+"""What does a snapshot reset take away, and what does a bloated raft.db cost each commit?"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,27 +30,26 @@ def no_write_lost_but_rolled_back(
 ) -> Held:
     """A snapshot reset rolls back only writes made after the snapshot, and none of them reappears.
 
-    Every acknowledged write gets one fate. *Kept*: it is there at the end. *Overwritten*: a later write took its
-    place, as writes do. *Rolled back*: it was acknowledged after the snapshot was taken and before it was restored, and
-    is not there after that: the price of the reset, named with its keys. *Lost*: it was in the snapshot, or was
-    acknowledged after the restore, and is gone. *Resurrected*: it had been overwritten before the snapshot, or was
-    rolled back, and is there again. *In flight*: it was on its way at the save or at the restore, and nothing says
-    on which side it took effect.
+    Every acknowledged write gets one fate. *Kept*: it is there at the end. *Overwritten*: a later write replaced it.
+    *Rolled back*: it was acknowledged between the save and the restore of the snapshot, and is gone: the price of the
+    reset, listed by key. *Lost*: it was in the snapshot, or was acknowledged after the restore, and is gone.
+    *Resurrected*: it was overwritten before the snapshot, or was rolled back, and is there again. *In flight*: it was
+    under way at the save or the restore, and nothing says on which side it took effect.
 
-    A write that was overwritten before anybody looked cannot be checked, and neither can one that was rolled back: it
-    is not there either way. The verdict says how many of the acknowledged writes were seen in one of the three states,
-    and how many of them were acknowledged while a fault was in force; of those that were not rolled back, for each
-    fault and in the 5 s before it, at least half (or 500) have to be, else it is INVALID.
+    A write that was overwritten before anybody read it cannot be checked, nor can one that was rolled back: it is gone
+    either way. The verdict says how many acknowledged writes were checkable, and how many of those were acknowledged
+    while a fault was in force. For each fault, of the writes that were not rolled back, at least half (or 500) must be
+    checkable, both while it was in force and in the 5 s before it; otherwise the result is INVALID.
 
-    Lost and resurrected writes break it, and so does a state right after the restore that is not the snapshot's, key by
-    key, value and indexes alike, as far as no later write touched it. Rolled-back writes are figures, unless there
+    Lost and resurrected writes break the hypothesis. So does a key that, right after the restore, differs from the
+    snapshot in value or indexes although no later write touched it. Rolled-back writes are only counted, unless there
     are more than `at_most`.
     """
     ops, finals = recording.operations(load), recording.final_reads(load)
     if not ops.ok.any():
-        raise HypothesisInvalidError(f"no write of {load} was acknowledged, so none could be lost")
+        raise HypothesisInvalidError(f"no write of {load} was acknowledged, so there was nothing to lose")
     if not finals:
-        raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before they could be made")
+        raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before it made them")
     reset = find_reset(recording, snapshot)
     others = [name for name, spec in recording.experiment.load.items() if spec.kind != "consul.kv.read"]
     judged = judge(ops, finals, reset, load, others)
@@ -66,15 +65,17 @@ def no_write_lost_but_rolled_back(
     broken = judged.lost or judged.resurrected or judged.phantoms or judged.differs
     require(not broken, f"{what}\n{_why(judged)}", **figures)
     if judged.unread:
-        raise HypothesisInvalidError(f"{len(judged.unread)} keys were not read at the end: {_names(judged.unread)}")
+        raise HypothesisInvalidError(
+            f"the final reads of {load} miss {len(judged.unread)} keys: {_names(judged.unread)}"
+        )
     covered = coverage(recording, ops, _mask(ops, judged.seen), _mask(ops, judged.of(Fate.ROLLED_BACK, Fate.IN_FLIGHT)))
     figures.update(covered.figures)
     count = judged.count(Fate.ROLLED_BACK)
-    too_many = f"{count} acknowledged writes were rolled back, and {at_most} at most may be, on {_names(rolled_back)}"
+    too_many = f"{count} acknowledged writes were rolled back (allowed: {at_most}), on {_names(rolled_back)}"
     require(at_most is None or count <= at_most, f"{too_many}\n{what}", **figures)
     covered.hold(load)
     return Held(
-        f"{what}; {covered}; right after the restore the state was the snapshot's{_and_rolled_back(rolled_back)}",
+        f"{what}; {covered}; the state right after the restore matched the snapshot{_and_rolled_back(rolled_back)}",
         **figures,
     )
 
@@ -93,13 +94,13 @@ def _why(judged: Judged) -> str:
     lines = []
     for what, found in (
         ("keys lost a write", judged.lost), ("keys hold a resurrected write", judged.resurrected),
-        ("keys hold phantoms", judged.phantoms),
-        ("keys were not as in the snapshot right after the restore", judged.differs),
+        ("keys hold phantom values", judged.phantoms),
+        ("keys differed from the snapshot right after the restore", judged.differs),
     ):  # fmt: skip
         if found:
             lines.append(f"{len(found)} {what}: {_names(list(found))}")
             lines += [f"  {key}: {why}" for key, why in list(found.items())[:_SHOWN]]
-    lines.append("hint: both snapshot files are in the recording, under artifacts/")
+    lines.append("hint: both snapshot files are in the recording's artifacts/ directory")
     return "\n".join(lines)
 
 
@@ -112,16 +113,16 @@ def _names(keys: list[str]) -> str:
 def cas_does_not_cross_reset(recording: Recording, *, load: str) -> Held:
     """After a snapshot reset, a compare-and-set with an older index succeeds only if the key is unchanged.
 
-    The load is one of `consul.kv.cas`: each operation says which ModifyIndex it sent, and with which value it had read
-    that. Every value is written once in a run, so a value that was there before the reset and is not in the snapshot
-    cannot be what the key holds after it. Per-object indexes go backwards in a reset: a client that only compares
-    "greater" would be wrong, and Consul itself compares "the same".
+    The load must be a `consul.kv.cas`: each of its operations records the ModifyIndex that it sent and the value that
+    it had read with that index. Every value is written only once in a run, so a value from before the reset that is not
+    in the snapshot cannot be the key's value after it. A reset makes the indexes of keys go backwards: a client must
+    compare for "equal", as Consul does, not for "greater".
     """
     reset = find_reset(recording)
     tried = _tried_across(recording.operations(load), reset)
     if not tried:
         raise HypothesisInvalidError(
-            f"no client of {load} tried an index from before the reset after it: give the load more clients or keys"
+            f"after the reset, no client of {load} sent an index from before it: give the load more clients or keys"
         )
     wrong = [each for each in tried if each.succeeded and not each.same]
     figures = {
@@ -130,22 +131,25 @@ def cas_does_not_cross_reset(recording: Recording, *, load: str) -> Held:
         "crossed": len(wrong), "keys_crossed": sorted({each.key for each in wrong}),
     }  # fmt: skip
     lines = [
-        f"  {each.key}: {when(recording, each.start_ns)} a CAS with index {each.step.index} and"
-        f" {each.step.expected!r} expected succeeded; the snapshot held {each.saved}"
+        f"  {each.key}: {when(recording, each.start_ns)} a CAS with index {each.step.index}, read with the value"
+        f" {each.step.expected!r}, succeeded; the snapshot held {each.saved}"
         for each in wrong[:_SHOWN]
     ]
-    text = f"{len(wrong)} of {len(tried)} compare-and-sets with an index from before the reset succeeded on another key"
+    text = (
+        f"{len(wrong)} of {len(tried)} compare-and-sets with an index from before the reset succeeded on a key that the"
+        " reset had changed"
+    )
     require(not wrong, "\n".join([text, *lines]), **figures)
     return Held(
-        f"{len(tried)} compare-and-sets of {load} crossed the reset: {figures['refused']} were refused,"
-        f" {figures['succeeded_on_the_same_key']} met the key as it had been",
+        f"{len(tried)} compare-and-sets of {load} sent an index from before the reset after it: {figures['refused']}"
+        f" were refused, {figures['succeeded_on_the_same_key']} succeeded on an unchanged key",
         **figures,
     )
 
 
 @dataclass(frozen=True)
 class _Across:
-    """A CAS that surely came after the reset, with what had been read before it."""
+    """A CAS that was sent after the reset, with an index that was read before it."""
 
     key: str
     start_ns: int
@@ -185,11 +189,11 @@ def write_amplification_below(
 ) -> Held:
     """A commit writes less than `times` the bytes it wrote in the steady state.
 
-    Bytes per commit: the mean of `process.wchar_rate` (all that the Consul process passes to write calls, sockets
-    included) over the rate at which `raft.commit_index` grew. It is a figure of the software and hardly of the machine:
-    with BoltDB each commit rewrites the list of free pages, 8 bytes for each. Measured on the `host`, or on whoever
-    leads, from the end of the fault until the loads stop, or with `since: start` while the fault is in force; and, to
-    compare it with, from the start of the steady state to that of the method.
+    Bytes per commit: the mean of `process.wchar_rate` (all bytes that the Consul process passes to write calls, sockets
+    included) divided by the rate at which `raft.commit_index` grows. It depends on the software and hardly on the
+    machine: with BoltDB each commit rewrites the list of free pages, 8 bytes per page. It is measured on `host`, by
+    default the leader, from the end of the fault until the loads stop (with `since: start`, while the fault is in
+    force). The baseline runs from the start of the steady state to the start of the method.
     """
     method_ns, _ = measure.method(recording)
     before = _bytes_per_commit(recording, host, recording.phases["steady"][0], method_ns)
@@ -199,10 +203,10 @@ def write_amplification_below(
         "commits": judged.commits, "commits_before": before.commits,
     }  # fmt: skip
     text = (
-        f"{judged.each / 1000:.1f} kB were written per commit by {host}, {judged.each / before.each:.1f} times the"
+        f"{host} wrote {judged.each / 1000:.1f} kB per commit, {judged.each / before.each:.1f} times the"
         f" {before.each / 1000:.1f} kB of the steady state (allowed: under {times:g} times)"
     )
-    hint = "hint: `bbolt stats` of a stopped server's raft.db counts its free pages; `bbolt compact` gets rid of them"
+    hint = "hint: `bbolt stats` on a stopped server's raft.db counts its free pages; `bbolt compact` removes them"
     require(judged.each < times * before.each, f"{text}\n{hint}", **figures)
     return Held(text, **figures)
 
@@ -237,12 +241,12 @@ def _bytes_per_commit(recording: Recording, host: str, start_ns: int, end_ns: in
         rate = _measured(recording.series("process.wchar_rate", name).between(first, last + 1))
         if len(rate.t_ns):
             written += float(rate.value.mean()) * (last - first) / SECOND
-            # the index of a server that was restarted begins low again
+            # a restarted server's index begins low again
             commits += float(np.clip(np.diff(index.value), 0, None).sum())
     if commits < _FEWEST_COMMITS or not written:
         raise HypothesisInvalidError(
             f"{commits:g} commits of {host} were measured from {when(recording, start_ns)} to"
-            f" {when(recording, end_ns)}; {_FEWEST_COMMITS} are needed: more load, or a longer time"
+            f" {when(recording, end_ns)}, at least {_FEWEST_COMMITS} are needed: raise the load, or measure for longer"
         )
     return _Cost(written / commits, commits)
 
@@ -267,9 +271,9 @@ def raft_commit_below(
 ) -> Held:
     """Consul's own raft.commitTime is fast: `percent` of its samples are below `below`.
 
-    A sample is the mean of the last 10 s interval that Consul has finished (`raft.commitTime`), of whoever leads. Those
-    count that were taken at least `within` after the end of the fault (or after it was proven, with `since: start`).
-    The default is two intervals: what is shown before that began before, for some of its time.
+    A sample is the leader's mean over the last complete 10 s interval of Consul's telemetry (`raft.commitTime`).
+    Samples count from `within` after the end of the fault on (with `since: start`, after the fault was proven). The
+    default is two intervals: an earlier sample still covers time before that moment.
     """
     start_ns, end_ns = _span(recording, fault, since)
     start_ns += int(within * SECOND)

@@ -1,4 +1,4 @@
-"""Streaming against long polls, and whether those who watch see what is there in the end."""
+"""Is streaming as good as long polling, and do watchers see the final state?"""
 
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -36,15 +36,15 @@ def streaming_no_worse_than_long_poll(
 ) -> Held:
     """Streaming keeps the KV latency SLO up to at least the same load as long polling, in one run.
 
-    The run has two arms: while a `consul.config` fault that sets `use_streaming_backend` is in force, and while
-    none is. A step of the profile of `steps_of` counts for an arm when it lies whole in it; it keeps the SLO when
-    the p50 of `load`, `settle` after its beginning, is under `p50_below` (300 ms is Roblox's normal; what failed is
-    infinitely slow), and, where `steps_of` is of things that stand open, 90 % of them stood at the end of the step.
-    Of equal steps in a row the last one counts: what the level asks for is open by then. An arm's knee is its
-    highest level up to which every step kept it. With `find_knee`, a run in which no arm broke is INVALID: its
-    steps were too low to say anything. With `p50_at_most`, streaming's p50 must also be at most that much of long
-    polls', at every level that both kept. `churn` names the load, or the loads, whose acknowledged changes a second
-    are reported beside: long polls that look quick may only have throttled them.
+    The run has two arms: one while a `consul.config` fault that sets `use_streaming_backend` is in force, one while
+    none is. A step of the profile of `steps_of` belongs to an arm if it lies entirely in it. A step keeps the SLO if
+    the p50 of `load`, from `settle` after the start of the step, is under `p50_below` (300 ms is Roblox's normal; a
+    failed operation counts as infinitely slow). If `steps_of` is a load of open streams or views, 90 % of them must
+    also be open at the end of the step. Of equal steps in a row the last counts: by then everything is open. An arm's
+    knee is the highest level up to which every step kept the SLO. With `find_knee`, a run in which neither arm broke is
+    INVALID: its steps were too low. With `p50_at_most`, streaming's p50 must also be at most that share of long
+    polling's, at every level that both kept. `churn` names loads whose acknowledged changes per second the text
+    reports: long polls that look fast may only have throttled them.
     """
     changing = [churn] if isinstance(churn, str) else churn or []
     arms = _arms(recording, load, steps_of, limit=p50_below, settle=settle, changing=changing)
@@ -52,11 +52,11 @@ def streaming_no_worse_than_long_poll(
     figures = {**stream.figures("streaming"), **poll.figures("long_poll"), **_crossing(stream, poll)}
     if find_knee and not (stream.broke or poll.broke):
         raise HypothesisInvalidError(
-            f"neither arm brought {load} over {p50_below}: up to {Level(stream.steps[-1].level)} of {steps_of} both"
-            f" kept it, so no knee was found; give {steps_of} higher steps\n{_table(stream, poll)}"
+            f"no knee was found: both arms kept {load} under {p50_below} up to {Level(stream.steps[-1].level)} of"
+            f" {steps_of}; give {steps_of} higher steps\n{_table(stream, poll)}"
         )
     said = f"{stream.said()}; {poll.said()}; {_crossing_text(figures)}\n{_table(stream, poll)}"
-    require(stream.knee >= poll.knee, f"streaming bears less than long polls do: {said}", **figures)
+    require(stream.knee >= poll.knee, f"streaming keeps the SLO at less load than long polls: {said}", **figures)
     if p50_at_most is not None:
         slower = [
             (one, other)
@@ -68,15 +68,15 @@ def streaming_no_worse_than_long_poll(
             require(
                 False,
                 f"at {Level(one.level)} of {steps_of} the p50 was {seconds(one.p50_s)} with streaming and"
-                f" {seconds(other.p50_s)} with long polls, expected at most {p50_at_most} of it: {said}",
+                f" {seconds(other.p50_s)} with long polls; expected at most {p50_at_most} of the latter: {said}",
                 **figures,
             )
-    return Held(f"streaming bears at least what long polls do: {said}", **figures)
+    return Held(f"streaming keeps the SLO at no less load than long polls: {said}", **figures)
 
 
 @dataclass(frozen=True)
 class _Step:
-    """One level in one arm. `kept` is whether the SLO was; `stood` the share of what should have stood open, if any."""
+    """One level in one arm. `kept`: it kept the SLO. `stood`: the share of streams or views that were open, if any."""
 
     level: float
     p50_s: float
@@ -87,7 +87,7 @@ class _Step:
 
 @dataclass
 class _Arm:
-    """One backend's steps, in order of their levels."""
+    """The steps of one backend, by level."""
 
     name: str
     steps: list[_Step] = field(default_factory=list)
@@ -108,8 +108,8 @@ class _Arm:
 
     def said(self) -> str:
         if not self.broke:
-            return f"{self.name} kept every level, up to {Level(self.knee)}"
-        return f"{self.name} kept the SLO up to {Level(self.knee)}" if self.knee else f"{self.name} kept it at no level"
+            return f"{self.name} kept the SLO at every level, up to {Level(self.knee)}"
+        return f"{self.name} kept the SLO " + (f"up to {Level(self.knee)}" if self.knee else "at no level")
 
     def figures(self, name: str) -> dict[str, Any]:
         p50s = {f"{name}_p50_at_{round(step.level * 100)}_percent_s": step.p50_s for step in self.steps}
@@ -119,11 +119,14 @@ class _Arm:
 def _arms(
     recording: Recording, load: str, steps_of: str, *, limit: Duration, settle: Duration, changing: list[str]
 ) -> dict[str, _Arm]:
-    """Both arms, with the levels that both have. Raises HypothesisInvalidError when there is nothing to compare."""
+    """Both arms, with the levels that they share. Raises HypothesisInvalidError when there is nothing to compare."""
     spec = recording.experiment.load.get(steps_of)
     levels = spec.profile.levels() if spec is not None and spec.profile is not None else []
     if not levels:
-        raise HypothesisInvalidError(f"load {steps_of!r} has no profile with steps, so there are no levels to compare")
+        raise HypothesisInvalidError(
+            f"load {steps_of!r} has no profile with steps, so there are no levels to compare: give it `profile:"
+            " {steps: ...}`"
+        )
     begin_ns, _ = measure.method(recording)
     ops, end_ns = recording.operations(load), measure.loads_end_ns(recording)
     changes = [recording.operations(name) for name in changing]
@@ -145,14 +148,14 @@ def _arms(
     if not both:
         measured = {name: [str(Level(level)) for level in sorted(steps)] for name, steps in found.items()}
         raise HypothesisInvalidError(
-            f"no level of {steps_of} was held in both arms: {measured}; a step counts when it lies whole in an arm and"
-            f" had {_LEAST_OPERATIONS} operations of {load} or more"
+            f"no level of {steps_of} was measured in both arms: {measured}; a step counts if it lies entirely in an arm"
+            f" and {load} did at least {_LEAST_OPERATIONS} operations in it"
         )
     return {name: _Arm(name, [steps[level] for level in both]) for name, steps in found.items()}
 
 
 def _stood(recording: Recording, load: str, level: float, begin_ns: int, end_ns: int) -> float:
-    """The share of its things that stood open at the end of a step, by what stood at 100% before the method; or 1."""
+    """The share of streams or views open at the end of a step, 1 being those open at 100 % before the method; or 1."""
     if f"{load}.open" not in recording.signals:
         return 1.0
     series = recording.series(f"{load}.open")
@@ -164,12 +167,14 @@ def _stood(recording: Recording, load: str, level: float, begin_ns: int, end_ns:
 
 
 def _arm_of(recording: Recording, start_ns: int, end_ns: int) -> str | None:
-    """Which backend all agents used all of that time, or None."""
+    """Which backend all agents used during all of that time; None if it changed."""
     windows = [w for w in measure.faults(recording, _KIND) if _KEY in _set(w)]
     if not windows:
-        raise HypothesisInvalidError(f"no {_KIND} fault set {_KEY} in this run, so it has one arm only")
+        raise HypothesisInvalidError(f"no {_KIND} fault set {_KEY} in this run, so it has only one arm")
     if len({_set(window)[_KEY] for window in windows}) > 1:
-        raise HypothesisInvalidError(f"{_KIND} faults of this run set {_KEY} to more than one value")
+        raise HypothesisInvalidError(
+            f"the {_KIND} faults of this run set {_KEY} to different values; it must be the same value in all of them"
+        )
     asked = bool(_set(windows[0])[_KEY])
     inside = max(w.proven_ns or 0 for w in windows), min(_ends_ns(recording, w) for w in windows)
     if inside[0] <= start_ns and end_ns <= inside[1]:
@@ -185,7 +190,7 @@ def _set(window: FaultWindow) -> dict[str, Any]:
 
 
 def _ends_ns(recording: Recording, window: FaultWindow) -> int:
-    """When its revert began: its agent is restarted by that, some time before `reverted`."""
+    """When its revert began. The revert restarts the agent, some time before `reverted`."""
     lengths = [
         step.for_
         for step in recording.experiment.faults
@@ -197,7 +202,7 @@ def _ends_ns(recording: Recording, window: FaultWindow) -> int:
 
 
 def _crossing(stream: _Arm, poll: _Arm) -> dict[str, Any]:
-    """From which level on streaming is the slower one, after a level at which it was the quicker one."""
+    """The first level at which streaming is slower, after one at which it was faster."""
     quicker = False
     for one, other in zip(stream.steps, poll.steps, strict=True):
         if one.p50_s < other.p50_s:
@@ -210,7 +215,7 @@ def _crossing(stream: _Arm, poll: _Arm) -> dict[str, Any]:
 def _crossing_text(figures: dict[str, Any]) -> str:
     level = figures["crossing_level"]
     if isinstance(level, float):
-        return f"they cross at {Level(level)}: streaming is the quicker one below, long polls from there on"
+        return f"they cross at {Level(level)}: below it streaming is faster, from there on long polls are"
     return "they do not cross"
 
 
@@ -237,16 +242,15 @@ def watchers_converge(
 ) -> Held:
     """Every watcher of a `consul.watch` load sees the final state `within` that time.
 
-    The final state is what a consistent read found after the loads were stopped. A watcher that had it within `within`
-    of the last change (of `writes`, of the same key where that load writes keys) and of the end of the last fault, and
-    nothing else after, has converged. One whose time was not over when the loads were stopped cannot be judged, nor one
-    that was told of nothing but the final state all along: it had nothing to learn.
-    A restore wakes nobody: its indexes are behind those that are waited for, by long polls and by streaming, so that a
-    watcher learns of it when its `wait` is over.
+    The final state is what a consistent read returned after the loads stopped. A watcher has converged if it saw that
+    state `within` the last change by `writes` (of its key, if that load writes keys) and the end of the last fault,
+    and saw no other state afterwards. A watcher is not judged if the loads stopped before its time was over, or if it
+    never saw anything but the final state: it had nothing to learn. A restore wakes no watcher: its indexes are behind
+    the ones that long polls and streams wait for, so a watcher learns of it only when its `wait` is over.
     """
     finals = recording.final_reads(load)
     if not finals:
-        raise HypothesisInvalidError(f"the final reads of {load} are not there, so nobody knows the final state")
+        raise HypothesisInvalidError(f"the final reads of {load} are missing, so the final state is unknown")
     since_ns, end_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
     last_change = _last_changes(recording, writes)
     late: list[tuple[str, float]] = []
@@ -267,23 +271,23 @@ def watchers_converge(
     judged = len(late) + len(took)
     if not judged and unmoved:
         raise HypothesisInvalidError(
-            f"what {unmoved} watchers of {load} watch never changed, as far as they know: they had nothing to learn"
+            f"{unmoved} watchers of {load} saw no change in the whole run, so they had nothing to learn"
         )
     if not judged:
         raise HypothesisInvalidError(
-            f"no watcher of {load} had {within} between the last change and the end of the loads; let the changes end"
-            " earlier, or the recovery last longer"
+            f"no watcher of {load} had {within} between the last change and the end of the loads: end the changes"
+            " earlier, or give the experiment a longer recovery"
         )
     worst = max([*took, *(after for _, after in late)])
     figures = {"watchers": judged, "late": len(late), "not_judged": too_soon + unmoved, "slowest_s": worst,
                "median_s": float(np.median([*took, *(after for _, after in late)]))}  # fmt: skip
-    first = f"; the first: {late[0][0]}, {seconds(late[0][1])}" if late else ""
+    first = f"; the first one: {late[0][0]}, {seconds(late[0][1])}" if late else ""
     require(
         not late,
         f"{len(late)} of {judged} watchers of {load} did not see the final state within {within} of the last change"
-        f"{first} (never: not before the loads were stopped)\n"
-        "hint: after a restore a blocking query ends when its `wait` is over: wait for seconds, not minutes, and begin"
-        " again at index 0 when the index goes backwards",
+        f"{first} (never: not before the loads stopped)\n"
+        "hint: after a restore, a blocking query returns only when its `wait` is over. Use a `wait` of seconds, not"
+        " minutes, and restart at index 0 when the index goes backwards",
         **figures,
     )
     return Held(
@@ -294,7 +298,7 @@ def watchers_converge(
 
 
 def _sightings(recording: Recording, load: str) -> dict[str, list[tuple[int, str]]]:
-    """Watcher -> (when, state) in order of time, of what it was told."""
+    """Watcher -> the states that it saw, as (when, state) in order of time."""
     ops = recording.operations(load)
     told: dict[str, list[tuple[int, str]]] = {}
     for at in np.argsort(ops.end_ns, kind="stable"):
@@ -316,7 +320,7 @@ def _seen_for_good(sightings: list[tuple[int, str]], final: str) -> float:
 
 
 def _last_changes(recording: Recording, writes: str | None) -> dict[str, int]:
-    """When the last change that may have been applied ended, by key; under "" that of the load as a whole."""
+    """When the last change that may have been applied ended, by key; under "" for the whole load."""
     if writes is None:
         return {}
     ops = recording.operations(writes)

@@ -97,7 +97,7 @@ def test_checks_of_an_agent_that_stands_still_are_missed(consul_servers, tmp_pat
     finally:
         stopped.send_signal(signal.SIGCONT)
     assert {op.key.partition("/")[0] for op in operations if op.outcome == "fail"} == {consul_servers.hosts["consul-3"]}
-    with pytest.raises(Broken, match=f"some did not come at all, from {consul_servers.hosts['consul-3']}"):
+    with pytest.raises(Broken, match=f"some never arrived, from {consul_servers.hosts['consul-3']}"):
         judged(tmp_path, operations)
 
 

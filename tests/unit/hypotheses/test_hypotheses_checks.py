@@ -22,11 +22,11 @@ def test_holds_when_the_drift_is_small(builder):
     held = check(builder.load("checks", latency=0.004))
     assert held.figures["drift_p99_s"] == pytest.approx(0.004)
     assert held.figures["checks_per_s"] == pytest.approx(50, rel=0.05)
-    assert "100% of 2300 checks of checks came within 100ms" in held.text
+    assert "100% of 2300 checks of checks arrived within 100ms" in held.text
 
 
 def test_intervals_that_slip_are_caught(builder):
-    with pytest.raises(Broken, match="of their interval in the run"):
+    with pytest.raises(Broken, match="of their due time in the run"):
         check(builder.load("checks", latency=lambda t: 0.4 if 10 <= t < 30 else 0.004))
 
 
@@ -40,7 +40,7 @@ def test_checks_that_do_not_come_are_as_late_as_can_be(builder):
     with pytest.raises(Broken) as broken:
         check(builder.load("checks", latency=0.004, outcome=lambda t: "fail" if 12 <= t < 14 else "ok"))
     assert broken.value.figures["missed"] == 100
-    assert "some did not come at all, from checks" in broken.value.text
+    assert "some never arrived, from checks" in broken.value.text
     assert broken.value.figures["drift_max_s"] == "never"
 
 

@@ -48,7 +48,7 @@ def test_what_goes_on_is_called_by_the_name_that_its_step_was_given(tmp_path, ki
 
 
 def test_does_not_fire_when_users_never_suffered(builder):
-    with pytest.raises(Broken, match=r"kv-writes never got sick: its worst p50 over 1s under a fault was 10ms"):
+    with pytest.raises(Broken, match=r"kv-writes never got slow: its worst p50 over 1s under a fault was 10ms"):
         check(builder.load(LOAD).healthy())
 
 
@@ -62,24 +62,24 @@ RED = {
 
 @pytest.mark.parametrize(("name", "signal"), RED.items(), ids=list(RED))
 def test_does_not_fire_when_a_check_turned_red_and_names_it(builder, name, signal):
-    with pytest.raises(Broken, match=f"the checks did tell, by {name}") as broken:
+    with pytest.raises(Broken, match=f"health checks noticed \\({name}\\)") as broken:
         check(sick(builder).healthy(**signal))
     assert broken.value.figures["red"] == [name]
 
 
 def test_does_not_fire_for_less_than_the_stretch_that_is_asked_for(builder):
-    with pytest.raises(Broken, match=r"it did not last\nlongest stretch: [12]\.\ds"):
+    with pytest.raises(Broken, match=r"recovered sooner\nlongest stretch, slow and green: [12]\.\ds"):
         check(sick(builder, 12, 14).healthy())
 
 
 def test_sickness_without_a_fault_does_not_count(builder):
-    with pytest.raises(Broken, match="never got sick"):
+    with pytest.raises(Broken, match="never got slow"):
         check(sick(builder, 35, 45).healthy())
 
 
 def test_a_check_that_went_silent_is_not_green(builder):
     """Samples end before the load gets sick: nobody can say that health was green."""
-    with pytest.raises(Broken, match="the checks did tell"):
+    with pytest.raises(Broken, match="health checks noticed"):
         check(sick(builder, 22, 30).healthy(end=11))
 
 

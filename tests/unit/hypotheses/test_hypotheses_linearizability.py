@@ -54,7 +54,7 @@ def history(tmp_path):
 def test_holds_when_one_order_explains_it(history):
     held = history.cas("r.0", 10, "r.3", 11, 11.6, hit=False).read("r.2", 14, 12, 12.1).finally_holds("r.2").check()
     assert (held.figures["keys"], held.figures["cas"], held.figures["cas_missed"]) == (1, 1, 1)
-    assert "the 7 answered operations of registers on 1 keys have one order each" in held.text
+    assert "registers is linearizable on 1 keys: 7 answered operations" in held.text
 
 
 def test_it_says_how_many_were_answered_under_the_fault_and_is_invalid_where_none_was(history, tmp_path):
@@ -86,7 +86,7 @@ def test_a_lost_update_is_caught_by_the_final_read(history):
 
 
 def test_a_cas_that_missed_without_a_reason_is_caught(history):
-    with pytest.raises(Broken, match="answered that #2 is not there"):
+    with pytest.raises(Broken, match="refused: the key did not hold #2"):
         history.read("r.2", 14, 12, 12.1).cas("r.2", 14, "r.5", 13, 13.1, hit=False).finally_holds("r.2").check()
 
 

@@ -46,7 +46,7 @@ class TestNoTwoLockHolders:
 
     def test_a_lock_that_nobody_held_under_the_fault_says_nothing_about_it(self, tmp_path):
         it = Locks(tmp_path).session("A", 35).session("B", 35).act("claim", "A", 36).act("refused", "B", 37)
-        with pytest.raises(HypothesisInvalidError, match="held at any moment at which a fault was in force"):
+        with pytest.raises(HypothesisInvalidError, match="nobody held a lock of leases while a fault was in force"):
             it.act("refused", "B", 40).check()
 
     def test_a_planted_second_holder_is_caught_with_how_long_it_was_so(self, locks):
@@ -123,16 +123,16 @@ class TestNoTwoLockHolders:
         assert locks.check().figures["shed"] == 1
 
     def test_no_rival_is_invalid(self, tmp_path):
-        with pytest.raises(HypothesisInvalidError, match="nobody could hold one twice"):
+        with pytest.raises(HypothesisInvalidError, match="none could be held twice"):
             Locks(tmp_path).session("A", 4).act("claim", "A", 5).act("refused", "A", 6).check()
 
     def test_no_holder_is_invalid(self, tmp_path):
-        with pytest.raises(HypothesisInvalidError, match="no holder at all"):
+        with pytest.raises(HypothesisInvalidError, match="nobody held a lock"):
             Locks(tmp_path).act("refused", "A", 6).act("refused", "B", 6).check()
 
     def test_another_load_is_invalid(self, tmp_path):
         builder = RecordingBuilder(tmp_path / "run").load("kv-writes")
-        with pytest.raises(HypothesisInvalidError, match="not a load of locks"):
+        with pytest.raises(HypothesisInvalidError, match="not a consul.lock load"):
             hypothesis.get("no_two_lock_holders").check(builder.build(), {"load": "kv-writes"})
 
 
@@ -187,7 +187,7 @@ class TestRenewalsBeforeClaims:
             storm(10, 0, refused=20, gone=20).check("renewals_before_claims")
 
     def test_no_overload_is_invalid(self, storm):
-        with pytest.raises(HypothesisInvalidError, match="no overload to judge"):
+        with pytest.raises(HypothesisInvalidError, match="there was no overload"):
             storm(20, 40).check("renewals_before_claims")
 
     def test_too_few_are_invalid(self, tmp_path):

@@ -56,18 +56,18 @@ def test_a_cure_is_no_vain_attempt(tmp_path):
 def test_what_made_the_load_sick(tmp_path):
     recording = played(tmp_path, sickened)
     assert check(recording, "makes_sick").figures == {"p50_before_s": 0.02, "p50_after_s": 2.0}
-    with pytest.raises(Broken, match="measure did not make kv-writes sick"):
+    with pytest.raises(Broken, match="measure did not make kv-writes slow"):
         check(played(tmp_path / "well", lambda _t: 0.02), "makes_sick")
 
 
 @pytest.mark.parametrize("name", ["helps", "does_not_help"])
 def test_nothing_helps_who_is_not_sick(tmp_path, name):
-    with pytest.raises(HypothesisInvalidError, match=r"was not sick before measure began \(p50 20ms\)"):
+    with pytest.raises(HypothesisInvalidError, match=r"was not slow before measure began \(p50 20ms\)"):
         check(played(tmp_path, sickened), name)
 
 
 def test_who_was_sick_before_was_not_made_sick(tmp_path):
-    with pytest.raises(HypothesisInvalidError, match="nothing says that measure did it"):
+    with pytest.raises(HypothesisInvalidError, match="measure need not be the cause"):
         check(played(tmp_path, uncured), "makes_sick")
 
 
@@ -83,7 +83,7 @@ def test_the_end_of_the_measure_counts_and_not_what_comes_after(tmp_path):
 
 
 def test_a_measure_shorter_than_what_is_judged_says_nothing(tmp_path):
-    with pytest.raises(HypothesisInvalidError, match="in force for 2s only"):
+    with pytest.raises(HypothesisInvalidError, match="in force for only 2s"):
         check(played(tmp_path, cured, until=16), "helps")
 
 
@@ -97,7 +97,7 @@ def test_what_happens_later_does_not_count_where_a_moment_is_named(tmp_path):
     relapse = played(tmp_path, lambda t: 2.0 if t < 16 or t >= 20 else 0.02)
     assert check(relapse, "helps", after="5s").text == "measure helped kv-writes: p50 2s before it, 20ms 5s into it"
     assert check(relapse, "does_not_help").figures["p50_after_s"] == 2.0
-    with pytest.raises(HypothesisInvalidError, match="in force for 10s only, which is less than the 12s"):
+    with pytest.raises(HypothesisInvalidError, match="in force for only 10s, less than the 12s"):
         check(relapse, "helps", after="12s")
 
 
@@ -113,5 +113,5 @@ def test_several_steps_together_are_judged_from_before_the_first_of_them(tmp_pat
     builder.fault("consul.snapshot.restore", "consul-1", at=17, until=30, name="measure")
     recording = builder.load(LOAD, latency=lambda t: 0.02 if 14 <= t < 20 else 2.0).build()
     assert check(recording, "does_not_help", since="block-all").figures == {"p50_before_s": 2.0, "p50_after_s": 2.0}
-    with pytest.raises(HypothesisInvalidError, match="was not sick before measure began"):
+    with pytest.raises(HypothesisInvalidError, match="was not slow before measure began"):
         check(recording, "does_not_help")

@@ -46,23 +46,23 @@ class TestLoadIsShed:
         with pytest.raises(Broken) as broken:
             check(self.refused(run, hanging=lambda t: int(t) % 2), "load_is_shed")
         assert "50% were refused with 429 or 503, expected at least 90%" in broken.value.text
-        assert "the first other one: 3.0s into the method, unknown: no answer within 10s" in broken.value.text
+        assert "first failure without a refusal: 3.0s into the method, unknown: no answer within 10s" in broken.value.text
 
     def test_is_broken_when_errors_are_no_refusals(self, run):
         with pytest.raises(Broken, match="0% were refused"):
             check(self.refused(run).status(500, "No cluster leader", in_spike), "load_is_shed")
 
     def test_is_broken_when_refusals_are_slow(self, run):
-        with pytest.raises(Broken, match="99% of the refusals came within 3s, expected 1s"):
+        with pytest.raises(Broken, match="99% of the refusals came within 3s, expected within 1s"):
             check(self.refused(run, latency=3.0), "load_is_shed")
 
     def test_a_load_that_was_never_too_much_is_invalid(self, run):
-        with pytest.raises(HypothesisInvalidError, match="it was never too much"):
+        with pytest.raises(HypothesisInvalidError, match="there was no overload to shed"):
             check(run.load("kv-writes"), "load_is_shed")
 
     def test_what_the_generator_did_not_send_is_invalid(self, run):
         built = self.refused(run).status(0, "full", in_spike, reason=Reason.OVERLOADED)
-        with pytest.raises(HypothesisInvalidError, match="were not even sent"):
+        with pytest.raises(HypothesisInvalidError, match="were never sent"):
             check(built, "load_is_shed")
 
 
@@ -85,7 +85,7 @@ class TestRecoversWithoutRestart:
     def test_is_broken_when_the_overload_outlives_its_cause(self, run, sick_until, said):
         with pytest.raises(Broken, match=said) as broken:
             check(self.overloaded(run, sick_until=sick_until), "recovers_without_restart", within="5s")
-        assert "did not recover within 5s of the load being back to normal (12.0s into the method)" in broken.value.text
+        assert "did not recover within 5s after the load was back to normal (12.0s into the method)" in broken.value.text
 
     def test_a_relapse_is_no_recovery(self, run):
         run.load("kv-writes", latency=lambda t: 5.0 if 12 <= t < 22 or 40 <= t < 41 else 0.01)
@@ -93,7 +93,7 @@ class TestRecoversWithoutRestart:
             check(run, "recovers_without_restart", within="5s")
 
     def test_is_broken_when_an_agent_was_restarted_for_it(self, run):
-        with pytest.raises(Broken, match="not by itself: the agent ended or was restarted on consul-1"):
+        with pytest.raises(Broken, match="not by itself: meanwhile the agent exited or was restarted on consul-1"):
             check(self.overloaded(run, sick_until=26.0, restarted_at=24), "recovers_without_restart", within="8s")
 
     def test_is_broken_when_an_agent_was_gone_for_a_while(self, run):
@@ -112,10 +112,10 @@ class TestRecoversWithoutRestart:
         assert held.figures["recovered_after_s"] == pytest.approx(1.0, abs=0.11)
 
     def test_loads_that_stopped_too_soon_are_invalid(self, run):
-        with pytest.raises(HypothesisInvalidError, match="the loads stopped 28s after they were back to normal"):
+        with pytest.raises(HypothesisInvalidError, match="the loads stopped 28s after the load was back to normal"):
             check(self.overloaded(run), "recovers_without_restart", within="28s")
 
     def test_a_ramp_that_never_ends_is_invalid(self, run):
         run.profile = {"ramp": {"to": "300%", "over": "5s"}}
-        with pytest.raises(HypothesisInvalidError, match="ramps and never comes back to 100%"):
+        with pytest.raises(HypothesisInvalidError, match="ramps and never returns to 100%"):
             check(self.overloaded(run), "recovers_without_restart", within="5s")

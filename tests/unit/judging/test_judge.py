@@ -144,7 +144,7 @@ class TestInvalidRuns:
         verdict = judge(builder.build())
         assert verdict.verdict is Verdict.INVALID
         assert verdict.judgements[0].text.startswith("not judged, because the run is INVALID: fault disk.latency")
-        assert "measured anyway: broken: kv-writes was not back" in verdict.judgements[0].text
+        assert "measured anyway: broken: kv-writes did not recover" in verdict.judgements[0].text
 
     def test_a_lost_write_fails_even_an_invalid_run(self, builder):
         builder.fault("disk.latency", at=10, until=30, proven=False).load(LOAD)
