@@ -32,12 +32,12 @@ def test_it_holds_where_the_good_one_holds_and_the_bad_one_is_broken(recording):
 
 
 def test_a_good_one_that_is_broken_is_a_finding(recording):
-    with pytest.raises(Broken, match="available_during is broken for the good side .bad.: bad was not available"):
+    with pytest.raises(Broken, match=r"available_during is broken for the good side .bad.: bad was not available"):
         check(recording, good="bad", bad="worse")
 
 
 def test_a_bad_one_that_holds_as_well_shows_no_difference(recording):
-    with pytest.raises(Broken, match="holds for the bad side too .good.") as broken:
+    with pytest.raises(Broken, match=r"holds for the bad side too .good.") as broken:
         check(recording, good={"load": "good"}, bad={"load": "good", "success": "50%"})
     assert broken.value.figures["bad_success_share"] == 1
 

@@ -49,7 +49,9 @@ class TestFindings:
         """The first ten keys are named, all are counted."""
         for index in range(25):
             builder.write(LOAD, f"claimed/{index:02}", "x", start=11, end=12)
-        with pytest.raises(Broken, match=r"lost acknowledged writes on 25 keys: claimed/00, .*, claimed/09 and 15 more"):
+        with pytest.raises(
+            Broken, match=r"lost acknowledged writes on 25 keys: claimed/00, .*, claimed/09 and 15 more"
+        ):
             check(builder.final_reads(LOAD, {f"claimed/{index:02}": None for index in range(25)}))
 
     def test_a_value_that_nobody_wrote_is_a_phantom(self, builder):
@@ -94,7 +96,9 @@ class TestInvalid:
 
     def test_with_keys_that_were_never_read_at_the_end(self, builder):
         builder.write(LOAD, "a", "x", start=11, end=12).write(LOAD, "b", "y", start=11, end=12)
-        with pytest.raises(HypothesisInvalidError, match="the final reads of kv-writes miss 1 keys with acknowledged writes: b"):
+        with pytest.raises(
+            HypothesisInvalidError, match="the final reads of kv-writes miss 1 keys with acknowledged writes: b"
+        ):
             check(builder.only_final_reads(LOAD, {"a": "x"}))
 
 

@@ -37,7 +37,8 @@ class TestLeaderElected:
             check(builder.leader(handover(11, 19)), "leader_elected", within="4s")
         assert "consul-2 led after 9s" in broken.value.text
         assert (
-            "leaders: consul-1, then nobody 1.0s into the method, then consul-2 9.0s into the method" in broken.value.text
+            "leaders: consul-1, then nobody 1.0s into the method, then consul-2 9.0s into the method"
+            in broken.value.text
         )
 
     def test_is_broken_when_nobody_ever_leads_again(self, builder):

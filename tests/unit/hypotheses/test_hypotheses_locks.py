@@ -132,7 +132,7 @@ class TestNoTwoLockHolders:
 
     def test_another_load_is_invalid(self, tmp_path):
         builder = RecordingBuilder(tmp_path / "run").load("kv-writes")
-        with pytest.raises(HypothesisInvalidError, match="not a consul.lock load"):
+        with pytest.raises(HypothesisInvalidError, match=r"not a consul.lock load"):
             hypothesis.get("no_two_lock_holders").check(builder.build(), {"load": "kv-writes"})
 
 

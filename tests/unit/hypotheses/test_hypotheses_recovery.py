@@ -89,7 +89,9 @@ def test_operations_that_the_end_of_the_loads_cut_off_are_not_errors(builder):
 def test_the_slo_of_a_millisecond_fails_in_words_for_a_person(builder):
     with pytest.raises(Broken) as broken:
         check(builder.load(LOAD), p50_below="1ms")
-    assert "kv-writes did not recover within 10s after the last fault ended (20.0s into the method)" in broken.value.text
+    assert (
+        "kv-writes did not recover within 10s after the last fault ended (20.0s into the method)" in broken.value.text
+    )
     assert "expected p50 under 1ms: it never got there" in broken.value.text
     assert "p50 10ms" in broken.value.text
     assert "hint:" in broken.value.text

@@ -250,7 +250,9 @@ def test_a_cas_with_an_index_of_before_the_reset_may_succeed_only_on_the_same_ke
     ids=["what was rolled back", "another value at the old index", "another index of the old value"],
 )
 def test_a_cas_that_crosses_the_reset_is_caught(operation, game):
-    with pytest.raises(Broken, match=r"1 of 1 compare-and-sets .* succeeded on a key that the reset had changed") as broken:
+    with pytest.raises(
+        Broken, match=r"1 of 1 compare-and-sets .* succeeded on a key that the reset had changed"
+    ) as broken:
         cas_game(game, (23, operation))
     assert "the snapshot held 'w0' at index 7" in broken.value.text
     assert broken.value.figures["keys_crossed"] == ["k"]
@@ -263,7 +265,9 @@ def test_a_cas_that_creates_a_key_which_the_snapshot_holds_is_caught(game):
 
 
 def test_a_cas_in_flight_at_the_restore_accuses_nobody_and_none_across_it_is_invalid(game):
-    with pytest.raises(HypothesisInvalidError, match="after the reset, no client of kv-writes sent an index from before it"):
+    with pytest.raises(
+        HypothesisInvalidError, match="after the reset, no client of kv-writes sent an index from before it"
+    ):
         cas_game(game, (20.5, step("cas", "w2", 30, "w1")))
 
 

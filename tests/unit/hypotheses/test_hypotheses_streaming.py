@@ -83,7 +83,10 @@ def test_a_level_at_which_views_could_not_be_opened_was_not_kept(tmp_path):
 
 def test_a_search_for_the_knee_that_broke_nothing_is_invalid(tmp_path):
     built = stepped(tmp_path, lambda level: 0.01, lambda level: 0.01)
-    with pytest.raises(HypothesisInvalidError, match="no knee was found: both arms kept kv-writes under 300ms up to 400% of views; give views higher steps"):
+    with pytest.raises(
+        HypothesisInvalidError,
+        match="no knee was found: both arms kept kv-writes under 300ms up to 400% of views; give views higher steps",
+    ):
         check(built, find_knee=True)
     assert check(built).figures["streaming_broke"] == "no"
 

@@ -283,7 +283,9 @@ TABLE = "   level  streaming p50  changes\n    100%          4.7ms   20.0/s\n   
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_rows_of_a_table_stay_aligned(recording, terminal):
-    known = Judgement("knee()", "knee", Finding.BROKEN, f"streaming keeps the SLO at less load than long polls:\n{TABLE}")
+    known = Judgement(
+        "knee()", "knee", Finding.BROKEN, f"streaming keeps the SLO at less load than long polls:\n{TABLE}"
+    )
     text = summary(RunVerdict([], [known]), recording, terminal=terminal)
     assert "    streaming keeps the SLO at less load than long polls:\n" in text
     assert "".join(f"    {row}\n" for row in TABLE.splitlines()) in text
