@@ -1,7 +1,7 @@
-"""What hypotheses measure in a recording: fault windows, sliding percentiles, who led when. For your own ones too.
+"""What hypotheses measure in a recording: fault windows, sliding percentiles, who led when. Your own may use it too.
 
-Operations belong to the moment that they were meant to start (their intended start). One that was not acknowledged
-counts as infinitely slow: an error that comes back in a millisecond has served nobody.
+An operation belongs to the moment at which it was due (its intended start). One that was not acknowledged counts as
+infinitely slow: an error that returns in a millisecond served nobody.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def when(recording: Recording, t_ns: int) -> str:
 def method(recording: Recording) -> tuple[int, int]:
     """Start and end of the method, in ns. Raises HypothesisInvalidError when the run never got there."""
     if "method" not in recording.phases:
-        raise HypothesisInvalidError("the run never got to its method: no fault was applied, there is nothing to judge")
+        raise HypothesisInvalidError("the run never reached its method: no fault was applied, nothing can be judged")
     return recording.phases["method"]
 
 
@@ -77,7 +77,7 @@ def faults(recording: Recording, kind: str | None = None) -> list[FaultWindow]:
     steps = {step.name: number for number, step in enumerate(recording.experiment.method) if step.name}
     meant = [window for window in recording.faults if window.kind == kind or window.step == steps.get(kind)]
     if any(mark.mark == kind for mark in recording.marks):
-        raise HypothesisInvalidError(f"{kind} is a mark: nothing was broken, and this needs a fault to judge")
+        raise HypothesisInvalidError(f"{kind} is a mark, which breaks nothing; this hypothesis needs a fault")
     if not meant and kind in steps:
         raise HypothesisInvalidError(f"the run ended before its step {kind}, so there is nothing to judge")
     if not meant:
@@ -113,9 +113,9 @@ def _hint_at_marks(recording: Recording) -> str:
 
 
 def named(recording: Recording, window: FaultWindow | MarkWindow) -> str:
-    """What it is called where it is told of: `disk.latency on consul-1`, and first the name of its step, if it has one.
+    """Its name in texts: `disk.latency on consul-1`, after the name of its step, if the step has one.
 
-    A mark has only its name. A `noop` does nothing, so only the name of its step says what it stands for.
+    A mark has only its name. A `noop` does nothing, so the name of its step stands alone.
     """
     if isinstance(window, MarkWindow):
         return window.mark
@@ -137,21 +137,24 @@ def faults_end_ns(recording: Recording, kind: str | None = None) -> int:
             ends.append(in_force(recording, window)[1])
             continue
         if window.reverted_ns is None:
-            raise HypothesisInvalidError(f"fault {named(recording, window)} was never reverted: nothing can recover")
+            raise HypothesisInvalidError(
+                f"fault {named(recording, window)} was never reverted, so there is no recovery to judge"
+            )
         ends.append(window.reverted_ns)
     return max(ends)
 
 
 def during(recording: Recording, ops: Operations, kind: str | None = None) -> Operations:
-    """The operations that were meant to start while a fault was in force, or the mark of that name lasted.
+    """The operations due while a fault was in force, or while the mark of that name lasted.
 
-    Once each, where faults overlap.
+    Each counts once, even if faults overlap.
     """
     spans = [in_force(recording, window) for window in windows(recording, kind)]
     picked = ops.within(spans)
     if not len(picked):
         raise HypothesisInvalidError(
-            f"no operation was due while {kind or 'a fault'} was in force: no load then, or too short a fault"
+            f"no operation was due while {kind or 'a fault'} was in force: run the load then, or let the fault last"
+            " longer"
         )
     return picked
 
@@ -162,7 +165,7 @@ def pick(ops: Operations, mask: Bools) -> Operations:
 
 
 def settled(recording: Recording, ops: Operations, grace_s: float = 1.0) -> Operations:
-    """Without those that were cut off by the end of the loads before they had `grace_s` seconds: they say nothing."""
+    """Without operations cut off by the end of the loads less than `grace_s` seconds after they were due."""
     end_ns = loads_end_ns(recording)
     cut_off = (ops.outcome == "unknown") & (ops.end_ns >= end_ns) & (ops.intended_ns > end_ns - grace_s * SECOND)
     return pick(ops, ~np.asarray(cut_off, np.bool_))
@@ -194,7 +197,7 @@ class Sliding:
     def worst(self) -> tuple[int, float]:
         """Start of the worst window, and its value. Raises HypothesisInvalidError when nothing was measured."""
         if not len(self.t_ns) or np.isnan(self.value_s).all():
-            raise HypothesisInvalidError("no operation was due in the time to be judged")
+            raise HypothesisInvalidError("no operation was due in the time to judge")
         at = int(np.nanargmax(self.value_s))
         return int(self.t_ns[at]), float(self.value_s[at])
 

@@ -43,7 +43,7 @@ class Finding(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """One expectation judged: `text` is one or a few lines for a person, `figures` the numbers behind it."""
+    """One judged expectation: `text` is a line or a few for a person, `figures` the numbers behind it."""
 
     title: str
     hypothesis: str
@@ -55,16 +55,16 @@ class Judgement:
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """The verdict of a run: the reasons it is INVALID whatever the expectations say, and each judgement.
+    """The verdict of a run: why it is INVALID whatever the expectations say (if it is), and each judgement.
 
-    `doubts` name the seconds that were not validly measured: what was judged from those is INVALID, the rest stands.
+    `doubts` name the seconds that were not measured validly: what was judged from them is INVALID, the rest stands.
     """
 
     invalid: list[str]
     judgements: list[Judgement]
     doubts: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list, kw_only=True)
-    """What a reader should know that changes nothing of it, like hypotheses that are not those of the run."""
+    """What a reader should know although it changes no verdict, like hypotheses that differ from those of the run."""
 
     @property
     def verdict(self) -> Verdict:

@@ -45,7 +45,7 @@ def test_a_load_that_stops_half_way_through_is_not_judged_and_the_rest_stands(tm
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (3, "INVALID", "complete")
     assert drill.finding("available_during")[0] == "invalid"
     assert drill.finding("leadership_stays")[0] == "held"
-    assert any("load kv-writes stopped: nothing was due for" in doubt for doubt in drill.result["doubts"])
+    assert any("load kv-writes stopped: it started no operation for" in doubt for doubt in drill.result["doubts"])
 
 
 def test_a_claimed_write_that_is_not_there_is_lost_and_its_key_is_named(tmp_path):

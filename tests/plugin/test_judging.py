@@ -56,7 +56,7 @@ class TestOutcomes:
     def test_a_known_issue_that_holds_fails(self, project):
         result = project.run(project.plant(recovers(project.builder(), known_issue="hashicorp/consul#22064")))
         result.assert_outcomes(failed=1)
-        result.stdout.fnmatch_lines(["*it held, although known_issue says hashicorp/consul#22064*"])
+        result.stdout.fnmatch_lines(["*it held, although known_issue names hashicorp/consul#22064*"])
 
     def test_runxfail_makes_known_issues_failures(self, project):
         builder = recovers(project.builder(recovery=14), known_issue="hashicorp/consul#22064")
@@ -193,12 +193,14 @@ class TestRecordingOption:
         ("part", "value", "said"),
         [
             ("method", [{"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "9s"}, "for": "20s"}],
-             "*method?0?.fault: disk.latency is asked for, noop was run*"),
+             "*method?0?.fault: the experiment says disk.latency, the run had noop*"),
             ("load", {LOAD: {"kind": "consul.kv.write", "rate": "500/s"}},
-             "*load.kv-writes.rate: 500* is asked for, 50* was run*"),
-            ("datacenter", {"consul": {"servers": 5}}, "*datacenter.consul.servers: 5 is asked for, 3 was run*"),
-            ("guardrails", ["kv-writes.errors > 5% for 5s"], "*guardrails?0?: * is asked for, nothing was run*"),
-            ("recovery", {"for": "90s"}, "*recovery.for: * is asked for, 20s was run*"),
+             "*load.kv-writes.rate: the experiment says 500*, the run had 50*"),
+            ("datacenter", {"consul": {"servers": 5}},
+             "*datacenter.consul.servers: the experiment says 5, the run had 3*"),
+            ("guardrails", ["kv-writes.errors > 5% for 5s"],
+             "*guardrails?0?: the experiment says *, the run had nothing*"),
+            ("recovery", {"for": "90s"}, "*recovery.for: the experiment says *, the run had 20s*"),
         ],
     )  # fmt: skip
     def test_a_recording_of_another_experiment_of_that_name_is_not_judged(self, project, part, value, said):
@@ -230,7 +232,7 @@ class TestRecordingOption:
         assert differences(asked, load_text(json.dumps(redacted))) == []
         redacted["datacenter"]["consul"]["servers"] = 5
         assert differences(asked, load_text(json.dumps(redacted))) == [
-            "datacenter.consul.servers: 3 is asked for, 5 was run"
+            "datacenter.consul.servers: the experiment says 3, the run had 5"
         ]
 
     def test_no_recording_of_that_experiment_is_an_error_that_names_those_there_are(self, project):

@@ -1,6 +1,6 @@
-"""Faults that cannot be in force at one time, by what each of them declares: its claims, and what it restarts.
+"""Refuses faults that cannot be in force at the same time, by what each declares: its claims, and what it restarts.
 
-No kind of fault is named here: what two faults may not share is theirs to say (hashidrill.claims).
+This module names no kind of fault: the faults themselves say what they cannot share (hashidrill.claims).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def placed(step: Step, draft: Draft) -> Place:
-    """Where and when the step puts its fault, as far as that is known now."""
+    """Where and when the step applies its fault, as far as that is known now."""
     return place_of(step.on, step.at, step.for_, draft.services, {"disk": draft.disk})
 
 
@@ -38,12 +38,14 @@ def check_clashes(draft: Draft, note: Note) -> None:
         for other, holding, holder, there in declared if fault.restarts else ():
             if other != number and holder.holds_down and fault.restarts and _falls_into(fault.restarts, place, there):
                 text = f"{step.kind} restarts {step.on} while method[{other}] ({holding.kind} on {holding.on})"
-                note(("method", number, "fault"), f"{text} may be there; let it begin and end outside of that")
+                note(
+                    ("method", number, "fault"), f"{text} may still be in force; let it begin and end outside that time"
+                )
                 break
 
 
 def _falls_into(restarts: Restarts, place: Place, down: Place) -> bool:
-    """Whether it restarts an agent while that may be held down."""
+    """Whether it restarts an agent while another fault may hold that agent down."""
     if down.begins_s is None or down.ends_s is None or not place.hosts & down.hosts:
         return False
     return any(

@@ -43,12 +43,12 @@ def _check_named(side: Side, draft: Draft, kinds: Sequence[str], note: Note) -> 
 
 
 def _befalls(name: str) -> bool:
-    """Whether attempts can fail so: verdicts on one client may name that instead of a step."""
+    """Whether an attempt can fail this way: expectations about a client may name such a failure instead of a step."""
     return name in FAULTS or name == "no-reply" or name.isdecimal()
 
 
 def _named(params: BaseModel, key: str) -> Iterator[str]:
-    """What the parameter `key` names: one text, or each of a list; nothing when it was left out."""
+    """What the parameter `key` names: one text, or each of a list; nothing if it was left out."""
     value = param(params, key)
     if isinstance(value, str):
         yield value

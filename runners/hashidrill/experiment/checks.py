@@ -1,7 +1,7 @@
 """Checks a well-formed experiment for errors: unknown loads, missing hosts, faults that collide.
 
-The rules look at a Draft, in which each part that could not be read is None: they judge what there is, and leave alone
-what has an error of its own already.
+The rules look at a Draft, in which each part that could not be read is None. They check what is there and skip what
+already has an error of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LONGEST = Duration("1h")
 DURATIONS: tuple[Loc, ...] = (
     ("datacenter", "ready_within"), ("steady_state", "within"), ("recovery", "for"),
 )  # fmt: skip
-"""The durations, beside those of steps, that say how long a run takes."""
+"""The durations, apart from those of steps, that decide how long a run takes."""
 
 _OF_CLIENTS = (*LOAD_STATISTICS, *(f"attempts.{each}" for each in LOAD_STATISTICS), *LOAD_SIGNALS)
 """What a condition may compare of a client."""
@@ -79,7 +79,7 @@ def check(draft: Draft, note: Note) -> None:
     check_expectations(draft, note)
     for loc, length in draft.durations.items():
         if length is not None and length > LONGEST:
-            note(loc, f"{length} is longer than {LONGEST}, the most that a part of an experiment may take")
+            note(loc, f"{length} is too long: a part of an experiment takes at most {LONGEST}")
 
 
 def _check_loads(draft: Draft, note: Note) -> None:
@@ -94,7 +94,7 @@ def _check_loads(draft: Draft, note: Note) -> None:
 
 
 def _served(via: str) -> bool:
-    """Whether there are always agents for that `via`: without clients of Consul, the servers serve."""
+    """Whether that `via` always has agents: without Consul clients, the servers stand in."""
     name, _, role = via.partition(":")
     return name in registry.services() and role in registry.services()[name].served
 
@@ -125,11 +125,11 @@ def _check_profile(profile: Profile, draft: Draft, loc: Loc, note: Note) -> None
         return
     if profile.search is not None and profile.length_s > max(ends):
         length, there = Duration(profile.length_s), Duration(max(ends))
-        note(loc, f"the search and its level last {length}, but the method ends after {there}; let a step of"
-                  " the method last longer (a mark will do)")  # fmt: skip
+        note(loc, f"the search and its level take {length}, but the method ends after {there}; make a step of the"
+                  " method last longer (a mark will do)")  # fmt: skip
     elif profile.length_s > max(ends) + recovery:
         length, there = Duration(profile.length_s), Duration(max(ends) + recovery)
-        note(loc, f"the profile takes {length}, but the loads stop {there} after the method began; let a step of the"
+        note(loc, f"the profile takes {length}, but the loads stop {there} after the method began; make a step of the"
                   " method (a mark will do) or the recovery last longer")  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def _check_condition(condition: Condition | None, draft: Draft, loc: Loc, note: 
 
 
 def _check_own_signal(condition: Condition, draft: Draft, loc: Loc, note: Note) -> None:
-    """A signal that only some kinds of load have."""
+    """Checks a signal that only some kinds of load have."""
     what, load = condition.what, draft.loads.get(condition.source)
     # a load that could not be read may be of any kind
     kinds = registry.loads().values() if load is None else [registry.load(load.kind)]
@@ -174,7 +174,7 @@ def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
     if (fault := step.fault) is not None:
         _check_requires(fault.kind, fault.requires(), draft, (*loc, "fault"), note)
         place = placed(step, draft)
-        # one message for each place in the step; a selector without a match has one already
+        # at most one message per place in the step; a selector without a match already has one
         said: list[tuple[str, ...]] = [("on",)] if draft.services is not None and not place.hosts else []
         for at, text in fault.troubles(place):
             if at not in said:
@@ -182,27 +182,27 @@ def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
                 said.append(at)
     if step.for_ is not None and step.at is not None and step.at + step.for_ > LONGEST:
         end = Duration(step.at + step.for_)
-        note((*loc, "for"), f"the fault would end {end} into the method; {LONGEST} is the most (at + for)")
+        note((*loc, "for"), f"the fault would end {end} into the method; at + for may be at most {LONGEST}")
 
 
 def _check_requires(kind: str, required: Requires, draft: Draft, loc: Loc, note: Note) -> None:
     if required.sized_disk and draft.disk is not None and draft.disk.size is None:
-        note(loc, f"{kind} needs a disk of its own that can be full: set datacenter.disk.size (256MiB)")
+        note(loc, f"{kind} needs a disk of limited size: set datacenter.disk.size, for example to 256MiB")
     for tool in sorted(required.tools - TOOLS):
-        note(loc, f"{kind} requires the tool {shown(tool)}, which hashidrill cannot get: {near(tool, TOOLS)}")
+        note(loc, f"{kind} requires the tool {shown(tool)}, which hashidrill cannot install: {near(tool, TOOLS)}")
 
 
 def _check_on(step: Step, on: str, draft: Draft, loc: Loc, note: Note) -> None:
-    """What a tap does is put on a client, and all else on hosts."""
+    """Faults of a tap target a client, all others target hosts."""
     client = on.removeprefix(CLIENT_PREFIX) if on.startswith(CLIENT_PREFIX) else None
     of_a_tap = step.kind in registry.fault_kinds() and registry.fault(step.kind).on_client
     if client is None and of_a_tap:
-        note(loc, f"{step.kind} is put on a client, like client:NAME, not on {shown(on)}: {near(on, _taps(draft))}")
+        note(loc, f"{step.kind} targets a client (client:NAME), not {shown(on)}: {near(on, _taps(draft))}")
     elif client is None:
         _check_selector(on, draft, loc, note)
     elif not of_a_tap:
         alone = " and ".join(kind for kind, fault in sorted(registry.faults().items()) if fault.on_client)
-        note(loc, f"{shown(on)} is the tap of a client, which takes {alone} alone; {step.kind} is put on a host")
+        note(loc, f"{shown(on)} is a client's tap, which takes only {alone}; {step.kind} targets a host")
     elif client not in draft.clients:
         note(loc, f"there is no client {shown(client)}: {near(on, _taps(draft))}")
 
@@ -212,14 +212,14 @@ def _taps(draft: Draft) -> list[str]:
 
 
 def _check_names(draft: Draft, note: Note) -> None:
-    """A step's name names one step, and no kind of fault."""
+    """A step's name is unique, and is not a kind of fault."""
     seen: dict[str, int] = {}
     for index, fault in enumerate(draft.steps):
         step, key = (draft.marks[index], "mark") if index in draft.marks else (fault, "name")
         if step is None or step.name is None:
             continue
         if step.name in seen:
-            text = f"method[{seen[step.name]}] has the name {shown(step.name)} already; give each step its own"
+            text = f"method[{seen[step.name]}] already has the name {shown(step.name)}; give each step its own"
             note(("method", index, key), text)
         elif step.name in registry.fault_kinds():
             note(("method", index, key), f"{shown(step.name)} is a kind of fault; give the step another name")
@@ -230,7 +230,7 @@ def _check_marks(draft: Draft, note: Note) -> None:
     for index, mark in draft.marks.items():
         if mark.for_ is not None and mark.at is not None and mark.at + mark.for_ > LONGEST:
             text = f"the mark would end {Duration(mark.at + mark.for_)} into the method"
-            note(("method", index, "for"), f"{text}; {LONGEST} is the most (at + for)")
+            note(("method", index, "for"), f"{text}; at + for may be at most {LONGEST}")
 
 
 def _check_selector(text: str, draft: Draft, loc: Loc, note: Note) -> None:
@@ -240,7 +240,7 @@ def _check_selector(text: str, draft: Draft, loc: Loc, note: Note) -> None:
         note(loc, str(unknown))
         return
     if selector.is_client:
-        note(loc, f"{shown(text)} is the tap of a client, and no host: {near(text, HOST_FORMS)}")
+        note(loc, f"{shown(text)} is a client's tap, not a host: {near(text, HOST_FORMS)}")
     if draft.services is None:
         return
     if reason := selector.impossible(draft.services):

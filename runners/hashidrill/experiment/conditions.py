@@ -1,7 +1,7 @@
 """Conditions over signals, as steady states and guardrails write them: `kv-writes.latency.p50 < 300ms for 20s`.
 
-A condition is a signal, an optional statistic, a comparison and a limit with its unit. It is evaluated live over the
-last seconds, and offline over a recording, by the same code: give it the values, it says whether they hold.
+A condition is a signal, an optional statistic, a comparison and a limit with its unit. The same code evaluates it live
+over the last seconds and offline over a recording: given a value, it says whether the condition holds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 }  # fmt: skip
 LOAD_STATISTICS = ("latency.p50", "latency.p90", "latency.p99", "latency.max", "latency.mean", "errors", "rate")
 LOAD_SIGNALS: dict[str, type[Quantity] | None] = {"level": Level}
-"""What every load samples beside its operations, and the unit. A load's class may declare more, as its `signals`."""
+"""What every load samples in addition to its operations, with units. A load's class may declare more as `signals`."""
 
 PROBE_SIGNALS: dict[str, type[Quantity] | None] = {
     **{name: unit for service in registry.services().values() for name, unit in service.signals.items()},
@@ -69,14 +69,14 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        """Raises ValueError that shows how a condition is written."""
+        """Raises ValueError that shows how to write a condition."""
         match = _PATTERN.fullmatch(text.strip())
         if match is None:
             raise ValueError(f"{shown(text)} is not a condition; write it like {_EXAMPLE!r}")
         source, _, what = match["signal"].partition(".")
         window = None if match["window"] is None else Duration.parse(match["window"])
         if window == 0:
-            raise ValueError(f"{shown(text)}: a condition holds for longer than 0s")
+            raise ValueError(f"{shown(text)}: the time after `for` must be longer than 0s")
         return cls(text.strip(), source, what, match["op"], _limit(text, match["signal"], match["limit"]), window)
 
     def holds(self, value: float) -> bool:
@@ -115,11 +115,11 @@ def _limit(text: str, signal: str, limit: str) -> float:
     try:
         return float(limit)
     except ValueError:
-        raise ValueError(f"{shown(text)}: {limit!r} is not a plain number, which {signal} is compared with") from None
+        raise ValueError(f"{shown(text)}: compare {signal} with a plain number, not {limit!r}") from None
 
 
 def load_signals(kind: type[Load]) -> Mapping[str, type[Quantity] | None]:
-    """What a condition can compare of a load of that class beside LOAD_STATISTICS, and its unit (None: a number)."""
+    """The signals of that class of load, besides LOAD_STATISTICS, that a condition can compare; unit None: a number."""
     return {**LOAD_SIGNALS, **kind.signals}
 
 
@@ -130,13 +130,13 @@ def unit_trouble(condition: Condition, unit: type[Quantity] | None) -> str:
     try:
         _ = float(limit) if unit is None else unit.parse(limit)
     except ValueError as error:
-        plain = f"{limit!r} is not a plain number, which {condition.source}.{condition.what} is compared with"
+        plain = f"compare {condition.source}.{condition.what} with a plain number, not {limit!r}"
         return f"{shown(condition.text)}: {plain if unit is None else error}"
     return ""
 
 
 def _unit(signal: str) -> type[Quantity] | None:
-    """What `signal` is measured in, where that is known and not a plain number."""
+    """The unit of `signal`; None if it is unknown or a plain number."""
     if signal in PROBE_SIGNALS:
         return PROBE_SIGNALS[signal]
     what = signal.partition(".")[2]

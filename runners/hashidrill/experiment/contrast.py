@@ -13,7 +13,7 @@ _OF_A_SIDE = ("client", "load")
 
 
 def side(model: type[BaseModel], named: str | Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of one side for a hypothesis with that model; a bare name is its client, or else its load."""
+    """The parameters of one side for a hypothesis with that model; a bare name is its client, otherwise its load."""
     if not isinstance(named, str):
         return {**params, **named}
     key = next((key for key in _OF_A_SIDE if key in model.model_fields), _OF_A_SIDE[0])

@@ -1,9 +1,9 @@
 """The level of a load over time, and the open-loop schedule that follows from it.
 
-A level is a multiple of what the experiment asks for: 1 is the nominal rate (or count), 2 is twice of it. A `Course` is
-made of pieces, in each of which the level is constant or changes evenly; a `Pace` integrates it, so that the n-th
-operation is due when exactly n operations should have been offered. Nothing adds up: each due time comes from the
-beginning of its piece, and not from the operation before.
+A level is a multiple of what the experiment asks for: 1 is the nominal rate (or count), 2 is twice that. A `Course`
+consists of pieces in which the level is constant or changes evenly. A `Pace` integrates it, so the n-th operation is
+due when exactly n operations should have been offered. Rounding errors do not add up: each due time is computed from
+the start of its piece, not from the previous operation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """From `start_ns` until the next piece begins: the level at its start, and how much it changes in a second."""
+    """From `start_ns` until the next piece begins: the level at its start, and its change per second."""
 
     start_ns: int
     level: float
@@ -29,24 +29,24 @@ class Piece:
 
 
 class Course:
-    """One load's level: 1 until the method begins, and then as its profile says.
+    """One load's level: 1 until the method begins, then what its profile says.
 
-    `profile` is what follows the beginning of the method: pieces whose times count from there.
+    `profile` holds the pieces of the method; their times count from its start.
     """
 
     def __init__(self, profile: Sequence[Piece] = ()) -> None:
         self._profile = profile
         self.pieces: list[Piece] = [Piece(0, 1.0)]
         self.changes = 0
-        """Counts what was changed; whoever has planned on the pieces looks at them again."""
+        """Counts changes, so that whoever planned with the pieces knows to look again."""
 
     def begin(self, t_ns: int) -> None:
-        """The method began at `t_ns`, which may be a little while ago: the course is as if this had been known."""
+        """The method began at `t_ns`, possibly a moment ago; the course is the same as if this had been known then."""
         for piece in self._profile:
             self._add(replace(piece, start_ns=t_ns + piece.start_ns))
 
     def set(self, t_ns: int, level: float) -> None:
-        """The level is that from `t_ns` on."""
+        """Sets the level from `t_ns` on."""
         self._add(Piece(t_ns, level))
 
     def _add(self, piece: Piece) -> None:
@@ -56,7 +56,7 @@ class Course:
         self.changes += 1
 
     def piece(self, t_ns: int) -> Piece:
-        """The one in which `t_ns` is."""
+        """The piece that contains `t_ns`."""
         return self.pieces[max(0, bisect_right(self.pieces, t_ns, key=lambda piece: piece.start_ns) - 1)]
 
     def at(self, t_ns: int) -> float:
@@ -64,7 +64,7 @@ class Course:
 
 
 class Pace:
-    """When the n-th operation of a load is due that began at `start_ns` and offers `rate_per_s` at level 1."""
+    """When the n-th operation is due of a load that began at `start_ns` and offers `rate_per_s` at level 1."""
 
     def __init__(self, course: Course, rate_per_s: float, start_ns: int) -> None:
         self._course = course
@@ -78,7 +78,7 @@ class Pace:
         self._done = 0.0  # operations that were due before the piece at `_index`
 
     def due_ns(self, n: int) -> int | None:
-        """None when no operation is to be offered any more, as things are now. `n` never falls."""
+        """None if, by the present pieces, no more operations are due. `n` never decreases between calls."""
         if self._changes != self._course.changes:
             self._rewind()
         pieces = self._course.pieces
@@ -107,5 +107,5 @@ def _after(count: float, rate_per_s: float, level: float, slope_per_s: float) ->
     if slope_per_s == 0:
         return count / (rate_per_s * level)
     share = count / rate_per_s
-    # the form of the quadratic's root that loses no digits where the slope is small
+    # this form of the quadratic's root loses no digits when the slope is small
     return 2 * share / (level + math.sqrt(max(0.0, level * level + 2 * slope_per_s * share))) if share else 0.0

@@ -1,4 +1,4 @@
-"""What still works in an experiment although there is a better way to write it, and that way."""
+"""Finds what still works in an experiment but is deprecated, and says what to write instead."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from hashidrill.experiment.documents import Document
 
 
 def deprecations(document: Document) -> str:
-    """Each thing that is deprecated, with its place and what to write instead; empty where there is nothing."""
+    """Everything deprecated, with its place and what to write instead; empty if there is nothing."""
     method = document.data.get("method") if isinstance(document.data, dict) else None
     steps = enumerate(method if isinstance(method, list) else [])
     found = [(index, step) for index, step in steps if isinstance(step, dict) and step.get("fault") == "noop"]
     if not found:
         return ""
-    noted = document.unmarked()  # a document's own problems are what makes it wrong
+    noted = document.unmarked()  # notes in the document itself would make it an error
     for index, step in found:
         text = f"a noop that marks time is deprecated: write {_as_mark(step)}"
-        noted.problem(("method", index, "fault"), f"{text}, and name it where an expectation means it")
+        noted.problem(("method", index, "fault"), f"{text}, and name the mark in the expectations that judge it")
     return noted.message()
 
 

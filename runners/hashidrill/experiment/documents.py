@@ -1,8 +1,8 @@
-"""A YAML file as plain data in which every key and value knows where it was written.
+"""A YAML file as plain data in which every key and value knows its place in the file.
 
-hashidrill reads a small and safe part of YAML 1.2: one document, text keys, no tags beyond the core ones, no merge
-keys. Anchors and aliases work. Limits keep a hostile or broken file from costing time or memory; they are checked on
-the parser's events, before anything is built.
+hashidrill reads a small, safe part of YAML 1.2: one document, text keys, only the core tags, no merge keys. Anchors and
+aliases work. Limits keep a hostile or broken file from costing time or memory; they apply to the parser's events,
+before anything is built.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _MAX_INT = 2**63
 
 
 class Document:
-    """One file, read. `problem()` notes what is wrong; `raise_problems()` raises all of it at once."""
+    """One file, read. `problem()` notes a problem; `raise_problems()` raises all of them at once."""
 
     def __init__(self, name: str, text: str) -> None:
-        """Raises ExperimentError for what is not YAML at all; other troubles are noted in `problems`."""
+        """Raises ExperimentError if it is not YAML at all; notes other problems in `problems`."""
         self.files = [File(name, text)]
         self.problems: list[Problem] = []
         self.root = _Composer(self).compose()
@@ -89,7 +89,7 @@ class Document:
         self.problems.append(Problem(0, offset, "", text))
 
     def fail(self, offset: int, text: str) -> NoReturn:
-        """As `problem_at`, for what makes it useless to read on."""
+        """Like `problem_at`, for a problem after which reading on is useless."""
         self.problem_at(offset, text)
         raise self._error()
 
@@ -112,7 +112,7 @@ class Document:
             child = child_of(node, part)
             if child is None:
                 break
-            nothing = child.value is None and child.items is None  # the parser places it at whatever comes next
+            nothing = child.value is None and child.items is None  # the parser gives it the place of what comes next
             as_key = nothing or (key and count == len(loc))
             offset = node.keys[part] if as_key and isinstance(part, str) else child.offset
             node = child
@@ -120,7 +120,7 @@ class Document:
 
 
 class _Composer:
-    """Makes nodes of the parser's events."""
+    """Builds nodes from the parser's events."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -132,7 +132,7 @@ class _Composer:
 
     def compose(self) -> Node:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what the parser warns of (directives, anchors used twice) is harmless
+            warnings.simplefilter("ignore")  # the parser warns about harmless things: directives, anchors used twice
             try:
                 return self._compose()
             finally:
@@ -143,7 +143,7 @@ class _Composer:
         for event in self._events:
             kind = _kind(event)
             if kind == "DocumentStart" and root is not None:
-                self._document.fail(self._at, "a second document starts here; a file holds one experiment")
+                self._document.fail(self._at, "a second document starts here; write one experiment per file")
             if kind in {"Scalar", "MappingStart", "SequenceStart", "Alias"}:
                 root = self._node(event, depth=1)
         if root is None or (root.items is None and root.value is None):
@@ -162,7 +162,7 @@ class _Composer:
             mark = error.problem_mark or error.context_mark
             self._document.fail(mark.index if mark else self._at, _syntax(error, self._document.text))
         except Exception as error:  # noqa: BLE001 - the parser also fails with ValueError, IndexError and the like
-            self._document.fail(self._at, f"this cannot be read as YAML from here on ({type(error).__name__})")
+            self._document.fail(self._at, f"from here on this is not readable as YAML ({type(error).__name__})")
 
     def _node(self, event: Any, depth: int) -> Node:
         offset = event.start_mark.index
@@ -193,11 +193,11 @@ class _Composer:
         offset = event.start_mark.index
         node = self._anchors.get(event.anchor)
         if node is None:
-            self._document.fail(offset, f"the alias *{event.anchor} is of nothing: no &{event.anchor} stands above")
+            self._document.fail(offset, f"the alias *{event.anchor} has no anchor: write &{event.anchor} above it")
         if not node.complete:
-            self._document.fail(offset, f"the alias *{event.anchor} stands inside what it names: that has no end")
+            self._document.fail(offset, f"the alias *{event.anchor} is inside its own anchor, so it would never end")
         if depth + node.height - 1 > MAX_DEPTH:
-            self._document.fail(offset, f"nested deeper than {MAX_DEPTH} levels once *{event.anchor} is expanded")
+            self._document.fail(offset, f"nested deeper than {MAX_DEPTH} levels when *{event.anchor} is expanded")
         self._count(node.size, node.text, offset)
         return node
 
@@ -223,7 +223,7 @@ class _Composer:
             value = self._node(next(self._events), depth + 1)
             if key in items:
                 line, _ = line_and_column(self._document.text, node.keys[key])
-                self._document.problem_at(offset, f"the key {_short(key)} was already written in line {line}")
+                self._document.problem_at(offset, f"line {line} already has the key {_short(key)}; keep one of the two")
             items[key], node.keys[key] = value, offset
         node.items = items
         return items.values()
@@ -231,13 +231,13 @@ class _Composer:
     def _key(self, event: Any) -> str:
         offset = event.start_mark.index
         if _kind(event) != "Scalar":
-            self._document.fail(offset, "a key is text here, not a list, a mapping or an alias")
+            self._document.fail(offset, "a key must be text, not a list, a mapping or an alias")
         self._count(1, len(event.value), offset)
         value = self._scalar(event)
         if event.value == "<<" and event.implicit[0]:
-            self._document.fail(offset, "merge keys (<<) are YAML 1.1, this is read as 1.2; write the keys out")
+            self._document.fail(offset, "merge keys (<<) exist only in YAML 1.1, and this is YAML 1.2; write the keys out")
         if not isinstance(value, str):
-            self._document.problem_at(offset, f'a key is text: write {_short(event.value)} in quotes, like "name"')
+            self._document.problem_at(offset, f'a key must be text: put {_short(event.value)} in quotes, like "name"')
         return str(event.value)
 
     def _check_tag(self, event: Any, plain: str) -> None:
@@ -259,16 +259,16 @@ class _Composer:
             self._document.problem_at(event.start_mark.index, f"{_short(text)} is not a finite number")
             return 0.0
         if isinstance(value, int) and abs(value) >= _MAX_INT:
-            self._document.problem_at(event.start_mark.index, f"{_short(text)} is too large a number")
+            self._document.problem_at(event.start_mark.index, f"the number {_short(text)} is too large")
             return 0
         if isinstance(value, str) and UNPRINTABLE.search(value):  # by escapes: "\0", "\ud800"
-            self._document.problem_at(event.start_mark.index, "holds a character that is not text")
+            self._document.problem_at(event.start_mark.index, "contains a character that is not text")
             return UNPRINTABLE.sub("?", value)
         return value
 
 
 def _plain(text: str) -> str | float | bool | None:
-    """What unquoted text is in YAML 1.2: `no`, `on` and `2021-10-28` are text, as they look."""
+    """The value of unquoted text in YAML 1.2: `no`, `on` and `2021-10-28` stay text."""
     if text in _NULLS:
         return None
     if text in _BOOLS:
@@ -288,20 +288,20 @@ def _short(text: str) -> str:
 
 
 _HINTS = (
-    (r"'\\t'.*cannot start any token", "a tab indents here; YAML is indented with spaces"),
+    (r"'\\t'.*cannot start any token", "this line is indented with a tab; YAML needs spaces"),
     (
         r"mapping values are not allowed here",
-        "a ': ' stands where no key can be: quote the text, or mend its indent",
+        "a ': ' where no key can be: quote the text, or fix its indentation",
     ),
-    (r"could not find expected ':'", "a key without ': ' after it, or a line that is indented wrongly"),
-    (r"expected <block end>", "the indentation does not fit the lines above, or a quote there is not closed"),
-    (r"unexpected end of stream.*|found unexpected end of stream", "a quote is opened and never closed"),
-    (r"expected ',' or '(\]|\})'", "a bracket is opened and not closed, or a comma is missing"),
+    (r"could not find expected ':'", "a key without ': ' after it, or wrong indentation"),
+    (r"expected <block end>", "the indentation does not match the lines above, or a quote above is not closed"),
+    (r"unexpected end of stream.*|found unexpected end of stream", "a quote is opened but never closed"),
+    (r"expected ',' or '(\]|\})'", "a bracket is opened but not closed, or a comma is missing"),
 )
 
 
 def _syntax(error: Any, text: str) -> str:
-    """The parser's complaint in a user's words, with where the construct that it broke began."""
+    """The parser's complaint in a user's words, with the line where the broken construct began."""
     problem = str(error.problem or error.context or "not YAML")
     problem = problem.replace("found '\\x00'", "found the end of the file")
     said = next((hint for pattern, hint in _HINTS if re.search(pattern, problem)), f"this is not YAML: {problem}")

@@ -41,7 +41,7 @@ class Step:
 
     @property
     def fault(self) -> Fault | None:
-        """What declares, without a datacenter; None where its kind or parameters could not be read."""
+        """The fault, without a datacenter, for its declarations; None if its kind or parameters could not be read."""
         if self.params is None:
             return None
         fault: Fault = registry.fault(self.kind)(self.params, None)
@@ -59,7 +59,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a contrast: the parameters that it gives to another hypothesis."""
+    """One side of a contrast: the parameters that it passes to another hypothesis."""
 
     loc: Loc
     params: BaseModel
@@ -74,9 +74,9 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Draft:
-    """An experiment of which some parts may be None, where they could not be read.
+    """An experiment in which parts that could not be read are None.
 
-    `steps` are faults: where the method has a mark, it has None, and `marks` the mark under that index.
+    `steps` are faults. Where the method has a mark, `steps` has None and `marks` has the mark under that index.
     """
 
     services: list[Service] | None
@@ -94,6 +94,6 @@ class Draft:
 
 
 class Note(Protocol):
-    """Takes a problem and where it is: `Document.problem`."""
+    """Takes a problem and its place, like `Document.problem`."""
 
     def __call__(self, loc: Loc, text: str, *, key: bool = False) -> None: ...

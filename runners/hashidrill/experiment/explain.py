@@ -29,7 +29,7 @@ _PATTERNS = {
 
 
 def explain(error: Mapping[str, Any], model: type[BaseModel]) -> str:
-    """One sentence: what was found and what would be right. `error` is one of ValidationError.errors() of `model`."""
+    """One sentence: what was expected and what was found. `error` is one of ValidationError.errors() of `model`."""
     kind, ctx, loc = error["type"], error.get("ctx", {}), tuple(error["loc"])
     if kind == "extra_forbidden":
         return f"unknown key {shown(loc[-1])}: {near(str(loc[-1]), keys_at(model, loc[:-1]))}"
@@ -64,7 +64,7 @@ _EXPECTED: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
-    """The keys that are allowed in the mapping at `loc`, as YAML spells them."""
+    """The keys that the mapping at `loc` may have, as YAML spells them."""
     inner = _model_of(_annotation_at(model, loc))
     return [] if inner is None else [field.alias or name for name, field in inner.model_fields.items()]
 
@@ -100,7 +100,7 @@ def _model_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def _flat(annotation: Any) -> Iterator[Any]:
-    """The annotation and, for `X | None` and Annotated[X, ...], what it is made of; containers are not opened."""
+    """The annotation and, for `X | None` and Annotated[X, ...], its parts; containers are not opened."""
     if get_origin(annotation) in {list, dict, tuple} or not get_args(annotation):
         yield annotation
         return
@@ -109,7 +109,7 @@ def _flat(annotation: Any) -> Iterator[Any]:
 
 
 def _hint(field: FieldInfo | None) -> str:
-    """What a missing field holds: `: a duration, like 500ms or 10s`."""
+    """What to write for a missing field: `: a duration, like 500ms or 10s`."""
     if field is None:
         return ""
     for part in _flat(field.annotation):
@@ -130,7 +130,7 @@ def _not_one_of(value: Any, field: FieldInfo | None, expected: str) -> str:
         return f"expected {expected or ', '.join(choices)}, got {_described(value)}"
     if len(choices) == 1:
         return f"expected {choices[0]}, got {_described(value)}"
-    return f"{shown(value)} is not known here: {near(value, choices)}"
+    return f"{shown(value)} is not a valid value: {near(value, choices)}"
 
 
 def _described(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The hypotheses that an experiment names, as text, so that its recording can say which ones its run resolved."""
+"""The sources of the hypotheses that an experiment names, so that its recording shows which ones the run used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def hypotheses_of(experiment: Experiment, near_to: Path | None) -> dict[str, Any]:
-    """What hypotheses.json holds: by its name, where each hypothesis came from, and every source file once.
+    """The content of hypotheses.json: where each hypothesis came from, by name, and every source file once.
 
     Raises UnknownNameError, or UsageError for a file that does not load.
     """

@@ -1,11 +1,11 @@
 """The issue known to break an expectation, and how badly: anything worse is a failure.
 
-    known_issue: hashicorp/consul#22064      # however badly it breaks, and the verdict says that no bound is stated
+    known_issue: hashicorp/consul#22064      # excuses any break; the verdict says that no bound is stated
     known_issue: {issue: boltdb/bolt#640, at_most: {times: 250}}
     known_issue: {issue: hashicorp/consul#12593, at_least: {refused_share: 40%}}
 
-A bound is of a figure of the hypothesis, by its name: of one that ends in `_s` a length of time, in `_share` a
-percentage, in `_per_s` a rate; else a number. `never` bounds a time that may never end.
+A bound names a figure of the hypothesis. The end of the figure's name gives the unit: `_s` a duration, `_share` a
+percentage, `_per_s` a rate; otherwise it is a plain number. The bound `never` allows a time that never ends.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class KnownIssue(BaseModel):
         return bool(self.at_most or self.at_least)
 
     def beyond(self, figures: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-        """What is worse than known, and what cannot be compared: both as text, both empty when all is as known."""
+        """What exceeds the bounds, and what cannot be compared, as text; both empty when all is within bounds."""
         worse: list[str] = []
         unknown: list[str] = []
         for figure, words, bound, within in self._limits():
             measured = _measured(figures.get(figure))
             if math.isnan(measured):
                 there = ", ".join(name for name, value in figures.items() if not math.isnan(_measured(value)))
-                unknown.append(f"{figure} was not measured; there are: {there or 'no figures'}")
+                unknown.append(f"{figure} was not measured; the measured figures are: {there or 'none'}")
             elif not within(measured):
-                worse.append(f"{figure} is {_words(figure, measured)}, known is {words} {bound}")
+                worse.append(f"{figure} is {_words(figure, measured)}, allowed: {words} {bound}")
         return worse, unknown
 
     def _limits(self) -> Iterator[tuple[str, str, object, Any]]:
@@ -77,7 +77,7 @@ def _unit(figure: str) -> type[Quantity] | None:
 
 
 def _number(figure: str, bound: object) -> float:
-    """Raises ValueError that says how a bound of that figure is written."""
+    """Raises ValueError that says how to write a bound of that figure."""
     unit = _unit(figure)
     if bound == NEVER and unit is Duration:
         return math.inf
@@ -94,7 +94,7 @@ def _number(figure: str, bound: object) -> float:
 
 
 def _measured(value: object) -> float:
-    """A figure as hypotheses leave it; NaN for what is no number."""
+    """A figure of a hypothesis as a number; NaN if it is none."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     return math.inf if value == NEVER else math.nan
@@ -108,7 +108,7 @@ def _words(figure: str, value: float) -> str:
 
 
 def _from_text(value: Any) -> Any:
-    """`known_issue: owner/repo#1` is short for one without bounds."""
+    """`known_issue: owner/repo#1` is short for an issue without bounds."""
     if not isinstance(value, str):
         return value
     if not re.fullmatch(ISSUE_PATTERN, value):

@@ -46,7 +46,7 @@ def _is_base(path: Path) -> bool:
 
 
 def experiment_name(path: Path, explicit: Path | str | None = None) -> str:
-    """What `find_experiment` may be asked for: `raft/slow-leader-disk`, or the path of a file outside the library."""
+    """The name that `find_experiment` accepts: `raft/slow-leader-disk`, or the path of a file outside the library."""
     try:
         return path.resolve().relative_to(experiments_dir(explicit).resolve()).with_suffix("").as_posix()
     except (ValueError, UsageError):
@@ -63,7 +63,7 @@ def find_experiment(name_or_path: Path | str, explicit: Path | str | None = None
         if path.is_file():
             return path
     if asked.exists() and not asked.is_dir():
-        return asked  # a pipe, a device: the loader says what is wrong with it
+        return asked  # a pipe or a device: the loader says what is wrong with it
     found = {experiment_name(path, explicit): path for path in list_experiments(explicit)}
     wanted = asked.with_suffix("").as_posix() if asked.suffix in SUFFIXES else asked.as_posix()
     if wanted in found:
@@ -80,7 +80,7 @@ def _near(wanted: str, same: list[str], names: list[str]) -> str:
     close = close or [short[name] for name in difflib.get_close_matches(wanted, short, n=3)]
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return f"`hashidrill list` shows the {len(names)} there are"
+    return f"`hashidrill list` shows all {len(names)}"
 
 
 def _with_suffixes(path: Path) -> list[Path]:
@@ -90,13 +90,13 @@ def _with_suffixes(path: Path) -> list[Path]:
 def _folder(name: str, explicit: Path | str | None) -> Path:
     if explicit is not None:
         if not Path(explicit).is_dir():
-            raise UsageError(f"{explicit}: no such folder; name the one that holds the {name}")
+            raise UsageError(f"{explicit}: there is no such folder; name the one that holds the {name}")
         return Path(explicit)
     places = [*_checkouts(), _PACKAGE / "_library"]
     for place in places:
         if (place / name).is_dir():
             return place / name
-    raise UsageError(f"no folder of {name} in a checkout at or above {Path.cwd()}, nor in the package; name one")
+    raise UsageError(f"no {name} folder in a checkout at or above {Path.cwd()}, nor in the package; name one")
 
 
 def _checkouts() -> list[Path]:

@@ -1,8 +1,8 @@
 """Reads an experiment: from YAML to a validated `Experiment`, or one error that names every problem with its place.
 
-The steps: text to plain data (documents), the shape of it (model), the parameters of each fault, load and hypothesis
-(each kind's own `Params`), and what cannot work in this datacenter (rules). A step is taken for every part of the file
-that can still be judged, so that one look at the message is enough to mend all of it. Nothing is started.
+The steps: text to plain data (documents), its shape (model), the parameters of each fault, load and hypothesis (each
+kind's own `Params`), and what cannot work in this datacenter (rules). Each step checks every part of the file that it
+still can, so that one message names everything to fix. Nothing is started.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def load_experiment(path: Path | str) -> Experiment:
 
 
 def load_text(text: str, name: str = "experiment.yaml", *, near_to: Path | None = None) -> Experiment:
-    """As `load_experiment`, for text that is not in a file. `name` stands for the file in messages."""
+    """Like `load_experiment`, for text that is not in a file. `name` is the file name in messages."""
     return _Loading(Document(name, text), near_to=near_to).experiment()[0]
 
 
 def load_document(document: Document, *, near_to: Path | None = None) -> Experiment:
-    """As `load_experiment`, for a document that was read already."""
+    """Like `load_experiment`, for a document that was already read."""
     return _Loading(document, near_to=near_to).experiment()[0]
 
 
@@ -73,7 +73,7 @@ def check_base(document: Document, *, near_to: Path | None = None) -> None:
 
 
 def resolve(path: Path | str) -> ResolvedExperiment:
-    """As `load_experiment`, with all that a run, its recording and its judge need to know: nothing is read again.
+    """Like `load_experiment`, with everything that a run, its recording and its judge need: nothing is read again.
 
     Raises ExperimentError, UsageError, and UnknownNameError.
     """
@@ -96,19 +96,19 @@ def _hypothesis(name: str, near_to: Path | None) -> Hypothesis:
 
 
 def _validated(model: type[Model], data: Any) -> Model:
-    """Strict, and by way of JSON: YAML's values are JSON's, and `true` is no number there, nor `"3"`."""
+    """Strict, by way of JSON: YAML's values are JSON's, and neither `true` nor `"3"` is a number there."""
     return model.model_validate_json(json.dumps(data), strict=True)
 
 
 class _Loading:
-    """One file on its way to an Experiment. Every method notes problems in the document and goes on."""
+    """One file on its way to an Experiment. Every method notes problems in the document and continues."""
 
     def __init__(self, document: Document, near_to: Path | None) -> None:
         self._document = document
         self._near_to = near_to
 
     def experiment(self) -> tuple[Experiment, rules.Draft]:
-        """With its draft, which has the parameters of its kinds. Raises ExperimentError."""
+        """The experiment and its draft, which has the parameters of its kinds. Raises ExperimentError."""
         data = self._document.data
         self._check_header(data)
         experiment = self._check(Experiment, data, ())
@@ -133,14 +133,14 @@ class _Loading:
         self._document.raise_problems()
 
     def _check_header(self, data: Any, kind: str = KIND) -> None:
-        """A file of another sort gets one message, not one for each of its keys."""
+        """A file that is no experiment gets one message, not one for each of its keys."""
         document = self._document
         if isinstance(data, dict) and "extends" in data:
             document.problem(("extends",), "can be followed only where the experiment is a file", key=True)
         if isinstance(data, dict) and data.get("kind") == BASE_KIND != kind:
             document.problem(("kind",), f"a {BASE_KIND} is not run: name an experiment that extends it")
         elif not isinstance(data, dict):
-            document.problem((), "an experiment is a mapping (`key: value`) at its top; `hashidrill new` writes one")
+            document.problem((), "an experiment must be a mapping (`key: value`) at the top; `hashidrill new` writes one")
         elif not {"apiVersion", "kind"} & data.keys():
             document.problem((), f"not an experiment: it begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
         else:
@@ -152,7 +152,7 @@ class _Loading:
         document.raise_problems()
 
     def _check(self, model: type[Model], data: Any, loc: Loc) -> Model | None:
-        """`data` as a model, or None after its problems were noted."""
+        """`data` as a model, or None after noting its problems."""
         try:
             return _validated(model, data)
         except ValidationError as invalid:
@@ -171,10 +171,10 @@ class _Loading:
         if error["type"] == "missing":
             found = found[:-1]
         elif found[:1] == ("expect",) and found[2:] in {("params",), ("hypothesis",)}:
-            return  # the raw look at the expectation, in _expectation, says it in YAML's terms
+            return  # _expectation looks at the raw data and says it in YAML's terms
         self._document.problem((*base, *found), text, key=on_key)
 
-    # what the rules look at: each part by itself, so that a mistake in one does not hide those in another
+    # what the rules look at: each part by itself, so that a mistake in one part does not hide those in another
 
     def _draft(self, data: Mapping[str, Any]) -> rules.Draft:
         named, clients = (_first(data.get(key, {})) for key in ("load", "clients"))
@@ -202,7 +202,7 @@ class _Loading:
         return None if params is None else rules.Load(load.kind, params, load.profile)
 
     def _step(self, index: int, data: Any) -> rules.Step | None:
-        """None when there is no knowing which fault this is."""
+        """None if nothing says which fault this is."""
         loc: Loc = ("method", index)
         if _marks(data):
             return None
@@ -251,7 +251,7 @@ class _Loading:
         return rules.Expectation(name, params, sides)
 
     def _sides(self, params: BaseModel, loc: Loc) -> Iterator[rules.Side]:
-        """What a contrast says about another hypothesis, for its good and its bad side."""
+        """What a contrast passes to another hypothesis, for its good and its bad side."""
         written = params.model_dump()
         for which in contrast.SIDES:
             try:
@@ -276,7 +276,7 @@ class _Loading:
 
 
 def _parameters(draft: rules.Draft) -> Parameters:
-    """Of an experiment without a problem: then no part of the draft is missing. A mark has no parameters."""
+    """Only for an experiment without problems: then no part of the draft is missing. A mark has no parameters."""
     return Parameters(
         loads={name: _plain(load.params) for name, load in draft.loads.items() if load},
         steps=[_plain(step.params) if step and step.params else {} for step in draft.steps],
@@ -301,7 +301,7 @@ def _maybe(model: type[Model], data: Any) -> Model | None:
 
 
 def _services(data: Any) -> list[Service] | None:
-    """The services of a datacenter, or None where the part of one could not be read."""
+    """The services of a datacenter, or None if the part of one could not be read."""
     written = data if isinstance(data, dict) else {}
     classes = {name: registry.services()[name] for name in running(written)}
     parts = {name: _maybe(cls.Spec, written.get(name, {})) for name, cls in classes.items()}
@@ -309,7 +309,7 @@ def _services(data: Any) -> list[Service] | None:
 
 
 def _at(data: Any, *keys: str | int, default: Any) -> Any:
-    """What is under `keys`, or `default` where the way there is missing or is no mapping."""
+    """The value under `keys`, or `default` if a key on the way is missing or holds no mapping."""
     for key in keys:
         if not isinstance(data, dict) or key not in data:
             return default
@@ -318,10 +318,10 @@ def _at(data: Any, *keys: str | int, default: Any) -> Any:
 
 
 def _first(data: Any) -> dict[str, Any] | None:
-    """At most as many entries of a mapping as the model allows; None for what is no mapping."""
+    """The entries of a mapping, at most as many as the model allows; None if it is no mapping."""
     return dict(islice(data.items(), MOST_ENTRIES)) if isinstance(data, dict) else None
 
 
 def _list(data: Any) -> list[Any]:
-    """At most as many entries as the model allows: it has refused the rest, and some rules look at each pair."""
+    """At most as many entries as the model allows. It refused the rest, and some rules compare every pair."""
     return data[:MOST_ENTRIES] if isinstance(data, list) else []

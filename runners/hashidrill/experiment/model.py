@@ -65,7 +65,7 @@ class Disk(Strict):
     @classmethod
     def _limited(cls, value: Size | None) -> Size | None:
         if value is not None and value < LEAST_DISK:
-            raise ValueError(f"a disk has at least {LEAST_DISK}: to the kernel, a size of 0 means no limit")
+            raise ValueError(f"a disk needs at least {LEAST_DISK} (to the kernel, a size of 0 means no limit)")
         return value
 
 
@@ -161,15 +161,18 @@ class ClientSpec(Strict):
     @model_validator(mode="after")
     def _one_of_two(self) -> ClientSpec:
         if (self.rate is None) != self.service:
-            raise ValueError("a client has either a rate (`rate: 4/s`: each run is an operation) or `service: true`")
+            raise ValueError("give a client either a rate (`rate: 4/s`: each run is an operation) or `service: true`")
         if self.rate is not None and not 0 < self.rate <= MOST_RUNS_PER_S:
-            raise ValueError(f"a rate is over 0/s and at most {MOST_RUNS_PER_S}/s (each is a process), not {self.rate}")
+            raise ValueError(
+                f"a client's rate must be over 0/s and at most {MOST_RUNS_PER_S}/s (each run is a process), not"
+                f" {self.rate}"
+            )
         if self.timeout <= 0:
-            raise ValueError("a timeout is longer than 0s")
+            raise ValueError("the timeout must be longer than 0s")
         fields = type(self).model_fields
         extra = [name for name in ("timeout", "at_once", "profile") if getattr(self, name) != fields[name].default]
         if self.service and extra:
-            raise ValueError(f"{' and '.join(extra)}: only for a client with a rate, and this one is a service")
+            raise ValueError(f"{' and '.join(extra)}: only a client with a rate takes this, and this one is a service")
         return self
 
     @property
@@ -188,7 +191,7 @@ class SteadyState(Strict):
     @model_validator(mode="after")
     def _reachable(self) -> SteadyState:
         if self.within < self.for_:
-            raise ValueError(f"within ({self.within}) is shorter than for ({self.for_}): it could never hold")
+            raise ValueError(f"within ({self.within}) is shorter than for ({self.for_}), so it could never hold")
         return self
 
 
@@ -207,7 +210,7 @@ class Step(Strict):
     @classmethod
     def _lasts(cls, value: Duration) -> Duration:
         if value <= 0:
-            raise ValueError("a fault lasts longer than 0s")
+            raise ValueError("a fault must last longer than 0s")
         return value
 
 
@@ -225,14 +228,14 @@ class Mark(Strict):
     @classmethod
     def _one_of_two(cls, value: Any) -> Any:
         if isinstance(value, dict) and "fault" in value:
-            raise ValueError("a step is either a fault or a mark: give the mark a step of its own")
+            raise ValueError("a step is either a fault or a mark, not both: give the mark its own step")
         return value
 
     @field_validator("for_")
     @classmethod
     def _lasts(cls, value: Duration) -> Duration:
         if value <= 0:
-            raise ValueError("a mark lasts longer than 0s")
+            raise ValueError("a mark must last longer than 0s")
         return value
 
     @property
@@ -241,7 +244,7 @@ class Mark(Strict):
 
 
 STEP_TAGS = {"|fault": Step, "|mark": Mark}
-"""What pydantic puts into the place of an error of a step, after its number: which of the two it took it for."""
+"""What pydantic adds to the place of an error, after the step's number: which of the two it took the step for."""
 
 
 def _which(step: Any) -> str:
@@ -279,7 +282,7 @@ class Expectation(BaseModel):
             return value
         names = [key for key in value if key != "known_issue"]
         if len(names) != 1:
-            raise ValueError("an expectation names exactly one hypothesis, like `- writes_recover: {load: kv-writes}`")
+            raise ValueError("name exactly one hypothesis per expectation, like `- writes_recover: {load: kv-writes}`")
         params = value[names[0]]
         if params is None:
             params = {}

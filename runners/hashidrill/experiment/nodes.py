@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Node:
-    """A value, where it starts, and what it holds. `size` and `text` count what is under it, aliases expanded.
+    """A value, where it starts, and what it holds. `size` and `text` count everything in it, aliases expanded.
 
     `file` counts the files of a document; the key of a value stands in the same file as the value.
     """

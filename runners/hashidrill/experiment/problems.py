@@ -29,7 +29,7 @@ class File:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong, at `offset` characters into the text. `at` is the path as a person reads it.
+    """One problem, at `offset` characters into the text. `at` is the path as a person reads it.
 
     `file` counts the files that an experiment is read from: 0 for its own, 1 for the one that it extends, and so on.
     """
@@ -41,7 +41,7 @@ class Problem:
 
 
 def path_text(loc: Iterable[str | int]) -> str:
-    """`load.kv-writes.rate`, `method[0].for`. Keys are whatever the file says, so they are made printable."""
+    """`load.kv-writes.rate`, `method[0].for`. Keys may hold anything, so they are made printable."""
     parts: list[str] = []
     for part in loc:
         if isinstance(part, int):
@@ -70,7 +70,7 @@ def message(files: Sequence[File], problems: Iterable[Problem]) -> str:
 
 
 def wrapped(text: str) -> str:
-    """`text` in lines that fit the screen, with nothing in it that a terminal acts on."""
+    """`text` in lines that fit the screen, without characters that a terminal acts on."""
     return "\n".join(textwrap.wrap(_printable(text), COLUMNS, subsequent_indent="    ", break_on_hyphens=False))
 
 
@@ -103,7 +103,7 @@ def _excerpt(text: str, offset: int, column: int) -> list[str]:
 
 
 def _printable(text: str) -> str:
-    """Same length, one line, and nothing in it that a terminal acts on."""
+    """The same length, on one line, without characters that a terminal acts on."""
     return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
 
 

@@ -28,13 +28,13 @@ _NS = 1_000_000_000
 
 def _sane(level: Level) -> Level:
     if level > MAX_LEVEL:
-        raise ValueError(f"a level is at most {Level(MAX_LEVEL)} of what the load asks for, not {level}")
+        raise ValueError(f"a level may be at most {Level(MAX_LEVEL)} of what the load asks for, not {level}")
     return level
 
 
 def _positive(duration: Duration) -> Duration:
     if duration <= 0:
-        raise ValueError("it lasts longer than 0s")
+        raise ValueError("this must be longer than 0s")
     return duration
 
 
@@ -64,8 +64,8 @@ class Ramp(_Part):
         stepwise = bool(self.by) and self.every is not None and self.while_ is not None
         if even == stepwise or (even and (self.by or self.every or self.while_)) or (stepwise and self.over):
             raise ValueError(
-                "a ramp is either `{to: 300%, over: 60s}`,"
-                ' or `{by: 10%, every: 10s, while: ["LOAD.latency.p50 < 300ms"]}`, with a `to` where it ends at last'
+                "write a ramp either as `{to: 300%, over: 60s}`,"
+                ' or as `{by: 10%, every: 10s, while: ["LOAD.latency.p50 < 300ms"]}`, with an optional highest `to`'
             )
         return self
 
@@ -94,20 +94,20 @@ class Search(_Part):
     @model_validator(mode="after")
     def _can_end(self) -> Search:
         if not 0 < self.from_ <= self.to:
-            raise ValueError(f"a search goes up from over 0%: from {self.from_} to {self.to} is no way up")
+            raise ValueError(f"a search goes up from over 0%, but from {self.from_} to {self.to} does not go up")
         if self.by <= 1:
-            raise ValueError(f"each level is over 100% of the one before, not {self.by}")
+            raise ValueError(f"each level must be over 100% of the one before, not {self.by}")
         longest = Duration(2 * self.every * len(self.levels))
         if longest > self.for_:
             raise ValueError(
-                f"it may take {longest} ({len(self.levels)} levels, each held up to twice {self.every}), and lasts"
-                f" {self.for_}: let it last longer, or take fewer levels"
+                f"the search may take {longest} ({len(self.levels)} levels, each held up to twice {self.every}), but"
+                f" lasts {self.for_}: let it last longer, or use fewer levels"
             )
         return self
 
     @property
     def levels(self) -> list[float]:
-        """All that may be tried, in order."""
+        """All levels that it may try, in order."""
         steps = math.ceil(round(math.log(self.to / self.from_) / math.log(self.by), 9))
         return [min(float(self.to), self.from_ * self.by**n) for n in range(steps + 1)]
 
@@ -128,32 +128,32 @@ class Profile(_Part):
         named = [name for name in ("steps", "ramp", "spike", "search") if getattr(self, name) is not None]
         if len(named) != 1:
             said = " and ".join(named) or "none of them"
-            raise ValueError(f"a profile has exactly one of steps, ramp, spike and search, not {said}")
+            raise ValueError(f"give a profile exactly one of steps, ramp, spike and search, not {said}")
         if (self.steps is None) != (self.each is None):
             raise ValueError("steps and each belong together: `{steps: [50%, 100%, 200%], each: 10s}`")
         if self.steps is None and self.repeat != 1:
-            raise ValueError("only steps can be repeated")
+            raise ValueError("repeat works only with steps")
         if self.steps is not None and not any(self.steps):
-            raise ValueError("all steps are 0%: no load at all; give at least one of them a level")
+            raise ValueError("all steps are 0%, which is no load at all; give at least one of them a level")
         return self
 
     @property
     def conditions(self) -> Sequence[Condition]:
-        """Those that steer it: a ramp goes on under them, and a search until they hold."""
+        """The conditions that steer it: a ramp goes on while they hold, a search until they hold."""
         if self.search is not None:
             return self.search.until
         return (self.ramp.while_ or ()) if self.ramp else ()
 
     @property
     def window_s(self) -> float:
-        """Over how long those are judged that say no time of their own; 0 where nothing is judged."""
+        """How long conditions without a `for` of their own are judged, in seconds; 0 if there are none."""
         if self.search is not None:
             return self.search.every
         return float(self.ramp.every or 0.0) if self.ramp else 0.0
 
     @property
     def length_s(self) -> float:
-        """From the beginning of the method to the last change; 0 for a ramp that conditions steer."""
+        """Seconds from the start of the method to the last change; 0 for a ramp that conditions steer."""
         if self.steps is not None and self.each is not None:
             return len(self.steps) * self.repeat * self.each
         for part in (self.spike, self.search):
@@ -169,11 +169,11 @@ class Profile(_Part):
         return [(n * each, (n + 1) * each, float(level)) for n, level in enumerate(list(self.steps) * self.repeat)]
 
     def pieces(self) -> list[Piece]:
-        """The course of the level, in nanoseconds after the method began; none where conditions steer it."""
+        """The course of the level, in nanoseconds after the method began; none if conditions steer it."""
         return [Piece(round(at_s * _NS), level, slope) for at_s, level, slope in self._pieces()]
 
     def _pieces(self) -> Iterator[tuple[float, float, float]]:
-        """(begin in seconds, level, change a second)"""
+        """(begin in seconds, level, change per second)"""
         for begin_s, _, level in self.levels():
             yield begin_s, level, 0.0
         if self.steps is not None:

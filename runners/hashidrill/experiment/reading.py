@@ -106,7 +106,7 @@ def read_document(path: Path) -> Document:
     name = str(path)
     raw = _read(path)
     if len(raw) > MAX_BYTES:
-        raise _error(f"{name}:1:1: larger than {MAX_BYTES // 1024} kB: this cannot be an experiment")
+        raise _error(f"{name}:1:1: is larger than {MAX_BYTES // 1024} kB, so it cannot be an experiment; check the name")
     return Document(name, _decode(name, raw))
 
 
@@ -122,7 +122,7 @@ def _read(path: Path) -> bytes:
     except (FileNotFoundError, NotADirectoryError):
         raise _error(f"{path}: there is no such file{_near_files(path)}") from None
     except PermissionError:
-        raise _error(f"{path}: may not be read by this user; `chmod a+r {path}` mends it") from None
+        raise _error(f"{path}: this user may not read it; run `chmod a+r {path}`") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise _error(f"{str(path)!r}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
@@ -146,7 +146,7 @@ def _decode(name: str, raw: bytes) -> str:
         before = error.object[: error.start].decode("utf-8", "replace")
         line, column = line_and_column(before, len(before))
         byte = f"byte 0x{error.object[error.start]:02x}"
-        raise _error(f"{name}:{line}:{column}: {byte} is not UTF-8; save the file as UTF-8, if it is text") from None
+        raise _error(f"{name}:{line}:{column}: {byte} is not UTF-8; if this is a text file, save it as UTF-8") from None
     if odd := UNPRINTABLE.search(text):
         line, column = line_and_column(text, odd.start())
         raise _error(f"{name}:{line}:{column}: the character U+{ord(odd[0]):04X} is not text; is this a binary file?")

@@ -1,7 +1,7 @@
-"""An experiment that was loaded, resolved and checked once: one object for launcher, engine, recording, judge, reports.
+"""An experiment, loaded, resolved and checked once: one object for launcher, engine, recording, judge and reports.
 
-`hashidrill.experiment.loader.resolve` makes it from YAML. `to_data` and `from_data` carry it into the sandbox and
-into the recording (`resolved.json`): whoever gets it that way reads no YAML and looks up no kind.
+`hashidrill.experiment.loader.resolve` makes it from YAML. `to_data` and `from_data` carry it into the sandbox and the
+recording (`resolved.json`): code that gets it that way reads no YAML and looks up no kind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Parameters(BaseModel):
-    """What each kind was given, validated, with its defaults filled in: plain data, quantities with their units."""
+    """The parameters of each kind, validated, with defaults filled in: plain data, quantities with their units."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -33,7 +33,7 @@ class Parameters(BaseModel):
 
 
 class Provenance(BaseModel):
-    """Where the experiment came from: the file that was read, its SHA-256, and those of the files that it extends."""
+    """Where the experiment came from: its file, the SHA-256 of that, and the same of the files that it extends."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -54,7 +54,7 @@ class _Kept(BaseModel):
 
 @dataclass(frozen=True)
 class ResolvedExperiment:
-    """The experiment as a model and as the plain data that it was read from, and all that was found out about it."""
+    """The experiment as a model and as the plain data of its file, with everything that resolving it found out."""
 
     experiment: Experiment
     data: Mapping[str, Any]
@@ -63,7 +63,7 @@ class ResolvedExperiment:
     text: str = field(default="", repr=False)
     """The YAML, complete: with what it extends merged in."""
     hypotheses: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What hypotheses.json holds: origin and source of each hypothesis that the experiment names."""
+    """The content of hypotheses.json: origin and source of each hypothesis that the experiment names."""
     document: Document | None = field(default=None, compare=False, repr=False)
     """Where each value is written, for messages; None on the other side of `to_data`."""
 
@@ -76,13 +76,13 @@ class ResolvedExperiment:
         return self.experiment.metadata.name
 
     def to_data(self) -> dict[str, Any]:
-        """Plain data for JSON. Without `text` and `hypotheses`: a recording keeps these as files of their own."""
+        """Plain data for JSON, without `text` and `hypotheses`: a recording keeps these in separate files."""
         kept = _Kept(experiment=dict(self.data), parameters=self.parameters, provenance=self.provenance)
         return kept.model_dump(mode="json")
 
     @classmethod
     def from_data(cls, data: Any) -> ResolvedExperiment:
-        """Raises ExperimentError for what `to_data` never wrote."""
+        """Raises ExperimentError for data that `to_data` did not write."""
         try:
             kept = _Kept.model_validate(data)
             experiment = Experiment.model_validate(kept.experiment)

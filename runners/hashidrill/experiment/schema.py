@@ -62,7 +62,7 @@ def experiment_schema(*, bases: bool = True) -> Schema:
 
 
 def schema_text() -> str:
-    """The schema as it is kept in experiments/schema.json."""
+    """The schema as the text of experiments/schema.json."""
     return json.dumps(experiment_schema(), indent=2) + "\n"
 
 
@@ -160,7 +160,7 @@ def _expectations(definitions: Schema) -> Schema:
 
 
 def _params(name: str, model: type[BaseModel], definitions: Schema) -> Schema:
-    """A reference to the schema of a kind's parameters, which is put under `name` with all that it refers to."""
+    """A reference to the schema of a kind's parameters, which is stored as `name` with everything that it refers to."""
     schema = model.model_json_schema(
         by_alias=True, ref_template=f"#/$defs/{name}.{{model}}", schema_generator=_Untitled
     )

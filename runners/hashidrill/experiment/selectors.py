@@ -1,7 +1,7 @@
-"""Selectors: which hosts a fault is put on, or a load goes through. `consul:leader`, `host:consul-2`.
+"""Selectors name the hosts that a fault targets or a load goes through: `consul:leader`, `host:consul-2`.
 
-A selector of a role is resolved to hosts by the datacenter, when the fault is injected. Here it is read, and asked
-which hosts it could ever match, so that impossible ones are found before anything has started.
+The datacenter resolves a role to hosts when the fault is injected. This module parses a selector and says which hosts
+it could ever match, so that impossible selectors are found before anything starts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORMS = (*HOST_FORMS, f"{CLIENT_PREFIX}NAME")
 class Selector:
     """`service:who`: one of the ROLES of a product, or `host` or `client` and a name.
 
-    What it can match is asked of the services of a datacenter.
+    The services of a datacenter decide what it can match.
     """
 
     service: str
@@ -43,12 +43,12 @@ class Selector:
 
     @property
     def is_client(self) -> bool:
-        """It names a client of the experiment, and no host at all."""
+        """It names a client of the experiment, not a host."""
         return f"{self.service}:" == CLIENT_PREFIX
 
     @property
     def many(self) -> bool:
-        """It means all hosts of a role, and not one."""
+        """It means all hosts of a role, not one of them."""
         return self.service in ROLES and self.who in registry.services()[self.service].many
 
     def most(self, services: Iterable[Service]) -> int:
@@ -66,7 +66,7 @@ class Selector:
         return frozenset[str]().union(*(s.candidates(self.who) for s in services if s.name == self.service))
 
     def impossible(self, services: Sequence[Service]) -> str:
-        """Why it can never match a host, or "" when it can."""
+        """Why it can never match a host; "" if it can."""
         if self.candidates(services):
             return ""
         if self.service == "host":
@@ -82,7 +82,7 @@ def host_names(services: Iterable[Service], *roles: str) -> list[str]:
 
 
 def parse_selector(text: str) -> Selector:
-    """Raises UnknownNameError that shows near selectors, or all forms there are."""
+    """Raises UnknownNameError that shows similar selectors, or all valid forms."""
     if not re.fullmatch(SELECTOR_PATTERN, text):
         raise UnknownNameError(f"{shown(text)} is not a selector: {near(text, FORMS)}")
     service, _, who = text.partition(":")
@@ -96,16 +96,16 @@ def place_of(
     services: Sequence[Service] | None,
     parts: Mapping[str, Any | None],
 ) -> Place:
-    """Where and when a step puts its fault.
+    """Where and when a step applies its fault.
 
-    `services` are those of the datacenter, `parts` the others of `datacenter:`; None for what could not be read.
+    `services` are those of the datacenter, `parts` the other keys of `datacenter:`; None for what could not be read.
     """
     known = services or ()
     read = {key: part for key, part in parts.items() if part is not None}
     ends_s = None if begins_s is None or for_s is None else begins_s + for_s
     try:
         selector = None if on is None else parse_selector(on)
-    except UnknownNameError:  # which is said where the selector is checked
+    except UnknownNameError:  # the check of the selector reports it
         selector = None
     return Place(
         on or "",

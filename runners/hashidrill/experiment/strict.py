@@ -1,4 +1,4 @@
-"""The base of everything a user writes: a leaf, so that services can model their part of an experiment with it."""
+"""The base model of everything that a user writes; a leaf, so that services can use it for their part of YAML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ VERSION_PATTERN = r"^[0-9]+\.[0-9]+\.[0-9]+$"
 
 
 class Strict(BaseModel):
-    """Base of everything a user writes: unknown keys are errors, and models are immutable.
+    """Base of everything that a user writes: unknown keys are errors, and models are immutable.
 
     pydantic builds a model's validator when it first validates: a command pays for the models that it uses.
     """

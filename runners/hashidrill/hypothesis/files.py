@@ -46,9 +46,9 @@ def collect(near_to: Path | None = None) -> dict[str, Hypothesis]:
 
 
 def _find_early(name: str, folders: list[Path]) -> Hypothesis | None:
-    """The one of that name, from the one shipped file that has it; all files of a user's own folders are imported.
+    """The hypothesis of that name, importing only the one shipped file that has it, and all files of a user's folders.
 
-    None where only importing everything can tell: no file seems to have it, or two of one folder do.
+    None if only importing everything can tell: no file seems to have it, or two files of one folder do.
     """
     shipped = None if VARIABLE in os.environ else _shipped().resolve()
     own = {folder: _in_folder(folder) for folder in folders if folder != shipped}
@@ -64,7 +64,7 @@ def _find_early(name: str, folders: list[Path]) -> Hypothesis | None:
 
 
 def _folders(near_to: Path | None) -> list[Path]:
-    """Nearest first: beside or above the experiment, beside or above the working directory, the shipped ones."""
+    """Nearest first: next to or above the experiment, next to or above the working directory, the shipped ones."""
     candidates = [*_above(near_to), *_above(Path.cwd()), _shipped()]
     folders = dict.fromkeys(folder.resolve() for folder in candidates if folder.is_dir())
     return [folder for folder in folders if not in_recording(folder)]
@@ -77,13 +77,13 @@ def in_recording(path: Path) -> bool:
 
 
 def check_folder(named: Path) -> None:
-    """Raises UsageError for a folder in which, or at which, no hypotheses of a user can be."""
+    """Raises UsageError for a folder that cannot hold a user's hypotheses."""
     if in_recording(named):
-        raise UsageError(f"{named}: lies in a recording, and nothing in a recording is run")
-    if not named.is_dir() or (named.resolve().name != FOLDER and not (named / FOLDER).is_dir()):
         raise UsageError(
-            f"{named}: no folder called {FOLDER!r}, nor one that has it; name the one with your hypotheses"
+            f"{named}: is in a recording, and hashidrill runs no code from recordings; name a folder elsewhere"
         )
+    if not named.is_dir() or (named.resolve().name != FOLDER and not (named / FOLDER).is_dir()):
+        raise UsageError(f"{named}: is no folder called {FOLDER!r} and holds none; name the one with your hypotheses")
 
 
 def _shipped() -> Path:
@@ -96,7 +96,10 @@ def _shipped() -> Path:
         if not Path(named).is_dir():
             raise UsageError(f"{VARIABLE}={named}: no such folder; name the one that holds the hypotheses")
         if in_recording(Path(named)):
-            raise UsageError(f"{VARIABLE}={named}: lies in a recording, and nothing in a recording is run")
+            raise UsageError(
+                f"{VARIABLE}={named}: is in a recording, and hashidrill runs no code from recordings; name a folder"
+                " elsewhere"
+            )
         return Path(named)
     checkout = _PACKAGE.parent.parent / FOLDER  # runners/hashidrill in a checkout
     in_checkout = _PACKAGE.parent.name == "runners" and checkout.is_dir()
@@ -106,7 +109,7 @@ def _shipped() -> Path:
 def _above(start: Path | None) -> list[Path]:
     """The nearest `hypotheses/` at or above `start`, not above the repository that it is in.
 
-    None for a `start` in a recording: what is above that came with it, as often as not.
+    None for a `start` in a recording: what is above it may have come with it.
     """
     if start is None or in_recording(start):
         return []
@@ -151,14 +154,14 @@ def _in_file(path: Path, _mtime_ns: int, _size: int) -> tuple[Hypothesis, ...]:
     """The hypotheses of one file, imported once for each version of it."""
     source = path.read_bytes()
     if b"hashidrill" not in source:
-        return ()  # a folder of this name may hold somebody's science: what is not ours is not run
+        return ()  # a folder called `hypotheses` may be somebody's research: run only files that are ours
     return tuple(from_source(str(path), source))
 
 
 def from_source(file: str, source: bytes) -> list[Hypothesis]:
     """The hypotheses that this Python defines; `file` stands for it in messages. Raises UsageError.
 
-    It is compiled from these very bytes, past Python's cache of compiled files: what runs is what `source_of` tells.
+    Compiles exactly these bytes and bypasses Python's cache of compiled files, so `source_of` returns what ran.
     """
     digest = hashlib.sha256(file.encode()).hexdigest()[:12]
     name = f"_hashidrill_hypotheses_{digest}_{Path(file).stem}"

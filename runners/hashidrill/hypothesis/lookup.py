@@ -1,4 +1,4 @@
-"""A hypothesis by its name, from the files that hold them, or from what a judge says instead."""
+"""Finds a hypothesis by its name: in the files that hold them, or where a judge says instead."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _lookup: ContextVar[Callable[[str], Hypothesis] | None] = ContextVar("lookup", d
 
 @contextlib.contextmanager
 def looking_up(lookup: Callable[[str], Hypothesis]) -> Iterator[None]:
-    """Whatever asks for a hypothesis within, a hypothesis about another one too, gets what `lookup` finds."""
+    """Within this block, `get` returns what `lookup` finds, also for a hypothesis that asks for another one."""
 
     def alone(name: str) -> Hypothesis:
         token = _lookup.set(None)  # it may itself ask

@@ -1,4 +1,4 @@
-"""What a hypothesis is: a plain function with a mark on it, the parameters that YAML may write, and what it says."""
+"""What a hypothesis is: a decorated plain function, the parameters that YAML may set, and its result."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def require(condition: object, text: str, /, **figures: Any) -> None:
 class Hypothesis:
     """A hypothesis by its name. `Params` is the pydantic model of its YAML parameters.
 
-    `needs_valid_run` is False for one that means the same in a run that is INVALID: an acknowledged write that is
-    gone is lost, whether or not the fault was proven. `timed` is False for one that does not go by how long anything
-    took: a generator that was late changes nothing about what was written.
+    `needs_valid_run` is False if its result counts in an INVALID run too: an acknowledged write that is gone is lost,
+    whether or not the fault was proven. `timed` is False if it does not depend on how long anything took: a late
+    generator changes nothing about what was written.
     """
 
     name: str
@@ -110,7 +110,7 @@ def marked_in(namespace: Mapping[str, Any]) -> list[Hypothesis]:
 
 
 def plain(figures: Mapping[str, Any]) -> Figures:
-    """Figures as JSON can hold them: numpy numbers become floats, booleans yes or no; not measured (NaN) says so."""
+    """Figures as JSON can hold them: numpy numbers become floats, booleans yes or no, NaN `not measured`."""
     return {name: _plain(value) for name, value in figures.items()}
 
 

@@ -1,8 +1,8 @@
 """How many acknowledged writes a durability check can verify, in total and where a fault could lose them.
 
-A write is checkable when its value was seen where it has to be, or was looked for there and is gone. One that a later
-write took the place of is not: a store that had thrown it away would look the same. A check that saw none of what was
-acknowledged while the fault was in force has said nothing about the fault, however much it saw of the rest.
+A write is checkable if its value was found where it must be, or was looked for there and is gone. A write that a later
+one replaced is not checkable: a store that had lost it would look the same. A check that saw none of the writes
+acknowledged while the fault was in force says nothing about the fault, however many others it saw.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from hashidrill.recording.reader import Bools, Operations, Recording
 
 BEFORE_S = 5.0
-"""Writes acknowledged this long before a fault are at risk too: it may not be on disk, or not on a majority's.
+"""Writes acknowledged this long before a fault are at risk too: they may not be on disk yet, or not on a majority's.
 
-Twice the longest that a leader without followers goes on: its lease is 500 ms times `raft_multiplier`, by default 5.
+Twice the longest time that a leader without followers keeps leading: its lease is 500 ms times `raft_multiplier`, by
+default 5.
 """
 ENOUGH = 500
 """Checkable writes that are enough, however many there were: a loss of 1 % of them shows with 99.3 %."""
@@ -53,7 +54,7 @@ class Coverage:
     in_force: tuple[int, int]
     steps: Sequence[Exposed]
     excused: int = 0
-    """Acknowledged, and rightly not there: neither checkable nor missing from what should be."""
+    """Acknowledged and rightly gone: neither checkable nor missing."""
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -74,18 +75,18 @@ class Coverage:
             text += f"{self.in_force[0]} of them acknowledged while {names} was in force (of {self.in_force[1]})"
         else:
             text += f"none was acknowledged while {names} was in force"
-        # with nothing acknowledged inside there was nothing to lose there; what came just before is what it could take
+        # nothing was acknowledged inside, so only the writes just before it were at risk
         return text + "".join(f"; {self._before(each)}" for each in quiet)
 
     def _before(self, each: Exposed) -> str:
-        """Of a step in which nothing was acknowledged, or nothing that stayed."""
+        """For a step in which nothing was acknowledged, or nothing that was not rolled back."""
         seen, of = each.before
         kept = " that was not rolled back" if self.excused else ""
         where = "" if len(self.steps) == 1 else f"none inside {each.step}{kept}, "
         return f"{where}{seen} of the {of} acknowledged in the {BEFORE_S:g}s before it checkable"
 
     def hold(self, load: str) -> None:
-        """Raises HypothesisInvalidError when a fault could have taken writes away without anybody seeing it."""
+        """Raises HypothesisInvalidError when a fault could have lost writes that nobody could check."""
         for each in self.steps:
             for (seen, of), when in (
                 (each.inside, f"while {each.step} was in force"),
@@ -94,14 +95,14 @@ class Coverage:
                 needed = min(math.ceil(of / 2), ENOUGH)
                 if seen < needed:
                     raise HypothesisInvalidError(
-                        f"{of} writes of {load} were acknowledged {when}, and {seen} of them can be checked (needed:"
-                        f" {needed}): the others were overwritten, so nobody can say whether they were lost; let more"
-                        f" writes have a key of their own (`once` of a consul.kv.write load)"
+                        f"{of} writes of {load} were acknowledged {when}, but only {seen} of them can be checked"
+                        f" (needed: {needed}): the others were overwritten, so whether they were lost is unknown. Give"
+                        " more writes a key of their own (`once` of a consul.kv.write load)"
                     )
         if not any(each.inside[1] or each.before[1] for each in self.steps) and not self.excused:
             raise HypothesisInvalidError(
-                f"no write of {load} was acknowledged while a fault was in force, nor in the {BEFORE_S:g}s before one:"
-                f" there was nothing that it could lose"
+                f"no write of {load} was acknowledged while a fault was in force, nor in the {BEFORE_S:g}s before one,"
+                " so the fault had nothing to lose"
             )
 
 
@@ -154,7 +155,7 @@ def _steps(recording: Recording) -> list[Sequence[FaultWindow | MarkWindow]]:
     """The windows of each step whose fault was applied."""
     applied = [window for window in recording.faults if window.applied_ns is not None]
     if not applied:
-        named = f": name what could have, as `fault: {recording.marks[0].mark}`" if recording.marks else ""
+        named = f"; to judge a mark, name it: `fault: {recording.marks[0].mark}`" if recording.marks else ""
         raise HypothesisInvalidError(f"no fault was applied in this run, so none can have lost a write{named}")
     real = [window for window in applied if window.kind != NO_FAULT] or applied
     numbers = dict.fromkeys(window.step for window in real)

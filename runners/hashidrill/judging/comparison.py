@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from hashidrill.experiment.model import Experiment
 
 RUN_BY = ("datacenter", "load", "clients", "steady_state", "method", "guardrails", "recovery")
-"""The parts that make a run what it is. `expect` is judged afterwards and may differ; `metadata` is for readers."""
+"""The parts that shape a run. `expect` is judged afterwards and may differ; `metadata` is for readers."""
 _NOTHING = object()
 _LONGEST = 80
 
 
 def differences(asked: Experiment, run: Experiment) -> list[str]:
-    """Where the two would be other runs, a line each, in YAML's terms. Defaults are the same as what they stand for.
+    """Where the two would run differently, one line each, in YAML's terms. A default equals its written-out value.
 
-    A value that was redacted in the recording is taken to be the one that was asked for.
+    A value that is redacted in the recording counts as equal.
     """
-    redact = Redactor().data  # a recording of before secrets were redacted is compared as if they had been
+    redact = Redactor().data  # older recordings hold secrets unredacted; they must compare equal too
     ours, theirs = (redact(each.model_dump(mode="json", by_alias=True, include=set(RUN_BY))) for each in (asked, run))
     return [line for part in RUN_BY for line in _between(ours.get(part), theirs.get(part), part)]
 
@@ -36,7 +36,7 @@ def _between(asked: Any, run: Any, at: str) -> Iterator[str]:
         for index, (one, other) in enumerate(zip_longest(asked, run, fillvalue=_NOTHING)):
             yield from _between(one, other, f"{at}[{index}]")
     elif asked != run and not (isinstance(run, str) and MARK in run):
-        yield f"{at}: {_shown(asked)} is asked for, {_shown(run)} was run"
+        yield f"{at}: the experiment says {_shown(asked)}, the run had {_shown(run)}"
 
 
 def _shown(value: Any) -> str:

@@ -1,7 +1,7 @@
-"""Seconds of a run that were not validly measured: everything judged from them is INVALID.
+"""Seconds of a run that were not measured validly: everything judged from them is INVALID, the rest of the run stands.
 
-A generator that fell behind, a load that stopped, a probe that was silent, a fault whose effect was gone before it was
-reverted. The rest of the run stands.
+Causes: a generator that fell behind, a load that stopped, a silent probe, a fault whose effect vanished before its
+revert, a machine that other work kept busy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OTHERS_SHARE = 0.25
 IDLE_SHARE = 0.05
 """Shares of the machine's CPUs: other work above the first, with less than the second idle, starves the datacenter."""
 SILENT_S = 5.0
-"""How long nothing may be due of a load that has a rate, or come of a probe that samples once or twice a second."""
+"""The longest allowed gap between operations of a load with a rate, or samples of a probe (one or two a second)."""
 _FEWEST_DUE = 5
 _FOREVER_NS = 2**62
 _GENERATOR = frozenset({"generator.cpu", "generator.lag"})
@@ -50,23 +50,23 @@ PROBED: dict[frozenset[str], tuple[str, float]] = {
     frozenset({"disk.fsync"}): ("disk.fsync", 15.0),
     frozenset({"process.cpu", "process.rss", "process.write_rate", "process.wchar_rate"}): ("process.rss", SILENT_S),
 }
-"""The signals of each probe: which one it never leaves out, and how many seconds may lie between two samples of that.
+"""The signals of each probe: the one that it always samples, and the longest allowed gap in seconds between two of it.
 
-That of the disk waits for an answer for up to 10 s. A probe of a sick target writes samples that failed; only one that
-does not sample at all is silent.
+The disk probe waits up to 10 s for an answer. A probe of a sick target writes failed samples; only a probe that does
+not sample at all is silent.
 """
 PERIODS = {"consul.health_checks": ("interval", "1s"), "consul.lock": ("renew", "5s")}
-"""Loads without a rate whose operations are due again and again: the parameter that says how often, and its default."""
+"""Loads without a rate whose operations are periodic: the parameter that holds the period, and its default."""
 _TIMES_SILENT_S = 30.0
-"""Consul sums its own Raft timers up over 10 s, and only a leader has them: with an election, two intervals go by."""
+"""Consul aggregates its Raft timers over 10 s, and only a leader has them: an election can cost two intervals."""
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """What was not validly measured: loads and signals by name (None: anything), of one host or of all, from when on.
+    """What was not measured validly: loads and signals by name (None: anything), on one host or all, and when.
 
-    A load's name stands for its own signals too. `late_only`: what was measured is true, but the times may be those of
-    the generator. `broken_only`: it explains why something broke; what held in spite of it, held.
+    A load's name includes its own signals. `late_only`: results are right, but times may be the generator's own.
+    `broken_only`: it may explain why something broke; what held in spite of it, held.
     """
 
     reason: str
@@ -78,7 +78,7 @@ class Doubt:
     broken_only: bool = False
 
     def touches(self, read: Read) -> bool:
-        """Is some of what was read in doubt?"""
+        """Is any of what was read in doubt?"""
         if self.of is not None and read.of is not None and not self._names(read.of):
             return False
         if self.host is not None and read.host is not None and self.host != read.host:
@@ -99,7 +99,7 @@ class Doubt:
 
 
 def doubts(recording: Recording, experiment: Experiment) -> list[Doubt]:
-    """All that is in doubt, in order of time. The run has got to its method."""
+    """All doubts, in order of time. The run must have reached its method."""
     found = [
         *generator_doubts(recording, experiment),
         *_stopped_loads(recording, experiment),
@@ -111,7 +111,7 @@ def doubts(recording: Recording, experiment: Experiment) -> list[Doubt]:
 
 
 def generator_doubts(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
-    """Where the generator was the bottleneck, and not the datacenter."""
+    """Where the generator, not the datacenter, was the bottleneck."""
     yield from _saturated(recording, experiment)
     runs = [name for name, client in experiment.clients.items() if not client.service]
     for load in (*experiment.load, *runs):
@@ -126,11 +126,11 @@ def _of_generator(experiment: Experiment) -> frozenset[str]:
 
 
 def _saturated(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
-    """Where the generator used up its core for a while: then it was its own queue that was measured.
+    """Where the generator used up its core for a while, so that latencies include its own queue.
 
-    It is one process with one thread. Three samples in a row (a second each) are no burst any more, and over 90 % of a
-    core, what is due waits ten times as long as it takes, by the usual rule of a single queue. A sample is of the
-    second before it; the queue is gone by the next one that is low.
+    It is one process with one thread. Three samples in a row (a second each) are more than a burst. Over 90 % of a
+    core, an operation waits ten times its own service time, by the usual rule for a single queue. A sample covers the
+    second before it; by the next low sample the queue is empty.
     """
     if "generator.cpu" not in recording.signals:
         return
@@ -140,7 +140,7 @@ def _saturated(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
             continue
         yield Doubt(
             f"the generator used up its core: over {SATURATED_CORES:g} for {last - first + 1} s in a row, at most"
-            f" {float(series.value[first : last + 1].max()):.2f}; ask for less load",
+            f" {float(series.value[first : last + 1].max()):.2f}; lower the rates of the loads",
             int(series.t_ns[first - 1]) if first else int(series.t_ns[0]) - 2 * SECOND,
             int(series.t_ns[last + 1]) if last + 1 < len(series) else _FOREVER_NS,
             _of_generator(experiment),
@@ -151,18 +151,17 @@ def _saturated(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
 def _behind(load: str, ops: Operations) -> Iterator[Doubt]:
     """Where the generator, not the datacenter, was slow.
 
-    Of a second, or of the whole run, both must be true. Too many operations started over 50 ms late: that is the sleep
-    granularity of a busy two-core machine, several times over. And the lag's p99 is over 250 ms: just under 300 ms,
-    the tightest published SLO for KV latency (Roblox, 2021), which the generator alone would then eat up. Too many are
-    10 % over the whole run, in whichever seconds these were; or over half for three seconds in a row: a median over
-    some seconds is then the generator's.
+    Two things must both be true, of a second or of the whole run. Too many operations started over 50 ms late, several
+    times the sleep granularity of a busy two-core machine. And the p99 of the lag is over 250 ms, which nearly uses up
+    the tightest published SLO for KV latency (300 ms; Roblox, 2021). Too many means 10 % of the whole run, or over half
+    for three seconds in a row: the median over some seconds is then the generator's own.
     """
     refused = np.array([reason == Reason.OVERLOADED for reason in ops.reasons], np.bool_)
     if refused.any():
         for start_ns, end_ns in _merged(ops.intended_ns[refused]):
             yield Doubt(
                 f"load {load}: {int(refused.sum())} of {len(ops)} operations could not be started: the {OVERLOADED};"
-                " ask for a lower rate",
+                " lower its rate",
                 start_ns, end_ns, frozenset({load}),
             )  # fmt: skip
     start_ns, bins = _seconds(ops)
@@ -178,14 +177,14 @@ def _behind(load: str, ops: Operations) -> Iterator[Doubt]:
         late, worst = _lateness(ops.between(from_ns, to_ns).lag_s)
         yield Doubt(
             f"load {load}: the generator fell behind its own schedule: {late:.0%} of the operations started over"
-            f" {LATE_S * 1e3:.0f}ms late, p99 {worst * 1e3:.0f}ms; ask for a lower rate, or give this machine more"
+            f" {LATE_S * 1e3:.0f}ms late, p99 {worst * 1e3:.0f}ms; lower the load's rate, or use a machine with more"
             " cores",
             from_ns, to_ns, frozenset({load}), late_only=True,
         )  # fmt: skip
 
 
 def _seconds(ops: Operations) -> tuple[int, list[Floats]]:
-    """When the first operation was due, and the lags of each second from then on; of none, 0."""
+    """When the first operation was due, and the lags of each second from then on; empty for a second without any."""
     start_ns = int(ops.intended_ns[0])
     count = int((ops.intended_ns[-1] - start_ns) // SECOND) + 1
     edges = np.searchsorted(ops.intended_ns, start_ns + np.arange(1, count) * SECOND)
@@ -200,10 +199,9 @@ def _lateness(lag_s: Floats) -> tuple[float, float]:
 
 
 def _stopped_loads(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
-    """Where nothing was due of a load that has a rate and a level over 0%; where the generator itself was silent.
+    """Where a load with a rate, and a level over 0 %, had nothing due; where the generator itself was silent.
 
-    Loads whose operations come when something happens (watches, streams, views) are told by the generator's own signs
-    of life alone.
+    Loads whose operations depend on events (watches, streams, views) are covered by the generator's own signs of life.
     """
     begin_ns, end_ns = _measured_span(recording)
     for name, spec in experiment.traffic.items():
@@ -215,8 +213,8 @@ def _stopped_loads(recording: Recording, experiment: Experiment) -> Iterator[Dou
             allowed_s = max(SILENT_S, _FEWEST_DUE / rate)
             if offered_s > allowed_s:
                 yield Doubt(
-                    f"load {name} stopped: nothing was due for {(stop_ns - start_ns) / SECOND:.1f}s, of at least"
-                    f" {Rate(rate)} asked for",
+                    f"load {name} stopped: it started no operation for {(stop_ns - start_ns) / SECOND:.1f}s, although"
+                    f" the experiment asks for at least {Rate(rate)}",
                     start_ns, stop_ns, frozenset({name, f"{name}{ATTEMPTS}"}),
                 )  # fmt: skip
     if "generator.cpu" in recording.signals:
@@ -229,9 +227,9 @@ def _stopped_loads(recording: Recording, experiment: Experiment) -> Iterator[Dou
 
 
 def _rate_per_s(spec: LoadSpec | ClientSpec) -> float | None:
-    """How often an operation is due at the least, at a level of 100%; None where nothing says.
+    """The lowest rate of operations at a level of 100 %; None if the load states none.
 
-    A recording is judged without its kinds, so that their parameters are read as text.
+    A recording is judged without the classes of its loads, so parameters are read as text.
     """
     try:
         if isinstance(spec, ClientSpec):
@@ -245,7 +243,7 @@ def _rate_per_s(spec: LoadSpec | ClientSpec) -> float | None:
 
 
 def _offered_s(recording: Recording, load: str, start_ns: int, end_ns: int) -> float:
-    """For how much of that time the load's level was over 0%, in seconds."""
+    """How many seconds of that time the load's level was over 0 %."""
     if f"{load}.level" not in recording.signals:
         return (end_ns - start_ns) / SECOND
     level = recording.series(f"{load}.level").known_between(start_ns, end_ns)
@@ -280,18 +278,18 @@ def _silence(
 
 
 def _faded_faults(recording: Recording) -> Iterator[Doubt]:
-    """From the last good proof on nobody knows what was in force, nor what the datacenter recovers from."""
+    """After the last good proof nobody knows what was in force, nor what the datacenter recovers from."""
     for window in recording.faults:
         if window.faded_ns is not None and window.proven_ns is not None:
             yield Doubt(
                 f"fault {measure.named(recording, window)} was no longer in force just before its revert: "
-                f"{readable(window.faded_proof)}; nothing says how long it had been",
+                f"{readable(window.faded_proof)}; when its effect ended is unknown",
                 window.proven_ns, _FOREVER_NS,
             )  # fmt: skip
 
 
 def _starved_machine(recording: Recording) -> Iterator[Doubt]:
-    """Where other work took the CPUs that the datacenter wanted: an SLO that broke then is no finding about Consul."""
+    """Where other work took CPU time that the datacenter needed: an SLO that broke then says nothing about Consul."""
     if not {"machine.others", "machine.idle"} <= set(recording.signals):
         return
     cpus = recording.run.get("machine", {}).get("cpus") or 1
@@ -304,14 +302,14 @@ def _starved_machine(recording: Recording) -> Iterator[Doubt]:
         most = float(others.value[first : last + 1].max())
         yield Doubt(
             f"other work kept this machine busy: processes outside of the run used up to {most:.1f} of {cpus} CPUs and"
-            f" left next to nothing idle for {last - first + 1} s in a row",
+            f" left almost none idle for {last - first + 1} s in a row",
             int(others.t_ns[first - 1]) if first else int(others.t_ns[0]) - SECOND,
             int(others.t_ns[last]), late_only=True, broken_only=True,
         )  # fmt: skip
 
 
 def readable(detail: object) -> str:
-    """Evidence as text, whether it was kept as text or as `{asked, measured}`."""
+    """Evidence as text, whether it was recorded as text or as `{asked, measured}`."""
     if isinstance(detail, Mapping) and "measured" in detail:
         return f"asked for {detail.get('asked')}, measured {detail['measured']}"
     if isinstance(detail, Mapping):
@@ -328,7 +326,7 @@ def _measured_span(recording: Recording) -> tuple[int, int]:
 
 
 def _gaps(t_ns: Int64s, begin_ns: int, end_ns: int) -> Iterator[tuple[int, int]]:
-    """From one moment to the next, with the ends of the time between which there should be some."""
+    """The gaps between successive moments, including those at both ends of the span."""
     inside = t_ns[(t_ns > begin_ns) & (t_ns < end_ns)]
     return pairwise([begin_ns, *inside.tolist(), end_ns])
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 VERDICT_NAME = "verdict.json"
 GUARDRAIL = "guardrail"
-"""The `hypothesis` of a judgement that stands for a guardrail: one that tripped, or was blind."""
+"""The `hypothesis` of a judgement about a guardrail that tripped, or was blind."""
 
 
 def judge(
@@ -50,14 +50,14 @@ def judge(
     operation. Expectations of such a run are INVALID, but for those that mean the same in any run
     (`needs_valid_run=False`). A recording that is damaged (hashidrill.recording.seal) is INVALID in all of its parts.
 
-    Seconds that were not validly measured (hashidrill.judging.doubts) make INVALID what is judged from them; the rest
-    stands.
-    What a hypothesis is judged from is what it read. A guardrail that tripped is a BROKEN judgement of its own: it
-    is the datacenter that went past the limit that was set for it.
+    Seconds that were not measured validly (hashidrill.judging.doubts) make INVALID whatever is judged from them; the
+    rest stands. A hypothesis is judged from what it read. A guardrail that tripped is a BROKEN judgement of its own:
+    the datacenter exceeded the limit set for it.
 
-    `near_to` is the experiment's own file, where a user's `hypotheses/` folder is looked for; never in the recording,
-    which is data. The verdict's notes say which hypotheses are not those of the run (hashidrill.recording.provenance).
-    `recorded_hypotheses` runs the Python that the recording keeps: only where its maker is trusted.
+    `near_to` is the experiment's own file: a user's `hypotheses/` folder is searched near it, never in the recording,
+    which is data. The verdict's notes name the hypotheses that differ from those of the run
+    (hashidrill.recording.provenance). `recorded_hypotheses` runs the Python stored in the recording: use it only if you
+    trust whoever made the recording.
 
     Raises RecordingError for a recording of a newer hashidrill.
     """
@@ -78,7 +78,7 @@ def judge(
 
 
 def _unjudged(expectation: Expectation, why: str) -> Judgement:
-    """Not even an expectation that means the same in any run means anything where the recording itself is not whole."""
+    """A damaged recording proves nothing, not even for expectations that are judged in INVALID runs."""
     text = f"not judged: {why}"
     issue = None if expectation.known_issue is None else expectation.known_issue.issue
     return Judgement(expectation.title, expectation.hypothesis, Finding.INVALID, text, {}, issue)
@@ -90,7 +90,7 @@ def _judged(recording: Recording, experiment: Experiment) -> RunVerdict:
     case = _Case(recording, invalid, doubtful)
     judged = [case.judge(expectation) for expectation in experiment.expect]
     if not judged:
-        invalid.append("there is nothing to check: the experiment expects nothing")
+        invalid.append("there is nothing to check: the experiment has no `expect`")
     notes = [_note(doubt, recording, judged) for doubt in doubtful]
     judgements = [judgement for judgement, _ in judged]
     return RunVerdict(invalid, [*judgements, *_guardrails(recording, experiment, doubtful)], notes)
@@ -99,7 +99,7 @@ def _judged(recording: Recording, experiment: Experiment) -> RunVerdict:
 def write_verdict(
     recording: Recording, *, near_to: Path | None = None, recorded_hypotheses: bool = False
 ) -> RunVerdict:
-    """Judge, and leave the verdict in the recording as verdict.json; a note says so where that cannot be written."""
+    """Judges, and writes the verdict into the recording as verdict.json; a note says so if that fails."""
     verdict = judge(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses)
     document = {"verdict": verdict.verdict, **dataclasses.asdict(verdict)}
     try:
@@ -114,7 +114,7 @@ def with_note(verdict: RunVerdict, note: str) -> RunVerdict:
 
 
 def read_verdict(path: Path) -> RunVerdict:
-    """The verdict that was left in a recording's directory. Raises RecordingError when there is none that reads."""
+    """The verdict stored in a recording's directory. Raises RecordingError when it is missing or unreadable."""
     file = path / VERDICT_NAME
     try:
         document = parse(file.read_text())
@@ -124,14 +124,14 @@ def read_verdict(path: Path) -> RunVerdict:
             notes=list(document.get("notes", [])),
         )  # fmt: skip
     except FileNotFoundError:
-        raise RecordingError(f"{file}: not judged yet; `hashidrill check {path}` does it") from None
+        raise RecordingError(f"{file}: not judged yet; run `hashidrill check {path}`") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise RecordingError(f"{file}: not readable ({error}); `hashidrill check {path}` writes it again") from None
+        raise RecordingError(f"{file}: unreadable ({error}); `hashidrill check {path}` writes it again") from None
 
 
 @dataclass(frozen=True)
 class _Case:
-    """What every expectation of a run is judged by."""
+    """What every expectation of a run is judged with."""
 
     recording: Recording
     invalid: Sequence[str]
@@ -152,7 +152,7 @@ class _Case:
         except HashidrillError as error:
             return Finding.INVALID, str(error), {}, []
         if "method" not in self.recording.phases:
-            why = self.invalid[0] if self.invalid else "the run never got to its method"
+            why = self.invalid[0] if self.invalid else "the run never reached its method"
             return Finding.INVALID, f"not judged: {why}", {}, []
         traced = TracedRecording(self.recording)
         finding, text, figures = _check(found, traced, expectation)
@@ -163,13 +163,13 @@ class _Case:
             why = f"the run is INVALID: {self.invalid[0]}"
         else:
             known = expectation.known_issue
-            # a break as far as it is known needs no busy machine to explain it; one that is worse may
+            # a busy machine need not explain a break that the known issue accounts for; it may explain a worse one
             explained = known is not None and _as_known(known, finding, text, figures)[0] is Finding.KNOWN
             doubts = [doubt for doubt in self.doubts if not (doubt.broken_only and explained)]
             spoilt_by = [doubt for doubt in doubts if _spoils(doubt, traced.reads, found, finding)]
             if spoilt_by:
                 first = spoilt_by[0]
-                why = f"it is judged from seconds that do not count: {first.reason} ({first.span(self.recording)})"
+                why = f"it relies on seconds without a valid measurement: {first.reason} ({first.span(self.recording)})"
                 if first.broken_only:
                     why += "; run it again when the machine is quieter"
         if not why:
@@ -179,28 +179,27 @@ class _Case:
 
 
 def _as_known(known: KnownIssue, finding: Finding, text: str, figures: Mapping[str, Any]) -> tuple[Finding, str]:
-    """What a known issue makes of it: broken as far as is known, or worse; or mended."""
+    """The finding in view of a known issue: broken as expected, worse than known, or fixed."""
     if finding is Finding.HELD:
-        said = f"it held, although known_issue says {known.issue}: if that is mended, take the known_issue out"
+        said = f"it held, although known_issue names {known.issue}: if that is fixed, remove the known_issue"
         return Finding.FIXED, f"{text}\n{said}"
     if finding is not Finding.BROKEN:
         return finding, text
     worse, unknown = known.beyond(figures)
     if worse:
-        return finding, f"worse than {known.issue} is known to be: {'; '.join(worse)}\n{text}"
+        return finding, f"worse than the bounds of {known.issue}: {'; '.join(worse)}\n{text}"
     if unknown:
-        return Finding.INVALID, f"nobody can say whether it is as {known.issue} is known to be: {unknown[0]}\n{text}"
+        return Finding.INVALID, f"cannot be compared with the bounds of {known.issue}: {unknown[0]}\n{text}"
     if not known.bounded:
-        return Finding.KNOWN, f"{text}\n{known.issue} accounts for any break, as no bound is stated (at_most, at_least)"
+        return Finding.KNOWN, f"{text}\n{known.issue} excuses any break, because it states no bound (at_most, at_least)"
     return Finding.KNOWN, text
 
 
 def _spoils(doubt: Doubt, reads: Sequence[Read], found: hypothesis.Hypothesis, finding: Finding) -> bool:
     """Does the doubt make this finding worthless?
 
-    One that means the same in any run is not undone by it once it is broken; but it holds only for what was tried. One
-    that does not go by times is not undone by a generator that was late, nor by a machine that was busy. What held on a
-    machine that was busy, held.
+    A hypothesis that is judged in INVALID runs too stays broken once it is broken. One that does not depend on times
+    is not affected by a late generator or a busy machine. What held on a busy machine, held.
     """
     if doubt.broken_only and finding is not Finding.BROKEN:
         return False
@@ -210,13 +209,13 @@ def _spoils(doubt: Doubt, reads: Sequence[Read], found: hypothesis.Hypothesis, f
 
 
 def _note(doubt: Doubt, recording: Recording, judged: Sequence[tuple[Judgement, list[Doubt]]]) -> str:
-    """What is in doubt, and which expectations stand."""
+    """What is in doubt, which expectations that makes INVALID, and how many stand."""
     spoilt = [judgement.title for judgement, by in judged if doubt in by]
     what = f"{doubt.reason} ({doubt.span(recording)})"
     if not spoilt:
-        return f"{what}; no expectation was made INVALID by it"
+        return f"{what}; this makes no expectation INVALID"
     stand = len(judged) - len(spoilt)
-    return f"{what}; INVALID by it: {', '.join(spoilt)}; the other {stand} of {len(judged)} expectations stand"
+    return f"{what}; this makes INVALID: {', '.join(spoilt)}; the other {stand} of {len(judged)} expectations stand"
 
 
 def _check(
@@ -228,14 +227,14 @@ def _check(
         return Finding.BROKEN, broken.text, broken.figures
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or found.name}: {e['msg']}" for e in error.errors())
-        return Finding.INVALID, f"its parameters do not fit: {wrong}", {}
+        return Finding.INVALID, f"wrong parameters: {wrong}", {}
     except HashidrillError as error:
         return Finding.INVALID, str(error), {}
     return Finding.HELD, held.text, held.figures
 
 
 def _guardrails(recording: Recording, experiment: Experiment, doubtful: Sequence[Doubt]) -> Iterator[Judgement]:
-    """Those that tripped; and where none did, those that could not have: nothing was measured of what they watch."""
+    """Guardrails that tripped; if none did, those that were blind, because what they watch was not measured."""
     tripped = recording.events("guardrail")
     for entry in tripped:
         condition = f"{entry.data.get('condition')}"
@@ -243,7 +242,7 @@ def _guardrails(recording: Recording, experiment: Experiment, doubtful: Sequence
             f"{GUARDRAIL}({condition})", GUARDRAIL, Finding.BROKEN,
             f"guardrail `{condition}` tripped {entry.t_ns / 1e9:.1f}s into the run"
             f" ({readable(entry.data.get('evidence') or 'no evidence')}):"
-            " all faults were reverted, the method ended early",
+            " the engine reverted all faults and ended the method",
         )  # fmt: skip
     for guardrail in [] if tripped else experiment.guardrails:
         watched = (

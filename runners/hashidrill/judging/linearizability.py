@@ -1,13 +1,13 @@
 """Is a history of reads, writes and compare-and-sets of a register linearizable?
 
-The search of Wing and Gong (1993) with Lowe's memory of the configurations that were tried (2017), as in Porcupine and
-Knossos: take, one after another, an operation that no other one must precede, in every order that the register allows,
-until all that was acknowledged is placed. Each register (key) is checked for itself, as linearizability composes.
+The search of Wing and Gong (1993) with Lowe's memory of tried configurations (2017), as in Porcupine and Knossos:
+repeatedly take an operation that no other one must precede, in every order that the register allows, until everything
+acknowledged is placed. Each register (key) is checked by itself, because linearizability composes.
 
-An operation whose outcome is unknown has no end: it takes effect at any time after its start, or never. `prepared`
-makes that affordable without giving up exactness.
+An operation with an unknown outcome has no end: it takes effect at any time after its start, or never. `prepared`
+makes that affordable and stays exact.
 
-The search is bounded by a number of configurations, not by time, so that the same history has the same result anywhere.
+A number of configurations bounds the search, not time, so the same history has the same result on every machine.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 DEFAULT_BUDGET = 200_000
-"""Configurations: some seconds of a CPU, 100 MB. A sound history takes about one for each write."""
+"""In configurations: some seconds of CPU, 100 MB. A linearizable history takes about one per write."""
 
 State = str | None
 _ATTEMPT = 10_000
-"""Configurations that one attempt at a smaller core may take: a hard one must not use up those of the others."""
+"""Configurations that one attempt at a smaller core may take, so that a hard one leaves some for the others."""
 _IRRELEVANT = "\0"
-"""Stands for every value that no operation can tell from another one."""
+"""Stands for all values that no operation can tell apart."""
 _NEVER = float("inf")
 
 
@@ -70,9 +70,9 @@ class Answer(StrEnum):
 
 
 def check(history: Sequence[Op], *, budget: int = DEFAULT_BUDGET) -> tuple[Answer, int]:
-    """Can the operations of one register, unset at first, be put into one order that all of them agree with?
+    """Is there one order that all operations of a register, unset at first, agree with?
 
-    Also how many configurations were looked at: `budget` is the most.
+    Also returns how many configurations it tried, at most `budget`.
     """
     return _Search(prepared(history)).run(budget)
 
@@ -80,10 +80,10 @@ def check(history: Sequence[Op], *, budget: int = DEFAULT_BUDGET) -> tuple[Answe
 def prepared(history: Sequence[Op]) -> list[Op]:
     """The same question with fewer unknowns, in order of the calls.
 
-    - A value that only one operation can have written, and that somebody saw, was written before he saw it: that gives
+    - If only one operation can have written a value that was read, it took effect before that read returned. This gives
       an unknown operation an end.
-    - An unknown change that leads to no value that anybody saw explains nothing, unless a miss needs the value that it
-      replaces to be gone. All such values are one.
+    - An unknown change whose value nobody read explains nothing, unless a miss needs the value that it replaces to be
+      gone. All such values count as one.
     """
     ops = _with_ends([op for op in history if op.certain or op.changes])
     missed = {op.expected for op in ops if op.kind == "miss"}
@@ -132,17 +132,17 @@ def _relevant(ops: Sequence[Op], missed: set[State]) -> set[State]:
 
 @dataclass(slots=True)
 class _Frame:
-    """A configuration: what is placed (a bit an operation), the state then, and the changes that are still to try."""
+    """A configuration: what is placed (one bit per operation), the state then, and the changes still to try."""
 
     placed: int
     state: State
     lifted: list[int]
-    """What was placed to get here from the configuration before: a change, and the reads that fitted then."""
+    """What was placed since the previous configuration: a change, and the reads that fitted then."""
     untried: list[int] = field(default_factory=list)
 
 
 class _Search:
-    """Depth first. Calls and returns are a linked list in order of time, out of which what is placed is lifted."""
+    """Depth first. Calls and returns are a linked list in order of time; placing an operation lifts it out."""
 
     def __init__(self, ops: Sequence[Op]) -> None:
         self._ops = ops
@@ -208,7 +208,7 @@ class _Search:
     def _choices(self, candidates: Sequence[int], state: State) -> list[int]:
         """The changes that fit, the best one last.
 
-        Of unknown ones that do the same, the one that was called first stands for all: it can do what the others can.
+        Of unknown changes that do the same, only the one called first is tried: it can do whatever the others can.
         """
         alike: set[tuple[str, State, State]] = set()
         choices = []
@@ -243,11 +243,11 @@ class _Search:
 
 
 def core(history: Sequence[Op], *, budget: int = DEFAULT_BUDGET) -> list[Op]:
-    """A few certain operations that cannot be ordered, out of a history that is not linearizable; by their calls.
+    """A few certain operations that no order explains, of a history that is not linearizable, in order of their calls.
 
-    The history is cut as early as possible. Then reads and misses are left out, and acknowledged changes are taken for
-    unknown ones, as long as what remains is not linearizable: all of it only ever allows more orders, so what remains
-    is as impossible as the whole. When the budget runs out, what has been reached by then.
+    The history is cut as early as possible. Then reads and misses are dropped and acknowledged changes are treated as
+    unknown, as long as the rest is still not linearizable. Each of these only allows more orders, so the rest is
+    as impossible as the whole. When the budget runs out, returns the smallest rest so far.
     """
     left = budget
 
@@ -272,7 +272,7 @@ def core(history: Sequence[Op], *, budget: int = DEFAULT_BUDGET) -> list[Op]:
 
 
 def _cut_early(history: Sequence[Op], impossible: Callable[[Sequence[Op]], bool]) -> list[Op]:
-    """What had been called by the earliest moment at which no order was possible any more."""
+    """The operations called by the earliest moment from which on no order is possible."""
     ends = sorted({op.return_ns for op in history if op.return_ns is not None})
     low, high = 0, len(ends) - 1
     while low < high:
@@ -285,7 +285,7 @@ def _cut_early(history: Sequence[Op], impossible: Callable[[Sequence[Op]], bool]
 
 
 def _until(history: Sequence[Op], end_ns: int) -> list[Op]:
-    """What is known by that moment: what has not returned by then is unknown."""
+    """What is known at that moment: an operation that has not returned by then is unknown."""
     called = [op for op in history if op.call_ns <= end_ns]
     return [op if op.return_ns is None or op.return_ns <= end_ns else replace(op, return_ns=None) for op in called]
 

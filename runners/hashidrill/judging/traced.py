@@ -1,10 +1,9 @@
-"""A recording that notes what is read of it: which loads and signals, and which seconds of them.
+"""A recording that notes which loads and signals a hypothesis reads, and which seconds of them.
 
-INVALID has a scope. Seconds that were not validly measured spoil what is judged from them, and nothing else; so the
-judge has to know what a hypothesis looked at. It is not asked: it is given a `TracedRecording`, which notes each column
-that is read. In doubt everything counts as read: only `between`, `within` and `known_between` narrow operations and
-samples to some seconds. Masks made by hand, the journal, the recording's path, or reading nothing at all count as the
-whole run.
+INVALID has a scope. Seconds that were not measured validly spoil what is judged from them, and nothing else, so the
+judge must know what a hypothesis looked at. It hands the hypothesis a `TracedRecording`, which notes each column that
+is read. Only `between`, `within` and `known_between` narrow operations and samples to some seconds. Anything else
+counts as the whole run: a mask made by hand, the journal, the recording's path, or reading nothing at all.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ _SERIES_COLUMNS = frozenset(field.name for field in fields(Series))
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """What was read: a load or a signal by its name (ALL: anything), of one host or of all, in some spans of ns.
+    """What was read: a load or signal by name (ALL: anything), of one host or all, in some spans of ns.
 
-    Operations also last: one that was due in a span may have been measured after it.
+    An operation that was due in a span may have ended after it.
     """
 
     of: str | None
@@ -42,7 +41,7 @@ class Read:
     operations: Operations | None = None
 
     def overlaps(self, start_ns: int, end_ns: int) -> bool:
-        """Was anything of it measured in [start_ns, end_ns)?"""
+        """Was any of it measured in [start_ns, end_ns)?"""
         if self.spans is ALL or any(begin < end_ns and end > start_ns for begin, end in self.spans):
             return True
         ops = self.operations
@@ -61,7 +60,7 @@ class TracedRecording(Recording):
 
     @property
     def reads(self) -> list[Read]:
-        """Everything, where nothing was noted: what it was judged from is then not known."""
+        """Everything, if nothing was noted: then nobody knows what it was judged from."""
         return self._reads or [EVERYTHING]
 
     def _note(self, read: Read) -> None:
@@ -82,7 +81,7 @@ class TracedRecording(Recording):
         self._note(EVERYTHING)
         return self._recording.events(event)
 
-    # what follows is no measurement: what was asked for, its times, and what is there
+    # not measurements: what the experiment asked for, when its phases were, and what the recording holds
 
     @property
     def run(self) -> dict[str, Any]:
@@ -119,7 +118,7 @@ class TracedRecording(Recording):
     def artifact(self, name: str) -> Path:
         return self._recording.artifact(name)
 
-    # measurements; not cached, as there: each use is noted
+    # measurements; not cached as in Recording, because each use is noted
 
     def operations(self, load: str) -> Operations:
         return _TracedOperations(self._recording.operations(load), load, ALL, self._note)
@@ -128,7 +127,7 @@ class TracedRecording(Recording):
         return _TracedSeries(self._recording.series(signal, host), (signal, host), ALL, self._note)
 
     def final_reads(self, load: str) -> dict[str, str | None]:
-        """The end of all that the load did."""
+        """Depends on everything that the load did."""
         self._note(Read(load))
         return self._recording.final_reads(load)
 

@@ -1,4 +1,4 @@
-"""What makes a whole run INVALID. What makes only some seconds INVALID is in `doubts`."""
+"""What makes a whole run INVALID. `doubts` has what makes only some seconds INVALID."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OUTCOMES = {
 
 
 def invalid_reasons(recording: Recording, experiment: Experiment) -> Iterator[str]:
-    """What makes the whole run INVALID, whatever was measured when."""
+    """Why the whole run is INVALID, whatever was measured when."""
     outcome = recording.outcome
     if outcome not in {"complete", "guardrail"}:
         yield _outcome_reason(recording, outcome)
@@ -38,7 +38,7 @@ def invalid_reasons(recording: Recording, experiment: Experiment) -> Iterator[st
         yield _OUTCOMES["steady-state"]
     if "method" not in recording.phases:
         if outcome in {"complete", "guardrail"}:
-            yield "the run never got to its method: no fault was applied"
+            yield "the run never reached its method: no fault was applied"
         return
     yield from _fault_reasons(recording, experiment)
     if outcome == "complete":
@@ -62,19 +62,19 @@ def _outcome_reason(recording: Recording, outcome: str) -> str:
 
 def _fault_reasons(recording: Recording, experiment: Experiment) -> Iterator[str]:
     if not recording.faults and experiment.faults:
-        yield "no fault was applied, so nothing was tried"
+        yield "no fault was applied, so the run proves nothing"
     for window in recording.faults:
         if not window.proven and not _followed_elsewhere(recording, window):
             yield f"fault {measure.named(recording, window)} {_not_proven(window)}"
         if window.applied_ns is not None and window.gone_ns is None and window.proven:
             detail = window.error or (
-                "it was never reverted" if window.reverted_ns is None else "it was never seen gone"
+                "it was never reverted" if window.reverted_ns is None else "its observer never saw it gone"
             )
             yield f"fault {measure.named(recording, window)} was not proven gone: {detail}"
 
 
 def _followed_elsewhere(recording: Recording, window: FaultWindow) -> bool:
-    """It was given up because its role had moved on, and its step was proven where the role was at another time."""
+    """It was given up because its role had moved on, and its step was proven on another holder of the role."""
     if window.moved_ns is None or (window.applied_ns is not None and window.gone_ns is None):
         return False
     return any(other.proven for other in recording.faults if other.step == window.step)
@@ -85,28 +85,28 @@ def _not_proven(window: FaultWindow) -> str:
         return f"was not proven in force: {readable(window.proof)}"
     if window.error:
         return f"could not be applied: {window.error}"
-    return "was not proven in force: the run ended before it could be measured"
+    return "was not proven in force: the run ended before its observer could measure it"
 
 
 def _steps_left_out(recording: Recording, experiment: Experiment) -> Iterator[str]:
     """Steps of the method that the journal has no intent for, and marks that never began."""
     marked = {mark.step for mark in recording.marks}
     intents = recording.events("fault.intent")
-    told = intents and all("step" in entry.data for entry in intents)  # the first recordings do not say the step
+    told = intents and all("step" in entry.data for entry in intents)  # the oldest recordings do not name the step
     done = {entry.data["step"] for entry in intents} if told else set()
     for index, step in enumerate(experiment.method):
         if isinstance(step, Mark):
             if index not in marked:
-                yield f"step {index + 1} of the method (mark {step.name}) was never reached"
+                yield f"the run never reached step {index + 1} of the method (mark {step.name})"
         elif told and index not in done:
-            yield f"step {index + 1} of the method ({step.fault} on {step.on}) was never carried out"
+            yield f"the run never carried out step {index + 1} of the method ({step.fault} on {step.on})"
 
 
 def _load_reasons(recording: Recording, load: str) -> Iterator[str]:
     try:
         ops = recording.operations(load)
     except HypothesisInvalidError:
-        yield f"load {load} did no operation at all"
+        yield f"load {load} did not do a single operation"
         return
     if not ops.ok.any():
         last = next((error for error in reversed(ops.errors) if error), "no error was recorded")
@@ -114,16 +114,16 @@ def _load_reasons(recording: Recording, load: str) -> Iterator[str]:
 
 
 def _client_reasons(recording: Recording, client: str, spec: ClientSpec) -> Iterator[str]:
-    """As for a load, and its attempts were seen at its tap. A service need not report any operation.
+    """As for a load; in addition, its tap must have seen attempts. A service need not report operations.
 
-    How late a service starts its operations is its own doing, as when it bounds how many are under way.
+    A service may start its operations late on purpose, for example because it limits how many are in flight.
     """
     try:
         attempts = recording.operations(f"{client}{ATTEMPTS}")
     except HypothesisInvalidError:
         yield (
-            f"client {client} made no request to its tap: put {{url}} where the address goes, or let it read"
-            " CONSUL_HTTP_ADDR, NOMAD_ADDR, VAULT_ADDR or http_proxy"
+            f"client {client} sent no request to its tap: write {{url}} where its command takes the address, or let it"
+            " read CONSUL_HTTP_ADDR, NOMAD_ADDR, VAULT_ADDR or http_proxy"
         )
         return
     if not spec.service:

@@ -72,7 +72,7 @@ def test_a_checkout_wins_over_the_packaged_copy(package, checkout):
 def test_without_any_folder_the_message_says_where_it_looked(package):
     (package / "experiments/packaged.yaml").unlink()
     (package / "experiments").rmdir()
-    with pytest.raises(UsageError, match=r"no folder of experiments.*elsewhere"):
+    with pytest.raises(UsageError, match=r"no experiments folder.*elsewhere"):
         library.experiments_dir()
 
 
@@ -103,7 +103,7 @@ def test_an_experiment_is_found_by_name_or_by_path(checkout, asked, found):
         ("slow-leder-disk", "did you mean raft/slow-leader-disk"),
         ("lossy", "did you mean network/lossy or retry/lossy?"),
         ("raft/frozen-leader-x.yaml", "did you mean raft/frozen-leader"),
-        ("zzz", "`hashidrill list` shows the 4 there are"),
+        ("zzz", "`hashidrill list` shows all 4"),
         ("raft", "there is no experiment 'raft'"),
     ],
 )

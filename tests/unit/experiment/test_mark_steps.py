@@ -71,7 +71,7 @@ def test_an_expectation_can_only_name_a_mark_that_is_there(written):
     ("step", "at", "words"),
     [
         ({"mark": "load-grows"}, "method[0]", "for is missing: a duration, like 500ms or 10s"),
-        ({**GROWS, "for": "0s"}, "method[0].for", "a mark lasts longer than 0s"),
+        ({**GROWS, "for": "0s"}, "method[0].for", "a mark must last longer than 0s"),
         ({**GROWS, "for": "10"}, "method[0].for", "unit"),
         ({**GROWS, "mark": "Load grows"}, "method[0].mark", "a name of lower-case words joined by dashes"),
         ({**GROWS, "mark": 7}, "method[0].mark", "expected text, got 7"),
@@ -79,7 +79,7 @@ def test_an_expectation_can_only_name_a_mark_that_is_there(written):
         (
             {**GROWS, "at": "59m", "for": "2m"},
             "method[0].for",
-            "the mark would end 61m into the method; 1h",
+            "the mark would end 61m into the method; at + for may be at most 1h",
         ),
         ({**GROWS, "on": "consul:leader"}, "method[0]", "unknown key 'on'"),
         ({**GROWS, "fore": "1s"}, "method[0]", "unknown key 'fore': did you mean for"),
@@ -99,7 +99,7 @@ def test_a_mark_that_is_not_right_is_told_so_in_the_words_of_the_yaml(written, s
 
 def test_marks_and_faults_share_their_names(written):
     text = refused(written([{**PAUSE, "name": "load-grows"}, GROWS]))
-    assert "method[0] has the name 'load-grows' already" in text
+    assert "method[0] already has the name 'load-grows'" in text
 
 
 def test_a_mark_collides_with_nothing(written):
@@ -111,7 +111,7 @@ def test_a_mark_makes_room_for_a_profile(written):
     spike = {"profile": {"spike": {"to": "200%", "at": "1s", "for": "10s"}}}
     load_experiment(written([GROWS], **spike))
     text = refused(written([{**GROWS, "for": "1s"}], **spike))
-    assert "let a step of the method (a mark will do) or the recovery last longer" in text
+    assert "make a step of the method (a mark will do) or the recovery last longer" in text
 
 
 def test_a_mark_is_no_step_that_could_not_be_read(written):

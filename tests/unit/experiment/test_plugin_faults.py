@@ -180,7 +180,7 @@ def test_a_plug_in_fault_that_requires_toxiproxy_gets_it_started():
 
 
 def test_a_tool_that_nobody_can_get_is_refused_at_validate():
-    assert "acme.probing requires the tool 'tcpdmp', which hashidrill cannot get" in refused(step("acme.probing"))
+    assert "acme.probing requires the tool 'tcpdmp', which hashidrill cannot install" in refused(step("acme.probing"))
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_a_name_that_no_step_has_is_refused_with_near_ones(tmp_path):
 
 
 def test_two_steps_of_one_name_are_refused(tmp_path):
-    with pytest.raises(ExperimentError, match=r"method\[0\] has the name 'second-pause' already"):
+    with pytest.raises(ExperimentError, match=r"method\[0\] already has the name 'second-pause'"):
         load(tmp_path, [{**step, "name": "second-pause"} for step in TWICE])
 
 

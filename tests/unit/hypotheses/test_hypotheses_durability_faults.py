@@ -123,12 +123,12 @@ class TestWhatTheVerdictSays:
 
     def test_writes_that_were_all_overwritten_since_are_invalid_and_no_pass(self, tmp_path):
         with pytest.raises(HypothesisInvalidError, match=r"500 writes of kv-writes were acknowledged while disk.latency"
-                           r" on consul-1 was in force, and 0 of them can be checked \(needed: 250\)"):  # fmt: skip
+                           r" on consul-1 was in force, .* 0 of them can be checked \(needed: 250\)"):  # fmt: skip
             Store(**DEMO, once="0%").judged(tmp_path / "run", faults=[(10, 20)])
 
     def test_a_fault_of_which_nothing_can_be_checked_is_not_hidden_by_another_one(self, tmp_path):
         """The second fault ends with the run: its writes are the last of their keys, those of the first are not."""
-        with pytest.raises(HypothesisInvalidError, match=r"500 writes .* and 0 of them"):
+        with pytest.raises(HypothesisInvalidError, match=r"500 writes .* but only 0 of them"):
             Store(**DEMO, once="0%").judged(tmp_path / "run", faults=[(10, 20), (40, 50)])
 
     def test_what_was_acknowledged_just_before_the_fault_has_to_be_checkable_too(self, tmp_path):
@@ -153,7 +153,7 @@ class TestWhatTheVerdictSays:
     def test_a_load_that_had_nothing_to_lose_is_invalid(self, tmp_path):
         """Acknowledged long before the fault, and after it: the fault could lose none of it."""
         quiet = lambda at: "unknown" if 14 <= at < 40 else "ok"  # noqa: E731 - nothing around the fault
-        with pytest.raises(HypothesisInvalidError, match="there was nothing that it could lose"):
+        with pytest.raises(HypothesisInvalidError, match="so the fault had nothing to lose"):
             Store(**DEMO).judged(tmp_path / "run", faults=[(20, 30)], outcome=quiet)
 
     def test_a_noop_beside_a_fault_does_not_stand_in_for_it(self, tmp_path):

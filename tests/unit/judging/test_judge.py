@@ -115,12 +115,12 @@ class TestInvalidRuns:
         assert reasons(builder) == ["fault disk.latency on consul-1 was not proven gone: it was never reverted"]
 
     def test_no_fault_at_all(self, builder):
-        assert "no fault was applied, so nothing was tried" in reasons(builder.load(LOAD).final_reads(LOAD))
+        assert "no fault was applied, so the run proves nothing" in reasons(builder.load(LOAD).final_reads(LOAD))
 
     def test_a_step_that_was_never_carried_out(self, builder):
         good(builder).fault("process.kill", "consul-2", at=31, until=35)
         builder._events = [e for e in builder._events if e[2].get("fault_id") != "process.kill-1"]
-        assert reasons(builder) == ["step 2 of the method (process.kill on host:consul-2) was never carried out"]
+        assert reasons(builder) == ["the run never carried out step 2 of the method (process.kill on host:consul-2)"]
 
     def test_a_load_without_a_successful_operation(self, builder):
         assert reasons(good(builder, outcome="fail")) == [
@@ -129,7 +129,7 @@ class TestInvalidRuns:
 
     def test_a_load_that_did_nothing(self, builder):
         builder.fault("disk.latency", at=10, until=30)
-        assert reasons(builder) == ["load kv-writes did no operation at all"]
+        assert reasons(builder) == ["load kv-writes did not do a single operation"]
 
     def test_an_experiment_that_does_not_read(self, builder):
         recording = good(builder).build()
@@ -185,7 +185,7 @@ class TestExpectations:
             (
                 "writes_recover",
                 {"load": LOAD, "within": 10},
-                "its parameters do not fit: within: Value error, 10 has no unit",
+                "wrong parameters: within: Value error, 10 has no unit",
             ),
         ],
     )
@@ -250,8 +250,8 @@ class TestVerdictFile:
         assert (write_verdict(recording), (recording.path / "verdict.json").read_bytes()) == first
 
     def test_a_missing_or_spoiled_file_says_what_to_do(self, tmp_path):
-        with pytest.raises(RecordingError, match="not judged yet; `hashidrill check"):
+        with pytest.raises(RecordingError, match="not judged yet; run `hashidrill check"):
             read_verdict(tmp_path)
         (tmp_path / "verdict.json").write_text('{"judgements": [{}]')
-        with pytest.raises(RecordingError, match="not readable"):
+        with pytest.raises(RecordingError, match="unreadable"):
             read_verdict(tmp_path)

@@ -58,14 +58,17 @@ class TestAGeneratorThatFellBehind:
         (doubt,) = verdict.doubts
         assert "the generator used up its core: over 0.9 for 10 s in a row, at most 0.97" in doubt
         assert "(from 24.0s to 35.0s into the method)" in doubt
-        assert "INVALID by it: writes_recover(load=kv-writes, within=10s); the other 2 of 3 expectations stand" in doubt
+        assert (
+            "this makes INVALID: writes_recover(load=kv-writes, within=10s); the other 2 of 3 expectations stand"
+            in doubt
+        )
         assert "measured anyway: held" in verdict.judgements[1].text
 
     def test_is_no_matter_in_seconds_that_nothing_is_judged_from(self, builder):
         cpu(good(builder).healthy().expect("available_during", load=LOAD), lambda t: 35 <= t < 45)
         verdict, _ = judged(builder)
         assert verdict.verdict is Verdict.PASS
-        assert verdict.doubts[0].endswith("no expectation was made INVALID by it")
+        assert verdict.doubts[0].endswith("this makes no expectation INVALID")
 
     def test_spoils_an_operation_that_was_due_before_and_came_back_in_those_seconds(self, builder):
         good(builder, latency=lambda t: 8.0 if 29 < t < 30 else 0.01).expect("available_during", load=LOAD)
@@ -120,7 +123,10 @@ class TestALoadThatDoesNotCoverTheMethod:
             "leadership_stays": Finding.HELD,
             "no_acknowledged_write_lost": Finding.INVALID,
         }
-        assert "load kv-writes stopped: nothing was due for 30.0s, of at least 50/s asked for" in verdict.doubts[0]
+        assert (
+            "load kv-writes stopped: it started no operation for 30.0s, although the experiment asks for at least 50/s"
+            in verdict.doubts[0]
+        )
 
     def test_a_hole_in_it_spoils_what_is_judged_from_the_hole(self, builder):
         builder.fault("disk.latency", "consul-1", at=10, until=30).load(LOAD, end=14).load(LOAD, start=22)
@@ -144,7 +150,7 @@ class TestALoadThatDoesNotCoverTheMethod:
         document = builder.experiment()
         document["load"] = {LOAD: {"kind": kind}}
         (verdict,) = [judge(builder.build(), Experiment.model_validate(document))]
-        assert f"load {LOAD} stopped: nothing was due for 38.0s" in verdict.doubts[0]
+        assert f"load {LOAD} stopped: it started no operation for 38.0s" in verdict.doubts[0]
 
     @pytest.mark.parametrize("kind", PERIODS)
     def test_how_often_that_is_by_itself_is_what_the_load_says(self, kind):

@@ -59,7 +59,7 @@ def test_no_mark_is_a_span_in_force(tmp_path):
 def test_what_asks_for_the_host_of_a_fault_is_invalid_for_a_mark(tmp_path, hypothesis, params):
     finding, text = verdict_of(marked(tmp_path), hypothesis, fault="load-grows", **params)
     assert finding is Finding.INVALID
-    assert "load-grows is a mark: nothing was broken" in text
+    assert "load-grows is a mark, which breaks nothing" in text
 
 
 def test_a_plug_in_that_asks_for_faults_gets_no_mark(tmp_path):
@@ -78,7 +78,7 @@ def test_a_mark_that_never_began_makes_the_run_invalid(tmp_path):
     built = marked(tmp_path)
     built._method.append({"mark": "second", "at": "30s", "for": "5s"})
     result = judge(built.expect("available_during", load=LOAD, fault="load-grows").build())
-    assert result.invalid == ["step 2 of the method (mark second) was never reached"]
+    assert result.invalid == ["the run never reached step 2 of the method (mark second)"]
     with pytest.raises(HypothesisInvalidError, match="the run ended before its step second"):
         measure.windows(built.build(), "second")
 
@@ -87,7 +87,7 @@ def test_a_method_of_faults_that_were_never_applied_is_invalid_whatever_its_mark
     built = marked(tmp_path)
     built._method.append({"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "1s"}, "for": "5s"})
     result = judge(built.expect("available_during", load=LOAD, fault="load-grows").build())
-    assert "no fault was applied, so nothing was tried" in result.invalid
+    assert "no fault was applied, so the run proves nothing" in result.invalid
 
 
 # named, a mark is the window of time that it stands for

@@ -330,7 +330,9 @@ def test_a_client_with_operations_and_attempts_counts(runs):
 def test_a_client_that_never_asked_its_tap_was_not_measured(runs):
     runs.builder.load("careful", rate=4)
     (reason,) = runs.reasons(service=False)
-    assert reason.startswith("client careful made no request to its tap: put {url} where the address goes")
+    assert reason.startswith(
+        "client careful sent no request to its tap: write {url} where its command takes the address"
+    )
 
 
 def test_a_client_without_any_success_was_not_measured(runs):

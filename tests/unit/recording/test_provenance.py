@@ -101,7 +101,7 @@ class TestARecordingIsData:
 
     def test_not_when_the_environment_names_it(self, lost, monkeypatch):
         monkeypatch.setenv(files.VARIABLE, str(plant(lost.path / "hypotheses")))
-        with pytest.raises(UsageError, match="lies in a recording"):
+        with pytest.raises(UsageError, match="is in a recording"):
             hypothesis.get(LOSES)
         assert not list(lost.path.rglob("was-run"))
 
@@ -265,7 +265,7 @@ class TestRecordedHypotheses:
         plant(lost.path / "hypotheses")
         code, said = check(lost.path, "--hypotheses", lost.path.parent / where)
         assert code == 2
-        assert "hypotheses" in said.err or "lies in a recording" in said.err
+        assert "hypotheses" in said.err or "is in a recording" in said.err
 
 
 class TestTheRun:
