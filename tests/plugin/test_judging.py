@@ -79,7 +79,7 @@ class TestOutcomes:
         builder = project.builder(proven=False).final_reads(LOAD, {"kv-writes/3": None})
         result = project.run(project.plant(builder.expect("no_acknowledged_write_lost", load=LOAD)))
         result.assert_outcomes(failed=1)
-        result.stdout.fnmatch_lines(["*lost on 1 keys: kv-writes/3*"])
+        result.stdout.fnmatch_lines(["*lost acknowledged writes on 1 keys: kv-writes/3*"])
 
     def test_an_expectation_with_nothing_to_check_is_an_error(self, project):
         result = project.run(project.plant(recovers(project.builder()).expect("leader_elected")))
