@@ -235,7 +235,9 @@ class _Composer:
         self._count(1, len(event.value), offset)
         value = self._scalar(event)
         if event.value == "<<" and event.implicit[0]:
-            self._document.fail(offset, "merge keys (<<) exist only in YAML 1.1, and this is YAML 1.2; write the keys out")
+            self._document.fail(
+                offset, "merge keys (<<) exist only in YAML 1.1, and this is YAML 1.2; write the keys out"
+            )
         if not isinstance(value, str):
             self._document.problem_at(offset, f'a key must be text: put {_short(event.value)} in quotes, like "name"')
         return str(event.value)

@@ -140,7 +140,9 @@ class _Loading:
         if isinstance(data, dict) and data.get("kind") == BASE_KIND != kind:
             document.problem(("kind",), f"a {BASE_KIND} is not run: name an experiment that extends it")
         elif not isinstance(data, dict):
-            document.problem((), "an experiment must be a mapping (`key: value`) at the top; `hashidrill new` writes one")
+            document.problem(
+                (), "an experiment must be a mapping (`key: value`) at the top; `hashidrill new` writes one"
+            )
         elif not {"apiVersion", "kind"} & data.keys():
             document.problem((), f"not an experiment: it begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
         else:

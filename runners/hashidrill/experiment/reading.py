@@ -106,7 +106,9 @@ def read_document(path: Path) -> Document:
     name = str(path)
     raw = _read(path)
     if len(raw) > MAX_BYTES:
-        raise _error(f"{name}:1:1: is larger than {MAX_BYTES // 1024} kB, so it cannot be an experiment; check the name")
+        raise _error(
+            f"{name}:1:1: is larger than {MAX_BYTES // 1024} kB, so it cannot be an experiment; check the name"
+        )
     return Document(name, _decode(name, raw))
 
 
