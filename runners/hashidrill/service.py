@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -40,12 +40,18 @@ class Site:
 
 @dataclass(frozen=True)
 class AgentPlan:
-    """How an agent is configured and started, and where its API is: `health` is a path that answers while it runs."""
+    """How an agent is configured and started, and where its API is: `health` is a path that answers while it runs.
+
+    `environment` is added to what agents get. `as_root=False`: the program takes user id 0 for rights that agents never
+    have, like mounting. Where agents run as the user of the sandbox, which is 0 there, it runs under another number.
+    """
 
     config: Mapping[str, Any]
     command: Sequence[str]
     url: str
     health: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    as_root: bool = True
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,29 @@ def test_an_agent_that_runs_is_left_alone(daemon):
     assert one.do_start("consul")["pid"] == first["pid"]
 
 
+def numbers(one, log, **how):
+    """User and group as the program itself sees them."""
+    one.do_start("nomad", argv=["/bin/sh", "-c", "id -u; id -g"], log=log, **how)
+
+    async def ended():
+        return (one.do_agent("nomad")["pid"] is None or None), "it runs"
+
+    anyio.run(lambda: wait_until("the program to end", ended, within_s=10, gap_s=0.01))
+    return Path(log).read_text().split()
+
+
+@pytest.mark.needs("datacenter")
+def test_a_program_that_takes_0_for_roots_rights_sees_another_number(daemon):
+    """A Nomad client that sees 0 mounts and makes cgroups, which no agent may. Its user stays the same."""
+    one, log = daemon
+    assert numbers(one, log, as_root=False) == ["65534", "65534"]
+    assert Path(log).stat().st_uid == os.geteuid()
+
+
+def test_any_other_program_sees_the_number_that_it_has(daemon):
+    assert numbers(*daemon) == [str(os.geteuid()), str(os.getegid())]
+
+
 def test_two_versions_of_a_program_are_two_files_for_an_agents_user(tmp_path, monkeypatch):
     """Both are called `consul`: an upgrade, or an agent of a host that has two products."""
     monkeypatch.setattr(syscalls, "mount", lambda source, there, *_: shutil.copy(source, there))

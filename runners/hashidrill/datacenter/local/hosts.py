@@ -231,7 +231,8 @@ class LocalHost(Capable):
     async def start_agent(self, agent: str) -> None:
         """By the command that is known here, or, in a later process, by that of its last start."""
         if agent in self.plans:
-            await self.spawn_agent(agent, self.plans[agent].command, {})
+            plan = self.plans[agent]
+            await self.spawn_agent(agent, plan.command, plan.environment, as_root=plan.as_root)
         else:
             await ask(self._hostd, {"op": "start", "agent": agent})
 
@@ -287,10 +288,14 @@ class LocalHost(Capable):
             raise FaultError(f"{self.name}: {method} {path}: {type(error).__name__} {error}".rstrip()) from None
         return ApiAnswer(answer.status_code, answer.content, {k.lower(): v for k, v in answer.headers.items()})
 
-    async def spawn_agent(self, agent: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    async def spawn_agent(
+        self, agent: str, argv: Sequence[str], environment: Mapping[str, str], *, as_root: bool = True
+    ) -> None:
         """The first start of an agent: `start_agent` repeats it later. Its log is LOGS/AGENT.log."""
-        log = str(self.logs / f"{agent}.log")
-        request = {"op": "start", "agent": agent, "argv": list(argv), "log": log, "environment": dict(environment)}
+        request = {
+            "op": "start", "agent": agent, "argv": list(argv), "log": str(self.logs / f"{agent}.log"),
+            "environment": dict(environment), "as_root": as_root,
+        }  # fmt: skip
         await ask(self._hostd, request)
 
     async def configure_network(self, prefix: int) -> None:

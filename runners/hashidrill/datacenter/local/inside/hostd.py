@@ -4,7 +4,7 @@ All that runs on the host is a child of this process, so the seccomp filter that
 covers agents and canary alike. Requests come over a Unix socket (see rpc.py):
 
     {"op": "net", "address": "10.73.0.11", "prefix": 24}      configure eth0 and lo
-    {"op": "start", "agent": "consul", "argv": [...], "log": "...", "environment": {...}}
+    {"op": "start", "agent": "consul", "argv": [...], "log": "...", "environment": {...}, "as_root": true}
     {"op": "start", "agent": "consul"}                        again, as before
     {"op": "agent", "agent": "consul"}                        -> {"pid", "start_time", "state"} or {"pid": null}
     {"op": "throttle", "name": "...", "cores": 0.1}           by stopping, where cgroups cannot be had
@@ -39,6 +39,7 @@ _DUTY_PERIOD_S, _DUTY_LOOK_S = 0.1, 0.001
 _ENDS_WITHIN_S = 20.0
 """How long the kernel may take to end a killed agent. Less than the caller waits for an answer (30 s, hosts.py)."""
 _DYING_LOOK_S = 0.01
+_NOBODY = 65534
 
 
 class _Spent:
@@ -209,13 +210,17 @@ class HostDaemon:
             " it was not started again"
         )
 
-    def _spawn(self, argv: list[str], log: str, environment: dict[str, str] | None = None) -> int:
+    def _spawn(
+        self, argv: list[str], log: str, environment: dict[str, str] | None = None, *, as_root: bool = True
+    ) -> int:
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         null = os.open(os.devnull, os.O_RDONLY)
         surroundings = {**os.environ, **(environment or {})}
         try:
             if self._user is not None:
                 return self._spawn_as(self._user, argv, null, output, surroundings)
+            if not as_root:
+                return _spawn_renumbered(argv, null, output, surroundings)
             actions = [(os.POSIX_SPAWN_DUP2, null, 0), *((os.POSIX_SPAWN_DUP2, output, fd) for fd in (1, 2))]
             return os.posix_spawn(argv[0], argv, surroundings, file_actions=actions, setsigmask=[])
         finally:
@@ -244,6 +249,27 @@ class HostDaemon:
             sc.mount(source, there, "", sc.MS_BIND)
             self._mounted[source] = there
         return self._mounted[source]
+
+
+def _spawn_renumbered(argv: list[str], null: int, output: int, environment: dict[str, str]) -> int:
+    """As the user of this sandbox, which is 0 in here, under another number. Raises SubprocessError, OSError."""
+    process = subprocess.Popen(
+        argv, env=environment, stdin=null, stdout=output, stderr=output,
+        preexec_fn=_renumber,  # noqa: PLW1509 - a user namespace can only be entered between fork and exec
+    )  # fmt: skip
+    process.returncode = 0  # as above
+    return process.pid
+
+
+def _renumber() -> None:
+    """The kernel gives 0 a new number only at the hands of one with capabilities: here, before the program has none."""
+    uid, gid = os.geteuid(), os.getegid()
+    sc.unshare(sc.CLONE_NEWUSER)
+    for name, text in (
+        ("setgroups", "deny"), ("uid_map", f"{_NOBODY} {uid} 1"), ("gid_map", f"{_NOBODY} {gid} 1"),
+    ):  # fmt: skip
+        with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 - no pathlib here
+            file.write(text)
 
 
 def main(spec: dict[str, Any]) -> None:
