@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hashidrill.services.consul.model import Consul
+from hashidrill.util.merged import merge
 
 HTTP_PORT = 8500
 
@@ -39,15 +40,6 @@ def consul_config(
         config = merge(config, {"server": True, "ui_config": {"enabled": True}})
     config = merge(config, spec.config)
     return merge(config, spec.client_config if role == "client" else spec.server_config)
-
-
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`, maps merged key by key; neither is changed."""
-    merged = dict(base)
-    for key, value in over.items():
-        below = merged.get(key)
-        merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
-    return merged
 
 
 def consul_command(binary: Path, config_file: Path) -> list[str]:

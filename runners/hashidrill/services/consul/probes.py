@@ -5,15 +5,16 @@ Paths, names and units as Consul 1.10.3 and 1.22.2 answer them.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar
 
-import anyio
 from pydantic import BaseModel, Field, TypeAdapter
 
 from hashidrill.abc import Sample
+from hashidrill.probes.agents_api import AgentsApi
 from hashidrill.probes.base import BaseProbe, SickError
-from hashidrill.services.consul.probe_api import ConsulApi
+from hashidrill.probes.go_metrics import Metrics, Timer, merged
+from hashidrill.probes.leader import MajorityProbe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,29 +56,17 @@ class _Health(BaseModel):
     healthy: bool = Field(alias="Healthy")
 
 
-class _Timer(BaseModel):
-    name: str = Field(alias="Name")
-    count: int = Field(alias="Count")
-    mean_ms: float = Field(alias="Mean")
-    max_ms: float = Field(alias="Max")
-
-
-class _Metrics(BaseModel):
-    timestamp: str = Field(alias="Timestamp")
-    samples: list[_Timer] = Field(alias="Samples")
-
-
 _LEADER = TypeAdapter(str)
 _SELF = TypeAdapter(_Self)
 _MEMBERS = TypeAdapter(list[_Member])
 _HEALTH = TypeAdapter(_Health)
-_METRICS = TypeAdapter(_Metrics)
+_METRICS = TypeAdapter(Metrics)
 
 
 class _ConsulProbe(BaseProbe):
-    def __init__(self, hosts: Mapping[str, str], *, port: int = 8500, api: ConsulApi | None = None) -> None:
+    def __init__(self, hosts: Mapping[str, str], *, port: int = 8500, api: AgentsApi | None = None) -> None:
         self.hosts = hosts  # as they are when it samples: servers may be replaced meanwhile
-        self._api = api or ConsulApi(port=port)
+        self._api = api or AgentsApi(port=port)
 
     async def aclose(self) -> None:
         await self._api.aclose()
@@ -94,7 +83,7 @@ class _ConsulProbe(BaseProbe):
 class _HostProbe(_ConsulProbe):
     """A probe of one of the hosts."""
 
-    def __init__(self, host: str, hosts: Mapping[str, str], *, port: int = 8500, api: ConsulApi | None = None) -> None:
+    def __init__(self, host: str, hosts: Mapping[str, str], *, port: int = 8500, api: AgentsApi | None = None) -> None:
         super().__init__(hosts, port=port, api=api)
         self.host = host
         self._address = self.hosts[host]
@@ -114,46 +103,11 @@ class LeaderViewProbe(_HostProbe):
         return [Sample("raft.leader", 0.0, reason, self.host, ok=False)]
 
 
-class LeaderProbe(_ConsulProbe):
-    """`raft.leader` (host empty) as a majority of all servers sees it.
-
-    One server's word is not enough: a frozen or cut-off leader goes on believing in itself. The sample is there as
-    soon as a majority agrees, so that a hung server does not delay it.
-    """
+class LeaderProbe(_ConsulProbe, MajorityProbe):
+    """`raft.leader` (host empty) as a majority of all servers sees it."""
 
     signals: ClassVar = ("raft.leader",)
     interval_s = 0.5
-
-    async def measure(self) -> Sequence[Sample]:
-        names = {address: name for name, address in self.hosts.items()}
-        votes: Counter[str] = Counter()
-        said = dict.fromkeys(self.hosts, f"no answer within {self.timeout_s:g}s")
-
-        async def ask(name: str, address: str) -> None:
-            try:
-                said[name] = await self._leader_of(address, names)
-            except SickError as error:
-                said[name] = str(error)
-                return
-            votes[said[name]] += 1
-            if self._majority(votes):
-                tasks.cancel_scope.cancel()
-
-        # just under the probe's own deadline, after which nothing that was said would be reported
-        with anyio.move_on_after(self.timeout_s * 0.9):
-            async with anyio.create_task_group() as tasks:
-                for name, address in self.hosts.items():
-                    tasks.start_soon(ask, name, address)
-        leader = self._majority(votes)
-        if leader:
-            return [Sample("raft.leader", 1.0, leader)]
-        return self.failed("no majority: " + "; ".join(f"{name}: {word}" for name, word in said.items()))
-
-    def _majority(self, votes: Counter[str]) -> str:
-        return next((leader for leader, count in votes.items() if count * 2 > len(self.hosts)), "")
-
-    def failed(self, reason: str) -> Sequence[Sample]:
-        return [Sample("raft.leader", 0.0, reason, ok=False)]
 
 
 class RaftProbe(_HostProbe):
@@ -211,11 +165,11 @@ class RaftTimesProbe(_HostProbe):
 
     async def measure(self) -> Sequence[Sample]:
         metrics = await self._api.get(self._address, "/v1/agent/metrics", _METRICS)
-        timers: dict[str, list[_Timer]] = defaultdict(list)
+        timers: dict[str, list[Timer]] = defaultdict(list)
         for timer in metrics.samples:
             if timer.count and (signal := _signal(timer.name)):
                 timers[signal].append(timer)
-        return [_merged(signal, same, metrics.timestamp, self.host) for signal, same in timers.items()]
+        return [merged(signal, same, metrics.timestamp, self.host) for signal, same in timers.items()]
 
 
 def _signal(name: str) -> str | None:
@@ -223,13 +177,6 @@ def _signal(name: str) -> str | None:
     name = name.partition(".")[2]
     appending = "raft.replication.appendEntries.rpc"
     return RAFT_TIMES.get(appending if name.startswith(appending + ".") else name)
-
-
-def _merged(signal: str, timers: Sequence[_Timer], since: str, host: str) -> Sample:
-    count = sum(timer.count for timer in timers)
-    mean_s = sum(timer.mean_ms * timer.count for timer in timers) / count / 1000
-    worst_s = max(timer.max_ms for timer in timers) / 1000
-    return Sample(signal, mean_s, f"max {worst_s:.6f}s, {count} in 10s since {since}", host)
 
 
 def consul_probes(
@@ -240,7 +187,7 @@ def consul_probes(
     `servers` are read again for each sample; `known` are all that may ever be servers, where that is more.
     """
     known = servers if known is None else known
-    api = ConsulApi(port=port)
+    api = AgentsApi(port=port)
     probes: list[Probe] = [
         LeaderProbe(servers, api=api),
         MembersProbe(servers, api=api),

@@ -6,7 +6,7 @@ import anyio
 import httpx
 import pytest
 
-from hashidrill.services.consul.probe_api import ConsulApi
+from hashidrill.probes.agents_api import AgentsApi
 from hashidrill.services.consul.probes import (
     AutopilotProbe,
     LeaderProbe,
@@ -36,7 +36,7 @@ def sampled(probe_of, answers):
         return reply
 
     async def main():
-        api = ConsulApi(transport=httpx.MockTransport(answer))
+        api = AgentsApi(port=8500, transport=httpx.MockTransport(answer))
         start_s = anyio.current_time()
         samples = await probe_of(api).sample()
         await api.aclose()

@@ -17,9 +17,9 @@ from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault
 from hashidrill.services.consul import api, settings
-from hashidrill.services.consul.agents import merge
 from hashidrill.services.consul.faults import change as changes
 from hashidrill.services.consul.faults.declared import AGENT_CONFIG, ONE_AGENT, needs_majority, no_majority
+from hashidrill.util.merged import merge
 
 _BACKEND_KEY = "use_streaming_backend"
 _BACKEND_HEADER = "x-consul-query-backend"

@@ -1,4 +1,4 @@
-"""Asking Consul's HTTP API on behalf of probes. It knows nothing of loads and shares no connection with them."""
+"""Asks the HTTP APIs of agents on behalf of probes. It knows nothing of loads and shares no connection with them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class ConsulApi:
+class AgentsApi:
     """GET requests to agents, by address. One object may serve many probes; `aclose` is idempotent."""
 
-    def __init__(self, *, port: int = 8500, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, *, port: int, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._port = port
         # no proxy of the environment stands between a probe and its agent; the probes' own deadlines are shorter
         self._client = httpx.AsyncClient(trust_env=False, timeout=30.0, transport=transport)
