@@ -15,6 +15,7 @@ from hashidrill.abc import Target
 from hashidrill.faults.disk import DiskLatency
 from hashidrill.testing.fakes import FakeDatacenter, FakeHost
 from hashidrill.testing.faults import check_fault
+from nomad_fault_cases import NOMAD_CASES
 
 
 def a_world(kind: str, root: Path) -> FakeDatacenter:
@@ -67,7 +68,8 @@ def test_a_fault_uses_the_capabilities_of_its_host_that_it_declares_and_no_other
 
 
 def test_every_kind_of_fault_has_a_case():
-    assert {kind for kind, _ in [*CASES, *STATE_CASES]} == set(registry.faults())
+    nomad = {kind for kind, *_ in NOMAD_CASES}  # checked in tests/unit/services/nomad, on a fake of its own
+    assert {kind for kind, _ in [*CASES, *STATE_CASES]} | nomad == set(registry.faults())
 
 
 def _broken(**overrides: Any) -> type[DiskLatency]:

@@ -6,7 +6,7 @@ hypothesis is there to catch, and not just any break.
 
 from __future__ import annotations
 
-from confusion import LIE, TRUTH
+from confusion import LIE, NOTHING, TRUTH
 from hashidrill.retry.catalogue import VERDICTS
 from hashidrill.services.consul.loads.cas import Step
 from hashidrill.services.consul.loads.contender import Action
@@ -41,6 +41,95 @@ def slow(since, until):
 
 def failing(since, until):
     return lambda t: "fail" if since <= t < until else "ok"
+
+
+# Nomad's work
+
+REPLICAS = "web"
+
+
+def at_work(path, kind="process.kill", *, started=3.0, missing=0, came_back=()):
+    """Four replicas that start; `missing` of them never do; some go away at 12 s and are back that much later."""
+    one = RecordingBuilder(path).fault(kind, "node-1", at=10, until=30)
+    for n in range(4):
+        outcome = "unknown" if n < missing else "ok"
+        one.write(
+            REPLICAS, f"web.group[{n}]", "node-1", start=4, end=50 if n < missing else 4 + started, outcome=outcome
+        )
+    for n, after in enumerate(came_back):
+        lost = after is None
+        one.write(REPLICAS, f"web.group[{n}]", "node-2", start=12, end=50 if lost else 12 + after,
+                  outcome="unknown" if lost else "ok")  # fmt: skip
+    return one
+
+
+@case("cold_start_within", TRUTH, "all run in time")
+def started(path):
+    return at_work(path).build(), {"load": REPLICAS, "limit": "5s"}
+
+
+@case("cold_start_within", LIE, "all run, and too late")
+def started_late(path):
+    return at_work(path, started=8).build(), {"load": REPLICAS, "limit": "5s"}
+
+
+@case("cold_start_within", LIE, "one of them never runs")
+def one_never_started(path):
+    return at_work(path, missing=1).build(), {"load": REPLICAS, "limit": "5s"}
+
+
+@case("replicas_return", TRUTH, "two go away and are replaced in time")
+def replaced(path):
+    return at_work(path, came_back=(2, 3)).build(), {"load": REPLICAS, "within": "5s", "lost_at_least": 2}
+
+
+@case("replicas_return", TRUTH, "none goes away")
+def none_lost(path):
+    return at_work(path).build(), {"load": REPLICAS, "within": "5s"}
+
+
+@case("replicas_return", LIE, "one comes back late")
+def replaced_late(path):
+    return at_work(path, came_back=(2, 9)).build(), {"load": REPLICAS, "within": "5s"}
+
+
+@case("replicas_return", LIE, "one never comes back")
+def never_replaced(path):
+    return at_work(path, came_back=(2, None)).build(), {"load": REPLICAS, "within": "5s"}
+
+
+@case("replicas_return", NOTHING, "the fault was to take two away, and took one")
+def too_few_lost(path):
+    return at_work(path, came_back=(2,)).build(), {"load": REPLICAS, "within": "5s", "lost_at_least": 2}
+
+
+@case("replicas_return", NOTHING, "one never ran to begin with")
+def not_whole(path):
+    return at_work(path, missing=1).build(), {"load": REPLICAS, "within": "5s"}
+
+
+def placements(path, **growing):
+    """Each node's count of what was placed on it grows by that much a second while the fault is in force."""
+    one = at_work(path, "nomad.node.black_hole")
+    for host, rate in growing.items():
+        counted = lambda t, rate=rate: 5 + rate * min(max(t - 10, 0), 20)  # noqa: E731 - one for each node
+        one.series("nomad.allocs_placed", counted, host=host.replace("_", "-"))
+    return one.build()
+
+
+@case("black_hole_is_avoided", TRUTH, "it gets less than the others")
+def avoided(path):
+    return placements(path, node_1=0.1, node_2=1, node_3=1), {"share_below": "33%"}
+
+
+@case("black_hole_is_avoided", LIE, "it swallows most of what is placed")
+def swallowed(path):
+    return placements(path, node_1=4, node_2=1, node_3=1), {"share_below": "33%"}
+
+
+@case("black_hole_is_avoided", NOTHING, "next to nothing was placed")
+def hardly_placed(path):
+    return placements(path, node_1=0.0, node_2=0.1, node_3=0.1), {"share_below": "33%"}
 
 
 # durability

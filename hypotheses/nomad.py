@@ -1,0 +1,118 @@
+"""Does Nomad start what it was given, bring back what it lost, and keep work away from a node that fails it?"""
+
+import numpy as np
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.measure import seconds, share, when
+from hashidrill.recording.reader import Bools, Operations, Recording
+from hashidrill.units import Duration, Percent
+
+_PLACED = "nomad.allocs_placed"
+
+
+@hypothesis
+def cold_start_within(recording: Recording, *, load: str, limit: Duration) -> Held:
+    """All replicas of a job run within `limit` of its registration, with nothing there before.
+
+    The load is one of `nomad.replicas`. Time counts as clients have it: from the request to the moment at which Nomad's
+    servers know the last replica to run.
+    """
+    ops = recording.operations(load)
+    first = measure.pick(ops, _at_the_start(ops))
+    longest = float(measure.served_s(first).max())
+    figures = {"replicas": len(first), "started": int(first.ok.sum()), "longest_s": longest}
+    require(
+        longest <= limit,
+        f"the cold start of {load} took {seconds(longest)}: {int(first.ok.sum())} of {len(first)} replicas came to run,"
+        f" expected all within {limit}",
+        **figures,
+    )
+    return Held(f"{len(first)} replicas of {load} ran after {seconds(longest)} (within {limit})", **figures)
+
+
+@hypothesis
+def replicas_return(
+    recording: Recording, *, load: str, within: Duration, fault: str | None = None, lost_at_least: int = 0
+) -> Held:
+    """Each replica that goes away from the start of a fault on is replaced `within` that time.
+
+    The load is one of `nomad.replicas`. A replica is away from when Nomad's servers no longer say that it runs, so the
+    time that a silent node has before it counts as lost is not part of it. Where fewer than `lost_at_least` replicas
+    went away, the fault did not do what it was meant for, and this is INVALID.
+    """
+    ops = recording.operations(load)
+    if not measure.pick(ops, _at_the_start(ops)).ok.all():
+        raise HypothesisInvalidError(f"not all replicas of {load} ever ran: there was nothing whole to break")
+    start_ns = min(measure.in_force(recording, window)[0] for window in measure.faults(recording, fault))
+    away = ops.between(start_ns, measure.loads_end_ns(recording))
+    if len(away) < lost_at_least:
+        raise HypothesisInvalidError(
+            f"{len(away)} replicas of {load} went away, at least {lost_at_least} were to: what the fault was put on"
+            " ran too few of them"
+        )
+    if not len(away):
+        return Held(f"no replica of {load} went away", away=0, returned=0)
+    took = measure.served_s(away)
+    longest = float(took.max())
+    figures = {"away": len(away), "returned": int(away.ok.sum()), "longest_s": longest}
+    late, slow = int(np.argmax(took)), int((took > float(within)).sum())
+    require(
+        longest <= within,
+        f"{slow} of {len(away)} replicas of {load} were not back within {within}; the longest took"
+        f" {seconds(longest)}: {away.keys[late]}, away from {when(recording, int(away.intended_ns[late]))}",
+        **figures,
+    )
+    return Held(f"{len(away)} replicas of {load} were back after {seconds(longest)} (within {within})", **figures)
+
+
+@hypothesis
+def black_hole_is_avoided(
+    recording: Recording, *, share_below: Percent, fault: str = "nomad.node.black_hole", placed_at_least: int = 10
+) -> Held:
+    """The node that fails everything gets less than `share_below` of what is placed while the fault is in force.
+
+    A node that fails its tasks at once is always empty, which is what a scheduler looks for: at Roblox, in October
+    2021, one unhealthy node drew all jobs. Counted by what Nomad's servers know to be placed on each node. INVALID
+    where fewer than `placed_at_least` allocations were placed in all.
+    """
+    worst, host, placed = -1.0, "", dict[str, float]()
+    for window in measure.faults(recording, fault):
+        start_ns, end_ns = measure.in_force(recording, window)
+        here = _placed(recording, start_ns, end_ns)
+        total = sum(here.values())
+        if total < placed_at_least:
+            raise HypothesisInvalidError(
+                f"{total:g} allocations were placed while {fault} was in force, at least {placed_at_least} were to"
+            )
+        if here.get(window.host, 0.0) / total > worst:
+            worst, host, placed = here.get(window.host, 0.0) / total, window.host, here
+    words = ", ".join(f"{name}: {number:g}" for name, number in sorted(placed.items()))
+    figures = {"share": worst, "swallowed": placed.get(host, 0.0), "placed": sum(placed.values())}
+    require(
+        worst < share_below,
+        f"{host}, which failed everything, got {share(worst)} of all allocations, expected less than {share_below}"
+        f" ({words})",
+        **figures,
+    )
+    return Held(f"{host}, which failed everything, got {share(worst)} of all allocations ({words})", **figures)
+
+
+def _at_the_start(ops: Operations) -> Bools:
+    """Those that began with the registration of the job. Raises HypothesisInvalidError for none."""
+    if not len(ops):
+        raise HypothesisInvalidError("the load recorded nothing: no replica was asked for")
+    return np.asarray(ops.intended_ns == ops.intended_ns.min(), np.bool_)
+
+
+def _placed(recording: Recording, start_ns: int, end_ns: int) -> dict[str, float]:
+    """What was placed on each node in that time. Raises HypothesisInvalidError where nobody counted."""
+    series = recording.series(_PLACED)
+    hosts = np.array(series.host)
+    grown = {}
+    for host in sorted(set(series.host)):
+        mine = (hosts == host) & series.ok
+        before, until = (series.value[mine & (series.t_ns <= t_ns)] for t_ns in (start_ns, end_ns))
+        grown[host] = float((until[-1] if len(until) else 0.0) - (before[-1] if len(before) else 0.0))
+    return grown

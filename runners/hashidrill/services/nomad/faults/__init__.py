@@ -1,0 +1,11 @@
+"""What breaks Nomad in ways of its own: nodes, leaders. Not what breaks any host.
+
+A new module goes into MODULES, with its kinds.
+"""
+
+MODULES = {
+    "nodes": ("nomad.node.eligibility", "nomad.node.drain"),
+    "black_hole": ("nomad.node.black_hole",),
+    "leader": ("nomad.leader.transfer",),
+}
+"""Module to the kinds in its KINDS: whoever names one kind imports one module."""

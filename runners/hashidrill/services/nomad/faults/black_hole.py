@@ -1,0 +1,72 @@
+"""A node that looks healthy and empty, and fails all that is placed on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from hashidrill.abc import Evidence, Observer, Target, Undo
+from hashidrill.capabilities import AgentFiles
+from hashidrill.errors import FaultError
+from hashidrill.faults.base import NoParams
+from hashidrill.services.nomad import api, trial_jobs
+from hashidrill.services.nomad.agents import data_dir
+from hashidrill.services.nomad.faults.declared import OfNodes
+
+_READ_ONLY = 0o555
+_TRIED_WITHIN_S = 45.0
+
+
+class NodeBlackHole(OfNodes[NoParams]):
+    """The node's folder of allocations takes none: each new one fails at once, and the node stays ready and empty.
+
+    What runs there already goes on. The agent heartbeats, answers, and reports its driver as healthy.
+    """
+
+    kind: ClassVar[str] = "nomad.node.black_hole"
+    observer: ClassVar[Observer] = Observer(
+        "how a task ends that Nomad runs on this node: a batch job that no other node can take"
+    )
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentFiles})
+
+    @property
+    def observed_within_s(self) -> float:
+        return _TRIED_WITHIN_S
+
+    def _folder(self, host: str) -> Path:
+        return data_dir(self.hosts.host(host).use(AgentFiles).data) / "alloc"
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError for a node on which tasks fail already."""
+        prior = await super().prior(target)
+        ended = await trial_jobs.outcome(self.hosts, prior["node"], f"{target.host}-before")
+        if ended != "complete":
+            raise FaultError(f"a task on {target.host} is {ended} already: the node takes no work without this fault")
+        folder = self._folder(target.host)
+        try:
+            mode = folder.stat().st_mode & 0o777
+        except OSError as error:
+            raise FaultError(f"{target.host}: {folder}: {error.strerror}") from None
+        return {**prior, "mode": mode}
+
+    async def apply(self, undo: Undo) -> None:
+        self._folder(undo["host"]).chmod(_READ_ONLY)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        node = self._node(undo)
+        ended = await trial_jobs.outcome(self.hosts, node, f"{undo['fault_id']}-trial")
+        looks = await api.from_copy(self.hosts, f"/v1/node/{node}")
+        measured = f"a task there is {ended}; the node is {looks['Status']} and {looks['SchedulingEligibility']}"
+        if present:
+            fine = looks["Status"] == "ready" and looks["SchedulingEligibility"] == "eligible"
+            return Evidence(
+                fine and ended == "failed", "a task on the node fails, and the node looks ready and eligible", measured
+            )
+        return Evidence(ended == "complete", "a task on the node completes", measured)
+
+    async def revert(self, undo: Undo) -> None:
+        self._folder(undo["host"]).chmod(int(undo.get("prior", {}).get("mode", 0o711)))
+
+
+KINDS = (NodeBlackHole,)

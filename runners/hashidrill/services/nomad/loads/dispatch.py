@@ -1,0 +1,109 @@
+"""`nomad.dispatch`: batch work that is handed to Nomad at a rate, as a queue or a build service does."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from hashidrill.abc import LoadCost
+from hashidrill.experiment.strict import Strict
+from hashidrill.loads.patient import insist
+from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.services.nomad.loads.base import (
+    FINAL_READS_WITHIN_S,
+    NomadLoad,
+    Timeout,
+    Via,
+    change_reply,
+    document,
+    task,
+)
+from hashidrill.units import Duration, Rate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hashidrill.abc import EmitOperation
+    from hashidrill.loads.answer import Answer
+
+_META = "hashidrill"
+
+
+class Dispatch(NomadLoad):
+    """Dispatches a parameterized job `rate` times a second; each is a batch job of one task that ends by itself.
+
+    An operation is `ok` when Nomad has acknowledged the dispatch. The final reads are the dispatched jobs that Nomad
+    knows at the end, so that `no_acknowledged_write_lost` can judge whether accepted work was forgotten.
+    """
+
+    kind: ClassVar[str] = "nomad.dispatch"
+
+    class Params(Strict):
+        """Each task takes some 0.1 s of CPU to start: on two cores, 2/s is a lot."""
+
+        rate: Rate = Field(gt=0, le=100)
+        runs_for: Duration = Field(default=Duration("0s"), ge=0, description="How long each task runs")
+        via: Via = "nomad:servers"
+        timeout: Timeout = Duration("30s")
+
+    params: Params
+
+    @classmethod
+    def cost(cls, params: Params) -> LoadCost:
+        return LoadCost(rate_per_s=params.rate)
+
+    async def prepare(self) -> None:
+        """Register the job. Raises WaitTimeoutError when no server takes it."""
+        seconds = float(self.params.runs_for)
+        ran = task("/bin/sleep", f"{seconds:g}") if seconds else task("/bin/true")
+        job = {
+            "Type": "batch", "ParameterizedJob": {"MetaRequired": [_META], "Payload": "forbidden"},
+            "TaskGroups": [{"Name": "group", "Count": 1, "EphemeralDisk": {"SizeMB": 10}, "Tasks": [ran]}],
+        }  # fmt: skip
+        async with self.client() as client:
+            await self.register(client, job)
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every dispatch is emitted exactly once."""
+        context = self.context
+        async with self.client() as client:
+
+            async def dispatch(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - the key says which one it is
+                url = f"{self.endpoint(n)}/v1/job/{self.job_id}/dispatch"
+                body = json.dumps({"Meta": {_META: key}}).encode()
+                return change_reply(
+                    await client.request("POST", url, body=body, timeout_s=float(self.params.timeout))
+                )  # fmt: skip
+
+            loop = OpenLoop(
+                self.name, self.params.rate, self._plan, dispatch, context.clock, lag=context.lag,
+                waiting=context.waiting, course=context.course,
+            )  # fmt: skip
+            await loop.run(emit)
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        return f"{self.context.run_id}-{n}", "dispatched"
+
+    async def final_reads(self) -> Mapping[str, str | None]:
+        """Each dispatch that Nomad knows. Raises WaitTimeoutError."""
+        params = {"prefix": f"{self.job_id}/dispatch-", "meta": "true"}
+        async with self.client() as client:
+            found = await insist(
+                client, self.context.endpoints, "GET", "/v1/jobs", _jobs, within_s=FINAL_READS_WITHIN_S, params=params
+            )  # fmt: skip
+        ours = (str((job.get("Meta") or {}).get(_META)) for job in found)
+        return {key: "dispatched" for key in ours if key.startswith(f"{self.context.run_id}-")}
+
+    async def clean_up(self) -> None:
+        """Nomad removes the dispatched jobs, which have ended, by itself."""
+        await self.remove(self.job_id)
+
+
+def _jobs(answer: Answer) -> list[dict[str, Any]] | None:
+    found = document(answer)
+    return found if isinstance(found, list) else None
+
+
+KINDS = (Dispatch,)

@@ -1,0 +1,154 @@
+"""Nomad as a service of a datacenter: its hosts, agents, roles, readiness, endpoints and probes.
+
+Light to import: the command line finds Nomad's kinds and roles here, and most commands start no datacenter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hashidrill.abc import Host, Hosts, Probe
+from hashidrill.errors import SelectorError
+from hashidrill.service import AgentPlace, AgentPlan, Site, Wanted
+from hashidrill.services.nomad import faults, loads
+from hashidrill.services.nomad.model import Nomad
+from hashidrill.units import Duration
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from hashidrill.units import Quantity
+
+_READY_PATIENCE = 3
+"""Times `ready_within` is the end of all patience, whatever still moves."""
+_OF_LEADER = ("leader", "followers", "one-follower")
+_ONE = {"one-follower": "followers", "one-client": "clients"}
+
+
+def _kinds(room: ModuleType) -> dict[str, str]:
+    return {kind: f"{room.__name__}.{module}" for module, kinds in room.MODULES.items() for kind in kinds}
+
+
+class NomadService:
+    """The Nomad agents of a datacenter (hashidrill.service.Service)."""
+
+    name: ClassVar[str] = "nomad"
+    Spec: ClassVar[type[Nomad]] = Nomad
+    runs_by_default: ClassVar[bool] = False
+    roles: ClassVar[tuple[str, ...]] = (*_OF_LEADER, "servers", "one-client", "clients", "all")
+    many: ClassVar[tuple[str, ...]] = ("followers", "servers", "clients", "all")
+    served: ClassVar[tuple[str, ...]] = ("clients",)
+    signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
+        "nomad.leader": None,  # 1 while there is one, else 0
+        "nomad.raft_term": None, "nomad.commit_index": None,
+        "nomad.commit_time": Duration, "nomad.last_contact": Duration, "nomad.plan_submit": Duration,
+        "nomad.evals_blocked": None, "nomad.evals_pending": None, "nomad.evals_failed": None,
+        "nomad.plan_rejections": None,
+        "nomad.allocs_running": None, "nomad.allocs_pending": None, "nomad.allocs_failed": None,
+        "nomad.allocs_lost": None, "nomad.allocs_unknown": None, "nomad.allocs_placed": None,
+        "nomad.nodes_ready": None, "nomad.nodes_down": None, "nomad.nodes_ineligible": None,
+    }  # fmt: skip
+    faults: ClassVar[Mapping[str, str]] = _kinds(faults)
+    loads: ClassVar[Mapping[str, str]] = _kinds(loads)
+
+    def __init__(self, spec: Nomad, *, spares: int = 0) -> None:
+        self.spec = spec
+        self.spares = spares
+
+    def places(self) -> Sequence[AgentPlace]:
+        """`nomad-1`, ... for servers; `node-1`, ... for clients, which Nomad calls nodes."""
+        servers = [AgentPlace(f"nomad-{n}", "server") for n in range(1, self.spec.servers + 1)]
+        return [*servers, *(AgentPlace(f"node-{n}", "client") for n in range(1, self.spec.clients + 1))]
+
+    def candidates(self, role: str) -> frozenset[str]:
+        """Leadership moves: each server may lead, and may follow."""
+        if role in {"followers", "one-follower"} and self.spec.servers < 2:
+            return frozenset()
+        wanted = {"clients": ("client",), "one-client": ("client",), "all": ("server", "client")}.get(role, ("server",))
+        return frozenset(place.host for place in self.places() if place.role in wanted)
+
+    def most(self, role: str) -> int:
+        return len(self.candidates(role)) - (role == "followers")
+
+    def impossible(self, role: str) -> str:
+        if role in {"clients", "one-client"}:
+            return "the datacenter has no Nomad clients (datacenter.nomad.clients is 0)"
+        return f"a single Nomad server has no followers (datacenter.nomad.servers is {self.spec.servers})"
+
+    def check(self, draft: Any, note: Any) -> None:
+        """Nothing can be wrong that the parameters of faults and loads do not say themselves."""
+
+    def binaries(self) -> Sequence[Wanted]:
+        return [Wanted("nomad", self.spec.version, self.spec.binary)]
+
+    def agent(self, site: Site) -> AgentPlan:
+        from hashidrill.services.nomad import agents  # noqa: PLC0415 - see above
+
+        servers = [site.addresses[place.host] for place in self.places() if place.role == "server"]
+        return AgentPlan(
+            agents.nomad_config(self.spec, site, servers),
+            agents.nomad_command(site.binaries["nomad"], site.config_file),
+            f"http://{site.address}:{agents.HTTP_PORT}",
+            "/v1/agent/health",
+            environment={"TMPDIR": str(site.data)},  # its sockets: they end with the host
+            as_root=False,
+        )
+
+    async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
+        """Raises SelectorError where no host has the role now."""
+        if role in _OF_LEADER:
+            leader = await self.leader(hosts)
+            if leader is None:
+                raise SelectorError(f"{self.name}:{role}: no server is known to a majority as the leader just now")
+            chosen = [host for host in self._hosts(hosts, "server") if (host.name == leader) == (role == "leader")]
+        else:
+            many = _ONE.get(role, role)
+            wanted = {"servers": ("server",), "clients": ("client",), "all": ("server", "client")}[many]
+            chosen = self._hosts(hosts, *wanted)
+        if not chosen:
+            raise SelectorError(f"{self.name}:{role} matches no host of this datacenter")
+        return chosen[:1] if role in _ONE else chosen
+
+    def _hosts(self, hosts: Hosts, *roles: str) -> list[Host]:
+        return [host for host in hosts.all_hosts() if host.roles.get(self.name) in roles]
+
+    async def serving(self, role: str, hosts: Hosts) -> Sequence[Host]:
+        """As `select`; where there are no clients, the servers stand in for them."""
+        fallback = role == "clients" and not self._hosts(hosts, "client")
+        return await self.select("servers" if fallback else role, hosts)
+
+    async def leader(self, hosts: Hosts) -> str | None:
+        """Name of the host that a majority of the servers takes for the leader."""
+        from hashidrill.services.nomad import readiness  # noqa: PLC0415 - see above
+
+        return await readiness.leader(self._hosts(hosts, "server"))
+
+    async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
+        """A leader, all servers in Raft, a key to sign with, all clients ready. Raises WaitTimeoutError.
+
+        Given up after `within_s` without any progress: many agents on few cores come up one after the other.
+        """
+        from hashidrill.services.nomad import readiness  # noqa: PLC0415 - see above
+        from hashidrill.util.wait import wait_while_it_moves  # noqa: PLC0415
+
+        servers, clients = self._hosts(hosts, "server"), self._hosts(hosts, "client")
+
+        async def ready() -> tuple[bool | None, str, int | None]:
+            await agents_run()
+            return await readiness.look(servers, clients)
+
+        await wait_while_it_moves("Nomad to be ready", ready, still_s=within_s, within_s=_READY_PATIENCE * within_s)
+
+    def probes(self, hosts: Hosts) -> Sequence[Probe]:
+        """Everything of Nomad's that is watched during a run, from the control address."""
+        from hashidrill.services.nomad.probes import nomad_probes  # noqa: PLC0415 - see above
+
+        return nomad_probes({host.name: host.address for host in self._hosts(hosts, "server")})
+
+    def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        """For run.json: each agent's configuration."""
+        return {"nomad": {"config": configs}}
+
+
+SERVICES = (NomadService,)

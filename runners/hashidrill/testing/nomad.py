@@ -1,0 +1,174 @@
+"""A Nomad datacenter in memory, for tests of its faults: its servers act on what they are asked, and observers see it.
+
+Tasks on a node fail where its folder of allocations takes none, as on the real thing: a directory on disk.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from hashidrill.abc import ApiAnswer, Host, Target
+from hashidrill.capabilities import AgentApi, AgentFiles, Capable
+from hashidrill.errors import FaultError, SelectorError
+from hashidrill.services.nomad.agents import data_dir
+
+_WRITABLE = 0o200
+
+
+class FakeNomadHost(Capable):
+    """A host with an agent of Nomad in that role."""
+
+    def __init__(self, name: str, address: str, role: str, world: FakeNomad) -> None:
+        super().__init__()
+        self.parts |= dict.fromkeys((AgentApi, AgentFiles), self)
+        self.name, self.address, self.world = name, address, world
+        self.roles["nomad"] = role
+        self.data = world.root / name
+        (data_dir(self.data) / "alloc").mkdir(parents=True)
+        self.answers = True
+
+    async def agent_config(self, agent: str) -> dict[str, Any]:  # noqa: ARG002 - there is one agent a host
+        return {}
+
+    async def set_agent_config(self, agent: str, config: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+    async def api(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_s: float = 5.0,  # noqa: ARG002 - no time passes here
+        agent: str = "",  # noqa: ARG002 - there is one agent a host
+    ) -> ApiAnswer:
+        if not self.answers:
+            raise FaultError(f"{self.name}: {method} {path}: no answer")
+        return self.world.answer(self, method, path, dict(params or {}), json.loads(body) if body else None)
+
+
+class FakeNomad:
+    """Three servers and two clients (hashidrill.abc.Hosts). `running` are the allocations of each node, by its id."""
+
+    artifacts = Path()
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        names = [*(f"nomad-{n}" for n in (1, 2, 3)), "node-1", "node-2"]
+        self.hosts = {
+            name: FakeNomadHost(name, f"10.73.0.{11 + n}", "server" if "nomad" in name else "client", self)
+            for n, name in enumerate(names)
+        }
+        self.term = 3
+        self.leading: str | None = "nomad-1"
+        self.nodes = {f"id-{name}": {"ID": f"id-{name}", "Name": name, "Status": "ready", "CreateIndex": 7,
+                                     "SchedulingEligibility": "eligible"} for name in names[3:]}  # fmt: skip
+        self.running = dict.fromkeys(self.nodes, 2)
+        self.jobs: dict[str, list[dict[str, Any]]] = {}
+
+    # hashidrill.abc.Hosts
+
+    def host(self, name: str) -> Host:
+        try:
+            return self.hosts[name]
+        except KeyError:
+            raise SelectorError(f"there is no host {name!r}") from None
+
+    def all_hosts(self) -> Sequence[Host]:
+        return list(self.hosts.values())
+
+    def tap(self, client: str) -> Any:
+        raise NotImplementedError
+
+    def load_addresses(self) -> Sequence[str]:
+        return []
+
+    async def leader(self) -> str | None:
+        return self.leading
+
+    def turn(self, what: str) -> anyio.Lock:  # noqa: ARG002 - one fault at a time
+        return anyio.Lock()
+
+    def tool(self, name: str) -> Path:
+        raise FaultError(f"there is no {name}")
+
+    def target(self, name: str) -> Target:
+        host = self.hosts[name]
+        return Target(name, host.address, "nomad", "7@7")
+
+    # Nomad's API
+
+    def answer(self, host: FakeNomadHost, method: str, path: str, params: dict[str, str], body: Any) -> ApiAnswer:
+        parts = path.removeprefix("/v1/").split("/")
+        if "stale" not in params and self.leading is None and parts[0] != "agent":
+            return ApiAnswer(500, b"No cluster leader")
+        known = {"x-nomad-knownleader": "false" if self.leading is None else "true"}
+        try:
+            found = getattr(self, f"_{method.lower()}_{parts[0]}")(host, parts[1:], params, body)
+        except LookupError as error:
+            return ApiAnswer(404, f"{error} not found".encode())
+        return ApiAnswer(200, json.dumps(found).encode(), known)
+
+    def _get_agent(self, host: FakeNomadHost, _parts: list[str], _params: Any, _body: Any) -> Any:
+        state = "Leader" if host.name == self.leading else "Follower"
+        return {"stats": {"raft": {"state": state, "term": str(self.term)}}}
+
+    def _get_nodes(self, _host: Any, _parts: list[str], _params: Any, _body: Any) -> Any:
+        return list(self.nodes.values())
+
+    def _get_node(self, _host: Any, parts: list[str], _params: Any, _body: Any) -> Any:
+        node = self.nodes[parts[0]]
+        return [{"ClientStatus": "running"}] * self.running[parts[0]] if parts[1:] == ["allocations"] else node
+
+    def _post_node(self, _host: Any, parts: list[str], _params: Any, body: Any) -> Any:
+        node, others = self.nodes[parts[0]], [each for each in self.nodes if each != parts[0]]
+        if parts[1] == "eligibility":
+            node["SchedulingEligibility"] = body["Eligibility"]
+        elif body["DrainSpec"] is not None:
+            node["SchedulingEligibility"] = "ineligible"
+            self.running[others[0]] += self.running[parts[0]]
+            self.running[parts[0]] = 0
+        elif body["MarkEligible"]:
+            node["SchedulingEligibility"] = "eligible"
+        return {}
+
+    def _get_operator(self, _host: Any, _parts: list[str], _params: Any, _body: Any) -> Any:
+        servers = [host for host in self.hosts.values() if host.roles["nomad"] == "server"]
+        return {"Servers": [
+            {"ID": f"raft-{host.name}", "Node": f"{host.name}.global", "Address": f"{host.address}:4647", "Voter": True}
+            for host in servers
+        ]}  # fmt: skip
+
+    def _put_operator(self, _host: Any, _parts: list[str], params: dict[str, str], _body: Any) -> Any:
+        self.leading = params["id"].removeprefix("raft-")
+        self.term += 1
+        return {}
+
+    def _put_job(self, _host: Any, _parts: list[str], _params: Any, body: Any) -> Any:
+        return {} if self._takes(body["Job"]) else {"FailedTGAllocs": {"trial": {}}}
+
+    def _post_jobs(self, _host: Any, _parts: list[str], _params: Any, body: Any) -> Any:
+        """A trial: it ends at once."""
+        node = self._takes(body["Job"])
+        writable = node and (data_dir(self.root / node) / "alloc").stat().st_mode & _WRITABLE
+        self.jobs[body["Job"]["ID"]] = [{"ClientStatus": "complete" if writable else "failed"}] if node else []
+        return {}
+
+    def _get_job(self, _host: Any, parts: list[str], _params: Any, _body: Any) -> Any:
+        return self.jobs[parts[0]]
+
+    def _delete_job(self, _host: Any, parts: list[str], _params: Any, _body: Any) -> Any:
+        del self.jobs[parts[0]]
+        return {}
+
+    def _takes(self, job: Mapping[str, Any]) -> str:
+        """The host of the one node that can take a job; "" when that takes none."""
+        [only] = job["Constraints"]
+        node = self.nodes[only["RTarget"]]
+        return str(node["Name"]) if node["SchedulingEligibility"] == "eligible" and node["Status"] == "ready" else ""

@@ -1,0 +1,58 @@
+"""A real Nomad is stood up, runs work, is broken as any host is, and recovers; as root and as an ordinary user."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from drills import Drill
+from hashidrill.recording.reader import Recording
+
+pytestmark = [pytest.mark.live, pytest.mark.nomad, pytest.mark.needs("datacenter", "nomad")]
+SERVERS, NODES = 3, 3
+
+
+def written(path, *, method, expect, load=None, require=None, recovery="15s"):
+    document = {
+        "apiVersion": "hashidrill/v1",
+        "kind": "Experiment",
+        "metadata": {"name": path.stem, "title": "Nomad at work", "why": "It tests the Nomad of a local datacenter"},
+        "datacenter": {"nomad": {"servers": SERVERS, "clients": NODES}},
+        "load": load or {
+            "web": {"kind": "nomad.replicas", "count": 6},
+            "batch": {"kind": "nomad.dispatch", "rate": "0.5/s"},
+        },
+        "steady_state": {"for": "3s", "within": "60s", "require": require or [
+            "web.running >= 6", "nomad.leader >= 1", f"nomad.nodes_ready >= {NODES}",
+        ]},
+        "method": method,
+        "recovery": {"for": recovery},
+        "expect": expect,
+    }  # fmt: skip
+    path.write_text(json.dumps(document, indent=2))
+    return path
+
+
+def test_work_goes_on_while_the_leader_is_killed_and_while_its_disk_is_slow(tmp_path):
+    method = [
+        {"fault": "process.kill", "on": "nomad:leader", "at": "0s", "for": "5s"},
+        {"fault": "disk.latency", "on": "nomad:leader", "with": {"op": "fsync", "delay": "200ms"}, "at": "12s",
+         "for": "6s"},
+    ]  # fmt: skip
+    expect = [
+        {"no_acknowledged_write_lost": {"load": "batch"}},
+        {"replicas_return": {"load": "web", "within": "30s"}},
+    ]
+    drill = Drill(written(tmp_path / "nomad-at-work.yaml", method=method, expect=expect), tmp_path / "runs")
+    assert (drill.exit_code, drill.result["verdict"]) == (0, "PASS"), (drill.result, drill.said)
+    recording = Recording(drill.recording)
+    kill, slow = recording.faults
+    assert (kill.kind, kill.agent, kill.proven) == ("process.kill", "nomad", True)
+    assert (slow.kind, slow.agent, slow.proven) == ("disk.latency", "nomad", True)
+    assert kill.host != slow.host, "the leadership went to another server"
+    logged = {path.parent.name for path in drill.recording.glob("logs/*/nomad.log")}
+    assert logged == {f"nomad-{n}" for n in range(1, SERVERS + 1)} | {f"node-{n}" for n in range(1, NODES + 1)}
+    batch = recording.operations("batch")
+    assert int(batch.ok.sum()) > 8
+    assert set(recording.samples("nomad.allocs_failed").value) == {0.0}

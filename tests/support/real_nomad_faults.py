@@ -1,0 +1,117 @@
+"""Inside of a sandbox: starts a real Nomad and checks its faults in it. One JSON line a case.
+
+python real_nomad_faults.py NOMAD ROOT [KIND...]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import anyio
+
+from hashidrill import registry
+from hashidrill.datacenter.local.datacenter import LocalDatacenter
+from hashidrill.engine.inject import PROVEN_WITHIN_S, observed_within_s, planned
+from hashidrill.errors import HashidrillError
+from hashidrill.experiment.model import DatacenterSpec
+from hashidrill.services.nomad import api
+from hashidrill.testing.faults import check_fault
+from hashidrill.util.wait import wait_until
+from nomad_fault_cases import DISARMED, MOMENTARY, NOMAD_CASES
+
+JOB = "sleepers"
+
+
+def fault_of(datacenter, kind, params):
+    cls = registry.fault(kind)
+    return cls(cls.Params.model_validate(params), datacenter)
+
+
+async def target_of(datacenter, on):
+    """Of a datacenter that is well again, with work on every node that can be moved."""
+    await datacenter.wait_ready()
+    await api.when_led(datacenter, "POST", "/v1/jobs", body={"Job": sleepers()})
+    await wait_until("all sleepers to run", lambda: all_run(datacenter), within_s=60, gap_s=0.2)
+    return (await datacenter.select(on))[0]
+
+
+def sleepers():
+    task = {
+        "Name": "task", "Driver": "raw_exec", "Config": {"command": "/bin/sleep", "args": ["3600"]},
+        "Resources": {"CPU": 20, "MemoryMB": 20}, "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1, "Disabled": True},
+        "KillTimeout": 10**9,
+    }  # fmt: skip
+    group = {
+        "Name": "group", "Count": 2, "EphemeralDisk": {"SizeMB": 10}, "Tasks": [task],
+        "Spreads": [{"Attribute": "${node.unique.name}", "Weight": 100}],
+    }  # fmt: skip
+    return {"ID": JOB, "Name": JOB, "Type": "service", "Datacenters": ["*"], "TaskGroups": [group]}
+
+
+async def all_run(datacenter):
+    allocs = await api.when_led(datacenter, "GET", f"/v1/job/{JOB}/allocations")
+    run = [one for one in allocs if one["ClientStatus"] == "running" and one["DesiredStatus"] == "run"]
+    return (True if len(run) == 2 else None), f"{len(run)} run"
+
+
+async def checked(datacenter, kind, params, on):
+    target = await target_of(datacenter, on)
+    report = await check_fault(fault_of(datacenter, kind, params), target, momentary=kind in MOMENTARY)
+    return {"asked": report.present.asked, "measured": report.present.measured, "gone": report.gone.measured}
+
+
+async def disarmed(datacenter, kind, params, on):
+    target = await target_of(datacenter, on)
+    fault = fault_of(datacenter, kind, params)
+    undo = await planned(fault, target, "disarm")
+    await fault.apply(undo)
+
+    async def in_force():
+        evidence = await fault.verify(undo, present=True)
+        return (evidence if evidence.ok else None), evidence.measured
+
+    try:
+        await wait_until("it to be in force", in_force, within_s=observed_within_s(fault, PROVEN_WITHIN_S))
+        await DISARMED[kind](datacenter, undo)
+
+        async def seen():
+            evidence = await fault.verify(undo, present=True)
+            return (None if evidence.ok else evidence), evidence.measured
+
+        evidence = await wait_until("the observer to notice", seen, within_s=10)
+    finally:
+        await fault.revert(undo)
+    return {"measured": evidence.measured}
+
+
+async def told(what, doing):
+    began = time.monotonic()
+    try:
+        line = {**what, "result": await doing}
+    except (HashidrillError, AssertionError) as error:
+        line = {**what, "error": str(error)}
+    except Exception:
+        line = {**what, "error": traceback.format_exc()}
+    print(json.dumps({**line, "seconds": round(time.monotonic() - began, 1)}), flush=True)
+
+
+async def main():
+    root, only = Path(sys.argv[2]), sys.argv[3:]
+    spec = DatacenterSpec.model_validate({"nomad": {"servers": 3, "clients": 2}, "ready_within": "60s"})
+    datacenter = LocalDatacenter(spec, root, {"nomad": Path(sys.argv[1])}, artifacts=root / "artifacts")
+    began = time.monotonic()
+    await datacenter.start()
+    await datacenter.wait_ready()
+    print(json.dumps({"ready_s": round(time.monotonic() - began, 1)}), flush=True)
+    for kind, params, on in NOMAD_CASES:
+        if not only or kind in only:
+            await told({"kind": kind, "params": params, "on": on}, checked(datacenter, kind, params, on))
+            await told({"disarmed": kind}, disarmed(datacenter, kind, params, on))
+
+
+if __name__ == "__main__":
+    anyio.run(main)
