@@ -187,7 +187,7 @@ def _peak_per_s(experiment: Experiment, name: str) -> float:
 def _cost(experiment: Experiment, name: str) -> LoadCost:
     spec = experiment.load[name]
     kind: type[Load] = registry.load(spec.kind)
-    return kind.cost(kind.Params.model_validate(spec.params))
+    return kind.cost(spec.parameters)
 
 
 def _roles(experiment: Experiment, *, spares: int = 0) -> Counter[str]:

@@ -229,9 +229,10 @@ def _plain(error: BaseException) -> str:
 
 
 def fault_from_undo(undo: dict[str, Any], hosts: Any) -> Fault:
-    """The fault again, in a fresh process, from what the journal holds. Raises UnknownNameError."""
+    """The fault again, in a fresh process, from what the journal holds. Raises UnknownNameError, ExperimentError."""
     from hashidrill import registry  # noqa: PLC0415 - the registry imports every fault
+    from hashidrill.experiment.model import fitted  # noqa: PLC0415 - as above
 
     cls = registry.fault(undo["kind"])
-    built: Fault = cls(cls.Params.model_validate(undo["params"]), hosts)
+    built: Fault = cls(fitted(cls, undo["params"]), hosts)
     return built

@@ -27,9 +27,8 @@ async def load_specifications(experiment: Experiment, datacenter: Reached) -> li
     [address, *_] = datacenter.load_addresses()
     specifications = []
     for name, load in experiment.load.items():
-        kind = registry.load(load.kind)
-        params = kind.Params.model_validate(load.params)
-        endpoints = await datacenter.endpoints(kind.via(params))
+        params = load.parameters
+        endpoints = await datacenter.endpoints(registry.load(load.kind).via(params))
         specifications.append(LoadSpecification(name, load.kind, params, endpoints, address, load.profile))
     for name, client in experiment.clients.items():
         endpoints = await datacenter.endpoints(client.agents)

@@ -17,9 +17,8 @@ DEFAULT_DISK_SIZE = Size("256MB")
 
 
 def make_fault(step: Step, hosts: Any) -> Fault:
-    """Raises UnknownNameError, or pydantic's error for parameters that do not fit."""
-    cls = registry.fault(step.fault)
-    built: Fault = cls(cls.Params.model_validate(step.with_), hosts)
+    """Raises UnknownNameError, and ExperimentError for parameters that do not fit."""
+    built: Fault = registry.fault(step.fault)(step.parameters, hosts)
     return built
 
 

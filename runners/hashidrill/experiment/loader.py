@@ -117,6 +117,7 @@ class _Loading:
         self._document.raise_problems()
         if experiment is None:
             raise AssertionError("pydantic refused the document without saying why")
+        _remember(experiment, draft)
         return experiment, draft
 
     def check_base(self) -> None:
@@ -275,6 +276,15 @@ class _Loading:
             self._document.problem(kind_loc, str(unknown), key=name_is_key)
             return None
         return self._check(model, raw, loc)
+
+
+def _remember(experiment: Experiment, draft: rules.Draft) -> None:
+    """Leave the parameters of each kind with the part that they belong to: nobody in this process validates again."""
+    parts = [*zip(experiment.method, draft.steps, strict=True)]
+    parts += [(load, draft.loads[name]) for name, load in experiment.load.items()]
+    for part, drafted in parts:
+        if drafted is not None:
+            vars(part)["parameters"] = drafted.params  # where the cached property keeps it
 
 
 def _parameters(draft: rules.Draft) -> Parameters:

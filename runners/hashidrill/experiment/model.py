@@ -6,7 +6,8 @@ The parameters of a fault (`with:`), a load or an expectation belong to its kind
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -17,6 +18,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     StringConstraints,
     Tag,
+    ValidationError,
     create_model,
     field_validator,
     model_serializer,
@@ -24,6 +26,7 @@ from pydantic import (
 )
 
 from hashidrill import registry
+from hashidrill.errors import ExperimentError
 from hashidrill.experiment.conditions import Condition
 from hashidrill.experiment.known_issue import KnownIssueField
 from hashidrill.experiment.profile import Profile
@@ -118,6 +121,22 @@ def services_of(spec: DatacenterSpec, *, spares: int = 0) -> list[Service]:
     return [registry.services()[name](part, spares=spares) for name, part in spec.services.items()]
 
 
+def fitted(kind: Any, written: Mapping[str, Any]) -> BaseModel:
+    """Parameters as their kind models them. Raises ExperimentError where they do not fit it.
+
+    They fitted when the experiment was loaded; since then it may be another version of the package that has the kind.
+    """
+    try:
+        params: BaseModel = kind.Params.model_validate(dict(written))
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or kind.kind}: {e['msg']}" for e in error.errors())
+        raise ExperimentError(
+            f"{kind.kind}: its parameters do not fit the {kind.kind} that is installed here: {wrong};"
+            " use the version that they were written for"
+        ) from None
+    return params
+
+
 class LoadSpec(BaseModel):
     """Generated traffic: a kind, that kind's parameters, and optionally a `profile`, as for clients."""
 
@@ -129,6 +148,11 @@ class LoadSpec(BaseModel):
     @property
     def params(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
+
+    @cached_property
+    def parameters(self) -> BaseModel:
+        """`params` as the kind models them; validated once. Raises UnknownNameError, and ExperimentError."""
+        return fitted(registry.load(self.kind), self.params)
 
 
 class ClientSpec(Strict):
@@ -205,6 +229,11 @@ class Step(Strict):
     at: Duration = Field(default=Duration("0s"), description="When to apply it, after the method began")
     for_: Duration = Field(alias="for", description="How long it stays in force")
     follow: bool = Field(default=False, description="Move the fault when the selector matches another host")
+
+    @cached_property
+    def parameters(self) -> BaseModel:
+        """What is under `with`, as the kind models it; validated once. Raises UnknownNameError, and ExperimentError."""
+        return fitted(registry.fault(self.fault), self.with_)
 
     @field_validator("for_")
     @classmethod

@@ -136,6 +136,19 @@ def test_a_fault_that_does_not_come_off_is_stuck_and_the_others_are_reverted_all
     assert dead.journal[-1].data["outcome"] == "revert"
 
 
+def test_a_fault_whose_parameters_are_others_by_now_is_stuck_with_one_message_and_the_others_are_reverted(dead):
+    """A journal of another version of the package that has the fault."""
+    dead.fault("0-slow", *SLOW, "applied").fault("1-cut", *CUT, "applied")
+    path = dead.path / JOURNAL_NAME
+    path.write_text(path.read_text().replace('"delay": "500ms"', '"slowness": "500ms"'))
+    healed = dead.healed(dead.world)
+    assert (healed.reverted, healed.stuck) == (["1-cut"], ["0-slow"])
+    said = next(e for e in dead.journal if e.event == "fault.stuck").data["error"]
+    assert said.startswith("disk.latency: its parameters do not fit the disk.latency that is installed here: ")
+    assert "slowness: Extra inputs are not permitted" in said
+    assert "\n" not in said
+
+
 def test_a_fault_of_a_package_that_is_not_here_is_stuck_and_named(dead):
     undo = {"fault_id": "0-theirs", "kind": "their.fault", "host": "consul-1", "params": {}}
     dead._write("fault.intent", fault_id="0-theirs", kind="their.fault", step=0, undo=undo)

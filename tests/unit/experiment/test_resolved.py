@@ -10,13 +10,17 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
-from hashidrill.engine import in_sandbox, launch
+from hashidrill import registry
+from hashidrill.engine import fitness, in_sandbox, launch
+from hashidrill.engine.load_specifications import load_specifications
+from hashidrill.engine.required import make_fault, required_by
 from hashidrill.errors import ExperimentError
-from hashidrill.experiment import documents, loader, reading
+from hashidrill.experiment import documents, loader, model, reading
 from hashidrill.experiment.library import list_experiments
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.model import Experiment, Mark
 from hashidrill.experiment.resolved import ResolvedExperiment, sha256
+from hashidrill.experiment.strict import Strict
 from hashidrill.recording.reader import Recording
 from hashidrill.recording.writer import FORMAT
 from hashidrill.reports.write import judge_and_report
@@ -112,9 +116,74 @@ def test_the_parameters_are_those_of_each_kind_with_its_defaults(path):
               for step, found in steps if not isinstance(step, Mark)]  # fmt: skip
     pairs += [(hypothesis.get(each.hypothesis, near_to=path).Params, each.params, found)
               for each, found in zip(experiment.expect, parameters.expectations, strict=True)]  # fmt: skip
-    for model, written, found in pairs:
-        assert model.model_validate(found) == model.model_validate(written)
-        assert set(model.model_validate(written).model_dump(by_alias=True)) == set(found)
+    for params, written, found in pairs:
+        assert params.model_validate(found) == params.model_validate(written)
+        assert set(params.model_validate(written).model_dump(by_alias=True)) == set(found)
+
+
+@pytest.fixture
+def fitted(monkeypatch):
+    """How often the parameters of each kind were made of what the experiment says, after it was loaded."""
+    counts = Counter()
+
+    def counting(kind, written):
+        counts[kind.kind] += 1
+        return fit(kind, written)
+
+    fit = model.fitted
+    monkeypatch.setattr(model, "fitted", counting)
+    return counts
+
+
+async def all_that_needs_parameters(experiment):
+    required = required_by(experiment)
+    fitness.wants(experiment, required)
+    for step in experiment.faults:
+        make_fault(step, None)
+    await load_specifications(experiment, Anywhere())
+
+
+class Anywhere:
+    def load_addresses(self):
+        return ["10.73.0.2"]
+
+    async def endpoints(self, via):
+        return ["http://10.73.0.11:8500"]
+
+
+def test_parameters_are_validated_once_in_the_launcher_and_once_in_the_engine(fitted):
+    resolved = resolve(GOOD)
+    anyio.run(all_that_needs_parameters, resolved.experiment)
+    assert fitted == {}, "the loader has left them with the experiment"
+    there = ResolvedExperiment.from_data(json.loads(json.dumps(resolved.to_data()))).experiment
+    anyio.run(all_that_needs_parameters, there)
+    assert fitted == Counter([*(step.fault for step in there.faults), *(load.kind for load in there.load.values())])
+    assert [step.parameters for step in there.faults] == [step.parameters for step in resolved.experiment.faults]
+
+
+def test_parameters_that_are_there_are_no_part_of_what_is_compared_and_written_out():
+    resolved = resolve(GOOD)
+    there = ResolvedExperiment.from_data(resolved.to_data())
+    assert there.experiment == resolved.experiment
+    dumped = [each.experiment.model_dump(mode="json", by_alias=True) for each in (there, resolved)]
+    assert dumped[0] == dumped[1]
+    assert Experiment.model_validate(dumped[0]) == resolved.experiment
+
+
+def test_a_plug_in_whose_parameters_changed_since_gets_one_message(monkeypatch):
+    """An experiment that was resolved by another version of the package that has the fault."""
+
+    class Changed(Strict):
+        slowness: str
+
+    there = ResolvedExperiment.from_data(resolve(GOOD).to_data()).experiment
+    kind = registry.fault(there.faults[0].fault)
+    monkeypatch.setattr(kind, "Params", Changed)
+    with pytest.raises(
+        ExperimentError, match=rf"^{kind.kind}: its parameters do not fit the {kind.kind}[^\n]+$"
+    ) as said:
+        required_by(there)
+    assert "slowness: Field required" in str(said.value)
 
 
 @pytest.mark.parametrize("data", [None, [], {}, {"experiment": {}}, {"experiment": 3, "parameters": 4}])
