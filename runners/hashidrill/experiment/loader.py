@@ -280,9 +280,8 @@ class _Loading:
 
 def _remember(experiment: Experiment, draft: rules.Draft) -> None:
     """Leave the parameters of each kind with the part that they belong to: nobody in this process validates again."""
-    parts = [*zip(experiment.method, draft.steps, strict=True)]
-    parts += [(load, draft.loads[name]) for name, load in experiment.load.items()]
-    for part, drafted in parts:
+    steps = zip(experiment.method, draft.steps, strict=True)
+    for part, drafted in (*steps, *((load, draft.loads[name]) for name, load in experiment.load.items())):
         if drafted is not None:
             vars(part)["parameters"] = drafted.params  # where the cached property keeps it
 
