@@ -6,6 +6,7 @@ run. One that is not may still turn out too slow, which the run itself says (jud
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections import Counter
@@ -44,6 +45,8 @@ AGENTS_CORES = 0.5
 """What is left to all agents at least: less than that, and the machine is slow before anything is broken."""
 GENERATOR_CORES = 0.8
 """One thread offers all loads; over 0.9 of its core a run is INVALID."""
+SLOWEST_OPERATION_S = 2e-3
+"""More than an operation of the generator takes on any machine that carries agents: 0.1 to 0.3 ms were measured."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +59,16 @@ class Machine:
     operation_s: float
 
     @classmethod
-    def here(cls, folder: Path) -> Machine:
-        """The machine as it is now; `folder` is where runs have their data. Takes half a second."""
+    def here(cls, folder: Path, operations_per_s: float = math.inf) -> Machine:
+        """The machine as it is now; `folder` is where runs have their data.
+
+        To measure an operation takes half a second. It is left out, as SLOWEST_OPERATION_S, where even that would be
+        quick enough for as many operations.
+        """
         there = next(each for each in (folder, *folder.parents) if each.is_dir())
-        memory = psutil.virtual_memory().available
-        return cls(memory, shutil.disk_usage(there).free, usable_cores(), operation_s())
+        memory, cores = psutil.virtual_memory().available, usable_cores()
+        enough = operations_per_s * SLOWEST_OPERATION_S <= min(GENERATOR_CORES, cores - AGENTS_CORES)
+        return cls(memory, shutil.disk_usage(there).free, cores, SLOWEST_OPERATION_S if enough else operation_s())
 
 
 def usable_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
@@ -138,7 +146,8 @@ def misfits(wanted: Wants, machine: Machine) -> list[str]:
 
 def require(experiment: Experiment, required: Requires, folder: Path) -> None:
     """Raises UnfitError with all that this machine lacks for the experiment."""
-    if lacks := misfits(wants(experiment, required), Machine.here(folder)):
+    wanted = wants(experiment, required)
+    if lacks := misfits(wanted, Machine.here(folder, wanted.operations_per_s)):
         raise UnfitError("; ".join(lacks))
 
 

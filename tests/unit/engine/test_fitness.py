@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 import pytest
 
@@ -79,16 +81,39 @@ def test_a_load_counts_by_its_peak_and_one_that_is_steered_by_what_it_reaches_in
 
 
 def test_a_machine_that_is_too_small_ends_the_run_before_anything_is_started(tmp_path, monkeypatch):
-    monkeypatch.setattr(Machine, "here", classmethod(lambda cls, folder: Machine(1e8, 1e12, 4, 1e-4)))
+    monkeypatch.setattr(Machine, "here", classmethod(lambda cls, *_: Machine(1e8, 1e12, 4, 1e-4)))
     experiment = load_experiment(find_experiment(ROBLOX))
     with pytest.raises(UnfitError, match=r"^memory: .* GB are wanted for 8 agents and 24000 views, 0.1 GB are"):
         fitness.require(experiment, required_by(experiment), tmp_path)
 
 
 def test_a_large_machine_is_let_through(tmp_path, monkeypatch):
-    monkeypatch.setattr(Machine, "here", classmethod(lambda cls, folder: LARGE))
+    monkeypatch.setattr(Machine, "here", classmethod(lambda cls, *_: LARGE))
     experiment = load_experiment(find_experiment(ROBLOX))
     fitness.require(experiment, required_by(experiment), tmp_path)
+
+
+@pytest.mark.parametrize("operations_per_s", [0, 20, 399, 401, 5000, float("inf")])
+@pytest.mark.parametrize("cores", [0.4, 0.9, 2, 32])
+@pytest.mark.parametrize("real_s", [50e-6, fitness.SLOWEST_OPERATION_S])
+def test_the_speed_is_measured_only_where_it_can_decide(operations_per_s, cores, real_s, tmp_path, monkeypatch):
+    """What is said is what would be said if it were always measured."""
+    measured = []
+    monkeypatch.setattr(fitness, "operation_s", lambda: measured.append(True) or real_s)
+    monkeypatch.setattr(fitness, "usable_cores", lambda: cores)
+    here = Machine.here(tmp_path, operations_per_s)
+    wanted = fitness.Wants(0, "", 0, operations_per_s, "w")
+    assert bool(measured) is (operations_per_s * fitness.SLOWEST_OPERATION_S > min(0.8, cores - 0.5))
+    assert misfits(wanted, here) == misfits(wanted, replace(here, operation_s=real_s))
+
+
+def test_an_ordinary_experiment_needs_no_measurement_and_an_unusual_one_does(tmp_path, monkeypatch):
+    measured = []
+    monkeypatch.setattr(fitness, "operation_s", lambda: measured.append(True) or 1e-4)
+    monkeypatch.setattr(fitness, "usable_cores", lambda: 2.0)
+    for name, times in (("raft/slow-leader-disk", 0), (ROBLOX, 1)):
+        Machine.here(tmp_path, wanted(name).operations_per_s)
+        assert len(measured) == times
 
 
 def test_the_datacenter_asks_before_it_starts(tmp_path):
