@@ -75,6 +75,7 @@ def detect() -> list[Capability]:
         cpu_cgroup(),
         fuse(),
         memory(_available_bytes()),
+        nomad_drivers(),
         *_building_and_binaries(),
     ]
 
@@ -264,6 +265,15 @@ def free_disk(free_bytes: int, folder: Path, *, building: bool) -> Capability:
         "free disk", free_bytes >= wanted, f"{free_bytes / 1e9:.1f} GB at {folder}",
         f"{'building Consul wants' if building else 'a run wants'} {wanted / 1e9:g} GB",
         f"free some, or set XDG_CACHE_HOME to a larger file system than that of {folder}",
+    )  # fmt: skip
+
+
+def nomad_drivers() -> Capability:
+    """The same on every machine: what tasks can be run with does not depend on who runs hashidrill."""
+    return Capability(
+        "Nomad's task drivers", True,
+        "raw_exec alone: exec, java and docker want a client that is root, and no agent is; nothing holds tasks to"
+        " their CPU and memory",
     )  # fmt: skip
 
 
