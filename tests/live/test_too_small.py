@@ -19,7 +19,7 @@ def test_a_run_that_wants_more_memory_than_there_is_ends_before_anything_is_star
     drill = Drill(experiment(tmp_path / "large.yaml", method=MINUTES, load=loads, clients=1), tmp_path)
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (3, "INVALID", "unfit"), drill.said
     [reason] = drill.result["invalid"]
-    assert "GB are wanted for 2 agents and 10000000 views" in reason
+    assert "GB for 2 agents and 10000000 views" in reason
     assert [entry.data["phase"] for entry in drill.journal if entry.event == "phase"] == ["start"]
 
 
@@ -29,4 +29,4 @@ def test_a_search_that_this_machine_outbears_ends_the_run_within_seconds(tmp_pat
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (3, "INVALID", "unfit"), drill.said
     [found] = [entry.data for entry in drill.journal if entry.event == "search"]
     assert (found["found"], [level for level, _ in found["tried"]]) == (False, [1.1, 1.2])
-    assert "this machine bears more than kv-writes may ask for" in drill.result["invalid"][0]
+    assert "this machine can take more; raise `to` of kv-writes" in drill.result["invalid"][0]

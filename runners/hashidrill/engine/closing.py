@@ -27,12 +27,12 @@ EXIT_CODES = {
     "crashed": 1,
     "interrupted": 130,
 }
-"""What the engine's process ends with, by the outcome in `end`: 0 says that the recording is whole, and counts."""
+"""Exit codes of the engine's process, by the outcome in `end`. 0 means that the recording is complete and counts."""
 _LOOK_EVERY_S = 0.25
 
 
 async def watch(writer: RecordingWriter) -> None:
-    """Raises RecordingError as soon as something could not be written: what is not recorded need not be broken."""
+    """Raises RecordingError as soon as a write fails: there is no point in breaking what is not recorded."""
     while True:
         writer.raise_failure()
         await pause(_LOOK_EVERY_S)
@@ -43,8 +43,8 @@ async def close(
 ) -> tuple[str, str]:
     """Flush what was recorded, write run.json, seal both, and only then write `end`. Returns its (outcome, error).
 
-    A run whose recording could not be written has crashed, however it went; only a fault that stays is graver. Raises
-    RecordingError when `end` itself could not be written: the recording then reads as that of a run that died.
+    A run whose recording could not be written has crashed, however it went; only a fault that stays in force is worse.
+    Raises RecordingError when `end` itself could not be written: the recording then looks like that of a run that died.
     """
     try:
         await anyio.to_thread.run_sync(writer.close)

@@ -1,7 +1,7 @@
 """Whether an experiment fits a machine: what it needs, what the machine has, and what is missing.
 
-What is wanted is a lower bound, from figures that were measured: a machine that is refused could not have carried the
-run. One that is not may still turn out too slow, which the run itself says (judge, and a load profile's search).
+The needs are lower bounds, from measured figures: a machine that is refused could not have carried the run. One that is
+accepted may still turn out too slow; then the run itself says so (judge, and a load profile's search).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 AGENT_BYTES = 70_000_000
 """A Consul agent under an ordinary load: 27 MB of its own at the start, up to 90 MB resident (2026-11)."""
 HOST_BYTES = 10_000_000
-"""What stands beside each agent: the processes that carry out faults and that prove them. 71 MB for seven hosts."""
+"""The processes next to each agent that carry out faults and prove them. 71 MB for seven hosts."""
 RUNNER_BYTES = 200_000_000
 """The runner, its engine and the load generator."""
 VIEW_BYTES = 60_000
@@ -42,16 +42,16 @@ PAGE_BYTES = 4096
 RUN_BYTES = 300_000_000
 """Data, logs and recording of a run of some minutes."""
 AGENTS_CORES = 0.5
-"""What is left to all agents at least: less than that, and the machine is slow before anything is broken."""
+"""The least that must remain for all agents: with less, the machine is slow before any fault."""
 GENERATOR_CORES = 0.8
-"""One thread offers all loads; over 0.9 of its core a run is INVALID."""
+"""One thread runs all loads; if it uses over 0.9 of its core, a run is INVALID."""
 SLOWEST_OPERATION_S = 2e-3
 """More than an operation of the generator takes on any machine that carries agents: 0.1 to 0.3 ms were measured."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is: memory and disk in bytes, cores, and the CPU seconds of an operation of the generator's."""
+    """What the machine has: memory and disk in bytes, cores, and the CPU seconds that one generated operation takes."""
 
     memory_bytes: float
     disk_bytes: float
@@ -72,7 +72,7 @@ class Machine:
 
 
 def usable_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
-    """The cores that this process may use: by its affinity, and by its control group's quota where there is one."""
+    """The cores that this process may use: by its affinity, and by its control group's quota, if any."""
     cores = float(len(os.sched_getaffinity(0)))
     try:
         quota, period = cpu_max.read_text().split()
@@ -83,7 +83,7 @@ def usable_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
 
 @dataclass(frozen=True)
 class Wants:
-    """What an experiment wants at least. `operations_per_s` are those that the generator starts at its peak."""
+    """What an experiment needs at least. `operations_per_s` is what the generator starts at its peak."""
 
     memory_bytes: float
     memory_reason: str
@@ -91,7 +91,7 @@ class Wants:
     operations_per_s: float
     operations_reason: str
     throttled_cores: float = 0.0
-    """The most cores that a fault leaves to a host."""
+    """The largest number of cores that a fault leaves to a host."""
 
 
 def wants(experiment: Experiment, required: Requires) -> Wants:
@@ -115,31 +115,31 @@ def wants(experiment: Experiment, required: Requires) -> Wants:
 
 
 def misfits(wanted: Wants, machine: Machine) -> list[str]:
-    """What this machine lacks, each with what was wanted, why, and what there is."""
+    """What this machine lacks: for each resource what is needed, why, and what there is."""
     generator = wanted.operations_per_s * machine.operation_s
     cores = AGENTS_CORES + generator
     lacks = []
     if machine.memory_bytes < wanted.memory_bytes:
         lacks.append(
-            f"memory: {wanted.memory_bytes / 1e9:.1f} GB are wanted for {wanted.memory_reason},"
-            f" {machine.memory_bytes / 1e9:.1f} GB are available"
+            f"memory: needs {wanted.memory_bytes / 1e9:.1f} GB for {wanted.memory_reason},"
+            f" available: {machine.memory_bytes / 1e9:.1f} GB"
         )
     if machine.disk_bytes < wanted.disk_bytes:
-        lacks.append(f"disk: {wanted.disk_bytes / 1e9:.1f} GB are wanted, {machine.disk_bytes / 1e9:.1f} GB are free")
+        lacks.append(f"disk: needs {wanted.disk_bytes / 1e9:.1f} GB, free: {machine.disk_bytes / 1e9:.1f} GB")
     if generator > GENERATOR_CORES:
         lacks.append(
-            f"the generator's core: {wanted.operations_reason}, {machine.operation_s * 1e6:.0f} us each as measured"
-            f" here, are {generator:.2f} of it; {GENERATOR_CORES:g} is the most"
+            f"the generator's core: {wanted.operations_reason}, at {machine.operation_s * 1e6:.0f} us each as measured"
+            f" here, need {generator:.2f} of it; at most {GENERATOR_CORES:g} is usable"
         )
     if machine.cores < cores:
         lacks.append(
-            f"cores: {cores:.1f} are wanted ({generator:.2f} for the generator, {AGENTS_CORES:g} for the agents at"
-            f" least), {machine.cores:g} may be used"
+            f"cores: needs {cores:.1f} ({generator:.2f} for the generator, at least {AGENTS_CORES:g} for the agents),"
+            f" usable: {machine.cores:g}"
         )
     if wanted.throttled_cores and machine.cores < cores_for(wanted.throttled_cores):
         lacks.append(
-            f"cores: a cpu.throttle to {wanted.throttled_cores:g} cannot be told from none on {machine.cores:g}; "
-            f"{provable_cores(machine.cores):g} or less could"
+            f"cores: a cpu.throttle to {wanted.throttled_cores:g} cores cannot be proven on {machine.cores:g}; "
+            f"throttle to {provable_cores(machine.cores):g} or less"
         )
     return lacks
 
@@ -153,14 +153,14 @@ def require(experiment: Experiment, required: Requires, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Fit:
-    """What one experiment wants, and what is lacking for it."""
+    """What one experiment needs, and what the machine lacks for it."""
 
     name: str
     wants: Wants
     lacks: Sequence[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: `fits` with what is wanted and what is lacking."""
+        """For JSON: whether it fits, what it needs, and what is lacking."""
         return {
             "name": self.name, "fits": not self.lacks, "lacks": list(self.lacks),
             "memory_bytes": self.wants.memory_bytes, "disk_bytes": self.wants.disk_bytes,
@@ -175,7 +175,7 @@ def fits(experiments: Iterable[tuple[str, Experiment, Requires]], machine: Machi
 
 
 def _peak_level(profile: Profile | None) -> float:
-    """The highest level that is reached in all cases: a search, and a ramp under conditions, end by themselves."""
+    """The highest level that is certainly reached: a search, or a ramp under conditions, may end earlier."""
     if profile is None:
         return 1.0
     if profile.search is not None:
@@ -188,7 +188,7 @@ def _peak_level(profile: Profile | None) -> float:
 
 
 def _peak_per_s(experiment: Experiment, name: str) -> float:
-    """Operations a second of one load at its peak; 0 where what is done depends on what happens."""
+    """Operations per second of one load at its peak; 0 for a load that reacts to events."""
     cost = _cost(experiment, name)
     return cost.rate_per_s * _peak_level(experiment.load[name].profile) + cost.opened_per_s
 
@@ -206,7 +206,7 @@ def _roles(experiment: Experiment, *, spares: int = 0) -> Counter[str]:
 
 
 def _views(experiment: Experiment) -> int:
-    """How many there are at most, in all agents."""
+    """The most views that all agents together hold."""
     roles = _roles(experiment)
     agents = roles["client"] or roles["server"]
     counts = [_cost(experiment, name).views * _peak_level(load.profile) for name, load in experiment.load.items()]

@@ -1,4 +1,4 @@
-"""What one operation costs the load generator on this machine, measured by offering some."""
+"""Measures what one operation costs the load generator on this machine, by running some."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _RATE_PER_S = 2000
 _WARM_S, _LONG_S = 0.1, 0.3
 _SHARE = 0.8
-"""Of the CPU that both sides take in one process: the answering side does little, and yet not nothing."""
+"""The generator's share of the CPU that both sides use in one process: answering costs little, but not nothing."""
 _ANSWER = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Consul-Index: 31\r\nX-Consul-Knownleader: true\r\n"
     b"X-Consul-Lastcontact: 0\r\nContent-Length: 4\r\n\r\ntrue"
@@ -38,10 +38,10 @@ class _Answers(asyncio.Protocol):
 
 
 def operation_s() -> float:
-    """CPU seconds of one write, from its schedule to its line in the recording, to a server of our own on loopback.
+    """CPU seconds of one write, from its schedule to its line in the recording, to our own server on loopback.
 
-    Measured in the calling thread, which must have no event loop. Takes half a second. Raises UnfitError where no write
-    succeeds.
+    Measured in the calling thread, which must not run an event loop. Takes half a second. Raises UnfitError when no
+    write succeeds.
     """
     return uvloop.run(_measured())
 
@@ -69,5 +69,8 @@ async def _measured() -> float:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
     if not done or "ok" not in outcomes:
-        raise UnfitError(f"none of {done} writes to a server of our own on loopback succeeded within {_LONG_S:g}s")
+        raise UnfitError(
+            f"none of {done} writes to hashidrill's own server on loopback succeeded within {_LONG_S:g}s: free this"
+            " machine of other work, or check its loopback interface"
+        )
     return _SHARE * took_s / done

@@ -1,11 +1,11 @@
-"""Cleans up after a dead run: reverts faults that may still be in force, by its journal, and reports what it measured.
+"""Cleans up after a dead run: reverts the faults that, by its journal, may still be in force, and reports the result.
 
-A run in a local sandbox ends together with its hosts: then heal looks for processes of that sandbox, and journals
-`fault.ended` when there is none. It never says that a fault was seen to go, as nobody looked. For hosts that outlive
-the runner (`hosts` is given), each open fault is reverted from its journalled undo and proven gone.
+A run in a local sandbox ends together with its hosts. Heal then looks for processes of that sandbox and journals
+`fault.ended` if there are none. It never claims that a fault was seen to go, because nobody looked. If hosts outlive
+the runner (`hosts` is given), heal reverts each open fault from its journalled undo and proves it gone.
 
-Heal leaves alone what it cannot see: a run whose journal is locked goes on, and the processes of another machine,
-container or user cannot be looked for from here.
+Heal leaves alone what it cannot see: a run whose journal is locked is still going on, and processes of another machine,
+container or user are not visible from here.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from hashidrill.util.wait import pause
 from hashidrill.util.whereabouts import elsewhere, here, restarted
 
 HEAL_NAME = "heal.jsonl"
-"""What heal found after a run had ended: the journal itself is sealed by then."""
+"""The file for what heal finds after a run has ended: the journal itself is sealed by then."""
 _STARTING_S = 60.0
 _KILLED_WITHIN_S = 10.0
-"""How long the kernel may take to end a sandbox whose runner was killed just now."""
+"""How long the kernel may take to end a sandbox after its runner was killed."""
 _LOOK_EVERY_S = 0.1
 _CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct")
 
 
 @dataclass(frozen=True)
 class Healed:
-    """What was done for one run: names of faults.
+    """What heal did for one run: names of faults.
 
-    `reverted` were reverted and seen to go, `ended` went with their hosts, and `stuck` may still be in force. `refused`
-    says why nothing was done at all.
+    `reverted`: reverted and proven gone. `ended`: gone with their hosts. `stuck`: may still be in force. `refused` says
+    why heal did nothing at all.
     """
 
     run: Path
@@ -58,7 +58,7 @@ class Healed:
 
 
 def open_faults(entries: list[Entry]) -> list[dict[str, Any]]:
-    """The undo of every fault that was intended and never seen to go, latest first."""
+    """The undo of every fault that was intended and never proven gone, latest first."""
     undos: dict[str, dict[str, Any]] = {}
     for entry in entries:
         if entry.event == "fault.intent":
@@ -75,15 +75,15 @@ async def heal_run(run: Path, hosts: Hosts | None = None) -> Healed | None:
     """
     path = run / JOURNAL_NAME
     if not path.is_file():
-        raise UsageError(f"{run}: no run there ({JOURNAL_NAME} is missing)")
+        raise UsageError(f"{run}: is no recording ({JOURNAL_NAME} is missing); `hashidrill list runs` shows them")
     with contextlib.ExitStack() as stack:
         try:
             clock = Clock()
-            journal = stack.enter_context(Journal(path, clock))  # before it is read: what was read cannot change then
+            journal = stack.enter_context(Journal(path, clock))  # locks it first, so that it cannot change while read
         except JournalHeldError:
             return Healed(run, refused="its runner still holds the journal: the run goes on")
         except OSError as error:
-            raise UsageError(f"{path}: cannot be written: {error.strerror}; heal it as its owner") from None
+            raise UsageError(f"{path}: not writable: {error.strerror}; run `hashidrill heal` as its owner") from None
         entries = read_journal(path)
         began = next((entry for entry in entries if entry.event == "run"), None)
         died = not any(entry.event == "end" for entry in entries)
@@ -93,7 +93,7 @@ async def heal_run(run: Path, hosts: Hosts | None = None) -> Healed | None:
             return None
         if reason := _out_of_sight(began):
             return Healed(run, died=died, refused=reason)
-        # entries that are written now stay after those that are there: the run's clock is told from the last of them
+        # new entries must be later than the existing ones, so continue the run's clock from the last of them
         clock.origin_ns = time.monotonic_ns() - (entries[-1].t_ns + 1)
         written = journal if died else stack.enter_context(Journal(later, clock))
         healed = Healed(run, died=died)
@@ -106,13 +106,13 @@ async def heal_run(run: Path, hosts: Hosts | None = None) -> Healed | None:
         if died:
             journal.write(
                 "end", sync=True, outcome="revert" if healed.stuck else "crashed",
-                error="the runner died; its run was healed afterwards",
+                error="the runner died; `hashidrill heal` closed its run",
             )  # fmt: skip
     return healed
 
 
 def _out_of_sight(began: Entry) -> str:
-    """Why nothing can be said of the sandbox of that run; empty where it can be looked for, and has ended."""
+    """Why heal can say nothing about the sandbox of that run; empty if it can look for it, and it has ended."""
     root = Path(str(began.data.get("root", "")))
     if reason := elsewhere(began.data.get("origin") or {}):
         return reason
@@ -132,16 +132,16 @@ async def _look(undo: dict[str, Any], began: Entry, journal: Journal, *, before_
 
 
 def nothing_left(began: Entry, *, before_s: float) -> Evidence:
-    """That no process of that run's sandbox is there any more, which is all that would keep its hosts.
+    """Evidence that no process of that run's sandbox is left; only its processes would keep its hosts alive.
 
-    A process of it is in the sandbox's PID namespace, and started before `before_s` (seconds since the epoch): numbers
-    of namespaces are used again.
+    Such a process is in the sandbox's PID namespace and started before `before_s` (seconds since the epoch), because
+    the kernel reuses namespace numbers.
     """
     origin, root = began.data.get("origin") or {}, str(began.data.get("root", ""))
     asked = f"no process of the sandbox {root} is left"
     if restarted(origin):
         boots = f"{origin['boot']}, {here()['boot']}"
-        return Evidence(ok=True, asked=asked, measured=f"this machine has booted since: {boots}")
+        return Evidence(ok=True, asked=asked, measured=f"this machine has rebooted since: {boots}")
     found = sorted(_processes(str(began.data.get("sandbox", "")), before_s))
     seen = ", ".join(f"{name} (pid {pid})" for pid, name in found)
     return Evidence(not found, asked, seen or "none", {"processes": len(found)})
@@ -149,14 +149,14 @@ def nothing_left(began: Entry, *, before_s: float) -> Evidence:
 
 def _processes(namespace: str, before_s: float) -> Iterator[tuple[int, str]]:
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):  # it has just ended, or is another user's
+        with contextlib.suppress(psutil.Error, OSError):  # it has just ended, or belongs to another user
             inside = os.readlink(f"/proc/{process.pid}/ns/pid") == namespace  # noqa: PTH115 - a namespace is no path
             if inside and process.create_time() <= before_s:
                 yield process.pid, process.name()
 
 
 async def _settle(undo: dict[str, Any], hosts: Hosts, journal: Journal) -> str:
-    """Revert it on its host, and see it go: `reverted`, or `stuck`."""
+    """Reverts it on its host and proves it gone: `reverted`, or `stuck`."""
     try:
         undo = journal.undos.restored(undo)
         await revert(fault_from_undo(undo, hosts), undo, journal)
@@ -169,7 +169,7 @@ async def _settle(undo: dict[str, Any], hosts: Hosts, journal: Journal) -> str:
 
 
 def sweep() -> list[Path]:
-    """Remove directories and cgroups of sandboxes that are gone, if anything left them. Returns what was removed."""
+    """Removes leftover directories and cgroups of sandboxes that are gone. Returns what it removed."""
     removed = []
     for root in sorted(work_parent().glob(f"{NAME_PREFIX}*")):
         try:
@@ -200,7 +200,7 @@ def _remove_cgroup(group: Path) -> list[Path]:
 
 
 def _held(root: Path) -> bool:
-    """Whether a runner holds it: one in another container as well, whose processes have no number here."""
+    """Whether a runner holds it, even one in another container, whose processes are not visible here."""
     try:
         fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

@@ -1,8 +1,8 @@
-"""The engine's process inside of the sandbox: `python -m hashidrill.engine.in_sandbox ROOT`.
+"""The engine's process inside the sandbox: `python -m hashidrill.engine.in_sandbox ROOT`.
 
-Its specification comes on standard input, from hashidrill.engine.launch: it holds secrets, and every user can
-read a command line. What happens is told on standard output, one JSON object a line. On
-SIGINT or SIGTERM the run is cancelled, which reverts what is in force; a second one changes nothing.
+It reads its specification from standard input, written by hashidrill.engine.launch: the specification holds secrets,
+and every user can read a command line. It writes events to standard output, one JSON object per line. SIGINT or
+SIGTERM cancels the run, which reverts what is in force; a second signal changes nothing.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from hashidrill.util.whereabouts import here
 
 
 def main() -> None:
-    """Exits with 0 when the recording is closed and its run counts; else with what hashidrill.engine.closing says."""
+    """Exits with 0 if the recording is closed and the run counts, otherwise with a code from `closing`."""
     spec = read_given()
     ahead()
     try:
         outcome = anyio.run(_run, spec, Path(sys.argv[1]))
-    except HashidrillError as error:  # of a mistake of ours, the log gets the traceback
+    except HashidrillError as error:  # for a bug of ours, the log gets the traceback instead
         sys.exit(f"hashidrill: {error}")
     sys.exit(EXIT_CODES[outcome])
 
 
 async def _run(spec: dict[str, Any], root: Path) -> str:
-    """How the run ended. Cancellation ends here: the run has reverted and closed by then."""
+    """Returns how the run ended. Cancellation stops here: by then the run has reverted and closed."""
     recording = Path(spec["recording"])
     experiment = ResolvedExperiment.from_data(spec["resolved"]).experiment
     redactor = Redactor(spec["secrets"])
@@ -70,7 +70,7 @@ async def _run(spec: dict[str, Any], root: Path) -> str:
 
 @contextlib.asynccontextmanager
 async def _cancelled_by_signals() -> AsyncIterator[None]:
-    """The first signal cancels what is within. Those that follow do nothing: what is in force is being reverted."""
+    """The first signal cancels the body. Later ones do nothing: the run is already reverting."""
 
     async def cancel(scope: anyio.CancelScope, signals: AsyncIterator[signal.Signals]) -> None:
         async for _ in signals:
@@ -78,7 +78,7 @@ async def _cancelled_by_signals() -> AsyncIterator[None]:
 
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with anyio.create_task_group() as group:
-            with anyio.CancelScope() as run:  # not the group's own: the receiver stays until the run has ended
+            with anyio.CancelScope() as run:  # not the group's own scope: the receiver must outlive the run
                 group.start_soon(cancel, run, signals)
                 yield
             group.cancel_scope.cancel()

@@ -1,8 +1,8 @@
 """The one place where a fault is applied, proven, reverted and proven gone.
 
-`async with injected(...)` is entered once the fault is proven in force. However it is left, the fault is reverted, in
-a scope that cancellation cannot reach; an intent is on disk before anything is touched. `hold` keeps it for its time,
-and proves it again just before the end: what was there at the beginning need not have stayed.
+The body of `async with injected(...)` starts once the fault is proven in force. However it ends, the fault is reverted,
+in a scope that cancellation cannot reach. The intent is on disk before anything is touched. `hold` keeps the fault for
+its time and proves it again just before the end, because an effect may vanish meanwhile.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from hashidrill.util.wait import pause
 PROVEN_WITHIN_S = 5.0
 """How long the effect of a fault may take to be seen."""
 GONE_WITHIN_S = 20.0
-"""How long its traces may last: a killed agent that starts again on a busy machine answers after some seconds."""
+"""How long its traces may remain: a killed agent that restarts on a busy machine takes some seconds to answer."""
 REVERT_TRIES = 3
 REVERT_WITHIN_S = 45.0
-"""How long one try may take: longer than any request that a revert makes waits for its answer."""
+"""How long one try may take: longer than the timeout of any request that a revert makes."""
 _GAP_S = 0.1
 _LOOKS_AGAIN = 2
-"""How often in a row a fault must be seen just before its revert, once it was not: a busy machine is late once."""
+"""How many looks in a row must prove a fault just before its revert if one look failed: a busy machine may be late."""
 
 
 Undoing = Callable[[frozenset[str]], str]
@@ -45,10 +45,10 @@ class InForce:
     proof_s: float
 
     async def hold(self, for_s: float, *, until: anyio.Event | None = None, undone_by: Undoing = lambda _: "") -> None:
-        """For this long, or until then; the second proof is its last part.
+        """Holds the fault for this long, or until `until`; the second proof is the last part of that time.
 
-        No second one for a fault that is done once (`once`), and for one that another fault was meant to undo:
-        `undone_by(kinds)` names one of these kinds that was proven since.
+        There is no second proof for a fault that happens once (`once`), nor for one that another fault was meant to
+        undo: `undone_by(kinds)` names one of these kinds that was proven since.
         """
         with anyio.move_on_after(max(0.0, for_s - self.proof_s)):
             await (until or anyio.Event()).wait()
@@ -60,7 +60,7 @@ class InForce:
         await self._prove_again()
 
     async def _prove_again(self) -> None:
-        """Its effect needs no time to be seen any more: one look should do, and after a failed one two in a row."""
+        """The effect has had its time to show, so one look is enough; after a failed one, two in a row."""
         evidence = await _observe_within(self.fault, self.undo, within_s=self._look_within_s)
         if not evidence.ok:
             first = evidence
@@ -82,7 +82,7 @@ class InForce:
 async def injected(
     fault: Fault, target: Target, *, fault_id: str, step: int, journal: Journal, gone_within_s: float = GONE_WITHIN_S
 ) -> AsyncIterator[InForce]:
-    """One fault on one target, in force inside of the block. Yields it with its proof.
+    """One fault on one target, in force inside the block. Yields it with its proof.
 
     Raises FaultError when it could not be applied or was not proven; RevertError when it is not gone afterwards.
     """
@@ -100,17 +100,17 @@ async def injected(
 
 
 def noted(fault: Fault, evidence: Evidence) -> dict[str, Any]:
-    """Evidence for the journal: with what its observer looked through, and what that shares with the injector."""
+    """Evidence for the journal, with what its observer looked through and what that shares with the injector."""
     return {**asdict(evidence), **(asdict(fault.observer) if fault.observer else {})}
 
 
 def observed_within_s(fault: Fault, ordinary_s: float) -> float:
-    """How long its observer may take to agree: `ordinary_s`, or what the kind says of itself where that is longer."""
+    """How long its observer may take to agree: `ordinary_s`, or longer if the fault declares so."""
     return max(ordinary_s, fault.observed_within_s)
 
 
 async def planned(fault: Fault, target: Target, fault_id: str) -> Undo:
-    """The whole undo: what the fault plans, and what it finds before it is applied. Raises FaultError."""
+    """The complete undo: what the fault plans, and what it finds before it is applied. Raises FaultError."""
     undo = fault.plan(target, fault_id=fault_id)
     try:
         return {**undo, "prior": dict(await fault.prior(target))}
@@ -135,7 +135,7 @@ async def _apply(fault: Fault, undo: Undo, journal: Journal) -> tuple[Evidence, 
     if not evidence.ok:
         journal.write("fault.unproven", sync=True, fault_id=fault_id, evidence=noted(fault, evidence))
         raise FaultError(
-            f"{where}: not proven in force within {within_s:g}s: asked for {evidence.asked}; "
+            f"{where}: not proven in force within {within_s:g}s: expected {evidence.asked}; "
             f"measured {evidence.measured}"
         )
     journal.write("fault.proven", sync=True, fault_id=fault_id, evidence=noted(fault, evidence))
@@ -143,9 +143,9 @@ async def _apply(fault: Fault, undo: Undo, journal: Journal) -> tuple[Evidence, 
 
 
 async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: float = GONE_WITHIN_S) -> None:
-    """Revert, and prove that the effect is gone. Raises RevertError; the journal says `fault.stuck`.
+    """Reverts, and proves that the effect is gone. Raises RevertError; the journal says `fault.stuck`.
 
-    A journal that cannot be written (OSError) neither ends this early nor hides a fault that stays.
+    A journal that cannot be written (OSError) neither ends this early nor hides a fault that stays in force.
     """
     fault_id, where = undo["fault_id"], f"{fault.kind} on {undo['host']}"
     error = await _try_revert(fault, undo)
@@ -168,7 +168,7 @@ async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: f
 
 
 def _write(journal: Journal, event: str, **data: Any) -> OSError | None:
-    """None, or why the journal could not be written: what it is about goes first."""
+    """None, or why the journal could not be written: the caller finishes its work first."""
     try:
         journal.write(event, sync=True, **data)
     except OSError as error:
@@ -177,14 +177,14 @@ def _write(journal: Journal, event: str, **data: Any) -> OSError | None:
 
 
 async def _try_revert(fault: Fault, undo: Undo) -> Exception | None:
-    """None, or the error of the last try."""
+    """Retries the revert. Returns None, or the error of the last try."""
     error: Exception | None = None
     for _ in range(REVERT_TRIES):
         try:
-            with anyio.move_on_after(REVERT_WITHIN_S):  # nothing else could end it: cancellation is kept out here
+            with anyio.move_on_after(REVERT_WITHIN_S):  # nothing else can end it: this scope is shielded
                 await fault.revert(undo)
                 return None
-            error = FaultError(f"its revert did not end within {REVERT_WITHIN_S:g}s")
+            error = FaultError(f"its revert did not finish within {REVERT_WITHIN_S:g}s")
         except Exception as failure:  # noqa: BLE001 - a fault that stays is worse than any error: try again, then report
             error = failure
         await pause(_GAP_S)
@@ -192,7 +192,7 @@ async def _try_revert(fault: Fault, undo: Undo) -> Exception | None:
 
 
 async def _seen(fault: Fault, undo: Undo, *, present: bool, within_s: float) -> tuple[Evidence, float]:
-    """Ask the observer until it agrees, or for `within_s`; its last word, and how many seconds it took over that."""
+    """Asks the observer until it agrees, or for `within_s`. Returns its last evidence and how many seconds it took."""
     evidence, took_s = _silent(fault), 0.0
     with anyio.move_on_after(within_s):
         while not evidence.ok:
@@ -205,7 +205,7 @@ async def _seen(fault: Fault, undo: Undo, *, present: bool, within_s: float) -> 
 
 
 async def _observe_within(fault: Fault, undo: Undo, *, within_s: float) -> Evidence:
-    """One look whether it is in force."""
+    """Looks once whether it is in force."""
     with anyio.move_on_after(within_s):
         return await _observe(fault, undo, present=True)
     return _silent(fault)

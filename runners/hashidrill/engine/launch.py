@@ -1,4 +1,4 @@
-"""Runs an experiment from outside of the sandbox: binaries, sandbox, events, and the recording in the end."""
+"""Runs an experiment from outside the sandbox: binaries, sandbox, events, and finally the recording."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ RUNS_DIR = Path(".hashidrill/runs")
 ENGINE_LOG = "engine.log"
 _LOG_TAIL = 2000
 _ENGINE_GONE_WITHIN_S = 5.0
-"""How long an engine that is being killed may still hold the journal."""
+"""How long a killed engine may still hold the journal."""
 _NO_SANDBOX = "sandbox: "
-"""How hashidrill.sandbox.init begins what it says when the kernel refuses."""
+"""The prefix of hashidrill.sandbox.init's message when the kernel refuses a sandbox."""
 
 
 def run_experiment(resolved: ResolvedExperiment, *, runs_dir: Path = RUNS_DIR, events: Bus | None = None) -> Path:
     """Run one experiment; returns its recording's directory. Blocks, in the main thread.
 
-    The engine gets the experiment as it was resolved, and the recording keeps that: nobody reads the YAML again.
-    Nothing is started before the binaries and the commands of clients are there. Ctrl-C and
-    SIGTERM revert what is in force, close the recording, and raise KeyboardInterrupt then; its `args[0]` is the
-    recording. Raises ExperimentError, BinaryError, MachineError, UnrecordedError.
+    The engine gets the resolved experiment, and the recording keeps it: nobody reads the YAML again. Nothing starts
+    before the binaries and the commands of clients are found. Ctrl-C and SIGTERM revert what is in force and close the
+    recording; then this raises KeyboardInterrupt, whose `args[0]` is the recording. Raises ExperimentError,
+    BinaryError, MachineError, UnrecordedError.
 
     Each subscriber of `events` is called with every event of the run (hashidrill.events), in this thread. One that
     raises gets no more of them, and a line on standard error says so; the run goes on, and waits for none of them.
@@ -78,7 +78,7 @@ def run_experiment(resolved: ResolvedExperiment, *, runs_dir: Path = RUNS_DIR, e
     redactor = Redactor()
     redactor.learn_environment(os.environ)
     redactor.learn(resolved.data)
-    with _interruptible() as interrupt:  # from before there is a recording that nobody would close
+    with _interruptible() as interrupt:  # before the recording exists: otherwise nobody would close it
         recording = _new_recording(runs_dir, experiment.metadata.name)
         write_whole(recording / EXPERIMENT_NAME, redactor.yaml(resolved.text))
         write_whole(recording / RESOLVED_NAME, json.dumps(redactor.clean(resolved.to_data()), indent=2) + "\n")
@@ -100,7 +100,7 @@ def run_experiment(resolved: ResolvedExperiment, *, runs_dir: Path = RUNS_DIR, e
             _redact_log(recording / ENGINE_LOG, redactor)
         except OSError as error:
             raise UnrecordedError(
-                f"{recording}: the recording could not be closed: {error.strerror or error}; it counts for nothing"
+                f"{recording}: the recording could not be closed: {error.strerror or error}; its run is INVALID"
             ) from None
     for failure in events.failures:
         sys.stderr.write(f"hashidrill: warning: {failure}\n")
@@ -121,7 +121,7 @@ def binaries_for(experiment: Experiment) -> list[tuple[str, str]]:
 
 
 def _check_clients(resolved: ResolvedExperiment) -> None:
-    """Raises ExperimentError for a command that is not on this machine: `resolve` is for others, too."""
+    """Raises ExperimentError for a command that this machine lacks; `resolve` does not check, it may serve others."""
     if resolved.experiment.clients and resolved.document is not None:
         from hashidrill.loads.clients import check_commands  # noqa: PLC0415 - most experiments have no clients
 
@@ -129,7 +129,7 @@ def _check_clients(resolved: ResolvedExperiment) -> None:
 
 
 def check_machine(resolved: ResolvedExperiment) -> None:
-    """Raises ExperimentError where this machine has not the memory: `resolve` is for other machines, too."""
+    """Raises ExperimentError if this machine lacks the memory; `resolve` does not check, it may serve others."""
     from hashidrill.engine.memory import check_memory  # noqa: PLC0415 - it needs the sandbox's side, which imports much
 
     if resolved.document is not None:
@@ -161,7 +161,7 @@ def _follow(box: Sandbox, events: Bus) -> None:
 class _Interrupt:
     """A handler that passes Ctrl-C and SIGTERM on to the sandbox, which reverts and ends.
 
-    It raises nothing: an exception in the middle of a line of events, or of drawing them, would leave a run half told.
+    It raises nothing: an exception while an event is read or drawn would lose events.
     """
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class _Interrupt:
 
     def pass_to(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
-        if self.happened:  # before there was anybody to pass it to
+        if self.happened:  # the signal came before the sandbox's process existed
             process.send_signal(signal.SIGTERM)
 
     def __call__(self, _number: int, _frame: object) -> None:
@@ -181,10 +181,10 @@ class _Interrupt:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[_Interrupt]:
-    """SIGTERM counts as Ctrl-C while a run goes on: CI systems send it, and faults must be reverted then too.
+    """During a run, SIGTERM counts as Ctrl-C: CI systems send it, and faults must be reverted then too.
 
-    Whoever starts a run with SIGINT ignored (a script's `&`, some CI runners) wants it to outlive a Ctrl-C that is
-    meant for others: it stays ignored, as with other commands, and SIGTERM alone interrupts.
+    If SIGINT is ignored at the start (a script's `&`, some CI runners), a Ctrl-C meant for other processes must not end
+    the run: it stays ignored, and only SIGTERM interrupts.
     """
     interrupt = _Interrupt()
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -204,18 +204,20 @@ def _new_recording(runs_dir: Path, name: str) -> Path:
         recording.parent.mkdir(parents=True, exist_ok=True)
         recording.mkdir(mode=0o700)
     except OSError as error:
-        raise UsageError(f"{runs_dir}: no recording can be written there: {error.strerror}") from None
+        raise UsageError(
+            f"{runs_dir}: cannot write a recording here: {error.strerror}; choose another --runs"
+        ) from None
     return recording
 
 
 def _redact_log(log: Path, redactor: Redactor) -> None:
-    """What the engine wrote to its standard error, mostly a traceback, which may quote anything."""
+    """Redacts what the engine wrote to standard error: mostly tracebacks, which may quote anything."""
     if log.exists():
         new = log.with_suffix(".new")
         try:
             redactor.file(log, new)
             new.replace(log)
-        except OSError:  # a full disk: the end of it is in the journal, and no log is better than one with secrets
+        except OSError:  # a full disk: its tail is in the journal, and no log is better than one with secrets
             new.unlink(missing_ok=True)
             log.unlink(missing_ok=True)
 
@@ -229,14 +231,14 @@ def _close(
     interrupted: bool,
     redactor: Redactor | None = None,
 ) -> None:
-    """Write what the engine could not: it died, never started, or failed after its `end`."""
+    """Writes what the engine could not, because it died, never started, or failed after its `end`."""
     redactor = redactor or Redactor()
     entries = read_journal(recording / JOURNAL_NAME) if (recording / JOURNAL_NAME).exists() else []
     ends = [entry.data for entry in entries if entry.event == "end"]
     said = _tail(recording / ENGINE_LOG)
     if not ends and said.startswith(_NO_SANDBOX):
         shutil.rmtree(recording)  # nothing was recorded
-        raise MachineError(f"{said}; `hashidrill doctor` shows what is missing, and the command that gets it")
+        raise MachineError(f"{said}; `hashidrill doctor` shows what is missing and the command that installs it")
     end = dict(ends[-1]) if ends else {"outcome": "interrupted" if interrupted else "crashed"}
     if not ends:
         end["error"] = f"the engine exited with code {code} without an `end` event: {said}"
@@ -261,7 +263,7 @@ def _tail(log: Path) -> str:
 
 
 def _info(experiment: Experiment, recording: Path, path: Path, found: dict[str, binaries.Binary]) -> dict[str, Any]:
-    """run.json, as far as it is known beforehand."""
+    """run.json, as far as it is known before the run."""
     return {
         "id": recording.name,
         "format": FORMAT,

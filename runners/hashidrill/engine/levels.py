@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 GENERATOR_FULL = Condition.parse("generator.cpu > 0.8")
-"""One thread offers all loads. From 0.9 of its core on a run is INVALID (SATURATED_CORES): no more is asked of it
-when it comes near that."""
+"""One thread runs all loads. From 0.9 of its core on, a run is INVALID (SATURATED_CORES), so levels stop rising near
+that."""
 
 
 class Levels(Protocol):
@@ -59,7 +59,7 @@ class Steered:
     method_ns: int
 
     async def by(self, profile: Profile) -> None:
-        """Returns at once where the profile follows the clock alone. Raises UnfitError."""
+        """Returns at once if the profile follows only the clock. Raises UnfitError."""
         if profile.search is not None:
             await pause(max(0.0, profile.search.at - (self.clock.now_ns() - self.method_ns) / 1e9))
             await self.seek(profile.search)
@@ -69,9 +69,9 @@ class Steered:
     async def seek(self, search: Search) -> None:
         """Raise the level until the conditions hold, keep it to the end of the search's time, and go back to 100%.
 
-        A level counts as found when the conditions held over two `every` in a row: one slow moment is no sickness.
-        What was tried, and what was measured at each level, is in the journal. Raises UnfitError when the highest level
-        was not enough, or the generator had no more to offer.
+        A level is found when the conditions hold for two `every` in a row: one slow moment is not enough. The journal
+        lists each level that was tried and what was measured there. Raises UnfitError when the highest level was not
+        enough, or the generator reached its own limit.
         """
         ends_s = anyio.current_time() + search.for_
         try:
@@ -91,7 +91,7 @@ class Steered:
                 held, measured = await self._holds(search)
             tried.append((level, measured))
             if held:
-                lowest = "; that is the lowest level of its search, and less may do" if len(tried) == 1 else ""
+                lowest = "; that is the lowest level of its search, so less may be enough" if len(tried) == 1 else ""
                 text = f"{self.load} is kept at {Level(level)}: {wanted} ({measured}){lowest}"
                 self._note(level, tried, text, found=True)
                 return
@@ -100,7 +100,7 @@ class Steered:
                 said = f"the generator used {generator:.2f} of its one core: it has no more load to offer"
                 break
         else:
-            said = f"that is the highest level of its search: this machine bears more than {self.load} may ask for"
+            said = f"that is the highest level of its search: this machine can take more; raise `to` of {self.load}"
         text = f"{self.load} was raised to {Level(level)}, and {wanted} did not hold ({measured}); {said}"
         self._note(level, tried, text, found=False)
         raise UnfitError(text)
@@ -118,10 +118,10 @@ class Steered:
 
 
 async def climb(load: str, ramp: Ramp, monitor: Monitor, clock: Clock, levels: Levels) -> float:
-    """One step up after each `every` over which the conditions held; the level that is kept in the end.
+    """Goes up one step after each `every` in which the conditions held. Returns the level that it ends at.
 
-    The first time that they do not hold, the last step is taken back (without `step_back` it stays), and that is the
-    end of it. A condition is judged over its own `for`, or else over the whole of `every`.
+    The first time that they do not hold, it takes the last step back (unless `step_back` is false) and stops. A
+    condition is judged over its own `for`, otherwise over the whole of `every`.
     """
     if not ramp.by or ramp.every is None or not ramp.while_:
         raise ValueError("this ramp is not steered by conditions")

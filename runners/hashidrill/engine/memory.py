@@ -1,4 +1,4 @@
-"""Whether this machine has the memory for what an experiment may fill: disks with a size are file systems in memory."""
+"""Checks whether this machine has the memory for the disks of an experiment, which are file systems in memory."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from hashidrill.experiment.model import Experiment
 
 SHARE = 0.75
-"""Of the memory that is available: the agents, the loads and everybody else need the rest."""
+"""Share of the available memory; the agents, the loads and everything else need the rest."""
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
 _MB = 1_000_000
 
 
 def check_memory(document: Document, experiment: Experiment) -> None:
-    """Raises ExperimentError, with the place, where full disks would take more than three quarters of the memory.
+    """Raises ExperimentError, with the place, if full disks would take more than three quarters of the memory.
 
-    A file system in memory that fills up takes its pages from everybody, and the kernel then kills whom it likes.
+    If a file system in memory fills up the machine's memory, the kernel kills processes of its own choice.
     """
     required = required_by(experiment)
     spec = sized(experiment.datacenter) if required.sized_disk else experiment.datacenter
@@ -41,8 +41,8 @@ def check_memory(document: Document, experiment: Experiment) -> None:
     written = experiment.datacenter.disk.size is not None
     document.problem(
         ("datacenter", "disk", "size") if written else ("datacenter",),
-        f"{hosts} hosts with a disk of {spec.disk.size} each are {Size(hosts * spec.disk.size)} of memory, of which "
-        f"{_rounded(available)} are available here: at most {most} each, or fewer hosts",
+        f"{hosts} hosts with a disk of {spec.disk.size} each need {Size(hosts * spec.disk.size)} of memory, but only "
+        f"{_rounded(available)} are available here: use at most {most} each, or fewer hosts",
     )
     document.raise_problems()
 
@@ -53,7 +53,7 @@ def available_bytes() -> int:
 
 
 def _left_in_cgroups() -> Iterator[int]:
-    """What the limits of our cgroup, and of those that it is in, leave. Nothing where there are none."""
+    """What the limits of our cgroup and its parents leave; nothing if there are none."""
     try:
         lines = _OWN_CGROUP.read_text().splitlines()
     except OSError:

@@ -1,7 +1,7 @@
 """The engine's view during a run: the last seconds of every load and signal.
 
-It decides steady states, guardrails and ramps, and feeds the live view. The verdict never comes from here: that is made
-offline, from the recording, by the same definition of latency (hashidrill.engine.windows).
+It decides steady states, guardrails and ramps, and feeds the live view. The verdict never comes from here: it is made
+offline from the recording, with the same definition of latency (hashidrill.engine.windows).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from hashidrill.experiment.conditions import LOAD_STATISTICS, Condition
 from hashidrill.experiment.model import ATTEMPTS, Experiment
 
 KEEP_S = 10.0
-"""How long things are kept where no condition asks for longer."""
+"""How long data is kept if no condition needs it for longer."""
 _TICK_S = 1.0
 _DECIDED_BY_ONE_HOST: dict[str, Callable[[float, float], bool]] = {
     "<": operator.ge, "<=": operator.gt, "==": operator.gt
 }  # fmt: skip
-"""What needs all hosts, and how the highest measured one and the limit settle that it does not hold."""
+"""Comparisons that need all hosts, each with the test of the highest measured host that already refutes it."""
 
 
 def longest_window_s(experiment: Experiment) -> float:
@@ -39,7 +39,7 @@ def longest_window_s(experiment: Experiment) -> float:
 
 
 class Monitor:
-    """Trailing windows over operations and samples; `keep_s` is the longest that will be asked for."""
+    """Trailing windows over operations and samples; `keep_s` is the longest window that anybody will ask for."""
 
     def __init__(self, loads: Iterable[str], keep_s: float = KEEP_S) -> None:
         self._keep_s = keep_s
@@ -53,7 +53,7 @@ class Monitor:
         ended.forget(op.end_ns - int(self._keep_s * 1e9))
 
     def waiting(self, load: str, begun: Sequence[int], ended: Sequence[int]) -> None:
-        """Operations that are known to wait for an answer, by when they were due, and those that do not any more."""
+        """Operations that began to wait for an answer, by due time, and those that stopped waiting."""
         self._operations[load].wait(begun, ended)
 
     def sample(self, t_ns: int, sample: Sample) -> None:
@@ -62,19 +62,19 @@ class Monitor:
         # even a failed sample may have a value: no leader is 0
         value = sample.value if sample.value is not None else float("nan")
         window = self._samples[sample.signal]
-        # in order of arrival: the first column never falls, so that a look ends where its window does
+        # in order of arrival: the first column never decreases, so a look stops where its window ends
         window.append((max(t_ns, window[-1][0]) if window else t_ns, t_ns, sample.host, value))
         _forget(window, t_ns - int(self._keep_s * 1e9))
 
     def value(self, condition: Condition, now_ns: int, window_s: float) -> float:
         """The condition's signal over the last `window_s` seconds; NaN when nothing was measured.
 
-        `rate` counts what was acknowledged, and all attempts for those of a client.
-        A signal with several hosts counts as its worst (highest) host's mean. A host that was not measured cannot be
-        said to be below a limit, and does not hide one that is above.
+        `rate` counts acknowledged operations; for the attempts of a client, all of them.
+        A signal of several hosts counts as the mean of its worst (highest) host. A host that was not measured is not
+        below a limit, and does not hide another one that is above.
         """
         if window_s > self._keep_s:
-            raise ValueError(f"{condition}: the last {self._keep_s:g}s are kept, not {window_s:g}s")
+            raise ValueError(f"{condition}: only the last {self._keep_s:g}s are kept, not {window_s:g}s")
         since = now_ns - int(window_s * 1e9)
         of_attempts = condition.what.removeprefix(f"{ATTEMPTS[1:]}.")
         if condition.source in self._operations and of_attempts in LOAD_STATISTICS:
@@ -89,7 +89,7 @@ class Monitor:
         return of_worst_host(condition, by_host)
 
     def tick(self, now_ns: int) -> dict[str, Figures]:
-        """For whoever looks on: each load's last second. What waits is told apart here from what failed."""
+        """For the live view: each load's last second, with waiting operations apart from failed ones."""
         table = {}
         for load, operations in self._operations.items():
             window = operations.window(now_ns, _TICK_S)
@@ -116,16 +116,16 @@ def _of_load(load: str, what: str, window: Window) -> float:
 
 
 def of_worst_host(condition: Condition, by_host: Mapping[str, Sequence[float]]) -> float:
-    """The mean of the worst (highest) host, or of the majority's view where there is one; NaN when there is nothing.
+    """The mean of the worst (highest) host, or of the majority's view if there is one; NaN if there is nothing.
 
-    NaN also where a host was not measured and could change the answer: `<` needs all hosts below the limit, and one
-    that is known to be above decides it.
+    Also NaN if a host was not measured and could change the answer: `<` needs all hosts below the limit, but one host
+    above it decides.
     """
     chosen = [by_host[""]] if "" in by_host else list(by_host.values())
     means = [float(np.mean(values)) for values in chosen]
     if not means:
         return float("nan")
-    worst = float(np.fmax.reduce(means))  # it leaves NaN out
+    worst = float(np.fmax.reduce(means))  # ignores NaN
     decided = _DECIDED_BY_ONE_HOST.get(condition.op)
     if decided is not None and np.isnan(means).any() and not decided(worst, condition.limit):
         return float("nan")

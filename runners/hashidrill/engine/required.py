@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hashidrill.experiment.model import DatacenterSpec, Experiment, Step
 
 DEFAULT_DISK_SIZE = Size("256MB")
-"""Four log segments of Consul's write-ahead log: what a server fills in a few minutes of an experiment's load."""
+"""Four segments of Consul's write-ahead log: about what a server writes in a few minutes of an experiment's load."""
 
 
 def make_fault(step: Step, hosts: Any) -> Fault:
@@ -29,7 +29,7 @@ def required_by(experiment: Experiment) -> Requires:
 
 
 def sized(spec: DatacenterSpec) -> DatacenterSpec:
-    """With a size for each host's disk: a disk that can be full is a small file system of its own."""
+    """With a size for each host's disk: a disk that can fill up must be a small file system of its own."""
     if spec.disk.size is not None:
         return spec
     return spec.model_copy(update={"disk": spec.disk.model_copy(update={"size": DEFAULT_DISK_SIZE})})

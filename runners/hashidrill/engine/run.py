@@ -41,15 +41,15 @@ _TICK_EVERY_S = 0.5
 
 
 class RunnableDatacenter(Datacenter, Protocol):
-    """What the engine asks of a datacenter beyond what faults ask."""
+    """What the engine needs from a datacenter, in addition to what faults need."""
 
     async def start(self) -> None: ...
 
     async def endpoints(self, via: str | None) -> Sequence[str]:
-        """The URLs of the agents that a load goes through; None goes through none. Raises SelectorError."""
+        """The URLs of the agents that a load goes through; none for None. Raises SelectorError."""
 
     def tap_control(self, client: str) -> str:
-        """Path of the Unix socket on which a client's tap is spoken to."""
+        """Path of the Unix socket that controls a client's tap."""
 
     def namespace(self, host: str) -> str:
         """Path of the network namespace of a host."""
@@ -62,7 +62,7 @@ class RunnableDatacenter(Datacenter, Protocol):
 
 @dataclass
 class Run:
-    """One run's tools: where it writes, what it knows, what is in force."""
+    """The state of one run: where it writes, what it knows, what is in force."""
 
     experiment: Experiment
     datacenter: RunnableDatacenter
@@ -117,8 +117,9 @@ async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path
     6. Stop the loads; final reads for the durability checks; collect logs.
     7. Close the recording, and write `end` last (hashidrill.engine.closing). Others judge it later.
 
-    What goes wrong in a run is its outcome; a recording that can no longer be written ends the run as `crashed`.
-    Cancellation reverts, closes, and goes on. Raises RecordingError when not even `end` could be written.
+    Whatever goes wrong in a run becomes its outcome; a recording that can no longer be written ends it as `crashed`.
+    On cancellation it reverts and closes, then passes the cancellation on. Raises RecordingError when not even `end`
+    could be written.
     """
     redactor = redactor or Redactor()
     writer = RecordingWriter(path, redactor)
@@ -139,7 +140,7 @@ async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path
         finally:
             with anyio.CancelScope(shield=True):
                 await _collect(running, path)
-                with suppress(OSError):  # closing says what cannot be written
+                with suppress(OSError):  # closing reports what cannot be written
                     for failure in events.failures:
                         journal.write("note", text=failure)
                 described = {**info, **datacenter.describe(), **details}
@@ -172,7 +173,7 @@ _OUTCOMES: tuple[tuple[type[Exception], str], ...] = (
 
 
 def _outcome(error: Exception) -> tuple[str, str]:
-    """The gravest of what was raised decides."""
+    """The gravest of the raised errors decides."""
     leaves = list(_leaves(error))
     for kind, outcome in _OUTCOMES:
         for leaf in leaves:
@@ -221,7 +222,7 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
 
 
 async def _ticks(running: Run) -> None:
-    """How things stand, for whoever looks on, twice a second."""
+    """Publishes the present figures twice a second, for live views."""
     while True:
         now = running.clock.now_ns()
         running.events.publish(
@@ -257,13 +258,13 @@ async def _hold_steady_state(running: Run) -> None:
     generator = running.monitor.value(GENERATOR_FULL, running.clock.now_ns(), steady.for_)
     if GENERATOR_FULL.holds(generator):
         raise UnfitError(
-            f"the generator uses {generator:.2f} of its one core in the steady state already: nothing is left for the"
-            " method; ask for less load"
+            f"the generator already uses {generator:.2f} of its one core in the steady state, which leaves nothing for"
+            " the method: lower the rates of the loads"
         )
 
 
 async def _method(running: Run, levels: Levels = NO_LEVELS) -> str:
-    """All steps, each at its time, and the loads' profiles. Returns the guardrail that tripped, or nothing."""
+    """Runs all steps, each at its time, and the loads' profiles. Returns the guardrail that tripped, or nothing."""
     steps = running.experiment.method
     running.enter("method", max(step.at + step.for_ for step in steps))
     running.method_ns = running.clock.now_ns()
@@ -285,7 +286,7 @@ async def _method(running: Run, levels: Levels = NO_LEVELS) -> str:
 
 
 async def _watch_guardrails(running: Run, method: anyio.CancelScope, tripped: list[str]) -> None:
-    """A guardrail says what must not be: once one holds over its whole window, the method is cancelled."""
+    """A guardrail is a condition that must not hold: once one holds over its whole window, the method is cancelled."""
     while True:
         now = running.clock.now_ns()
         for guardrail in running.experiment.guardrails:
@@ -303,7 +304,7 @@ async def _watch_guardrails(running: Run, method: anyio.CancelScope, tripped: li
 
 
 async def _collect(running: Run, path: Path) -> None:
-    """Logs are worth having most when something went wrong."""
+    """Collects the logs, also when something went wrong: then they matter most."""
     try:
         await running.datacenter.collect_logs(path / "logs")
     except (OSError, HashidrillError) as error:

@@ -1,4 +1,4 @@
-"""Carries out a step of the method: on each target, one after the other on one host, and following a role."""
+"""Carries out a step of the method: on each target, in turn on each host, and following a role that moves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def carry_out(running: Run, number: int, step: Step | Mark) -> None:
 
 
 async def _mark(running: Run, number: int, mark: Mark) -> None:
-    """By the clock of the method alone: there is nothing to prove, and nothing to revert."""
+    """Only by the clock of the method: there is nothing to prove and nothing to revert."""
     ends_ns = running.method_ns + int((mark.at + mark.for_) * 1e9)
     running.journal.write("mark.begin", sync=True, mark=mark.name, step=number, ends_ns=ends_ns)
     running.marks[number] = Lasting(mark.name, ends_ns)
@@ -64,10 +64,10 @@ async def _hold(
     for_s: float | None = None,
     place: _Place | None = None,
 ) -> None:
-    """One fault on one target, in force for `for` from the moment that it is proven.
+    """One fault on one target, in force for `for` from the moment it is proven.
 
-    By their times, faults of the agent follow each other; where one had to wait, or its agent came back late, so does
-    the next one on that host: it would end an agent that is on its way back.
+    Faults that need the agent to themselves take turns. If one had to wait, or its agent came back late, the next one
+    on that host starts later too: it would otherwise hit an agent that is still coming back.
     """
     if not claims_thing(AGENT, make_fault(step, None).uses(Place(target.host, frozenset({target.host})))):
         await _inject(running, number, step, target, fault_id, for_s=for_s, place=place)
@@ -75,7 +75,7 @@ async def _hold(
     turn = running.turns[target.host]
     late = turn.locked()
     async with turn:
-        if late:  # it may be another process by now
+        if late:  # the agent may be another process by now
             [target] = await _targets(running, f"host:{target.host}")
         await _inject(running, number, step, target, fault_id, for_s=for_s, place=place)
 
@@ -105,7 +105,7 @@ async def _inject(
 
 
 def _check_able(running: Run, fault: Fault, target: Target) -> None:
-    """Raises FaultError where the host lacks what the fault requires: nothing is planned then, and nothing applied."""
+    """Raises FaultError if the host lacks what the fault requires, before anything is planned or applied."""
     if fault.on_client:
         return
     host = running.datacenter.host(target.host)
@@ -115,7 +115,7 @@ def _check_able(running: Run, fault: Fault, target: Target) -> None:
 
 
 async def _follow(running: Run, number: int, step: Step, targets: Sequence[Target]) -> None:
-    """The fault is where the selector points, for `for` in all: it moves when the role does."""
+    """Keeps the fault where the selector points, for `for` in total: it moves when the role does."""
     ends_ns = running.clock.now_ns() + int(step.for_ * 1e9)
     held: dict[str, _Place] = {}
     moves = 0
@@ -146,12 +146,12 @@ async def _follow(running: Run, number: int, step: Step, targets: Sequence[Targe
                 group.start_soon(hold, wanted[host], held[host], f"{number}-{step.fault}-{host}-move{moves}")
                 moves += 1
             await pause(_FOLLOW_EVERY_S)
-            with suppress(SelectorError):  # nobody has the role just now: the fault stays where it is
+            with suppress(SelectorError):  # nobody has the role right now: the fault stays where it is
                 targets = await running.datacenter.select(step.on)
 
 
 class _Place:
-    """Where a fault that follows is. Once the role has moved on, an unproven one is given up, a proven one ends."""
+    """One place of a fault that follows. When the role moves on, an unproven fault is given up, a proven one ends."""
 
     def __init__(self) -> None:
         self.moved = anyio.Event()
@@ -165,7 +165,7 @@ class _Place:
 
 
 async def _still_there(running: Run, step: Step, target: Target) -> bool:
-    """Does the selector point at that host even now? While nobody has the role, this host has not."""
+    """Does the selector still point at that host? No, while nobody has the role."""
     try:
         return target.host in {one.host for one in await running.datacenter.select(step.on)}
     except SelectorError:
@@ -173,7 +173,7 @@ async def _still_there(running: Run, step: Step, target: Target) -> bool:
 
 
 async def _targets(running: Run, selector: str) -> Sequence[Target]:
-    """Resolved now; an election that goes on is waited for. Raises SelectorError."""
+    """Resolves the selector now, waiting for an election to end. Raises SelectorError."""
 
     async def some() -> tuple[Sequence[Target] | None, str]:
         try:

@@ -1,9 +1,9 @@
 """A load's operations during a run: those that ended, and those still waiting for an answer.
 
-Everything here follows the definition that verdicts use (hashidrill.measure): latency counts from the moment at which
-an operation was due, and one that was not acknowledged is infinitely slow. A verdict knows how each operation ended.
-Here some have not ended: each has waited for its age at least, and how long it will wait nobody knows. Where nothing
-waits, the figures are those of a verdict.
+Figures follow the definition that verdicts use (hashidrill.measure): latency counts from the moment an operation was
+due, and one that was not acknowledged is infinitely slow. A verdict knows how every operation ended. Here some are
+still waiting: each has waited for at least its age, and nobody knows how much longer it will. If nothing waits, the
+figures equal those of a verdict.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 _NS = 1e9
 _ROUNDING = 1e-9
-"""Survival is a product of fractions, so that it may miss a round share by this."""
+"""Survival is a product of fractions, so it may miss a round share by this much."""
 _USUAL = 2.0
-"""What takes over this many times as long as anything that was served is not served as usual."""
+"""An operation that takes this many times longer than any served one is not being served as usual."""
 
 
 class Ended:
     """The operations of one load that ended, and those that are known to wait, on the engine's side."""
 
     def __init__(self) -> None:
-        # in order of arrival; `_heard` never falls, so that a window is found by bisection and not by a scan
+        # in order of arrival; `_heard` never decreases, so bisection finds a window without a scan
         self._heard, self._due, self._end, self._ok = array("q"), array("q"), array("q"), array("b")
         self._waiting: Counter[int] = Counter()
         self._looked_ns = -1
-        self._windows: dict[float, Window] = {}  # of this look, by length: all its conditions share them
+        self._windows: dict[float, Window] = {}  # of this look, by length, shared by all conditions
 
     def __len__(self) -> int:
         return len(self._heard)
@@ -58,14 +58,14 @@ class Ended:
                 del self._waiting[due_ns]
 
     def forget(self, before_ns: int) -> None:
-        """Drop what ended before that; only once it is half of what is kept, as each time moves the other half."""
+        """Drops what ended before that, but only once it is half of what is kept: dropping moves the other half."""
         old = bisect_left(self._heard, before_ns)
         if old * 2 > len(self._heard):
             for column in (self._heard, self._due, self._end, self._ok):
                 del column[:old]
 
     def window(self, now_ns: int, window_s: float) -> Window:
-        """All that was under way at some moment of the last `window_s` seconds."""
+        """The operations that were in flight at some moment of the last `window_s` seconds."""
         if now_ns != self._looked_ns:
             self._windows.clear()
             self._looked_ns = now_ns
@@ -86,7 +86,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Window:
-    """The operations that were under way at some moment between `since_ns` and `now_ns`."""
+    """The operations that were in flight at some moment between `since_ns` and `now_ns`."""
 
     length_s: float
     since_ns: int
@@ -95,22 +95,22 @@ class Window:
     end_ns: Int64s
     ok: Bools
     waiting_ns: Int64s
-    """When those were due that still wait."""
+    """When the operations that still wait were due."""
 
     @property
     def empty(self) -> bool:
         return not len(self.due_ns) and not len(self.waiting_ns)
 
     def rate(self, *, acknowledged: bool) -> float:
-        """Operations a second that ended; only those that were acknowledged, or all."""
+        """Operations per second that ended; only the acknowledged ones, or all."""
         return float(self.ok.sum() if acknowledged else len(self.ok)) / self.length_s
 
     def errors(self) -> float:
-        """Share of operations that were not acknowledged, 0 to 1; NaN when nothing says.
+        """Share of operations that were not acknowledged, 0 to 1; NaN if nothing is known.
 
-        Who has waited for the whole window, and for twice as long as anything that was served in it, is not being
-        served: such an operation counts as an error once, at the moment when that became so. Where nothing was served
-        and nothing else is known, what waits that long, or has failed, is all there is: 1.
+        An operation that has waited for the whole window, and twice as long as any served one in it, is not being
+        served: it counts as one error, at the moment this became true. If nothing was served, and some operations
+        failed or waited that long, the share is 1.
         """
         age_ns = (self.end_ns - self.due_ns).astype(np.float64)
         patience_ns = self._patience_ns()
@@ -124,16 +124,16 @@ class Window:
         return 1.0 if len(failed_ns) or (given_up_ns <= self.now_ns).any() else float("nan")
 
     def failed(self) -> float:
-        """Share of what ended that was not acknowledged, 0 to 1; NaN when nothing ended. What waits is in `overdue`."""
+        """Share of ended operations that were not acknowledged, 0 to 1; NaN if none ended. See also `overdue`."""
         return float(1 - self.ok.mean()) if len(self.ok) else float("nan")
 
     def overdue(self) -> tuple[int, float]:
-        """How many operations have waited longer than `errors` has patience for; the age in seconds of the oldest."""
+        """How many operations have waited so long that `errors` counts them; the age of the oldest in seconds."""
         ages_ns = self.now_ns - self.waiting_ns[self.waiting_ns + self._patience_ns() <= self.now_ns]
         return len(ages_ns), float(ages_ns.max()) / _NS if len(ages_ns) else 0.0
 
     def _patience_ns(self) -> float:
-        """Who has waited for longer is not being served."""
+        """An operation that has waited longer than this is not being served."""
         served_ns = (self.end_ns - self.due_ns)[self.ok]
         longest_ns = float(served_ns.max()) if len(served_ns) else 0.0
         return max(self.length_s * _NS, _USUAL * longest_ns)
@@ -141,7 +141,7 @@ class Window:
     def percentile(self, percent: float) -> float:
         """The latency in seconds that `percent` of the operations stay within; NaN for none.
 
-        Where it is among those that still wait, the age of the oldest of them: it is that at least.
+        If it lies among those that still wait, the age of the oldest of them, which is a lower bound.
         """
         if self.empty:
             return float("nan")
@@ -167,15 +167,15 @@ class Window:
 
     @cached_property
     def _course(self) -> _Course:
-        """Who was served after which time: a life table of this period.
+        """How many operations were served after which time: a life table of this period.
 
-        An operation that was due before the window counts only for the ages at which the window saw it, and one that
-        waits only up to its age (Kaplan and Meier's estimate, with delayed entry). So a window shorter than what it
-        measures is neither blind to what waits, nor swayed by the few old ones that outlast all others in it.
+        An operation that was due before the window counts only for the ages at which the window saw it, one that still
+        waits only up to its age (Kaplan and Meier's estimate, with delayed entry). So a window shorter than the
+        latencies in it neither overlooks waiting operations, nor is swayed by a few old ones that outlast all others.
         """
         served_ns = np.sort((self.end_ns - self.due_ns)[self.ok])
         ages_ns = np.sort(self.now_ns - self.waiting_ns)
-        # operations due inside the window are watched from age 0 on; only the others need a look at their entry
+        # the window sees operations due inside it from age 0 on; only the others have a later entry
         due_ns = np.concatenate((self.due_ns, self.waiting_ns))
         entry_ns = np.sort(self.since_ns - due_ns[due_ns < self.since_ns])
         from_birth = len(due_ns) - len(entry_ns)
@@ -194,7 +194,7 @@ class Window:
 
 @dataclass(frozen=True)
 class _Course:
-    """`waits[i]` is the share that is not served by `at_s[i]`, and `left` that after the last of them."""
+    """`waits[i]` is the share not served by `at_s[i]`, and `left` the share after the last of them."""
 
     at_s: Floats
     waits: Floats
@@ -202,7 +202,7 @@ class _Course:
     never: int
     """How many failed."""
     beyond: int
-    """How many have waited for longer than anything that was served."""
+    """How many have waited longer than any served operation took."""
     oldest_s: float
 
     @property

@@ -73,7 +73,7 @@ def test_json_is_whole_and_has_the_same_exit_code():
 
 FITS = [
     Fit("raft/small", Wants(0.7e9, "4 agents", 0.3e9, 50.0, "w 50/s"), []),
-    Fit("incidents/large", Wants(9e9, "20 agents", 0.3e9, 50.0, "w 50/s"), ["memory: 9.0 GB are wanted [x]"]),
+    Fit("incidents/large", Wants(9e9, "20 agents", 0.3e9, 50.0, "w 50/s"), ["memory: needs 9.0 GB [x]"]),
 ]
 
 
@@ -82,14 +82,14 @@ def test_experiments_that_do_not_fit_are_named_with_the_reason_and_the_others_ar
     assert code == 0
     assert "1 of 2 experiments fit this machine right now." in text
     assert "raft/small, needs 700 MB of memory (4 agents)" in text
-    assert "  incidents/large: memory: 9.0 GB are wanted [x]\n" in text
+    assert "  incidents/large: memory: needs 9.0 GB [x]\n" in text
 
 
 def test_json_says_of_each_experiment_whether_it_fits():
     _, text = printed([BASIC], as_json=True, fits=FITS)
     small, large = json.loads(text)["experiments"]
     assert (small["name"], small["fits"], small["lacks"]) == ("raft/small", True, [])
-    assert (large["fits"], large["lacks"]) == (False, ["memory: 9.0 GB are wanted [x]"])
+    assert (large["fits"], large["lacks"]) == (False, ["memory: needs 9.0 GB [x]"])
 
 
 def test_trials_that_went_well_are_capabilities_that_are_there():

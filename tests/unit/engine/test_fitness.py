@@ -49,10 +49,10 @@ def test_every_experiment_of_the_library_fits_a_large_machine():
 @pytest.mark.parametrize(
     ("less", "said"),
     [
-        ({"memory_bytes": 0.5e9}, "GB are wanted for 8 agents and 24000 views, 0.5 GB are available"),
-        ({"disk_bytes": 1e9}, "disk: 1.9 GB are wanted, 1.0 GB are free"),
+        ({"memory_bytes": 0.5e9}, "GB for 8 agents and 24000 views, available: 0.5 GB"),
+        ({"disk_bytes": 1e9}, "disk: needs 1.9 GB, free: 1.0 GB"),
         ({"operation_s": 2e-3}, "the generator's core: kv-writes 20/s, views 500/s"),
-        ({"cores": 0.5}, "least), 0.5 may be used"),
+        ({"cores": 0.5}, "for the agents), usable: 0.5"),
     ],
 )
 def test_what_is_missing_is_named_with_what_is_wanted_and_what_there_is(less, said):
@@ -83,7 +83,7 @@ def test_a_load_counts_by_its_peak_and_one_that_is_steered_by_what_it_reaches_in
 def test_a_machine_that_is_too_small_ends_the_run_before_anything_is_started(tmp_path, monkeypatch):
     monkeypatch.setattr(Machine, "here", classmethod(lambda cls, *_: Machine(1e8, 1e12, 4, 1e-4)))
     experiment = load_experiment(find_experiment(ROBLOX))
-    with pytest.raises(UnfitError, match=r"^memory: .* GB are wanted for 8 agents and 24000 views, 0.1 GB are"):
+    with pytest.raises(UnfitError, match=r"^memory: needs .* GB for 8 agents and 24000 views, available: 0.1 GB"):
         fitness.require(experiment, required_by(experiment), tmp_path)
 
 
@@ -146,5 +146,5 @@ def test_a_throttle_that_could_not_be_told_from_none_is_known_before_anything_is
         'fault: noop, on: "consul:leader"', f'fault: cpu.throttle, on: "consul:leader", with: {{cores: {cores}}}'
     )
     lacks = misfits(wanted(text), Machine(**{**vars(LARGE), "cores": 2}))
-    said = f"cores: a cpu.throttle to {cores:g} cannot be told from none on 2; 1.37 or less could"
+    said = f"cores: a cpu.throttle to {cores:g} cores cannot be proven on 2; throttle to 1.37 or less"
     assert lacks == ([] if fits else [said])

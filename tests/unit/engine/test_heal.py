@@ -237,7 +237,7 @@ def test_a_machine_that_has_booted_since_has_nothing_left(dead):
     text = (dead.path / JOURNAL_NAME).read_text()
     (dead.path / JOURNAL_NAME).write_text(text.replace(str(here()["boot"]), "an-earlier-boot"))
     assert dead.healed().ended == ["0-slow"]
-    assert "has booted since: an-earlier-boot" in dead.journal[-2].data["evidence"]["measured"]
+    assert "has rebooted since: an-earlier-boot" in dead.journal[-2].data["evidence"]["measured"]
 
 
 def test_a_run_that_holds_its_journal_is_left_alone_whatever_its_pid_file_says(dead):
@@ -258,7 +258,7 @@ def test_a_journal_that_may_not_be_written_is_named(dead, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(heal, "Journal", refused)
-    with pytest.raises(UsageError, match="cannot be written: Permission denied; heal it as its owner"):
+    with pytest.raises(UsageError, match="not writable: Permission denied; run `hashidrill heal` as its owner"):
         dead.healed()
 
 
@@ -326,7 +326,7 @@ def test_a_journal_that_was_killed_before_its_first_line_has_nothing_to_heal(tmp
 
 
 def test_no_run_there_is_a_usage_error(tmp_path):
-    with pytest.raises(UsageError, match="no run there"):
+    with pytest.raises(UsageError, match="is no recording"):
         virtual_time.run(heal.heal_run(tmp_path))
 
 

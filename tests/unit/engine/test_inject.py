@@ -124,7 +124,7 @@ def test_an_apply_that_does_nothing_is_not_proven(game):
     async def apply(self, undo):
         return
 
-    with pytest.raises(FaultError, match=r"not proven in force within 5s: asked for fsync takes 500ms; measured fsync"):
+    with pytest.raises(FaultError, match=r"not proven in force within 5s: expected fsync takes 500ms; measured fsync"):
         virtual_time.run(game.inject(game.fault(apply=apply)))
     assert game.seen_inside is None
     assert game.events == ["fault.intent", "fault.applied", "fault.unproven", "fault.reverted", "fault.gone"]
@@ -208,7 +208,7 @@ def test_a_revert_that_hangs_is_given_up_and_stuck(game):
     async def revert(self, undo):
         await anyio.sleep_forever()
 
-    with pytest.raises(RevertError, match="its revert did not end within 45s"):
+    with pytest.raises(RevertError, match="its revert did not finish within 45s"):
         virtual_time.run(game.inject(game.fault(revert=revert)))
     assert game.events == [*WHOLE[:3], "fault.stuck"]
     assert game.journal[-1].t_ns < (REVERT_TRIES * REVERT_WITHIN_S + 5) * 1e9

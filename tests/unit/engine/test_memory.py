@@ -61,8 +61,8 @@ def test_disks_that_would_fill_the_memory_are_refused_with_the_size_that_fits(ma
     with pytest.raises(ExperimentError) as error:
         check(experiment("4000GB", servers=9))
     message = " ".join(str(error.value).split())
-    assert "full.yaml:6:16: datacenter.disk.size: 10 hosts with a disk of 4000GB each are 40000GB of memory" in message
-    assert "8GB are available here: at most 600MB each, or fewer hosts" in message
+    assert "full.yaml:6:16: datacenter.disk.size: 10 hosts with a disk of 4000GB each need 40000GB of memory" in message
+    assert "8GB are available here: use at most 600MB each, or fewer hosts" in message
     check(experiment("600MB", servers=9))
 
 
@@ -102,7 +102,7 @@ def test_validate_and_run_refuse_it_before_anything_is_started(machine, experime
 @pytest.mark.parametrize("size", ["0B", "0.5B", "999kB"])
 def test_a_disk_without_a_limit_is_no_disk_with_a_size(experiment, size):
     """tmpfs takes a size of 0 for no limit."""
-    with pytest.raises(ExperimentError, match="a disk has at least 1MB"):
+    with pytest.raises(ExperimentError, match="a disk needs at least 1MB"):
         load_experiment(experiment(size))
 
 

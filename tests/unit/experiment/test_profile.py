@@ -337,7 +337,7 @@ def test_a_search_finds_the_level_of_a_machine_whatever_that_is_keeps_it_and_end
     assert (found["found"], found["level"]) == (True, kept)
     assert found["tried"][-1] == [kept, "measured w.latency.p50 1"]
     assert f"w is kept at {kept * 100:g}%: w.latency.p50 > 600ms (measured w.latency.p50 1)" in found["text"]
-    assert ("less may do" in found["text"]) is (kept == 2.0)
+    assert ("less may be enough" in found["text"]) is (kept == 2.0)
 
 
 def test_one_slow_moment_is_no_sickness(tmp_path):
@@ -351,7 +351,7 @@ def test_one_slow_moment_is_no_sickness(tmp_path):
 def test_a_machine_that_bears_all_that_may_be_asked_for_is_unfit_at_once_and_the_load_goes_back(tmp_path):
     told, error, [found] = searched(tmp_path, lambda level, _: False)
     assert error.startswith("w was raised to 1000%, and w.latency.p50 > 600ms did not hold (measured w.latency.p50")
-    assert "this machine bears more than w may ask for" in error
+    assert "this machine can take more; raise `to` of w" in error
     assert [level for _, level in told] == [1.0, 2.0, 3.0, 4.5, 6.75, 10.0, 1.0]
     assert told[-1][0] == pytest.approx(35, abs=0.3)
     assert found["found"] is False
