@@ -223,14 +223,15 @@ class Reign:
     end_ns: int
 
 
-def reigns(recording: Recording, start_ns: int, end_ns: int) -> list[Reign]:
+def reigns(recording: Recording, start_ns: int, end_ns: int, signal: str = "raft.leader") -> list[Reign]:
     """Who led between the two moments, as the majority saw it. The first one began before or at `start_ns`.
 
-    Raises HypothesisInvalidError when the leader was not sampled then.
+    Or who had another role that one host has at a time: what `signal` names in its text, while its value is not 0.
+    Raises HypothesisInvalidError when it was not sampled then.
     """
-    series = recording.series("raft.leader", "").known_between(start_ns, end_ns)
+    series = recording.series(signal, "").known_between(start_ns, end_ns)
     if not len(series):
-        raise HypothesisInvalidError(f"raft.leader was not sampled around {when(recording, start_ns)}")
+        raise HypothesisInvalidError(f"{signal} was not sampled around {when(recording, start_ns)}")
     known = [
         (int(series.t_ns[i]), series.text[i] if series.ok[i] and series.value[i] != 0 else "")
         for i in range(len(series))

@@ -20,7 +20,9 @@ CLIENT = "client"
 _FAULTS, _LOADS = "hashidrill.faults", "hashidrill.loads"
 _CORE_FAULTS = "hashidrill.faults"
 """The room of the faults of any host. Its MODULES says which module has which kinds; a service says it of its own."""
-_SERVICE_MODULES = ("hashidrill.services.consul.service", "hashidrill.services.nomad.service")
+_SERVICE_MODULES = (
+    "hashidrill.services.consul.service", "hashidrill.services.nomad.service", "hashidrill.services.vault.service",
+)  # fmt: skip
 
 
 _PROTOCOLS = {

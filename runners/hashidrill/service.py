@@ -36,6 +36,8 @@ class Site:
     config_file: Path
     binaries: Mapping[str, Path]
     addresses: Mapping[str, str]
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """All agents of this host, by their services: `{"nomad": "client", "consul": "client"}`."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,18 @@ class AgentPlan:
     health: str
     environment: Mapping[str, str] = field(default_factory=dict)
     as_root: bool = True
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What a datacenter lends a service for as long as it runs.
+
+    `folder` is the service's own, private, and ends with the datacenter. `hide` keeps secrets out of everything that is
+    written from then on, wherever they occur: call it before a secret is used for the first time.
+    """
+
+    folder: Path
+    hide: Callable[..., None]
 
 
 @dataclass(frozen=True)
@@ -108,11 +122,26 @@ class Service(Protocol):
     def binaries(self) -> Sequence[Wanted]:
         """What its agents are started from. Each is in `Site.binaries` by its name."""
 
+    def open(self, workspace: Workspace) -> None:
+        """Once, before any of its agents starts."""
+
     def agent(self, site: Site) -> AgentPlan:
         """The agent at one of its places."""
 
+    def parts(self, host: Host) -> Mapping[type[Any], Any]:
+        """Capabilities of its own that it adds to a host of one of its agents, with what carries them out."""
+
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
         """Returns once it can be used. Raises WaitTimeoutError, and what `agents_run` raises (call it at each look)."""
+
+    def access(self) -> Mapping[str, str]:
+        """Environment variables that whoever uses it needs once it is ready, like tokens. They count as secrets."""
+
+    async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
+        """Runs beside everything else once the datacenter is ready, until cancelled: what an operator would do by hand.
+
+        `tell` notes in the journal what was done. It may return at once.
+        """
 
     async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
         """The hosts that have this role now. Raises SelectorError when there is none."""
@@ -125,3 +154,19 @@ class Service(Protocol):
 
     def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         """What run.json says about it, from the configuration of its agents by host."""
+
+
+class BaseService:
+    """What most services need not say: nobody has to look after them, and they ask for no token."""
+
+    def open(self, workspace: Workspace) -> None:
+        """It keeps nothing, and has no secrets but those of its configuration."""
+
+    def parts(self, host: Host) -> Mapping[type[Any], Any]:  # noqa: ARG002 - the protocol's
+        return {}
+
+    async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
+        """Its agents come back by themselves."""
+
+    def access(self) -> Mapping[str, str]:
+        return {}

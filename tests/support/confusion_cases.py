@@ -338,6 +338,30 @@ def elected_late(path):
     return led(path, moved(11, 19)).build(), {"within": "4s"}
 
 
+def active(path, server):
+    return run(path).leader(server, signal="vault.active")
+
+
+@case("vault_serves_within", TRUTH, "a standby takes over after 2 s")
+def took_over(path):
+    return active(path, moved(11, 13)).build(), {"within": "4s"}
+
+
+@case("vault_serves_within", LIE, "a standby takes over after 8 s")
+def took_over_late(path):
+    return active(path, moved(11, 19)).build(), {"within": "4s"}
+
+
+@case("vault_has_one_active", TRUTH, "another server after 1 s")
+def handed_on(path):
+    return active(path, moved(15, 16)).build(), {"grace": "2s"}
+
+
+@case("vault_has_one_active", LIE, "5 s with two active servers, or none")
+def two_active(path):
+    return active(path, moved(15, 20)).build(), {"grace": "2s"}
+
+
 @case("leadership_leaves", TRUTH, "the faulted leader is deposed")
 def left(path):
     return led(path, moved(14, 15)).build(), {"fault": "process.kill", "within": "10s"}

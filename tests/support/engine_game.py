@@ -40,6 +40,12 @@ class Datacenter(FakeDatacenter):
     async def endpoints(self, via):
         return [f"http://{target.address}:8500" for target in await self.select("consul:servers")]
 
+    def access(self, via):
+        return {}
+
+    async def keep(self, tell):
+        """Nobody has to look after it."""
+
     def tap_control(self, client):
         return f"/nowhere/tap-{client}"
 

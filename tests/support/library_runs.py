@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 3
 LIBRARY = {experiment_name(path): path for path in list_experiments()}
+OF_OTHER_TIERS = {name: path for name, path in LIBRARY.items() if name.startswith(("vault/", "nomad/", "stack/"))}
+"""Those whose binaries take long to build: the tests of their products run them."""
 
 NOT_RUN: dict[str, str] = {
     "config/streaming-extreme": "it takes four minutes, and its load needs all of the machine for itself",

@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -55,6 +55,8 @@ class LoadSpecification:
     """Path of the Unix socket on which a client's tap is spoken to."""
     namespace: str | None = None
     """Path of the network namespace that a client's command runs in; None: our own."""
+    access: Mapping[str, str] = field(default_factory=dict)
+    """What its agents want to see of whoever asks them: variables of their product, like VAULT_TOKEN."""
 
 
 class LoadGenerator:
@@ -128,6 +130,7 @@ class LoadGenerator:
                     "profile": load.profile and load.profile.model_dump(mode="json", by_alias=True),
                     "control": load.control,
                     "namespace": load.namespace,
+                    "access": dict(load.access),
                 }
                 for load in loads
             ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from hashidrill import registry
@@ -17,6 +17,8 @@ class Reached(Protocol):
 
     async def endpoints(self, via: str | None) -> Sequence[str]: ...
 
+    def access(self, via: str | None) -> Mapping[str, str]: ...
+
     def tap_control(self, client: str) -> str: ...
 
     def namespace(self, host: str) -> str: ...
@@ -28,8 +30,12 @@ async def load_specifications(experiment: Experiment, datacenter: Reached) -> li
     specifications = []
     for name, load in experiment.load.items():
         params = load.parameters
-        endpoints = await datacenter.endpoints(registry.load(load.kind).via(params))
-        specifications.append(LoadSpecification(name, load.kind, params, endpoints, address, load.profile))
+        via = registry.load(load.kind).via(params)
+        specification = LoadSpecification(
+            name, load.kind, params, await datacenter.endpoints(via), address, load.profile,
+            access=datacenter.access(via),
+        )  # fmt: skip
+        specifications.append(specification)
     for name, client in experiment.clients.items():
         endpoints = await datacenter.endpoints(client.agents)
         specification = LoadSpecification(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +54,12 @@ class RunnableDatacenter(Datacenter, Protocol):
     def namespace(self, host: str) -> str:
         """Path of the network namespace of a host."""
 
+    def access(self, via: str | None) -> Mapping[str, str]:
+        """The variables, like tokens, that a load needs for the agents that it goes through. Raises SelectorError."""
+
+    async def keep(self, tell: Callable[[str], None]) -> None:
+        """What somebody has to do by hand as long as it runs, until cancelled; `tell` notes what was done."""
+
     def probes(self) -> Sequence[Probe]: ...
 
     def describe(self) -> Mapping[str, Any]:
@@ -87,6 +93,10 @@ class Run:
         self.phase = phase
         self.phase_ends_ns = None if for_s is None else self.clock.now_ns() + int(for_s * 1e9)
         self.journal.write("phase", phase=phase, ends_ns=self.phase_ends_ns)
+
+    def tell(self, text: str) -> None:
+        """Something worth telling an operator."""
+        self.journal.write("note", text=text)
 
     def operation(self, op: Operation) -> None:
         self.writer.operation(op)
@@ -202,6 +212,7 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
     await datacenter.wait_ready()
     async with LoadGenerator(running.clock, running.run_id) as loads, anyio.create_task_group() as watchers:
         watchers.start_soon(run_probes, datacenter.probes(), running.probed)
+        watchers.start_soon(datacenter.keep, running.tell)
         watchers.start_soon(_ticks, running)
         watchers.start_soon(closing.watch, running.writer)
         running.enter("load")

@@ -11,7 +11,7 @@ from hashidrill.loads.waiting import Waiting
 from hashidrill.recording.journal import Clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 def _nowhere(_what: str, _value: float | None, _text: str) -> None:
@@ -27,7 +27,8 @@ class LoadContext:
     put each request into a block `with context.waiting.operation(due_ns):`. `course` is the level of this load over
     time: hand it to the OpenLoop, or ask it how many views or streams it should hold now. `cpu` is what the
     generator uses of its core. `control` and `namespace` are for clients: see LoadSpecification. So is
-    `attempts_waiting`, for the requests at a client's tap.
+    `attempts_waiting`, for the requests at a client's tap. `access` holds the tokens that the agents want, as the
+    variables of their product: VAULT_TOKEN.
     """
 
     endpoints: Sequence[str]
@@ -41,6 +42,7 @@ class LoadContext:
     emit_sample: Callable[[str, float | None, str], None] = _nowhere
     control: str | None = None
     namespace: str | None = None
+    access: Mapping[str, str] = field(default_factory=dict)
     cpu: CpuMeter = field(default_factory=CpuMeter)
 
     def sample(self, what: str, value: float | None, text: str = "") -> None:

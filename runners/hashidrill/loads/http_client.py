@@ -33,9 +33,13 @@ _IP_BIND_ADDRESS_NO_PORT = 24
 
 
 class HttpClient:
-    """An async context manager around one connection pool. Connections are not limited: a limit is a closed loop."""
+    """An async context manager around one connection pool. Connections are not limited: a limit is a closed loop.
 
-    def __init__(self, *, local_address: str | None = None) -> None:
+    `headers` go with each request.
+    """
+
+    def __init__(self, *, local_address: str | None = None, headers: Mapping[str, str] | None = None) -> None:
+        self._headers = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         self._local = None if local_address is None else (local_address, 0)
         self._idle: defaultdict[str, list[Connection]] = defaultdict(list)
         self._open: set[Connection] | None = None
@@ -74,7 +78,7 @@ class HttpClient:
             return _unconnected(error)
         query = f"{'&' if '?' in path else '?'}{urlencode(params)}" if params else ""
         length = "" if body is None else f"Content-Length: {len(body)}\r\n"
-        head = f"{method} /{path}{query} HTTP/1.1\r\nHost: {place}\r\n{length}\r\n".encode()
+        head = f"{method} /{path}{query} HTTP/1.1\r\nHost: {place}\r\n{self._headers}{length}\r\n".encode()
         reply = connection.send(head if body is None else head + body)
         timer = self._loop.call_at(deadline, _expire, reply, f"no answer within {timeout_s:g}s")
         try:

@@ -103,6 +103,7 @@ class Generator:
             course=self._courses[load["name"]],
             control=load["control"],
             namespace=load["namespace"],
+            access=load["access"],
             emit_sample=lambda what, value, text: self._sample(f"{load['name']}.{what}", value, text),
         )
         built: Load = kind(load["name"], kind.Params.model_validate(load["params"]), context)

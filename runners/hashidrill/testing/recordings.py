@@ -205,11 +205,12 @@ class RecordingBuilder:
         start: float = 4,
         end: float = 50,
         every: float = 0.5,
+        signal: str = "raft.leader",
     ) -> Self:
-        """The majority's view of the leader; an empty name is a time without one."""
+        """The majority's view of the leader, or of who has another role; an empty name is a time without one."""
         for at in _every(start, end, every):
             host = leader(at) if callable(leader) else leader
-            self.sample("raft.leader", float(bool(host)), at=at, text=host, ok=bool(host))
+            self.sample(signal, float(bool(host)), at=at, text=host, ok=bool(host))
         return self
 
     def healthy(

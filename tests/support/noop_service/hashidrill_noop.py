@@ -15,7 +15,7 @@ from hashidrill.loads.base import BaseLoad
 from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.probes.base import BaseProbe
-from hashidrill.service import AgentPlace, AgentPlan
+from hashidrill.service import AgentPlace, AgentPlan, BaseService
 from hashidrill.units import Rate
 from hashidrill.util.wait import wait_until
 
@@ -88,7 +88,7 @@ class Silence(BaseFault[NoParams]):
         await self._host(undo).use(ProcessControl).signal(undo["reference"], signal.SIGCONT)
 
 
-class NoopService:
+class NoopService(BaseService):
     """What hashidrill.service.Service asks for."""
 
     name, Spec, runs_by_default = "noop", Spec, False

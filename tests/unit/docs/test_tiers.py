@@ -12,6 +12,7 @@ import fault_cases
 import library_runs
 import nomad_fault_cases
 import places
+import vault_fault_cases
 from docs_pages import ROOT
 from hashidrill import registry
 from hashidrill.experiment.loader import load_experiment
@@ -34,8 +35,8 @@ def test_no_test_is_marked_with_what_no_command_runs():
     """`pyproject.toml` leaves some tiers out, and the table has a command for each."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
     left_out = re.search(r'"-m", "([^"]+)"', (ROOT / "pyproject.toml").read_text())[1]
-    assert sorted(left_out.split(" and ")) == ["not bench", "not nightly", "not nomad"]
-    for tier in ("bench", "nightly", "nomad"):
+    assert sorted(left_out.split(" and ")) == ["not bench", "not nightly", "not nomad", "not vault"]
+    for tier in ("bench", "nightly", "nomad", "vault"):
         assert re.search(rf"^\| `uv run pytest -m {tier}\b", page, re.MULTILINE), tier
 
 
@@ -43,7 +44,7 @@ def test_ci_runs_the_tests_of_a_product_whose_binary_is_there():
     """And leaves them out where it would have to be built first: that takes longer than all other tests."""
     script = (ROOT / ".ci/run").read_text()
     [products] = re.findall(r"^for product in ([\w ]+); do", script, re.MULTILINE)
-    assert products.split() == ["nomad"]
+    assert products.split() == ["nomad", "vault"]
     [left_out] = re.findall(r'^left_out="([^"]+)"', script, re.MULTILINE)
     assert left_out == "bench or nightly"
 
@@ -66,5 +67,5 @@ def on_the_real_thing():
 
 def test_every_fault_kind_is_run_on_the_real_thing_each_time(on_the_real_thing):
     of_state = set(re.findall(r'"(consul\.[\w.]+)"', (places.SUPPORT / "real_state_faults.py").read_text()))
-    in_a_tier_of_its_own = {kind for kind, *_ in nomad_fault_cases.NOMAD_CASES}
+    in_a_tier_of_its_own = {kind for kind, *_ in (*nomad_fault_cases.NOMAD_CASES, *vault_fault_cases.CASES)}
     assert set(registry.faults()) - on_the_real_thing - of_state == in_a_tier_of_its_own

@@ -14,8 +14,9 @@ from hashidrill.errors import HypothesisInvalidError
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.hypothesis import Broken
 from hashidrill.loads.context import LoadContext
+from hashidrill.loads.turns import Turns
 from hashidrill.recording.reader import Operations
-from hashidrill.services.consul.loads.kv import ONCE_PREFIX, KvWrite, Turns
+from hashidrill.services.consul.loads.kv import ONCE_PREFIX, KvWrite
 from hashidrill.testing.recordings import RecordingBuilder
 
 LOAD = "kv-writes"

@@ -31,7 +31,7 @@ from hashidrill.probes.disk import DiskProbe
 from hashidrill.probes.machine import MachineProbe
 from hashidrill.probes.process import ProcessProbe
 from hashidrill.sandbox.sandbox import boot_command
-from hashidrill.service import AgentPlace, Service, Site
+from hashidrill.service import AgentPlace, Service, Site, Workspace
 from hashidrill.util.files import private_folder
 from hashidrill.util.redaction import Redactor, without_secrets
 from hashidrill.util.tasks import all_at_once
@@ -93,6 +93,9 @@ class LocalDatacenter:
         await all_at_once(partial(host.configure_network, network.PREFIX) for host in self.hosts.values())
         self._remember()
         for service in self.services:
+            folder = self.root / "services" / service.name
+            folder.mkdir(mode=0o700, parents=True)
+            service.open(Workspace(folder, self.redactor.know))
             await all_at_once(partial(self._place, service, place) for place in service.places())
 
     async def _start_hosts(self) -> dict[str, int]:
@@ -157,8 +160,9 @@ class LocalDatacenter:
         host = self.hosts[place.host]
         site = Site(
             host.name, place.role, host.address, host.data, host.config_file(service.name), self.binaries,
-            self._addresses,
+            self._addresses, dict(host.roles),
         )  # fmt: skip
+        host.parts |= service.parts(host)
         plan = service.agent(site)
         self.configs.setdefault(service.name, {})[host.name] = plan.config
         await host.set_agent_config(service.name, plan.config)
@@ -246,6 +250,19 @@ class LocalDatacenter:
             plans = self.hosts[name].plans
             return [next(iter(plans.values())).url]
         return [self.hosts[host.name].plans[kind].url for host in await self._service(kind).serving(name, self)]
+
+    def access(self, via: str | None) -> Mapping[str, str]:
+        """The variables, like tokens, that a load needs for the agents that it goes through. Raises SelectorError."""
+        if via is None:
+            return {}
+        chosen, _, agent = via.partition("/")
+        kind, _, name = chosen.partition(":")
+        own = next(iter(self.host(name).roles)) if kind == "host" else kind
+        return self._service(agent or own).access()
+
+    async def keep(self, tell: Callable[[str], None]) -> None:
+        """What each service has somebody do for as long as it runs, until cancelled; `tell` notes what was done."""
+        await all_at_once(partial(service.keep, self, tell) for service in self.services)
 
     def tap_control(self, client: str) -> str:
         """Path of the Unix socket on which a client's tap is spoken to."""

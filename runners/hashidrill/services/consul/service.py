@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.abc import Host, Hosts, Probe
 from hashidrill.errors import SelectorError
-from hashidrill.service import AgentPlace, AgentPlan, Site, Wanted
+from hashidrill.service import AgentPlace, AgentPlan, BaseService, Site, Wanted
 from hashidrill.services.consul import faults, loads
 from hashidrill.services.consul.model import Consul
 from hashidrill.units import Duration
@@ -34,7 +34,7 @@ def _kinds(room: ModuleType) -> dict[str, str]:
     return {kind: f"{room.__name__}.{module}" for module, kinds in room.MODULES.items() for kind in kinds}
 
 
-class ConsulService:
+class ConsulService(BaseService):
     """The Consul agents of a datacenter (hashidrill.service.Service)."""
 
     name: ClassVar[str] = "consul"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.abc import Host, Hosts, Probe
 from hashidrill.errors import SelectorError
-from hashidrill.service import AgentPlace, AgentPlan, Site, Wanted
+from hashidrill.service import AgentPlace, AgentPlan, BaseService, Site, Wanted
 from hashidrill.services.nomad import faults, loads
 from hashidrill.services.nomad.model import Nomad
 from hashidrill.units import Duration
@@ -30,7 +30,7 @@ def _kinds(room: ModuleType) -> dict[str, str]:
     return {kind: f"{room.__name__}.{module}" for module, kinds in room.MODULES.items() for kind in kinds}
 
 
-class NomadService:
+class NomadService(BaseService):
     """The Nomad agents of a datacenter (hashidrill.service.Service)."""
 
     name: ClassVar[str] = "nomad"

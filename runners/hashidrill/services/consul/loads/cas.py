@@ -21,10 +21,12 @@ from hashidrill.loads.answer import Answer, read_error
 from hashidrill.loads.context import LoadContext
 from hashidrill.loads.detail import detail_as
 from hashidrill.loads.http_client import HttpClient
+from hashidrill.loads.params import LoadRate, Timeout
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.loads.turns import stamp
 from hashidrill.services.consul.loads.base import ConsulLoad
-from hashidrill.services.consul.loads.kv import FINAL_READS_WITHIN_S, PREFIX, LoadRate, Timeout, Via, stamp
+from hashidrill.services.consul.loads.kv import FINAL_READS_WITHIN_S, PREFIX, Via
 from hashidrill.services.consul.loads.replies import write_reply
 from hashidrill.units import Duration, Percent
 from hashidrill.util.foreign import parse

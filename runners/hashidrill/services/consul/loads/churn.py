@@ -13,11 +13,12 @@ from hashidrill.experiment.strict import Strict
 from hashidrill.loads.answer import Answer
 from hashidrill.loads.context import LoadContext
 from hashidrill.loads.http_client import HttpClient
+from hashidrill.loads.params import LoadRate, Timeout
 from hashidrill.loads.patient import for_each
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.changes import mark
-from hashidrill.services.consul.loads.kv import LoadRate, Timeout, Via
+from hashidrill.services.consul.loads.kv import Via
 from hashidrill.services.consul.loads.views import Service
 from hashidrill.units import Duration
 

@@ -13,12 +13,14 @@ from hashidrill.experiment.strict import Strict
 from hashidrill.loads.answer import Answer, read_error
 from hashidrill.loads.context import LoadContext
 from hashidrill.loads.http_client import HttpClient
+from hashidrill.loads.params import Keys, LoadRate, Timeout
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.loads.turns import Turns, stamp
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.changes import mark
 from hashidrill.services.consul.loads.replies import write_reply
-from hashidrill.units import Duration, Percent, Rate, Size
+from hashidrill.units import Duration, Percent, Size
 from hashidrill.util.foreign import parse
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 PREFIX = "hashidrill"
 ONCE_PREFIX = "hashidrill-once"
 """Where the keys are that are written once: apart, so that a watch or a read of the others does not meet them."""
-MAX_RATE_PER_S = 20_000
 MAX_VALUE_BYTES = 512 * 1024
 """Consul's own default limit on a value, `limits.kv_max_value_size`."""
 ONCE_KEYS = 20_000
@@ -46,39 +47,15 @@ _LEAVE_WITHIN_S = 5.0
 _SEED_BYTES = 64
 
 
-def _sane_rate(rate: Rate) -> Rate:
-    if not 0 < rate <= MAX_RATE_PER_S:
-        raise ValueError(f"a rate is over 0/s and at most {MAX_RATE_PER_S}/s (what one process can offer), not {rate}")
-    return rate
-
-
 def _sane_value(size: Size) -> Size:
     if not 64 <= size <= MAX_VALUE_BYTES:
         raise ValueError(f"a value is 64B (it must identify its write) to 512KiB (Consul's limit), not {size}")
     return size
 
 
-def _positive(duration: Duration) -> Duration:
-    if duration <= 0:
-        raise ValueError("a timeout is longer than 0s")
-    return duration
-
-
-Keys = Annotated[int, Field(ge=1, le=100_000, description="How many keys are used in turn")]
 Via = Annotated[
     str, Field(description="Selector of the agents asked, in turn; servers when there are no client agents")
 ]
-Timeout = Annotated[
-    Duration,
-    AfterValidator(_positive),
-    Field(description="When to stop waiting for an answer. Keep it long: a stall is latency to be seen"),
-]
-LoadRate = Annotated[Rate, AfterValidator(_sane_rate), Field(description="Operations offered, whatever comes back")]
-
-
-def stamp(run_id: str, n: int) -> str:
-    """What identifies write n of a run, and is recorded as the operation's value."""
-    return f"{run_id}.{n}"
 
 
 def padded(identity: str, size_bytes: int, sent: str = "") -> bytes:
@@ -132,35 +109,6 @@ class _KvLoad(ConsulLoad):
 
     def _http(self) -> HttpClient:
         return HttpClient(local_address=self.context.local_address)
-
-
-class Turns:
-    """Which key each write goes to: one that is written once, or one of those that are written in turn.
-
-    A write that a later one overwrote cannot be looked for at the end, so whether it was lost nobody can say. A share
-    of `once` (0 to 1), evenly spread, goes to keys of its own. With `most` such keys that share begins to shrink, as
-    `most` / n at write n: a load of 1,000 times as many writes leaves 8 times as many keys (1 + ln 1,000), and has
-    some to look for in each second to the end.
-    """
-
-    def __init__(self, once: float, keys: int, most: int) -> None:
-        self._once, self._keys, self._most = once, keys, most
-        self._owed = 0.0
-        self.once = 0
-        """How many keys have been written once."""
-        self.in_turn = 0
-        """How many writes went to the keys that are written in turn."""
-
-    def next(self) -> tuple[bool, int]:
-        """Whether the next write has a key of its own, and the number of its key among those of its sort."""
-        self._owed += min(self._once, self._most / (self.once + self.in_turn + 1))
-        # a sum of shares falls a hair short of the whole: 0.1 ten times is under 1
-        if self._owed >= 1 - 1e-9:
-            self._owed -= 1
-            self.once += 1
-            return True, self.once - 1
-        self.in_turn += 1
-        return False, (self.in_turn - 1) % self._keys
 
 
 class KvWrite(_KvLoad):

@@ -21,11 +21,12 @@ from hashidrill.loads.agenda import Agenda
 from hashidrill.loads.answer import Answer, read_error
 from hashidrill.loads.context import LoadContext
 from hashidrill.loads.http_client import HttpClient
+from hashidrill.loads.params import Timeout
 from hashidrill.loads.patient import insist
 from hashidrill.loads.schedule import Reply
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.contender import GONE, SESSION_GONE, Action, Contender, Pacing, answered
-from hashidrill.services.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Timeout, Via
+from hashidrill.services.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Via
 from hashidrill.services.consul.loads.replies import write_reply
 from hashidrill.units import Duration
 from hashidrill.util.foreign import parse

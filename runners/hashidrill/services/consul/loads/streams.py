@@ -17,11 +17,12 @@ from hashidrill.abc import LoadCost, Operation, Reason
 from hashidrill.experiment.strict import Strict
 from hashidrill.loads.context import LoadContext
 from hashidrill.loads.http_client import connected
+from hashidrill.loads.params import Timeout
 from hashidrill.loads.schedule import CANCELLED
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.changes import newest_ns
 from hashidrill.services.consul.loads.held import Count, Establish, Held
-from hashidrill.services.consul.loads.kv import Timeout, Via
+from hashidrill.services.consul.loads.kv import Via
 from hashidrill.services.consul.loads.subscribe import RPC_PORT, Event, SubscribeConnection, Subscription
 from hashidrill.services.consul.loads.views import Service
 from hashidrill.units import Duration, Quantity, Rate

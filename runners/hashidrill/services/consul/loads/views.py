@@ -18,10 +18,11 @@ from hashidrill.experiment.strict import Strict
 from hashidrill.loads.answer import Answer, read_error
 from hashidrill.loads.context import LoadContext
 from hashidrill.loads.http_client import HttpClient
+from hashidrill.loads.params import Timeout
 from hashidrill.loads.schedule import CANCELLED
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.held import SIGNALS, Count, Establish, Held
-from hashidrill.services.consul.loads.kv import Timeout, Via
+from hashidrill.services.consul.loads.kv import Via
 from hashidrill.units import Duration, Quantity, Rate
 
 if TYPE_CHECKING:

@@ -1,0 +1,128 @@
+"""`vault.token.churn`: tokens are made, and some of them revoked: leases that Vault must neither lose nor keep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from hashidrill.experiment.strict import Strict
+from hashidrill.loads.params import LoadRate, Timeout
+from hashidrill.loads.patient import for_each, insist
+from hashidrill.loads.schedule import Reply
+from hashidrill.loads.turns import stamp
+from hashidrill.services.vault.loads.base import VaultLoad, Via, body_of, read_json, write_reply
+from hashidrill.units import Duration, Percent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hashidrill.abc import EmitOperation
+    from hashidrill.loads.answer import Answer
+    from hashidrill.loads.context import LoadContext
+    from hashidrill.loads.http_client import HttpClient
+
+MOST_READ = 20_000
+"""Tokens that are looked up at the end."""
+FINAL_READS_WITHIN_S = 60.0
+STILL_VALID = "still valid"
+"""In the place of a stamp: what nobody wrote."""
+_LOOKUP, _REVOKE = "auth/token/lookup-accessor", "auth/token/revoke-accessor"
+
+
+class TokenChurn(VaultLoad):
+    """Makes tokens, revokes a share of them at once, and looks up at the end which of them Vault still knows.
+
+    An operation is one token: it is `ok` once it was made, and revoked where that was its turn. A token itself is never
+    recorded: its accessor finds it, and opens nothing.
+    """
+
+    kind: ClassVar[str] = "vault.token.churn"
+
+    class Params(Strict):
+        """`rate` tokens a second, each for `ttl`; the share `revoked` is revoked as soon as it was made."""
+
+        rate: LoadRate
+        ttl: Annotated[Duration, Field(description="How long a token may live; longer than the run")] = Duration("1h")
+        revoked: Annotated[
+            Percent, Field(ge=0, le=1, description="Share of tokens that are revoked as soon as they were made")
+        ] = Percent("50%")
+        via: Via = "vault:servers"
+        timeout: Timeout = Duration("30s")
+
+    params: Params
+
+    def __init__(self, name: str, params: Params, context: LoadContext) -> None:
+        super().__init__(name, params, context)
+        self._owed = 0.0
+        self._to_revoke: set[int] = set()
+        self._accessors: dict[int, str] = {}
+        """Of the tokens that must be there at the end, and of those that must not, by operation."""
+
+    def _key(self, n: int) -> str:
+        return f"{self.name}/{n}"
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        self._owed += float(self.params.revoked)
+        if self._owed >= 1 - 1e-9:
+            self._owed -= 1
+            self._to_revoke.add(n)
+        return self._key(n), stamp(self.context.run_id, n)
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every token is emitted exactly once."""
+        async with self.client() as client:
+
+            async def churn(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - nothing of them is sent
+                wanted = {"ttl": f"{int(self.params.ttl)}s", "renewable": False, "display_name": "churn"}
+                reply, answer = await self._post(client, n, "auth/token/create", wanted)
+                if reply.outcome != "ok":
+                    return reply
+                accessor = str(read_json(answer)["auth"]["accessor"])
+                if n in self._to_revoke:
+                    reply, _ = await self._post(client, n, _REVOKE, {"accessor": accessor})
+                    if reply.outcome != "ok":  # it was made in any case, and may be there or not
+                        return replace(reply, outcome="unknown")
+                self._accessors[n] = accessor
+                return reply
+
+            await self.open_loop(self._plan, churn).run(emit)
+
+    async def _post(self, client: HttpClient, n: int, path: str, body: object) -> tuple[Reply, Answer]:
+        answer = await client.request("POST", self.url(n, path), body=body_of(body), timeout_s=self._timeout_s)
+        return write_reply(answer), answer
+
+    async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
+        """For each token that was acknowledged, its stamp where all is as it should be: it is known, or was revoked.
+
+        None for one that Vault has lost, and `STILL_VALID` for one that it revoked and still knows. Raises
+        WaitTimeoutError with the last answer.
+        """
+        found: dict[str, str | None] = {}
+        async with self.client() as client:
+
+            async def look_up(item: tuple[int, str]) -> None:
+                n, accessor = item
+                body, path = body_of({"accessor": accessor}), f"/v1/{_LOOKUP}"
+                known = await insist(client, self.context.endpoints, "POST", path, _known, within_s=within_s, body=body)
+                right = stamp(self.context.run_id, n)
+                wrong = STILL_VALID if n in self._to_revoke else None
+                found[self._key(n)] = right if known is not (n in self._to_revoke) else wrong
+
+            await for_each(list(self._accessors.items())[:MOST_READ], look_up)
+        return found
+
+
+def _known(answer: Answer) -> bool | None:
+    """Whether the accessor is of a token; None where that was not answered.
+
+    Vault answers 403 `invalid accessor` for one that it does not know, and another 403 where our own token is gone.
+    """
+    if answer.status == 200:
+        return True
+    errors = read_json(answer).get("errors") or []
+    return False if answer.status in {403, 404} and any("invalid accessor" in str(one) for one in errors) else None
+
+
+KINDS = (TokenChurn,)

@@ -1,0 +1,114 @@
+"""From servers that have just started to a Vault that can be used: initialised, unsealed, ready for secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from hashidrill.abc import Host
+from hashidrill.errors import DatacenterError
+from hashidrill.services.vault.api import VaultApi
+from hashidrill.services.vault.keys import KeyRing, Keys, new_load_token
+from hashidrill.services.vault.operator import try_unseal
+from hashidrill.services.vault.policy import MOUNT, PROBE_SECRET, allow_loads
+from hashidrill.util.tasks import all_at_once
+from hashidrill.util.wait import wait_while_it_moves
+
+_INIT_WITHIN_S = 30.0
+_STEP_WITHIN_S = 10.0
+_READY_PATIENCE = 3
+"""Times `ready_within` is the end of all patience, whatever still moves."""
+
+Look = tuple[bool | None, str, int | None]
+"""Of `wait_while_it_moves`: whether it is so, what is missing, and how far it has come."""
+
+
+async def make_ready(
+    hosts: Sequence[Host], ring: KeyRing, *, within_s: float, agents_run: Callable[[], Awaitable[None]]
+) -> None:
+    """Returns once a secret can be written and every other server is a standby. Raises WaitTimeoutError."""
+    async with VaultApi() as api:
+        steps = _Steps(api, hosts, ring)
+        for what, step in (
+            ("vault to be initialised", steps.initialise), ("vault to be unsealed", steps.unseal),
+            ("vault to have an active server", steps.served), ("vault to take secrets", steps.take_secrets),
+        ):  # fmt: skip
+
+            async def look(step: Callable[[], Awaitable[Look]] = step) -> Look:
+                await agents_run()
+                return await step()
+
+            await wait_while_it_moves(what, look, still_s=within_s, within_s=_READY_PATIENCE * within_s)
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """One look at each step, and what is done for it."""
+
+    api: VaultApi
+    hosts: Sequence[Host]
+    ring: KeyRing
+
+    async def initialise(self) -> Look:
+        """One server makes the keys; the others join it, or find them in the storage. Raises DatacenterError."""
+        first = self.hosts[0]
+        seal = await self.api.seal(first.address)
+        if not seal.answered:
+            return None, f"{first.name}: {seal}", None
+        if seal.initialized:
+            raise DatacenterError(f"{first.name}: its vault is initialised already, by somebody who has its keys")
+        shares = {"secret_shares": 1, "secret_threshold": 1}
+        said = await self.api.call(first.address, "PUT", "sys/init", shares, timeout_s=_INIT_WITHIN_S)
+        if not said.ok:
+            return None, f"{first.name}: {said.text}", None
+        self.ring.keep(Keys(str(said.data["keys_base64"][0]), str(said.data["root_token"]), new_load_token()))
+        return True, "", None
+
+    async def unseal(self) -> Look:
+        """The first server first: the others cannot join before it serves."""
+        key = self.ring.keys.unseal
+        said: dict[str, str] = {}
+
+        async def open_it(host: Host) -> None:
+            seal = await self.api.seal(host.address)
+            if not seal.open:
+                seal = await try_unseal(self.api, host.address, key)
+            said[host.name] = "" if seal.open else seal.text or str(seal)
+
+        await open_it(self.hosts[0])
+        if not said[self.hosts[0].name]:
+            await all_at_once(partial(open_it, host) for host in self.hosts[1:])
+        missing = [f"{name}: {text}" for name, text in said.items() if text]
+        return (None if missing else True), "; ".join(missing), len(said) - len(missing)
+
+    async def served(self) -> Look:
+        """One is active, and all others know it."""
+        active = await self.api.active(self.hosts)
+        if active is None:
+            return None, "no server is active", None
+        strangers = []
+        for host in self.hosts:
+            said = await self.api.call(host.address, "GET", "sys/leader")
+            if f"//{active.address}:" not in str(said.data.get("leader_address", "")):
+                strangers.append(f"{host.name} does not know that {active.name} is active")
+        return (None if strangers else True), "; ".join(strangers), len(self.hosts) - len(strangers)
+
+    async def take_secrets(self) -> Look:
+        """An engine, a policy, and the token of our loads are there, and a secret is written with it."""
+        active = await self.api.active(self.hosts)
+        if active is None:
+            return None, "no server is active", None
+        keys = self.ring.keys
+        call = partial(self.api.call, active.address, timeout_s=_STEP_WITHIN_S)
+        mounts = await call("GET", "sys/mounts", token=keys.root)
+        if f"{MOUNT}/" not in mounts.data.get("data", {}):
+            engine = {"type": "kv", "options": {"version": "2"}}
+            said = await call("POST", f"sys/mounts/{MOUNT}", engine, token=keys.root)
+            if not said.ok:
+                return None, said.text, 0
+        if not (said := await allow_loads(call, keys)).ok:
+            return None, said.text, 1
+        # a new engine takes some moments to be upgraded to version 2, and refuses writes until then
+        said = await call("POST", PROBE_SECRET, {"data": {"ready": "ready"}}, token=keys.load)
+        return (True if said.ok else None), said.text, 2

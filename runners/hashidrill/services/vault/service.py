@@ -1,0 +1,171 @@
+"""Vault as a service of a datacenter: its servers, their keys, roles, readiness, probes, faults and loads.
+
+Light to import: the command line finds Vault's kinds and roles here, and most commands start no datacenter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hashidrill.abc import Host, Hosts, Probe
+from hashidrill.errors import DatacenterError, SelectorError
+from hashidrill.service import AgentPlace, AgentPlan, BaseService, Site, Wanted, Workspace
+from hashidrill.services.vault import faults, loads
+from hashidrill.services.vault.model import Vault
+from hashidrill.units import Duration
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from hashidrill.experiment.draft import Draft, Note
+    from hashidrill.services.vault.keys import KeyRing
+    from hashidrill.services.vault.operator import Sealed
+    from hashidrill.units import Quantity
+
+PORT = 8200
+_NO_CONSUL = (
+    "`storage: consul` keeps Vault's data in the Consul of the same datacenter, which has none: "
+    "add datacenter.consul, or use `storage: raft`"
+)
+
+
+def _kinds(room: ModuleType) -> dict[str, str]:
+    return {kind: f"{room.__name__}.{module}" for module, kinds in room.MODULES.items() for kind in kinds}
+
+
+class VaultService(BaseService):
+    """The Vault servers of a datacenter (hashidrill.service.Service)."""
+
+    name: ClassVar[str] = "vault"
+    Spec: ClassVar[type[Vault]] = Vault
+    runs_by_default: ClassVar[bool] = False
+    roles: ClassVar[tuple[str, ...]] = ("active", "standbys", "one-standby", "servers")
+    many: ClassVar[tuple[str, ...]] = ("standbys", "servers")
+    served: ClassVar[tuple[str, ...]] = ()
+    signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
+        "vault.active": None,  # 1 while there is one, else 0
+        "vault.sealed": None,  # of each server: 1 or 0
+        "vault.unsealed": None,  # how many servers are
+        "vault.leases": None,
+        "vault.storage_put": Duration, "vault.storage_get": Duration,
+    }  # fmt: skip
+    faults: ClassVar[Mapping[str, str]] = _kinds(faults)
+    loads: ClassVar[Mapping[str, str]] = _kinds(loads)
+
+    _ring: KeyRing
+    _sealed: Sealed
+
+    def __init__(self, spec: Vault, *, spares: int = 0) -> None:
+        self.spec = spec
+        self.spares = spares
+
+    def places(self) -> Sequence[AgentPlace]:
+        """`vault-1`, ..."""
+        return [AgentPlace(f"vault-{n}", "server") for n in range(1, self.spec.servers + 1)]
+
+    def candidates(self, role: str) -> frozenset[str]:
+        """Each server may become active, or a standby."""
+        if role in {"standbys", "one-standby"} and self.spec.servers < 2:
+            return frozenset()
+        return frozenset(place.host for place in self.places())
+
+    def most(self, role: str) -> int:
+        return self.spec.servers - (role == "standbys") if role in self.many else 1
+
+    def impossible(self, role: str) -> str:  # noqa: ARG002 - only roles of standbys can be impossible
+        return f"a single server has no standbys (datacenter.vault.servers is {self.spec.servers})"
+
+    def check(self, draft: Draft, note: Note) -> None:
+        services = draft.services or []
+        if self.spec.storage == "consul" and all(service.name != "consul" for service in services):
+            note(("datacenter", "vault", "storage"), _NO_CONSUL)
+
+    def binaries(self) -> Sequence[Wanted]:
+        return [Wanted("vault", self.spec.version, self.spec.binary)]
+
+    def open(self, workspace: Workspace) -> None:
+        from hashidrill.services.vault.keys import KeyRing  # noqa: PLC0415 - see above
+        from hashidrill.services.vault.operator import Sealed  # noqa: PLC0415 - see above
+
+        self._ring = KeyRing(workspace.folder, workspace.hide)
+        self._sealed = Sealed()
+
+    def parts(self, host: Host) -> Mapping[type[Any], Any]:
+        from hashidrill.services.vault.operator import HostOperator, VaultOperator  # noqa: PLC0415 - see above
+
+        return {VaultOperator: HostOperator(host, self._ring, self._sealed)}
+
+    def agent(self, site: Site) -> AgentPlan:
+        """Raises DatacenterError for `storage: consul` without Consul."""
+        from hashidrill.services.vault import agents  # noqa: PLC0415 - see above
+
+        consul = agents.consul_for(site)
+        if self.spec.storage == "consul" and not consul:
+            raise DatacenterError(_NO_CONSUL)
+        peers = [site.addresses[place.host] for place in self.places() if place.host != site.host]
+        config = agents.vault_config(
+            self.spec, name=site.host, address=site.address, peers=peers, data=site.data, consul=consul
+        )
+        command = agents.vault_command(site.binaries["vault"], site.config_file)
+        return AgentPlan(config, command, f"http://{site.address}:{PORT}", "/v1/sys/seal-status")
+
+    def _hosts(self, hosts: Hosts) -> list[Host]:
+        return [host for host in hosts.all_hosts() if host.roles.get(self.name) == "server"]
+
+    async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
+        """A standby is every server that is not active, in whatever state. Raises SelectorError for none."""
+        servers = self._hosts(hosts)
+        if role == "servers":
+            return servers
+        from hashidrill.services.vault.api import VaultApi  # noqa: PLC0415 - see above
+
+        async with VaultApi() as api:
+            active = await api.active(servers)
+        if active is None:
+            raise SelectorError(f"{self.name}:{role}: no server is active just now")
+        if role == "active":
+            return [active]
+        standbys = [host for host in servers if host.name != active.name]
+        if not standbys:
+            raise SelectorError(f"{self.name}:{role} matches no host of this datacenter")
+        return standbys[:1] if role == "one-standby" else standbys
+
+    async def serving(self, role: str, hosts: Hosts) -> Sequence[Host]:
+        return await self.select(role, hosts)
+
+    async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
+        """Initialised, unsealed, one active, all others standbys of it, and a secret can be written.
+
+        Raises WaitTimeoutError with what was missing.
+        """
+        from hashidrill.services.vault.ready import make_ready  # noqa: PLC0415 - see above
+
+        await make_ready(self._hosts(hosts), self._ring, within_s=within_s, agents_run=agents_run)
+
+    async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
+        """Unseals what comes up sealed, unless `unseal: never`."""
+        if self.spec.unseal == "never":
+            return
+        from hashidrill.services.vault.api import VaultApi  # noqa: PLC0415 - see above
+        from hashidrill.services.vault.keeper import keep_unsealed  # noqa: PLC0415 - see above
+
+        async with VaultApi() as api:
+            await keep_unsealed(api, self._hosts(hosts), self._ring, self._sealed, tell)
+
+    def access(self) -> Mapping[str, str]:
+        """The token of our own loads, not Vault's root token."""
+        return {"VAULT_TOKEN": self._ring.keys.load}
+
+    def probes(self, hosts: Hosts) -> Sequence[Probe]:
+        """All from the control address, and without a token."""
+        from hashidrill.services.vault.probes import vault_probes  # noqa: PLC0415 - see above
+
+        return vault_probes({host.name: host.address for host in self._hosts(hosts)})
+
+    def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        """For run.json: each server's configuration. It holds no key."""
+        return {self.name: {"config": configs}}
+
+
+SERVICES = (VaultService,)

@@ -1,0 +1,192 @@
+"""A Vault in memory, for tests of what asks one: servers that seal, elect, and keep secrets and tokens.
+
+It answers HTTP, so that what is tested speaks to it as to a real one: `VaultApi(transport=vault.transport())`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from hashidrill.abc import ApiAnswer, Target
+from hashidrill.errors import FaultError
+from hashidrill.services.vault.api import VaultApi
+from hashidrill.services.vault.keys import KeyRing, Keys
+from hashidrill.services.vault.operator import HostOperator, Sealed, VaultOperator
+from hashidrill.services.vault.policy import MOUNT, PROBE_SECRET
+from hashidrill.testing.fakes import FakeDatacenter, FakeHost
+
+_SEALED = (503, {"errors": ["Vault is sealed"]})
+_DENIED = (403, {"errors": ["permission denied"]})
+Answered = tuple[int, Mapping[str, Any]]
+
+
+class FakeVaultHost(FakeHost):
+    """One host of a FakeVault, with its server."""
+
+    def __init__(self, name: str, address: str, world: FakeDatacenter, vault: FakeVault) -> None:
+        super().__init__(name, address, "server", world)
+        self.roles = {"vault": "server"}
+        self.vault = vault
+        self.process = world.new_process()
+
+    @property
+    def hears(self) -> bool:
+        return self.process is not None and self.process.state != "T"
+
+    async def start_agent(self, agent: str) -> None:  # noqa: ARG002 - there is one agent a host
+        """A server that starts is sealed."""
+        if self.process is None:
+            self.process = self.world.new_process()
+            self.vault.sealed.add(self.name)
+
+    async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:  # noqa: ARG002 - no time passes here
+        self.process = None
+
+    async def api(self, method: str, path: str, **more: Any) -> ApiAnswer:
+        """Without a token, as whoever has none."""
+        if not self.hears:
+            raise FaultError(f"{self.name}: {method} {path}: no answer")
+        body = json.loads(more.get("body") or b"{}")
+        status, data = self.vault.answer(self, method, path.removeprefix("/v1/"), "", body)
+        return ApiAnswer(status, json.dumps(data).encode(), {})
+
+
+@dataclass
+class FakeVault:
+    """Three servers, of which the first is active. `initialized=False`: as they are just after their first start."""
+
+    world: FakeDatacenter = field(default_factory=lambda: FakeDatacenter(servers=1, clients=0))
+    servers: int = 3
+    initialized: bool = True
+
+    def __post_init__(self) -> None:
+        self.key, self.root, self.load = (secrets.token_hex(16) for _ in range(3))
+        self.tokens = {self.root, self.load} if self.initialized else set()
+        self.secrets: dict[str, Any] = {PROBE_SECRET: {"ready": "ready"}} if self.initialized else {}
+        self.mounts = {f"{MOUNT}/"} if self.initialized else set[str]()
+        self.hosts = {
+            f"vault-{n}": FakeVaultHost(f"vault-{n}", f"10.73.0.{60 + n}", self.world, self)
+            for n in range(1, self.servers + 1)
+        }
+        self.sealed = set() if self.initialized else {*self.hosts}
+        self._active = "vault-1"
+        self.asked: list[tuple[str, str, str]] = []
+        """(host, method, path) of each request."""
+        self.world.hosts.update(self.hosts)
+
+    @property
+    def active(self) -> str:
+        """By host name; "" where nobody can be: a majority has to be unsealed and to answer."""
+        able = [name for name, host in self.hosts.items() if host.hears and name not in self.sealed]
+        if 2 * len(able) <= len(self.hosts):
+            return ""
+        if self._active not in able:
+            self._active = able[0]
+        return self._active
+
+    def transport(self) -> httpx.MockTransport:
+        def handle(request: httpx.Request) -> httpx.Response:
+            host = next(one for one in self.hosts.values() if one.address == request.url.host)
+            if not host.hears:
+                raise httpx.ConnectError("Connection refused")
+            token, body = request.headers.get("X-Vault-Token", ""), json.loads(request.content or b"{}")
+            path = request.url.path.removeprefix("/v1/")
+            self.asked.append((host.name, request.method, path))
+            status, data = self.answer(host, request.method, path, token, body)
+            return httpx.Response(status, json=data) if data else httpx.Response(status)
+
+        return httpx.MockTransport(handle)
+
+    def api(self) -> VaultApi:
+        return VaultApi(transport=self.transport())
+
+    def operated(self, folder: Path, hide: Callable[..., None] = lambda *_: None) -> tuple[KeyRing, Sealed]:
+        """Gives each host its operator, as the service does; the keys are in that folder."""
+        ring, sealed = KeyRing(folder, hide), Sealed()
+        if self.initialized:
+            ring.keep(Keys(self.key, self.root, self.load))
+        for host in self.hosts.values():
+            host.parts[VaultOperator] = HostOperator(host, ring, sealed, self.api)
+        return ring, sealed
+
+    def target(self, name: str) -> Target:
+        """That host, with its server's process."""
+        host = self.hosts[name]
+        return Target(name, host.address, "vault", host.process.reference if host.process else "")
+
+    # the API
+
+    def answer(self, host: FakeVaultHost, method: str, path: str, token: str, body: Mapping[str, Any]) -> Answered:
+        """What that host's server answers."""
+        if path in {"sys/seal-status", "sys/unseal"}:
+            return self._unseal(host, body) if path == "sys/unseal" else self._seal_status(host)
+        if path == "sys/init":
+            return self._init(host)
+        if host.name in self.sealed:
+            return _SEALED
+        if path == "sys/leader":
+            address = f"http://{self.hosts[self.active].address}:8200" if self.active else ""
+            return 200, {"ha_enabled": True, "is_self": host.name == self.active, "leader_address": address}
+        if not self.active:
+            return 500, {"errors": ["local node not active but active cluster node not found"]}
+        return self._for_root(host, path, body) if token == self.root else self._for_others(method, path, token, body)
+
+    def _seal_status(self, host: FakeVaultHost) -> Answered:
+        return 200, {"initialized": self.initialized, "sealed": host.name in self.sealed}
+
+    def _init(self, host: FakeVaultHost) -> Answered:
+        if self.initialized:
+            return 400, {"errors": ["Vault is already initialized"]}
+        self.initialized = True
+        self.tokens.add(self.root)
+        self._active = host.name
+        return 200, {"keys_base64": [self.key], "root_token": self.root}
+
+    def _unseal(self, host: FakeVaultHost, body: Mapping[str, Any]) -> Answered:
+        if not self.initialized:
+            return 400, {"errors": ["Vault is not initialized"]}
+        if body.get("key") == self.key:
+            self.sealed.discard(host.name)
+        return self._seal_status(host)
+
+    def _for_root(self, host: FakeVaultHost, path: str, body: Mapping[str, Any]) -> Answered:
+        if path == "sys/seal":
+            if host.name != self.active:
+                return 500, {"errors": ["vault cannot seal when in standby mode; please restart instead"]}
+            self.sealed.add(host.name)
+            return 204, {}
+        if path == "sys/step-down":
+            able = [name for name, one in self.hosts.items() if one.hears and name not in {*self.sealed, self.active}]
+            self._active = able[0] if able else self._active
+            return 204, {}
+        if path == "sys/mounts":
+            return 200, {"data": {mount: {} for mount in self.mounts}}
+        if path.startswith("sys/mounts/"):
+            self.mounts.add(path.removeprefix("sys/mounts/") + "/")
+        if path == "auth/token/lookup":
+            return (200, {"data": {}}) if body["token"] in self.tokens else (403, {"errors": ["bad token"]})
+        if path == "auth/token/create-orphan":
+            self.tokens.add(body["id"])
+        if path == "auth/token/revoke":
+            self.tokens.discard(body["token"])
+        return 204, {}
+
+    def _for_others(self, method: str, path: str, token: str, body: Mapping[str, Any]) -> Answered:
+        if token not in self.tokens:
+            return _DENIED
+        if path == "auth/token/lookup-self":
+            return 200, {"data": {"display_name": "hashidrill"}}
+        if path.startswith(f"{MOUNT}/data/") and f"{MOUNT}/" in self.mounts:
+            if method == "GET":
+                known = path in self.secrets
+                return (200, {"data": {"data": self.secrets[path]}}) if known else (404, {"errors": []})
+            self.secrets[path] = body["data"]
+            return 200, {"data": {"version": 1}}
+        return _DENIED

@@ -1,0 +1,160 @@
+"""Inside of a sandbox: starts a real Vault, says what that took, and checks every fault of Vault. One JSON line a case.
+
+    python real_vault_faults.py VAULT ROOT (raft|consul) [CONSUL]
+
+First each case by `check_fault`, then the disarmed ones: what the fault did is undone behind its back, and its observer
+has to say that it is no longer in force.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import anyio
+import psutil
+
+from hashidrill import registry
+from hashidrill.datacenter.local.datacenter import LocalDatacenter
+from hashidrill.engine.inject import planned
+from hashidrill.experiment.model import DatacenterSpec
+from hashidrill.services.consul.model import Consul
+from hashidrill.services.vault.model import Vault
+from hashidrill.services.vault.operator import VaultOperator
+from hashidrill.testing.faults import check_fault
+from hashidrill.util.wait import wait_until
+from vault_fault_cases import CASES, DISARMED
+
+_SETTLED_WITHIN_S = 60
+
+
+def fault_of(datacenter, kind):
+    cls = registry.fault(kind)
+    return cls(cls.Params(), datacenter)
+
+
+async def settled(datacenter):
+    """All servers are unsealed and one is active: what one case did is over before the next begins."""
+
+    async def well():
+        sealed = [host.name for host in datacenter.all_hosts() if "vault" in host.roles
+                  and not (await host.use(VaultOperator).seal_status()).open]  # fmt: skip
+        if sealed:
+            return None, f"sealed: {sealed}"
+        try:
+            await datacenter.select("vault:active")
+        except Exception as error:
+            return None, str(error)
+        return True, ""
+
+    await wait_until("Vault to be well", well, within_s=_SETTLED_WITHIN_S)
+
+
+async def checked(datacenter, kind, on):
+    await settled(datacenter)
+    [target, *_] = await datacenter.select(on)
+    report = await check_fault(fault_of(datacenter, kind), target, momentary=kind == "vault.step_down")
+    return {"asked": report.present.asked, "measured": report.present.measured, "gone": report.gone.measured}
+
+
+async def disarmed(datacenter, kind, on, by):
+    await settled(datacenter)
+    [target, *_] = await datacenter.select(on)
+    fault, operator = fault_of(datacenter, kind), datacenter.hosts[target.host].use(VaultOperator)
+    undo = await planned(fault, target, "disarmed")
+    await fault.apply(undo)
+    try:
+        armed = await seen(fault, undo, ok=True)
+        await getattr(operator, by)()
+        after = await seen(fault, undo, ok=False)
+    finally:
+        await fault.revert(undo)
+    return {"armed": armed.ok, "disarmed": after.ok, "measured": after.measured}
+
+
+async def seen(fault, undo, *, ok):
+    evidence = await fault.verify(undo, present=True)
+    with anyio.move_on_after(20):
+        while evidence.ok is not ok:
+            await anyio.sleep(0.1)
+            evidence = await fault.verify(undo, present=True)
+    return evidence
+
+
+async def taken_over(datacenter):
+    """Kills the active server: how long until another one is active, and until the dead one is unsealed again."""
+    await settled(datacenter)
+    [target] = await datacenter.select("vault:active")
+    host = datacenter.hosts[target.host]
+    began = time.monotonic()
+    await host.signal(target.reference, 9)
+
+    async def another():
+        try:
+            [now] = await datacenter.select("vault:active")
+        except Exception as error:
+            return None, str(error)
+        return (now.host if now.host != target.host else None), f"{now.host} is active"
+
+    name = await wait_until("another server to be active", another, within_s=120, gap_s=0.05)
+    took = time.monotonic() - began
+    await host.start_agent("vault")
+    began = time.monotonic()
+    await settled(datacenter)
+    return {"killed": target.host, "active": name, "took_s": took, "unsealed_again_s": time.monotonic() - began}
+
+
+async def memory(datacenter):
+    """Resident and proportional megabytes of each agent."""
+    found = {}
+    for host in datacenter.hosts.values():
+        for agent in host.roles:
+            info = psutil.Process((await host.agent_process(agent)).pid).memory_full_info()
+            found[f"{host.name}/{agent}"] = {"rss_mb": info.rss / 1e6, "pss_mb": info.pss / 1e6}
+    return found
+
+
+async def main() -> None:
+    vault, root, storage, *consul = sys.argv[1:]
+    parts = {"vault": Vault(storage=storage)}
+    binaries = {"vault": Path(vault)}
+    if consul:
+        parts["consul"] = Consul(servers=1, clients=0, config={"performance": {"raft_multiplier": 1}})
+        binaries["consul"] = Path(consul[0])
+    datacenter = LocalDatacenter(DatacenterSpec(**parts), Path(root), binaries)
+    began = time.monotonic()
+    await datacenter.start()
+    await datacenter.wait_ready()
+    say(ready_s=time.monotonic() - began, told=[])
+    say(memory=await memory(datacenter))
+    told: list[str] = []
+    async with anyio.create_task_group() as beside:
+        beside.start_soon(datacenter.keep, told.append)
+        await reported("takeover", taken_over, datacenter)
+        for kind, on in CASES:
+            await reported(f"{kind} on {on}", checked, datacenter, kind, on)
+        for kind, on, by in DISARMED:
+            await reported(f"{kind} on {on} disarmed by {by}", disarmed, datacenter, kind, on, by)
+        beside.cancel_scope.cancel()
+    say(told=told)
+    say(memory=await memory(datacenter))
+
+
+async def reported(case, check, *arguments):
+    began, line = time.monotonic(), {"case": case}
+    try:
+        line["result"] = await check(*arguments)
+    except Exception as error:
+        traceback.print_exc()
+        line["error"] = f"{type(error).__name__}: {error}"
+    say(**line, seconds=time.monotonic() - began)
+
+
+def say(**line):
+    print(json.dumps(line), flush=True)
+
+
+anyio.run(main)

@@ -1,0 +1,68 @@
+"""vault_serves_within and vault_has_one_active."""
+
+from __future__ import annotations
+
+import pytest
+
+from hashidrill import hypothesis
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Broken
+from hashidrill.testing.recordings import RecordingBuilder
+
+
+def check(tmp_path, name, server, *, until=30, **params):
+    """A run whose fault takes vault-1 from 10 s on; `server(t)` is active."""
+    run = RecordingBuilder(tmp_path / "run").fault("process.kill", "vault-1", at=10, until=until)
+    run.load("secrets").leader(server, signal="vault.active")
+    return hypothesis.get(name).check(run.build(), params)
+
+
+def handover(lost, found, to="vault-2"):
+    return lambda t: "vault-1" if t < lost else "" if t < found else to
+
+
+class TestVaultServesWithin:
+    def test_a_standby_that_takes_over_in_time_is_held_with_the_time_it_took(self, tmp_path):
+        held = check(tmp_path, "vault_serves_within", handover(11, 13), within="4s")
+        assert held.figures["active_after_s"] == pytest.approx(3.0)
+
+    def test_a_takeover_between_two_samples_counts(self, tmp_path):
+        held = check(tmp_path, "vault_serves_within", handover(11, 11), within="4s")
+        assert held.figures["active_after_s"] == pytest.approx(1.0)
+
+    def test_one_that_takes_too_long_is_broken(self, tmp_path):
+        with pytest.raises(Broken, match=r"it took 9s until vault-2 was"):
+            check(tmp_path, "vault_serves_within", handover(11, 19), within="4s")
+
+    def test_nobody_at_all_is_broken(self, tmp_path):
+        with pytest.raises(Broken, match="none was seen at all"):
+            check(tmp_path, "vault_serves_within", handover(11, 99), within="4s")
+
+    def test_a_fault_that_leaves_the_active_server_is_nothing_to_judge(self, tmp_path):
+        with pytest.raises(HypothesisInvalidError, match="vault_has_one_active"):
+            check(tmp_path, "vault_serves_within", "vault-1", within="4s")
+
+    def test_too_short_a_look_says_nothing(self, tmp_path):
+        with pytest.raises(HypothesisInvalidError, match="watched for only"):
+            check(tmp_path, "vault_serves_within", handover(11, 99), within="2m")
+
+
+class TestVaultHasOneActive:
+    def test_one_server_all_the_time_is_held(self, tmp_path):
+        assert check(tmp_path, "vault_has_one_active", "vault-1").figures["longest_s"] == 0
+
+    def test_a_change_within_the_grace_is_held(self, tmp_path):
+        assert check(tmp_path, "vault_has_one_active", handover(15, 16), grace="2s").figures["longest_s"] == 1.0
+
+    def test_a_longer_time_without_is_broken(self, tmp_path):
+        with pytest.raises(Broken, match="for 5s"):
+            check(tmp_path, "vault_has_one_active", handover(15, 20), grace="2s")
+
+    def test_with_a_fault_only_its_time_counts(self, tmp_path):
+        held = check(tmp_path, "vault_has_one_active", handover(35, 45), fault="process.kill", grace="2s")
+        assert held.figures["longest_s"] == 0
+
+    def test_without_samples_there_is_nothing_to_judge(self, tmp_path):
+        run = RecordingBuilder(tmp_path / "run").fault("process.kill", "vault-1", at=10, until=30).load("secrets")
+        with pytest.raises(HypothesisInvalidError, match=r"vault\.active"):
+            hypothesis.get("vault_has_one_active").check(run.build(), {})

@@ -1,0 +1,124 @@
+"""Outcomes of requests to Vault, and what the loads take for lost, kept and wrongly kept."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import virtual_time
+from hashidrill.loads.answer import Answer
+from hashidrill.loads.context import LoadContext
+from hashidrill.services.vault.loads import kv, tokens
+from hashidrill.services.vault.loads.base import read_reply, write_reply
+from hashidrill.services.vault.loads.kv import KvRead, KvWrite, identity_of
+from hashidrill.services.vault.loads.tokens import STILL_VALID, TokenChurn
+
+
+def context(**more):
+    more = {"access": {"VAULT_TOKEN": "t"}, **more}
+    return LoadContext(endpoints=["http://10.0.0.1:8200", "http://10.0.0.2:8200"], run_id="r1", **more)
+
+
+def load(kind, name="secrets", **params):
+    return kind(name, kind.Params.model_validate({"rate": "10/s", **params}), context())
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (Answer(200, b"{}"), "ok"), (Answer(204), "ok"),
+        (Answer(403, b'{"errors":["permission denied"]}'), "fail"), (Answer(429), "fail"), (Answer(400), "fail"),
+        (Answer(408), "unknown"), (Answer(500), "unknown"), (Answer(503, b'{"errors":["Vault is sealed"]}'), "unknown"),
+        (Answer(0, error="no answer within 30s"), "unknown"), (Answer(0, error="refused", sent=False), "fail"),
+    ],
+)  # fmt: skip
+def test_a_write_that_may_have_been_applied_is_never_called_failed(answer, outcome):
+    assert write_reply(answer).outcome == outcome
+
+
+def test_a_read_is_ok_only_with_the_secret_itself():
+    assert read_reply(Answer(200), "r.1").value == "r.1"
+    assert read_reply(Answer(200, b"{}"), None).outcome == "fail"
+    assert read_reply(Answer(404), None).outcome == "fail"
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"data": null}', b'{"data": {"data": {"id": 3}}}', b"<html>"])
+def test_an_answer_without_our_secret_has_no_identity(body):
+    assert identity_of(Answer(200, body)) is None
+
+
+def test_an_identity_is_that_of_the_write():
+    assert identity_of(Answer(200, kv._secret("r1.7", 64))) is None, "what is written is not what is read"
+    assert identity_of(Answer(200, json.dumps({"data": {"data": {"id": "r1.7"}}}).encode())) == "r1.7"
+
+
+def test_nine_of_ten_secrets_are_written_once_and_none_where_another_run_wrote():
+    writes = load(KvWrite)
+    keys = [writes._plan(n)[0] for n in range(1000)]
+    once = [key for key in keys if "/once/" in key]
+    assert len(once) == len(set(once)) == 900
+    assert all(key.startswith("secrets/r1/") for key in keys)
+
+
+@pytest.mark.parametrize("kind", [KvWrite, KvRead, TokenChurn])
+def test_a_load_without_a_token_or_without_servers_says_so(kind):
+    params = kind.Params.model_validate({"rate": "1/s"})
+    with pytest.raises(ValueError, match="has no token: its `via` must name Vault's servers"):
+        kind("secrets", params, context(access={}))
+    with pytest.raises(ValueError, match="has no server to talk to"):
+        kind("secrets", params, LoadContext(endpoints=[], access={"VAULT_TOKEN": "t"}))
+
+
+@pytest.mark.parametrize("params", [{"rate": "0/s"}, {"value": "300KiB"}, {"once": "120%"}, {"timeout": "0s"}])
+def test_parameters_that_make_no_sense_are_refused(params):
+    with pytest.raises(ValueError, match=r"rate|secret|once|timeout"):
+        load(KvWrite, **params)
+
+
+# tokens
+
+KNOWN, UNKNOWN = Answer(200, b"{}"), Answer(403, b'{"errors":["1 error occurred:\\n\\t* invalid accessor\\n\\n"]}')
+
+
+@pytest.fixture
+def churn(monkeypatch):
+    """Tokens 0 to 3, of which every second was to be revoked, and was; `known` are those that Vault still knows."""
+    made = load(TokenChurn, "tokens", revoked="50%")
+    planned = [made._plan(n) for n in range(4)]
+    made._accessors = {n: f"accessor-{n}" for n in range(4)}
+    made.known = {"accessor-0", "accessor-2"}
+
+    async def insist(_client, _endpoints, _method, _path, accept, *, within_s, body):
+        return accept(KNOWN if json.loads(body)["accessor"] in made.known else UNKNOWN)
+
+    monkeypatch.setattr(tokens, "insist", insist)
+    made.right = dict(planned)
+    return made
+
+
+def read(churn):
+    return virtual_time.run(churn.final_reads())
+
+
+def test_every_second_token_is_to_be_revoked(churn):
+    assert churn._to_revoke == {1, 3}
+
+
+def test_tokens_that_stay_are_known_and_revoked_ones_are_not(churn):
+    assert read(churn) == churn.right
+
+
+def test_a_token_that_vault_lost_is_missing(churn):
+    churn.known.remove("accessor-2")
+    assert read(churn)["tokens/2"] is None
+
+
+def test_a_revoked_token_that_is_still_known_is_what_nobody_wrote(churn):
+    churn.known.add("accessor-3")
+    assert read(churn)["tokens/3"] == STILL_VALID
+
+
+def test_a_403_for_our_own_token_says_nothing_about_theirs():
+    assert tokens._known(Answer(403, b'{"errors":["permission denied"]}')) is None
+    assert tokens._known(Answer(503, b'{"errors":["Vault is sealed"]}')) is None
