@@ -1,11 +1,14 @@
 """The search for a limit: what is tried, what is known in the end, and how one run is judged."""
 
+import gc
 import json
+import weakref
 
 import pytest
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
+from hashidrill.capacity import runs as capacity_runs
 from hashidrill.capacity import search as capacity
 from hashidrill.capacity.runs import Varied, at_worst, judged, probe_of
 from hashidrill.capacity.search import Outcome, Probe, Search, Value, search
@@ -15,6 +18,7 @@ from hashidrill.errors import UsageError
 from hashidrill.experiment.conditions import Condition
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.reading import read_experiment
+from hashidrill.recording.reader import Recording
 from hashidrill.testing.recordings import RecordingBuilder
 
 SLO = Condition.parse("kv-writes.latency.p50 < 300ms")
@@ -351,6 +355,23 @@ def test_a_probe_runs_the_changed_experiment_and_names_its_recording(run):
     done = probe_of(Varied.of(path(), "load.kv-writes.rate"), [SLO], fake)(Value.parse("75/s"))
     assert seen == ["75/s"]
     assert (done.outcome, done.recording) == (Outcome.HELD, str(built.path))
+
+
+def test_a_search_keeps_no_recording_of_the_runs_that_it_judged(run, monkeypatch):
+    """Each holds all its operations, and a search makes dozens."""
+    built, kept = run.load("kv-writes").build(), []
+
+    class Counted(Recording):
+        def __init__(self, path):
+            super().__init__(path)
+            kept.append(weakref.ref(self))
+
+    monkeypatch.setattr(capacity_runs, "Recording", Counted)
+    probe = probe_of(Varied.of(path(), "load.kv-writes.rate"), [SLO], lambda _file: built.path)
+    done = [probe(Value.parse("75/s")) for _ in range(3)]
+    gc.collect()
+    assert [each.outcome for each in done] == [Outcome.HELD] * 3
+    assert [each() for each in kept] == [None] * 3
 
 
 # the command
