@@ -148,7 +148,7 @@ def _back_to_normal_ns(recording: Recording) -> int:
         if spec.profile.ramp is not None:
             raise HypothesisInvalidError(f"load {name} ramps and never returns to 100%: use steps or a spike instead")
         profiled = True
-        ends.append(begin_ns + int(spec.profile.length_s * SECOND))
+        ends.append(measure.at_in_method_ns(recording, spec.profile.length_s))
     # with marks alone, the load profile was the disturbance
     for window in [] if profiled and not recording.faults else measure.faults(recording):
         if window.kind == measure.NO_FAULT:

@@ -134,8 +134,9 @@ def _arms(
     for (begin_s, end_s, level), after in zip_longest(levels, levels[1:]):
         if after is not None and after[2] == level:
             continue
-        start, stop = begin_ns + int((begin_s + settle) * SECOND), begin_ns + int(end_s * SECOND)
-        arm = _arm_of(recording, begin_ns + int(begin_s * SECOND), stop)
+        begins, stop = (measure.at_in_method_ns(recording, at_s) for at_s in (begin_s, end_s))
+        start = begins + int(settle * SECOND)
+        arm = _arm_of(recording, begins, stop)
         step = ops.between(start, stop)
         if not level or arm is None or stop > end_ns or len(step) < _LEAST_OPERATIONS:
             continue

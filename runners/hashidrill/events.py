@@ -133,6 +133,17 @@ class Marked(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Waiting(Event):
+    """The next step waits for earlier ones and the method's clock stands still, or goes on after `stood_ns`."""
+
+    names: ClassVar[tuple[str, ...]] = ("clock.stops", "clock.goes")
+    at_s: float
+    waits_for: tuple[str, ...] = ()
+    stood_ns: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Guardrail(Event):
     """A guardrail tripped: all faults are reverted, and the method ends."""
 
@@ -265,7 +276,7 @@ class Tick(Event):
 
 
 KINDS: tuple[type[Event], ...] = (
-    Began, Phase, Intent, Proof, Change, Marked, Guardrail, Steady, Level, Note, End, Judged, Tick,
+    Began, Phase, Intent, Proof, Change, Marked, Waiting, Guardrail, Steady, Level, Note, End, Judged, Tick,
 )  # fmt: skip
 _BY_NAME = {name: kind for kind in KINDS for name in kind.names}
 

@@ -57,6 +57,16 @@ def method(recording: Recording) -> tuple[int, int]:
     return recording.phases["method"]
 
 
+def at_in_method_ns(recording: Recording, at_s: float) -> int:
+    """When what the experiment has `at` seconds into its method came about.
+
+    Later than that by as long as the method's clock stood still before (a step that says `wait`). Raises
+    HypothesisInvalidError when the run never got to its method.
+    """
+    stood = [entry.data for entry in recording.events("clock.goes") if entry.data["at_s"] < at_s]
+    return method(recording)[0] + round(at_s * SECOND) + sum(int(each["stood_ns"]) for each in stood)
+
+
 def loads_end_ns(recording: Recording) -> int:
     """When the loads were stopped: the end of the recovery, or of the method when that is as far as the run got."""
     return recording.phases.get("recovery", method(recording))[1]

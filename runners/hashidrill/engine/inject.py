@@ -7,7 +7,7 @@ its time and proves it again just before the end, because an effect may vanish m
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -32,6 +32,7 @@ _LOOKS_AGAIN = 2
 
 
 Undoing = Callable[[frozenset[str]], str]
+Lasts = Callable[[float], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,13 @@ class InForce:
     evidence: Evidence
     proof_s: float
 
-    async def hold(self, for_s: float, *, until: anyio.Event | None = None, undone_by: Undoing = lambda _: "") -> None:
-        """Holds the fault for this long, or until `until`; the second proof is the last part of that time.
+    async def hold(self, for_s: float, *, lasts: Lasts = pause, undone_by: Undoing = lambda _: "") -> None:
+        """Holds the fault for this long, as `lasts(seconds)` counts it; the second proof is the last part of that time.
 
         There is no second proof for a fault that happens once (`once`), nor for one that another fault was meant to
         undo: `undone_by(kinds)` names one of these kinds that was proven since.
         """
-        with anyio.move_on_after(max(0.0, for_s - self.proof_s)):
-            await (until or anyio.Event()).wait()
+        await lasts(max(0.0, for_s - self.proof_s))
         if self.fault.once:
             return
         if kind := undone_by(self.fault.undone_by):

@@ -16,6 +16,7 @@ from hashidrill.units import Level
 from hashidrill.util.wait import pause
 
 if TYPE_CHECKING:
+    from hashidrill.engine.method_clock import MethodClock
     from hashidrill.engine.monitor import Monitor
     from hashidrill.experiment.profile import Profile, Ramp, Search
     from hashidrill.recording.journal import Clock, Journal
@@ -33,6 +34,10 @@ class Levels(Protocol):
 
     async def level(self, load: str, level: float) -> None: ...
 
+    async def hold(self, t_ns: int) -> None: ...
+
+    async def go(self, t_ns: int) -> None: ...
+
 
 class _NoLevels:
     """Nobody listens: loads without profiles."""
@@ -43,25 +48,31 @@ class _NoLevels:
     async def level(self, load: str, level: float) -> None:
         pass
 
+    async def hold(self, t_ns: int) -> None:
+        pass
+
+    async def go(self, t_ns: int) -> None:
+        pass
+
 
 NO_LEVELS: Levels = _NoLevels()
 
 
 @dataclass(frozen=True)
 class Steered:
-    """One load whose level follows what is measured, from `method_ns` on."""
+    """One load whose level follows what is measured, in the time of the method."""
 
     load: str
     monitor: Monitor
     clock: Clock
     levels: Levels
     journal: Journal
-    method_ns: int
+    method: MethodClock
 
     async def by(self, profile: Profile) -> None:
         """Returns at once if the profile follows only the clock. Raises UnfitError."""
         if profile.search is not None:
-            await pause(max(0.0, profile.search.at - (self.clock.now_ns() - self.method_ns) / 1e9))
+            await self.method.until(profile.search.at)
             await self.seek(profile.search)
         elif profile.ramp is not None and profile.conditions:
             await climb(self.load, profile.ramp, self.monitor, self.clock, self.levels)
@@ -73,10 +84,10 @@ class Steered:
         lists each level that was tried and what was measured there. Raises UnfitError when the highest level was not
         enough, or the generator reached its own limit.
         """
-        ends_s = anyio.current_time() + search.for_
+        ends_s = self.method.now_s + search.for_
         try:
             await self._find(search)
-            await pause(max(0.0, ends_s - anyio.current_time()))
+            await self.method.until(ends_s)
         finally:
             with anyio.CancelScope(shield=True):
                 await self.levels.level(self.load, 1.0)

@@ -141,6 +141,14 @@ class LoadGenerator:
         """The method began then, on the run's clock: the times of all profiles count from there."""
         await self._tell(f"begin {t_ns}")
 
+    async def hold(self, t_ns: int) -> None:
+        """The method's clock stands still from then on: all levels stay as they are."""
+        await self._tell(f"hold {t_ns}")
+
+    async def go(self, t_ns: int) -> None:
+        """It goes again: what the profiles have next comes later by as long as it stood still."""
+        await self._tell(f"go {t_ns}")
+
     async def level(self, load: str, level: float) -> None:
         """That load goes on at `level` times its nominal rate or count, from now on."""
         await self._tell(f"level {load} {level!r} {self._clock.now_ns()}")

@@ -6,9 +6,10 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import anyio
 
@@ -17,6 +18,7 @@ from hashidrill.engine import closing
 from hashidrill.engine.levels import GENERATOR_FULL, NO_LEVELS, Levels, Steered
 from hashidrill.engine.load_generator import LoadGenerator
 from hashidrill.engine.load_specifications import load_specifications
+from hashidrill.engine.method_clock import MethodClock, Settling
 from hashidrill.engine.monitor import Monitor, longest_window_s
 from hashidrill.engine.steps import carry_out
 from hashidrill.errors import (
@@ -29,7 +31,7 @@ from hashidrill.errors import (
     WaitTimeoutError,
 )
 from hashidrill.events import Bus, InForce, Lasting, Tick, decode
-from hashidrill.experiment.model import Experiment
+from hashidrill.experiment.model import Experiment, Mark, Step
 from hashidrill.probes.runner import run_probes
 from hashidrill.recording.journal import Clock, Entry, Journal
 from hashidrill.recording.writer import FORMAT, RecordingWriter
@@ -80,9 +82,12 @@ class Run:
     run_id: str
     phase: str = ""
     phase_ends_ns: int | None = None
-    method_ns: int = 0
+    levels: Levels = NO_LEVELS
 
     def __post_init__(self) -> None:
+        self.method = MethodClock(self.clock)
+        """The time of the method; it begins anew with the method."""
+        self.settling = Settling(self.experiment.method)
         self.in_force: dict[str, InForce] = {}
         self.marks: dict[int, Lasting] = {}
         self.turns: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
@@ -109,8 +114,40 @@ class Run:
         self.writer.sample(t_ns, sample)
         self.monitor.sample(t_ns, sample)
 
-    async def until(self, t_ns: int) -> None:
-        await pause(max(0.0, (t_ns - self.clock.now_ns()) / 1e9))
+    async def begins(self, number: int, step: Step | Mark) -> None:
+        """Returns when that step of the method may begin: at its time, and after the steps that it comes after.
+
+        While it waits, the method's clock stands still, and with it the levels of the loads.
+        """
+        await self.method.until(step.at)
+        awaited = self.settling.open(number)
+        if not awaited:
+            return
+        names = [str(self.experiment.method[other].name) for other, _ in awaited]
+        async with self.method.stands_still(partial(self._stops, names), partial(self._goes, names)):
+            for _, settled in awaited:
+                await settled.wait()
+
+    async def _stops(self, names: Sequence[str]) -> None:
+        text = f"the next step waits for {' and '.join(names)}"
+        self.journal.write("clock.stops", sync=True, at_s=self.method.now_s, waits_for=names, text=text)
+        await self.levels.hold(self.clock.now_ns())
+
+    async def _goes(self, names: Sequence[str], stood_ns: int) -> None:
+        text = f"the method waited {stood_ns / 1e9:.1f}s for {' and '.join(names)}"
+        self.journal.write("clock.goes", sync=True, at_s=self.method.now_s, stood_ns=stood_ns, text=text)
+        self.in_force = {key: _later(each, stood_ns) for key, each in self.in_force.items()}
+        self.marks = {key: _later(each, stood_ns) for key, each in self.marks.items()}
+        if self.phase_ends_ns is not None:
+            self.phase_ends_ns += stood_ns
+        await self.levels.go(self.clock.now_ns())
+
+
+Ending = TypeVar("Ending", InForce, Lasting)
+
+
+def _later(each: Ending, by_ns: int) -> Ending:
+    return replace(each, ends_ns=None if each.ends_ns is None else each.ends_ns + by_ns)
 
 
 async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path, info: Mapping[str, Any],
@@ -278,13 +315,13 @@ async def _method(running: Run, levels: Levels = NO_LEVELS) -> str:
     """Runs all steps, each at its time, and the loads' profiles. Returns the guardrail that tripped, or nothing."""
     steps = running.experiment.method
     running.enter("method", max(step.at + step.for_ for step in steps))
-    running.method_ns = running.clock.now_ns()
-    await levels.begin(running.method_ns)
+    running.method, running.levels = MethodClock(running.clock), levels
+    await levels.begin(running.method.began_ns)
     tripped: list[str] = []
     async with anyio.create_task_group() as watcher:
         for load, spec in running.experiment.traffic.items():
             if spec.profile is not None:
-                steered = Steered(load, running.monitor, running.clock, levels, running.journal, running.method_ns)
+                steered = Steered(load, running.monitor, running.clock, levels, running.journal, running.method)
                 watcher.start_soon(steered.by, spec.profile)
         method = anyio.CancelScope()
         watcher.start_soon(_watch_guardrails, running, method, tripped)
@@ -302,7 +339,7 @@ async def _watch_guardrails(running: Run, method: anyio.CancelScope, tripped: li
         now = running.clock.now_ns()
         for guardrail in running.experiment.guardrails:
             window = guardrail.window_s or guardrail.DEFAULT_WINDOW_S
-            if now - running.method_ns < window * 1e9:
+            if now - running.method.began_ns < window * 1e9:
                 continue
             value = running.monitor.value(guardrail, now, window)
             if guardrail.holds(value):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -12,6 +13,7 @@ from hashidrill.abc import Fault, Place, Target
 from hashidrill.capabilities import described
 from hashidrill.claims import AGENT, claims_thing
 from hashidrill.engine.inject import injected
+from hashidrill.engine.method_clock import GONE, PROVEN
 from hashidrill.engine.required import make_fault
 from hashidrill.errors import FaultError, SelectorError, WaitTimeoutError
 from hashidrill.events import InForce, Lasting
@@ -29,26 +31,29 @@ _TARGETS_WITHIN_S = 10.0
 
 async def carry_out(running: Run, number: int, step: Step | Mark) -> None:
     """One step of the method, at its time: a fault on each of its targets, all at once, or a mark."""
-    await running.until(running.method_ns + int(step.at * 1e9))
+    await running.begins(number, step)
     if isinstance(step, Mark):
         await _mark(running, number, step)
         return
     targets = await _targets(running, step.on)
+    running.settling.expect(number, proofs=1 if step.follow else len(targets))
     if step.follow:
         await _follow(running, number, step, targets)
-        return
-    async with anyio.create_task_group() as group:
-        for target in targets:
-            group.start_soon(_hold, running, number, step, target, f"{number}-{step.fault}-{target.host}")
+    else:
+        async with anyio.create_task_group() as group:
+            for target in targets:
+                group.start_soon(_hold, running, number, step, target, f"{number}-{step.fault}-{target.host}")
+    running.settling.settle(number, GONE)
 
 
 async def _mark(running: Run, number: int, mark: Mark) -> None:
     """Only by the clock of the method: there is nothing to prove and nothing to revert."""
-    ends_ns = running.method_ns + int((mark.at + mark.for_) * 1e9)
+    ends_s = mark.at + mark.for_
+    ends_ns = running.method.ns(ends_s)
     running.journal.write("mark.begin", sync=True, mark=mark.name, step=number, ends_ns=ends_ns)
     running.marks[number] = Lasting(mark.name, ends_ns)
     try:
-        await running.until(ends_ns)
+        await running.method.until(ends_s)
     finally:
         del running.marks[number]
         running.journal.write("mark.end", sync=True, mark=mark.name, step=number)
@@ -91,15 +96,17 @@ async def _inject(
         if place is not None:
             place.proven, until = True, place.moved
         running.proven.append((fault_id, step.fault))
+        running.settling.settle(number, PROVEN)
         before = len(running.proven)
 
         def undone_by(kinds: frozenset[str]) -> str:
             return next((kind for _, kind in running.proven[before:] if kind in kinds), "")
 
-        ends_ns = running.clock.now_ns() + int(length * 1e9)
+        ends_ns = running.method.ns(running.method.now_s + length)
         running.in_force[fault_id] = InForce(fault_id, step.fault, target.host, ends_ns)
         try:
-            await in_force.hold(length, until=until, undone_by=undone_by)
+            lasts = partial(running.method.lasts, planned_end_s=step.at + step.for_, until=until)
+            await in_force.hold(length, lasts=lasts, undone_by=undone_by)
         finally:
             del running.in_force[fault_id]
 
@@ -116,13 +123,13 @@ def _check_able(running: Run, fault: Fault, target: Target) -> None:
 
 async def _follow(running: Run, number: int, step: Step, targets: Sequence[Target]) -> None:
     """Keeps the fault where the selector points, for `for` in total: it moves when the role does."""
-    ends_ns = running.clock.now_ns() + int(step.for_ * 1e9)
+    ends_s = running.method.now_s + step.for_
     held: dict[str, _Place] = {}
     moves = 0
 
     async def hold(target: Target, place: _Place, fault_id: str) -> None:
         async with running.turns[f"{number} {target.host}"]:  # a role that comes back waits until the host is free
-            left_s = (ends_ns - running.clock.now_ns()) / 1e9
+            left_s = ends_s - running.method.now_s
             if place.moved.is_set() or left_s <= 0:
                 return
             with place.proving:
@@ -137,7 +144,7 @@ async def _follow(running: Run, number: int, step: Step, targets: Sequence[Targe
                 running.journal.write("fault.moved", sync=True, fault_id=fault_id, on=step.on)
 
     async with anyio.create_task_group() as group:
-        while running.clock.now_ns() < ends_ns:
+        while running.method.now_s < ends_s:
             wanted = {target.host: target for target in targets}
             for host in held.keys() - wanted.keys():
                 held.pop(host).leave()

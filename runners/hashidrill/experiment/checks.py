@@ -72,6 +72,7 @@ def check(draft: Draft, note: Note) -> None:
         if step is not None:
             _check_step(step, draft, ("method", index), note)
     _check_marks(draft, note)
+    _check_after(draft, note)
     _check_names(draft, note)
     check_clashes(draft, note)
     for service in draft.services or []:
@@ -231,6 +232,22 @@ def _check_marks(draft: Draft, note: Note) -> None:
         if mark.for_ is not None and mark.at is not None and mark.at + mark.for_ > LONGEST:
             text = f"the mark would end {Duration(mark.at + mark.for_)} into the method"
             note(("method", index, "for"), f"{text}; at + for may be at most {LONGEST}")
+
+
+def _check_after(draft: Draft, note: Note) -> None:
+    """A step comes after faults of the method that have a name and begin before it."""
+    faults = {step.name: step for step in draft.steps if step is not None and step.name is not None}
+    for index, fault in enumerate(draft.steps):
+        step = draft.marks.get(index, fault)
+        for name in step.after if step is not None else ():
+            loc = ("method", index, "after")
+            earlier = faults.get(name)
+            if earlier is None:
+                is_mark = any(mark.name == name for mark in draft.marks.values())
+                said = "a mark, which goes by the clock" if is_mark else "no name of a fault in this method"
+                note(loc, f"{shown(name)} is {said}: {near(name, faults)}")
+            elif earlier.at is not None and step is not None and step.at is not None and earlier.at >= step.at:
+                note(loc, f"{shown(name)} begins {earlier.at} into the method, not before this step ({step.at})")
 
 
 def _check_selector(text: str, draft: Draft, loc: Loc, note: Note) -> None:

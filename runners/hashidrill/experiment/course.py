@@ -39,6 +39,8 @@ class Course:
         self.pieces: list[Piece] = [Piece(0, 1.0)]
         self.changes = 0
         """Counts changes, so that whoever planned with the pieces knows to look again."""
+        self._held_ns, self._slope_per_s = 0, 0.0
+        self._later: list[Piece] = []
 
     def begin(self, t_ns: int) -> None:
         """The method began at `t_ns`, possibly a moment ago; the course is the same as if this had been known then."""
@@ -48,6 +50,18 @@ class Course:
     def set(self, t_ns: int, level: float) -> None:
         """Sets the level from `t_ns` on."""
         self._add(Piece(t_ns, level))
+
+    def hold(self, t_ns: int) -> None:
+        """From `t_ns` on the level stays as it is, until `go`."""
+        self._held_ns, self._slope_per_s = t_ns, self.piece(t_ns).slope_per_s
+        self._later = [piece for piece in self.pieces if piece.start_ns > t_ns]
+        self._add(Piece(t_ns, self.at(t_ns)))
+
+    def go(self, t_ns: int) -> None:
+        """What was to come when the level was held comes now, later by as long as it was held."""
+        self._add(Piece(t_ns, self.at(t_ns), self._slope_per_s))
+        for piece in self._later:
+            self._add(replace(piece, start_ns=piece.start_ns + t_ns - self._held_ns))
 
     def _add(self, piece: Piece) -> None:
         while self.pieces and self.pieces[-1].start_ns >= piece.start_ns:

@@ -38,6 +38,7 @@ class Step:
     at: Duration | None
     for_: Duration | None
     name: str | None = None
+    after: Sequence[str] = ()
 
     @property
     def fault(self) -> Fault | None:
@@ -55,6 +56,7 @@ class Mark:
     name: str | None
     at: Duration | None
     for_: Duration | None
+    after: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

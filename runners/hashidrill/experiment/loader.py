@@ -223,6 +223,7 @@ class _Loading:
             rules.duration(_at(data, "at", default="0s")),
             rules.duration(_at(data, "for", default=None)),
             name if isinstance(name := _at(data, "name", default=None), str) else None,
+            _texts(_at(data, "after", default=[])),
         )
 
     def _mark(self, data: Any) -> rules.Mark:
@@ -231,6 +232,7 @@ class _Loading:
             name if isinstance(name, str) else None,
             rules.duration(_at(data, "at", default="0s")),
             rules.duration(_at(data, "for", default=None)),
+            _texts(_at(data, "after", default=[])),
         )
 
     def _expectation(self, index: int, data: Any) -> rules.Expectation | None:
@@ -326,6 +328,10 @@ def _at(data: Any, *keys: str | int, default: Any) -> Any:
             return default
         data = data[key]
     return data
+
+
+def _texts(data: Any) -> list[str]:
+    return [each for each in _list(data) if isinstance(each, str)]
 
 
 def _first(data: Any) -> dict[str, Any] | None:

@@ -219,6 +219,14 @@ class SteadyState(Strict):
         return self
 
 
+_AFTER: list[Name] = Field(
+    default=[],
+    max_length=MOST_ENTRIES,
+    description="Names of faults that it comes after, however long these take on a slow machine: it waits until each is"
+    " proven, or is gone where its time was to be over by then. The method's clock stands still meanwhile",
+)
+
+
 class Step(Strict):
     """One fault: which, on what target, when, and for how long."""
 
@@ -229,6 +237,7 @@ class Step(Strict):
     at: Duration = Field(default=Duration("0s"), description="When to apply it, after the method began")
     for_: Duration = Field(alias="for", description="How long it stays in force")
     follow: bool = Field(default=False, description="Move the fault when the selector matches another host")
+    after: list[Name] = _AFTER
 
     @cached_property
     def parameters(self) -> BaseModel:
@@ -252,6 +261,7 @@ class Mark(Strict):
     mark: Name = Field(description="What expectations call this part of the method, like `fault: load-grows`")
     at: Duration = Field(default=Duration("0s"), description="When it begins, counted from the start of the method")
     for_: Duration = Field(alias="for", description="How long it lasts")
+    after: list[Name] = _AFTER
 
     @model_validator(mode="before")
     @classmethod

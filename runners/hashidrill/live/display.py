@@ -31,6 +31,7 @@ from hashidrill.events import (
     Proof,
     Steady,
     Tick,
+    Waiting,
 )
 from hashidrill.reports.figures import experiment_title, how_it_ended
 from hashidrill.reports.sections import FINDINGS, SYMBOLS, meaning
@@ -137,7 +138,7 @@ class LiveView:
                 line = f"guardrail tripped: {_words(event.condition)} {_in_brackets(event.evidence)}"
             case Steady():
                 line = f"the steady state {'held' if event.held else 'did not hold'} {_in_brackets(event.evidence)}"
-            case Level() | Note():
+            case Level() | Note() | Waiting():
                 line = _words(event.text)
             case End():
                 line = f"the run ended: {_words(event.outcome)}{_after_colon(event.error)}"

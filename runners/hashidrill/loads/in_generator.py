@@ -3,7 +3,8 @@
 The engine starts it as `python -m hashidrill.loads.in_generator` and speaks JSON lines with it: engine.load_generator.
 
     stdin   the specification, on one line; then `begin T_NS` (the method began: profiles count from there), `level LOAD
-            LEVEL T_NS` (of a ramp that the engine steers), `stop` and `final_reads`. Its end means: stop and exit.
+            LEVEL T_NS` (of a ramp that the engine steers), `hold T_NS` and `go T_NS` (the method's clock stands still
+            meanwhile), `stop` and `final_reads`. Its end means: stop and exit.
     stdout  {"ready": true}, {"operations": [[...], ...]}, {"waiting": {LOAD: [[DUE_NS, ...], [DUE_NS, ...]]}} (in
             flight for long, and not any more), {"sample": [...]}, {"stopped": true},
             {"final_reads": LOAD, "values": {...}}, {"final_reads_failed": LOAD, "error": "..."},
@@ -127,6 +128,16 @@ class Generator:
     def level(self, load: str, level: float, t_ns: int) -> None:
         """The level of one load from `t_ns` on."""
         self._courses[load].set(t_ns, level)
+
+    def hold(self, t_ns: int) -> None:
+        """All levels stay as they are from `t_ns` on, but for those that the engine steers."""
+        for course in self._courses.values():
+            course.hold(t_ns)
+
+    def go(self, t_ns: int) -> None:
+        """What the profiles had for the time since `hold` comes from `t_ns` on."""
+        for course in self._courses.values():
+            course.go(t_ns)
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -272,6 +283,10 @@ async def _obey(commands: asyncio.StreamReader, outbox: Outbox) -> None:
                     await generator.final_reads()
                 case ["begin", t_ns]:
                     generator.begin(int(t_ns))
+                case ["hold", t_ns]:
+                    generator.hold(int(t_ns))
+                case ["go", t_ns]:
+                    generator.go(int(t_ns))
                 case ["level", load, level, t_ns]:
                     generator.level(load, float(level), int(t_ns))
                 case _:

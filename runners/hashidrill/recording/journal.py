@@ -55,6 +55,8 @@ EVENTS = {
     "fault.stuck": "fault_id, error or evidence: it could not be reverted, or is still seen",
     "mark.begin": "mark, step, ends_ns: a part of the method began that the experiment gives a name; nothing is broken",
     "mark.end": "mark, step: it ended",
+    "clock.stops": "at_s, waits_for: the method's clock stands still, because the next step waits for earlier ones",
+    "clock.goes": "at_s, stood_ns, text: it goes on; all that is planned after `at_s` shifts by stood_ns",
     "guardrail": "condition, evidence: a guardrail tripped",
     "steady": "held (bool), evidence: the steady state held, or did not",
     "search": "load, found, level, text, tried: the level at which a load's search ended",
@@ -74,6 +76,7 @@ _NEEDED: dict[str, dict[str, type]] = {
     "fault.faded": {"evidence": dict},
     "mark.begin": {"mark": str},
     "mark.end": {"mark": str},
+    "clock.goes": {"at_s": float, "stood_ns": int},
     "end": {"outcome": str},
 }
 """What an entry must say beyond its time, and as what; every `fault.` entry also names its `fault_id`."""

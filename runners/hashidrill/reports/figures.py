@@ -150,9 +150,10 @@ def how_it_ended(recording: Recording) -> str:
     return f"{sentence} {error}".strip()
 
 
-def searched(recording: Recording) -> list[str]:
-    """The result of each search for a load's level, in a sentence."""
-    return [str(entry.data.get("text", "")) for entry in recording.events("search")]
+def found_on_the_way(recording: Recording) -> list[str]:
+    """What the run found out while it ran, in a sentence each: levels of loads, and steps that others waited for."""
+    searched = [f"Search: {entry.data.get('text', '')}" for entry in recording.events("search")]
+    return [*searched, *(f"Wait: {entry.data.get('text', '')}" for entry in recording.events("clock.goes"))]
 
 
 _OUTCOMES = {

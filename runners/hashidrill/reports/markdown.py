@@ -11,10 +11,10 @@ from hashidrill.reports.figures import (
     asked,
     experiment_name,
     experiment_title,
+    found_on_the_way,
     how_it_ended,
     load_figures,
     marked,
-    searched,
     state_of,
 )
 from hashidrill.reports.html import REPORT_NAME
@@ -57,7 +57,7 @@ def markdown_summary(recording: Recording, verdict: RunVerdict, *, report: Path 
         _faults(recording.faults),
         "\n".join(f"- Mark: {plain(text)}" for text in marked(recording)[:MOST_ROWS]),
         _figures(recording),
-        "\n".join(f"- Search: {plain(text)}" for text in searched(recording)),
+        "\n".join(f"- {plain(text)}" for text in found_on_the_way(recording)),
         _footer(recording, report),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"

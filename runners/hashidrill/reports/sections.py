@@ -12,10 +12,10 @@ from hashidrill.reports.figures import (
     asked,
     experiment_name,
     experiment_title,
+    found_on_the_way,
     how_it_ended,
     load_figures,
     marked,
-    searched,
     state_of,
 )
 from hashidrill.reports.markup import Content, Html, el, joined
@@ -151,7 +151,7 @@ def figures(recording: Recording) -> Html:
     if not rows:
         return _section("Key figures", el("p", "This recording holds no operations."))
     headings = ("load", "part", "operations", "rate", "p50", "p99", "longest", "errors")
-    found = [el("p", f"Search: {text}") for text in searched(recording)]
+    found = [el("p", text) for text in found_on_the_way(recording)]
     note = "Latency counts from when an operation was due, so a stall shows up as the latency users would have seen."
     return _section("Key figures", table(headings, rows, numbers_from=2), *found, el("p", note, class_="note"))
 
