@@ -56,7 +56,7 @@ class MethodClock:
                 await changed.wait()
 
     async def lasts(self, for_s: float, *, planned_end_s: float = math.inf, until: anyio.Event | None = None) -> None:
-        """Returns once the method is so much further, or the event came.
+        """Returns `for_s` later in the time of the method, or once the event came.
 
         What was to be over by now (`planned_end_s`) goes on while the clock stands still: the step that waits may wait
         for its end.
