@@ -116,7 +116,7 @@ class Settling:
         self._left = dict.fromkeys(self._settled, 1)
 
     def expect(self, number: int, proofs: int) -> None:
-        """That step counts as proven after so many of them: one for each host."""
+        """That step counts as proven after this number of proofs: one for each host."""
         self._left[number, PROVEN] = proofs
 
     def settle(self, number: int, what: str) -> None:

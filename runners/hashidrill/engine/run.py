@@ -86,7 +86,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.method = MethodClock(self.clock)
-        """The time of the method; it begins anew with the method."""
+        """The time of the method; it starts again with the method."""
         self.settling = Settling(self.experiment.method)
         self.in_force: dict[str, InForce] = {}
         self.marks: dict[int, Lasting] = {}
