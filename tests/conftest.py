@@ -12,12 +12,17 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from hashidrill.sandbox.sandbox import work_parent
 from leaks import VARIABLE, Ground
 from provision import CONSUL_VERSION, Provision, in_full, needs_of
 
 collect_ignore_glob = ["*.yaml", "*.yml"]
+
+# how long one example takes is the machine's affair: other work must not fail a property
+settings.register_profile("by events", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("by events")
 
 IN_CI = os.environ.get("CI", "") not in {"", "0", "false"}
 PROVISION = pytest.StashKey[Provision]()
