@@ -15,4 +15,4 @@ MODULES = {
     ),
     "tap": ("tap.fail",),
 }  # fmt: skip
-"""Module to the kinds in its KINDS: whoever names one kind imports one module."""
+"""Module to the kinds in its KINDS, so that naming one kind imports only one module."""

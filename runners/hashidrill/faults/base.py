@@ -1,4 +1,4 @@
-"""What all built-in faults share: parameters and host are in the undo, so that a fresh process can revert."""
+"""What all built-in faults share: the undo holds parameters and host, so that a fresh process can revert."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BASELINES, _GAP_S = 3, 0.1
 
 
 def patient(prior: Prior[F]) -> Prior[F]:
-    """A baseline that the fault cannot be told from is taken again: the machine may have been busy for a moment."""
+    """Repeats a baseline in which the fault could not be proven: the machine may have been busy for a moment."""
 
     @wraps(prior)
     async def taken(fault: F, target: Target) -> Mapping[str, Any]:
@@ -48,7 +48,7 @@ def patient(prior: Prior[F]) -> Prior[F]:
 
 
 class NoParams(Strict):
-    """For faults that take none."""
+    """For faults without parameters."""
 
 
 def peers_of(hosts: Hosts, target: Target, who: str) -> list[Host]:
@@ -60,7 +60,7 @@ def peers_of(hosts: Hosts, target: Target, who: str) -> list[Host]:
 
 
 def across_troubles(place: Place, who: str) -> Iterator[Trouble]:
-    """What is wrong with `from: WHO` of a network fault: it names no host, or nobody on the other side."""
+    """Problems of `from: WHO` of a network fault: an unknown host, or nobody on the other side."""
     key, everybody = ("with", "from"), (*place.servers, *place.clients)
     if not everybody:
         return
@@ -68,17 +68,17 @@ def across_troubles(place: Place, who: str) -> Iterator[Trouble]:
     if unknown := there - {*everybody}:
         yield key, f"there is no host {shown(min(unknown))}: {near(min(unknown), everybody)}"
     elif lonely := next((host for host in sorted(place.hosts) if not there - {host}), ""):
-        text = f"from {who} names no other host than {lonely}, and from nowhere else could the fault be proven"
+        text = f"from {who} names no host other than {lonely}, and the proof needs another host"
         yield key, f"{text}; name others, or give the datacenter more clients"
 
 
 def table_of(fault_id: str) -> str:
-    """The name of the nft table that belongs to a fault, and to nothing else."""
+    """The name of the nft table that belongs to this fault alone."""
     return "hashidrill_" + re.sub(r"\W", "_", fault_id)
 
 
 class BaseFault(Generic[P]):
-    """Base of faults on hosts. What it declares fits a fault that clashes with others of its own kind alone.
+    """Base of faults on hosts. Its declarations fit a fault that clashes only with others of its own kind.
 
     `undo` holds `fault_id`, `kind`, `host`, `agent`, `reference` and `params` (as written in YAML).
     """
@@ -87,7 +87,7 @@ class BaseFault(Generic[P]):
     Params: ClassVar[type[Strict]] = NoParams
     observer: ClassVar[Observer | None] = None
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset()
-    """What it must be possible to do on its host, for `requires`."""
+    """The capabilities that its host must have, for `requires`."""
     once: ClassVar[bool] = False
     undone_by: ClassVar[frozenset[str]] = frozenset()
     on_client: ClassVar[bool] = False
@@ -119,7 +119,7 @@ class BaseFault(Generic[P]):
         }  # fmt: skip
 
     def plan_more(self, target: Target) -> dict[str, Any]:
-        """What a kind of fault adds to the undo. Pure."""
+        """What this kind of fault adds to the undo. Pure."""
         return {}
 
     async def prior(self, target: Target) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""A host with little CPU: by cgroup quota, or, without permission for that, by stopping its processes."""
+"""Gives a host little CPU: by a cgroup quota, or, if not permitted, by stopping and continuing its processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hashidrill.faults.significance import Counts, counts, most_before, trials_f
 _LEAST = 0.01
 """The kernel refuses a quota below 1 ms in 100 ms."""
 _WINDOW_S = 0.15
-# a window of 150 ms has at most two periods' quotas of 100 ms in it, and the kernel notices some ticks late
+# a window of 150 ms overlaps at most two 100 ms periods, and the kernel enforces the quota some ticks late
 _OVER, _LATE = 1.35, 0.05
 _MEAN_OVER, _MEAN_LATE = 1.1, 0.01
 _UNDER = 0.5
@@ -29,7 +29,7 @@ _HEADROOM = 1.5
 
 
 def cores_for(cores: float) -> float:
-    """How many cores a machine must have, so that a throttle to `cores` can be proven."""
+    """How many cores a machine needs for a throttle to `cores` to be provable."""
     return cores * _OVER + _LATE
 
 
@@ -39,7 +39,7 @@ def provable_cores(own: float) -> float:
 
 
 class ThrottleParams(Strict):
-    """CPU seconds a second for all of the host's processes together."""
+    """CPU seconds per second for all processes of the host together."""
 
     cores: float = Field(ge=_LEAST, le=64)
 
@@ -67,7 +67,7 @@ class CpuThrottle(BaseFault[ThrottleParams]):
             takes(CPU),
             spoils(
                 PAUSED,
-                "where this machine allows no cgroups, a throttle stops and continues the host's processes, and would "
+                "if this machine allows no cgroups, a throttle stops and continues the host's processes and would "
                 "wake the paused agent",
             ),
             spoils(START, "an agent that starts with so little CPU may not answer before its observer gives up"),
@@ -87,16 +87,16 @@ class CpuThrottle(BaseFault[ThrottleParams]):
 
     @patient
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """The baseline. Raises FaultError when this machine has no more CPU to give than `cores`."""
+        """The baseline. Raises FaultError when a busy loop gets no more CPU than `cores` anyway."""
         windows = await self._burn(self.hosts.host(target.host))
         hits = self._hits(windows)
         if self._counts(hits) is None:
             own = sorted(windows)[most_before(self._trials, 1.0)]
             could = provable_cores(own)
             raise FaultError(
-                f"{self.params.cores:g} cores cannot be told from no throttle: a busy loop gets "
-                f"{statistics.mean(windows):.2f} cores here without one; "
-                + (f"{could:g} or less could" if could >= _LEAST else "this machine is too busy for any")
+                f"a throttle to {self.params.cores:g} cores cannot be proven here: without it a busy loop gets "
+                f"{statistics.mean(windows):.2f} cores; "
+                + (f"throttle to {could:g} or less" if could >= _LEAST else "this machine is too busy for any throttle")
             )
         return {"hits": hits, "trials": self._trials, "cores": statistics.mean(windows)}
 
@@ -124,7 +124,7 @@ class CpuThrottle(BaseFault[ThrottleParams]):
             ok = needed is not None and needed.is_free(hits)
         return Evidence(
             ok,
-            f"at most {asked:g} cores, and not under half of that" if present else f"more than {asked:g} cores",
+            f"at most {asked:g} cores, but at least half of that" if present else f"more than {asked:g} cores",
             f"a busy loop got {got:.2f} cores ({hits} of {len(windows)} times no more than {self._cut:.2f}), "
             f"the agent {agents:.2f}",
             {"asked_cores": asked, "measured_cores": got, "agent_cores": agents},

@@ -1,8 +1,8 @@
 """Slow, failing and full disks, under a running agent.
 
 Latency, errors and bandwidth act on the system calls of every process on the host
-(hashidrill.datacenter.local.inside.diskd); a full disk is a real one: a small file system, filled. The observer is the
-host's canary, which does the same calls on a file beside the agent's data: before the fault, while it is in force and
+(hashidrill.datacenter.local.inside.diskd). A full disk is real: a small file system, filled. The observer is the host's
+canary, which makes the same calls on a file next to the agent's data: before the fault, while it is in force, and
 afterwards (see disk_trials).
 """
 
@@ -30,7 +30,7 @@ Op = Literal["fsync", "write", "read", "all"]
 _ALL = ("fsync", "write", "read")
 _LONGEST = Duration("10s")
 _USED_BYTES = 1 << 20
-# what is measured may be this much longer than asked for: the observer's own work takes time too
+# measurements may be this much longer than what was asked for: the observer's own work takes time too
 _SLACK_SHARE, _SLACK_S = 0.25, 0.02
 
 
@@ -40,7 +40,7 @@ def operations(op: Op) -> tuple[str, ...]:
 
 def _provable(percent: Percent) -> Percent:
     if percent < SMALLEST_SHARE:
-        raise ValueError(f"percent is at least {Percent(SMALLEST_SHARE)}: less takes too many trials to prove")
+        raise ValueError(f"percent must be at least {Percent(SMALLEST_SHARE)}: less takes too many trials to prove")
     return percent
 
 
@@ -55,11 +55,11 @@ class LatencyParams(Strict):
     @model_validator(mode="after")
     def _sensible(self) -> LatencyParams:
         if self.delay <= 0:
-            raise ValueError("a delay is longer than 0s")
+            raise ValueError("delay must be longer than 0s")
         if self.jitter > self.delay:
-            raise ValueError(f"jitter ({self.jitter}) is longer than delay ({self.delay})")
+            raise ValueError(f"jitter ({self.jitter}) must not be longer than delay ({self.delay})")
         if self.delay + self.jitter > _LONGEST:
-            raise ValueError(f"delay and jitter together are at most {_LONGEST}: the proof has to wait for it")
+            raise ValueError(f"delay and jitter together may be at most {_LONGEST}, because the proof waits that long")
         _provable(self.percent)
         return self
 
@@ -104,10 +104,10 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
         return timing.seconds >= self._cut_s
 
     def refused(self, operation: str, timings: Sequence[Timing], at_most: int) -> str:
-        """The shortest delay that no more of the disk's own operations than that reach."""
+        """Names the shortest provable delay, which at most `at_most` of the disk's own operations reach."""
         own = sorted((timing.seconds for timing in timings), reverse=True)[at_most]
         could = Duration(math.ceil(own / self._cut_s * self.params.delay * 1.05 * 1000) / 1000)
-        return f"a delay of {self.params.delay} cannot be told from this disk's own {operation}s; {could} or more could"
+        return f"a delay of {self.params.delay} cannot be told from this disk's own {operation}s; use {could} or more"
 
     def as_asked(self, tried: Tried) -> bool:
         longest = self.params.delay + self.params.jitter
@@ -141,7 +141,7 @@ class ErrorParams(Strict):
     @classmethod
     def _known(cls, value: str) -> str:
         if value not in errno.errorcode.values():
-            raise ValueError(f"there is no errno {value!r}; write it like EIO, ENOSPC or EROFS")
+            raise ValueError(f"there is no errno {value!r}; write one like EIO, ENOSPC or EROFS")
         return value
 
     @field_validator("percent")
@@ -177,21 +177,24 @@ class DiskError(DiskTrialFault[ErrorParams]):
         return bool(timing.errno == getattr(errno, self.params.errno))
 
     def refused(self, operation: str, timings: Sequence[Timing], at_most: int) -> str:
-        return f"a {operation} here fails with {self.params.errno} already; find out why, or name another errno"
+        return (
+            f"a {operation} on this disk already fails with {self.params.errno} without the fault; find out why, or use"
+            " another errno"
+        )
 
     def asked(self, operation: str, *, present: bool) -> str:
         what = f"{operation} fails with {self.params.errno}"
         return f"{what}, {self.params.percent}" if present else f"{operation} no longer fails with {self.params.errno}"
 
     def measured(self, tried: Tried) -> str:
-        return f"{tried.hits} of {tried.trials} {tried.operation}s failed so"
+        return f"{tried.hits} of {tried.trials} {tried.operation}s failed with it"
 
     def figures(self, tried: Tried) -> dict[str, float | str]:
         return {"asked_share": float(self.params.percent), "measured_share": tried.hits / tried.trials}
 
 
 class FullParams(Strict):
-    """How much is left free."""
+    """How much stays free."""
 
     leave: Size = Size("0B")
 
@@ -199,7 +202,7 @@ class FullParams(Strict):
 class DiskFull(BaseFault[FullParams]):
     """Fills the host's disk until only `leave` is free. Needs `datacenter.disk.size`.
 
-    Chance has no part in its proof: a write of more than was left fails, and before and after the fault it does not.
+    Its proof involves no chance: a write of more than `leave` fails, while it succeeds before and after the fault.
     """
 
     kind: ClassVar[str] = "disk.full"
@@ -216,24 +219,24 @@ class DiskFull(BaseFault[FullParams]):
         return acts_on(self.kind, ("write",))
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
-        """More is left free than the disk has, but for what an agent takes of it at the very least."""
+        """A `leave` so large that the disk, minus the least that an agent uses of it, would not be full."""
         disk, leave = place.parts.get("disk"), self.params.leave
         if disk is not None and disk.size is not None and leave + _USED_BYTES > disk.size:
             most = Size(disk.size - _USED_BYTES)
-            text = f"a disk of {disk.size} with {leave} left free is not full; at most {most} could be left"
+            text = f"a disk of {disk.size} with {leave} left free is not full; leave at most {most}"
             yield ("with", "leave"), text
 
     @patient
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError for a disk that is full already, or has nothing to be filled."""
+        """Raises FaultError for a disk that is already full."""
         host = self.hosts.host(target.host)
         timing, free = await host.use(DiskCanary).canary_write(self._size), await host.use(DiskCanary).free_bytes()
         if timing.errno or free < self._size:
             name = errno.errorcode.get(timing.errno, "no error")
             could = Size(max(0, free - 2 * self._WRITE))
             raise FaultError(
-                f"the disk is full already: a write of {Size(self._size)} gave {name}, and {Size(free)} are free; "
-                f"leave: {could} or less could be proven" if could else f"the disk is full already ({name})"
+                f"the disk is already full: a write of {Size(self._size)} gave {name}, and {Size(free)} are free; "
+                f"use leave: {could} or less" if could else f"the disk is already full ({name})"
             )  # fmt: skip
         return {"free_bytes": free}
 
@@ -261,7 +264,7 @@ class DiskFull(BaseFault[FullParams]):
 
 
 class BandwidthParams(Strict):
-    """Bytes per second that the disk takes, over all processes of the host."""
+    """Bytes per second of the disk, for all processes of the host together."""
 
     rate: Bandwidth
     op: Literal["write", "read"] = "write"
@@ -270,7 +273,7 @@ class BandwidthParams(Strict):
     @classmethod
     def _some(cls, value: Bandwidth) -> Bandwidth:
         if value < _SLOWEST:
-            raise ValueError(f"a bandwidth is at least {_SLOWEST}: the proof has to wait for it")
+            raise ValueError(f"a bandwidth must be at least {_SLOWEST}: less makes the proof take too long")
         return value
 
 
@@ -280,7 +283,8 @@ _SLOWEST = Bandwidth("50B/s")
 class DiskBandwidth(DiskTrialFault[BandwidthParams]):
     """Limits disk reads or writes to `rate`; operations queue for it.
 
-    The observer's operations are of as many bytes as take 20 ms each at that rate. A hit is one that takes 95 % of it.
+    Each of the observer's operations is as large as `rate` moves in 20 ms. A hit is one that takes at least 95 % of
+    that time.
     """
 
     kind: ClassVar[str] = "disk.bandwidth"
@@ -288,7 +292,7 @@ class DiskBandwidth(DiskTrialFault[BandwidthParams]):
     Params: ClassVar[type[Strict]] = BandwidthParams
 
     _TRIAL_S, _MOST_BYTES = 0.02, 4 << 20
-    _QUEUE, _QUEUE_S = 4.0, 1.0  # the agent's own writes queue before the canary's
+    _QUEUE, _QUEUE_S = 4.0, 1.0  # the agent's own writes may queue in front of the canary's
     _HIT = 0.95
 
     def uses(self, place: Place) -> Sequence[Claim]:
@@ -320,7 +324,7 @@ class DiskBandwidth(DiskTrialFault[BandwidthParams]):
         could = Bandwidth(max(1, self.size_bytes / own * 0.9 // 1000) * 1000)
         return (
             f"a bandwidth of {self.params.rate} cannot be told from this disk's own for {operation}s; "
-            f"{could} or less could"
+            f"use {could} or less"
         )
 
     def as_asked(self, tried: Tried) -> bool:

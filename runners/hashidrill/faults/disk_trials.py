@@ -25,7 +25,7 @@ _BASELINE_WITHIN_S, _WITHIN_S = 4.0, 20.0
 
 @dataclass(frozen=True)
 class Tried:
-    """Results of the canary's operations of one kind. `before_s`: what they took typically in the baseline."""
+    """Results of the canary's operations of one kind. `before_s`: their typical time in the baseline."""
 
     operation: str
     trials: int
@@ -37,14 +37,14 @@ class Tried:
 
 
 def acts_on(kind: str, operations: Iterable[str]) -> Sequence[Claim]:
-    """Of a fault on these operations: reads may be slow while writes fail."""
+    """The claims of a fault on these operations: one fault may slow reads while another fails writes."""
     parts = frozenset(operations)
-    why = "both act on every {parts} there, and how one ends hides the other"
+    why = "both act on every {parts} there, and the effect of one would hide the other's"
     return (needs(HOST), takes(kind, parts=parts), takes(DISK, why, parts=parts))
 
 
 class DiskTrialFault(BaseFault[P]):
-    """A rule that hits all operations of some kinds, or a share of them."""
+    """A fault that hits all operations of some kinds, or a share of them."""
 
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({DiskCanary, DiskControl})
 
@@ -56,7 +56,7 @@ class DiskTrialFault(BaseFault[P]):
 
     @property
     def size_bytes(self) -> int:
-        """Of each trial."""
+        """The bytes of each trial."""
         return _BYTES
 
     def operations(self) -> Sequence[str]:
@@ -64,18 +64,18 @@ class DiskTrialFault(BaseFault[P]):
         raise AssertionError
 
     def shares(self) -> tuple[float, float]:
-        """What share of them is hit, at least and at most."""
+        """The share of operations that it hits, at least and at most."""
         raise AssertionError
 
     def hit(self, timing: Timing) -> bool:
         raise AssertionError
 
     def refused(self, operation: str, timings: Sequence[Timing], at_most: int) -> str:
-        """Why the fault cannot be told from this baseline, and what could be: `at_most` hits in the baseline."""
+        """Why this baseline cannot prove the fault, and what it could prove with `at_most` hits in the baseline."""
         raise AssertionError
 
     def as_asked(self, tried: Tried) -> bool:
-        """Whether the hits are not far more than what was asked for."""
+        """Whether the effect is not far stronger than what was asked for."""
         return True
 
     def asked(self, operation: str, *, present: bool) -> str:
@@ -98,7 +98,7 @@ class DiskTrialFault(BaseFault[P]):
 
     @patient
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """The baseline. Raises FaultError when the fault could not be told from it."""
+        """The baseline. Raises FaultError if it could not prove the fault."""
         looked = await self._look(self.hosts.host(target.host), _BASELINE_WITHIN_S)
         baseline = {}
         for operation, timings in looked.items():
@@ -113,20 +113,19 @@ class DiskTrialFault(BaseFault[P]):
 
     def _too_slow(self, operation: str, trials: int) -> str:
         share = smallest_share(trials)
-        could = f"with those, {Percent(share)} or more" if share <= 1 else "with those, nothing"
+        could = f"use percent: {Percent(share)} or more" if share <= 1 else "this disk is too slow for any share"
         return (
-            f"the proof takes {self._trials} {operation}s, and this disk did only {trials} in the time for it: "
-            f"{could} could be told from nothing"
+            f"the proof needs {self._trials} {operation}s, but this disk did only {trials} in the time for it: {could}"
         )
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Count the hits of each kind of operation. Raises FaultError when the canary does not get through."""
+        """Counts the hits of each kind of operation. Raises FaultError if the canary finished none of them in time."""
         baseline = undo.get("prior", {}).get("baseline", {})
         seen: list[tuple[bool, Tried]] = []
         for operation, timings in (await self._look(self._host(undo), _WITHIN_S)).items():
             before = baseline.get(operation, {})
             if not timings:
-                raise FaultError(f"{self.kind} on {undo['host']}: no {operation} of the canary ended in time")
+                raise FaultError(f"{self.kind} on {undo['host']}: no {operation} of the canary finished in time")
             tried = self._tried(operation, timings, before.get("typical_s", 0.0))
             needed = self._counts(before.get("hits", 0))
             if present:
@@ -135,7 +134,7 @@ class DiskTrialFault(BaseFault[P]):
                 ok = needed is not None and needed.is_free(tried.hits)
             seen.append((ok and len(timings) == self._trials, tried))
         ok = all(each for each, _ in seen)
-        told = next((tried for each, tried in seen if not each), seen[0][1])  # the one that speaks against it
+        told = next((tried for each, tried in seen if not each), seen[0][1])  # one that speaks against it, if any
         return Evidence(
             ok,
             self.asked("/".join(self.operations()), present=present),

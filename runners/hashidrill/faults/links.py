@@ -1,17 +1,17 @@
 """Slow, narrow and breaking links: a toxiproxy in front of one TCP port, between hosts.
 
 The target host redirects connections from the other side to its own toxiproxy, which forwards them to the real port: no
-configuration changes, and neither side notices. Each fault is one nft table on each host it touches:
+configuration changes, and neither side notices. Each fault is one nft table on each host that it touches:
 
-    prerouting  new connections from the sources to the port: redirected, counted
-    input       what still comes from the sources to the port belongs to a connection older than the fault: reset
+    prerouting  redirects and counts new connections from the sources to the port
+    input       resets what else comes from the sources to the port: connections older than the fault
 
-So nothing waits for old connections: the next packet from the sources resets each of them, even a bare
+So the fault need not wait for old connections to end: the next packet from the sources resets each of them, even a bare
 acknowledgement. The port's side learns of it when its next packet is answered with a reset.
 
 The observer is a canary on a host on the other side. It measures its own TCP connection to the target's canary, over
 the same link and through a second proxy with the same toxics. It also connects to the port itself: the rule's counter
-has to see that connection, and the proxy behind the rule has to hold the toxics.
+must see that connection, and the proxy behind the rule must hold the toxics.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _COMMENT = "link"
 
 
 class LinkParams(Strict):
-    """Which connections: those that others make to the target's port (`in`), or that it makes to theirs (`out`)."""
+    """Which connections: those that others open to the target's port (`in`), or that it opens to theirs (`out`)."""
 
     port: int = Field(ge=1, le=65535)
     from_: Peers = Field(default="all", alias="from")
@@ -54,13 +54,13 @@ class LinkParams(Strict):
     def _not_ours(cls, value: int) -> int:
         ours = range(_FIRST_PORT, _FIRST_PORT + 3 * _PORT_TRIPLES)
         if value in (ECHO_PORT, toxiproxy.API_PORT) or value in ours:
-            raise ValueError(f"port {value} is one of those that hashidrill measures and interposes with; name another")
+            raise ValueError(f"hashidrill uses port {value} for its own proxies and measurements; name another")
         return value
 
 
 @dataclass(frozen=True)
 class _Ports:
-    """Of one fault: where its proxies listen, and where the canaries do; the same for each fault id."""
+    """The ports of one fault on which its proxies and canaries listen, derived from the fault id."""
 
     proxy: int
     canary_proxy: int
@@ -82,7 +82,7 @@ class LinkFault(BaseFault[Any]):
         return replace(super().requires(), tools=frozenset({"toxiproxy"}))
 
     def uses(self, place: Place) -> Sequence[Claim]:
-        """The first rule that redirects a connection hides the others."""
+        """Only one rule can redirect a connection: the first one hides the others."""
         return (
             needs(HOST),
             takes(connections(self.params.port), where=place.connections(self.params.direction), meets=ON_CONNECTIONS),
@@ -93,8 +93,8 @@ class LinkFault(BaseFault[Any]):
     def troubles(self, place: Place) -> Iterable[Trouble]:
         yield from across_troubles(place, self.params.from_)
         if self.params.direction == "both" and place.most > 1:
-            text = "both ways on several hosts: a connection between two of them would be redirected twice"
-            yield ("with", "direction"), f"{self.kind} on {place.on} {text}; write in or out"
+            text = "in both directions on several hosts would redirect a connection between two of them twice"
+            yield ("with", "direction"), f"{self.kind} on {place.on} {text}; write direction: in or out"
 
     def toxics(self) -> Sequence[Toxic]:
         """All of one type, so that one trial proves them."""
@@ -107,7 +107,7 @@ class LinkFault(BaseFault[Any]):
         return {**super().plan(target, fault_id=fault_id), "table": table_of(fault_id)}
 
     def plan_more(self, target: Target) -> dict[str, Any]:
-        """`sites`: each host that redirects, the addresses it redirects, and the hosts that these belong to."""
+        """`sites`: each host that redirects, the addresses that it redirects, and the hosts that own them."""
         peers = peers_of(self.hosts, target, self.params.from_)
         loads = list(self.hosts.load_addresses()) if self.params.from_ in {"all", "clients"} else []
         sites = []
@@ -122,7 +122,9 @@ class LinkFault(BaseFault[Any]):
                 for peer in peers
             ]
         if not peers:
-            raise SelectorError(f"{self.kind} on {target.host}: from {self.params.from_} names no other host")
+            raise SelectorError(
+                f"{self.kind} on {target.host}: from {self.params.from_} names no other host; name one that connects"
+            )
         return {"sites": sites}
 
     # injecting
@@ -131,7 +133,7 @@ class LinkFault(BaseFault[Any]):
         await all_at_once(partial(self._interpose, undo, site) for site in undo["sites"])
 
     async def _interpose(self, undo: Undo, site: Undo) -> None:
-        """First the proxies, whole, and then the rules: nothing is redirected to what is not there yet."""
+        """Proxies with their toxics first, then the rules: nothing is redirected to a proxy that is not ready."""
         host, ports, table = self.hosts.host(site["host"]), _Ports.of(undo["fault_id"]), undo["table"]
         await host.use(Proxies).add_proxy(table, ports.proxy, self.params.port, self.toxics())
         await host.use(Proxies).add_proxy(f"{table}_canary", ports.canary_proxy, ports.canary, self.toxics())
@@ -149,8 +151,8 @@ class LinkFault(BaseFault[Any]):
         await all_at_once(partial(self._withdraw, undo, site) for site in undo["sites"])
 
     async def _withdraw(self, undo: Undo, site: Undo) -> None:
-        """The rules go first, then the proxies, and the table last: as long as its chain is there, the ends of the
-        connections that the proxies cut are still translated on their way back, so that both sides learn of it.
+        """Removes the rules first, then the proxies, and the table last: while its chain exists, the resets of the
+        connections that the proxies cut are still translated on their way back, so both sides learn of them.
         """
         host, table = self.hosts.host(site["host"]), undo["table"]
         await host.use(PacketFilter).suspend_packet_rules(table)
@@ -166,9 +168,9 @@ class LinkFault(BaseFault[Any]):
 
     @patient
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """The baseline: how the canaries' exchanges go on each link without a proxy between.
+        """The baseline: the canaries' exchanges on each link without a proxy.
 
-        Raises FaultError when the toxics could not be told from that.
+        Raises FaultError if it could not prove the toxics.
         """
         undo, sampling = self.plan(target, fault_id="baseline"), self._sampling
         port = _Ports.of(undo["fault_id"]).canary
@@ -187,10 +189,10 @@ class LinkFault(BaseFault[Any]):
         return {"baseline": baseline, "exchanges": sampling.exchanges}
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Every link that is redirected, at once: its canaries' connection, and the rule and proxy of the real one."""
+        """Looks at all redirected links at once: the canaries' connection, and rule and proxy of the real port."""
         pairs = _pairs(undo)
         if not pairs:
-            raise FaultError(f"{self.kind} on {undo['host']}: no other host is there to prove it")
+            raise FaultError(f"{self.kind} on {undo['host']}: there is no other host to prove it from")
         seen: list[_Seen] = []
         looks = _Looks(self.hosts, self._sampling, self.toxics(), _Ports.of(undo["fault_id"]), self.params.port, undo)
 
@@ -202,7 +204,7 @@ class LinkFault(BaseFault[Any]):
 
 
 def _pairs(undo: Undo) -> list[tuple[Undo, str]]:
-    """Each host that redirects, with each one that it redirects."""
+    """Each redirecting host with each host whose connections it redirects."""
     return [(site, name) for site in undo["sites"] for name in site["from"]]
 
 
@@ -247,7 +249,7 @@ class _Looks:
     def evidence(self, seen: Sequence[_Seen], *, present: bool) -> Evidence:
         sampling, trial = self.sampling, self.sampling.trial
         wrong = [one for one in seen if not (self._shown(one) if present else self._free(one))]
-        told = (wrong or seen)[0]  # the one that speaks against it
+        told = (wrong or seen)[0]  # one that speaks against it, if any
         hits = sampling.hits(told.exchanges)
         of_them = median(hits if hits and present else told.exchanges)
         share = sampling.struck(told.exchanges) / len(told.exchanges)
@@ -271,7 +273,7 @@ class _Looks:
         return found
 
     def _shown(self, one: _Seen) -> bool:
-        """Enough exchanges were hit, typically as asked, and the port itself is redirected to the same toxics."""
+        """Enough exchanges were hit, the median as asked, and the port itself is redirected to the same toxics."""
         before = self._before(one)
         needed, hits = self.sampling.counts(before.get("struck", 0)), self.sampling.hits(one.exchanges)
         shown = needed is not None and needed.shows(len(hits))

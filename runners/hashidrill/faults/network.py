@@ -1,7 +1,7 @@
 """Partitions, loss and blocked ports, as nftables rules in the target host's network namespace.
 
-Each fault is one nft table of its own, so that reverting is deleting it. The control address, from which probes and
-observers watch, is never named by a rule. The observers are the hosts' canaries: plain sockets.
+Each fault is one nft table, so reverting means deleting it. No rule ever names the control address, from which probes
+and observers watch. The observers are the hosts' canaries: plain sockets.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ OBSERVER = Observer(
 
 
 class _TableFault(BaseFault[Any]):
-    """One nft table a fault. Its parameter `from` names who is on the other side."""
+    """One nft table per fault. Its parameter `from` names who is on the other side."""
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
         return across_troubles(place, self.params.from_)
 
     def _between(self, place: Place) -> frozenset[tuple[str, str]]:
-        """(host, other side) of the packets that it touches."""
+        """(host, other side) of the packets that it affects."""
         there = place.across(self.params.from_)
         return frozenset((host, other) for host in place.hosts for other in there if other != host)
 
@@ -63,8 +63,10 @@ class _TableFault(BaseFault[Any]):
         who = self.params.from_
         peers = peers_of(self.hosts, target, who)
         loads = self.hosts.load_addresses() if who in {"all", "clients"} else ()
-        if not peers:  # loads alone: no host that could prove it
-            raise SelectorError(f"{self.kind} on {target.host}: from {who} names no other host")
+        if not peers:  # only loads: no host could prove it
+            raise SelectorError(
+                f"{self.kind} on {target.host}: from {who} names no other host; name one on the other side"
+            )
         addresses = [*(peer.address for peer in peers), *loads]
         return {"peers": [peer.name for peer in peers], "addresses": addresses, "address": target.address}
 
@@ -87,7 +89,7 @@ def _named(explained: Mapping[str, str]) -> str:
 
 
 class PartitionParams(Strict):
-    """Who is on the other side, and which way the packets are lost."""
+    """Who is on the other side, and in which direction packets are lost."""
 
     from_: Peers = Field(default="all", alias="from")
     direction: Literal["both", "in", "out"] = "both"
@@ -96,7 +98,7 @@ class PartitionParams(Strict):
 class NetworkPartition(_TableFault):
     """Drops all packets between the target and `from`.
 
-    Chance has no part in its proof: connections that succeeded before must hang, each of them and each way that is cut.
+    Its proof involves no chance: every connection that succeeded before must hang, in each direction that is cut.
     """
 
     kind: ClassVar[str] = "network.partition"
@@ -107,7 +109,7 @@ class NetworkPartition(_TableFault):
     def uses(self, place: Place) -> Sequence[Claim]:
         return (
             *super().uses(place),
-            spoils(PACKETS, "where no packet passes, none can be seen to be lost", where=self._between(place)),
+            spoils(PACKETS, "if no packet passes, nobody can see some of them being lost", where=self._between(place)),
             spoils(CANARY_LINKS, where=EVERYWHERE, meets=ON_CONNECTIONS),
             spoils(ANSWERS),
         )
@@ -118,7 +120,7 @@ class NetworkPartition(_TableFault):
         return [rule for way, rule in rules.items() if self.params.direction in (way, "both")]
 
     def _ways(self, undo: Undo) -> list[Way]:
-        """Each way between the target and each host on the other side: one way cut ends connections both ways."""
+        """Each way between the target and each host on the other side: cutting one direction breaks both."""
         there = {name: self.hosts.host(name).address for name in undo["peers"]}
         return [
             way
@@ -127,12 +129,12 @@ class NetworkPartition(_TableFault):
         ]
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError when a connection fails that nothing explains."""
+        """Raises FaultError if a connection already fails and no other fault explains it."""
         undo = self.plan(target, fault_id="")
         return await passing(self, undo, self._ways(undo), ECHO_PORT)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Try a connection each way between the target and each host on the other side."""
+        """Tries a connection each way between the target and each host on the other side."""
         tried = await try_all(self.hosts, self._ways(undo), ECHO_PORT, besides=self.table(undo))
         numbers = [one.errno for one in tried.judged]
         silent = sum(number == errno.ETIMEDOUT for number in numbers)
@@ -155,14 +157,14 @@ class LossParams(Strict):
     @classmethod
     def _provable(cls, value: Percent) -> Percent:
         if value < _LEAST_LOSS:
-            raise ValueError(f"percent is at least {_LEAST_LOSS}: less takes too many packets to prove")
+            raise ValueError(f"percent must be at least {_LEAST_LOSS}: less takes too many packets to prove")
         return value
 
 
 class NetworkLoss(_TableFault):
     """Drops packets to and from `from` with probability p, so a round trip with 1 - (1 - p)^2.
 
-    A hit is a datagram to a host on the other side that does not come back.
+    A hit is a datagram to a host on the other side whose echo does not come back.
     """
 
     kind: ClassVar[str] = "network.loss"
@@ -202,14 +204,14 @@ class NetworkLoss(_TableFault):
         return lost
 
     async def _judged(self, undo: Undo) -> tuple[list[str], dict[str, str]]:
-        """The peers to which nothing but this fault is in the way; and what is in the way to the others."""
+        """The peers that only this fault cuts off, and what else is in the way to the others."""
         ways = [Way(undo["host"], name, self.hosts.host(name).address) for name in undo["peers"]]
         explained = await explanations(self.hosts, ways, None, besides=self.table(undo))
         return [way.there for way in ways if way not in explained], {way.there: why for way, why in explained.items()}
 
     @patient
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """The baseline. Raises FaultError when the loss could not be told from it."""
+        """The baseline. Raises FaultError if it could not prove the loss."""
         undo = self.plan(target, fault_id="")
         peers, _ = await self._judged(undo)
         before = await self._lost(undo, peers)
@@ -217,8 +219,8 @@ class NetworkLoss(_TableFault):
             if counts(self._datagrams, self._expected, lost) is None:
                 could = least_share(lost / self._datagrams)
                 raise FaultError(
-                    f"{Percent(round(lost / self._datagrams, 4))} of the round trips to {name} are lost without it: "
-                    f"{self.params.percent} cannot be told from that; {Percent(could)} or more could"
+                    f"{Percent(round(lost / self._datagrams, 4))} of the round trips to {name} are lost without it, so "
+                    f"{self.params.percent} cannot be proven; use {Percent(could)} or more"
                 )
         return {"lost": before, "datagrams": self._datagrams}
 
@@ -249,7 +251,7 @@ class NetworkLoss(_TableFault):
 
 
 class BlockParams(Strict):
-    """A TCP port of the target, closed for some or for all. `drop` is silence, `reject` a refusal."""
+    """A TCP port of the target, closed for some hosts or for all. `drop` is silence, `reject` a refusal."""
 
     port: int = Field(ge=1, le=65535)
     from_: Peers = Field(default="all", alias="from")
@@ -268,7 +270,7 @@ class NetworkBlock(_TableFault):
         return (
             needs(HOST),
             takes(connections(self.params.port), where=place.connections("in"), meets=ON_CONNECTIONS),
-            needs(LISTENER, "nobody listens on the port of an agent that does not run, blocked or not"),
+            needs(LISTENER, "nobody listens on the port of a stopped agent, blocked or not"),
         )
 
     def rules(self, undo: Undo) -> Sequence[Block]:
@@ -278,12 +280,12 @@ class NetworkBlock(_TableFault):
         return [Way(name, undo["host"], undo["address"]) for name in undo["peers"]]
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError when somebody cannot connect anyway."""
+        """Raises FaultError if a host cannot connect even without the fault."""
         undo = self.plan(target, fault_id="")
         return await passing(self, undo, self._ways(undo), self.params.port)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """A connection to the port from each host that is shut out."""
+        """Tries a connection to the port from each host that is shut out."""
         tried = await try_all(self.hosts, self._ways(undo), self.params.port, besides=self.table(undo))
         refused = {"drop": (errno.ETIMEDOUT,), "reject": (errno.ECONNREFUSED, errno.ECONNRESET)}[self.params.action]
         numbers = {one.way.here: one.errno for one in tried.judged}

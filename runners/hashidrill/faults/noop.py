@@ -1,4 +1,4 @@
-"""The fault that does nothing: a run with it shows what the datacenter does by itself."""
+"""The fault that does nothing: a run with it shows how the datacenter behaves without faults."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _ENDS_WITHIN_S = 15.0
 
 
 class _ProcessFault(BaseFault[P]):
-    """A killed process cannot be paused: there is only one of these on a host at a time."""
+    """One of these at a time on a host: a killed process cannot be paused, for example."""
 
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ProcessControl, Processes})
     holds_down: ClassVar[bool] = True
@@ -38,10 +38,10 @@ class ProcessPause(_ProcessFault[NoParams]):
         return (*super().uses(place), needs(PAUSED), spoils(ANSWERS))
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError for an agent that is stopped already: nothing would change."""
+        """Raises FaultError for an agent that is already stopped: nothing would change."""
         process = await self.hosts.host(target.host).use(Processes).agent_process(target.agent)
         if process is not None and process.state == "T":
-            raise FaultError(f"{target.agent} (process {process.pid}) is stopped already; find out by whom")
+            raise FaultError(f"{target.agent} (process {process.pid}) is already stopped; find out who stopped it")
         return {}
 
     async def apply(self, undo: Undo) -> None:
@@ -66,7 +66,7 @@ class ProcessPause(_ProcessFault[NoParams]):
 
 
 class KillParams(Strict):
-    """With which signal the agent ends."""
+    """The signal that kills the agent."""
 
     signal: Literal["KILL", "TERM", "INT"] = "KILL"
 
@@ -102,7 +102,7 @@ class ProcessKill(_ProcessFault[KillParams]):
 
 
 class RestartParams(Strict):
-    """With which signal the agent is asked to end."""
+    """The signal that asks the agent to exit."""
 
     signal: Literal["KILL", "TERM", "INT"] = "TERM"
 
@@ -128,16 +128,16 @@ class ProcessRestart(_ProcessFault[RestartParams]):
             same = process is not None and process.reference == undo["reference"]
             return (None, f"process {undo['reference']} still runs") if same else (True, "")
 
-        what = f"{undo['agent']} on {undo['host']} to end"
+        what = f"{undo['agent']} on {undo['host']} to exit"
         try:
             await wait_until(what, ended, within_s=_ENDS_WITHIN_S, gap_s=0.02)
-        except WaitTimeoutError:  # as a service manager does it
+        except WaitTimeoutError:  # then kill it, as a service manager does
             await host.use(ProcessControl).signal(undo["reference"], signal.SIGKILL)
             await wait_until(what, ended, within_s=_ENDS_WITHIN_S, gap_s=0.02)
         await host.use(ProcessControl).start_agent(undo["agent"])
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """In force: another process than before. Gone: there is one, and it answers."""
+        """In force: a different process. Gone: a process that answers."""
         host = self._host(undo)
         process = await host.use(Processes).agent_process(undo["agent"])
         other = process is not None and process.reference != undo["reference"]

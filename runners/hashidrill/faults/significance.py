@@ -1,15 +1,14 @@
 """The statistics of proofs that involve chance: which counts prove that a fault is in force, or gone.
 
 An observer makes some trials before the fault is applied (the baseline) and as many at each later look, and counts
-hits: trials that went as the fault makes them go. Two questions decide, and each has its error probability:
+hits: trials that look as they do under the fault. Two questions decide, each with its own error probability:
 
-- Are there more hits than the baseline explains? Fisher's exact test: if nothing had changed, every way to deal the
-  hits of both samples out over both is equally likely. It needs no assumption on how often a hit comes by itself.
-- Are there as many hits as the fault that was asked for makes? The exact binomial distribution.
+- Are there more hits than the baseline explains? Fisher's exact test: if nothing changed, every distribution of all
+  hits over the two samples is equally likely. It needs no assumption about how often hits occur by themselves.
+- Are there as many hits as the requested fault causes? The exact binomial distribution.
 
-In force: more than the baseline explains, and as many as asked for. Gone: no more than the baseline explains, and too
-few for the fault that was asked for. Both at once is impossible. What is neither proves nothing, and the observer looks
-again.
+In force: more hits than the baseline explains, and as many as requested. Gone: no more than the baseline explains, and
+too few for the requested fault. Both at once is impossible. Anything else proves nothing, and the observer looks again.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 PROOF_ERROR = 1e-6
-"""How probable it is, at most, that chance alone proves a fault in force that is not, or gone that is not."""
+"""The highest probability with which chance alone may prove a fault in force, or gone, when it is not."""
 _LOOKS = 200
 """An observer is asked until it agrees: 20 s at most, with gaps of 0.1 s (hashidrill.engine.inject)."""
 LOOK_ERROR = PROOF_ERROR / _LOOKS
 _MISSED = 1e-6
-"""How probable it is that a fault in force is not recognised at one look; the next look may."""
+"""The probability that one look misses a fault that is in force; the next look may see it."""
 _NOISY = 0.01
 """The same for its absence."""
 _TOLERATED = 0.1
-"""Trials are enough to bear a baseline that has this share of the hits that the fault makes."""
+"""There are enough trials for a baseline with this share of the hits that the fault causes."""
 _MOST_TRIALS = 1 << 20
 
 
@@ -50,7 +49,7 @@ class Counts:
 
 @lru_cache(maxsize=4096)
 def trials_for(share: float, highest: float | None = None) -> int:
-    """How many trials tell a fault that hits `share` of them from its absence. Raises ValueError for none or all."""
+    """How many trials tell a fault that hits `share` of them from its absence. Raises ValueError if no number does."""
     if not 0 < share <= 1:
         raise ValueError(f"a share of {share} cannot be told from nothing")
     high = 1
@@ -71,10 +70,10 @@ def _enough(trials: int, share: float, highest: float | None) -> bool:
 
 @lru_cache(maxsize=4096)
 def counts(trials: int, share: float, before: int, *, highest: float | None = None) -> Counts | None:
-    """What to demand of `trials`, when `before` of as many were hits in the baseline.
+    """The counts that prove presence or absence with `trials`, if the baseline of as many had `before` hits.
 
-    The fault hits `share` of the trials, or up to `highest` where it cannot be said better. None: with such a baseline
-    these trials cannot tell the fault from its absence.
+    The fault hits `share` of the trials, or up to `highest` if its share is not known exactly. None: with such a
+    baseline, this many trials cannot tell the fault from its absence.
     """
     least = _lowest(trials, share)
     if more_than(least, before, trials) > LOOK_ERROR:
@@ -87,7 +86,7 @@ def counts(trials: int, share: float, before: int, *, highest: float | None = No
 
 
 def most_before(trials: int, share: float, *, highest: float | None = None) -> int:
-    """The most hits in a baseline that still lets the fault be told from its absence; -1: not even none does."""
+    """The most hits that a baseline may have for the fault to be provable; -1: not even none is few enough."""
     low, high = -1, trials
     while high - low > 1:
         middle = (low + high) // 2
@@ -102,7 +101,7 @@ def smallest_share(trials: int) -> float:
 
 
 def more_than(hits: int, before: int, trials: int) -> float:
-    """How probable it is to see `hits` or more in the second of two samples, when both are alike (Fisher's test)."""
+    """The probability of `hits` or more in the second of two samples if both are alike (Fisher's exact test)."""
     both = hits + before
     highest = min(both, trials)
     logs = [_log_choose(trials, k) + _log_choose(trials, both - k) for k in range(hits, highest + 1)]
@@ -110,7 +109,7 @@ def more_than(hits: int, before: int, trials: int) -> float:
 
 
 def at_most(hits: int, trials: int, share: float) -> float:
-    """The binomial distribution: how probable `hits` or fewer of `trials` are."""
+    """The binomial distribution: the probability of `hits` or fewer of `trials`."""
     return min(1.0, math.fsum(_probable(k, trials, share) for k in range(hits + 1)))
 
 
@@ -155,7 +154,7 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def least_share(background: float) -> float:
-    """The smallest share, in steps of a percent, that is told from that many hits without the fault."""
+    """The smallest share, in whole percent, that can be told from this share of hits without the fault."""
     return next(
         (
             percent / 100
@@ -167,13 +166,13 @@ def least_share(background: float) -> float:
 
 
 SMALLEST_SHARE = 0.01
-"""The least that a fault may hit of the operations on a disk: some 9,500 trials tell it from nothing."""
+"""The smallest share of disk operations that a fault may hit: some 9,500 trials prove it."""
 
 
 def delays_over(delay: float, jitter: float) -> tuple[float, float]:
-    """(seconds, share): at least that share of what is delayed by `delay` plus or minus `jitter` takes so long.
+    """(seconds, share): of operations delayed by `delay` plus or minus `jitter`, at least that share takes this long.
 
-    Delays come late and never early, so that all take the shortest one. Where jitter makes that one too short to be
-    told from none, three in four take `delay - jitter / 2`: jitter is evenly distributed.
+    Delays may be late but never early, so all operations take at least the shortest delay. If jitter makes that too
+    short to prove, three in four take at least `delay - jitter / 2`: jitter is evenly distributed.
     """
     return (0.98 * (delay - jitter), 1.0) if jitter <= delay / 2 else (0.98 * (delay - jitter / 2), 0.75)

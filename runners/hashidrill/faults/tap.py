@@ -23,8 +23,8 @@ _LEAST = Percent("5%")
 def _of_a_connection(name: str) -> str:
     if name in UNSEEN:
         raise ValueError(
-            f"{name}: a tap sees connections alone, and there would be none; network.block with action: reject, on"
-            " the agents, refuses them"
+            f"{name}: a tap sees only connections, and here none would be made; use network.block with action: reject"
+            " on the agents instead"
         )
     try:
         return check_fault(name)
@@ -34,9 +34,9 @@ def _of_a_connection(name: str) -> str:
 
 def _some(percent: Percent) -> Percent:
     if percent <= 0:
-        raise ValueError("0% of the attempts: that would be no fault")
+        raise ValueError("0% of the attempts is no fault; write a higher percentage")
     if percent < _LEAST:
-        raise ValueError(f"percent is at least {_LEAST}: less takes too many exchanges to prove")
+        raise ValueError(f"percent must be at least {_LEAST}: less takes too many exchanges to prove")
     return percent
 
 
@@ -75,12 +75,12 @@ class TapFail(BaseFault[FailParams]):
 
     @patient
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError for exchanges that fail so already."""
+        """Raises FaultError if exchanges already fail this way without the fault."""
         failed = self._failed(await self.hosts.tap(target.host).look(self.params.fault, self._tries))
         if failed:
             raise FaultError(
                 f"{failed} of {self._tries} exchanges through the tap of {target.host} end in {self.params.fault} "
-                "without it: find out why, or name another class"
+                "even without the fault: find out why, or use another class of failure"
             )
         return {"failed": 0, "exchanges": self._tries}
 

@@ -1,4 +1,4 @@
-"""The link faults by name: each says which toxics it puts in front of the port, and leaves the rest to LinkFault."""
+"""The link faults: each says which toxics it puts in front of the port; LinkFault does the rest."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _LARGEST_SLICE = 16_384
 
 def _whole_ms(value: Duration) -> Duration:
     if abs(value * 1000 - round(value * 1000)) > 1e-6:
-        raise ValueError(f"toxiproxy counts in whole milliseconds, and {value} is none")
+        raise ValueError(f"toxiproxy takes only whole milliseconds, not {value}")
     return value
 
 
 def _provable(value: Duration) -> Duration:
     if value > LONGEST:
-        raise ValueError(f"at most {LONGEST}, so that the proof does not take longer than the fault, not {value}")
+        raise ValueError(f"must be at most {LONGEST}, because the proof waits that long; not {value}")
     return _whole_ms(value)
 
 
 def _positive(value: Duration) -> Duration:
     if value <= 0:
-        raise ValueError("longer than 0s, or it does nothing")
+        raise ValueError("must be longer than 0s; 0s does nothing")
     return _provable(value)
 
 
 def _whole_kb(value: Bandwidth) -> Bandwidth:
     if not 1000 <= value <= _MOST_BYTES_PER_S or value % 1000:
-        raise ValueError(f"toxiproxy counts in whole kB/s: from 1kB/s to {Bandwidth(_MOST_BYTES_PER_S)}, not {value}")
+        raise ValueError(f"toxiproxy takes only whole kB/s, from 1kB/s to {Bandwidth(_MOST_BYTES_PER_S)}, not {value}")
     return value
 
 
@@ -51,7 +51,7 @@ Provable = Annotated[Duration, AfterValidator(_provable)]
 
 
 class LatencyParams(LinkParams):
-    """What each round trip takes longer."""
+    """How much longer each round trip takes."""
 
     delay: Delay
     jitter: Provable = Duration("0s")
@@ -59,9 +59,9 @@ class LatencyParams(LinkParams):
     @model_validator(mode="after")
     def _sensible(self) -> LatencyParams:
         if self.jitter > self.delay:
-            raise ValueError(f"jitter ({self.jitter}) is more than delay ({self.delay}): some would have to be early")
+            raise ValueError(f"jitter ({self.jitter}) must not be longer than delay ({self.delay})")
         if self.delay + self.jitter > LONGEST:
-            raise ValueError(f"delay and jitter together are at most {LONGEST}")
+            raise ValueError(f"delay and jitter together may be at most {LONGEST}")
         return self
 
 
@@ -121,7 +121,7 @@ class NetworkTimeout(LinkFault):
 
 
 class ResetParams(LinkParams):
-    """How long after it is first used a connection is reset."""
+    """How long after its first use a connection is reset."""
 
     after: Provable = Duration("0s")
 
@@ -161,7 +161,7 @@ class NetworkSlowClose(LinkFault):
 
 
 class SlicerParams(LinkParams):
-    """Into what pieces the answers are cut, and how far apart these come."""
+    """The size of the pieces into which answers are cut, and the pause after each."""
 
     size: Annotated[Size, Field(ge=1, le=_LARGEST_SLICE)] = Size("64B")
     delay: Delay = Duration("10ms")
@@ -183,7 +183,7 @@ class NetworkSlicer(LinkFault):
 
 
 class LimitDataParams(LinkParams):
-    """How much a connection answers before it ends."""
+    """How many bytes of answers a connection carries before it ends."""
 
     bytes: Annotated[Size, Field(ge=1, le=4_000_000)]
 
@@ -213,7 +213,7 @@ _ATTRIBUTES: dict[str, dict[str, tuple[int, int]]] = {
     },
     "limit_data": {"bytes": (1, 4_000_000)},
 }  # fmt: skip
-"""From where to where each attribute of a toxic can be proven; the first of a type has to be there."""
+"""The provable range of each attribute of a toxic; the first attribute of a type is required."""
 _DOWNSTREAM = {
     "slow_close": "the end of a connection is seen by the side that did not end it",
     "slicer": "only the pieces of an answer can be counted",
@@ -248,20 +248,20 @@ class ToxicParams(LinkParams):
         if self.type == "latency":
             jitter = given.get("jitter", 0)
             if jitter > given["latency"] or jitter + given["latency"] > LONGEST * 1000:
-                raise ValueError(f"jitter is not more than latency, and both together are at most {LONGEST}")
+                raise ValueError(f"jitter must not be more than latency, and both together at most {LONGEST}")
         if self.type == "slicer" and not given.get("delay"):
-            raise ValueError("the toxic slicer needs the attribute 'delay': pieces without a pause look like none")
+            raise ValueError("the toxic slicer needs the attribute 'delay': without a pause, nobody can see the pieces")
         if self.type == "slicer" and given.get("size_variation", 0) >= given["average_size"]:
-            raise ValueError("size_variation is less than average_size")
+            raise ValueError("size_variation must be less than average_size")
         if self.stream == "upstream" and self.type in _DOWNSTREAM:
-            raise ValueError(f"the toxic {self.type} is put on downstream: {_DOWNSTREAM[self.type]}")
+            raise ValueError(f"the toxic {self.type} works only on the stream downstream: {_DOWNSTREAM[self.type]}")
         if self.toxicity < _LEAST_TOXICITY:
-            raise ValueError(f"toxicity is at least {_LEAST_TOXICITY}: less takes too many connections to prove")
+            raise ValueError(f"toxicity must be at least {_LEAST_TOXICITY}: less takes too many connections to prove")
         longest_s = trial_of([Toxic(self.type, given, self.stream)]).request.timeout_s - 1.0
         if self.toxicity < 1 and longest_s > _LONGEST_BY_CHANCE:
             raise ValueError(
-                f"with a toxicity under 100%, the effect takes at most {_LONGEST_BY_CHANCE}, not "
-                f"{Duration(longest_s)}: the observer meets it several times, one after the other"
+                f"with a toxicity under 100%, the effect may take at most {_LONGEST_BY_CHANCE}, not "
+                f"{Duration(longest_s)}: the observer must meet it several times in a row"
             )
 
 

@@ -1,7 +1,7 @@
-"""How to observe each toxic: by the time that a plain TCP connection through it takes, or how it ends.
+"""How to observe each toxic: by how long a plain TCP connection through it takes, or how it ends.
 
-A Trial says what the canaries are to exchange, whether an exchange was hit by the toxic, whether what it took is what
-was asked for, and whether one is free of it. How many hits prove it is said by hashidrill.faults.significance.
+A Trial says what the canaries exchange, whether the toxic hit an exchange, whether the effect is the requested one, and
+whether an exchange is free of it. hashidrill.faults.significance says how many hits prove it.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from hashidrill.faults.significance import Counts, counts, delays_over, most_bef
 from hashidrill.units import Bandwidth, Duration, Size
 
 LONGEST = Duration("3s")
-"""The most that can be asked where the proof has to wait for it."""
+"""The longest time that a toxic may take, because the proof waits for it."""
 _TOLERANCE, _SLACK_S, _QUICK_S = 0.05, 0.01, 1.0
 _EARLY = 0.98
 _PATIENCE_S = 1.0
 _BANDWIDTH_TRIAL_S, _BANDWIDTH_AT_ONCE_S = 0.15, 0.4
 _AT_ONCE_BYTES = 100_000
-"""What connections may carry, each, that are open at once: more of it, and they would wait for each other."""
+"""How much each of several simultaneous connections may carry: with more, they would wait for each other."""
 _FEW, _MANY = 6, 32
 _SHORT_S, _MOST_BY_FEW = 0.6, 36
 _LARGEST_TRIAL_BYTES = 8_000_000
 _READ_BYTES = 32_768
-"""What toxiproxy reads at once, and cuts by itself."""
+"""How much toxiproxy reads at once; it cuts larger answers by itself."""
 _CLOSED = (errno.ENODATA, errno.ECONNRESET, errno.EPIPE)
 _LIMITED_MARGIN_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class Trial:
-    """`hit` and `free` judge one exchange, `fits` the one of median length of those that were hit."""
+    """`hit` and `free` judge one exchange; `fits` judges the median one of those that were hit."""
 
     asked: str
     request: ExchangeRequest
@@ -41,12 +41,12 @@ class Trial:
     measured: Callable[[Exchange], str]
     free: Callable[[Exchange], bool]
     fits: Callable[[Exchange, float], bool] = field(default=lambda exchange, own_s: True)  # noqa: ARG005 - nothing to add
-    """The exchange, and the seconds that one takes typically without the toxic."""
+    """Takes the exchange, and the typical seconds of one without the toxic."""
     unit: str = ""
     figure: Callable[[Exchange], float] = field(default=lambda exchange: exchange.seconds)
     asked_figure: float = 0.0
     share: float = 1.0
-    """The least share of hits among the exchanges that the toxic affects."""
+    """The smallest share of hits among the exchanges that the toxic affects."""
     could: Callable[[float], str] = field(default=lambda own_s: "")  # noqa: ARG005 - where no number helps
     """The smallest provable value, if exchanges take this many seconds without the toxic."""
     hangs: bool = False
@@ -62,7 +62,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How many exchanges a trial takes when a toxic strikes that share of the connections."""
+    """How many exchanges a trial needs if a toxic affects that share of the connections."""
 
     trial: Trial
     toxicity: float
@@ -77,7 +77,7 @@ class Sampling:
 
     @property
     def request(self) -> ExchangeRequest:
-        """As few at once as there is time for: they are quicker, and tell more."""
+        """As few at once as the time allows: they are faster and more precise that way."""
         asked = self.trial.request
         few = self.trial.lasts_s <= _SHORT_S and self.exchanges <= _MOST_BY_FEW
         return replace(asked, connections=self.exchanges, at_once=min(asked.at_once, _FEW if few else _MANY))
@@ -86,19 +86,19 @@ class Sampling:
         return counts(self.exchanges, self._least, before, highest=self.toxicity)
 
     def struck(self, exchanges: Sequence[Exchange]) -> int:
-        """How many are not free of it."""
+        """How many exchanges are not free of it."""
         return sum(not self.trial.free(exchange) for exchange in exchanges)
 
     def hits(self, exchanges: Sequence[Exchange]) -> list[Exchange]:
         return [exchange for exchange in exchanges if self.trial.hit(exchange)]
 
     def refused(self, exchanges: Sequence[Exchange]) -> str:
-        """Why the toxic cannot be told from these exchanges, which are without it, and what could be."""
+        """Why these exchanges without the toxic make it unprovable, and what would be provable."""
         own = sorted((exchange.seconds for exchange in exchanges), reverse=True)
         at_most = most_before(self.exchanges, self._least, highest=self.toxicity)
         could = self.trial.could(own[at_most]) if not any(exchange.errno for exchange in exchanges) else ""
         seen = f"{self.trial.asked} cannot be told from this link without it ({self.struck(exchanges)} of {len(own)} "
-        return seen + f"exchanges were like that, or failed){could and '; ' + could + ' could'}"
+        return seen + f"exchanges already look like that, or failed){could and '; use ' + could}"
 
 
 def median(exchanges: Sequence[Exchange]) -> Exchange:
@@ -107,7 +107,7 @@ def median(exchanges: Sequence[Exchange]) -> Exchange:
 
 
 def trial_of(toxics: Sequence[Toxic]) -> Trial:
-    """The trial for toxics of one type (on one stream or on both). Raises ValueError for a type that has none."""
+    """The trial for toxics of one type (on one stream or on both). Raises ValueError for a type without a trial."""
     first = toxics[0]
     if first.type not in _TRIALS:
         raise ValueError(f"there is no toxic {first.type!r}; there are: {', '.join(TYPES)}")
@@ -115,7 +115,7 @@ def trial_of(toxics: Sequence[Toxic]) -> Trial:
 
 
 def about(measured: float, asked: float, more: float = 0.0) -> bool:
-    """Within 5 %, or 10 ms where that is more, and what chance may add or take."""
+    """Within 5 %, or 10 ms if that is more, plus or minus what chance may add."""
     return abs(measured - asked) <= max(_TOLERANCE * asked, _SLACK_S) + more
 
 
@@ -138,7 +138,7 @@ def _late(bytes_: int, from_s: float) -> Callable[[Exchange], bool]:
 
 
 def _or_more(asked: float, cut_s: float) -> Callable[[float], str]:
-    """The delay of which the cut would be over what links take without it."""
+    """Names the delay whose threshold is over what the link takes without it."""
     return lambda own_s: f"{Duration(-(-own_s / cut_s * asked * 1050 // 1) / 1000)} or more"
 
 
@@ -161,7 +161,7 @@ def _latency(toxics: Sequence[Toxic]) -> Trial:
 
 
 def _bandwidth(toxics: Sequence[Toxic]) -> Trial:
-    """Small answers over connections that are open at once; what carries more goes over one after the other."""
+    """Small answers go over several connections at once, larger ones over one connection after the other."""
     rate = toxics[0].attributes["rate"] * 1000
     one_by_one = rate * _BANDWIDTH_AT_ONCE_S > _AT_ONCE_BYTES
     streams = {toxic.stream for toxic in toxics}
@@ -238,7 +238,7 @@ def _slow_close(toxics: Sequence[Toxic]) -> Trial:
 
 
 def _slicer(toxics: Sequence[Toxic]) -> Trial:
-    """It cuts in halves until these are small enough, and pauses after each: the last one comes before its pause."""
+    """The slicer halves data until pieces are small enough and pauses after each; the last arrives before its pause."""
     one = toxics[0].attributes
     delay, size, variation = one.get("delay", 0) / 1e6, one["average_size"], one.get("size_variation", 0)
     slices = next((n for n in (16, 8, 4) if (n - 1) * delay <= LONGEST / 2 and n * size <= _READ_BYTES), 2)

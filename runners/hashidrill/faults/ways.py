@@ -1,8 +1,8 @@
 """Whether one host reaches another, and if not, which other fault explains it.
 
-Several faults may cut the same two hosts apart: partitions of both of them, a partition and a loss. Then what fails
-says nothing about the one that is judged. Which packet rules are there is read from the kernels of both hosts, so that
-a fresh process sees it too.
+Several faults may separate the same two hosts: partitions of both, or a partition and a loss. A failed connection then
+says nothing about the fault that is being proven. The packet rules are read from the kernels of both hosts, so that a
+fresh process sees them too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Fault(Protocol):
 
 @dataclass(frozen=True)
 class Way:
-    """From a host by its name to another one, which has that address."""
+    """From one host, by name, to another one, by name and address."""
 
     here: str
     there: str
@@ -47,7 +47,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Tried:
-    """The attempts to be judged; how many ways another fault explains, and the nft tables by host."""
+    """The attempts that count; the ways that another fault explains, and why."""
 
     judged: Sequence[Attempt]
     why: Mapping[Way, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Tried:
     def left_out(self) -> str:
         if not self.why:
             return ""
-        return f"; {len(self.why)} left out, where {', '.join(sorted(set(self.why.values())))}"
+        return f"; {len(self.why)} not counted, because {', '.join(sorted(set(self.why.values())))}"
 
 
 async def _barriers(hosts: Hosts, names: set[str]) -> dict[str, Sequence[Barrier]]:
@@ -74,7 +74,7 @@ async def _barriers(hosts: Hosts, names: set[str]) -> dict[str, Sequence[Barrier
 
 
 def _why(way: Way, here: str, port: int | None, barriers: Mapping[str, Sequence[Barrier]], besides: str) -> str:
-    """A port that is shut on the host that connects is none of this way."""
+    """Why this way is cut. A rule about a port on the connecting host's own side does not concern it."""
     for name, other, ports in ((way.here, way.address, (None,)), (way.there, here, (None, port))):
         for barrier in barriers[name]:
             if barrier.table != besides and other in barrier.addresses and barrier.port in ports:
@@ -83,7 +83,7 @@ def _why(way: Way, here: str, port: int | None, barriers: Mapping[str, Sequence[
 
 
 async def explanations(hosts: Hosts, ways: Sequence[Way], port: int | None, *, besides: str) -> dict[Way, str]:
-    """Why packets on these ways may be dropped, whatever the table `besides` does; `port` is the TCP port there."""
+    """Why packets on these ways may be dropped, apart from the table `besides`; `port`: TCP, at the far end."""
     barriers = await _barriers(hosts, {name for way in ways for name in (way.here, way.there)})
     return _explained(hosts, ways, port, barriers, besides)
 
@@ -96,7 +96,7 @@ def _explained(
 
 
 async def try_all(hosts: Hosts, ways: Sequence[Way], port: int, *, besides: str) -> Tried:
-    """A TCP connection on each way that no other fault explains. Rules are read before and after: they may change."""
+    """Tries a TCP connection on each way that no other fault cuts. Reads the rules before and after the attempts."""
     names = {name for way in ways for name in (way.here, way.there)}
     before = await _barriers(hosts, names)
     attempts: list[Attempt] = []
@@ -113,9 +113,9 @@ async def try_all(hosts: Hosts, ways: Sequence[Way], port: int, *, besides: str)
 
 
 async def passing(fault: _Fault, undo: Undo, ways: Sequence[Way], port: int) -> dict[str, Any]:
-    """The baseline of a fault that cuts these ways: all connections succeed but those that another fault explains.
+    """The baseline of a fault that cuts these ways: all connections succeed, except where another fault explains it.
 
-    An agent that is on its way back is waited for. Raises FaultError when one does not succeed.
+    Waits for an agent that is coming back. Raises FaultError if a connection does not succeed.
     """
 
     async def all_pass() -> tuple[Tried | None, str]:
@@ -125,12 +125,12 @@ async def passing(fault: _Fault, undo: Undo, ways: Sequence[Way], port: int) -> 
             return tried, ""
         name = errno.errorcode.get(failed.errno, str(failed.errno))
         return None, (
-            f"{failed.way.here} cannot connect to port {port} of {failed.way.there} even without it ({name}), so "
-            "nothing would be seen of the fault; find out why, or name other hosts"
+            f"{failed.way.here} cannot connect to port {port} of {failed.way.there} even without it ({name}), so the "
+            "fault would not show; find out why, or name other hosts"
         )
 
     try:
-        what = f"the connections that {fault.kind} on {undo['host']} is to cut"
+        what = f"the connections that {fault.kind} on {undo['host']} will cut"
         tried = await wait_until(what, all_pass, within_s=_BASELINE_WITHIN_S, gap_s=_GAP_S)
     except WaitTimeoutError as error:
         raise FaultError(str(error)) from None

@@ -112,8 +112,8 @@ _VERDICTS = [
     VerdictClass(
         "present",
         "PASS: after one failed attempt there is a second one, and the caller succeeds (exit status 0).",
-        "the fault could not be given; or the operation is a write without a key or CAS and the fault is ambiguous, so"
-        " that a replay would be wrong (see idempotent_only)",
+        "the tap could not apply the fault; or the operation is a write without a key or CAS and the fault is"
+        " ambiguous, so a replay would be wrong (see idempotent_only)",
         "RFC 9110 section 9.2.2; Google SRE book, Handling Overload",
         TRANSIENT,
     ),

@@ -286,7 +286,7 @@ def test_what_the_file_says_already_is_no_change():
     async def main():
         world = datacenter()
         await in_force(world, "consul.config", **THRESHOLD)
-        assert "says so already" in await refusal(world, "consul.config", **THRESHOLD)
+        assert "already sets this" in await refusal(world, "consul.config", **THRESHOLD)
 
     virtual_time.run(main())
 
@@ -295,7 +295,7 @@ def test_a_key_that_this_version_does_not_reload_is_refused_where_a_reload_is_as
     async def main():
         params = {"set": {"limits": {"request_limits": {"mode": "enforcing"}}}, "by": "reload"}
         said = await refusal(datacenter(version="1.10.3"), "consul.config", **params)
-        assert "Consul 1.10.3 does not take limits.request_limits.mode by a reload" in said
+        assert "Consul 1.10.3 cannot reload limits.request_limits.mode" in said
 
     virtual_time.run(main())
 
@@ -307,7 +307,7 @@ def test_only_the_leader_can_hand_over():
     async def main():
         world = datacenter()
         assert "consul-2 does not lead, consul-1 does" in await refusal(world, "consul.leader.transfer", "consul-2")
-        assert "leads already" in await refusal(world, "consul.leader.transfer", to="consul-1")
+        assert "already leads" in await refusal(world, "consul.leader.transfer", to="consul-1")
         assert "client-1 is no voter" in await refusal(world, "consul.leader.transfer", to="client-1")
         assert "client-1 is no voter" in await refusal(world, "consul.leader.avoid", "client-1")
         world.consul.leader = ""
@@ -574,7 +574,7 @@ def test_a_prefix_that_holds_keys_is_left_alone():
     async def main():
         world = datacenter()
         await world.hosts["consul-1"].api("PUT", "/v1/kv/hashidrill/obsolete/mine", body=b"1")
-        assert "holds 1 keys already, like hashidrill/obsolete/mine" in await refusal(world, "consul.kv.bloat", keys=5)
+        assert "already holds 1 keys, like hashidrill/obsolete/mine" in await refusal(world, "consul.kv.bloat", keys=5)
 
     virtual_time.run(main())
 

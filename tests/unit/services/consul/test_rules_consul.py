@@ -33,22 +33,22 @@ def refused(*steps, **there):
 @pytest.mark.parametrize(
     ("each", "reason"),
     [
-        (step("consul.leader.avoid", "consul:clients"), "consul.leader.avoid is about servers"),
-        (step("consul.server.replace", "host:client-1"), "consul.server.replace is about servers"),
-        (step("consul.leader.avoid", "consul:servers"), "is put on one host, and consul:servers may be several"),
-        (step("consul.agent.stop", "consul:followers"), "is put on one host, and consul:followers may be several"),
-        (step("consul.kv.bloat", "consul:all", keys=10), "is put on one host"),
-        (step("consul.leader.transfer", LEAD, to="client-1"), "cannot be transferred to client-1"),
-        (step("consul.leader.transfer", ONE, to="consul-1"), "the servers are consul-2, consul-3"),
-        (step("consul.leader.transfer", LEAD, to="consul-9"), "cannot be transferred to consul-9"),
+        (step("consul.leader.avoid", "consul:clients"), "consul.leader.avoid targets servers"),
+        (step("consul.server.replace", "host:client-1"), "consul.server.replace targets servers"),
+        (step("consul.leader.avoid", "consul:servers"), "takes one host, and consul:servers may be several"),
+        (step("consul.agent.stop", "consul:followers"), "takes one host, and consul:followers may be several"),
+        (step("consul.kv.bloat", "consul:all", keys=10), "takes one host"),
+        (step("consul.leader.transfer", LEAD, to="client-1"), "cannot transfer leadership to client-1"),
+        (step("consul.leader.transfer", ONE, to="consul-1"), "it can to consul-2, consul-3"),
+        (step("consul.leader.transfer", LEAD, to="consul-9"), "cannot transfer leadership to consul-9"),
         (step("consul.config", LEAD, set="{data_dir: /x}"), "data_dir cannot be changed"),
         (step("consul.config", LEAD, set="{}"), "set"),
         (step("consul.config", LEAD, set="{rpc: {enable_streaming: null}}"), "rpc.enable_streaming has no value"),
-        (step("consul.config", LEAD, set=OFF, by="reload"), "Consul does not take use_streaming_backend by a reload"),
-        (step("consul.streams.gather", "host:client-1"), "consul.streams.gather is about servers"),
-        (step("consul.streams.gather", "consul:followers"), "consul.streams.gather is put on one host"),
+        (step("consul.config", LEAD, set=OFF, by="reload"), "Consul cannot reload use_streaming_backend"),
+        (step("consul.streams.gather", "host:client-1"), "consul.streams.gather targets servers"),
+        (step("consul.streams.gather", "consul:followers"), "consul.streams.gather takes one host"),
         (step("consul.kv.bloat", LEAD, keys=10, value="300kB"), "value 300kB is too large"),
-        (step("consul.kv.bloat", LEAD, keys=1000000, value="100kB"), "are more than 2GB in all"),
+        (step("consul.kv.bloat", LEAD, keys=1000000, value="100kB"), "are over 2GB in total"),
         (step("consul.kv.bloat", LEAD, keys=1, prefix="/x/"), "prefix"),
     ],
 )
@@ -73,23 +73,23 @@ def test_a_leader_without_others_cannot_be_moved():
 
 
 TOGETHER = [
-    (step("consul.config", ONE, set=OFF), step("process.kill", ONE), "one would end the agent"),
-    (step("process.pause", LEAD), step("consul.config", "consul:servers", set=OFF), "one would end the agent"),
-    (step("consul.agent.stop", "host:client-1"), step("consul.config", "consul:clients", set=OFF), "end the agent"),
+    (step("consul.config", ONE, set=OFF), step("process.kill", ONE), "one would stop the agent"),
+    (step("process.pause", LEAD), step("consul.config", "consul:servers", set=OFF), "one would stop the agent"),
+    (step("consul.agent.stop", "host:client-1"), step("consul.config", "consul:clients", set=OFF), "stop the agent"),
     (step("consul.config", ONE, set=OFF), step("consul.config", ONE, set="{log_level: DEBUG}"), "on the same host"),
-    (step("consul.server.replace", ONE), step("disk.latency", ONE, delay="1s"), "will not be there any more"),
+    (step("consul.server.replace", ONE), step("disk.latency", ONE, delay="1s"), "which the replacement removes"),
     (step("consul.server.replace", ONE), step("consul.server.replace", TWO), "one after the other"),
-    (step("consul.server.replace", ONE), step("consul.leader.avoid", TWO), "the new server could be elected"),
-    (step("consul.leader.pin", ONE), step("consul.leader.avoid", TWO), "both are about who leads"),
+    (step("consul.server.replace", ONE), step("consul.leader.avoid", TWO), "the new server could win an election"),
+    (step("consul.leader.pin", ONE), step("consul.leader.avoid", TWO), "both decide who leads"),
     (step("consul.streams.gather", ONE), step("consul.streams.gather", LEAD), "both are about which server has"),
-    (step("consul.streams.gather", ONE), step("consul.server.replace", ONE), "will not be there any more"),
-    (step("consul.leader.avoid", ONE), step("consul.leader.transfer", LEAD), "both are about who leads"),
+    (step("consul.streams.gather", ONE), step("consul.server.replace", ONE), "which the replacement removes"),
+    (step("consul.leader.avoid", ONE), step("consul.leader.transfer", LEAD), "both decide who leads"),
     (step("consul.leader.pin", ONE), step("process.kill", ONE), "nobody would lead"),
     (step("consul.leader.pin", ONE), step("network.partition", LEAD), "nobody would lead"),
-    (step("consul.leader.avoid", ONE), step("process.kill", TWO), "nobody may be left to lead"),
+    (step("consul.leader.avoid", ONE), step("process.kill", TWO), "there may be nobody to lead"),
     (step("consul.config", ONE, set=OFF), step("process.pause", TWO), "no majority would be left"),
     (step("consul.agent.stop", ONE), step("consul.server.replace", TWO), "no majority would be left"),
-    (step("consul.kv.bloat", ONE, keys=9), step("consul.kv.bloat", TWO, keys=9), "below the same prefix"),
+    (step("consul.kv.bloat", ONE, keys=9), step("consul.kv.bloat", TWO, keys=9), "under the same prefix"),
     (step("consul.raft.bloat", ONE, by="writes"), step("consul.config", ONE, set=OFF), "both set the server's config"),
 ]
 
@@ -110,7 +110,7 @@ def test_they_are_fine_one_after_the_other(one, two, _reason):
 
 def test_a_replacement_may_last_much_longer_than_it_is_in_force():
     message = refused(step("consul.server.replace", ONE), step("consul.raft.compact", ONE, at="30s"))
-    assert "will not be there any more" in message
+    assert "which the replacement removes" in message
     assert "no majority would be left" in refused(
         step("consul.server.replace", ONE), step("process.kill", TWO, at="30s")
     )
@@ -123,7 +123,7 @@ def test_an_old_leader_cannot_be_deposed_by_less_than_a_majority(kind):
     text = with_method(step(kind, on), step("consul.agent.stop", TWO)).replace("1.22.2", "1.10.3")
     with pytest.raises(ExperimentError) as error:
         load_text(text, "x.yaml")
-    assert "before Consul 1.15 a leader is deposed by cutting it off" in " ".join(str(error.value).split())
+    assert "before Consul 1.15 only cutting it off deposes a leader" in " ".join(str(error.value).split())
     load_text(text.replace("1.10.3", "1.22.2"), "x.yaml")
 
 

@@ -1,4 +1,4 @@
-"""What breaks Consul in ways of its own: leaders, agents, state, streams, configuration. Not what breaks any host.
+"""Faults of Consul itself: leaders, agents, state, streams, configuration. `hashidrill.faults` has those of any host.
 
 A new module goes into MODULES, with its kinds.
 """
@@ -13,4 +13,4 @@ MODULES = {
     "snapshot": ("consul.snapshot.save", "consul.snapshot.restore"),
     "raft": ("consul.raft.bloat", "consul.raft.compact"),
 }
-"""Module to the kinds in its KINDS: whoever names one kind imports one module."""
+"""Module to the kinds in its KINDS, so that naming one kind imports only one module."""

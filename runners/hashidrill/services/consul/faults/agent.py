@@ -29,24 +29,24 @@ from hashidrill.services.consul.faults.declared import (
 from hashidrill.util.wait import wait_until
 
 _LEFT_WITHIN_S = 40.0
-"""A server that leaves waits 5 s for requests (performance.leave_drain_time) and then for Raft to drop it."""
+"""A leaving server waits 5 s for requests (performance.leave_drain_time), then for Raft to remove it."""
 _SEEN_WITHIN_S = 30.0
-"""Serf takes some 5 s to hold a silent member for failed."""
+"""Serf takes some 5 s to declare a silent member failed."""
 _REPLACING_S = 120.0
-"""How much longer than its `for` a replacement may last: each way, a server joins and becomes a voter before the other
-one leaves (31 s each, measured on 2 cores beside another run)."""
+"""How much longer than its `for` a replacement may last: in each direction a server joins and becomes a voter before
+the other one leaves (31 s each, measured on 2 cores next to another run)."""
 _SPARE = "the next spare host"
 _SEEN_AS = {1: "alive", 2: "leaving", 3: "left", 4: "failed"}
 
 
 async def leave(host: Host) -> None:
-    """The agent leaves the datacenter and ends. Raises FaultError when it refuses, WaitTimeoutError when it stays."""
+    """Makes the agent leave the datacenter and exit. Raises FaultError if it refuses, WaitTimeoutError if it stays."""
 
     async def ask() -> None:
         try:
             answer = await host.use(AgentApi).api("PUT", "/v1/agent/leave", timeout_s=_LEFT_WITHIN_S)
         except FaultError:
-            return  # it ended before it answered: whether it did is seen below
+            return  # it may have exited before it answered; the wait below tells
         if answer.status != 200:
             raise FaultError(f"{host.name}: it did not leave: {api.said(answer)}")
 
@@ -54,16 +54,16 @@ async def leave(host: Host) -> None:
         return (None if await api.has_agent(host) else True), "its agent still runs"
 
     await ask()
-    await wait_until(f"the agent of {host.name} to end", ended, within_s=_LEFT_WITHIN_S)
+    await wait_until(f"the agent of {host.name} to exit", ended, within_s=_LEFT_WITHIN_S)
 
 
 async def wipe(host: Host) -> None:
-    """The agent's data directory, as on a new machine. Only for a host whose agent does not run."""
+    """Empties the agent's data directory, as on a new machine. Only for a host whose agent does not run."""
     await anyio.to_thread.run_sync(lambda: shutil.rmtree(host.use(AgentFiles).data / "consul", ignore_errors=True))
 
 
 class StopParams(Strict):
-    """Whether the agent leaves the datacenter first; else it ends as on SIGTERM, by its own configuration."""
+    """Whether the agent leaves the datacenter first; otherwise it gets SIGTERM and does what its configuration says."""
 
     leave: bool = False
 
@@ -75,7 +75,7 @@ class AgentStop(BaseFault[StopParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
         "/proc, and the members and Raft's configuration as another server has them",
-        "applying waits for the same members; /proc it does not ask",
+        "applying waits for the same members, but does not look at /proc",
     )
     holds_down: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = StopParams
@@ -93,7 +93,7 @@ class AgentStop(BaseFault[StopParams]):
             raise FaultError(f"{host.name}: no agent runs there")
         voters = [peer.name for peer in await api.peers(self.hosts) if peer.voter]
         if self.params.leave and voters == [host.name]:
-            raise FaultError(f"{host.name} is the only voter: if it leaves, nothing is left of the datacenter")
+            raise FaultError(f"{host.name} is the only voter; without it there is no datacenter left")
         return {"voter": host.name in voters}
 
     async def apply(self, undo: Undo) -> None:
@@ -107,14 +107,14 @@ class AgentStop(BaseFault[StopParams]):
             state = await self._state(undo)
             return (True if self._is_out(state) else None), f"the others see it {_SEEN_AS.get(state, 'not at all')}"
 
-        await wait_until(f"{host.name} to be missed", seen, within_s=_SEEN_WITHIN_S)
+        await wait_until(f"the other servers to notice that {host.name} is gone", seen, within_s=_SEEN_WITHIN_S)
 
     def _is_out(self, state: int) -> bool:
-        """Whether it left, or at least is not there; clients leave on SIGTERM, too, by Consul's default."""
+        """Whether it left, or at least is not alive; by Consul's default, clients leave on SIGTERM too."""
         return state == api.LEFT if self.params.leave else state not in (0, api.ALIVE)
 
     async def _state(self, undo: Undo) -> int:
-        """As another server sees it; 0 where that does not list it."""
+        """Its state as another server sees it; 0 if that server does not list it."""
         return (await api.member_states(self.hosts, but=undo["host"])).get(undo["host"], 0)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
@@ -146,7 +146,7 @@ class ServerReplace(OfServers[NoParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
         "Raft's configuration and the members as a third server has them, and /proc",
-        "applying waits for the same configuration; for /proc only while the old agent ends",
+        "applying waits for the same configuration, and for /proc only until the old agent has exited",
     )
     once: ClassVar[bool] = True
     holds_down: ClassVar[bool] = True
@@ -155,9 +155,9 @@ class ServerReplace(OfServers[NoParams]):
         return replace(super().requires(), spare_servers=1)
 
     def uses(self, place: Place) -> Sequence[Claim]:
-        gone = "they may be on one host, which will not be there any more"
-        spare = "each takes the next free spare host; let them begin one after the other, on other servers"
-        elected = "the new server could be elected, which would break the pinned or avoided leadership"
+        gone = "they may target the same host, which the replacement removes"
+        spare = "each takes the next free spare host; start them one after the other, on different servers"
+        elected = "the new server could win an election, which would break the pinned or avoided leadership"
         same = frozenset({("at", place.begins_s), ("on", place.on)})
         return (
             takes(self.kind),
@@ -173,17 +173,17 @@ class ServerReplace(OfServers[NoParams]):
         yield from on_one_host(self.kind, place)
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Which spare host is taken: the servers' order decides, and then which is free. Raises FaultError."""
+        """Which spare host it takes: the order of the servers decides, then which is free. Raises FaultError."""
         host = self.hosts.host(target.host)
         voters = sorted(await api.voters_with(self.hosts, host))
         await api.check_quorum_without(self.hosts, host)
         spares = [one for one in self.hosts.all_hosts() if await self._is_free(one)]
         if not spares:
-            raise FaultError(f"no spare host is left to replace {host.name}: let an earlier replacement end first")
+            raise FaultError(f"no spare host is left to replace {host.name}; let an earlier replacement end first")
         return {"spare": spares[voters.index(host.name) % len(spares)].name}
 
     async def _is_free(self, host: Host) -> bool:
-        """Whether it waits for its first server: one of the founders, if it is out, comes back to its own host."""
+        """Whether it has never had a server: a founding server that was replaced comes back to its own host."""
         if host.roles.get(api.AGENT) != "spare" or await api.has_agent(host):
             return False
         return "bootstrap_expect" not in await host.use(AgentFiles).agent_config(api.AGENT)
@@ -194,7 +194,7 @@ class ServerReplace(OfServers[NoParams]):
     async def apply(self, undo: Undo) -> None:
         old, new = self._host(undo), self._spare(undo)
         if await api.has_agent(new):
-            raise FaultError(f"{new.name} was taken by another replacement: let one begin after the other")
+            raise FaultError(f"another replacement took {new.name}; start replacements one after the other")
         await self._join(new)
         async with self.hosts.turn(changes.TURN):
             await self._leave(old)
@@ -206,7 +206,7 @@ class ServerReplace(OfServers[NoParams]):
         await api.wait_for_voter(self.hosts, host)
 
     async def _leave(self, host: Host) -> None:
-        """Ends as a spare host without data. Nothing is asked of a host that has left already."""
+        """Turns the host into a spare host without data. Does nothing to a host that has already left."""
         if await api.has_agent(host):
             await leave(host)
         host.roles[api.AGENT] = "spare"
@@ -224,7 +224,7 @@ class ServerReplace(OfServers[NoParams]):
         )
         return Evidence(
             here.name in voters and gone.name not in voters and ended and state in (0, api.LEFT) and leader is not None,
-            f"{here.name} votes in the place of {gone.name}" if present else f"{here.name} votes, {gone.name} is gone",
+            f"{here.name} votes instead of {gone.name}" if present else f"{here.name} votes, {gone.name} is gone",
             words,
         )  # fmt: skip
 
@@ -235,7 +235,7 @@ class ServerReplace(OfServers[NoParams]):
         if not await api.has_agent(old):
             old.roles[api.AGENT] = "spare"
             if old.name not in {peer.name for peer in await api.peers(self.hosts, but=old.name)}:
-                await wipe(old)  # it has left: what it kept of Raft would be of a member that is none
+                await wipe(old)  # it has left, so its Raft data belongs to a member that no longer exists
             await self._join(old)
         old.roles[api.AGENT] = "server"
         await api.wait_for_voter(self.hosts, old)

@@ -1,7 +1,7 @@
 """Changes an agent's configuration file and applies it: by a reload, or by restarting one agent after the other.
 
-A restart ends the agent first, then writes the file, then starts it: so, wherever it is interrupted, an agent that
-runs while the file is as before has never read another.
+A restart stops the agent, writes the file, then starts the agent. So, wherever it is interrupted, a running agent with
+the original file on disk has never read another one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from hashidrill.services.consul import api
 By = Literal["reload", "restart"]
 _RELOADED_WITHIN_S = 20.0
 TURN = "consul.config"
-"""Restarts of agents on several hosts take turns by this name, so that no two servers are down at once."""
+"""The name of the turn in which agents on several hosts restart, so that no two servers are down at once."""
 
 
 async def validate(hosts: Hosts, config: Mapping[str, Any]) -> None:
-    """Raises FaultError with Consul's own message for a configuration that an agent would not start with.
+    """Raises FaultError with Consul's own message for a configuration with which an agent would not start.
 
-    Without a consul binary at hand nothing is said here: then the agent itself refuses it.
+    Without a consul binary it checks nothing; then the agent itself refuses the configuration.
     """
     try:
         consul = hosts.tool("consul")
@@ -42,18 +42,18 @@ async def validate(hosts: Hosts, config: Mapping[str, Any]) -> None:
         text = (result.stderr + result.stdout).decode(errors="replace").replace(str(file), "the configuration")
         lines = [line.strip(" \t*") for line in text.splitlines() if line.strip(" \t*")]
         why = " ".join(lines).removeprefix("Config validation failed: ")
-        raise FaultError(f"Consul refuses the configuration: {why}")
+        raise FaultError(f"Consul rejects the configuration: {why}")
 
 
 async def reload(host: Host) -> None:
     """Raises FaultError with Consul's own message."""
     answer = await host.use(AgentApi).api("PUT", "/v1/agent/reload", timeout_s=_RELOADED_WITHIN_S)
     if answer.status != 200:
-        raise FaultError(f"{host.name}: the reload was refused: {api.said(answer)}")
+        raise FaultError(f"{host.name}: Consul refused the reload: {api.said(answer)}")
 
 
 async def change(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) -> None:
-    """The agent runs with that configuration afterwards. Raises FaultError before a majority would be lost."""
+    """Makes the agent run with that configuration. Raises FaultError instead of losing the majority."""
     if by == "reload":
         await host.use(AgentFiles).set_agent_config(api.AGENT, config)
         await reload(host)
@@ -64,11 +64,11 @@ async def change(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) ->
 
 
 async def put_back(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) -> None:
-    """The agent runs with its former configuration afterwards; one that never had another is not restarted."""
+    """Makes the agent run with its former configuration; an agent that never had another is not restarted."""
     if by == "reload" and await api.has_agent(host):
         if await host.use(AgentFiles).agent_config(api.AGENT) != config:
             await host.use(AgentFiles).set_agent_config(api.AGENT, config)
-        await reload(host)  # whether the file was put back by us before or not: then the agent has not read it yet
+        await reload(host)  # also if an earlier try put the file back: the agent may not have read it yet
         return
     async with hosts.turn(TURN):
         changed = await host.use(AgentFiles).agent_config(api.AGENT) != config

@@ -24,13 +24,13 @@ from hashidrill.util.merged import merge
 _BACKEND_KEY = "use_streaming_backend"
 _BACKEND_HEADER = "x-consul-query-backend"
 _PATIENT_S = 20.0
-"""How long one answer of an overloaded agent may take."""
+"""How long an overloaded agent may take to answer."""
 _MARKER = "hashidrill-config"
-"""A key of `node_meta`, which agents show as they have read it: for what they do not show."""
+"""A key of `node_meta`, which agents always show: it proves that an agent has read keys which it does not show."""
 
 
 class ConfigParams(Strict):
-    """What is set, as in Consul's configuration file; and whether that may, or must, take a restart."""
+    """What to set, as in Consul's configuration file, and whether to reload or restart."""
 
     set_: dict[str, Any] = Field(alias="set", min_length=1)
     by: Literal["auto", "reload", "restart"] = "auto"
@@ -39,16 +39,16 @@ class ConfigParams(Strict):
     @classmethod
     def _can_be_set(cls, value: dict[str, Any]) -> dict[str, Any]:
         if fixed := sorted(value.keys() & settings.FIXED):
-            raise ValueError(f"{fixed[0]} cannot be changed: the datacenter is built on it")
+            raise ValueError(f"{fixed[0]} cannot be changed, because the datacenter depends on it")
         for path, leaf in settings.leaves(value):
             if leaf is None or leaf == {}:
-                raise ValueError(f"{settings.dotted(path)} has no value; write the value that you want")
+                raise ValueError(f"{settings.dotted(path)} has no value; write one")
         return value
 
     @model_validator(mode="after")
     def _can_be_reloaded(self) -> ConfigParams:
         if self.by == "reload" and (keys := settings.needs_restart(self.set_)):
-            raise ValueError(f"Consul does not take {keys[0]} by a reload; write by: restart, or leave it out")
+            raise ValueError(f"Consul cannot reload {keys[0]}; write by: restart, or leave out `by`")
         return self
 
 
@@ -59,11 +59,11 @@ class ConsulConfig(BaseFault[ConfigParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
         "the configuration that the agent shows, its process, and which backend answers its queries",
-        "the file is read back by what wrote it; of keys that agents do not show, the fault's own mark in `node_meta`",
+        "the injector reads the file back; keys that agents do not show rely on the fault's own marker in `node_meta`",
     )
     Params: ClassVar[type[Strict]] = ConfigParams
     observed_within_s = 90.0
-    """A client agent that opened 4,000 views again after its restart took over 40 s to answer what its settings are."""
+    """After its restart, a client agent that reopened 4,000 views took over 40 s to show its settings."""
 
     def uses(self, place: Place) -> Sequence[Claim]:
         claims = [*super().uses(place), takes(AGENT, ONE_AGENT), takes(AGENT_CONFIG)]
@@ -77,7 +77,9 @@ class ConsulConfig(BaseFault[ConfigParams]):
         config = await host.use(AgentFiles).agent_config(api.AGENT)
         new = merge(config, self.params.set_)
         if new == config:
-            raise FaultError(f"{host.name}: its configuration file says so already")
+            raise FaultError(
+                f"{host.name}: its configuration file already sets this, so the fault would change nothing"
+            )
         await changes.validate(self.hosts, new)
         by = await self._by(host)
         if by == "restart":
@@ -88,12 +90,12 @@ class ConsulConfig(BaseFault[ConfigParams]):
         }  # fmt: skip
 
     async def _by(self, host: Host) -> changes.By:
-        """Raises FaultError when a reload is asked for and would not do, in this version of Consul."""
+        """Raises FaultError if the step asks for a reload and this version of Consul needs a restart."""
         version = await api.version_of(host)
         keys = settings.needs_restart(self.params.set_, version)
         if self.params.by == "reload" and keys:
             shown = ".".join(map(str, version))
-            raise FaultError(f"{host.name}: Consul {shown} does not take {keys[0]} by a reload; write by: restart")
+            raise FaultError(f"{host.name}: Consul {shown} cannot reload {keys[0]}; write by: restart")
         return "restart" if keys or self.params.by == "restart" else "reload"
 
     async def _shown(self, host: Host) -> dict[str, Any]:
@@ -111,7 +113,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
                   if settings.agrees(key, asked, shown) is None]  # fmt: skip
         await changes.change(self.hosts, host, self._marked(new, undo) if unseen else new, prior["by"])
         if not unseen and prior["by"] == "reload" and self._differing(await self._shown(host)):
-            # before 1.16.2 agents show what they were started with
+            # before 1.16.2, agents show the values that they started with
             await changes.change(self.hosts, host, self._marked(new, undo), prior["by"])
 
     @staticmethod
@@ -119,19 +121,19 @@ class ConsulConfig(BaseFault[ConfigParams]):
         return merge(config, {"node_meta": {_MARKER: undo["fault_id"]}})
 
     def _keys(self, shown: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """Key -> (what is asked for, what is shown)."""
+        """Key -> (requested value, shown value)."""
         asked = {settings.dotted(path): value for path, value in settings.leaves(self.params.set_)}
         return {key: (value, shown[key]) for key, value in asked.items()}
 
     def _differing(self, shown: Mapping[str, Any]) -> list[str]:
-        """The keys that are not shown as asked for."""
+        """The keys that the agent does not show as requested."""
         return [key for key, (asked, seen) in self._keys(shown).items() if not settings.agrees(key, asked, seen)]
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         return await (self._in_force(undo) if present else self._gone(undo))
 
     async def _in_force(self, undo: Undo) -> Evidence:
-        """In the file; and shown by the agent, which after a restart is another process than before."""
+        """The file has the values, and the agent shows them; after a restart it is a different process."""
         host, prior = self._host(undo), undo["prior"]
         asked = ", ".join(f"{key} {asked}" for key, (asked, _) in self._keys(prior["shown"]).items())
         in_file = settings.holds(await host.use(AgentFiles).agent_config(api.AGENT), self.params.set_)
@@ -142,7 +144,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
         differing = self._differing(shown)
         marked = about["Meta"].get(_MARKER) == undo["fault_id"]
         restarted = prior["by"] == "reload" or new
-        if prior["by"] == "restart":  # a new process shows the truth; only what cannot be seen needs the marker
+        if prior["by"] == "restart":  # a new process has read the file; only keys that are not shown need the marker
             lying = [key for key in differing if settings.agrees(key, *self._keys(shown)[key]) is False]
             marked = marked and not lying
         backend, right = await self._backend_evidence(host)
@@ -161,7 +163,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
         )
 
     async def _backend_evidence(self, host: Host) -> tuple[str, bool]:
-        """(what answers queries, whether that is as asked for); empty where the key is not set."""
+        """(which backend answers queries, whether it is the requested one); empty if the key is not set."""
         asked = self.params.set_.get(_BACKEND_KEY)
         if not isinstance(asked, bool):
             return "", True
@@ -200,7 +202,7 @@ def _seen(value: Any) -> str:
 async def _backend(host: Host) -> str:
     """`streaming` or `blocking-query`, whichever answers a blocking query of this agent. Raises FaultError.
 
-    A stale one, which needs no leader: another server may be restarting just now, even the leader.
+    A stale query, which needs no leader: another server may be restarting right now, even the leader.
     """
     path, params = "/v1/health/service/consul", {"index": "1", "wait": "1s", "stale": ""}
     answer = await host.use(AgentApi).api("GET", path, params=params, timeout_s=_PATIENT_S)

@@ -1,4 +1,4 @@
-"""What faults of Consul declare alike: that they are about servers, or about one host, and what needs a majority."""
+"""Declarations that faults of Consul share: they are about servers, or about one host, or need a majority."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 LEADERSHIP = "Consul's leadership"
 ELECTIONS = "who can be elected"
-"""Needed by what decides who can be elected; spoiled by a new server."""
+"""Needed by faults that decide who can be elected; spoiled by a new server."""
 AGENT_CONFIG = "the agent's configuration file"
-ONE_AGENT = "they may be on one host, and one would end the agent that the other needs, or undo what it set"
+ONE_AGENT = "they may target the same host, and one would stop the agent that the other needs, or undo its change"
 SELECTED = "what a selector names"
-"""Where: the selector, as it is written."""
+"""As a place: the selector as it is written."""
 
 
 def consul_of(place: Place) -> Consul | None:
-    """What `datacenter.consul` says; None where it could not be read."""
+    """`datacenter.consul`; None if it could not be read."""
     consul: Consul | None = place.parts.get("consul")
     return consul
 
@@ -33,9 +33,9 @@ def is_before(version: tuple[int, ...], consul: Consul) -> bool:
 
 
 def on_one_host(kind: str, place: Place) -> Iterator[Trouble]:
-    """For a fault that would be in its own way on several hosts."""
+    """For a fault that would interfere with itself on several hosts."""
     if place.many and len(place.hosts) > 1:
-        text = f"{kind} is put on one host, and {place.on} may be several; write consul:leader, or host:NAME"
+        text = f"{kind} takes one host, and {place.on} may be several; write consul:leader or host:NAME"
         yield ("on",), text
 
 
@@ -44,19 +44,19 @@ class OfServers(BaseFault[P]):
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
         if place.hosts and not place.hosts & {*place.servers}:
-            text = f"{self.kind} is about servers, and {place.on} are none; write consul:leader or host:consul-1"
+            text = f"{self.kind} targets servers, and {place.on} is none; write consul:leader or host:consul-1"
             yield ("on",), text
 
 
 def no_majority(place: Place) -> str:
-    """Why a server cannot end or restart while another one does not answer."""
-    return f"with one of {len(place.servers)} servers away and one that ends or restarts, no majority would be left"
+    """Why a server cannot stop or restart while another one does not answer."""
+    return f"with one of {len(place.servers)} servers away and another one stopping, no majority would be left"
 
 
 def needs_majority(place: Place, why: str, *, others: bool = False, longer_s: float = 0.0) -> Iterator[Claim]:
-    """All servers have to answer, where those that are left by two that do not would be no majority.
+    """All servers must answer, if two that do not would leave no majority.
 
-    `others`: where the step is sure to be on one server, it may be that one which does not answer.
+    `others`: if the step is certain to be on one server, that one may be silent.
     """
     servers = len(place.servers)
     if servers >= 3 and (servers - 2) * 2 <= servers:

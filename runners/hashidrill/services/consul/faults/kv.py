@@ -24,18 +24,18 @@ from hashidrill.units import Size
 from hashidrill.util.tasks import all_at_once
 
 _BATCH = 64
-"""Operations of one transaction; Consul takes no more (1.10.3: maxTxnOps)."""
+"""Operations per transaction, Consul's maximum (1.10.3: maxTxnOps)."""
 _BATCH_BYTES = 400_000
-"""Of one transaction's body; Consul's limit is 512 kB (limits.txn_max_req_len)."""
+"""The body of one transaction; Consul's limit is 512 kB (limits.txn_max_req_len)."""
 _AT_ONCE = 4
 _WRITTEN_WITHIN_S = 30.0
 _SAMPLES = 16
 _MOST_BYTES = 2_000_000_000
-"""The whole store is in every server's memory, three times on this machine."""
+"""Every server keeps the whole store in memory: with three servers, three times on this machine."""
 
 
 class BloatParams(Strict):
-    """How many keys of what size, all below a prefix that must be empty."""
+    """How many keys, how large, and the prefix for them, which must be empty."""
 
     keys: int = Field(ge=1, le=1_000_000)
     value: Size = Size("512B")
@@ -46,9 +46,11 @@ class BloatParams(Strict):
     @model_validator(mode="after")
     def _fits(self) -> BloatParams:
         if self.value > 256_000:
-            raise ValueError(f"value {self.value} is too large: Consul takes up to 512 kB a request; write up to 256kB")
+            raise ValueError(
+                f"value {self.value} is too large: Consul takes up to 512 kB per request; use at most 256kB"
+            )
         if self.keys * self.value > _MOST_BYTES:
-            raise ValueError(f"{self.keys} keys of {self.value} are more than {Size(_MOST_BYTES)} in all")
+            raise ValueError(f"{self.keys} keys of {self.value} are over {Size(_MOST_BYTES)} in total; write fewer")
         return self
 
 
@@ -66,7 +68,7 @@ class KvBloat(BaseFault[BloatParams]):
 
     def uses(self, place: Place) -> Sequence[Claim]:
         prefix = frozenset({self.params.prefix})
-        below = takes("a prefix of the KV store", "both write below the same prefix", where=prefix, local=False)
+        below = takes("a prefix of the KV store", "both write under the same prefix", where=prefix, local=False)
         return (below, *super().uses(place))
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
@@ -80,17 +82,17 @@ class KvBloat(BaseFault[BloatParams]):
         """Raises FaultError for a prefix that holds keys: reverting would delete them."""
         keys = await self._keys(target.host)
         if keys:
-            raise FaultError(f"{self._folder} holds {len(keys)} keys already, like {keys[0]}; name another prefix")
+            raise FaultError(f"{self._folder} already holds {len(keys)} keys, like {keys[0]}; use another prefix")
         return {"keys": 0}
 
     async def _keys(self, host: str) -> list[str]:
-        """As the leader has them, asked through the agent that they are written through."""
+        """The keys that the leader has, read through the agent that writes them."""
         path, params = f"/v1/kv/{self._folder}", {"keys": "", "consistent": ""}
         answer = await api.when_led(self.hosts.host(host), "GET", path, params=params, timeout_s=_WRITTEN_WITHIN_S)
         return self._listed(host, answer)
 
     async def _copied(self, undo: Undo) -> list[str]:
-        """As another server has them by itself."""
+        """The keys in another server's own copy."""
         answer = await api.ask_another(self.hosts, self._host(undo), f"/v1/kv/{self._folder}", {"keys": ""})
         return self._listed(f"another server than {undo['host']}", answer)
 
@@ -98,7 +100,7 @@ class KvBloat(BaseFault[BloatParams]):
         if answer.status == 404:
             return []
         if answer.status != 200:
-            raise FaultError(f"{host}: the keys below {self._folder} could not be counted: {api.said(answer)}")
+            raise FaultError(f"{host}: could not count the keys under {self._folder}: {api.said(answer)}")
         return list(answer.json())
 
     def _key(self, number: int) -> str:
@@ -111,7 +113,7 @@ class KvBloat(BaseFault[BloatParams]):
             yield range(first, min(first + size, self.params.keys))
 
     async def apply(self, undo: Undo) -> None:
-        """A few transactions at a time; what is already written stays for revert when one is refused."""
+        """A few transactions at a time; if one is refused, revert deletes what was written."""
         chance = random.Random(undo["fault_id"])
         limit = anyio.CapacityLimiter(_AT_ONCE)
         value = base64.b64encode(chance.randbytes(int(self.params.value))).decode()
@@ -123,13 +125,13 @@ class KvBloat(BaseFault[BloatParams]):
             body = json.dumps(operations).encode()
             answer = await api.when_led(self._host(undo), "PUT", "/v1/txn", body=body, timeout_s=_WRITTEN_WITHIN_S)
         if answer.status != 200:
-            raise FaultError(f"{undo['host']}: {len(batch)} keys were not written: {api.said(answer)}")
+            raise FaultError(f"{undo['host']}: could not write {len(batch)} keys: {api.said(answer)}")
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Counts the keys as another server has them, and looks at the size of some values there."""
+        """Counts the keys in another server's copy, and looks at the size of some values there."""
         keys = await self._copied(undo)
         if not present:
-            return Evidence(not keys, f"no key below {self._folder}", f"{len(keys)} keys", {"keys": len(keys)})
+            return Evidence(not keys, f"no key under {self._folder}", f"{len(keys)} keys", {"keys": len(keys)})
         step = max(1, len(keys) // _SAMPLES)
         sizes = [await self._size(undo, key) for key in keys[::step][:_SAMPLES]]
         middle = sorted(sizes)[len(sizes) // 2] if sizes else 0
@@ -137,8 +139,8 @@ class KvBloat(BaseFault[BloatParams]):
         right = len(keys) == self.params.keys and all(size == wanted for size in sizes)
         return Evidence(
             right,
-            f"{self.params.keys} keys of {self.params.value} below {self._folder}",
-            f"{len(keys)} keys, the {len(sizes)} looked at of {min(sizes, default=0)} to {max(sizes, default=0)} bytes",
+            f"{self.params.keys} keys of {self.params.value} under {self._folder}",
+            f"{len(keys)} keys; {len(sizes)} of them checked: {min(sizes, default=0)} to {max(sizes, default=0)} bytes",
             {"keys": len(keys), "bytes": len(keys) * middle},
         )
 
@@ -147,14 +149,14 @@ class KvBloat(BaseFault[BloatParams]):
         return len(answer.body) if answer.status == 200 else 0
 
     async def revert(self, undo: Undo) -> None:
-        """Nothing is asked for when nothing is there."""
+        """Deletes nothing if nothing is there."""
         if not await self._keys(undo["host"]):
             return
         answer = await api.when_led(
             self._host(undo), "DELETE", f"/v1/kv/{self._folder}", params={"recurse": ""}, timeout_s=_WRITTEN_WITHIN_S
         )
         if answer.status != 200:
-            raise FaultError(f"{undo['host']}: the keys below {self._folder} were not deleted: {api.said(answer)}")
+            raise FaultError(f"{undo['host']}: could not delete the keys under {self._folder}: {api.said(answer)}")
 
 
 KINDS = (KvBloat,)

@@ -28,24 +28,24 @@ from hashidrill.services.consul.faults.declared import (
 )
 
 TRANSFER_SINCE = (1, 15)
-"""The first version of Consul that can be asked to."""
+"""The first version of Consul with a leadership transfer in its API."""
 _TRANSFERRED_WITHIN_S = 20.0
 
 
 class _LeaderFault(OfServers[P]):
-    """`undo["servers"]` are all of them: rules may have been put on any."""
+    """`undo["servers"]` has all servers: any of them may have rules of this fault."""
 
     def uses(self, place: Place) -> Sequence[Claim]:
-        leads = takes(LEADERSHIP, "both are about who leads", where=EVERYWHERE, local=False)
+        leads = takes(LEADERSHIP, "both decide who leads", where=EVERYWHERE, local=False)
         return (needs(HOST), leads, *self._leaderless(place))
 
     def _leaderless(self, place: Place) -> Iterable[Claim]:
-        """Nobody might lead while the leader is deposed, with one server less."""
+        """With one server missing, nobody might lead while the leader is being deposed."""
         consul = consul_of(place)
         if consul is not None and is_before(TRANSFER_SINCE, consul):
             since = ".".join(map(str, TRANSFER_SINCE))
-            deposed = f"before Consul {since} a leader is deposed by cutting it off"
-            away = f"with one of {consul.servers} servers away the others would be no majority"
+            deposed = f"before Consul {since} only cutting it off deposes a leader"
+            away = f"with one of {consul.servers} servers away the rest would be no majority"
             yield from needs_majority(place, f"{deposed}, and {away}", others=True)
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
@@ -59,7 +59,7 @@ class _LeaderFault(OfServers[P]):
         return {"servers": sorted([target.host, *others])}
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError for a host that is no voter, for a single one, and when nobody leads."""
+        """Raises FaultError for a host that is no voter, for the only voter, and when nobody leads."""
         leader = await api.leader_soon(self.hosts)
         voters = await api.voters_with(self.hosts, self.hosts.host(target.host))
         if len(voters) < 2:
@@ -71,14 +71,14 @@ class _LeaderFault(OfServers[P]):
         return [self.hosts.host(name) for name in undo["servers"] if name not in but]
 
     async def _cut_votes(self, undo: Undo, of: Sequence[Host]) -> None:
-        """None of these servers can be elected from now on."""
+        """Makes these servers unelectable."""
         for host in of:
             others = self._others(undo, [host.name])
             rules = [rpc.cut_votes([other.address for other in others])]
             await host.use(PacketFilter).set_packet_rules(table_of(undo["fault_id"]), rules)
 
     async def _transfer(self, undo: Undo, leader: Host, to: str | None) -> str:
-        """The new leader. Raises FaultError, or WaitTimeoutError when nobody else is elected in time."""
+        """Returns the new leader. Raises FaultError, or WaitTimeoutError if nobody else is elected in time."""
         if await api.version_of(leader) < TRANSFER_SINCE:
             return await self._depose(undo, leader, to)
         params = {} if to is None else {"id": undo["prior"]["voters"][to]}
@@ -88,15 +88,15 @@ class _LeaderFault(OfServers[P]):
             await api.check_quorum_without(self.hosts, leader)
             return await self._depose(undo, leader, to)
         if answer.status != 200:
-            raise FaultError(f"{leader.name}: the leadership was not transferred: {api.said(answer)}")
+            raise FaultError(f"{leader.name}: Consul did not transfer leadership: {api.said(answer)}")
         return await self._wait_for(undo, leader, to)
 
     async def _depose(self, undo: Undo, leader: Host, to: str | None) -> str:
-        """Older versions have no way to ask: the leader is cut off until another leads.
+        """For versions without a transfer: cuts the leader off until another server leads.
 
-        If `to` must win, it alone gets the newest entry. The others cannot win without that; their requests go to
-        `to`, which refuses them, takes over their term, and asks with the next one. (Unheard, they would vote for
-        themselves in each term before it asks in the same: at raft_multiplier 3 nobody led for half a minute.)
+        If `to` must win, only `to` gets the newest log entry, without which the others cannot win. Their vote requests
+        still reach `to`, which refuses them, adopts their term, and asks with the next one. (If they did not, the
+        others would vote for themselves in each term before `to` asks: at raft_multiplier 3 nobody led for 30 s.)
         """
         others = self._others(undo, [leader.name])
         table, mute = table_of(undo["fault_id"]), [] if to is None else [host for host in others if host.name != to]
@@ -105,7 +105,7 @@ class _LeaderFault(OfServers[P]):
             await host.use(PacketFilter).set_packet_rules(table, [rpc.cut_votes(deaf)])
         if mute:
             await leader.use(PacketFilter).set_packet_rules(table, rpc.cut_off([host.address for host in mute]))
-            with contextlib.suppress(FaultError):  # a leader that cannot even do this had no newest entry to share
+            with contextlib.suppress(FaultError):  # if this fails, the leader had no newest entry to share
                 await leader.use(AgentApi).api("DELETE", f"/v1/kv/hashidrill/nothing/{table}")
         await leader.use(PacketFilter).set_packet_rules(table, rpc.cut_off([host.address for host in others]))
         try:
@@ -130,7 +130,7 @@ class _LeaderFault(OfServers[P]):
 
 
 class TransferParams(Strict):
-    """To whom; without it, Raft chooses."""
+    """The new leader; by default, Raft chooses."""
 
     to: Annotated[str, StringConstraints(pattern=NAME_PATTERN)] | None = None
 
@@ -142,7 +142,7 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, PacketFilter})
     observer: ClassVar[Observer] = Observer(
         "the Raft state and term that each server reports of itself",
-        "Consul's HTTP API, which also takes the transfer request; not the path that applying waits on",
+        "Consul's HTTP API, which also takes the transfer request; applying waits on another path",
     )
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = TransferParams
@@ -152,20 +152,20 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
         to = self.params.to
         if to is not None and place.servers and (to not in place.servers or place.on == f"host:{to}"):
             others = ", ".join(name for name in place.servers if place.on != f"host:{name}")
-            text = f"the leadership of {place.on} cannot be transferred to {to}; the servers are {others}"
+            text = f"{place.on} cannot transfer leadership to {to}; it can to {others}"
             yield ("on",), text
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         prior = await super().prior(target)
         if prior["leader"] != target.host:
-            raise FaultError(f"{target.host} does not lead, {prior['leader']} does; put it on consul:leader")
+            raise FaultError(f"{target.host} does not lead, {prior['leader']} does; use on: consul:leader")
         if self.params.to == target.host:
-            raise FaultError(f"{target.host} leads already; name another server in `to`, or none")
+            raise FaultError(f"{target.host} already leads; name another server in `to`, or leave out `to`")
         if self.params.to is not None and self.params.to not in prior["voters"]:
             known = ", ".join(sorted(prior["voters"]))
             raise FaultError(f"{self.params.to} is no voter; the voters are {known}")
         host = self.hosts.host(target.host)
-        if await api.version_of(host) < TRANSFER_SINCE:  # it is cut off until the others have elected another one
+        if await api.version_of(host) < TRANSFER_SINCE:  # it will be cut off until the others elect another leader
             await api.check_quorum_without(self.hosts, host)
         return prior
 
@@ -173,8 +173,8 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
         await self._transfer(undo, self._host(undo), self.params.to)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """In force: another leads, in a later term, by what each server says of itself. Gone: somebody does, and nobody
-        is cut off.
+        """In force: another server leads in a later term, by each server's own state. Gone: somebody leads, and no
+        server is cut off.
         """
         prior = undo["prior"]
         leader, term = await api.leader_of_terms(self.hosts)
@@ -189,7 +189,7 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
 
 
 class _Electable(_LeaderFault[NoParams]):
-    """Some servers cannot be elected as long as the fault is in force."""
+    """Makes some servers unelectable while the fault is in force."""
 
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, NetworkCanary, PacketFilter})
 
@@ -209,7 +209,7 @@ class _Electable(_LeaderFault[NoParams]):
         return await super().prior(target)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Who says that it leads; and whether a connection that begins like Raft's passes between each two servers."""
+        """Checks who says that it leads, and whether connections that begin like Raft's pass between the servers."""
         leader, _ = await api.leader_of_terms(self.hosts)
         servers = self._others(undo, [])
         cut = [host.name for host in servers if await rpc.is_cut(host, self._others(undo, [host.name])[0])]
@@ -235,12 +235,12 @@ class LeaderAvoid(_Electable):
     kind: ClassVar[str] = "consul.leader.avoid"
     observer: ClassVar[Observer] = Observer(
         "the Raft state that each server reports of itself, and connections like Raft's from each server",
-        "the rules cover the canary's port as well as 8300: it tries no connection of Raft itself",
+        "the rules cover the canary's port as well as 8300; the canary opens no connection of Raft itself",
     )
 
     def _leaderless(self, place: Place) -> Iterable[Claim]:
-        away = f"with one of {len(place.servers)} servers away and one that cannot be elected"
-        return needs_majority(place, f"{away}, nobody may be left to lead", others=True)
+        away = f"with one of {len(place.servers)} servers away and another one unelectable"
+        return needs_majority(place, f"{away}, there may be nobody to lead", others=True)
 
     def muted(self, undo: Undo) -> list[Host]:
         return [self._host(undo)]
@@ -265,11 +265,11 @@ class LeaderPin(_Electable):
     kind: ClassVar[str] = "consul.leader.pin"
     observer: ClassVar[Observer] = Observer(
         "the Raft state that each server reports of itself, and connections like Raft's from each server",
-        "the rules cover the canary's port as well as 8300: it tries no connection of Raft itself",
+        "the rules cover the canary's port as well as 8300; the canary opens no connection of Raft itself",
     )
 
     def uses(self, place: Place) -> Sequence[Claim]:
-        alone = "the only server that can be elected may be away, and nobody would lead"
+        alone = "the only electable server may be away, and nobody would lead"
         return (needs(ANSWERS, alone), *super().uses(place))
 
     def muted(self, undo: Undo) -> list[Host]:
@@ -284,7 +284,7 @@ class LeaderPin(_Electable):
     async def apply(self, undo: Undo) -> None:
         leader = await self.hosts.leader()
         if leader is None:
-            raise FaultError("nobody leads just now")
+            raise FaultError("no server leads right now")
         if leader != undo["host"]:
             await self._transfer(undo, self.hosts.host(leader), undo["host"])
         await self._cut_votes(undo, self.muted(undo))

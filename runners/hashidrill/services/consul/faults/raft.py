@@ -48,7 +48,7 @@ class RaftBloat(OfServers[BloatParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
         "`bbolt page`, and the bytes in /proc/PID/io for each transaction",
-        "nothing; but `by: writes` waits for the same `bbolt page`, /proc it does not ask",
+        "nothing; but `by: writes` waits for the same `bbolt page`, without looking at /proc",
     )
     undone_by: ClassVar[frozenset[str]] = frozenset({"consul.raft.compact"})
     restarts: ClassVar[Restarts | None] = Restarts(_RESTARTED_WITHIN_S, end=True)
