@@ -33,7 +33,7 @@ TOGETHER = {
         step("disk.bandwidth", rate="1MB/s", at="5s"),
     ),
     "both act on every fsync there": (step("disk.error", op="all"), step("disk.latency", delay="100ms")),
-    "none can be seen to be lost": (
+    "nobody can see some of them being lost": (
         step("network.partition", **{"from": "servers"}),
         step("network.loss", percent="10%", **{"from": "host:consul-2"}),
     ),
@@ -75,5 +75,5 @@ def test_a_full_disk_with_more_left_free_than_it_has_is_refused(leave, fits):
     if fits:
         load_text(text, "x.yaml")
         return
-    with pytest.raises(ExperimentError, match="left free is not full; at most"):
+    with pytest.raises(ExperimentError, match="left free is not full; leave at most"):
         load_text(text, "x.yaml")

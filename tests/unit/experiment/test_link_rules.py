@@ -72,10 +72,10 @@ def test_faults_on_different_connections_are_accepted(one, two):
             {**FAR, "direction": "both"},
             "method[0].with.direction: network.latency on consul:s",
         ),
-        ("consul:leader", {**FAR, "port": 7007}, "port 7007 is one of those that hashidrill measures"),
+        ("consul:leader", {**FAR, "port": 7007}, "hashidrill uses port 7007 for its own proxies"),
         ("consul:leader", {**FAR, "delay": "10s"}, "at most 3s"),
         ("consul:leader", {**FAR, "delay": "1500us"}, "whole milliseconds"),
-        ("consul:leader", {**FAR, "jitter": "2s"}, "jitter (2s) is more than delay (1s)"),
+        ("consul:leader", {**FAR, "jitter": "2s"}, "jitter (2s) must not be longer than delay (1s)"),
     ],
 )
 def test_a_link_fault_that_cannot_be_proven_is_refused(on, params, message):
