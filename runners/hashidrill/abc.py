@@ -216,9 +216,6 @@ class Hosts(Protocol):
     def load_addresses(self) -> Sequence[str]:
         """Where our own loads come from: they count as clients."""
 
-    async def leader(self) -> str | None:
-        """Name of the host that a majority of the servers takes for the Raft leader now."""
-
     def turn(self, what: str) -> AbstractAsyncContextManager[Any]:
         """A lock by name: faults on several hosts take turns inside of it, as a rolling restart does."""
 

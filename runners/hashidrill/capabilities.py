@@ -137,24 +137,25 @@ class AgentFiles(Protocol):
 
     @property
     def data(self) -> Path:
-        """The host's disk; Consul's data directory is `consul` in it."""
+        """The host's disk: what an agent keeps is in the folder of the agent's name."""
 
 
 @runtime_checkable
 class AgentApi(Protocol):
-    """Call the HTTP API of the host's agent."""
+    """Call the HTTP APIs of the host's agents."""
 
     async def api(
         self,
         method: str,
         path: str,
         *,
+        agent: str,
         params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         timeout_s: float = 5.0,
-        agent: str = "",
     ) -> ApiAnswer:
-        """One request to the HTTP API of an agent of this host (by default its first). Raises FaultError."""
+        """One request to the HTTP API of that agent of this host. Raises FaultError."""
 
 
 @runtime_checkable

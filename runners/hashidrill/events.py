@@ -270,7 +270,8 @@ class Tick(Event):
     phase: str = ""
     phase_ends_ns: int | None = None
     loads: Mapping[str, Figures] = field(default_factory=dict)
-    leader: str = field(default="", metadata=_FOR_OPERATORS)
+    leaders: tuple[tuple[str, str], ...] = field(default=(), metadata=_FOR_OPERATORS)
+    """What services say who leads, by the titles of their lanes: `("leader", "consul-1")`, "" for nobody."""
     faults: tuple[InForce, ...] = field(default=(), metadata=_FOR_OPERATORS)
     marks: tuple[Lasting, ...] = field(default=(), metadata=_FOR_OPERATORS)
 

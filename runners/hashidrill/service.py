@@ -1,4 +1,7 @@
-"""What a service is: all that knows one product. Its protocol, and what it and a datacenter tell each other."""
+"""What a service is: all that knows one product. Its protocol, and what it and a datacenter tell each other.
+
+`BaseService` has all of the protocol that a simple product needs not say.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import BaseModel
 
+from hashidrill.errors import SelectorError
+
 if TYPE_CHECKING:
     from hashidrill.abc import Host, Hosts, Probe
 
@@ -17,12 +22,16 @@ if TYPE_CHECKING:
 class AgentPlace:
     """One agent that a service wants on a host. Services that name the same host share it.
 
-    `starts=False`: its agent is configured, and a fault may start it.
+    `starts=False`: its agent is configured, and a fault may start it. `beside` names other services: each of them that
+    the datacenter has puts an agent of its own on this host too, as a guest (`Service.guests`).
     """
 
     host: str
     role: str
     starts: bool = True
+    beside: tuple[str, ...] = ()
+    guest: bool = False
+    """The host is another service's: that one's agent is what `host:NAME` means."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,7 @@ class Site:
     role: str
     address: str
     data: Path
+    """The agent's own folder on the host's disk: it is there, and belongs to the user that the agent runs as."""
     config_file: Path
     binaries: Mapping[str, Path]
     addresses: Mapping[str, str]
@@ -44,8 +54,9 @@ class Site:
 class AgentPlan:
     """How an agent is configured and started, and where its API is: `health` is a path that answers while it runs.
 
-    `environment` is added to what agents get. `as_root=False`: the program takes user id 0 for rights that agents never
-    have, like mounting. Where agents run as the user of the sandbox, which is 0 there, it runs under another number.
+    `config` is written to `Site.config_file` as JSON. `environment` is added to what agents get. `as_root=False`: the
+    program takes user id 0 for rights that agents never have, like mounting. Where agents run as the user of the
+    sandbox, which is 0 there, it runs under another number.
     """
 
     config: Mapping[str, Any]
@@ -77,6 +88,47 @@ class Wanted:
     explicit: str | None = None
 
 
+SILENT_S = 5.0
+"""How long a probe that samples once or twice a second may be silent."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The signals of one probe, and how long it may give no sample before what was judged by them is in doubt.
+
+    `regular` is the one that it never leaves out: each host is looked at by itself. Where there is none, a sample of
+    any of them on any host will do.
+    """
+
+    signals: frozenset[str]
+    regular: str = ""
+    silent_s: float = SILENT_S
+
+
+@dataclass(frozen=True)
+class Panel:
+    """How a report draws a signal over time. A bucket shows its largest sample if `worst`, else their mean."""
+
+    signal: str
+    title: str
+    unit: str = ""
+    worst: bool = True
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A signal that a report draws as a state over time: `good` where it is 1 or more, else `bad`.
+
+    With `names`, a good state is the sample's text: who leads. The live view shows these too, as `TITLE NAME`.
+    """
+
+    signal: str
+    title: str
+    good: str = "yes"
+    bad: str = "no"
+    names: bool = False
+
+
 class Service(Protocol):
     """All that knows one product, like Consul: built from the product's part of an experiment's `datacenter:`.
 
@@ -87,6 +139,8 @@ class Service(Protocol):
     Spec: ClassVar[type[BaseModel]]
     runs_by_default: ClassVar[bool]
     """Whether it runs in a datacenter that names no service. Only Consul does."""
+    after: ClassVar[tuple[str, ...]]
+    """Services that are ready before its agents are started, where the datacenter has them."""
     roles: ClassVar[tuple[str, ...]]
     """What may follow `name:` in a selector."""
     many: ClassVar[tuple[str, ...]]
@@ -99,13 +153,27 @@ class Service(Protocol):
     """The module of each of its kinds of faults; the module's KINDS holds the class."""
     loads: ClassVar[Mapping[str, str]]
     """The same, of its kinds of loads."""
+    probed: ClassVar[Sequence[Sampled]]
+    """What its probes sample, for the judge: nothing is judged by what a silent probe did not see."""
+    periods: ClassVar[Mapping[str, tuple[str, str]]]
+    """Its kinds of loads that have no `rate`, and are due again and again: the parameter that says how often, and its
+    default."""
+    panels: ClassVar[Sequence[Panel]]
+    lanes: ClassVar[Sequence[Lane]]
+    undrawn: ClassVar[frozenset[str]]
+    """Signals that no report draws; those in neither of the three are drawn under their names."""
 
     spec: Any
+    guests: Sequence[str]
 
-    def __init__(self, spec: Any, *, spares: int = 0) -> None: ...
+    def __init__(self, spec: Any, *, spares: int = 0, guests: Sequence[str] = ()) -> None:
+        """`guests` are hosts of other services that asked for an agent of this one (`AgentPlace.beside`)."""
 
     def places(self) -> Sequence[AgentPlace]:
-        """The hosts it needs, in order. A datacenter gives them their addresses."""
+        """The hosts it needs, in order, then its guests. A datacenter gives them their addresses.
+
+        Agents of one role start together, and those of another role after them, in this order.
+        """
 
     def candidates(self, role: str) -> frozenset[str]:
         """The hosts that may have this role at some moment; none where that cannot be."""
@@ -157,7 +225,51 @@ class Service(Protocol):
 
 
 class BaseService:
-    """What most services need not say: nobody has to look after them, and they ask for no token."""
+    """What a service need not say. Its places are the source of the rest: a role of a selector is that of an agent.
+
+    Override `roles`, `many` and the methods of roles where a role moves (`nomad:leader`), or where its plural is not
+    the agent's role with an `s`.
+    """
+
+    name: ClassVar[str]
+    Spec: ClassVar[type[BaseModel]]
+    runs_by_default: ClassVar[bool] = False
+    after: ClassVar[tuple[str, ...]] = ()
+    roles: ClassVar[tuple[str, ...]] = ()
+    many: ClassVar[tuple[str, ...]] = ()
+    served: ClassVar[tuple[str, ...]] = ()
+    signals: ClassVar[Mapping[str, type[Any] | None]] = {}
+    faults: ClassVar[Mapping[str, str]] = {}
+    loads: ClassVar[Mapping[str, str]] = {}
+    probed: ClassVar[Sequence[Sampled]] = ()
+    periods: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    panels: ClassVar[Sequence[Panel]] = ()
+    lanes: ClassVar[Sequence[Lane]] = ()
+    undrawn: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, spec: Any, *, spares: int = 0, guests: Sequence[str] = ()) -> None:
+        self.spec = spec
+        self.spares = spares
+        self.guests = guests
+
+    def places(self) -> Sequence[AgentPlace]:
+        raise NotImplementedError
+
+    def candidates(self, role: str) -> frozenset[str]:
+        """The hosts with an agent of the role, `servers` of `server`; with any agent for `all`."""
+        return frozenset(p.host for p in self.places() if p.starts and role in {"all", f"{p.role}s"})
+
+    def most(self, role: str) -> int:
+        return len(self.candidates(role)) if role in self.many else 1
+
+    def impossible(self, role: str) -> str:
+        return f"the datacenter has no {self.name} {role}"
+
+    def check(self, draft: Any, note: Any) -> None:
+        """Nothing can be wrong."""
+
+    def binaries(self) -> Sequence[Wanted]:
+        return []
 
     def open(self, workspace: Workspace) -> None:
         """It keeps nothing, and has no secrets but those of its configuration."""
@@ -170,3 +282,21 @@ class BaseService:
 
     def access(self) -> Mapping[str, str]:
         return {}
+
+    async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
+        """By the roles that hosts have now. Raises SelectorError where none has this one."""
+        mine = [(host, host.roles[self.name]) for host in hosts.all_hosts() if self.name in host.roles]
+        chosen = [host for host, has in mine if has != "spare" and role in {"all", f"{has}s"}]
+        if not chosen:
+            raise SelectorError(f"{self.name}:{role} matches no host of this datacenter")
+        return chosen
+
+    async def serving(self, role: str, hosts: Hosts) -> Sequence[Host]:
+        return await self.select(role, hosts)
+
+    def probes(self, hosts: Hosts) -> Sequence[Probe]:  # noqa: ARG002 - the protocol's
+        return []
+
+    def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        """For run.json: each agent's configuration, by host."""
+        return {self.name: {"config": configs}}

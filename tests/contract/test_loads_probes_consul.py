@@ -77,7 +77,9 @@ async def probed(servers, enough, *, on_the_way=None, within_s=40):
     """Run all probes until `enough(samples)`; the samples by signal and host."""
     samples = defaultdict(list)
     probes = consul_probes(servers.hosts, port=servers.port)
-    probes += [ProcessProbe(ProbedHost(name, process.pid)) for name, process in servers.processes.items()]
+    probes += [
+        ProcessProbe(ProbedHost(name, process.pid), agent="consul") for name, process in servers.processes.items()
+    ]
 
     async def check():
         return enough(samples) or None, f"{ {key: values[-1] for key, values in samples.items()} }"

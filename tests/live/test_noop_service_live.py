@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
 
 import pytest
 
@@ -10,11 +12,15 @@ import places
 from drills import Drill, environment, hashidrill
 from hashidrill.recording.reader import Recording
 
+sys.path.insert(0, str(places.SUPPORT / "noop_service"))
+
+from hashidrill_noop import TOKEN
+
 ENVIRONMENT = environment(PYTHONPATH=places.SUPPORT / "noop_service")
 SILENT = {"fault": "noop.silence", "on": "host:noop-1", "for": "4s"}
 
 
-def written(path, *, datacenter=None, step=SILENT, require=None):
+def written(path, *, datacenter=None, step=SILENT, require=None, **changes):
     """An experiment with the example, as JSON, which is YAML as well."""
     document = {
         "apiVersion": "hashidrill/v1",
@@ -31,7 +37,7 @@ def written(path, *, datacenter=None, step=SILENT, require=None):
         "recovery": {"for": "4s"},
         "expect": [{"writes_recover": {"load": "gets", "p50_below": "300ms", "within": "3s"}}],
     }
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(document | changes))
     return path
 
 
@@ -50,6 +56,112 @@ def test_an_experiment_with_it_is_run_and_its_fault_is_proven_and_its_load_is_re
     assert [host["name"] for host in run["hosts"]] == ["noop-1", "noop-2"]
     assert run["noop"] == ["noop-1", "noop-2"]
     assert "consul" not in run["versions"], "nobody asked for Consul"
+
+
+SHARED = {
+    "datacenter": {
+        "consul": {"servers": 1, "clients": 0, "config": {"performance": {"raft_multiplier": 1}}},
+        "noop": {"agents": 2},
+    },
+    "load": {
+        "gets": {"kind": "noop.get", "rate": "20/s"},
+        "kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "via": "consul:clients"},
+    },
+    "require": ["noop.answers >= 1", "raft.leader >= 1"],
+    "method": [
+        {"fault": "process.pause", "on": "host:noop-1", "for": "3s"},
+        {"fault": "process.kill", "on": "host:noop-2/consul", "for": "3s"},
+        {"fault": "process.pause", "on": "noop:agents/consul", "at": "6s", "for": "2s"},
+    ],
+    "recovery": {"for": "10s"},
+    "expect": [
+        {"writes_recover": {"load": "gets", "p50_below": "300ms", "within": "5s"}},
+        {"writes_recover": {"load": "kv-writes", "p50_below": "300ms", "within": "8s"}},
+    ],
+}
+"""Two hosts with an agent of the example and a client of Consul each: the load of Consul goes through these."""
+
+
+def test_it_shares_its_hosts_with_consul_and_each_agent_is_broken_by_itself(tmp_path):
+    drill = Drill(written(tmp_path / "shared.yaml", **SHARED), tmp_path / "runs", env=ENVIRONMENT)
+    assert (drill.exit_code, drill.result["verdict"]) == (0, "PASS"), drill.result
+    recording = Recording(drill.recording)
+    assert sorted((fault.kind, fault.host, fault.agent) for fault in recording.faults) == [
+        ("process.kill", "noop-2", "consul"),
+        ("process.pause", "noop-1", "consul"),
+        ("process.pause", "noop-1", "noop"),
+        ("process.pause", "noop-2", "consul"),
+    ]
+    run = json.loads((drill.recording / "run.json").read_text())
+    agents = {host["name"]: host["agents"] for host in run["hosts"]}
+    assert agents["noop-1"] == agents["noop-2"] == {"noop": "agent", "consul": "client"}
+    for host in ("noop-1", "noop-2"):
+        assert {log.name for log in (drill.recording / "logs" / host).glob("*.log")} == {"consul.log", "noop.log"}
+    assert {"consul-1", "noop-1", "noop-1/consul", "noop-2", "noop-2/consul"} == set(
+        recording.series("process.rss").host
+    )
+
+
+def test_its_token_reaches_clients_and_agents_and_stands_in_no_recording(tmp_path):
+    path = written(tmp_path / "tokens.yaml")
+    document = json.loads(path.read_text())
+    known = hashlib.sha256(TOKEN.encode()).hexdigest()
+    knows = ["sh", "-c", f'test "$(printf %s "$NOOP_TOKEN" | sha256sum)" = "{known}  -"']
+    tells = ["sh", "-c", 'echo "it is $NOOP_TOKEN" >&2; exit $(($(date +%s) % 2))']
+    document["clients"] = {
+        "knows": {"command": knows, "rate": "2/s", "via": "noop:agents"},
+        "tells": {"command": tells, "rate": "2/s", "via": "noop:agents"},
+    }
+    document["steady_state"]["require"].append("knows.errors < 1%")
+    path.write_text(json.dumps(document))
+    drill = Drill(path, tmp_path / "runs", env=ENVIRONMENT)
+    assert (drill.exit_code, drill.result["verdict"]) == (0, "PASS"), drill.result
+    files = [file for file in drill.recording.rglob("*") if file.is_file()]
+    assert [file.name for file in files if TOKEN.encode() in file.read_bytes()] == []
+    assert any("it is [redacted]" in error for error in Recording(drill.recording).operations("tells").errors)
+
+
+def test_an_agent_that_is_started_before_what_it_needs_ends_and_the_run_says_so(tmp_path):
+    """The example's agents end where the Consul agent of their host knows no leader yet: they are started after it."""
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early/hashidrill_early.py").write_text(
+        "from hashidrill_noop import NoopService\n\n\nclass Early(NoopService):\n    after = ()\n"
+    )
+    info = tmp_path / "early/hashidrill_early-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hashidrill-early\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[hashidrill.services]\nnoop = hashidrill_early:Early\n")
+    early = environment(PYTHONPATH=f"{places.SUPPORT / 'noop_service'}:{tmp_path / 'early'}")
+    drill = Drill(written(tmp_path / "early.yaml", **SHARED), tmp_path / "runs", env=early)
+    assert drill.exit_code == 3
+    assert "noop ended" in json.dumps(drill.result)
+
+
+def test_an_experiment_with_scripted_clients_alone_starts_no_agent_and_is_judged(tmp_path):
+    path = tmp_path / "bare.yaml"
+    client = {
+        "command": ["{python}", "-m", "hashidrill.retry.example", "{url}/v1/kv/app"],
+        "rate": "4/s",
+        "via": "script",
+    }
+    changes = {
+        "datacenter": {},
+        "require": ["alone.errors < 1%"],
+        "method": [
+            {"fault": "tap.fail", "on": "client:alone", "with": {"fault": "503", "percent": "30%"}, "for": "4s"}
+        ],
+        "expect": [{"available_during": {"load": "alone", "success": "20%"}}],
+    }
+    document = json.loads(written(path, **changes).read_text())
+    document["clients"] = {"alone": client}
+    del document["load"]
+    path.write_text(json.dumps(document))
+    drill = Drill(path, tmp_path / "runs", env=environment())
+    assert (drill.exit_code, drill.result["verdict"]) == (0, "PASS"), drill.result
+    run = json.loads((drill.recording / "run.json").read_text())
+    assert run["hosts"] == []
+    assert "consul" not in run["versions"]
+    assert not list((drill.recording / "logs").glob("*/*.log"))
 
 
 def test_its_role_is_a_selector(tmp_path):

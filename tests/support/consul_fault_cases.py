@@ -39,7 +39,7 @@ _OLD_TOO = ("consul.config", "consul.leader.", "consul.server.replace")
 
 async def file_and_reload(_datacenter, host, undo, _snapshot):
     await host.set_agent_config("consul", undo["prior"]["config"])
-    await host.api("PUT", "/v1/agent/reload")
+    await host.api("PUT", "/v1/agent/reload", agent="consul")
 
 
 async def file_and_restart(datacenter, host, undo, _snapshot):
@@ -50,9 +50,9 @@ async def file_and_restart(datacenter, host, undo, _snapshot):
 
 
 async def handed_back(datacenter, host, undo, _snapshot):
-    leader = datacenter.hosts[await datacenter.leader()]
+    leader = datacenter.hosts[await consul_api.leader_of(datacenter)]
     params = {"id": undo["prior"]["voters"][host.name]}
-    await leader.api("POST", "/v1/operator/raft/transfer-leader", params=params, timeout_s=20)
+    await leader.api("POST", "/v1/operator/raft/transfer-leader", params=params, timeout_s=20, agent="consul")
     await consul_api.wait_for_leader(datacenter, "it to lead again", [host.name])
 
 
@@ -79,12 +79,12 @@ async def new_server_left(datacenter, _host, undo, _snapshot):
 
 async def snapshot_restored(datacenter, _host, _undo, snapshot):
     """Brings the sessions back, and their locks."""
-    leader = datacenter.hosts[await datacenter.leader()]
-    assert (await leader.api("PUT", "/v1/snapshot", body=snapshot, timeout_s=30)).status == 200
+    leader = datacenter.hosts[await consul_api.leader_of(datacenter)]
+    assert (await leader.api("PUT", "/v1/snapshot", body=snapshot, timeout_s=30, agent="consul")).status == 200
 
 
 async def keys_deleted(_datacenter, host, _undo, _snapshot):
-    await host.api("DELETE", "/v1/kv/hashidrill/obsolete/0000007")
+    await host.api("DELETE", "/v1/kv/hashidrill/obsolete/0000007", agent="consul")
 
 
 DISARMED = {

@@ -17,6 +17,7 @@ import httpx
 from hashidrill.datacenter.local.datacenter import LocalDatacenter
 from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.loads.http_client import HttpClient
+from hashidrill.services.consul.api import leader_of
 from hashidrill.services.consul.model import Consul
 
 SPEC = DatacenterSpec(consul=Consul(clients=0, config={"performance": {"raft_multiplier": 1}}))
@@ -61,7 +62,7 @@ async def throughput(consul: str, root: Path, kind: str) -> dict[str, float]:
     datacenter = LocalDatacenter(SPEC, root, {"consul": Path(consul)}, operations)
     await datacenter.start()
     await datacenter.wait_ready()
-    leader = datacenter.hosts[await datacenter.leader() or ""]
+    leader = datacenter.hosts[await leader_of(datacenter) or ""]
     url = f"http://{leader.address}:8500/v1/kv/bench/"
     done = 0
     async with HttpClient() as client, anyio.create_task_group() as group:

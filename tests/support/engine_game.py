@@ -28,7 +28,7 @@ class Datacenter(FakeDatacenter):
 
     async def select(self, selector):
         if selector.startswith("host:"):
-            return [self.target(selector.removeprefix("host:"))]
+            return [self.target(selector.removeprefix("host:").partition("/")[0])]
         servers = [name for name, host in self.hosts.items() if host.role == "server"]
         chosen = {"consul:servers": servers, "consul:leader": [self.consul.leader] if self.consul.leader else []}[
             selector

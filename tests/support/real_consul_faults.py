@@ -63,8 +63,8 @@ async def stage(datacenter, on):
     host = datacenter.hosts[(await datacenter.select(on))[0].host]
     for name in ("lock of a job", "another"):
         body = json.dumps({"Name": name, "LockDelay": "0s"}).encode()
-        session = (await host.api("PUT", "/v1/session/create", body=body)).json()["ID"]
-        await host.api("PUT", f"/v1/kv/locks/{session}", params={"acquire": session}, body=b"mine")
+        session = (await host.api("PUT", "/v1/session/create", body=body, agent="consul")).json()["ID"]
+        await host.api("PUT", f"/v1/kv/locks/{session}", params={"acquire": session}, body=b"mine", agent="consul")
 
 
 async def checked(datacenter, kind, params, on):
@@ -104,7 +104,7 @@ async def disarmed(datacenter, kind, params, on, disarm):
     if kind == "consul.session.expire":
         await stage(datacenter, on)
     host, fault = datacenter.hosts[target.host], fault_of(datacenter, kind, params)
-    before = (await host.api("GET", "/v1/snapshot")).body
+    before = (await host.api("GET", "/v1/snapshot", agent="consul")).body
     undo = await planned(fault, target, "disarmed")
     await fault.apply(undo)
     try:
@@ -122,7 +122,7 @@ async def refused(datacenter):
     said = {}
     for name, settings in (("key", {"raft_snapshot_thresold": 5}), ("value", {"raft_snapshot_threshold": "many"})):
         said[name] = await _refusal(datacenter, "consul.config", {"set": settings}, target)
-    leader = await datacenter.leader()
+    leader = await api.leader_of(datacenter)
     other = next(host for host in api.servers_of(datacenter) if host.name not in (target.host, leader))
     await other.stop_agent("consul")
     process = await datacenter.hosts[target.host].agent_process("consul")
@@ -157,11 +157,11 @@ async def elections(datacenter, count):
     try:
         for number in range(count):
             await settled(datacenter)
-            leader = await datacenter.leader()
+            leader = await api.leader_of(datacenter)
             began = time.monotonic()
             if number % 2 and can_ask:
                 params = {"id": undo["prior"]["voters"][target.host]}
-                await datacenter.hosts[leader].api("POST", TRANSFER, params=params, timeout_s=20)
+                await datacenter.hosts[leader].api("POST", TRANSFER, params=params, timeout_s=20, agent="consul")
                 winner = await _elected(datacenter, [])
             else:
                 winner = await _killed(datacenter, leader)
@@ -217,7 +217,7 @@ async def _view(agent, number):
 
     async def asked():
         try:
-            answer = await agent.api("GET", "/v1/health/service/watched", params=view)
+            answer = await agent.api("GET", "/v1/health/service/watched", params=view, agent="consul")
         except HashidrillError as error:
             return None, str(error)
         return (True if answer.status == 200 else None), f"HTTP {answer.status}: {answer.body!r}"
@@ -233,7 +233,7 @@ async def _streams_on(datacenter, server, count):
         # a server learns that a stream's other end is gone when it has something to send
         service = {"Service": "watched", "Meta": {"at": str(time.monotonic_ns())}}
         body = json.dumps({"Node": "elsewhere", "Address": "192.0.2.1", "Service": service}).encode()
-        await datacenter.hosts[server].api("PUT", "/v1/catalog/register", body=body)
+        await datacenter.hosts[server].api("PUT", "/v1/catalog/register", body=body, agent="consul")
         for host in api.servers_of(datacenter):
             try:
                 said = (await api.get(host, "/v1/agent/metrics"))["Gauges"]

@@ -63,13 +63,15 @@ async def _on(datacenter, selector):
 
 async def _put(datacenter, key, value):
     host = datacenter.hosts["consul-1"]
-    answer = await host.api("PUT", f"/v1/kv/{key}", body=value)
+    answer = await host.api("PUT", f"/v1/kv/{key}", body=value, agent="consul")
     assert answer.body.strip() == b"true", answer
 
 
 async def _kv(datacenter):
     """Everything that is there, with its indexes."""
-    answer = await datacenter.hosts["consul-2"].api("GET", "/v1/kv/", params={"recurse": "", "consistent": ""})
+    answer = await datacenter.hosts["consul-2"].api(
+        "GET", "/v1/kv/", params={"recurse": "", "consistent": ""}, agent="consul"
+    )
     return {entry["Key"]: (entry["Value"], entry["ModifyIndex"], entry["CreateIndex"]) for entry in answer.json()}
 
 
@@ -82,7 +84,7 @@ async def save_and_restore_keep_their_contract(datacenter):
     saved = await check_fault(save, await _on(datacenter, "consul:leader"), momentary=True)
     await _put(datacenter, "app/changed", b"new")
     await _put(datacenter, "app/created", b"new")
-    await datacenter.hosts["consul-1"].api("DELETE", "/v1/kv/app/deleted")
+    await datacenter.hosts["consul-1"].api("DELETE", "/v1/kv/app/deleted", agent="consul")
     assert await _kv(datacenter) != before
     restore = _fault(datacenter, "consul.snapshot.restore", snapshot="before")
     restored = await check_fault(restore, await _on(datacenter, "consul:one-follower"), momentary=True)

@@ -41,6 +41,7 @@ async def load_specifications(experiment: Experiment, datacenter: Reached) -> li
         specification = LoadSpecification(
             name, registry.CLIENT, client, endpoints, address, client.profile, datacenter.tap_control(name),
             None if client.on is None else datacenter.namespace(client.on.removeprefix("host:")),
+            datacenter.access(client.agents),
         )  # fmt: skip
         specifications.append(specification)
     return specifications

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hashidrill import registry
 from hashidrill.abc import Operation, Sample
 from hashidrill.engine.windows import STATISTICS, Ended, Window
 from hashidrill.events import Figures
@@ -45,7 +46,10 @@ class Monitor:
         self._keep_s = keep_s
         self._operations = {name: Ended() for name in loads}
         self._samples: dict[str, deque[tuple[int, int, str, float]]] = defaultdict(deque)
-        self.leader = ""
+        lanes = [lane for service in registry.services().values() for lane in service.lanes]
+        self._names = {lane.signal: lane.title for lane in lanes if lane.names}
+        self.leaders: dict[str, str] = {}
+        """Who leads, by the title of the lane: "" for nobody. Nothing of what nobody has sampled."""
 
     def operation(self, op: Operation) -> None:
         ended = self._operations[op.load]
@@ -57,8 +61,8 @@ class Monitor:
         self._operations[load].wait(begun, ended)
 
     def sample(self, t_ns: int, sample: Sample) -> None:
-        if sample.signal == "raft.leader" and not sample.host:
-            self.leader = sample.text if sample.ok else ""
+        if sample.signal in self._names and not sample.host:
+            self.leaders[self._names[sample.signal]] = sample.text if sample.ok else ""
         # even a failed sample may have a value: no leader is 0
         value = sample.value if sample.value is not None else float("nan")
         window = self._samples[sample.signal]

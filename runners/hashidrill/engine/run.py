@@ -155,7 +155,8 @@ async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path
     """One run, from start to closed recording. Returns how it ended (the journal's `end`).
 
     1. The experiment was loaded and resolved by the caller; the recording and its journal are opened.
-    2. Start the datacenter; wait for ready: leader known, all members alive, a write accepted.
+    2. Start the datacenter; wait until each service says that it is ready (Consul: leader known, all members alive, a
+       write accepted).
     3. Start loads and probes. Hold the steady state; if it never holds, no fault is applied.
     4. For each step of the method: resolve its targets, and inject (hashidrill.engine.inject): plan, journal the
        intent, apply, prove, hold, revert, prove it gone. Guardrails watch; one that trips reverts everything and
@@ -275,9 +276,9 @@ async def _ticks(running: Run) -> None:
         now = running.clock.now_ns()
         running.events.publish(
             Tick(
-                t_ns=now, phase=running.phase, phase_ends_ns=running.phase_ends_ns, leader=running.monitor.leader,
-                faults=tuple(running.in_force.values()), marks=tuple(running.marks.values()),
-                loads=running.monitor.tick(now),
+                t_ns=now, phase=running.phase, phase_ends_ns=running.phase_ends_ns,
+                leaders=tuple(running.monitor.leaders.items()), faults=tuple(running.in_force.values()),
+                marks=tuple(running.marks.values()), loads=running.monitor.tick(now),
             )
         )  # fmt: skip
         await pause(_TICK_EVERY_S)

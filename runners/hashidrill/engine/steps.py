@@ -18,6 +18,7 @@ from hashidrill.engine.required import make_fault
 from hashidrill.errors import FaultError, SelectorError, WaitTimeoutError
 from hashidrill.events import InForce, Lasting
 from hashidrill.experiment.model import Mark
+from hashidrill.experiment.selectors import aimed
 from hashidrill.util.wait import pause, wait_until
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ async def carry_out(running: Run, number: int, step: Step | Mark) -> None:
     if isinstance(step, Mark):
         await _mark(running, number, step)
         return
-    targets = await _targets(running, step.on)
+    targets = await _targets(running, aimed(step.fault, step.on))
     running.settling.expect(number, proofs=1 if step.follow else len(targets))
     if step.follow:
         await _follow(running, number, step, targets)
@@ -81,7 +82,7 @@ async def _hold(
     late = turn.locked()
     async with turn:
         if late:  # the agent may be another process by now
-            [target] = await _targets(running, f"host:{target.host}")
+            [target] = await _targets(running, f"host:{target.host}{f'/{target.agent}' if target.agent else ''}")
         await _inject(running, number, step, target, fault_id, for_s=for_s, place=place)
 
 

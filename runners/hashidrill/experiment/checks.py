@@ -23,7 +23,7 @@ from hashidrill.experiment.conditions import (
     unit_trouble,
 )
 from hashidrill.experiment.draft import Draft, Expectation, Load, Mark, Note, Side, Step
-from hashidrill.experiment.selectors import CLIENT_PREFIX, HOST_FORMS, parse_selector
+from hashidrill.experiment.selectors import CLIENT_PREFIX, HOST_FORMS, aimed, parse_selector
 from hashidrill.registry import near
 from hashidrill.units import Duration, shown
 
@@ -200,7 +200,7 @@ def _check_on(step: Step, on: str, draft: Draft, loc: Loc, note: Note) -> None:
     if client is None and of_a_tap:
         note(loc, f"{step.kind} targets a client (client:NAME), not {shown(on)}: {near(on, _taps(draft))}")
     elif client is None:
-        _check_selector(on, draft, loc, note)
+        _check_selector(aimed(step.kind, on), draft, loc, note)
     elif not of_a_tap:
         alone = " and ".join(kind for kind, fault in sorted(registry.faults().items()) if fault.on_client)
         note(loc, f"{shown(on)} is a client's tap, which takes only {alone}; {step.kind} targets a host")

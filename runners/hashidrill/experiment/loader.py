@@ -18,6 +18,7 @@ from hashidrill import registry
 from hashidrill.errors import UnknownNameError
 from hashidrill.experiment import checks as rules
 from hashidrill.experiment import contrast
+from hashidrill.experiment.bare import settled
 from hashidrill.experiment.documents import Document
 from hashidrill.experiment.explain import explain
 from hashidrill.experiment.kept_hypotheses import hypotheses_of
@@ -34,6 +35,7 @@ from hashidrill.experiment.model import (
 )
 from hashidrill.experiment.reading import BASE_KIND, KIND, complete, read_experiment
 from hashidrill.experiment.resolved import Parameters, Provenance, ResolvedExperiment, sha256
+from hashidrill.experiment.start_order import together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -78,9 +80,9 @@ def resolve(path: Path | str) -> ResolvedExperiment:
     Raises ExperimentError, UsageError, and UnknownNameError.
     """
     document = read_experiment(Path(path))
-    experiment, draft = _Loading(document, near_to=Path(path)).experiment()
+    experiment, data, draft = _Loading(document, near_to=Path(path)).experiment()
     return ResolvedExperiment(
-        experiment, document.data, _parameters(draft),
+        experiment, data, _parameters(draft),
         Provenance(
             path=str(path), sha256=sha256(document.text.encode()),
             extends={file.name: sha256(file.text.encode()) for file in document.files[1:]},
@@ -107,10 +109,13 @@ class _Loading:
         self._document = document
         self._near_to = near_to
 
-    def experiment(self) -> tuple[Experiment, rules.Draft]:
-        """The experiment and its draft, which has the parameters of its kinds. Raises ExperimentError."""
-        data = self._document.data
-        self._check_header(data)
+    def experiment(self) -> tuple[Experiment, Mapping[str, Any], rules.Draft]:
+        """With the data that it was made of, and the draft, which has the parameters of its kinds.
+
+        Raises ExperimentError.
+        """
+        self._check_header(self._document.data)
+        data = settled(self._document.data)
         experiment = self._check(Experiment, data, ())
         draft = self._draft(data)
         rules.check(draft, self._document.problem)
@@ -118,7 +123,7 @@ class _Loading:
         if experiment is None:
             raise AssertionError("pydantic refused the document without saying why")
         _remember(experiment, draft)
-        return experiment, draft
+        return experiment, data, draft
 
     def check_base(self) -> None:
         """Raises ExperimentError. What only the experiments that extend it can tell is left to them."""
@@ -318,7 +323,7 @@ def _services(data: Any) -> list[Service] | None:
     written = data if isinstance(data, dict) else {}
     classes = {name: registry.services()[name] for name in running(written)}
     parts = {name: _maybe(cls.Spec, written.get(name, {})) for name, cls in classes.items()}
-    return None if None in parts.values() else [cls(parts[name]) for name, cls in classes.items()]
+    return None if None in parts.values() else together(parts)
 
 
 def _at(data: Any, *keys: str | int, default: Any) -> Any:

@@ -6,7 +6,7 @@ The parameters of a fault (`with:`), a load or an expectation belong to its kind
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -30,6 +30,7 @@ from hashidrill.errors import ExperimentError
 from hashidrill.experiment.conditions import Condition
 from hashidrill.experiment.known_issue import KnownIssueField
 from hashidrill.experiment.profile import Profile
+from hashidrill.experiment.start_order import together
 from hashidrill.experiment.strict import Strict
 from hashidrill.units import Duration, Rate, Size
 
@@ -72,16 +73,25 @@ class Disk(Strict):
         return value
 
 
-def running(named: Container[str]) -> list[str]:
-    """The services of a datacenter that names these: without any, those that run by default."""
+def running(written: Mapping[str, Any]) -> list[str]:
+    """The services of a datacenter that says so: those that it names and does not leave out (`consul: null`).
+
+    Where it names none, those that run by default.
+    """
     services = registry.services()
-    return [name for name in services if name in named] or [n for n, s in services.items() if s.runs_by_default]
+    named = [name for name in services if name in written]
+    return [name for name in named if written[name] is not None] if named else by_default()
+
+
+def by_default() -> list[str]:
+    """The services that run where none is named."""
+    return [name for name, service in registry.services().items() if service.runs_by_default]
 
 
 def _parts() -> dict[str, Any]:
     """A field for each service. One that does not run by default has no value where it is not named."""
     return {
-        name: (service.Spec, service.Spec() if service.runs_by_default else Field(default=None))
+        name: (service.Spec | None, service.Spec() if service.runs_by_default else Field(default=None))
         for name, service in registry.services().items()
     }
 
@@ -107,18 +117,22 @@ class DatacenterSpec(_Parts):
     @property
     def services(self) -> dict[str, BaseModel]:
         """The part of each service that runs: of those that it names, or of those that run by default."""
-        return {name: getattr(self, name) for name in running(self.model_fields_set)}
+        return {name: getattr(self, name) for name in running(self._written())}
+
+    def _written(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.model_fields_set}
 
     @model_serializer(mode="wrap")
     def _without_others(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """So that what was written out runs the same services when it is read again."""
         written: dict[str, Any] = dump(self)
-        return {key: part for key, part in written.items() if key not in registry.services() or key in self.services}
+        kept = {key: part for key, part in written.items() if key not in registry.services() or key in self.services}
+        return kept if self.services else kept | dict.fromkeys(by_default())
 
 
 def services_of(spec: DatacenterSpec, *, spares: int = 0) -> list[Service]:
-    """The services of that datacenter, with the spare hosts that faults asked for."""
-    return [registry.services()[name](part, spares=spares) for name, part in spec.services.items()]
+    """The services of that datacenter, with the spare hosts that faults asked for, in the order of their start."""
+    return together(spec.services, spares=spares)
 
 
 def fitted(kind: Any, written: Mapping[str, Any]) -> BaseModel:
@@ -173,7 +187,7 @@ class ClientSpec(Strict):
     at_once: int = Field(default=50, ge=1, le=1000, description="Most runs at the same time")
     on: str | None = Field(
         default=None,
-        pattern=r"^host:[^\s:]+$",
+        pattern=r"^host:[^\s:/]+$",
         description="The host it runs on, host:NAME; default: where loads come from",
     )
     via: str = Field(

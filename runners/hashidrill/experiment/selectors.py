@@ -1,5 +1,8 @@
 """Selectors name the hosts that a fault targets or a load goes through: `consul:leader`, `host:consul-2`.
 
+On a host with several agents, a selector means the agent of its role, or the host's own. A slash names another one:
+`host:nomad-1/consul`, `nomad:clients/consul`.
+
 The datacenter resolves a role to hosts when the fault is injected. This module parses a selector and says which hosts
 it could ever match, so that impossible selectors are found before anything starts.
 """
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
 ROLES: dict[str, tuple[str, ...]] = {name: service.roles for name, service in registry.services().items()}
 CLIENT_PREFIX = "client:"
 _BY_ROLE = "".join(f"{name}:({'|'.join(roles)})|" for name, roles in ROLES.items())
-SELECTOR_PATTERN = rf"^({_BY_ROLE}host:[^\s:]+|{CLIENT_PREFIX}[^\s:]+)$"
+_AGENT = f"(/({'|'.join(ROLES)}))?"
+SELECTOR_PATTERN = rf"^(({_BY_ROLE}host:[^\s:/]+){_AGENT}|{CLIENT_PREFIX}[^\s:]+)$"
 HOST_FORMS = (*(f"{name}:{role}" for name, roles in ROLES.items() for role in roles), "host:NAME")
 FORMS = (*HOST_FORMS, f"{CLIENT_PREFIX}NAME")
 
@@ -37,9 +41,11 @@ class Selector:
 
     service: str
     who: str
+    agent: str = ""
+    """Only the hosts with an agent of this service, and that agent; "": the one of the role, or the host's own."""
 
     def __str__(self) -> str:
-        return f"{self.service}:{self.who}"
+        return f"{self.service}:{self.who}{f'/{self.agent}' if self.agent else ''}"
 
     @property
     def is_client(self) -> bool:
@@ -59,6 +65,11 @@ class Selector:
 
     def candidates(self, services: Iterable[Service]) -> frozenset[str]:
         """The hosts it can match at some moment, in a datacenter of these services."""
+        known = list(services)
+        found = self._candidates(known)
+        return found & frozenset(agents_of(known).get(self.agent, ())) if self.agent else found
+
+    def _candidates(self, services: Sequence[Service]) -> frozenset[str]:
         if self.service == "host":
             return frozenset({self.who}) & frozenset(host_names(services))
         if self.is_client:  # no host has such a name
@@ -69,10 +80,18 @@ class Selector:
         """Why it can never match a host; "" if it can."""
         if self.candidates(services):
             return ""
+        if self._candidates(services):
+            there = sorted(name for name, hosts in agents_of(services).items() if self._candidates(services) & hosts)
+            return f"{self} never matches: there is no {self.agent} on these hosts, but {' and '.join(there)}"
         if self.service == "host":
             return f"there is no host {shown(self.who)}: {near(self.who, host_names(services))}"
         why = next((s.impossible(self.who) for s in services if s.name == self.service), "")
         return f"{self} never matches: {why or f'the datacenter has no {self.service}; add datacenter.{self.service}'}"
+
+
+def agents_of(services: Iterable[Service]) -> dict[str, frozenset[str]]:
+    """The hosts with an agent of each service, spare ones too."""
+    return {service.name: frozenset(place.host for place in service.places()) for service in services}
 
 
 def host_names(services: Iterable[Service], *roles: str) -> list[str]:
@@ -86,7 +105,15 @@ def parse_selector(text: str) -> Selector:
     if not re.fullmatch(SELECTOR_PATTERN, text):
         raise UnknownNameError(f"{shown(text)} is not a selector: {near(text, FORMS)}")
     service, _, who = text.partition(":")
-    return Selector(service, who)
+    who, _, agent = (who, "", "") if service == CLIENT_PREFIX[:-1] else who.partition("/")
+    return Selector(service, who, agent)
+
+
+def aimed(kind: str, on: str) -> str:
+    """`host:NAME` for a fault of a product is about that product's agent there, and not about the host's own."""
+    if not on.startswith("host:") or "/" in on:
+        return on
+    return next((f"{on}/{name}" for name, service in registry.services().items() if kind in service.faults), on)
 
 
 def place_of(

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hashidrill import measure
+from hashidrill import measure, registry
 from hashidrill.abc import Reason
 from hashidrill.experiment.model import ATTEMPTS, ClientSpec
 from hashidrill.loads.schedule import OVERLOADED
 from hashidrill.measure import SECOND
+from hashidrill.service import SILENT_S, Sampled
 from hashidrill.units import Duration, Rate
 
 if TYPE_CHECKING:
@@ -35,30 +36,22 @@ SUSTAINED_S = 3
 OTHERS_SHARE = 0.25
 IDLE_SHARE = 0.05
 """Shares of the machine's CPUs: other work above the first, with less than the second idle, starves the datacenter."""
-SILENT_S = 5.0
-"""The longest allowed gap between operations of a load with a rate, or samples of a probe (one or two a second)."""
 _FEWEST_DUE = 5
 _FOREVER_NS = 2**62
 _GENERATOR = frozenset({"generator.cpu", "generator.lag"})
-_RAFT_TIMES = frozenset({"raft.commit_time", "raft.dispatch_log", "raft.last_contact", "raft.append_entries"})
+_OF_HOSTS = (
+    Sampled(frozenset({"disk.fsync"}), "disk.fsync", 15.0),
+    Sampled(frozenset({"process.cpu", "process.rss", "process.write_rate", "process.wchar_rate"}), "process.rss"),
+)
+"""The probes of any host. That of the disk waits for an answer for up to 10 s."""
 
-PROBED: dict[frozenset[str], tuple[str, float]] = {
-    frozenset({"raft.leader"}): ("raft.leader", SILENT_S),
-    frozenset({"raft.state", "raft.term", "raft.commit_index"}): ("raft.state", SILENT_S),
-    frozenset({"consul.members_alive", "consul.members_failed"}): ("consul.members_alive", SILENT_S),
-    frozenset({"consul.autopilot_healthy"}): ("consul.autopilot_healthy", SILENT_S),
-    frozenset({"disk.fsync"}): ("disk.fsync", 15.0),
-    frozenset({"process.cpu", "process.rss", "process.write_rate", "process.wchar_rate"}): ("process.rss", SILENT_S),
-}
-"""The signals of each probe: the one that it always samples, and the longest allowed gap in seconds between two of it.
 
-The disk probe waits up to 10 s for an answer. A probe of a sick target writes failed samples; only a probe that does
-not sample at all is silent.
-"""
-PERIODS = {"consul.health_checks": ("interval", "1s"), "consul.lock": ("renew", "5s")}
-"""Loads without a rate whose operations are periodic: the parameter that holds the period, and its default."""
-_TIMES_SILENT_S = 30.0
-"""Consul aggregates its Raft timers over 10 s, and only a leader has them: an election can cost two intervals."""
+def probed() -> list[Sampled]:
+    """The probes of hosts and of all services.
+
+    A probe of a sick target writes failed samples; only a probe that does not sample at all is silent.
+    """
+    return [*_OF_HOSTS, *(each for service in registry.services().values() for each in service.probed)]
 
 
 @dataclass(frozen=True)
@@ -234,12 +227,17 @@ def _rate_per_s(spec: LoadSpec | ClientSpec) -> float | None:
     try:
         if isinstance(spec, ClientSpec):
             return spec.rate
-        if spec.kind in PERIODS:
-            name, default = PERIODS[spec.kind]
+        if (period := _period(spec.kind)) is not None:
+            name, default = period
             return 1 / Duration.parse(str(spec.params.get(name, default)))
         return Rate.parse(str(spec.params.get("rate"))) or None
     except (ValueError, ZeroDivisionError):
         return None
+
+
+def _period(kind: str) -> tuple[str, str] | None:
+    """Of a load without a rate whose operations are due again and again: what says how often, and its default."""
+    return next((s.periods[kind] for s in registry.services().values() if kind in s.periods), None)
 
 
 def _offered_s(recording: Recording, load: str, start_ns: int, end_ns: int) -> float:
@@ -253,16 +251,16 @@ def _offered_s(recording: Recording, load: str, start_ns: int, end_ns: int) -> f
 
 def _silent_probes(recording: Recording) -> Iterator[Doubt]:
     begin_ns, end_ns = _measured_span(recording)
-    for signals, (regular, silent_s) in PROBED.items():
-        if regular not in recording.signals:
+    for probe in probed():
+        if probe.regular:
+            every = recording.series(probe.regular).host if probe.regular in recording.signals else ()
+            for host in sorted(set(every)):
+                t_ns = recording.series(probe.regular, host).t_ns
+                yield from _silence(probe.signals, t_ns, host, (begin_ns, end_ns), probe.silent_s)
             continue
-        every = recording.series(regular)
-        for host in sorted(set(every.host)):
-            t_ns = recording.series(regular, host).t_ns
-            yield from _silence(signals, t_ns, host, (begin_ns, end_ns), silent_s)
-    times = [recording.series(signal).t_ns for signal in sorted(_RAFT_TIMES) if signal in recording.signals]
-    if times:
-        yield from _silence(_RAFT_TIMES, np.sort(np.concatenate(times)), None, (begin_ns, end_ns), _TIMES_SILENT_S)
+        times = [recording.series(signal).t_ns for signal in sorted(probe.signals) if signal in recording.signals]
+        if times:
+            yield from _silence(probe.signals, np.sort(np.concatenate(times)), None, (begin_ns, end_ns), probe.silent_s)
 
 
 def _silence(
@@ -289,7 +287,7 @@ def _faded_faults(recording: Recording) -> Iterator[Doubt]:
 
 
 def _starved_machine(recording: Recording) -> Iterator[Doubt]:
-    """Where other work took CPU time that the datacenter needed: an SLO that broke then says nothing about Consul."""
+    """Where other work took CPU time that the datacenter needed: an SLO that broke then says nothing about it."""
     if not {"machine.others", "machine.idle"} <= set(recording.signals):
         return
     cpus = recording.run.get("machine", {}).get("cpus") or 1

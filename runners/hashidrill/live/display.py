@@ -188,8 +188,9 @@ class LiveView:
     def _marks(self) -> list[str]:
         return [_spaced(_words(mark.mark), self._left(mark.ends_ns)) for mark in self._tick.marks]
 
-    def _leader(self) -> str:
-        return _words(self._tick.leader) or "none"
+    def _leaders(self) -> list[tuple[str, str]]:
+        """Title and name, of each service that has a leader."""
+        return [(_words(title), _words(name) or "none") for title, name in self._tick.leaders]
 
     def _status(self) -> str:
         """The plain status line."""
@@ -202,7 +203,8 @@ class LiveView:
         ]
         faults = ", ".join(self._faults()) or "no fault in force"
         marks = [f"mark {mark}" for mark in self._marks()]
-        return " | ".join([phase, f"leader {self._leader()}", faults, *marks, *loads])
+        leaders = [f"{title} {name}" for title, name in self._leaders()]
+        return " | ".join([phase, *leaders, faults, *marks, *loads])
 
     # ---- the terminal
 
@@ -217,7 +219,7 @@ class LiveView:
         lines = [
             self._text(self._title, "bold"),
             self._text(f"phase   {phase}  ({clock} into the run)"),
-            self._text(f"leader  {self._leader()}", "red" if self._tick.phase and self._leader() == "none" else ""),
+            *(self._text(f"{title:<6}  {name}", "red" if name == "none" else "") for title, name in self._leaders()),
         ]
         faults = self._faults()
         # faults beyond these few are counted, so that the loads stay on the screen

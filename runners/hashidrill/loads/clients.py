@@ -120,7 +120,7 @@ class ClientLoad(BaseLoad):
         """Be there for faults. Raises UsageError for a command that cannot be run, DatacenterError, MachineError."""
         if reason := unrunnable(self._command[0]):
             raise UsageError(f"client {self.name}: {self._command[0]}: {reason}")
-        self._command, self._environment = as_invoker(self._command, os.environ)
+        self._command, self._environment = as_invoker(self._command, {**os.environ, **self.context.access})
         if self.context.namespace is not None:
             self._command = [*_entering(self.context.namespace), *self._command]
         observed = await self._open.enter_async_context(self._tap())

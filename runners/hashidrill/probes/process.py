@@ -44,6 +44,8 @@ class ProcessProbe(BaseProbe):
 
     `write_rate` is what was sent to the storage layer, and 0 on a file system that has none (tmpfs, some FUSE);
     `wchar_rate` is what was passed to write calls, sockets included. Rates need two samples of the same process.
+    They are samples of the host, or of `label`: of several agents on a host, its own stands for the host, and another
+    one has a label, `nomad-1/consul`.
     """
 
     signals: ClassVar = ("process.cpu", "process.rss", "process.write_rate")
@@ -52,11 +54,12 @@ class ProcessProbe(BaseProbe):
         self,
         host: Host,
         *,
-        agent: str = "consul",
+        agent: str,
+        label: str = "",
         read: Callable[[int], Usage] = usage_of,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.host = host.name
+        self.host = label or host.name
         self._host = host
         self._agent = agent
         self._read = read

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hashidrill import registry
 from hashidrill.errors import HashidrillError, HypothesisInvalidError
 from hashidrill.reports.figures import fault_span, mark_spans, operations_of, run_end_ns
 from hashidrill.reports.text import one_line, printable
+from hashidrill.service import Lane, Panel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,34 +31,24 @@ MOST_LANES = 5
 SHORTEST_BUCKET_S = 0.5
 """At 50 operations a second this is 25 a bucket: fewer would make a p99 of noise."""
 _NICE_S = (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
-
-
-@dataclass(frozen=True)
-class Signal:
-    """How one probe signal is drawn. Of the samples in one bucket the largest is kept if `worst`, else their mean."""
-
-    name: str
-    title: str
-    unit: str
-    worst: bool = True
-
-
-SIGNALS = (
-    Signal("raft.commit_time", "Raft commit time", "s"),
-    Signal("raft.dispatch_log", "Raft log write on the leader (dispatchLog)", "s"),
-    Signal("disk.fsync", "Canary fsync beside the data", "s"),
-    Signal("raft.last_contact", "Time since the leader was last in contact", "s"),
-    Signal("raft.append_entries", "Raft append entries", "s"),
-    Signal("process.cpu", "CPU of the agent", "cores", worst=False),
-    Signal("process.write_rate", "Bytes that the agent writes", "B/s", worst=False),
-    Signal("process.rss", "Memory of the agent", "B", worst=False),
-    Signal("consul.members_failed", "Members that Consul calls failed", ""),
-    Signal("generator.lag", "The load generator's own lag", "s"),
-    Signal("generator.cpu", "CPU of the load generator", "cores", worst=False),
+_OF_HOSTS = (
+    Panel("disk.fsync", "Canary fsync beside the data", "s"),
+    Panel("process.cpu", "CPU of the agent", "cores", worst=False),
+    Panel("process.write_rate", "Bytes that the agent writes", "B/s", worst=False),
+    Panel("process.rss", "Memory of the agent", "B", worst=False),
+    Panel("generator.lag", "The load generator's own lag", "s"),
+    Panel("generator.cpu", "CPU of the load generator", "cores", worst=False),
 )
-_ELSEWHERE = {  # shown as lanes, or only ever growing
-    "raft.leader", "raft.state", "raft.term", "raft.commit_index", "consul.autopilot_healthy", "consul.members_alive",
-}  # fmt: skip
+
+
+def panels() -> list[Panel]:
+    """How signals are drawn, in this order: those of the services, then those of any host and of the generator."""
+    return [*(panel for service in registry.services().values() for panel in service.panels), *_OF_HOSTS]
+
+
+def lanes() -> list[Lane]:
+    """The states that services have."""
+    return [lane for service in registry.services().values() for lane in service.lanes]
 
 
 def timeline(recording: Recording) -> dict[str, Any]:
@@ -142,22 +133,25 @@ def _requests(recording: Recording) -> dict[str, tuple[float, float]]:
 
 
 def _lanes(recording: Recording) -> list[dict[str, Any]]:
-    """What is a state and not a number: who leads, and whether Consul itself says that all is well."""
-    lanes = _mark_lanes(recording)
-    leaders = _series(recording, "raft.leader")
-    if leaders is not None:
-        states = [text if ok and text else "no leader" for text, ok in zip(leaders.text, leaders.ok, strict=True)]
-        keep = _majority(leaders)
-        lanes.append({"title": "leader", "segments": _segments(recording, leaders, states, keep, bad="no leader")})
-    health = _series(recording, "consul.autopilot_healthy")
-    if health is not None:
-        states = [
-            ("healthy" if value >= 1 else "unhealthy") if ok else "no answer"
-            for value, ok in zip(health.value, health.ok, strict=True)
-        ]
-        keep = list(range(len(health)))
-        lanes.append({"title": "Consul says", "segments": _segments(recording, health, states, keep, good="healthy")})
-    return lanes
+    """What is a state and not a number: the marks, who leads, and whether a product itself says that all is well."""
+    drawn = _mark_lanes(recording)
+    for lane in lanes():
+        series = _series(recording, lane.signal)
+        if series is not None:
+            drawn.append({"title": lane.title, "segments": _segments(recording, lane, series)})
+    return drawn
+
+
+def _states(lane: Lane, series: Series) -> tuple[list[str], list[int]]:
+    """The state of each sample, and which of them count."""
+    if lane.names:
+        states = [text if ok and text else lane.bad for text, ok in zip(series.text, series.ok, strict=True)]
+        return states, _majority(series)
+    states = [
+        (lane.good if value >= 1 else lane.bad) if ok else "no answer"
+        for value, ok in zip(series.value, series.ok, strict=True)
+    ]
+    return states, list(range(len(series)))
 
 
 def _mark_lanes(recording: Recording) -> list[dict[str, Any]]:
@@ -180,17 +174,16 @@ def _majority(series: Series) -> list[int]:
     return positions or list(range(len(series)))
 
 
-def _segments(
-    recording: Recording, series: Series, states: Sequence[str], keep: Sequence[int], *, good: str = "", bad: str = ""
-) -> list[dict[str, Any]]:
-    """Runs of the same state, each until the next one begins. `good` is the one state that is well, `bad` the sick."""
+def _segments(recording: Recording, lane: Lane, series: Series) -> list[dict[str, Any]]:
+    """Runs of the same state, each until the next one begins."""
+    states, keep = _states(lane, series)
     segments: list[dict[str, Any]] = []
     for index in keep:
         if not segments or segments[-1]["label"] != states[index]:
             at = _of(int(series.t_ns[index]))
             if segments:
                 segments[-1]["end"] = at
-            well = states[index] == good if good else states[index] != bad
+            well = states[index] != lane.bad if lane.names else states[index] == lane.good
             segments.append({"start": at, "end": at, "label": states[index], "ok": well})
     if segments:
         segments[-1]["end"] = _of(run_end_ns(recording))
@@ -201,8 +194,9 @@ def _segments(
 
 def _marks(recording: Recording) -> list[dict[str, Any]]:
     """Moments: leader changes, guardrails."""
-    leader = next((lane for lane in _lanes(recording) if lane["title"] == "leader"), None)
-    changes = leader["segments"][1:] if leader else []
+    named = {lane.title for lane in lanes() if lane.names}
+    leaders = [lane["segments"] for lane in _lanes(recording) if lane["title"] in named]
+    changes = [change for segments in leaders for change in segments[1:]]
     marks = [{"t": change["start"], "kind": "leader", "label": change["label"]} for change in changes]
     for entry in recording.events("guardrail"):
         label = one_line(f"guardrail: {entry.data.get('condition', '')}", 160)
@@ -275,24 +269,27 @@ def _numbers(values: Sequence[float] | Floats) -> list[float | None]:
 def _signal_panels(
     recording: Recording, domain: tuple[float, float], bucket_s: float, points: int
 ) -> list[dict[str, Any]]:
-    known = {signal.name for signal in SIGNALS}
-    others = [Signal(name, name, "") for name in recording.signals if name not in known | _ELSEWHERE]
-    panels = []
-    for signal in (*SIGNALS, *others):
-        samples = _series(recording, signal.name)
+    known = panels()
+    services = registry.services().values()
+    elsewhere = {name for service in services for name in service.undrawn} | {lane.signal for lane in lanes()}
+    drawn = {panel.signal for panel in known} | elsewhere
+    others = [Panel(name, name) for name in recording.signals if name not in drawn]
+    shown = []
+    for panel in (*known, *others):
+        samples = _series(recording, panel.signal)
         if samples is None:
             continue
         series = [
             {"name": printable(host, 60) or "all", **points_of}
             for host in sorted(set(samples.host))
-            if (points_of := _points(recording.series(signal.name, host), domain, bucket_s, points, signal.worst))
+            if (points_of := _points(recording.series(panel.signal, host), domain, bucket_s, points, panel.worst))
         ]
         if series:
-            panels.append({
-                "title": printable(signal.title, 120), "signal": printable(signal.name, 120), "unit": signal.unit,
-                "log": signal.unit == "s", "series": series,
+            shown.append({
+                "title": printable(panel.title, 120), "signal": printable(panel.signal, 120), "unit": panel.unit,
+                "log": panel.unit == "s", "series": series,
             })  # fmt: skip
-    return panels
+    return shown
 
 
 def _points(

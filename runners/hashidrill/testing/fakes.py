@@ -133,10 +133,11 @@ class FakeHost(Capable):
         method: str,
         path: str,
         *,
+        agent: str,  # noqa: ARG002 - there is one agent a host
         params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002 - it asks for no token
         body: bytes | None = None,
         timeout_s: float = 5.0,  # noqa: ARG002 - no time passes here
-        agent: str = "",  # noqa: ARG002 - there is one agent a host
     ) -> ApiAnswer:
         if self.process is None or self.process.state == "T":
             raise FaultError(f"{self.name}: {method} {path}: no answer")
@@ -314,9 +315,6 @@ class FakeDatacenter:
         folder = self.root / "artifacts"
         folder.mkdir(exist_ok=True)
         return folder
-
-    async def leader(self) -> str | None:
-        return self.consul.leader
 
     def turn(self, what: str) -> anyio.Lock:
         return self._turns.setdefault(what, anyio.Lock())

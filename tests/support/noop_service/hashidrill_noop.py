@@ -21,6 +21,14 @@ from hashidrill.util.wait import wait_until
 
 PORT = 8080
 PYTHON = "/usr/bin/python3"
+KNOWS_A_LEADER = (
+    "import json, urllib.request as http\n"
+    "if not json.load(http.urlopen('http://127.0.0.1:8500/v1/status/leader', timeout=2)): exit('no leader yet')\n"
+)
+"""Beside a Consul agent, an agent ends at once where that one knows no leader: it is started after it."""
+TOKEN = "2d8f6b7c-an-example-of-a-token"
+"""What a real product would hand out once it is ready."""
+SERVE = "import runpy; runpy.run_module('http.server', run_name='__main__')"
 
 
 class Spec(Strict):
@@ -89,38 +97,25 @@ class Silence(BaseFault[NoParams]):
 
 
 class NoopService(BaseService):
-    """What hashidrill.service.Service asks for."""
+    """What hashidrill.service.Service asks for: the base has the rest."""
 
-    name, Spec, runs_by_default = "noop", Spec, False
-    roles, many, served = ("agents",), ("agents",), ()
+    name, Spec = "noop", Spec
+    after = ("consul",)
+    roles, many = ("agents",), ("agents",)
     signals: ClassVar = {"noop.answers": None}
     faults: ClassVar = {"noop.silence": __name__}
     loads: ClassVar = {"noop.get": __name__}
 
-    def __init__(self, spec, *, spares=0):
-        self.spec = spec
-
     def places(self):
-        return [AgentPlace(f"noop-{n}", "agent") for n in range(1, self.spec.agents + 1)]
-
-    def candidates(self, role):
-        return frozenset(place.host for place in self.places())
-
-    def most(self, role):
-        return self.spec.agents
-
-    def impossible(self, role):
-        return ""
-
-    def check(self, draft, note):
-        """Nothing can be wrong."""
-
-    def binaries(self):
-        return []
+        return [AgentPlace(f"noop-{n}", "agent", beside=("consul",)) for n in range(1, self.spec.agents + 1)]
 
     def agent(self, site):
-        command = [PYTHON, "-m", "http.server", str(PORT), "--bind", site.address, "--directory", str(site.data)]
-        return AgentPlan({}, command, f"http://{site.address}:{PORT}", "/")
+        first = KNOWS_A_LEADER if "consul" in site.roles else ""
+        serve = ["-c", f"{first}{SERVE}", str(PORT), "--bind", site.address, "--directory", str(site.data)]
+        return AgentPlan({}, [PYTHON, *serve], f"http://{site.address}:{PORT}", "/", environment=self.access())
+
+    def access(self):
+        return {"NOOP_TOKEN": TOKEN}
 
     async def wait_ready(self, hosts, *, within_s, agents_run):
         async def ready():
@@ -132,12 +127,6 @@ class NoopService(BaseService):
 
     async def _answers(self, host):
         return await host.use(Processes).agent_answers(self.name, 1.0)
-
-    async def select(self, role, hosts):
-        return [host for host in hosts.all_hosts() if self.name in host.roles]
-
-    async def serving(self, role, hosts):
-        return await self.select(role, hosts)
 
     def probes(self, hosts):
         return [Answers(host) for host in hosts.all_hosts() if self.name in host.roles]

@@ -241,7 +241,7 @@ LIES = [
     ("dependencies", "CONTRIBUTING.md", "| `uvloop` |", "| `trio` |", "uvloop is not explained"),
     ("exit codes", "README.md", "| 3 | INVALID |", "| 5 | INVALID |", "exit codes are"),
     ("events", "playbooks/reference-events.md", "## `tick`", "## `tock`", "`tick` has no section"),
-    ("events", "playbooks/reference-events.md", "| `leader` | operator |", "| `leader` | trainee |", "`tick` has"),
+    ("events", "playbooks/reference-events.md", "| `leaders` | operator |", "| `leaders` | trainee |", "`tick` has"),
     ("events", "playbooks/reference-events.md", "| `verdict` | trainee |", "| `result` | trainee |", "`judged` has"),
     ("events", "playbooks/reference-events.md", "`unfit`, ", "", "the outcomes are"),
 ]

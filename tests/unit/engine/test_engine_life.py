@@ -254,7 +254,7 @@ def test_a_run_goes_through_all_of_its_phases(tmp_path, live):
     assert ("kv-writes", {"k": "v2"}) in writer.rows
     assert writer.rows[-1] == "closed"
     ticks = [event for event in told if isinstance(event, Tick)]
-    assert {tick.leader for tick in ticks[4:]} == {"consul-1"}
+    assert {tick.leaders for tick in ticks[4:]} == {(("leader", "consul-1"),)}
     assert any(tick.faults for tick in ticks)
     assert [decode(encode(event)) for event in told] == told
 

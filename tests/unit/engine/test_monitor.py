@@ -153,12 +153,12 @@ def test_no_leader_is_a_value_that_a_guardrail_can_name(monitor):
 
 
 def test_the_leader_is_the_majoritys(monitor):
-    assert monitor.leader == ""
+    assert monitor.leaders == {}
     monitor.sample(1 * S, Sample("raft.leader", 1.0, "consul-2"))
     monitor.sample(1 * S, Sample("raft.leader", 1.0, "consul-3", "consul-3"))
-    assert monitor.leader == "consul-2"
+    assert monitor.leaders == {"leader": "consul-2"}
     monitor.sample(2 * S, Sample("raft.leader", 0.0, ok=False))
-    assert monitor.leader == ""
+    assert monitor.leaders == {"leader": ""}
 
 
 def test_what_is_older_than_the_longest_window_is_forgotten_in_time():

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from hashidrill import registry
 from hashidrill.experiment.conditions import PROBE_NAMESPACES, PROBE_SIGNALS, Condition
 
 
@@ -75,4 +76,6 @@ def test_a_hopeless_condition_is_refused_quickly():
 
 def test_every_signal_of_a_probe_is_in_a_known_namespace():
     assert {signal.partition(".")[0] for signal in PROBE_SIGNALS} == set(PROBE_NAMESPACES)
-    assert set(PROBE_NAMESPACES) == {"raft", "consul", "process", "disk", "machine", "generator"}
+    of_services = {signal.partition(".")[0] for each in registry.services().values() for signal in each.signals}
+    assert set(PROBE_NAMESPACES) == {"process", "disk", "machine", "generator"} | of_services
+    assert {"raft", "consul"} <= of_services

@@ -150,6 +150,9 @@ class Anywhere:
     async def endpoints(self, via):
         return ["http://10.73.0.11:8500"]
 
+    def access(self, via):
+        return {}
+
 
 def test_parameters_are_validated_once_in_the_launcher_and_once_in_the_engine(fitted):
     resolved = resolve(GOOD)

@@ -6,14 +6,16 @@ import pytest
 
 from hashidrill import registry
 from hashidrill.experiment.model import Experiment
-from hashidrill.judging.doubts import PERIODS, PROBED, SILENT_S
+from hashidrill.judging.doubts import probed
 from hashidrill.judging.judge import judge, read_verdict, write_verdict
 from hashidrill.probes import disk, process
+from hashidrill.service import SILENT_S
 from hashidrill.services.consul import probes as consul
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.units import Duration
 from hashidrill.verdict import Finding, Verdict
 
+PERIODS = registry.services()["consul"].periods
 LOAD = "kv-writes"
 
 
@@ -183,10 +185,10 @@ class TestAProbeThatDiesInTheMiddle:
         for probe in (each for each in ours if isinstance(each, type) and vars(each).get("signals")):
             if probe is consul.RaftTimesProbe:
                 continue
-            [(group, (regular, silent_s))] = [item for item in PROBED.items() if set(probe.signals) <= item[0]]
-            assert regular in group, probe
-            assert probe.interval_s + probe.timeout_s <= silent_s - 2, probe
-        assert min(silent_s for _, silent_s in PROBED.values()) == SILENT_S
+            [group] = [each for each in probed() if set(probe.signals) <= each.signals]
+            assert group.regular in group.signals, probe
+            assert probe.interval_s + probe.timeout_s <= group.silent_s - 2, probe
+        assert min(each.silent_s for each in probed()) == SILENT_S
 
     def test_silence_after_what_is_judged_does_not_matter(self, builder):
         good(builder).leader(end=38).expect("leadership_stays", fault="disk.latency")

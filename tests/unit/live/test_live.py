@@ -35,7 +35,7 @@ def written(out):
 def tick(t_s, *, loads=("kv-writes",), faults=1, leader="consul-1", p50_s=3.0, phase="method", left_s=12):
     return {
         "event": "tick", "t_ns": int(t_s * S), "phase": phase, "phase_ends_ns": int((t_s + left_s) * S),
-        "leader": leader,
+        "leaders": [["leader", leader]],
         "faults": [{"fault_id": f"f{n}", "kind": "disk.latency", "host": f"consul-{n}", "ends_ns": int((t_s + 7) * S)}
                    for n in range(1, faults + 1)],
         "loads": {name: {"rate": 50.0, "p50_s": p50_s, "p99_s": 5.2, "errors": 0.048} for name in loads},

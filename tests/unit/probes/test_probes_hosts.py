@@ -44,7 +44,7 @@ def values(samples):
 def process_samples(host, *readings, between=lambda _n: None):
     """Sample once for each (time, usage)."""
     clock, usages = iter([t for t, _ in readings]), iter([usage for _, usage in readings])
-    probe = ProcessProbe(host, read=lambda _pid: next(usages), now_s=lambda: next(clock))
+    probe = ProcessProbe(host, agent="consul", read=lambda _pid: next(usages), now_s=lambda: next(clock))
 
     async def main():
         taken = []

@@ -7,12 +7,14 @@ Everything here runs inside the sandbox (see hashidrill.engine.launch for how on
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,8 @@ class LocalDatacenter:
     _addresses: dict[str, str] = field(default_factory=dict)
     agent_user: AgentUser | None = field(init=False)
     """Whom agents run as; None: the user of the sandbox."""
+    _placed_agents: list[tuple[str, AgentPlace]] = field(default_factory=list)
+    """Those that were configured so far, and the service of each."""
     _children: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _turns: dict[str, anyio.Lock] = field(default_factory=dict)
 
@@ -71,7 +75,7 @@ class LocalDatacenter:
         self.services: list[Service] = services_of(self.spec, spares=self.spare_servers)
 
     async def start(self) -> None:
-        """Network, disks, hosts, agents. Raises DatacenterError."""
+        """Network, disks, hosts, and the agents that wait for no other service. Raises DatacenterError."""
         await anyio.to_thread.run_sync(self.check_machine)
         async with anyio.create_task_group() as beside:
             beside.start_soon(anyio.to_thread.run_sync, network.preload)
@@ -92,11 +96,18 @@ class LocalDatacenter:
             self.hosts[name] = host
         await all_at_once(partial(host.configure_network, network.PREFIX) for host in self.hosts.values())
         self._remember()
+        here = {service.name for service in self.services}
         for service in self.services:
             folder = self.root / "services" / service.name
             folder.mkdir(mode=0o700, parents=True)
             service.open(Workspace(folder, self.redactor.know))
-            await all_at_once(partial(self._place, service, place) for place in service.places())
+            if not here & {*service.after}:
+                await self._start_agents(service)
+
+    async def _start_agents(self, service: Service) -> None:
+        """Those of one role together, and those of another after them."""
+        for _, places in itertools.groupby(service.places(), key=attrgetter("role")):
+            await all_at_once([partial(self._place, service, place) for place in places])
 
     async def _start_hosts(self) -> dict[str, int]:
         """diskd, then a hostd and a canary for each host; the pid of each host's hostd."""
@@ -110,11 +121,11 @@ class LocalDatacenter:
         return pids
 
     def _placed(self) -> dict[str, dict[str, str]]:
-        """The roles of every host, by service: services that name the same host share it."""
+        """The roles of every host, by service: services that name the same host share it. Guests come last."""
         placed: dict[str, dict[str, str]] = {}
-        for service in self.services:
-            for place in service.places():
-                placed.setdefault(place.host, {})[service.name] = place.role
+        every = [(service.name, place) for service in self.services for place in service.places()]
+        for service, place in sorted(every, key=lambda one: one[1].guest):
+            placed.setdefault(place.host, {})[service] = place.role
         return placed
 
     def _spawn_host(self, name: str) -> int:
@@ -159,14 +170,16 @@ class LocalDatacenter:
         """The agent's first configuration and start; a spare host's agent is started by a fault, or never."""
         host = self.hosts[place.host]
         site = Site(
-            host.name, place.role, host.address, host.data, host.config_file(service.name), self.binaries,
-            self._addresses, dict(host.roles),
+            host.name, place.role, host.address, host.data / service.name, host.config_file(service.name),
+            self.binaries, self._addresses, dict(host.roles),
         )  # fmt: skip
         host.parts |= service.parts(host)
         plan = service.agent(site)
         self.configs.setdefault(service.name, {})[host.name] = plan.config
-        await host.set_agent_config(service.name, plan.config)
         host.plans[service.name] = plan
+        host.make_folder(service.name)
+        await host.set_agent_config(service.name, plan.config)
+        self._placed_agents.append((service.name, place))
         if place.starts:
             await host.start_agent(service.name)
 
@@ -210,18 +223,21 @@ class LocalDatacenter:
     async def select(self, selector: str) -> Sequence[Target]:
         """The hosts a selector means now, with their agents' processes. Raises SelectorError when that is none.
 
-        `client:NAME` means that client's tap; `host:NAME` the host's first agent.
+        `client:NAME` means that client's tap; `host:NAME` the host's own agent.
         """
         if selector.startswith(CLIENT_PREFIX):
             return [Target(selector.removeprefix(CLIENT_PREFIX), network.LOAD_ADDRESS, "client")]
-        kind, _, name = selector.partition(":")
-        if kind == "host":
-            return [await self._target(self.host(name))]
-        return [await self._target(host, kind) for host in await self._service(kind).select(name, self)]
+        chosen, _, agent = selector.partition("/")
+        kind, _, name = chosen.partition(":")
+        hosts = [self.host(name)] if kind == "host" else await self._service(kind).select(name, self)
+        able = [host for host in hosts if not agent or agent in host.roles]
+        if not able:
+            raise SelectorError(f"{selector}: there is no {agent} on {', '.join(host.name for host in hosts)}")
+        own = agent or ("" if kind == "host" else kind)
+        return [await self._target(host, own or next(iter(host.roles))) for host in able]
 
     @staticmethod
-    async def _target(host: Host, agent: str | None = None) -> Target:
-        agent = agent or next(iter(host.roles))
+    async def _target(host: Host, agent: str) -> Target:
         process = await host.use(Processes).agent_process(agent)
         return Target(host.name, host.address, agent, process.reference if process else "")
 
@@ -232,24 +248,22 @@ class LocalDatacenter:
         except StopIteration:
             raise SelectorError(f"this datacenter has no {name}") from None
 
-    async def leader(self) -> str | None:
-        """Name of the host that leads now: of the first service that has a leader."""
-        leading = next((service for service in self.services if "leader" in service.roles), None)
-        try:
-            return None if leading is None else (await leading.select("leader", self))[0].name
-        except SelectorError:
-            return None
-
     async def endpoints(self, via: str | None) -> Sequence[str]:
         """The URLs of the agents that a load goes through; None goes through none. Raises SelectorError."""
         if via is None:
             return []
-        kind, _, name = via.partition(":")
-        if kind == "host":
-            self.host(name)
-            plans = self.hosts[name].plans
-            return [next(iter(plans.values())).url]
-        return [self.hosts[host.name].plans[kind].url for host in await self._service(kind).serving(name, self)]
+        chosen, _, agent = via.partition("/")
+        kind, _, name = chosen.partition(":")
+        hosts = [self.host(name)] if kind == "host" else await self._service(kind).serving(name, self)
+        own = "" if kind == "host" else kind
+        return [self._url(self.hosts[host.name], agent or own or next(iter(host.roles))) for host in hosts]
+
+    @staticmethod
+    def _url(host: LocalHost, agent: str) -> str:
+        """Raises SelectorError for a host without that agent."""
+        if agent not in host.plans:
+            raise SelectorError(f"{host.name}: there is no {agent}")
+        return host.plans[agent].url
 
     def access(self, via: str | None) -> Mapping[str, str]:
         """The variables, like tokens, that a load needs for the agents that it goes through. Raises SelectorError."""
@@ -273,28 +287,37 @@ class LocalDatacenter:
         return self.hosts[host].namespace
 
     async def wait_ready(self) -> None:
-        """Each service, one after the other. Raises WaitTimeoutError with what was missing."""
+        """Each service, in the order of their start: one that waits for another is started once that is ready.
+
+        Raises WaitTimeoutError with what was missing.
+        """
         for service in self.services:
+            if not any(name == service.name for name, _ in self._placed_agents):
+                await self._start_agents(service)
             await service.wait_ready(self, within_s=self.spec.ready_within, agents_run=self._all_agents_run)
+            self.redactor.learn_environment(service.access())
 
     async def _all_agents_run(self) -> None:
-        for service in self.services:
-            for place in service.places():
-                host = self.hosts[place.host]
-                if place.starts and await host.agent_process(service.name) is None:
-                    log = host.logs / f"{service.name}.log"
-                    raise DatacenterError(f"{host.name}: {service.name} ended: {_tail(log)}")
+        for service, place in self._placed_agents:
+            host = self.hosts[place.host]
+            if place.starts and await host.agent_process(service) is None:
+                raise DatacenterError(f"{host.name}: {service} ended: {_tail(host.logs / f'{service}.log')}")
 
     def probes(self) -> Sequence[Probe]:
         """Everything that is watched during a run, from the control address."""
         probes = [probe for service in self.services for probe in service.probes(self)]
         for host in self.hosts.values():
-            probes += [DiskProbe(host), *(ProcessProbe(host, agent=agent) for agent in host.roles)]
+            own, *others = host.roles
+            probes += [DiskProbe(host), ProcessProbe(host, agent=own)]
+            probes += [ProcessProbe(host, agent=agent, label=f"{host.name}/{agent}") for agent in others]
         return [*probes, MachineProbe()]
 
     def describe(self) -> Mapping[str, Any]:
         """`hosts`, and what the services say, for run.json."""
-        hosts = [{"name": host.name, "address": host.address, "role": host.role} for host in self.hosts.values()]
+        hosts = [
+            {"name": host.name, "address": host.address, "role": host.role, "agents": dict(host.roles)}
+            for host in self.hosts.values()
+        ]
         told: dict[str, Any] = {"hosts": hosts}
         for service in self.services:
             told |= service.describe(self.configs.get(service.name, {}))

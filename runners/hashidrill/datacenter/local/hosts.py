@@ -28,32 +28,13 @@ from hashidrill.packets import PacketRule
 from hashidrill.provision import packages
 from hashidrill.sandbox import cgroups
 from hashidrill.sandbox import syscalls as sc
+from hashidrill.sandbox.asking import ANSWER_WITHIN_S, ask
 from hashidrill.service import AgentPlan
 from hashidrill.util.files import private
 from hashidrill.util.wait import wait_until
 
-_ANSWER_WITHIN_S = 30.0
 _TOXIPROXY_WITHIN_S = 10.0
 _KILLED_WITHIN_S = 10.0
-
-
-async def ask(socket_path: Path, request: Mapping[str, Any], *, within_s: float = _ANSWER_WITHIN_S) -> dict[str, Any]:
-    """One request to hostd, a canary or diskd. Raises FaultError with the answer's error, or when none comes."""
-    try:
-        with anyio.fail_after(within_s):
-            async with await anyio.connect_unix(str(socket_path)) as stream:
-                await stream.send(json.dumps(request).encode() + b"\n")
-                answer = b""
-                while not answer.endswith(b"\n"):
-                    answer += await stream.receive(1 << 20)
-    except TimeoutError:
-        raise FaultError(f"{socket_path.name}: no answer to {request['op']} within {within_s:g}s") from None
-    except (OSError, anyio.EndOfStream) as error:
-        raise FaultError(f"{socket_path.name}: cannot ask for {request['op']}: {error or 'closed'}") from None
-    decoded: dict[str, Any] = json.loads(answer)
-    if decoded.get("error"):
-        raise FaultError(f"{socket_path.name}: {request['op']}: {decoded['error']}")
-    return decoded
 
 
 class LocalHost(Capable):
@@ -257,6 +238,13 @@ class LocalHost(Capable):
     def config_file(self, agent: str) -> Path:
         return self.data.parent / f"{agent}.json"
 
+    def make_folder(self, agent: str) -> None:
+        """The agent's own folder on the host's disk. Raises OSError."""
+        folder = self.data / agent
+        folder.mkdir(mode=0o750, exist_ok=True)
+        if self._agent_user is not None:
+            self._agent_user.owns(folder)
+
     async def agent_config(self, agent: str) -> dict[str, Any]:
         config: dict[str, Any] = json.loads(self.config_file(agent).read_text())
         return config
@@ -275,15 +263,20 @@ class LocalHost(Capable):
         method: str,
         path: str,
         *,
+        agent: str,
         params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         timeout_s: float = 5.0,
-        agent: str = "",
     ) -> ApiAnswer:
-        url = self.plans[agent or next(iter(self.roles))].url + path
+        if agent not in self.plans:
+            raise FaultError(f"{self.name}: there is no {agent} to ask for {path}")
+        url = self.plans[agent].url + path
         try:
             async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
-                answer = await client.request(method, url, params=dict(params or {}), content=body)
+                answer = await client.request(
+                    method, url, params=dict(params or {}), content=body, headers=dict(headers or {})
+                )
         except httpx.HTTPError as error:
             raise FaultError(f"{self.name}: {method} {path}: {type(error).__name__} {error}".rstrip()) from None
         return ApiAnswer(answer.status_code, answer.content, {k.lower(): v for k, v in answer.headers.items()})
@@ -345,7 +338,7 @@ class LocalHost(Capable):
 
     async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
         request = {"op": "disk", "operation": operation, "size": size_bytes, "count": trials, "within": within_s}
-        answer = await ask(self._canary, request, within_s=within_s + _ANSWER_WITHIN_S)
+        answer = await ask(self._canary, request, within_s=within_s + ANSWER_WITHIN_S)
         return [Timing(seconds, number) for seconds, number in answer["timings"]]
 
     async def canary_burn(self, threads: int, windows: int, window_s: float) -> Sequence[float]:
@@ -373,7 +366,7 @@ class LocalHost(Capable):
             "until_closed": request.until_closed, "at_once": request.at_once,
         }  # fmt: skip
         rounds = -(-request.connections // request.at_once)
-        within_s = _ANSWER_WITHIN_S + rounds * request.timeout_s
+        within_s = ANSWER_WITHIN_S + rounds * request.timeout_s
         return [Exchange(**one) for one in (await ask(self._canary, asked, within_s=within_s))["exchanges"]]
 
     async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
 from collections.abc import Mapping
 
 from hashidrill.errors import DatacenterError
@@ -13,19 +13,22 @@ CONTROL_ADDRESS = "10.73.0.1"
 """Where probes and observers come from. No fault ever names it: what watches must not depend on what is broken."""
 LOAD_ADDRESS = "10.73.0.2"
 """Where loads come from. Faults on `clients` and `all` do name it."""
-_FIRST = {"server": 11, "spare": 11, "client": 31}
-"""The last number of the first address of each role; servers and spare servers share theirs."""
-_FIRST_OTHER = 61
+_BLOCKS = {"server": range(11, 31), "spare": range(11, 31), "client": range(31, 61)}
+"""The last numbers of the addresses of each role; servers and spare servers share theirs."""
+_OTHERS = range(61, 251)
+"""For every other role, and for those that find no room in the block of theirs."""
 
 
 def addresses(roles: Mapping[str, str]) -> dict[str, str]:
-    """The address of each host, from its role: hosts of one role follow each other."""
-    taken: Counter[int] = Counter()
+    """The address of each host, from its role: hosts of one role follow each other. Raises DatacenterError."""
+    left = {block: iter(block) for block in (*_BLOCKS.values(), _OTHERS)}
     given = {}
     for host, role in roles.items():
-        first = _FIRST.get(role, _FIRST_OTHER)
-        given[host] = f"10.73.0.{first + taken[first]}"
-        taken[first] += 1
+        numbers = itertools.chain(left[_BLOCKS.get(role, _OTHERS)], left[_OTHERS])
+        number = next(numbers, None)
+        if number is None:
+            raise DatacenterError(f"{len(roles)} hosts are too many for the sandbox's network; ask for fewer")
+        given[host] = f"10.73.0.{number}"
     return given
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import anyio
 
-from hashidrill.datacenter.local.hosts import ask
 from hashidrill.retry import observer
+from hashidrill.sandbox.asking import ask
 from hashidrill.util.tasks import all_at_once
 
 _AT_ONCE = 100

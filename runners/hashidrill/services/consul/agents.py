@@ -32,7 +32,7 @@ def consul_config(
     """The whole configuration of one agent. Keys from the YAML win over ours, deep down."""
     config = merge(
         _BASE,
-        {"node_name": name, "bind_addr": address, "retry_join": list(servers), "data_dir": str(data / "consul")},
+        {"node_name": name, "bind_addr": address, "retry_join": list(servers), "data_dir": str(data)},
     )
     if role == "server":
         config = merge(config, {"server": True, "bootstrap_expect": len(servers), "ui_config": {"enabled": True}})

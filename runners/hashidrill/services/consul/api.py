@@ -58,7 +58,7 @@ def said(answer: ApiAnswer) -> str:
 
 async def get(host: Host, path: str, params: Mapping[str, str] | None = None, *, timeout_s: float = 5.0) -> Any:
     """The JSON of an answer. Raises FaultError for any status but 200."""
-    answer = await host.use(AgentApi).api("GET", path, params=params, timeout_s=timeout_s)
+    answer = await host.use(AgentApi).api("GET", path, params=params, timeout_s=timeout_s, agent=AGENT)
     if answer.status != 200:
         raise FaultError(f"{host.name}: GET {path}: {said(answer)}")
     return answer.json()
@@ -105,6 +105,21 @@ async def ask_servers(hosts: Hosts, path: str, params: Mapping[str, str] | None 
             except FaultError as error:
                 errors.append(str(error))
     raise FaultError("; ".join(errors) or f"there is no other server than {but}")
+
+
+async def leader_of(hosts: Hosts) -> str | None:
+    """Name of the host that a majority of the servers takes for the leader now."""
+    seen: list[str] = []
+
+    async def ask(host: Host) -> None:
+        with contextlib.suppress(FaultError, ValueError):
+            path = "/v1/status/leader"
+            answer = await host.use(AgentApi).api("GET", path, timeout_s=_TELLS_WITHIN_S, agent=AGENT)
+            seen.append(str(answer.json()).partition(":")[0])
+
+    servers = servers_of(hosts)
+    await all_at_once(partial(ask, host) for host in servers)
+    return next((host.name for host in servers if seen.count(host.address) > len(servers) // 2), None)
 
 
 async def peers(hosts: Hosts, *, but: str = "") -> list[Peer]:
@@ -187,7 +202,7 @@ async def _in_step(hosts: Hosts, host: Host) -> tuple[bool | None, str, _Far]:
             return None, f"the others see it in state {state}, not alive", (1, 0)
     if host.roles.get(AGENT) == "client":
         return True, "", (4, 0)
-    leader = await hosts.leader()
+    leader = await leader_of(hosts)
     if leader is None:
         return None, "no leader is known to a majority of the servers", (2, 0)
     behind = await _behind(hosts, host, leader)
@@ -205,7 +220,7 @@ async def _behind(hosts: Hosts, host: Host, leader: str) -> int:
 async def leader_of_terms(hosts: Hosts) -> tuple[str | None, int]:
     """Who says of itself that it leads, in the term that most servers say that they are in; and that term.
 
-    Not what others take for the leader (`hosts.leader()`): that is what those who change the leadership wait for. Each
+    Not what others take for the leader (`leader_of`): that is what those who change the leadership wait for. Each
     server is asked for its own state in Raft. Nobody and 0 when no such server or no such term is found.
     """
     said: dict[str, tuple[str, int]] = {}
@@ -230,7 +245,7 @@ async def ask_another(hosts: Hosts, host: Host, path: str, params: Mapping[str, 
     leader took the write itself. One that knows no leader is out of date, and left out. Only where there is no other
     server `host` answers, with what the leader has. Raises FaultError when none answers.
     """
-    leader = await hosts.leader()
+    leader = await leader_of(hosts)
     others = sorted((one for one in servers_of(hosts) if one.name != host.name), key=lambda one: one.name == leader)
     errors = []
     for other in others:
@@ -239,7 +254,7 @@ async def ask_another(hosts: Hosts, host: Host, path: str, params: Mapping[str, 
             continue
         try:
             answer = await other.use(AgentApi).api(
-                "GET", path, params={**(params or {}), "stale": ""}, timeout_s=_COPY_WITHIN_S
+                "GET", path, params={**(params or {}), "stale": ""}, timeout_s=_COPY_WITHIN_S, agent=AGENT
             )
         except FaultError as error:
             errors.append(str(error))
@@ -256,7 +271,7 @@ async def leader_soon(hosts: Hosts) -> str:
     """Who leads; an election that goes on is waited for. Raises FaultError when nobody is elected in it."""
 
     async def leads() -> tuple[str | None, str]:
-        return await hosts.leader() or None, "nobody leads"
+        return await leader_of(hosts) or None, "nobody leads"
 
     try:
         return await wait_until("somebody to lead", leads, within_s=_LED_WITHIN_S)
@@ -276,7 +291,7 @@ async def wait_for_voter(hosts: Hosts, host: Host) -> None:
             here = "a voter" if found.get(host.name) else "no voter yet" if host.name in found else "not there"
             if found.get(host.name):
                 return True, "", None
-            leader = await hosts.leader()
+            leader = await leader_of(hosts)
             behind = 0 if leader is None else max(0, await _behind(hosts, host, leader) - _LOG_GAP)
         except FaultError as error:
             return None, str(error), None
@@ -316,7 +331,7 @@ async def when_led(
     """
 
     async def ask() -> tuple[ApiAnswer | None, str]:
-        answer = await host.use(AgentApi).api(method, path, params=params, body=body, timeout_s=timeout_s)
+        answer = await host.use(AgentApi).api(method, path, params=params, body=body, timeout_s=timeout_s, agent=AGENT)
         moving = answer.status >= 500 and any(words in answer.body for words in _MOVING)
         return (None if moving else answer), said(answer)
 
@@ -327,7 +342,7 @@ async def wait_for_leader(hosts: Hosts, what: str, wanted: Sequence[str], *, wit
     """Until one of `wanted` leads, as a majority of the servers sees it. Raises WaitTimeoutError."""
 
     async def leads() -> tuple[str | None, str]:
-        leader = await hosts.leader()
+        leader = await leader_of(hosts)
         return (leader if leader in wanted else None), f"{leader or 'nobody'} leads"
 
     return await wait_until(what, leads, within_s=within_s, gap_s=0.05)

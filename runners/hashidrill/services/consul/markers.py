@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hashidrill.abc import ApiAnswer, Host, Hosts
 from hashidrill.capabilities import AgentApi
 from hashidrill.errors import FaultError
-from hashidrill.services.consul.api import ask_another, said, when_led
+from hashidrill.services.consul.api import AGENT, ask_another, said, when_led
 from hashidrill.util.wait import wait_until
 
 PREFIX = "hashidrill-markers"
@@ -62,7 +62,7 @@ async def remove(host: Host, key: str, *, below: bool = False) -> None:
     async def removed() -> tuple[bool | None, str]:
         try:
             answer = await host.use(AgentApi).api(
-                "DELETE", f"/v1/kv/{PREFIX}/{key}", params={"recurse": ""} if below else None
+                "DELETE", f"/v1/kv/{PREFIX}/{key}", params={"recurse": ""} if below else None, agent=AGENT
             )
         except FaultError as error:
             return None, str(error)
@@ -76,7 +76,9 @@ async def takes_a_write(host: Host, fault_id: str) -> str:
     key = f"{PREFIX}/write/{fault_id}"
     try:
         for method in ("PUT", "DELETE"):
-            answer = await host.use(AgentApi).api(method, f"/v1/kv/{key}", body=b"?" if method == "PUT" else None)
+            answer = await host.use(AgentApi).api(
+                method, f"/v1/kv/{key}", body=b"?" if method == "PUT" else None, agent=AGENT
+            )
             if answer.status != 200 or answer.body.strip() != b"true":
                 return f"{method} of a key: {said(answer)}"
     except FaultError as error:

@@ -6,12 +6,11 @@ Light to import: the command line finds Consul's kinds and roles here, and most 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.abc import Host, Hosts, Probe
 from hashidrill.errors import SelectorError
-from hashidrill.service import AgentPlace, AgentPlan, BaseService, Site, Wanted
+from hashidrill.service import AgentPlace, AgentPlan, BaseService, Lane, Panel, Sampled, Site, Wanted
 from hashidrill.services.consul import faults, loads
 from hashidrill.services.consul.model import Consul
 from hashidrill.units import Duration
@@ -28,6 +27,8 @@ _HTTP_TIMEOUT_S = 2.0
 _READY_PATIENCE = 3
 """Times `ready_within` is the end of all patience, whatever still moves."""
 HTTP_PORT = 8500
+_TIMES_SILENT_S = 30.0
+"""Consul sums its own Raft timers up over 10 s, and only a leader has them: with an election, two intervals go by."""
 
 
 def _kinds(room: ModuleType) -> dict[str, str]:
@@ -51,19 +52,43 @@ class ConsulService(BaseService):
         "raft.append_entries": Duration,
         "consul.autopilot_healthy": None, "consul.members_alive": None, "consul.members_failed": None,
     }  # fmt: skip
+    probed: ClassVar[Sequence[Sampled]] = (
+        Sampled(frozenset({"raft.leader"}), "raft.leader"),
+        Sampled(frozenset({"raft.state", "raft.term", "raft.commit_index"}), "raft.state"),
+        Sampled(frozenset({"consul.members_alive", "consul.members_failed"}), "consul.members_alive"),
+        Sampled(frozenset({"consul.autopilot_healthy"}), "consul.autopilot_healthy"),
+        Sampled(
+            frozenset({"raft.commit_time", "raft.dispatch_log", "raft.last_contact", "raft.append_entries"}),
+            silent_s=_TIMES_SILENT_S,
+        ),
+    )
+    periods: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "consul.health_checks": ("interval", "1s"), "consul.lock": ("renew", "5s"),
+    }  # fmt: skip
+    panels: ClassVar[Sequence[Panel]] = (
+        Panel("raft.commit_time", "Raft commit time", "s"),
+        Panel("raft.dispatch_log", "Raft log write on the leader (dispatchLog)", "s"),
+        Panel("raft.last_contact", "Time since the leader was last in contact", "s"),
+        Panel("raft.append_entries", "Raft append entries", "s"),
+        Panel("consul.members_failed", "Members that Consul calls failed"),
+    )
+    lanes: ClassVar[Sequence[Lane]] = (
+        Lane("raft.leader", "leader", bad="no leader", names=True),
+        Lane("consul.autopilot_healthy", "Consul says", good="healthy", bad="unhealthy"),
+    )
+    undrawn: ClassVar[frozenset[str]] = frozenset(
+        {"raft.state", "raft.term", "raft.commit_index", "consul.members_alive"}
+    )
     faults: ClassVar[Mapping[str, str]] = _kinds(faults)
     loads: ClassVar[Mapping[str, str]] = _kinds(loads)
 
-    def __init__(self, spec: Consul, *, spares: int = 0) -> None:
-        self.spec = spec
-        self.spares = spares
-
     def places(self) -> Sequence[AgentPlace]:
-        """`consul-1`, ... for servers; spare servers after them; `client-1`, ... for clients."""
+        """`consul-1`, ... for servers; spare servers after them; `client-1`, ... and the guests for clients."""
         spec, first = self.spec, self.spec.servers + 1
         servers = [AgentPlace(f"consul-{n}", "server") for n in range(1, first)]
         spares = [AgentPlace(f"consul-{n}", "spare", starts=False) for n in range(first, first + self.spares)]
-        return [*servers, *spares, *(AgentPlace(f"client-{n}", "client") for n in range(1, spec.clients + 1))]
+        clients = [AgentPlace(f"client-{n}", "client") for n in range(1, spec.clients + 1)]
+        return [*servers, *spares, *clients, *(AgentPlace(host, "client", guest=True) for host in self.guests)]
 
     def candidates(self, role: str) -> frozenset[str]:
         """Leadership moves: each server may lead, and may follow."""
@@ -108,7 +133,9 @@ class ConsulService(BaseService):
     async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
         """Raises SelectorError where no host has the role now."""
         if role in {"leader", "followers", "one-follower"}:
-            leader = await self.leader(hosts)
+            from hashidrill.services.consul.api import leader_of  # noqa: PLC0415 - see above
+
+            leader = await leader_of(hosts)
             if leader is None:
                 raise SelectorError(f"{self.name}:{role}: no server is known to a majority as the leader just now")
             chosen = [host for host in self._hosts(hosts, "server") if (host.name == leader) == (role == "leader")]
@@ -127,27 +154,6 @@ class ConsulService(BaseService):
         """As `select`; where there are no client agents, the servers stand in for them."""
         fallback = role == "clients" and not self._hosts(hosts, "client")
         return await self.select("servers" if fallback else role, hosts)
-
-    async def leader(self, hosts: Hosts) -> str | None:
-        """Name of the host that a majority of the servers takes for the leader."""
-        import httpx  # noqa: PLC0415 - see above
-
-        from hashidrill.util.foreign import parse  # noqa: PLC0415
-        from hashidrill.util.tasks import all_at_once  # noqa: PLC0415
-
-        seen: list[str] = []
-
-        async def ask(client: httpx.AsyncClient, host: Host) -> None:
-            try:
-                answer = await client.get(f"http://{host.address}:{HTTP_PORT}/v1/status/leader")
-                seen.append(str(parse(answer.content)).partition(":")[0])
-            except (httpx.HTTPError, ValueError):
-                return
-
-        servers = self._hosts(hosts, "server")
-        async with httpx.AsyncClient(timeout=_HTTP_TIMEOUT_S, trust_env=False) as client:
-            await all_at_once(partial(ask, client, host) for host in servers)
-        return next((host.name for host in servers if seen.count(host.address) > len(servers) // 2), None)
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
         """Leader known, all members alive, a write accepted. Raises WaitTimeoutError with what was missing.
@@ -172,9 +178,10 @@ class ConsulService(BaseService):
     async def _ready(self, hosts: Hosts, client: httpx.AsyncClient) -> tuple[bool | None, str, int | None]:
         import httpx  # noqa: PLC0415 - see above
 
+        from hashidrill.services.consul.api import leader_of  # noqa: PLC0415
         from hashidrill.util.foreign import parse  # noqa: PLC0415
 
-        if await self.leader(hosts) is None:
+        if await leader_of(hosts) is None:
             return None, "no leader is known to a majority of the servers", None
         try:
             members = parse((await client.get("/v1/agent/members")).content)

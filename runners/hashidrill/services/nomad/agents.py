@@ -59,7 +59,7 @@ _RAW_EXEC: dict[str, Any] = {"raw_exec": [{"config": {"enabled": True}}]}
 def nomad_config(spec: Nomad, site: Site, servers: Sequence[str]) -> dict[str, Any]:
     """The whole configuration of one agent. Keys from the YAML win over ours, deep down."""
     addresses = dict.fromkeys(("http", "rpc", "serf"), site.address)
-    config = merge(_BASE, {"name": site.host, "data_dir": str(data_dir(site.data)), "advertise": addresses})
+    config = merge(_BASE, {"name": site.host, "data_dir": str(site.data), "advertise": addresses})
     if site.role == "client":
         join = {"retry_join": [f"{server}:{RPC_PORT}" for server in servers], "retry_interval": "250ms"}
         config |= {"client": _CLIENT | {"server_join": join}, "plugin": _RAW_EXEC}
@@ -70,9 +70,9 @@ def nomad_config(spec: Nomad, site: Site, servers: Sequence[str]) -> dict[str, A
     return merge(config, spec.client_config if site.role == "client" else spec.server_config)
 
 
-def data_dir(data: Path) -> Path:
-    """Where an agent keeps its state, on its host's disk."""
-    return data / "nomad"
+def data_dir(disk: Path) -> Path:
+    """Where an agent keeps its state, on its host's disk: `Site.data` of the agent."""
+    return disk / "nomad"
 
 
 def nomad_command(binary: Path, config_file: Path) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.abc import Host, Hosts, Probe
 from hashidrill.errors import SelectorError
-from hashidrill.service import AgentPlace, AgentPlan, BaseService, Site, Wanted
+from hashidrill.service import AgentPlace, AgentPlan, BaseService, Lane, Site, Wanted
 from hashidrill.services.nomad import faults, loads
 from hashidrill.services.nomad.model import Nomad
 from hashidrill.units import Duration
@@ -35,7 +35,7 @@ class NomadService(BaseService):
 
     name: ClassVar[str] = "nomad"
     Spec: ClassVar[type[Nomad]] = Nomad
-    runs_by_default: ClassVar[bool] = False
+    after: ClassVar[tuple[str, ...]] = ("consul",)
     roles: ClassVar[tuple[str, ...]] = (*_OF_LEADER, "servers", "one-client", "clients", "all")
     many: ClassVar[tuple[str, ...]] = ("followers", "servers", "clients", "all")
     served: ClassVar[tuple[str, ...]] = ("clients",)
@@ -49,17 +49,18 @@ class NomadService(BaseService):
         "nomad.allocs_lost": None, "nomad.allocs_unknown": None, "nomad.allocs_placed": None,
         "nomad.nodes_ready": None, "nomad.nodes_down": None, "nomad.nodes_ineligible": None,
     }  # fmt: skip
+    lanes: ClassVar[Sequence[Lane]] = (Lane("nomad.leader", "Nomad leader", bad="no leader", names=True),)
+    undrawn: ClassVar[frozenset[str]] = frozenset({"nomad.raft_term", "nomad.commit_index"})
     faults: ClassVar[Mapping[str, str]] = _kinds(faults)
     loads: ClassVar[Mapping[str, str]] = _kinds(loads)
 
-    def __init__(self, spec: Nomad, *, spares: int = 0) -> None:
-        self.spec = spec
-        self.spares = spares
-
     def places(self) -> Sequence[AgentPlace]:
         """`nomad-1`, ... for servers; `node-1`, ... for clients, which Nomad calls nodes."""
-        servers = [AgentPlace(f"nomad-{n}", "server") for n in range(1, self.spec.servers + 1)]
-        return [*servers, *(AgentPlace(f"node-{n}", "client") for n in range(1, self.spec.clients + 1))]
+        servers = [AgentPlace(f"nomad-{n}", "server", beside=("consul",)) for n in range(1, self.spec.servers + 1)]
+        return [
+            *servers,
+            *(AgentPlace(f"node-{n}", "client", beside=("consul",)) for n in range(1, self.spec.clients + 1)),
+        ]
 
     def candidates(self, role: str) -> frozenset[str]:
         """Leadership moves: each server may lead, and may follow."""

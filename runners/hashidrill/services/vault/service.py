@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.abc import Host, Hosts, Probe
 from hashidrill.errors import DatacenterError, SelectorError
-from hashidrill.service import AgentPlace, AgentPlan, BaseService, Site, Wanted, Workspace
+from hashidrill.service import AgentPlace, AgentPlan, BaseService, Lane, Site, Wanted, Workspace
 from hashidrill.services.vault import faults, loads
 from hashidrill.services.vault.model import Vault
 from hashidrill.units import Duration
@@ -39,7 +39,7 @@ class VaultService(BaseService):
 
     name: ClassVar[str] = "vault"
     Spec: ClassVar[type[Vault]] = Vault
-    runs_by_default: ClassVar[bool] = False
+    after: ClassVar[tuple[str, ...]] = ("consul",)
     roles: ClassVar[tuple[str, ...]] = ("active", "standbys", "one-standby", "servers")
     many: ClassVar[tuple[str, ...]] = ("standbys", "servers")
     served: ClassVar[tuple[str, ...]] = ()
@@ -50,19 +50,16 @@ class VaultService(BaseService):
         "vault.leases": None,
         "vault.storage_put": Duration, "vault.storage_get": Duration,
     }  # fmt: skip
+    lanes: ClassVar[Sequence[Lane]] = (Lane("vault.active", "Vault active", bad="no active server", names=True),)
     faults: ClassVar[Mapping[str, str]] = _kinds(faults)
     loads: ClassVar[Mapping[str, str]] = _kinds(loads)
 
     _ring: KeyRing
     _sealed: Sealed
 
-    def __init__(self, spec: Vault, *, spares: int = 0) -> None:
-        self.spec = spec
-        self.spares = spares
-
     def places(self) -> Sequence[AgentPlace]:
         """`vault-1`, ..."""
-        return [AgentPlace(f"vault-{n}", "server") for n in range(1, self.spec.servers + 1)]
+        return [AgentPlace(f"vault-{n}", "server", beside=("consul",)) for n in range(1, self.spec.servers + 1)]
 
     def candidates(self, role: str) -> frozenset[str]:
         """Each server may become active, or a standby."""

@@ -134,7 +134,7 @@ def test_what_an_agent_shows_after_a_mere_reload_is_no_proof_of_what_needs_a_res
         fault = fault_of(world, "consul.config", set={"rpc": {"enable_streaming": False}})
         undo = await planned(fault, world.target("consul-1"), "x")
         await host.set_agent_config("consul", {**host.config, "rpc": {"enable_streaming": False}})
-        await host.api("PUT", "/v1/agent/reload")
+        await host.api("PUT", "/v1/agent/reload", agent="consul")
         evidence = await fault.verify(undo, present=True)
         assert not evidence.ok
         assert "the same process" in evidence.measured
@@ -161,7 +161,7 @@ def test_configuration_put_back_by_hand_is_seen(version):
         fault, undo = await in_force(world, "consul.config", **THRESHOLD)
         host = world.hosts["consul-1"]
         await host.set_agent_config("consul", undo["prior"]["config"])
-        await host.api("PUT", "/v1/agent/reload")
+        await host.api("PUT", "/v1/agent/reload", agent="consul")
         assert not (await fault.verify(undo, present=True)).ok
         assert (await fault.verify(undo, present=False)).ok
 
@@ -331,7 +331,7 @@ def test_rules_that_a_dead_runner_left_are_removed():
         world = datacenter(version="1.10.3")
         fault = fault_of(world, "consul.leader.transfer", to="consul-2")
         undo = await planned(fault, world.target("consul-1"), "x")
-        world.hosts["consul-2"].api = None  # nobody can say who leads: apply is stuck until it gives up
+        # nobody can say who leads: apply is stuck until it gives up
         world.hosts["consul-2"].process = world.hosts["consul-3"].process = None
         with pytest.raises((FaultError, WaitTimeoutError)):
             await fault.apply(undo)
@@ -349,7 +349,9 @@ def test_an_avoided_server_wins_no_election():
         ids = undo["prior"]["voters"]
         for _ in range(4):
             leader = world.hosts[world.consul.leader]
-            answer = await leader.api("POST", "/v1/operator/raft/transfer-leader", params={"id": ids["consul-2"]})
+            answer = await leader.api(
+                "POST", "/v1/operator/raft/transfer-leader", params={"id": ids["consul-2"]}, agent="consul"
+            )
             assert answer.status == 500
             process, leader.process = leader.process, None
             assert world.consul.leader in {"consul-1", "consul-3"} - {leader.name}
@@ -426,7 +428,7 @@ def test_no_request_for_obsolete_keys_is_lost_to_an_election(monkeypatch):
         answered = host.api
 
         async def api(method, path, **request):
-            if "/v1/agent" not in path and (method, path) not in refused:
+            if not path.startswith(("/v1/agent", "/v1/status")) and (method, path) not in refused:
                 refused.append((method, path))
                 return ApiAnswer(500, b"rpc error making call: session shutdown")
             return await answered(method, path, **request)
@@ -498,7 +500,7 @@ def test_a_new_server_that_left_is_missed_and_the_old_one_comes_back_with_empty_
         kept.mkdir(parents=True)
         fault, undo = await in_force(world, "consul.server.replace")
         assert not kept.exists()
-        await world.hosts["consul-4"].api("PUT", "/v1/agent/leave")
+        await world.hosts["consul-4"].api("PUT", "/v1/agent/leave", agent="consul")
         assert not (await fault.verify(undo, present=True)).ok
         await fault.revert(undo)
         assert (await fault.verify(undo, present=False)).ok
@@ -573,7 +575,7 @@ def test_a_node_without_sessions_cannot_lose_any():
 def test_a_prefix_that_holds_keys_is_left_alone():
     async def main():
         world = datacenter()
-        await world.hosts["consul-1"].api("PUT", "/v1/kv/hashidrill/obsolete/mine", body=b"1")
+        await world.hosts["consul-1"].api("PUT", "/v1/kv/hashidrill/obsolete/mine", body=b"1", agent="consul")
         assert "already holds 1 keys, like hashidrill/obsolete/mine" in await refusal(world, "consul.kv.bloat", keys=5)
 
     virtual_time.run(main())
@@ -583,7 +585,7 @@ def test_obsolete_keys_are_counted_and_weighed_and_all_deleted():
     async def main():
         world = datacenter()
         entries = world.consul.kv.entries
-        await world.hosts["consul-1"].api("PUT", "/v1/kv/hashidrill/obsolete-not", body=b"1")
+        await world.hosts["consul-1"].api("PUT", "/v1/kv/hashidrill/obsolete-not", body=b"1", agent="consul")
         fault, undo = await in_force(world, "consul.kv.bloat", keys=200, value="1kB")
         bloat = dict(entries)
         first = next(key for key in bloat if key.startswith("hashidrill/obsolete/"))

@@ -22,7 +22,7 @@ def agent(host, role, **spec):
     service = NomadService(Nomad.model_validate({"clients": 2, **spec}))
     data = Path("/run") / host
     return service.agent(
-        Site(host, role, ADDRESSES[host], data, data / "nomad.json", {"nomad": Path("/bin/nomad")}, ADDRESSES)
+        Site(host, role, ADDRESSES[host], data / "nomad", data / "nomad.json", {"nomad": Path("/bin/nomad")}, ADDRESSES)
     )
 
 
@@ -37,7 +37,7 @@ def test_a_client_shares_nothing_with_another_one_and_is_not_root():
     plans = [agent(host, "client") for host in ("node-1", "node-2")]
     folders = [plan.config["data_dir"] for plan in plans]
     assert folders == ["/run/node-1/nomad", "/run/node-2/nomad"]
-    assert [plan.environment["TMPDIR"] for plan in plans] == ["/run/node-1", "/run/node-2"]
+    assert [plan.environment["TMPDIR"] for plan in plans] == folders
     assert not any(plan.as_root for plan in plans)
     assert "server" not in plans[0].config
     assert plans[0].config["client"]["server_join"]["retry_join"] == [

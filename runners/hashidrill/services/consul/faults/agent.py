@@ -44,7 +44,7 @@ async def leave(host: Host) -> None:
 
     async def ask() -> None:
         try:
-            answer = await host.use(AgentApi).api("PUT", "/v1/agent/leave", timeout_s=_LEFT_WITHIN_S)
+            answer = await host.use(AgentApi).api("PUT", "/v1/agent/leave", timeout_s=_LEFT_WITHIN_S, agent=api.AGENT)
         except FaultError:
             return  # it may have exited before it answered; the wait below tells
         if answer.status != 200:
@@ -217,7 +217,7 @@ class ServerReplace(OfServers[NoParams]):
         here, gone = (new, old) if present else (old, new)
         voters = sorted(peer.name for peer in await api.peers(self.hosts, but=gone.name) if peer.voter)
         state = (await api.member_states(self.hosts, but=gone.name)).get(gone.name, 0)
-        ended, leader = not await api.has_agent(gone), await self.hosts.leader()
+        ended, leader = not await api.has_agent(gone), await api.leader_of(self.hosts)
         words = (
             f"voters {', '.join(voters)}; {gone.name} {'without' if ended else 'with'} an agent, "
             f"seen {_SEEN_AS.get(state, 'not at all')}; {leader or 'nobody'} leads"

@@ -47,7 +47,7 @@ async def validate(hosts: Hosts, config: Mapping[str, Any]) -> None:
 
 async def reload(host: Host) -> None:
     """Raises FaultError with Consul's own message."""
-    answer = await host.use(AgentApi).api("PUT", "/v1/agent/reload", timeout_s=_RELOADED_WITHIN_S)
+    answer = await host.use(AgentApi).api("PUT", "/v1/agent/reload", timeout_s=_RELOADED_WITHIN_S, agent=api.AGENT)
     if answer.status != 200:
         raise FaultError(f"{host.name}: Consul refused the reload: {api.said(answer)}")
 

@@ -205,7 +205,7 @@ async def _backend(host: Host) -> str:
     A stale query, which needs no leader: another server may be restarting right now, even the leader.
     """
     path, params = "/v1/health/service/consul", {"index": "1", "wait": "1s", "stale": ""}
-    answer = await host.use(AgentApi).api("GET", path, params=params, timeout_s=_PATIENT_S)
+    answer = await host.use(AgentApi).api("GET", path, params=params, timeout_s=_PATIENT_S, agent=api.AGENT)
     if answer.status != 200:
         raise FaultError(f"{host.name}: GET {path}: {api.said(answer)}")
     return answer.headers.get(_BACKEND_HEADER, "")

@@ -83,7 +83,9 @@ class _LeaderFault(OfServers[P]):
             return await self._depose(undo, leader, to)
         params = {} if to is None else {"id": undo["prior"]["voters"][to]}
         path = "/v1/operator/raft/transfer-leader"
-        answer = await leader.use(AgentApi).api("POST", path, params=params, timeout_s=_TRANSFERRED_WITHIN_S)
+        answer = await leader.use(AgentApi).api(
+            "POST", path, params=params, timeout_s=_TRANSFERRED_WITHIN_S, agent=api.AGENT
+        )
         if answer.status != 200 and to is None:  # a sick leader may be too slow to hand over
             await api.check_quorum_without(self.hosts, leader)
             return await self._depose(undo, leader, to)
@@ -106,7 +108,7 @@ class _LeaderFault(OfServers[P]):
         if mute:
             await leader.use(PacketFilter).set_packet_rules(table, rpc.cut_off([host.address for host in mute]))
             with contextlib.suppress(FaultError):  # if this fails, the leader had no newest entry to share
-                await leader.use(AgentApi).api("DELETE", f"/v1/kv/hashidrill/nothing/{table}")
+                await leader.use(AgentApi).api("DELETE", f"/v1/kv/hashidrill/nothing/{table}", agent=api.AGENT)
         await leader.use(PacketFilter).set_packet_rules(table, rpc.cut_off([host.address for host in others]))
         try:
             return await self._wait_for(undo, leader, to)
@@ -253,7 +255,7 @@ class LeaderAvoid(_Electable):
 
     async def apply(self, undo: Undo) -> None:
         host = self._host(undo)
-        if await self.hosts.leader() == host.name:
+        if await api.leader_of(self.hosts) == host.name:
             await self._transfer(undo, host, None)
         await self._cut_votes(undo, [host])
         await self._wait_for(undo, host, None)
@@ -282,7 +284,7 @@ class LeaderPin(_Electable):
         return f"{undo['host']} leads, and no other can be elected"
 
     async def apply(self, undo: Undo) -> None:
-        leader = await self.hosts.leader()
+        leader = await api.leader_of(self.hosts)
         if leader is None:
             raise FaultError("no server leads right now")
         if leader != undo["host"]:

@@ -79,7 +79,7 @@ async def _fill(db: RaftDb, key: str, target: int) -> None:
     async def write() -> None:
         for number in numbers:
             answer = await db.host.use(AgentApi).api(
-                "PUT", f"/v1/kv/{markers.PREFIX}/{key}/{number % 4}", body=_VALUE, timeout_s=30.0
+                "PUT", f"/v1/kv/{markers.PREFIX}/{key}/{number % 4}", body=_VALUE, timeout_s=30.0, agent=api.AGENT
             )
             if answer.status != 200:
                 raise FaultError(f"{db.host.name}: a large write was not taken: {api.said(answer)}")

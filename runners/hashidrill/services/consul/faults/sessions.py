@@ -105,12 +105,12 @@ class SessionExpire(BaseFault[ExpireParams]):
         """Makes a session of its own on that node, and ends it."""
         host, asked = self._host(undo), "a session can be made on that node"
         made = await host.use(AgentApi).api(
-            "PUT", "/v1/session/create", body=json.dumps({"Name": undo["fault_id"]}).encode()
+            "PUT", "/v1/session/create", body=json.dumps({"Name": undo["fault_id"]}).encode(), agent=api.AGENT
         )
         if made.status != 200:
             return Evidence(False, asked, api.said(made))
         session = made.json()["ID"]
-        await host.use(AgentApi).api("PUT", f"/v1/session/destroy/{session}")
+        await host.use(AgentApi).api("PUT", f"/v1/session/destroy/{session}", agent=api.AGENT)
         return Evidence(True, asked, f"made {session} and ended it")
 
     async def revert(self, undo: Undo) -> None:

@@ -19,7 +19,7 @@ from hashidrill.experiment.model import Name
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, P
 from hashidrill.services.consul import markers
-from hashidrill.services.consul.api import said, when_led
+from hashidrill.services.consul.api import AGENT, said, when_led
 from hashidrill.services.consul.snapshots import Snapshot, SnapshotError, read_snapshot, restored_name, saved_name
 from hashidrill.util.files import private, private_folder
 
@@ -138,7 +138,9 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
         await markers.put(host, _restored_marker(undo), undo["fault_id"])
         await markers.remove(host, _marker_of(self.params.snapshot))
         body = await anyio.to_thread.run_sync(self._file.read_bytes)
-        answer = await host.use(AgentApi).api("PUT", "/v1/snapshot", body=body, timeout_s=_SNAPSHOT_WITHIN_S)
+        answer = await host.use(AgentApi).api(
+            "PUT", "/v1/snapshot", body=body, timeout_s=_SNAPSHOT_WITHIN_S, agent=AGENT
+        )
         if answer.status != 200:
             raise FaultError(f"{host.name}: the snapshot was not restored: {said(answer)}")
 

@@ -1,0 +1,32 @@
+"""In which order services start, and which of them put an agent on the hosts of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hashidrill import registry
+from hashidrill.errors import UsageError
+
+if TYPE_CHECKING:
+    from hashidrill.service import Service
+
+
+def together(parts: Mapping[str, Any], *, spares: int = 0) -> list[Service]:
+    """Services by their parts of `datacenter:`, in the order of their start, with the guests that others asked for.
+
+    Raises UsageError where some of them wait for each other.
+    """
+    known = registry.services()
+    alone = [known[name](part, spares=spares) for name, part in parts.items()]
+    asked = {name: [p.host for s in alone for p in s.places() if name in p.beside] for name in parts}
+    built = [known[s.name](s.spec, spares=spares, guests=asked[s.name]) if asked[s.name] else s for s in alone]
+    ordered: list[Service] = []
+    while built:
+        waiting = {service.name for service in built}
+        ready = [service for service in built if not waiting & {*service.after}]
+        if not ready:
+            raise UsageError(f"the services {', '.join(sorted(waiting))} each start after another of them (`after`)")
+        ordered += ready
+        built = [service for service in built if service not in ready]
+    return ordered
