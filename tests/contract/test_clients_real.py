@@ -260,11 +260,10 @@ def test_how_a_command_ended_is_what_came_of_the_operation(script, outcome, stat
 def children_with(words):
     """The processes on this machine whose command line is that, and which are of this process."""
     mine = psutil.Process().children(recursive=True)
-    orphans = [process for process in psutil.process_iter() if process.ppid() == 1]
     found = []
-    for process in (*mine, *orphans):
-        with contextlib.suppress(psutil.Error):
-            if words in " ".join(process.cmdline()):
+    for process in {*mine, *psutil.process_iter()}:
+        with contextlib.suppress(psutil.Error):  # it may have ended since: there are other people's processes here
+            if (process in mine or process.ppid() == 1) and words in " ".join(process.cmdline()):
                 found.append(process.pid)
     return found
 

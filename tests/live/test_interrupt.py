@@ -14,6 +14,7 @@ import pytest
 from drills import environment, experiment, hashidrill, start
 from hashidrill.engine import launch as runner
 from hashidrill.experiment.loader import resolve
+from hashidrill.experiment.resolved import ResolvedExperiment
 from hashidrill.recording.journal import read_journal
 from hashidrill.util.files import JOURNAL_NAME
 from leaks import VARIABLE, Ground
@@ -106,15 +107,15 @@ def test_a_signal_at_any_moment_of_the_start_ends_the_run(tmp_path):
         work.rmdir()
 
 
-def test_a_signal_as_the_recording_is_made_closes_it(tmp_path, monkeypatch):
-    def interrupted(*arguments):
-        signal.raise_signal(signal.SIGTERM)
-        return info(*arguments)
+def test_a_signal_as_the_recording_is_made_closes_it(tmp_path):
+    class Interrupting(ResolvedExperiment):
+        def to_data(self):  # asked for first when the recording's directory is there, and run.json is not
+            signal.raise_signal(signal.SIGTERM)
+            return super().to_data()
 
-    info = runner._info
-    monkeypatch.setattr(runner, "_info", interrupted)
+    resolved = Interrupting(**vars(resolve(experiment(tmp_path / "short.yaml", method=[FSYNC]))))
     with pytest.raises(KeyboardInterrupt) as stopped:
-        runner.run_experiment(resolve(experiment(tmp_path / "short.yaml", method=[FSYNC])), runs_dir=tmp_path / "runs")
+        runner.run_experiment(resolved, runs_dir=tmp_path / "runs")
     [recording] = (tmp_path / "runs").iterdir()
     assert stopped.value.args == (recording,)
     assert json.loads((recording / "run.json").read_text())["outcome"] == "interrupted"

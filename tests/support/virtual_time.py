@@ -3,14 +3,19 @@
 import asyncio
 import selectors
 
+from anyio import to_thread
+
 
 class _Selector(selectors.DefaultSelector):
     """Polls, and lets the loop's time pass instead of waiting."""
 
     loop = None
+    threads = None
 
     def select(self, timeout=None):
         events = super().select(0)
+        while not events and timeout != 0 and self.threads is not None and self.threads.borrowed_tokens:
+            events = super().select(1)  # a thread works: it takes no virtual time
         if not events and timeout is None:
             raise RuntimeError("nothing will ever happen: every task waits and no timer is set")
         if not events and timeout:
@@ -21,9 +26,9 @@ class _Selector(selectors.DefaultSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self):
         self._virtual_s = 1000.0
-        selector = _Selector()
-        selector.loop = self
-        super().__init__(selector)
+        self.selector = _Selector()
+        self.selector.loop = self
+        super().__init__(self.selector)
 
     def time(self):
         return self._virtual_s
@@ -44,6 +49,11 @@ class VirtualClock:
 
 
 def run(main):
-    """Run a coroutine in virtual time."""
+    """Run a coroutine in virtual time. The work of threads (anyio.to_thread) takes none."""
+
+    async def with_threads():
+        asyncio.get_running_loop().selector.threads = to_thread.current_default_thread_limiter()
+        return await main
+
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main)
+        return runner.run(with_threads())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hashidrill.recording.journal import Journal
-    from hashidrill.recording.writer import RecordingWriter
+    from hashidrill.recording.writer import Writes
 
 EXIT_CODES = {
     "complete": 0,
@@ -31,16 +31,14 @@ EXIT_CODES = {
 _LOOK_EVERY_S = 0.25
 
 
-async def watch(writer: RecordingWriter) -> None:
+async def watch(writer: Writes) -> None:
     """Raises RecordingError as soon as a write fails: there is no point in breaking what is not recorded."""
     while True:
         writer.raise_failure()
         await pause(_LOOK_EVERY_S)
 
 
-async def close(
-    writer: RecordingWriter, journal: Journal, info: Mapping[str, Any], outcome: str, error: str
-) -> tuple[str, str]:
+async def close(writer: Writes, journal: Journal, info: Mapping[str, Any], outcome: str, error: str) -> tuple[str, str]:
     """Flush what was recorded, write run.json, seal both, and only then write `end`. Returns its (outcome, error).
 
     A run whose recording could not be written has crashed, however it went; only a fault that stays in force is worse.

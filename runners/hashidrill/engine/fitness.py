@@ -24,7 +24,7 @@ from hashidrill.experiment.model import services_of
 from hashidrill.faults.cpu import cores_for, provable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hashidrill.abc import Load, LoadCost, Requires
     from hashidrill.experiment.model import Experiment, Step
@@ -59,16 +59,26 @@ class Machine:
     operation_s: float
 
     @classmethod
-    def here(cls, folder: Path, operations_per_s: float = math.inf) -> Machine:
+    def here(
+        cls,
+        folder: Path,
+        operations_per_s: float = math.inf,
+        *,
+        cores: float | None = None,
+        measure: Callable[[], float] | None = None,
+    ) -> Machine:
         """The machine as it is now; `folder` is where runs have their data.
 
         To measure an operation takes half a second. It is left out, as SLOWEST_OPERATION_S, where even that would be
         quick enough for as many operations.
         """
         there = next(each for each in (folder, *folder.parents) if each.is_dir())
-        memory, cores = psutil.virtual_memory().available, usable_cores()
+        memory = psutil.virtual_memory().available
+        cores = usable_cores() if cores is None else cores
         enough = operations_per_s * SLOWEST_OPERATION_S <= min(GENERATOR_CORES, cores - AGENTS_CORES)
-        return cls(memory, shutil.disk_usage(there).free, cores, SLOWEST_OPERATION_S if enough else operation_s())
+        return cls(
+            memory, shutil.disk_usage(there).free, cores, SLOWEST_OPERATION_S if enough else (measure or operation_s)()
+        )
 
 
 def usable_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
@@ -144,10 +154,10 @@ def misfits(wanted: Wants, machine: Machine) -> list[str]:
     return lacks
 
 
-def require(experiment: Experiment, required: Requires, folder: Path) -> None:
-    """Raises UnfitError with all that this machine lacks for the experiment."""
+def require(experiment: Experiment, required: Requires, folder: Path, *, machine: Machine | None = None) -> None:
+    """Raises UnfitError with all that a machine (this one, measured now) lacks for the experiment."""
     wanted = wants(experiment, required)
-    if lacks := misfits(wanted, Machine.here(folder, wanted.operations_per_s)):
+    if lacks := misfits(wanted, machine or Machine.here(folder, wanted.operations_per_s)):
         raise UnfitError("; ".join(lacks))
 
 

@@ -14,7 +14,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ _STARTING_S = 60.0
 _KILLED_WITHIN_S = 10.0
 """How long the kernel may take to end a sandbox after its runner was killed."""
 _LOOK_EVERY_S = 0.1
-_CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct")
+CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct")
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ async def _settle(undo: dict[str, Any], hosts: Hosts, journal: Journal) -> str:
     return "reverted"
 
 
-def sweep() -> list[Path]:
+def sweep(cgroup_trees: Sequence[str | Path] = CGROUPS) -> list[Path]:
     """Removes leftover directories and cgroups of sandboxes that are gone. Returns what it removed."""
     removed = []
     for root in sorted(work_parent().glob(f"{NAME_PREFIX}*")):
@@ -181,7 +181,7 @@ def sweep() -> list[Path]:
             continue
         shutil.rmtree(root, ignore_errors=True)
         removed.append(root)
-    for place in _CGROUPS:
+    for place in cgroup_trees:
         for group in Path(place).glob(f"{NAME_PREFIX}*"):
             if not (work_parent() / group.name).exists():
                 removed += _remove_cgroup(group)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,20 +36,30 @@ def main() -> None:
     """Exits with 0 if the recording is closed and the run counts, otherwise with a code from `closing`."""
     spec = read_given()
     ahead()
+    sys.exit(exit_of(partial(run_given, spec, Path(sys.argv[1]))))
+
+
+def exit_of(run: Callable[[], Awaitable[str]]) -> int | str:
+    """Carries out a run. Returns what `sys.exit` takes: an exit code, or the error for the log."""
     try:
-        outcome = anyio.run(_run, spec, Path(sys.argv[1]))
+        return EXIT_CODES[anyio.run(run)]
     except HashidrillError as error:  # for a bug of ours, the log gets the traceback instead
-        sys.exit(f"hashidrill: {error}")
-    sys.exit(EXIT_CODES[outcome])
+        return f"hashidrill: {error}"
 
 
-async def _run(spec: dict[str, Any], root: Path) -> str:
+async def run_given(
+    spec: dict[str, Any],
+    root: Path,
+    *,
+    datacenter: Callable[..., engine.RunnableDatacenter] = LocalDatacenter,
+    run: Callable[..., Awaitable[str]] = engine.run,
+) -> str:
     """Returns how the run ended. Cancellation stops here: by then the run has reverted and closed."""
     recording = Path(spec["recording"])
     experiment = ResolvedExperiment.from_data(spec["resolved"]).experiment
     redactor = Redactor(spec["secrets"])
     required = required_by(experiment)
-    datacenter = LocalDatacenter(
+    made = datacenter(
         sized(experiment.datacenter) if required.sized_disk else experiment.datacenter,
         root,
         {name: Path(path) for name, path in spec["binaries"].items()},
@@ -62,8 +72,8 @@ async def _run(spec: dict[str, Any], root: Path) -> str:
     info = {**spec["info"], "root": str(root), "sandbox": here()["pid_namespace"]}
     async with _cancelled_by_signals():
         clock = Clock(spec["origin_ns"])
-        return await engine.run(
-            experiment, datacenter, recording, info, clock=clock, events=Bus(_to_runner), redactor=redactor
+        return await run(
+            experiment, made, recording, info, clock=clock, events=Bus(_to_runner), redactor=redactor
         )  # fmt: skip
     return "interrupted"
 

@@ -15,7 +15,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,14 @@ _NO_SANDBOX = "sandbox: "
 """The prefix of hashidrill.sandbox.init's message when the kernel refuses a sandbox."""
 
 
-def run_experiment(resolved: ResolvedExperiment, *, runs_dir: Path = RUNS_DIR, events: Bus | None = None) -> Path:
+def run_experiment(
+    resolved: ResolvedExperiment,
+    *,
+    runs_dir: Path = RUNS_DIR,
+    events: Bus | None = None,
+    ensure_binary: Callable[..., binaries.Binary] = binaries.ensure,
+    start_sandbox: Callable[..., AbstractContextManager[Sandbox]] = sandbox,
+) -> Path:
     """Run one experiment; returns its recording's directory. Blocks, in the main thread.
 
     The engine gets the resolved experiment, and the recording keeps it: nobody reads the YAML again. Nothing starts
@@ -62,6 +70,8 @@ def run_experiment(resolved: ResolvedExperiment, *, runs_dir: Path = RUNS_DIR, e
 
     Each subscriber of `events` is called with every event of the run (hashidrill.events), in this thread. One that
     raises gets no more of them, and a line on standard error says so; the run goes on, and waits for none of them.
+
+    `ensure_binary` gets a binary, `start_sandbox` starts the engine's process: tests pass their own.
     """
     events = events or Bus()
     experiment = resolved.experiment
@@ -72,7 +82,7 @@ def run_experiment(resolved: ResolvedExperiment, *, runs_dir: Path = RUNS_DIR, e
         each.name: each.explicit for service in services_of(experiment.datacenter) for each in service.binaries()
     }
     found = {
-        name: binaries.ensure(name, version, explicit=explicit.get(name), progress=say)
+        name: ensure_binary(name, version, explicit=explicit.get(name), progress=say)
         for name, version in binaries_for(experiment)
     }
     redactor = Redactor()
@@ -92,7 +102,7 @@ def run_experiment(resolved: ResolvedExperiment, *, runs_dir: Path = RUNS_DIR, e
             "secrets": redactor.secrets,
         }  # fmt: skip
         command = [sys.executable, "-P", "-m", "hashidrill.engine.in_sandbox", "{root}"]
-        with sandbox(command, {"PYTHONPATH": python_path()}, recording / ENGINE_LOG, given=spec) as box:
+        with start_sandbox(command, {"PYTHONPATH": python_path()}, recording / ENGINE_LOG, given=spec) as box:
             interrupt.pass_to(box.process)
             _follow(box, events)
         try:
@@ -128,12 +138,12 @@ def _check_clients(resolved: ResolvedExperiment) -> None:
         check_commands(resolved.document, resolved.experiment.clients)
 
 
-def check_machine(resolved: ResolvedExperiment) -> None:
+def check_machine(resolved: ResolvedExperiment, available_bytes: int | None = None) -> None:
     """Raises ExperimentError if this machine lacks the memory; `resolve` does not check, it may serve others."""
     from hashidrill.engine.memory import check_memory  # noqa: PLC0415 - it needs the sandbox's side, which imports much
 
     if resolved.document is not None:
-        check_memory(resolved.document, resolved.experiment)
+        check_memory(resolved.document, resolved.experiment, available_bytes)
 
 
 def _follow(box: Sandbox, events: Bus) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import anyio
 import anyio.abc
@@ -33,6 +33,34 @@ EmitSample = Callable[[int, Sample], None]
 
 EmitWaiting = Callable[[str, Sequence[int], Sequence[int]], None]
 """Takes a load, when those of its operations were due that have waited for some time, and those of these that ended."""
+
+
+class OffersLoads(Protocol):
+    """What the engine asks of a load generator that has started."""
+
+    @property
+    def final_read_errors(self) -> Mapping[str, str]: ...
+
+    async def start(
+        self,
+        loads: Sequence[LoadSpecification],
+        emit_operation: EmitOperation,
+        emit_sample: EmitSample,
+        emit_waiting: EmitWaiting,
+    ) -> None: ...
+
+    async def begin(self, t_ns: int) -> None: ...
+
+    async def level(self, load: str, level: float) -> None: ...
+
+    async def hold(self, t_ns: int) -> None: ...
+
+    async def go(self, t_ns: int) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def final_reads(self) -> Mapping[str, Mapping[str, str | None]]: ...
+
 
 STOP_WITHIN_S = 15.0
 FINAL_READS_WITHIN_S = 90.0

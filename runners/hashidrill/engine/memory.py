@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
 SHARE = 0.75
 """Share of the available memory; the agents, the loads and everything else need the rest."""
-_CGROUPS = Path("/sys/fs/cgroup")
-_OWN_CGROUP = Path("/proc/self/cgroup")
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
 _MB = 1_000_000
 
 
-def check_memory(document: Document, experiment: Experiment) -> None:
+def check_memory(document: Document, experiment: Experiment, available: int | None = None) -> None:
     """Raises ExperimentError, with the place, if full disks would take more than three quarters of the memory.
 
+    `available` is that memory in bytes; by default, what this machine has now.
     If a file system in memory fills up the machine's memory, the kernel kills processes of its own choice.
     """
     required = required_by(experiment)
@@ -34,7 +35,7 @@ def check_memory(document: Document, experiment: Experiment) -> None:
         return
     services = services_of(spec, spares=required.spare_servers)
     hosts = len({place.host for service in services for place in service.places()})
-    available = available_bytes()
+    available = available_bytes() if available is None else available
     if hosts * spec.disk.size <= available * SHARE:
         return
     most = Size(max(int(available * SHARE / hosts) // _MB, 0) * _MB)
@@ -47,22 +48,22 @@ def check_memory(document: Document, experiment: Experiment) -> None:
     document.raise_problems()
 
 
-def available_bytes() -> int:
+def available_bytes(own: Path = OWN_CGROUP, cgroups: Path = CGROUPS) -> int:
     """What can be used without swapping: MemAvailable, or less where a cgroup (a container's) has a limit."""
-    return min([psutil.virtual_memory().available, *_left_in_cgroups()])
+    return min([psutil.virtual_memory().available, *_left_in_cgroups(own, cgroups)])
 
 
-def _left_in_cgroups() -> Iterator[int]:
+def _left_in_cgroups(own: Path, cgroups: Path) -> Iterator[int]:
     """What the limits of our cgroup and its parents leave; nothing if there are none."""
     try:
-        lines = _OWN_CGROUP.read_text().splitlines()
+        lines = own.read_text().splitlines()
     except OSError:
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue
-        top = _CGROUPS / "memory" if controllers else _CGROUPS
+        top = cgroups / "memory" if controllers else cgroups
         names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
         group = top / path.lstrip("/")
         for place in (group, *group.parents):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ import anyio
 from hashidrill.abc import Datacenter, Operation, Probe, Sample
 from hashidrill.engine import closing
 from hashidrill.engine.levels import GENERATOR_FULL, NO_LEVELS, Levels, Steered
-from hashidrill.engine.load_generator import LoadGenerator
+from hashidrill.engine.load_generator import LoadGenerator, OffersLoads
 from hashidrill.engine.load_specifications import load_specifications
 from hashidrill.engine.method_clock import MethodClock, Settling
 from hashidrill.engine.monitor import Monitor, longest_window_s
@@ -34,7 +34,7 @@ from hashidrill.events import Bus, InForce, Lasting, Tick, decode
 from hashidrill.experiment.model import Experiment, Mark, Step
 from hashidrill.probes.runner import run_probes
 from hashidrill.recording.journal import Clock, Entry, Journal
-from hashidrill.recording.writer import FORMAT, RecordingWriter
+from hashidrill.recording.writer import FORMAT, RecordingWriter, Writes
 from hashidrill.util.redaction import Redactor
 from hashidrill.util.wait import pause, wait_until
 
@@ -76,10 +76,10 @@ class Run:
     datacenter: RunnableDatacenter
     clock: Clock
     journal: Journal
-    writer: RecordingWriter
+    writer: Writes
     monitor: Monitor
     events: Bus
-    run_id: str
+    generator: AbstractAsyncContextManager[OffersLoads]
     phase: str = ""
     phase_ends_ns: int | None = None
     levels: Levels = NO_LEVELS
@@ -150,8 +150,18 @@ def _later(each: Ending, by_ns: int) -> Ending:
     return replace(each, ends_ns=None if each.ends_ns is None else each.ends_ns + by_ns)
 
 
-async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path, info: Mapping[str, Any],
-              *, clock: Clock, events: Bus, redactor: Redactor | None = None) -> str:  # fmt: skip
+async def run(
+    experiment: Experiment,
+    datacenter: RunnableDatacenter,
+    path: Path,
+    info: Mapping[str, Any],
+    *,
+    clock: Clock,
+    events: Bus,
+    redactor: Redactor | None = None,
+    load_generator: Callable[[Clock, str], AbstractAsyncContextManager[OffersLoads]] = LoadGenerator,
+    recording_writer: Callable[[Path, Redactor], Writes] = RecordingWriter,
+) -> str:
     """One run, from start to closed recording. Returns how it ended (the journal's `end`).
 
     1. The experiment was loaded and resolved by the caller; the recording and its journal are opened.
@@ -168,9 +178,12 @@ async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path
     Whatever goes wrong in a run becomes its outcome; a recording that can no longer be written ends it as `crashed`.
     On cancellation it reverts and closes, then passes the cancellation on. Raises RecordingError when not even `end`
     could be written.
+
+    Everything that a run touches is a parameter: `load_generator` offers the loads (given the run's clock and id),
+    `recording_writer` keeps what they and the probes report. Tests pass their own, and look at journal and events.
     """
     redactor = redactor or Redactor()
-    writer = RecordingWriter(path, redactor)
+    writer = recording_writer(path, redactor)
     monitor = Monitor(experiment.measured, longest_window_s(experiment))
     outcome, error = "interrupted", ""
     details: dict[str, Any] = {}
@@ -178,7 +191,8 @@ async def run(experiment: Experiment, datacenter: RunnableDatacenter, path: Path
     with Journal(
         path / "journal.jsonl", clock, lambda entry: _publish(events, entry), redactor=redactor, undos=undos
     ) as journal:
-        running = Run(experiment, datacenter, clock, journal, writer, monitor, events, info["id"])
+        generator = load_generator(clock, info["id"])
+        running = Run(experiment, datacenter, clock, journal, writer, monitor, events, generator)
         journal.write(
             "run", sync=True, format=FORMAT, id=info["id"], experiment=experiment.metadata.name,
             root=info.get("root", ""), origin=info.get("origin", {}), sandbox=info.get("sandbox", ""),
@@ -248,7 +262,7 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
     await datacenter.start()
     running.enter("ready")
     await datacenter.wait_ready()
-    async with LoadGenerator(running.clock, running.run_id) as loads, anyio.create_task_group() as watchers:
+    async with running.generator as loads, anyio.create_task_group() as watchers:
         watchers.start_soon(run_probes, datacenter.probes(), running.probed)
         watchers.start_soon(datacenter.keep, running.tell)
         watchers.start_soon(_ticks, running)
@@ -312,7 +326,7 @@ async def _hold_steady_state(running: Run) -> None:
         )
 
 
-async def _method(running: Run, levels: Levels = NO_LEVELS) -> str:
+async def _method(running: Run, levels: Levels) -> str:
     """Runs all steps, each at its time, and the loads' profiles. Returns the guardrail that tripped, or nothing."""
     steps = running.experiment.method
     running.enter("method", max(step.at + step.for_ for step in steps))

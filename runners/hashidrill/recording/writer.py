@@ -14,7 +14,7 @@ import sqlite3
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hashidrill.errors import RecordingError
 from hashidrill.recording import details
@@ -86,6 +86,27 @@ def read_run(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return loaded if isinstance(loaded, dict) else None
+
+
+class Writes(Protocol):
+    """What the engine asks of a recording's writer."""
+
+    path: Path
+
+    @property
+    def written(self) -> Mapping[str, int]: ...
+
+    def operation(self, op: Operation) -> None: ...
+
+    def sample(self, t_ns: int, sample: Sample) -> None: ...
+
+    def final_reads(self, load: str, values: Mapping[str, str | None]) -> None: ...
+
+    def write_run(self, info: Mapping[str, Any]) -> None: ...
+
+    def raise_failure(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class RecordingWriter:

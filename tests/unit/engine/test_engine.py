@@ -1,15 +1,14 @@
-"""The engine on a fake datacenter, in virtual time: steps at their times, faults that follow, guardrails."""
+"""Whole runs on a fake datacenter, in virtual time: steps at their times, faults that follow, guardrails."""
 
 from __future__ import annotations
 
 import anyio
 import pytest
 
-from engine_game import PROOF_S, SLOW, Game, S, beside, feed, offer, slow_observers
+from engine_game import PROOF_S, SLOW, STEADY, Game, S, feed, offer, slow_observers
 from hashidrill.abc import Operation, Sample
 from hashidrill.capabilities import DiskControl
-from hashidrill.engine import run as engine
-from hashidrill.errors import FaultError, SteadyStateError
+from hashidrill.errors import FaultError
 from hashidrill.faults.disk import DiskLatency
 from hashidrill.faults.process import ProcessKill
 from hashidrill.loads.schedule import Reply
@@ -25,7 +24,7 @@ def _observing_takes_time(monkeypatch):
 
 def test_a_step_starts_at_its_time_and_is_held_for_its_length_from_its_proof_on(tmp_path):
     game = Game(tmp_path, [{**SLOW, "at": "3s"}])
-    assert game.play(engine._method) == ""
+    assert game.run() == "complete"
     [fault_id] = game.times_s("fault.intent")
     assert fault_id == "0-disk.latency-consul-1"
     assert game.times_s("fault.intent")[fault_id] == pytest.approx(3)
@@ -37,15 +36,15 @@ def test_a_step_starts_at_its_time_and_is_held_for_its_length_from_its_proof_on(
 
 def test_a_selector_of_several_hosts_puts_one_fault_on_each_at_once(tmp_path):
     game = Game(tmp_path, [{**SLOW, "on": "consul:servers"}])
-    game.play(engine._method)
+    assert game.run() == "complete"
     assert sorted(game.times_s("fault.gone")) == [f"0-disk.latency-consul-{n}" for n in (1, 2, 3)]
-    assert set(game.times_s("fault.intent").values()) == {0.0}
+    assert list(game.times_s("fault.intent").values()) == pytest.approx([0, 0, 0])
     assert {entry.data["step"] for entry in game.journal if entry.event == "fault.intent"} == {0}
 
 
 def test_steps_overlap_as_their_times_say(tmp_path):
     game = Game(tmp_path, [{**SLOW, "for": "6s"}, {**SLOW, "on": "host:consul-3", "at": "2s", "for": "1s"}])
-    game.play(engine._method)
+    assert game.run() == "complete"
     gone = game.times_s("fault.gone")
     assert gone["1-disk.latency-consul-3"] < gone["0-disk.latency-consul-1"]
 
@@ -63,7 +62,7 @@ def test_a_fault_of_an_agent_waits_for_the_one_before_it_that_came_late(tmp_path
     pause = {"fault": "process.pause", "on": "host:consul-2", "at": "6s", "for": "1s"}
     elsewhere = {**pause, "on": "host:consul-3"}
     game = Game(tmp_path, [kill, pause, elsewhere])
-    assert game.play(engine._method) == ""
+    assert game.run() == "complete"
     killed, paused, other = "0-process.kill-consul-2", "1-process.pause-consul-2", "2-process.pause-consul-3"
     began, gone = game.times_s("fault.intent"), game.times_s("fault.gone")
     assert set(gone) == {killed, paused, other}
@@ -79,11 +78,11 @@ def test_an_election_that_goes_on_is_waited_for(tmp_path):
     game = Game(tmp_path, [SLOW])
     game.world.consul.leader = ""
 
-    async def elect():
+    async def elect(_traffic):
         await anyio.sleep(4)
         game.world.consul.leader = "consul-2"
 
-    game.play(lambda running: beside(elect, lambda: engine._method(running)))
+    assert game.run(during=elect) == "complete"
     [when] = game.times_s("fault.intent").values()
     assert 4 <= when < 4.5
     assert list(game.times_s("fault.intent")) == ["0-disk.latency-consul-2"]
@@ -92,12 +91,9 @@ def test_an_election_that_goes_on_is_waited_for(tmp_path):
 def test_a_selector_that_matches_nobody_in_time_is_an_error_that_says_what_was_seen(tmp_path):
     game = Game(tmp_path, [SLOW])
     game.world.consul.leader = ""
-    with pytest.raises(BaseExceptionGroup) as raised:
-        game.play(engine._method)
-    outcome, error = engine._outcome(raised.value)
-    assert outcome == "fault"
-    assert "waited 10s for consul:leader to match a host" in error
-    assert "no server is known to a majority" in error
+    assert game.run() == "fault"
+    assert "waited 10s for consul:leader to match a host" in game.error
+    assert "no server is known to a majority" in game.error
 
 
 def test_one_unproven_fault_reverts_the_others_and_decides_the_outcome(tmp_path, monkeypatch):
@@ -109,10 +105,8 @@ def test_one_unproven_fault_reverts_the_others_and_decides_the_outcome(tmp_path,
 
     monkeypatch.setattr(DiskLatency, "apply", idle_on_consul_2)
     game = Game(tmp_path, [{**SLOW, "on": "consul:servers", "for": "60s"}])
-    with pytest.raises(BaseExceptionGroup) as raised:
-        game.play(engine._method)
-    outcome, error = engine._outcome(raised.value)
-    assert (outcome, "disk.latency on consul-2: not proven in force" in error) == ("fault", True)
+    assert game.run() == "fault"
+    assert "disk.latency on consul-2: not proven in force" in game.error
     assert len(game.times_s("fault.gone")) == 3
     assert not any(host.disk_rules for host in game.world.hosts.values())
     assert game.journal[-1].t_ns < 10 * S
@@ -121,43 +115,29 @@ def test_one_unproven_fault_reverts_the_others_and_decides_the_outcome(tmp_path,
 def test_a_host_that_lacks_what_a_fault_requires_is_named_and_left_alone(tmp_path):
     game = Game(tmp_path, [{**SLOW, "on": "host:consul-2"}])
     del game.world.hosts["consul-2"].parts[DiskControl]
-    with pytest.raises(BaseExceptionGroup) as raised:
-        game.play(engine._method)
-    outcome, error = engine._outcome(raised.value)
-    assert outcome == "fault"
-    assert "disk.latency on consul-2: nothing was applied: consul-2 lacks DiskControl (slow or fail the" in error
+    assert game.run() == "fault"
+    assert "disk.latency on consul-2: nothing was applied: consul-2 lacks DiskControl (slow or fail the" in game.error
     assert "fault.intent" not in game.events
 
 
 def test_cancelling_the_run_reverts_what_is_in_force(tmp_path):
     game = Game(tmp_path, [{**SLOW, "on": "consul:servers", "for": "60s"}])
-
-    async def cancelled(running):
-        with anyio.move_on_after(5):
-            await engine._method(running)
-
-    game.play(cancelled)
+    assert game.run(cancel_after_s=8) is None
+    cancelled_s = game.since_method_s(8 * S)
+    assert 4 <= cancelled_s <= 6
     assert len(game.times_s("fault.gone")) == 3
-    assert max(game.times_s("fault.gone").values()) == pytest.approx(5 + PROOF_S, abs=0.1)
+    assert max(game.times_s("fault.gone").values()) == pytest.approx(cancelled_s + PROOF_S, abs=0.1)
 
 
 def test_what_is_in_force_is_told_while_it_is(tmp_path):
     game = Game(tmp_path, [SLOW])
-    seen = {}
-
-    async def look(running):
-        async def at_five():
-            await anyio.sleep(5)
-            seen["then"] = list(running.in_force.values())
-
-        await beside(at_five, lambda: engine._method(running))
-        seen["after"] = dict(running.in_force)
-
-    game.play(look)
-    [fault] = seen["then"]
+    assert game.run() == "complete"
+    told = {game.since_method_s(tick.t_ns): tick.faults for tick in game.ticks}
+    [fault] = next(faults for when_s, faults in told.items() if 5 <= when_s < 6)
     assert (fault.kind, fault.host) == ("disk.latency", "consul-1")
-    assert fault.ends_ns == pytest.approx((10 + PROOF_S) * S)
-    assert seen["after"] == {}
+    assert game.since_method_s(fault.ends_ns) == pytest.approx(10 + PROOF_S)
+    assert game.ticks[-1].phase == "recovery"
+    assert {faults for when_s, faults in told.items() if not PROOF_S < when_s < 10 + PROOF_S} == {()}
 
 
 # faults that follow a role
@@ -168,7 +148,7 @@ def follow(tmp_path, moves, length="20s"):
     game = Game(tmp_path, [{**SLOW, "follow": True, "for": length}])
     held = []
 
-    async def elections():
+    async def elections(_traffic):
         begun = anyio.current_time()
         for at_s, name in moves:
             await anyio.sleep_until(begun + at_s)
@@ -179,14 +159,12 @@ def follow(tmp_path, moves, length="20s"):
             await anyio.sleep(0.5)
             held.append(sorted(name for name, host in game.world.hosts.items() if host.disk_rules))
 
-    async def act(running):
+    async def both(traffic):
         async with anyio.create_task_group() as group:
-            group.start_soon(elections)
             group.start_soon(watch)
-            await engine._method(running)
-            group.cancel_scope.cancel()
+            await elections(traffic)
 
-    game.play(act)
+    assert game.run(during=both) == "complete"
     return game, held
 
 
@@ -244,7 +222,7 @@ def test_a_proof_that_fails_because_the_role_has_moved_is_no_failure(tmp_path, m
         await apply(self, undo)
 
     monkeypatch.setattr(DiskLatency, "apply", deposed)
-    assert game.play(engine._method) == ""
+    assert game.run() == "complete"
     assert list(game.times_s("fault.moved")) == ["0-disk.latency-consul-1-move0"]
     assert list(game.times_s("fault.still")) == ["0-disk.latency-consul-2-move1"]
 
@@ -255,9 +233,7 @@ def test_a_proof_that_fails_where_the_role_still_is_ends_the_method(tmp_path, mo
 
     monkeypatch.setattr(DiskLatency, "apply", idle)
     game = Game(tmp_path, [{**SLOW, "follow": True}])
-    with pytest.raises(BaseExceptionGroup) as raised:
-        game.play(engine._method)
-    assert engine._outcome(raised.value)[0] == "fault"
+    assert game.run() == "fault"
 
 
 def test_a_role_that_comes_back_waits_until_the_host_is_free(tmp_path, monkeypatch):
@@ -281,17 +257,10 @@ def test_a_search_that_finds_nothing_ends_the_run_as_unfit_and_reverts_what_is_i
     search = {"until": ["kv-writes.errors > 50%"], "from": "200%", "to": "400%", "every": "2s", "for": "50s"}
     load = {"kv-writes": {"kind": "consul.kv.write", "rate": "50/s", "profile": {"search": search}}}
     game = Game(tmp_path, [{**SLOW, "for": "60s"}], load=load)
-
-    async def act(running):
-        with pytest.raises(ExceptionGroup) as raised:
-            await beside(feed(running, latency_s=lambda _: 0.01), lambda: engine._method(running))
-        return engine._outcome(raised.value)
-
-    outcome, error = game.play(act)
-    assert outcome == "unfit"
-    assert error.startswith("kv-writes was raised to 400%, and kv-writes.errors > 50% did not hold")
-    assert game.events[-2:] == ["fault.reverted", "fault.gone"]
-    assert game.journal[-1].t_ns / S < 10
+    assert game.run(during=feed(latency_s=lambda _: 0.01)) == "unfit"
+    assert game.error.startswith("kv-writes was raised to 400%, and kv-writes.errors > 50% did not hold")
+    assert game.events[-3:] == ["fault.reverted", "fault.gone", "end"]
+    assert game.since_method_s(game.journal[-1].t_ns) < 10
 
 
 # guardrails
@@ -300,47 +269,34 @@ def test_a_search_that_finds_nothing_ends_the_run_as_unfit_and_reverts_what_is_i
 def test_a_guardrail_that_trips_ends_the_method_and_reverts(tmp_path):
     game = Game(tmp_path, [{**SLOW, "for": "60s"}], guardrails=["kv-writes.latency.p50 > 1s for 4s"])
     slow_from_6_on = lambda t: 3.0 if t >= 6 else 0.01  # noqa: E731
-
-    async def act(running):
-        return await beside(feed(running, latency_s=slow_from_6_on), lambda: engine._method(running))
-
-    tripped = game.play(act)
-    assert tripped.startswith("guardrail kv-writes.latency.p50 > 1s for 4s: measured ")
+    assert game.run(during=feed(latency_s=slow_from_6_on)) == "guardrail"
+    assert game.error.startswith("guardrail kv-writes.latency.p50 > 1s for 4s: measured ")
     assert game.events.index("guardrail") < game.events.index("fault.reverted") < game.events.index("fault.gone")
-    [when] = [entry.t_ns / S for entry in game.journal if entry.event == "guardrail"]
-    assert 8 <= when <= 10.5  # half of the last four seconds, at the earliest
+    assert 8 <= game.at_s("guardrail") <= 10.5  # half of the last four seconds, at the earliest
 
 
 def test_a_guardrail_does_not_trip_over_what_was_before_the_method(tmp_path):
     game = Game(tmp_path, [{**SLOW, "for": "8s"}], guardrails=["kv-writes.errors > 90% for 5s"])
+    quickly = feed(latency_s=lambda _: 0.01)
 
-    async def act(running):
-        failed = Operation("kv-writes", 0, 0, running.clock.now_ns(), "fail")
+    async def failed_until_then(traffic):
         for _ in range(100):
-            running.monitor.operation(failed)
-        return await beside(feed(running, latency_s=lambda _: 0.01), lambda: engine._method(running))
+            traffic.emit(Operation("kv-writes", 0, 0, traffic.clock.now_ns(), "fail"))
+        await quickly(traffic)
 
-    assert game.play(act) == ""
+    assert game.run(during=failed_until_then) == "complete"
     assert "guardrail" not in game.events
 
 
-async def hangs(_n, _key, _value):
-    await anyio.sleep(3600)
-
-
 def stalled(game, *, from_s=2.0, rate=50):
-    """Play the method while every operation from `from_s` on waits for ever; when the guardrail tripped, in seconds."""
+    """Run it while every operation from `from_s` on waits for ever; when the guardrail tripped, in seconds."""
 
-    async def act(running):
-        async def perform(*operation):
-            await (hangs(*operation) if running.clock.now_ns() >= from_s * S else anyio.sleep(0.01))
-            return Reply("ok")
+    async def perform(_n, now_s):
+        await anyio.sleep(3600 if now_s >= from_s else 0.01)
+        return Reply("ok")
 
-        return await beside(offer(running, perform, rate=rate), lambda: engine._method(running))
-
-    assert game.play(act)
-    [when] = [entry.t_ns / S for entry in game.journal if entry.event == "guardrail"]
-    return when
+    assert game.run(during=offer(perform, rate=rate)) == "guardrail"
+    return game.at_s("guardrail")
 
 
 @pytest.mark.parametrize(
@@ -368,113 +324,83 @@ def test_a_slow_client_that_makes_one_request_in_ten_seconds_is_seen_to_hang(tmp
 def test_a_guardrail_over_more_than_two_minutes_measures_them_all(tmp_path):
     """A rate over 300 s that was counted in the last 120 s alone would read 40% of what it is, and trip."""
     game = Game(tmp_path, [{**SLOW, "for": "320s"}], guardrails=["kv-writes.rate < 10/s for 300s"])
-
-    async def act(running):
-        return await beside(feed(running, latency_s=lambda _: 0.01, every_s=1 / 20), lambda: engine._method(running))
-
-    assert game.play(act) == ""
+    assert game.run(during=feed(latency_s=lambda _: 0.01, every_s=1 / 20)) == "complete"
 
 
 def test_nothing_measured_trips_no_guardrail(tmp_path):
     game = Game(tmp_path, [SLOW], guardrails=["kv-writes.latency.p50 > 1us for 2s"])
-    assert game.play(engine._method) == ""
+    assert game.run() == "complete"
 
 
 # the steady state
 
 
-def test_a_steady_state_holds_once_it_has_held_for_its_whole_length(tmp_path):
-    game = Game(tmp_path, [SLOW])
-    rough_start = lambda t: 2.0 if t < 3 else 0.01  # noqa: E731
-
-    async def act(running):
-        await beside(feed(running, latency_s=rough_start), lambda: engine._hold_steady_state(running))
-        return running.clock.now_ns() / S
-
-    assert 5 <= game.play(act) <= 6.5
+def steady_s(game):
+    """(when the steady state was decided, in seconds since it was asked for; what the journal says of it)."""
     [steady] = [entry for entry in game.journal if entry.event == "steady"]
-    assert steady.data["held"] is True
-    assert "kv-writes.latency.p50 < 300ms (measured 0.01)" in steady.data["evidence"]
+    return steady.t_ns / S - game.phases_s()["steady"], steady.data
+
+
+def test_a_steady_state_holds_once_it_has_held_for_its_whole_length(tmp_path):
+    game = Game(tmp_path, [SLOW], steady_state=STEADY)
+    rough_start = lambda t: 2.0 if t < 3 else 0.01  # noqa: E731
+    assert game.run(from_start=feed(latency_s=rough_start)) == "complete"
+    when_s, steady = steady_s(game)
+    assert 5 <= when_s <= 6.5
+    assert steady["held"] is True
+    assert "kv-writes.latency.p50 < 300ms (measured 0.01)" in steady["evidence"]
 
 
 @pytest.mark.parametrize(("cores", "fits"), [(0.75, True), (0.85, False)])
 def test_a_generator_that_is_busy_in_the_steady_state_has_nothing_left_for_the_method(tmp_path, cores, fits):
-    game = Game(tmp_path, [SLOW])
+    game = Game(tmp_path, [SLOW], steady_state=STEADY)
 
-    async def act(running):
-        async def world():
-            while True:
-                running.sample(running.clock.now_ns(), Sample("generator.cpu", cores))
-                now = running.clock.now_ns()
-                running.monitor.operation(Operation("kv-writes", now, now, now, "ok"))
-                await anyio.sleep(0.1)
+    async def busy(traffic):
+        while True:
+            now = traffic.clock.now_ns()
+            traffic.sample(now, Sample("generator.cpu", cores))
+            traffic.emit(Operation("kv-writes", now, now, now, "ok"))
+            await anyio.sleep(0.1)
 
-        running.writer = Nowhere()
-        await beside(world, lambda: engine._hold_steady_state(running))
-
-    if fits:
-        game.play(act)
-    else:
-        with pytest.raises(ExceptionGroup) as raised:
-            game.play(act)
-        outcome, error = engine._outcome(raised.value)
-        assert (outcome, "uses 0.85 of its one core" in error) == ("unfit", True)
-
-
-class Nowhere:
-    def sample(self, t_ns, sample):
-        pass
+    assert game.run(from_start=busy) == ("complete" if fits else "unfit")
+    assert ("fault.intent" in game.events) is fits
+    assert ("uses 0.85 of its one core" in game.error) is not fits
 
 
 def test_a_load_whose_operations_hang_is_not_steady(tmp_path):
     """All that ended was quick; most did not end."""
-    game = Game(tmp_path, [SLOW])
+    game = Game(tmp_path, [SLOW], steady_state=STEADY)
 
-    async def act(running):
-        async def perform(n, _key, _value):
-            await anyio.sleep(0.01 if n % 3 == 0 else 3600)
-            return Reply("ok")
+    async def perform(n, _now_s):
+        await anyio.sleep(0.01 if n % 3 == 0 else 3600)
+        return Reply("ok")
 
-        await beside(offer(running, perform, rate=50), lambda: engine._hold_steady_state(running))
-
-    with pytest.raises(BaseExceptionGroup) as raised:
-        game.play(act)
-    assert engine._outcome(raised.value)[0] == "steady-state"
+    assert game.run(from_start=offer(perform, rate=50)) == "steady-state"
 
 
 def test_a_steady_condition_with_a_time_of_its_own_is_judged_over_that(tmp_path):
     steady = {"for": "2s", "within": "30s", "require": ["kv-writes.errors < 1% for 8s"]}
     game = Game(tmp_path, [SLOW], steady_state=steady)
 
-    async def act(running):
-        early = lambda: running.clock.now_ns() < 3 * S  # noqa: E731
+    async def perform(_n, now_s):
+        return Reply("fail" if now_s < 3 else "ok")
 
-        async def perform(*_operation):
-            return Reply("fail" if early() else "ok")
-
-        await beside(offer(running, perform, rate=50), lambda: engine._hold_steady_state(running))
-        return running.clock.now_ns() / S
-
-    assert 10.9 <= game.play(act) <= 11.6
+    assert game.run(from_start=offer(perform, rate=50)) == "complete"
+    assert 10.9 <= steady_s(game)[0] <= 11.6
 
 
 def test_a_steady_state_that_never_holds_is_given_up_with_what_was_measured(tmp_path):
-    game = Game(tmp_path, [SLOW])
-
-    async def act(running):
-        await beside(feed(running, latency_s=lambda _: 2.0), lambda: engine._hold_steady_state(running))
-
-    with pytest.raises(BaseExceptionGroup) as raised:
-        game.play(act)
-    outcome, error = engine._outcome(raised.value)
-    assert outcome == "steady-state"
-    assert "no fault was applied" in error
-    assert "(measured 2)" in error
-    assert game.journal[-1].data["held"] is False
-    assert game.journal[-1].t_ns / S == pytest.approx(20, abs=0.3)
+    game = Game(tmp_path, [SLOW], steady_state=STEADY)
+    assert game.run(from_start=feed(latency_s=lambda _: 2.0)) == "steady-state"
+    assert "no fault was applied" in game.error
+    assert "(measured 2)" in game.error
+    assert "fault.intent" not in game.events
+    when_s, steady = steady_s(game)
+    assert steady["held"] is False
+    assert when_s == pytest.approx(20, abs=0.3)
 
 
 def test_a_load_that_does_nothing_is_not_steady(tmp_path):
-    game = Game(tmp_path, [SLOW])
-    with pytest.raises(SteadyStateError, match="measured nan"):
-        game.play(engine._hold_steady_state)
+    game = Game(tmp_path, [SLOW], steady_state=STEADY)
+    assert game.run() == "steady-state"
+    assert "measured nan" in game.error

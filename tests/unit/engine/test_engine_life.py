@@ -5,15 +5,15 @@ from __future__ import annotations
 import anyio
 import pytest
 
-import virtual_time
-from engine_game import SLOW, Datacenter, Game, S, slow_observers
-from hashidrill import events
-from hashidrill.abc import Evidence, Operation, Sample
-from hashidrill.engine import run as engine
+from engine_game import ALWAYS, SLOW, Datacenter, Game, S, Writer, slow_observers
+from hashidrill import errors, events
+from hashidrill.abc import Evidence
+from hashidrill.engine.closing import EXIT_CODES
 from hashidrill.engine.required import required_by
 from hashidrill.errors import (
     DatacenterError,
     FaultError,
+    HashidrillError,
     RecordingError,
     RevertError,
     SelectorError,
@@ -21,9 +21,8 @@ from hashidrill.errors import (
     UnknownNameError,
     WaitTimeoutError,
 )
-from hashidrill.events import Audience, Began, Bus, Change, Intent, Marked, Note, Proof, Tick, decode, encode
+from hashidrill.events import Audience, Began, Change, Intent, Marked, Note, Proof, Tick, decode, encode
 from hashidrill.faults.disk import DiskLatency
-from hashidrill.recording.journal import read_journal
 
 
 @pytest.fixture(autouse=True)
@@ -41,32 +40,52 @@ GRAVEST_LAST = [
 ]
 
 
+def ended(tmp_path, error):
+    """(outcome, error) of a run in which that was raised."""
+    game = Game(tmp_path, [SLOW], world=Datacenter(ready_error=error))
+    outcome = game.run()
+    assert game.journal[-1].data["outcome"] == game.writer.run["outcome"] == outcome
+    return outcome, game.error
+
+
 @pytest.mark.parametrize(("error", "outcome"), GRAVEST_LAST)
-def test_each_error_has_its_outcome(error, outcome):
-    assert engine._outcome(error) == (outcome, str(error))
+def test_each_error_has_its_outcome(tmp_path, error, outcome):
+    assert ended(tmp_path, error) == (outcome, str(error))
 
 
-def test_the_gravest_of_several_errors_decides():
-    errors = [error for error, _ in GRAVEST_LAST]
-    for n in range(1, len(errors) + 1):
-        group = ExceptionGroup("inner", [ExceptionGroup("outer", errors[:n]), DatacenterError("agent ended")])
-        assert engine._outcome(group)[0] == GRAVEST_LAST[n - 1][1]
+@pytest.mark.parametrize("number", range(1, len(GRAVEST_LAST) + 1))
+def test_the_gravest_of_several_errors_decides(tmp_path, number):
+    errors = [error for error, _ in GRAVEST_LAST[:number]]
+    group = ExceptionGroup("inner", [ExceptionGroup("outer", errors), DatacenterError("agent ended")])
+    assert ended(tmp_path, group)[0] == GRAVEST_LAST[number - 1][1]
 
 
-def test_a_selector_that_fails_during_the_method_is_a_fault_that_could_not_be_put_in_force():
-    assert engine._outcome(SelectorError("no leader")) == ("fault", "no leader")
+def test_a_selector_that_fails_during_the_method_is_a_fault_that_could_not_be_put_in_force(tmp_path):
+    assert ended(tmp_path, SelectorError("no leader")) == ("fault", "no leader")
 
 
 @pytest.mark.parametrize("error", [DatacenterError("consul ended"), WaitTimeoutError("waited 60s")])
-def test_a_datacenter_that_fails_crashes_the_run_without_a_traceback(error, capsys):
-    assert engine._outcome(error) == ("crashed", str(error))
+def test_a_datacenter_that_fails_crashes_the_run_without_a_traceback(tmp_path, error, capsys):
+    assert ended(tmp_path, error) == ("crashed", str(error))
     assert capsys.readouterr().err == ""
 
 
-def test_a_bug_of_ours_crashes_the_run_and_leaves_its_traceback_in_the_log(capsys):
-    error = ZeroDivisionError("by nothing")
-    assert engine._outcome(error) == ("crashed", "ZeroDivisionError: by nothing")
+def test_a_bug_of_ours_crashes_the_run_and_leaves_its_traceback_in_the_log(tmp_path, capsys):
+    assert ended(tmp_path, ZeroDivisionError("by nothing")) == ("crashed", "ZeroDivisionError: by nothing")
     assert "ZeroDivisionError: by nothing" in capsys.readouterr().err
+
+
+OURS = sorted(
+    (each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, HashidrillError)),
+    key=lambda each: each.__name__,
+)
+
+
+@pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
+def test_every_outcome_that_an_error_can_have_has_an_exit_code(tmp_path, kind):
+    error = kind.__new__(kind)  # whatever it takes to make one
+    error.args = ("as it was said",)
+    assert ended(tmp_path, error)[0] in EXIT_CODES
 
 
 # what a datacenter must be started with
@@ -98,149 +117,15 @@ def test_an_unknown_fault_is_named_with_its_near_ones(tmp_path):
 # the whole life
 
 
-class Loads:
-    """Stands for the process of the loads."""
-
-    final_read_errors: dict = {}  # noqa: RUF012 - it is never written to
-
-    def __init__(self, clock, run_id):
-        self.stopped = False
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *exc):
-        return None
-
-    async def start(self, specifications, operation, sample, waiting):
-        self.operation = operation
-        for n in range(3):
-            operation(Operation("kv-writes", n, n, n + 1000, "ok", "k", f"v{n}"))
-
-    async def begin(self, t_ns):
-        self.begun_ns = t_ns
-
-    async def stop(self):
-        self.stopped = True
-
-    async def final_reads(self):
-        assert self.stopped
-        return {"kv-writes": {"k": "v2"}}
+def live(game, **how):
+    """(outcome, journal entries, writer, told) of a whole run."""
+    outcome = game.run(**how)
+    return outcome, game.journal, game.writer, game.told
 
 
-class Writer:
-    """Stands for the recording's writer, which has a thread."""
-
-    def __init__(self, path):
-        self.path = path
-        self.rows = []
-        self.run = None
-        self.written = {}
-
-    def raise_failure(self):
-        pass
-
-    def operation(self, op):
-        self.rows.append(op)
-
-    def sample(self, t_ns, sample):
-        self.rows.append(sample)
-
-    def final_reads(self, load, values):
-        self.rows.append((load, dict(values)))
-
-    def write_run(self, info):
-        self.run = dict(info)
-
-    def close(self):
-        self.rows.append("closed")
-
-
-class Living(Datacenter):
-    """A datacenter with a life: it starts, gets ready, is probed, and leaves logs."""
-
-    def __init__(self, *, ready_error=None, logs_error=None):
-        super().__init__()
-        self.life = []
-        self._errors = {"ready": ready_error, "logs": logs_error}
-
-    async def start(self):
-        self.life.append("started")
-
-    async def wait_ready(self):
-        self._fail("ready")
-        self.life.append("ready")
-
-    def probes(self):
-        return [Leader(self)]
-
-    def describe(self):
-        return {"hosts": [{"name": name} for name in self.hosts], "config": {}}
-
-    async def collect_logs(self, into):
-        self._fail("logs")
-        self.life.append("logs")
-
-    def _fail(self, what):
-        if self._errors[what] is not None:
-            raise self._errors[what]
-
-
-class Leader:
-    interval_s = 1.0
-
-    def __init__(self, world):
-        self.world = world
-
-    async def sample(self):
-        return [Sample("raft.leader", 1.0, self.world.consul.leader)]
-
-
-@pytest.fixture
-def live(tmp_path, monkeypatch):
-    """Runs a whole run; returns (outcome, journal entries, writer, told)."""
-    writers = []
-
-    def made(path, _redactor=None):
-        writers.append(Writer(path))
-        return writers[-1]
-
-    async def here(function, *arguments, **_):
-        return function(*arguments)
-
-    monkeypatch.setattr(engine, "RecordingWriter", made)
-    monkeypatch.setattr(engine, "LoadGenerator", Loads)
-    monkeypatch.setattr(engine.anyio.to_thread, "run_sync", here)
-
-    def go(game, world, *, cancel_after_s=None, trainee=None, subscribers=()):
-        told = []
-        events = Bus(*subscribers, told.append)
-        if trainee is not None:
-            events.subscribe(trainee, Audience.TRAINEE)
-
-        async def main():
-            with anyio.CancelScope() as scope:
-                if cancel_after_s is not None:
-                    scope.deadline = anyio.current_time() + cancel_after_s
-                return await engine.run(
-                    game.experiment, world, tmp_path, {"id": "run-1", "root": "/nowhere"},
-                    clock=virtual_time.VirtualClock(), events=events,
-                )  # fmt: skip
-
-        writers.clear()
-        go.world = world
-        outcome = virtual_time.run(main())
-        return outcome, read_journal(tmp_path / "journal.jsonl"), writers[0], told
-
-    return go
-
-
-ALWAYS = {"for": "2s", "within": "5s", "require": ["raft.leader >= 0"]}
-
-
-def test_a_run_goes_through_all_of_its_phases(tmp_path, live):
-    game, world = Game(tmp_path, [{**SLOW, "for": "3s"}], steady_state=ALWAYS, recovery={"for": "4s"}), Living()
-    outcome, journal, writer, told = live(game, world)
+def test_a_run_goes_through_all_of_its_phases(tmp_path):
+    game = Game(tmp_path, [{**SLOW, "for": "3s"}], recovery={"for": "4s"})
+    outcome, journal, writer, told = live(game, final_reads={"kv-writes": {"k": "v2"}})
     assert outcome == "complete"
     phases = {entry.data["phase"]: entry.t_ns / S for entry in journal if entry.event == "phase"}
     assert list(phases) == ["start", "ready", "load", "steady", "method", "recovery", "quiesce", "closed"]
@@ -248,9 +133,9 @@ def test_a_run_goes_through_all_of_its_phases(tmp_path, live):
     assert journal[0].event == "run"
     assert journal[-1].event == "end"
     assert (journal[-1].data["outcome"], journal[-1].data["error"]) == ("complete", "")
-    assert world.life == ["started", "ready", "logs"]
+    assert game.world.life == ["started", "ready", "logs"]
     assert writer.run["outcome"] == "complete"
-    assert [row["name"] for row in writer.run["hosts"]] == list(world.hosts)
+    assert [row["name"] for row in writer.run["hosts"]] == list(game.world.hosts)
     assert ("kv-writes", {"k": "v2"}) in writer.rows
     assert writer.rows[-1] == "closed"
     ticks = [event for event in told if isinstance(event, Tick)]
@@ -259,51 +144,51 @@ def test_a_run_goes_through_all_of_its_phases(tmp_path, live):
     assert [decode(encode(event)) for event in told] == told
 
 
-def test_a_datacenter_that_never_gets_ready_has_no_fault_and_its_logs_are_kept(tmp_path, live):
-    world = Living(ready_error=WaitTimeoutError("waited 60s for the datacenter to be ready; last seen: no leader"))
-    outcome, journal, writer, _ = live(Game(tmp_path, [SLOW]), world)
+def test_a_datacenter_that_never_gets_ready_has_no_fault_and_its_logs_are_kept(tmp_path):
+    world = Datacenter(ready_error=WaitTimeoutError("waited 60s for the datacenter to be ready; last seen: no leader"))
+    outcome, journal, writer, _ = live(Game(tmp_path, [SLOW], world=world))
     assert outcome == "crashed"
     assert "no leader" in writer.run["error"]
     assert not any(entry.event.startswith("fault.") for entry in journal)
     assert world.life == ["started", "logs"]
 
 
-def test_a_datacenter_that_never_gets_steady_has_no_fault(tmp_path, live):
+def test_a_datacenter_that_never_gets_steady_has_no_fault(tmp_path):
     never = {**ALWAYS, "require": ["raft.leader > 1"]}
-    outcome, journal, _, _ = live(Game(tmp_path, [SLOW], steady_state=never), Living())
+    outcome, journal, _, _ = live(Game(tmp_path, [SLOW], steady_state=never))
     assert outcome == "steady-state"
     assert not any(entry.event.startswith("fault.") for entry in journal)
 
 
-def test_a_guardrail_that_trips_still_has_a_recovery(tmp_path, live):
-    game = Game(tmp_path, [{**SLOW, "for": "60s"}], steady_state=ALWAYS, guardrails=["raft.leader >= 1 for 2s"])
-    outcome, journal, writer, _ = live(game, Living())
+def test_a_guardrail_that_trips_still_has_a_recovery(tmp_path):
+    game = Game(tmp_path, [{**SLOW, "for": "60s"}], guardrails=["raft.leader >= 1 for 2s"])
+    outcome, journal, writer, _ = live(game)
     assert outcome == "guardrail"
     assert "recovery" in [entry.data.get("phase") for entry in journal]
     assert "guardrail raft.leader >= 1 for 2s: measured 1" in writer.run["error"]
 
 
-def test_an_interrupted_run_reverts_collects_and_closes(tmp_path, live):
-    game, world = Game(tmp_path, [{**SLOW, "for": "60s"}], steady_state=ALWAYS), Living()
-    outcome, journal, writer, _ = live(game, world, cancel_after_s=10)
+def test_an_interrupted_run_reverts_collects_and_closes(tmp_path):
+    game = Game(tmp_path, [{**SLOW, "for": "60s"}])
+    outcome, journal, writer, _ = live(game, cancel_after_s=10)
     assert outcome is None  # the caller's cancellation went through
     events = [entry.event for entry in journal]
     assert events.index("fault.reverted") < events.index("fault.gone") < events.index("end")
     assert writer.run["outcome"] == journal[-1].data["outcome"] == "interrupted"
     assert writer.rows[-1] == "closed"
-    assert "logs" in world.life
+    assert "logs" in game.world.life
 
 
-def test_a_recording_that_can_no_longer_be_written_ends_the_run_and_reverts(tmp_path, live, monkeypatch):
+def test_a_recording_that_can_no_longer_be_written_ends_the_run_and_reverts(tmp_path):
     began = []
 
-    def full(writer):
-        began.append(anyio.current_time())
-        if began[-1] - began[0] > 8:
-            raise RecordingError("run-1: the recording could not be written: database or disk is full")
+    class Full(Writer):
+        def raise_failure(self):
+            began.append(anyio.current_time())
+            if began[-1] - began[0] > 8:
+                raise RecordingError("run-1: the recording could not be written: database or disk is full")
 
-    monkeypatch.setattr(Writer, "raise_failure", full)
-    outcome, journal, writer, _ = live(Game(tmp_path, [{**SLOW, "for": "60s"}], steady_state=ALWAYS), Living())
+    outcome, journal, writer, _ = live(Game(tmp_path, [{**SLOW, "for": "60s"}]), writer=Full)
     assert outcome == journal[-1].data["outcome"] == "crashed"
     assert "database or disk is full" in writer.run["error"]
     assert journal[-1].t_ns < 20 * S
@@ -311,29 +196,29 @@ def test_a_recording_that_can_no_longer_be_written_ends_the_run_and_reverts(tmp_
     assert events.index("fault.proven") < events.index("fault.gone") < events.index("end")
 
 
-def test_a_recording_that_cannot_be_closed_is_not_complete(tmp_path, live, monkeypatch):
-    def full(writer):
-        raise RecordingError("run-1: the recording could not be written: database or disk is full")
+def test_a_recording_that_cannot_be_closed_is_not_complete(tmp_path):
+    class Full(Writer):
+        def close(self):
+            raise RecordingError("run-1: the recording could not be written: database or disk is full")
 
-    monkeypatch.setattr(Writer, "close", full)
-    outcome, journal, _, _ = live(Game(tmp_path, [{**SLOW, "for": "3s"}], steady_state=ALWAYS), Living())
+    outcome, journal, _, _ = live(Game(tmp_path, [{**SLOW, "for": "3s"}]), writer=Full)
     assert outcome == journal[-1].data["outcome"] == "crashed"
 
 
-def test_logs_that_cannot_be_had_are_a_note_and_no_more(tmp_path, live):
-    world = Living(logs_error=OSError(28, "No space left on device"))
-    outcome, journal, _, _ = live(Game(tmp_path, [{**SLOW, "for": "3s"}], steady_state=ALWAYS), world)
+def test_logs_that_cannot_be_had_are_a_note_and_no_more(tmp_path):
+    world = Datacenter(logs_error=OSError(28, "No space left on device"))
+    outcome, journal, _, _ = live(Game(tmp_path, [{**SLOW, "for": "3s"}], world=world))
     assert outcome == "complete"
     [note] = [entry for entry in journal if entry.event == "note"]
     assert "No space left on device" in note.data["text"]
 
 
-def test_an_unproven_fault_is_never_complete(tmp_path, live, monkeypatch):
+def test_an_unproven_fault_is_never_complete(tmp_path, monkeypatch):
     async def never(self, undo, *, present):
         return Evidence(ok=not present, asked="slow", measured="as ever")
 
     monkeypatch.setattr(DiskLatency, "verify", never)
-    outcome, journal, _, _ = live(Game(tmp_path, [SLOW], steady_state=ALWAYS), Living())
+    outcome, journal, _, _ = live(Game(tmp_path, [SLOW]))
     assert outcome == "fault"
     assert [e.event for e in journal if e.event.startswith("fault.")][-1] == "fault.gone"
 
@@ -353,27 +238,28 @@ def raises_from(number):
     return broken, taken
 
 
-def test_a_subscriber_that_raises_at_any_event_neither_ends_the_run_nor_leaves_a_fault_in_force(tmp_path, live):
+def test_a_subscriber_that_raises_at_any_event_neither_ends_the_run_nor_leaves_a_fault_in_force(tmp_path):
     """Also in the middle of a fault: between its intent, its proof and its revert."""
-    game = Game(tmp_path, [{**SLOW, "for": "3s"}], steady_state=ALWAYS, recovery={"for": "1s"})
-    _, whole, _, told = live(game, Living())
+    method = [{**SLOW, "for": "3s"}]
+    _, whole, _, told = live(Game(tmp_path, method))
     seen = {event.event for event in told}
     assert {"fault.intent", "fault.applied", "fault.proven", "fault.reverted", "fault.gone", "end"} <= seen
     for number in range(1, len(told) + 1):
         (tmp_path / "journal.jsonl").unlink()
         broken, taken = raises_from(number)
-        outcome, journal, _, told = live(game, Living(), subscribers=[broken])
+        game = Game(tmp_path, method)
+        outcome, journal, _, told = live(game, subscribers=[broken])
         assert outcome == "complete", f"it raised at {taken[-1]}"
         assert [entry.event for entry in journal if entry.event != "note"] == [entry.event for entry in whole]
-        assert not any(host.disk_rules for host in live.world.hosts.values())
+        assert not any(host.disk_rules for host in game.world.hosts.values())
         assert len(taken) == number, "it is asked no more"
         assert any("the page is gone" in event.text for event in told if isinstance(event, Note))
 
 
-def test_the_recording_says_which_subscriber_failed(tmp_path, live):
+def test_the_recording_says_which_subscriber_failed(tmp_path):
     broken, _ = raises_from(3)
-    game = Game(tmp_path, [{**SLOW, "for": "3s"}], steady_state=ALWAYS)
-    _, journal, _, _ = live(game, Living(), subscribers=[broken])
+    game = Game(tmp_path, [{**SLOW, "for": "3s"}])
+    _, journal, _, _ = live(game, subscribers=[broken])
     [note] = [entry for entry in journal if entry.event == "note"]
     assert "gets no more events: it failed with RuntimeError: the page is gone" in note.data["text"]
 
@@ -389,11 +275,11 @@ def leaked(events):
     return [word for word in HINTS if word in text]
 
 
-def watched_by_a_trainee(tmp_path, live, **more):
+def watched_by_a_trainee(tmp_path, **more):
     seen = []
     named = {**SLOW, "name": "slow-disk", "for": "5s"}
-    game = Game(tmp_path, more.pop("method", [named]), steady_state=ALWAYS, recovery={"for": "1s"}, **more)
-    outcome, _, _, told = live(game, Living(logs_error=OSError("consul-1: no logs")), trainee=seen.append)
+    world = Datacenter(logs_error=OSError("consul-1: no logs"))
+    outcome, _, _, told = live(Game(tmp_path, more.pop("method", [named]), world=world, **more), trainee=seen.append)
     return outcome, seen, told
 
 
@@ -406,8 +292,8 @@ def watched_by_a_trainee(tmp_path, live, **more):
         ({"guardrails": ["raft.leader >= 1 for 2s"]}, "guardrail"),
     ],
 )
-def test_a_trainee_is_told_how_it_goes_but_not_what_is_broken(tmp_path, live, more, outcome):
-    ended, seen, told = watched_by_a_trainee(tmp_path, live, **more)
+def test_a_trainee_is_told_how_it_goes_but_not_what_is_broken(tmp_path, more, outcome):
+    ended, seen, told = watched_by_a_trainee(tmp_path, **more)
     assert ended == outcome
     assert leaked(seen) == []
     assert {"phase", "steady", "tick", "end"} <= {event.event for event in seen}
@@ -416,47 +302,47 @@ def test_a_trainee_is_told_how_it_goes_but_not_what_is_broken(tmp_path, live, mo
     assert {"disk.latency", "consul-1", "proven", "run-1"} <= set(leaked(told)), "an operator is"
 
 
-def test_the_name_of_a_mark_is_no_hint_to_a_trainee(tmp_path, live):
+def test_the_name_of_a_mark_is_no_hint_to_a_trainee(tmp_path):
     """It says what is about to happen, like streaming-off."""
     mark = {"mark": "slow-disk", "at": "1s", "for": "3s"}
-    _, seen, told = watched_by_a_trainee(tmp_path, live, method=[mark])
+    _, seen, told = watched_by_a_trainee(tmp_path, method=[mark])
     assert leaked(seen) == []
     assert "slow-disk" in leaked(told)
     assert any(event.marks for event in told if isinstance(event, Tick))
 
 
-def test_a_guardrail_ends_a_mark(tmp_path, live):
-    game = Game(tmp_path, [{"mark": "load-grows", "for": "60s"}], steady_state=ALWAYS,
+def test_a_guardrail_ends_a_mark(tmp_path):
+    game = Game(tmp_path, [{"mark": "load-grows", "for": "60s"}],
                 guardrails=["raft.leader >= 1 for 2s"])  # fmt: skip
-    outcome, journal, _, _ = live(game, Living())
+    outcome, journal, _, _ = live(game)
     assert outcome == "guardrail"
     begun, ended = [entry for entry in journal if entry.event.startswith("mark.")]
     assert ended.event == "mark.end"
     assert ended.t_ns - begun.t_ns < 10 * S
 
 
-def test_a_fault_that_is_not_proven_is_no_hint_to_a_trainee(tmp_path, live, monkeypatch):
+def test_a_fault_that_is_not_proven_is_no_hint_to_a_trainee(tmp_path, monkeypatch):
     async def never(self, undo, *, present):
         return Evidence(ok=not present, asked="slow", measured="as ever")
 
     monkeypatch.setattr(DiskLatency, "verify", never)
-    outcome, seen, _ = watched_by_a_trainee(tmp_path, live)
+    outcome, seen, _ = watched_by_a_trainee(tmp_path)
     assert outcome == "fault"
     assert leaked(seen) == []
 
 
 @pytest.mark.parametrize("kind", [Intent, Proof, Change, Note, Began, Marked])
-def test_an_event_that_a_trainee_got_by_mistake_is_seen_to_leak(tmp_path, live, monkeypatch, kind):
+def test_an_event_that_a_trainee_got_by_mistake_is_seen_to_leak(tmp_path, monkeypatch, kind):
     """The planted leak: the tests above would fail."""
     monkeypatch.setattr(kind, "audience", Audience.TRAINEE)
     method = [{**SLOW, "for": "5s"}, {"mark": "slow-disk", "for": "1s"}]
-    _, seen, _ = watched_by_a_trainee(tmp_path, live, method=method)
+    _, seen, _ = watched_by_a_trainee(tmp_path, method=method)
     assert leaked(seen)
 
 
-def test_a_field_that_a_trainee_got_by_mistake_is_seen_to_leak(tmp_path, live, monkeypatch):
+def test_a_field_that_a_trainee_got_by_mistake_is_seen_to_leak(tmp_path, monkeypatch):
     monkeypatch.setitem(events._FOR_OPERATORS, "audience", Audience.TRAINEE)
-    _, seen, _ = watched_by_a_trainee(tmp_path, live)
+    _, seen, _ = watched_by_a_trainee(tmp_path)
     assert {"disk.latency", "consul-1"} <= set(leaked(seen))
 
 

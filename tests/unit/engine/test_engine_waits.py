@@ -6,7 +6,6 @@ import anyio
 import pytest
 
 from engine_game import PROOF_S, Game, S, slow_observers
-from hashidrill.engine import run as engine
 from hashidrill.engine.levels import NO_LEVELS
 from hashidrill.errors import ExperimentError, FaultError
 from hashidrill.faults.disk import DiskLatency
@@ -41,12 +40,12 @@ LATER = {"mark": "later", "at": "5s", "for": "2s", "after": ["slow-one"]}
 
 
 def times(game, *events):
-    return [(e.event, round(e.t_ns / S, 6)) for e in game.journal if e.event in events]
+    return [(e.event, round(game.since_method_s(e.t_ns), 6)) for e in game.journal if e.event in events]
 
 
 def played(tmp_path, method):
     game = Game(tmp_path, method)
-    game.play(engine._method)
+    assert game.run() == "complete"
     return game
 
 
@@ -57,7 +56,7 @@ def test_a_later_step_waits_until_the_fault_is_proven(tmp_path):
         ("fault.proven", proven), ("mark.begin", proven), ("mark.end", proven + 2)
     ]  # fmt: skip
     stops, goes = (e for e in game.journal if e.event.startswith("clock."))
-    assert (stops.t_ns / S, stops.data["waits_for"]) == (5.0, ["slow-one"])
+    assert (game.since_method_s(stops.t_ns), stops.data["waits_for"]) == (pytest.approx(5.0), ["slow-one"])
     assert goes.data["at_s"] == 5.0
     assert goes.data["stood_ns"] / S == pytest.approx(proven - 5)
 
@@ -88,9 +87,9 @@ def test_a_step_at_a_time_when_the_fault_was_to_be_over_comes_after_its_end(tmp_
     during = {"mark": "during", "at": "8s", "for": "1s"}
     after = {"mark": "afterwards", "at": "12s", "for": "1s", "after": ["slow-one"]}
     game = played(tmp_path, [named("consul-1"), during, after])
-    begins = {e.data["mark"]: e.t_ns / S for e in game.journal if e.event == "mark.begin"}
+    begins = {e.data["mark"]: game.since_method_s(e.t_ns) for e in game.journal if e.event == "mark.begin"}
     gone = game.times_s("fault.gone")["0-disk.latency-consul-1"]
-    assert begins == {"during": 8.0, "afterwards": pytest.approx(gone)}
+    assert begins == {"during": pytest.approx(8.0), "afterwards": pytest.approx(gone)}
     assert gone == pytest.approx(1 + APPLY_S + PROOF_S + 10, abs=1)
 
 
@@ -123,45 +122,20 @@ def test_a_fault_that_cannot_be_applied_ends_the_wait_and_the_method(tmp_path, m
 
     monkeypatch.setattr(DiskLatency, "apply", fails)
     game = Game(tmp_path, [named("consul-1"), LATER])
-    with pytest.raises(ExceptionGroup) as caught:
-        game.play(engine._method)
-    assert caught.group_contains(FaultError, match="the disk says no")
+    assert game.run() == "fault"
+    assert "the disk says no" in game.error
     assert "mark.begin" not in game.events
 
 
 def test_the_loads_are_told_and_what_is_shown_is_later(tmp_path):
-    told = []
-
-    class Told:
-        async def begin(self, t_ns):
-            told.append(("begin", t_ns / S))
-
-        async def level(self, load, level):
-            pass
-
-        async def hold(self, t_ns):
-            told.append(("hold", t_ns / S))
-
-        async def go(self, t_ns):
-            told.append(("go", t_ns / S))
-
-    game = Game(tmp_path, [named("consul-1"), slow("consul-2", at="0s", **{"for": "6s"}), LATER])
-    ends = []
-
-    async def act(running):
-        async with anyio.create_task_group() as group:
-
-            async def look():
-                await anyio.sleep(22)
-                ends.extend([running.phase_ends_ns / S, running.in_force["1-disk.latency-consul-2"].ends_ns / S])
-
-            group.start_soon(look)
-            await engine._method(running, Told())
-
-    game.play(act)
+    game = played(tmp_path, [named("consul-1"), slow("consul-2", at="0s", **{"for": "6s"}), LATER])
     stood = 1 + APPLY_S + PROOF_S - 5
-    assert told == [("begin", 0.0), ("hold", 5.0), ("go", pytest.approx(5 + stood))]
-    assert ends == pytest.approx([11 + stood, PROOF_S + 6 + stood])
+    told = [(what, game.since_method_s(t_ns)) for what, t_ns in game.traffic.told]
+    assert told == [("begin", 0.0), ("hold", pytest.approx(5.0)), ("go", pytest.approx(5 + stood))]
+    shown = next(tick for tick in game.ticks if game.since_method_s(tick.t_ns) >= 22)
+    [ends_ns] = [each.ends_ns for each in shown.faults if each.host == "consul-2"]
+    ends_s = [game.since_method_s(each) for each in (shown.phase_ends_ns, ends_ns)]
+    assert ends_s == pytest.approx([11 + stood, PROOF_S + 6 + stood])
 
 
 def test_nobody_is_told_where_there_are_no_loads_to_tell():

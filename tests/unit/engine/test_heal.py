@@ -253,11 +253,14 @@ def test_a_run_that_holds_its_journal_is_left_alone_whatever_its_pid_file_says(d
 
 def test_a_journal_that_may_not_be_written_is_named(dead, monkeypatch):
     dead.fault("0-slow", *SLOW, "applied")
+    opened = os.open
 
-    def refused(*_args):
-        raise PermissionError(13, "Permission denied")
+    def refused(path, flags, *more, **how):
+        if str(path).endswith(JOURNAL_NAME) and flags & (os.O_WRONLY | os.O_RDWR):
+            raise PermissionError(13, "Permission denied")
+        return opened(path, flags, *more, **how)
 
-    monkeypatch.setattr(heal, "Journal", refused)
+    monkeypatch.setattr(os, "open", refused)
     with pytest.raises(UsageError, match="not writable: Permission denied; run `hashidrill heal` as its owner"):
         dead.healed()
 
@@ -336,9 +339,12 @@ def test_no_run_there_is_a_usage_error(tmp_path):
 @pytest.fixture
 def work(tmp_path, monkeypatch):
     monkeypatch.setenv("HASHIDRILL_WORK", str(tmp_path))
-    monkeypatch.setattr(heal, "_CGROUPS", (str(tmp_path / "cgroup"),))
     (tmp_path / "cgroup").mkdir()
     return tmp_path
+
+
+def swept(work):
+    return heal.sweep([work / "cgroup"])
 
 
 def left(work, name, *, pid=None, age_s=0.0):
@@ -352,7 +358,7 @@ def left(work, name, *, pid=None, age_s=0.0):
 
 def test_the_directory_of_a_dead_sandbox_is_removed(work):
     root = left(work, "dead", pid=OUR_PID)  # a number that is another process's by now
-    assert heal.sweep() == [root]
+    assert swept(work) == [root]
     assert not root.exists()
 
 
@@ -361,31 +367,31 @@ def test_a_sandbox_that_a_runner_holds_is_left_alone_though_its_pid_is_nobodys_h
     root = left(work, "theirs", pid=OUR_PID)
     fd = os.open(root, os.O_RDONLY)
     assert held_by_us(fd)
-    assert heal.sweep() == []
+    assert swept(work) == []
     os.close(fd)
-    assert heal.sweep() == [root]
+    assert swept(work) == [root]
 
 
 def test_a_sandbox_that_is_just_starting_is_left_alone(work):
     root = left(work, "young")
-    assert heal.sweep() == []
+    assert swept(work) == []
     assert root.exists()
 
 
 def test_a_sandbox_that_never_got_its_first_process_is_removed_after_a_minute(work):
-    assert heal.sweep() == []
+    assert swept(work) == []
     root = left(work, "old", age_s=61)
-    assert heal.sweep() == [root]
+    assert swept(work) == [root]
 
 
 def test_a_directory_of_another_name_is_not_ours(work):
     (work / "hashidril-x").mkdir()
-    assert heal.sweep() == []
+    assert swept(work) == []
 
 
 def test_a_cgroup_without_its_sandbox_is_removed_and_one_with_it_is_not(work):
     for name in ("dead", "young"):
         (work / "cgroup" / f"{NAME_PREFIX}{name}" / "consul-1").mkdir(parents=True)
     left(work, "young")
-    assert heal.sweep() == [work / "cgroup" / f"{NAME_PREFIX}dead"]
+    assert swept(work) == [work / "cgroup" / f"{NAME_PREFIX}dead"]
     assert (work / "cgroup" / f"{NAME_PREFIX}young" / "consul-1").is_dir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -32,9 +33,8 @@ GB = 1_000_000_000
 
 
 @pytest.fixture
-def machine(monkeypatch, tmp_path):
-    """Sets the memory that is available here, without a cgroup that has a limit."""
-    monkeypatch.setattr(memory, "_OWN_CGROUP", tmp_path / "none")
+def machine(monkeypatch):
+    """Sets the memory that is available here."""
 
     def has(available_bytes):
         monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=available_bytes))
@@ -54,7 +54,8 @@ def experiment(tmp_path):
 
 
 def check(path):
-    runner.check_machine(resolve(path))
+    """Without a cgroup that has a limit."""
+    runner.check_machine(resolve(path), memory.available_bytes(Path("/no/such/cgroup")))
 
 
 def test_disks_that_would_fill_the_memory_are_refused_with_the_size_that_fits(machine, experiment):
@@ -86,16 +87,15 @@ def test_disks_on_the_real_disk_need_no_memory(machine, tmp_path):
     check(path)
 
 
-def test_validate_and_run_refuse_it_before_anything_is_started(machine, experiment, monkeypatch, tmp_path):
+def test_validate_and_run_refuse_it_before_anything_is_started(machine, experiment, tmp_path):
     path = experiment("4000GB")
     assert "4 hosts with a disk of 4000GB each" in validate._error_of(path)
 
     def started(*_args, **_kwargs):
         raise AssertionError("a binary was asked for")
 
-    monkeypatch.setattr(runner.binaries, "ensure", started)
     with pytest.raises(ExperimentError, match="4 hosts with a disk"):
-        runner.run_experiment(resolve(path), runs_dir=tmp_path / "runs")
+        runner.run_experiment(resolve(path), runs_dir=tmp_path / "runs", ensure_binary=started)
     assert not (tmp_path / "runs").exists()
 
 
@@ -113,20 +113,22 @@ def v2(root, group, limit, used):
 
 
 @pytest.fixture
-def cgroups(machine, monkeypatch, tmp_path):
-    monkeypatch.setattr(memory, "_CGROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(memory, "_OWN_CGROUP", tmp_path / "own")
+def cgroups(machine, tmp_path):
     return tmp_path / "cgroup"
+
+
+def left(tmp_path):
+    return memory.available_bytes(tmp_path / "own", tmp_path / "cgroup")
 
 
 def test_the_limit_of_a_container_counts_and_of_all_that_it_is_in(cgroups, tmp_path):
     (tmp_path / "own").write_text("0::/pod/container\n")
     v2(cgroups, "pod/container", "max", GB)
-    assert memory.available_bytes() == 8 * GB
+    assert left(tmp_path) == 8 * GB
     v2(cgroups, "pod", 3 * GB, GB)
-    assert memory.available_bytes() == 2 * GB
+    assert left(tmp_path) == 2 * GB
     v2(cgroups, "pod/container", GB, GB // 4)
-    assert memory.available_bytes() == GB * 3 // 4
+    assert left(tmp_path) == GB * 3 // 4
 
 
 def test_the_limit_of_an_old_cgroup_counts(cgroups, tmp_path):
@@ -135,4 +137,4 @@ def test_the_limit_of_an_old_cgroup_counts(cgroups, tmp_path):
     group.mkdir(parents=True)
     (group / "memory.limit_in_bytes").write_text(str(GB))
     (group / "memory.usage_in_bytes").write_text(str(2 * GB))
-    assert memory.available_bytes() == 0
+    assert left(tmp_path) == 0

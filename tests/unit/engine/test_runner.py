@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
 import os
-import sys
+import signal
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from hashidrill.engine import in_sandbox as sandboxed
-from hashidrill.engine import launch as runner
+from hashidrill.engine.launch import run_experiment
 from hashidrill.errors import RecordingError
 from hashidrill.events import Bus, Phase
+from hashidrill.experiment.loader import resolve
 from hashidrill.judging.judge import judge
-from hashidrill.recording.journal import Clock
 from hashidrill.recording.reader import Recording
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.verdict import Verdict
 
+BINARY = SimpleNamespace(path="/bin/consul", version="1.22.2", sha256="0" * 64, source="PATH")
+
 
 @pytest.fixture
 def close(tmp_path):
-    """Close a recording whose engine ended with that code; returns the recording as it is then."""
+    """A run whose engine left a recording and ended with that code; returns the recording as the runner leaves it."""
 
-    def go(code, *, outcome="complete", interrupted=False, log=""):
-        builder = RecordingBuilder(tmp_path / "run").fault("noop", at=10, until=30).load("kv-writes").healthy()
-        builder.final_reads("kv-writes").expect("no_acknowledged_write_lost", load="kv-writes").end(outcome).build()
-        (builder.path / runner.ENGINE_LOG).write_text(log)
-        runner._close(builder.path, Clock(), {"id": "x"}, code, interrupted=interrupted)
-        return Recording(builder.path)
+    def planted(path, outcome):
+        builder = RecordingBuilder(path).fault("noop", at=10, until=30).load("kv-writes").healthy()
+        return builder.final_reads("kv-writes").expect("no_acknowledged_write_lost", load="kv-writes").end(outcome)
+
+    def go(code, *, outcome="complete", interrupted=False, log="", output=None, events=None):
+        @contextlib.contextmanager
+        def engine(_command, _environment, log_path, *, given):
+            planted(Path(given["recording"]), outcome).build()
+            log_path.write_text(log)
+            process = SimpleNamespace(wait=lambda: code, returncode=code, send_signal=lambda _number: None)
+            if interrupted:
+                signal.raise_signal(signal.SIGTERM)
+            yield SimpleNamespace(process=process, output=output or io.BytesIO())
+
+        experiment = tmp_path / "planted.yaml"
+        experiment.write_text(json.dumps(planted(tmp_path / "unused", outcome).experiment()))
+        try:
+            path = run_experiment(
+                resolve(experiment), runs_dir=tmp_path / "runs", events=events,
+                ensure_binary=lambda *_, **__: BINARY, start_sandbox=engine,
+            )  # fmt: skip
+            assert not interrupted
+        except KeyboardInterrupt as stopped:
+            assert interrupted
+            [path] = stopped.args
+        return Recording(path)
 
     return go
 
@@ -77,14 +102,14 @@ def test_an_engine_that_is_still_dying_holds_the_journal_for_a_moment_and_is_wai
     assert recording.events("end")[-1].data["outcome"] == "crashed"
 
 
-def test_a_torn_last_line_of_events_is_no_crash_of_ours():
+def test_a_torn_last_line_of_events_is_no_crash_of_ours(close):
     told = []
     output = io.BytesIO(b'{"event": "phase", "phase": "steady"}\n{"event": "ti')
-    runner._follow(SimpleNamespace(output=output, process=SimpleNamespace(wait=lambda: 137)), Bus(told.append))
+    close(137, output=output, events=Bus(told.append))
     assert told == [Phase(phase="steady")]
 
 
-def test_an_engine_does_not_wait_for_a_subscriber_that_waits_for_its_reader():
+def test_an_engine_does_not_wait_for_a_subscriber_that_waits_for_its_reader(close):
     """With a full pipe between them it would stand still, and leave in force what it has to revert."""
     line = b'{"event": "note", "text": "%s"}\n' % (b"x" * 1000)
     lines = 1000  # a pipe holds 64 kB
@@ -106,7 +131,7 @@ def test_an_engine_does_not_wait_for_a_subscriber_that_waits_for_its_reader():
     thread = threading.Thread(target=engine, daemon=True)
     thread.start()
     with os.fdopen(read_end, "rb") as output:
-        runner._follow(SimpleNamespace(output=output, process=SimpleNamespace(wait=lambda: 0)), bus)
+        close(0, output=output, events=bus)
     thread.join()
     assert (len(told), bus.failures) == (lines, [])
 
@@ -114,25 +139,15 @@ def test_an_engine_does_not_wait_for_a_subscriber_that_waits_for_its_reader():
 @pytest.mark.parametrize(
     ("outcome", "code"), [("complete", 0), ("guardrail", 0), ("crashed", 1), ("revert", 4), ("interrupted", 130)]
 )
-def test_the_engines_process_ends_with_what_its_run_came_to(monkeypatch, outcome, code):
-    async def run(*_):
+def test_the_engines_process_ends_with_what_its_run_came_to(outcome, code):
+    async def run():
         return outcome
 
-    assert _exit_of(monkeypatch, run) == code
+    assert sandboxed.exit_of(run) == code
 
 
-def test_an_engine_that_cannot_close_its_recording_says_so_in_one_line(monkeypatch):
-    async def run(*_):
+def test_an_engine_that_cannot_close_its_recording_says_so_in_one_line():
+    async def run():
         raise RecordingError("run-1: the journal could not be closed: No space left on device")
 
-    assert _exit_of(monkeypatch, run) == "hashidrill: run-1: the journal could not be closed: No space left on device"
-
-
-def _exit_of(monkeypatch, run):
-    monkeypatch.setattr(sandboxed, "ahead", lambda: None)
-    monkeypatch.setattr(sandboxed, "_run", run)
-    monkeypatch.setattr(sandboxed, "read_given", dict)
-    monkeypatch.setattr(sys, "argv", ["sandboxed", "/nowhere"])
-    with pytest.raises(SystemExit) as end:
-        sandboxed.main()
-    return end.value.code
+    assert sandboxed.exit_of(run) == "hashidrill: run-1: the journal could not be closed: No space left on device"

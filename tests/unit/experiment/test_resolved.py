@@ -54,33 +54,35 @@ def counted(monkeypatch):
 
 
 @pytest.fixture
-def run(monkeypatch, tmp_path):
+def run(tmp_path):
     """A whole run but for the datacenter: launcher, the engine's process (here in this one), judge and report."""
     binary = SimpleNamespace(path="/bin/consul", version="1.22.2", sha256="0" * 64, source="PATH")
-    monkeypatch.setattr(launch.binaries, "ensure", lambda *_, **__: binary)
-    monkeypatch.setattr(in_sandbox, "LocalDatacenter", lambda *_, **__: None)
 
     async def engine(_experiment, _datacenter, recording, *_, **__):
         lines = [{"event": "run", "format": FORMAT}, {"event": "end", "outcome": "complete", "sealed": {}}]
         (recording / JOURNAL_NAME).write_text("".join(f"{json.dumps({'t_ns': 0, 'wall': 0.0, **e})}\n" for e in lines))
         return "complete"
 
-    monkeypatch.setattr(in_sandbox.engine, "run", engine)
-
     @contextlib.contextmanager
     def no_sandbox(_command, _environment, _log, *, given):
         async def inside():
-            await in_sandbox._run(json.loads(json.dumps(given)), tmp_path)
+            spec = json.loads(json.dumps(given))
+            await in_sandbox.run_given(spec, tmp_path, datacenter=lambda *_, **__: None, run=engine)
 
         anyio.run(inside)
         process = SimpleNamespace(wait=lambda: 0, returncode=0, send_signal=lambda _: None)
         yield SimpleNamespace(process=process, output=SimpleNamespace(readline=lambda: b""))
 
-    monkeypatch.setattr(launch, "sandbox", no_sandbox)
-
     def go():
         resolved = resolve(GOOD)
-        recording = Recording(launch.run_experiment(resolved, runs_dir=tmp_path / "runs"))
+        recording = Recording(
+            launch.run_experiment(
+                resolved,
+                runs_dir=tmp_path / "runs",
+                ensure_binary=lambda *_, **__: binary,
+                start_sandbox=no_sandbox,
+            )
+        )
         judge_and_report(recording, near_to=resolved.path)
         return recording
 

@@ -186,17 +186,18 @@ def test_a_command_that_does_not_exist_is_said_before_anything_is_offered(comman
         asyncio.run(client.prepare())
 
 
-def test_commands_that_cannot_be_run_are_named_with_their_places_before_anything_is_started(tmp_path, monkeypatch):
+def test_commands_that_cannot_be_run_are_named_with_their_places_before_anything_is_started(tmp_path):
     """`run` refuses them; `validate` does not, since it may be another machine that runs the experiment."""
     script = tmp_path / "hasty.sh"
     script.write_text("#!/bin/sh\n")
     experiment = tmp_path / "x.yaml"
     experiment.write_text(GOOD.replace("[curl,", "[crul,").replace("[daemon,", f"[{script},"))
     load_experiment(experiment)
-    for name in ("binaries.ensure", "sandbox", "_new_recording"):
-        monkeypatch.setattr(f"hashidrill.engine.launch.{name}", lambda *_, **__: pytest.fail("something was started"))
+    started = lambda *_, **__: pytest.fail("something was started")  # noqa: E731 - what both would be
+    runs = tmp_path / "runs"
     with pytest.raises(ExperimentError) as error:
-        run_experiment(resolve(experiment), runs_dir=tmp_path)
+        run_experiment(resolve(experiment), runs_dir=runs, ensure_binary=started, start_sandbox=started)
+    assert not runs.exists()
     said = " ".join(str(error.value).split())
     assert error.value.exit_code == 2
     assert f"{experiment}:7:23: clients.careful.command[0]: crul: there is no such command; is it installed" in said

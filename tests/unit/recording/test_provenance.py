@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import anyio
@@ -272,7 +273,7 @@ class TestTheRun:
     """What the runner hands to the engine, with the sandbox left out."""
 
     @pytest.fixture
-    def handed_over(self, project, monkeypatch, tmp_path):
+    def handed_over(self, project, tmp_path):
         """(the engine's command, what it is given, the recording) for an experiment with a hypothesis of its own."""
         seen = []
 
@@ -283,13 +284,16 @@ class TestTheRun:
             yield
 
         binary = SimpleNamespace(path="/bin/consul", version="1.22.2", sha256="0" * 64, source="PATH")
-        monkeypatch.setattr(runner.binaries, "ensure", lambda *_, **__: binary)
-        monkeypatch.setattr(runner, "sandbox", no_sandbox)
         document = planted(tmp_path / "unused").expect("few", at_most=9999).experiment()
         path = project.path / "x.yaml"
         path.write_text(json.dumps(document))
         with pytest.raises(MachineError):
-            runner.run_experiment(resolve(path), runs_dir=tmp_path / "runs")
+            runner.run_experiment(
+                resolve(path),
+                runs_dir=tmp_path / "runs",
+                ensure_binary=lambda *_, **__: binary,
+                start_sandbox=no_sandbox,
+            )
         [recording] = (tmp_path / "runs").iterdir()
         return (*seen[0], recording)
 
@@ -299,7 +303,7 @@ class TestTheRun:
         kept = json.loads((recording / provenance.HYPOTHESES_NAME).read_text())
         assert list(kept["hypotheses"]) == ["few"]
 
-    def test_the_engine_takes_it_as_it_was_resolved(self, handed_over, project, monkeypatch):
+    def test_the_engine_takes_it_as_it_was_resolved(self, handed_over, project):
         """It is not resolved again: in the sandbox nothing lies beside it, and the file may be another one by then."""
         _, spec, _ = handed_over
         (project.hypotheses / "mine.py").unlink()
@@ -310,9 +314,10 @@ class TestTheRun:
             given.append(experiment)
             return "complete"
 
-        monkeypatch.setattr(sandboxed.engine, "run", run)
-        monkeypatch.setattr(sandboxed, "LocalDatacenter", lambda *_, **__: None)
-        assert anyio.run(sandboxed._run, json.loads(json.dumps(spec)), project.path) == "complete"
+        go = partial(
+            sandboxed.run_given, json.loads(json.dumps(spec)), project.path, datacenter=lambda *_, **__: None, run=run
+        )
+        assert anyio.run(go) == "complete"
         assert [each.hypothesis for each in given[0].expect] == ["few"]
 
     def test_no_module_of_the_working_directory_stands_for_one_of_ours(self, handed_over):

@@ -121,11 +121,6 @@ class TestClosing:
 
     @pytest.fixture
     def close(self, tmp_path, monkeypatch):
-        async def here(function, *arguments, **_):
-            return function(*arguments)
-
-        monkeypatch.setattr(closing.anyio.to_thread, "run_sync", here)
-
         def go(outcome="complete", operations=9000):
             writer = RecordingWriter(tmp_path)
             with Journal(tmp_path / JOURNAL_NAME, Clock()) as journal:

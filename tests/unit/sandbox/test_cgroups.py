@@ -131,10 +131,9 @@ def test_what_cannot_be_marked_is_not_turned_on(kernel, monkeypatch):
 
 def test_heal_gives_it_back_where_no_janitor_lived_to(kernel, monkeypatch, tmp_path):
     monkeypatch.setenv("HASHIDRILL_WORK", str(tmp_path))
-    monkeypatch.setattr(heal, "_CGROUPS", ())
     cgroups.make("hashidrill-a/consul-1")
     kernel.ends("hashidrill-a")
-    heal.sweep()
+    heal.sweep(())
     assert kernel.handed_down == ["memory"]
 
 
