@@ -8,6 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from hashidrill.abc import Operation, Sample
+from hashidrill.engine import windows
 from hashidrill.engine.monitor import KEEP_S, Monitor, longest_window_s
 from hashidrill.experiment.conditions import Condition
 from hashidrill.experiment.model import Experiment
@@ -170,6 +171,25 @@ def test_what_is_older_than_the_longest_window_is_forgotten_in_time():
         assert len(monitor._operations["kv-writes"]) <= 603
     assert value(monitor, "kv-writes.rate < 1/s", now_s=1999, window_s=300) == pytest.approx(301 / 300)
     assert len(monitor._samples["disk.fsync"]) == 301
+
+
+def test_conditions_of_one_look_share_a_window_and_read_no_more_than_is_in_it(monkeypatch):
+    """Each of them read all that was kept, 120 s of operations four times a tick."""
+    monitor, looked = Monitor(["kv-writes"], keep_s=120), []
+    for n in range(12_000):
+        done(monitor, at_s=n / 100)
+    bisect = windows.bisect_left
+
+    def counted(column, since_ns):
+        looked.append(len(column) - bisect(column, since_ns))
+        return bisect(column, since_ns)
+
+    monkeypatch.setattr(windows, "bisect_left", counted)
+    for text in ("kv-writes.latency.p50 < 1s", "kv-writes.latency.p99 < 1s", "kv-writes.errors < 1%"):
+        assert value(monitor, text, now_s=120) < 1
+    assert looked == [500], "one window of 5 s, of 12,000 operations"
+    value(monitor, "kv-writes.rate > 1/s", now_s=120.5)
+    assert looked == [500, 450], "a look later is another one"
 
 
 def test_a_window_longer_than_what_is_kept_is_a_mistake_of_ours(monitor):
