@@ -11,6 +11,7 @@ import pytest
 import places
 from hashidrill import hypothesis
 from hashidrill.errors import HypothesisInvalidError
+from hashidrill.experiment.library import list_experiments
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.hypothesis import Broken
 from hashidrill.loads.context import LoadContext
@@ -92,7 +93,7 @@ def test_a_store_that_drops_one_in_a_hundred_during_the_fault_is_caught(seed, tm
 def shipped(name):
     return [
         pytest.param(experiment, each.params["load"], id=path.stem)
-        for path in sorted(EXPERIMENTS.rglob("*.yaml"))
+        for path in list_experiments(EXPERIMENTS)
         for experiment in [load_experiment(path)]
         for each in experiment.expect
         if each.hypothesis == name
