@@ -34,10 +34,7 @@ def helps(
     the normal p50 of Consul KV that Roblox published.
     """
     seen = _around(recording, load, fault, over, judged_after_s=after, since=since)
-    seen.must_have_been_sick(p50_below)
-    helped, not_helped = f"{fault} helped {load}", f"{fault} did not help {load}"
-    well = seen.after_s < p50_below
-    return _judged(recording, seen, ok=well, held=helped, broken=not_helped, wanted=f"under {p50_below}")
+    return _helped(recording, fault, seen, p50_below, expected=True)
 
 
 @hypothesis
@@ -56,10 +53,7 @@ def does_not_help(
     Judged like `helps`, but here the p50 at the end is still `p50_below` or more.
     """
     seen = _around(recording, load, fault, over, judged_after_s=after, since=since)
-    seen.must_have_been_sick(p50_below)
-    helped, not_helped = f"{fault} did help {load}", f"{fault} did not help {load}"
-    sick = seen.after_s >= p50_below
-    return _judged(recording, seen, ok=sick, held=not_helped, broken=helped, wanted=f"it to stay over {p50_below}")
+    return _helped(recording, fault, seen, p50_below, expected=False)
 
 
 @hypothesis
@@ -101,12 +95,20 @@ class _Around:
     def figures(self) -> dict[str, float]:
         return {"p50_before_s": self.before_s, "p50_after_s": self.after_s}
 
-    def must_have_been_sick(self, limit_s: float) -> None:
-        if self.before_s < limit_s:
-            raise HypothesisInvalidError(
-                f"{self.load} was not slow before {self.begin} began (p50 {seconds(self.before_s)}), so there was"
-                " nothing to help"
-            )
+
+def _helped(recording: Recording, fault: str, seen: _Around, limit: Duration, *, expected: bool) -> Held:
+    """Whether the load was sick before and well at the end, or, where that is `expected` not to be, sick still."""
+    if seen.before_s < limit:
+        raise HypothesisInvalidError(
+            f"{seen.load} was not slow before {seen.begin} began (p50 {seconds(seen.before_s)}), so there was"
+            " nothing to help"
+        )
+    not_helped = f"{fault} did not help {seen.load}"
+    if expected:
+        helped, wanted = f"{fault} helped {seen.load}", f"under {limit}"
+        return _judged(recording, seen, ok=seen.after_s < limit, held=helped, broken=not_helped, wanted=wanted)
+    helped, wanted = f"{fault} did help {seen.load}", f"it to stay over {limit}"
+    return _judged(recording, seen, ok=seen.after_s >= limit, held=not_helped, broken=helped, wanted=wanted)
 
 
 def _judged(recording: Recording, seen: _Around, *, ok: bool, held: str, broken: str, wanted: str) -> Held:

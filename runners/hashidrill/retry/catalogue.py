@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FORM_BATTERY = "battery"
-FORM_EXPERIMENT = "experiment"
-
 # thresholds, each with its source in playbooks/reference-retries.md
 MOST_RETRIES = 3
 """`bounded`: most retries after the first attempt (4 requests); `curl --retry 3`, AWS SDKs and Polly's default."""
