@@ -236,7 +236,8 @@ def _why(
     if twice:
         locks = sorted({one.key for one, _ in twice})
         lines.append(
-            f"{len(locks)} locks of {load} were held twice, {len(twice)} times in all: {', '.join(locks[:10])}"
+            f"locks of {load} held by two sessions at once: {len(locks)}, in {len(twice)} overlaps:"
+            f" {', '.join(locks[:10])}"
         )
         lines += [
             f"  {one.key}: {one.action.holder} and {other.action.holder} both held it"

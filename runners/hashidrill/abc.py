@@ -332,9 +332,9 @@ class LoadCost:
     """What a load takes of this machine, where its parameters say it; 0 where that depends on what happens."""
 
     rate_per_s: float = 0.0
-    """Operations a second, at a level of 100%."""
+    """Operations per second, at a level of 100%."""
     opened_per_s: float = 0.0
-    """The operations a second of a load that opens things and keeps them: the level does not change it."""
+    """The operations per second of a load that opens things and keeps them: the level does not change it."""
     views: float = 0.0
     """Views that each agent keeps ready, at a level of 100%."""
 

@@ -1,13 +1,12 @@
-"""What a fault says of itself before anything runs: where a step puts it, and what it claims there.
+"""What a fault declares before anything runs: where a step applies it, and what it claims there.
 
-`Fault.uses(place)` returns claims. Two steps whose claims clash while both are in force are refused at validate, with
-the reason that a claim gives. Things are known by their names: a fault of any package that claims the same thing as
-another one takes part on equal terms. A thing that several modules name is a constant here, or in the room of the
-product that it belongs to.
+`Fault.uses(place)` returns claims. `validate` refuses two steps whose claims clash while both are in force, with the
+reason that a claim gives. Things are identified by name, so faults of any package that claim the same thing take part
+on equal terms. A thing that several modules name is a constant here, or in the folder of its product.
 
-    takes(thing)    it is the only one to use the thing: clashes with whatever else takes it
-    needs(thing)    it relies on the thing, as others may do: clashes with what spoils it
-    spoils(thing)   it leaves the thing in no state to rely on: clashes with what needs it
+    takes(thing)    it alone uses the thing: clashes with whatever else takes it
+    needs(thing)    it relies on the thing, and so may others: clashes with what spoils it
+    spoils(thing)   nobody can rely on the thing any more: clashes with what needs it
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from typing import Any, Literal
 
 ON_HOST, ON_CONNECTIONS = "on the same host", "on the same connections"
 EVERYWHERE: frozenset[Any] = frozenset({"everywhere"})
-"""Where a thing is of which the datacenter has only one."""
+"""The place of a thing that the datacenter has only once."""
 
 HOST = "the host"
-"""Needed by whatever changes anything there; spoiled by what takes the host out of the datacenter."""
+"""Needed by faults that change anything there; spoiled by faults that remove the host from the datacenter."""
 AGENT = "the agent"
-"""Taken by what ends the agent, or needs it to answer. The engine lets these faults take turns on each host."""
+"""Taken by faults that stop the agent, or need it to answer. The engine lets these take turns on each host."""
 ANSWERS = "the agent's answers"
-"""Spoiled by what keeps the agent from answering the others as long as it is in force."""
+"""Spoiled by faults that keep the agent from answering the others while in force."""
 LISTENER = "the agent's listening ports"
 START = "a start of the agent"
 PAUSED = "a paused process"
@@ -46,25 +45,25 @@ def connections(port: int) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where and when a step of the method puts a fault, as far as that is known before anything runs.
+    """Where and when a step of the method applies a fault, as far as that is known before anything runs.
 
-    A role moves from host to host, so `hosts` are all those that the selector may match at some moment. They are empty
-    where that cannot be said: the selector is wrong, or the datacenter could not be read.
+    A role moves from host to host, so `hosts` are all hosts that the selector may match at some moment. It is empty if
+    that is unknown: the selector is wrong, or the datacenter could not be read.
     """
 
     on: str = ""
     hosts: frozenset[str] = frozenset()
     many: bool = False
-    """The selector means several hosts: `consul:servers`, but not `consul:leader`."""
+    """The selector means several hosts, like `consul:servers`, unlike `consul:leader`."""
     most: int = 1
     """How many hosts it matches at one time."""
     begins_s: float | None = None
-    """Seconds after the method began; None where they could not be read."""
+    """Seconds after the method began; None if they could not be read."""
     ends_s: float | None = None
     servers: tuple[str, ...] = ()
     clients: tuple[str, ...] = ()
     parts: Mapping[str, Any] = field(default_factory=dict)
-    """What `datacenter:` says, by its keys (`consul`, `disk`), as models. What could not be read is missing."""
+    """The keys of `datacenter:` (`consul`, `disk`) as models, without those that could not be read."""
 
     def across(self, who: str) -> frozenset[str]:
         """The hosts that `from: WHO` names: `all`, `servers`, `clients` or `host:NAME`."""
@@ -76,7 +75,7 @@ class Place:
     def connections(self, direction: str) -> frozenset[tuple[str, str]]:
         """(from, to) of each connection to (`in`), from (`out`), or to and from (`both`) the hosts here.
 
-        `elsewhere` stands for what is no host of the datacenter, like our own loads.
+        `elsewhere` stands for whatever is no host of the datacenter, like our own loads.
         """
         everybody = (*self.servers, *self.clients, "elsewhere")
         pairs = {(other, host) for host in self.hosts for other in everybody if other != host}
@@ -92,30 +91,30 @@ class Claim:
     mode: Literal["takes", "needs", "spoils"]
     thing: str
     why: str = ""
-    """Why it clashes with another claim of the thing; `{parts}` stands for the parts that both claim."""
+    """Why it clashes with another claim on the thing; `{parts}` is replaced by the parts that both claim."""
     where: frozenset[Any] | None = None
-    """Two claims clash only where both are; None: the hosts of the step."""
+    """Two claims clash only at a common place; None: the hosts of the step."""
     parts: frozenset[str] = frozenset()
-    """The parts of the thing, where faults may share it out among them; empty: all of it."""
+    """The parts of the thing, if faults may share it by parts; empty: all of it."""
     longer_s: float = 0.0
-    """It may last that much longer than the step's `for`."""
+    """How much longer than the step's `for` it may last."""
     meets: str = ON_HOST
-    """Where the two faults meet, in a message for which there is no `why`."""
+    """Where the two faults meet, for a message without a `why`."""
     local: bool = True
-    """On other hosts there would be no clash."""
+    """The clash goes away on other hosts."""
 
 
 takes = partial(Claim, "takes")
-"""It is the only one to use the thing."""
+"""It alone uses the thing."""
 needs = partial(Claim, "needs")
-"""It relies on the thing, as others may do."""
+"""It relies on the thing, and so may others."""
 spoils = partial(Claim, "spoils")
-"""It leaves the thing in no state to rely on."""
+"""Nobody can rely on the thing any more."""
 
 
 @dataclass(frozen=True)
 class Restarts:
-    """When a fault restarts the agent of its host: what holds the agent down must not be in force at these moments."""
+    """When a fault restarts the agent of its host: no fault may hold the agent down at these moments."""
 
     within_s: float
     """How long the restart takes, at most."""
@@ -134,7 +133,7 @@ class Restarts:
 
 @dataclass(frozen=True)
 class Clash:
-    """Why two faults cannot be in force at one time."""
+    """Why two faults cannot be in force at the same time."""
 
     said: str
     local: bool
@@ -176,7 +175,7 @@ def _together(here: Place, one: Claim, there: Place, two: Claim) -> bool:
 
 
 def _shared(here: Place, one: Claim, there: Place, two: Claim) -> frozenset[str] | None:
-    """The parts that both claim; None where the two do not meet."""
+    """The parts that both claim; None if the two do not meet."""
     where = [place.hosts if claim.where is None else claim.where for place, claim in ((here, one), (there, two))]
     if not where[0] & where[1]:
         return None

@@ -28,7 +28,7 @@ class UnknownNameError(ExperimentError):
 
 
 class MachineError(HashidrillError):
-    """The machine cannot do what was asked; the message holds the command that mends it."""
+    """The machine cannot do what was asked; the message holds the command that fixes it."""
 
 
 class BinaryError(HashidrillError):

@@ -153,7 +153,7 @@ def _behind(load: str, ops: Operations) -> Iterator[Doubt]:
     if refused.any():
         for start_ns, end_ns in _merged(ops.intended_ns[refused]):
             yield Doubt(
-                f"load {load}: {int(refused.sum())} of {len(ops)} operations could not be started: the {OVERLOADED};"
+                f"load {load}: {int(refused.sum())} of {len(ops)} operations could not be started: {OVERLOADED};"
                 " lower its rate",
                 start_ns, end_ns, frozenset({load}),
             )  # fmt: skip

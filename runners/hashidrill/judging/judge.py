@@ -174,7 +174,7 @@ class _Case:
                     why += "; run it again when the machine is quieter"
         if not why:
             return finding, text, figures, []
-        text = f"not judged, because {why}\n(measured anyway: {finding}: {text})"
+        text = f"{why}\n(measured anyway: {finding}: {text})"
         return Finding.INVALID, text, figures, spoilt_by
 
 

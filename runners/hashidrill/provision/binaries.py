@@ -269,7 +269,7 @@ def _all_failed(product: Product, version: str, attempts: list[Attempt]) -> Bina
             [
                 f"{product.name} {version} could not be had on this machine. Tried, in this order:",
                 *lines,
-                "Any one of these mends it:",
+                "Any one of these fixes it:",
                 f"  - {product.variable}=/path/to/{product.name}, if you have that version",
                 *([mirror] if mirror else []),
                 f"  - Go {binaries_build.OLDEST_GO_TEXT} or newer (https://go.dev/dl), and a way to its modules",

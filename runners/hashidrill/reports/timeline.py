@@ -29,7 +29,7 @@ MOST_MARKS = 200
 MOST_FAULTS = 200
 MOST_LANES = 5
 SHORTEST_BUCKET_S = 0.5
-"""At 50 operations a second this is 25 a bucket: fewer would make a p99 of noise."""
+"""At 50 operations per second this is 25 per bucket: with fewer, a p99 would be noise."""
 _NICE_S = (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 _OF_HOSTS = (
     Panel("disk.fsync", "Canary fsync beside the data", "s"),

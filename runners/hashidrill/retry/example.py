@@ -3,7 +3,7 @@
     hashidrill retry -- python -m hashidrill.retry.example --retries 3 --gap 0.2 --backoff 2 --jitter 1 {url}/v1/kv/x
 
 One operation, and the exit status says whether it succeeded. With --rate it is a service instead: it starts that many
-operations a second, and reports each of them as a line of JSON (loads/service_clients.py). With --watch it follows an
+operations per second, and reports each of them as a line of JSON (loads/service_clients.py). With --watch it follows an
 index of Consul's by blocking queries. Without any option it is the client that many programs begin with: one try,
 no timeout. It needs nothing but Python's standard library.
 """
@@ -149,7 +149,7 @@ def layered(retries: Retries, layers: int, attempt: Callable[[], object]) -> Non
 
 
 class Service:
-    """Begins `rate` operations a second, whatever comes back, with at most `in_flight` of them under way."""
+    """Begins `rate` operations per second, whatever comes back, with at most `in_flight` of them under way."""
 
     def __init__(self, operation: Callable[[], None], rate: float, in_flight: int) -> None:
         self._operation, self._rate = operation, rate
@@ -240,7 +240,7 @@ def _options() -> argparse.Namespace:
     add("--retry-after", action="store_true", help="wait as long as the server says")
     add("--layers", type=int, default=1, help="number of layers that each retry")
     add("--times", type=int, default=1, help="requests per operation, one after the other")
-    add("--rate", type=float, help="a service: operations a second")
+    add("--rate", type=float, help="a service: operations per second")
     add("--in-flight", type=int, default=1000, help="for a service: most operations in flight")
     add("--watch", choices=["resets", "keeps"], help="blocking queries; what to do when the index goes backwards")
     return parser.parse_args()

@@ -19,7 +19,7 @@ def present(fault: str, runs: Sequence[Run], *, success: float = 1.0) -> Judged:
     """Every operation with a failed attempt is retried, and at least this share of them (0 to 1) succeeds."""
     faulted = [run for run in runs if run.faulted]
     if not faulted:
-        return unknown("present", fault, "no attempt was failed so", operations=len(runs))
+        return unknown("present", fault, "no attempt failed this way", operations=len(runs))
     if is_ambiguous(fault) and (write := _unkeyed(faulted)):
         return not_for_it(
             "present", fault, f"{_named(write)} has no key: sending it again would be wrong (see idempotent_only)"
@@ -74,7 +74,7 @@ def bounded(
     """Under a lasting fault, the client gave up within the retry limit and the deadline."""
     faulted = [run for run in runs if run.faulted]
     if not faulted:
-        return unknown("bounded", fault, "no attempt was failed so")
+        return unknown("bounded", fault, "no attempt failed this way")
     worst = max(faulted, key=lambda run: (not run.ended, run.retries))
     attempts, took_s = 1 + worst.retries, (worst.end_ns - worst.start_ns) / SECOND
     evidence = {"attempts": attempts, "most": 1 + most_retries, "took_s": round(took_s, 3), "caller": worst.note}
@@ -93,7 +93,7 @@ def timeout_present(fault: str, runs: Sequence[Run], *, deadline_s: float) -> Ju
     """The client itself timed out an attempt whose reply never ended."""
     faulted = [run for run in runs if run.faulted]
     if not faulted:
-        return unknown("timeout_present", fault, "no attempt was failed so")
+        return unknown("timeout_present", fault, "no attempt failed this way")
     waits = [_waited_s(run, run.faulted[0]) for run in faulted]
     still = [run for run, waited in zip(faulted, waits, strict=True) if waited is None or waited > deadline_s]
     if still:
@@ -110,7 +110,7 @@ def idempotent_only(fault: str, runs: Sequence[Run]) -> Judged:
     """After a fault that leaves open whether a write was applied, it is not sent again without a key."""
     faulted = [run for run in runs if run.faulted]
     if not faulted:
-        return unknown("idempotent_only", fault, "no attempt was failed so")
+        return unknown("idempotent_only", fault, "no attempt failed this way")
     writes = [run for run in faulted if run.faulted[0].needs_a_key]
     if not writes:
         harmless = _named(faulted[0].faulted[0])

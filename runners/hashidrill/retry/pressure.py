@@ -27,7 +27,7 @@ def amplification(fault: str, attempts: int, operations: int, *, at_most: float 
         return unknown("amplification", fault, "no operation was due in that time")
     ratio = attempts / operations
     evidence = {"attempts": attempts, "operations": operations, "ratio": round(ratio, 3), "at_most": at_most}
-    text = f"{ratio:.2f} requests an operation ({attempts} for {operations}), at most {at_most:g}"
+    text = f"{ratio:.2f} requests per operation ({attempts} for {operations}), at most {at_most:g}"
     return (passed if ratio <= at_most else failed)("amplification", fault, text, **evidence)
 
 
@@ -100,9 +100,11 @@ def recovers(
     evidence |= {"back_after_s": back_s if len(low) < len(good) or not len(low) else "never",
                  "goodput_at_end_per_s": round(at_end, 2)}  # fmt: skip
     if len(low) and low[-1] == len(good) - 1:
-        text = f"goodput never came back: {at_end:.1f}/s at the end, {normal:.1f}/s before, though the trigger is gone"
+        text = (
+            f"goodput never recovered: {at_end:.1f}/s at the end, {normal:.1f}/s before, although the trigger is gone"
+        )
         return failed("recovers", fault, text, **evidence)
-    text = f"goodput was back {back_s:g}s after the trigger was gone (allowed: {within_s:g}s)"
+    text = f"goodput recovered {back_s:g}s after the trigger was gone (allowed: {within_s:g}s)"
     return (passed if back_s <= within_s else failed)("recovers", fault, text, **evidence)
 
 
@@ -115,7 +117,7 @@ def circuit_breaks(fault: str, attempts_ns: Int64s, operations_ns: Int64s, *, la
         return not_for_it("circuit_breaks", fault, f"{operations} operations in the second half of the fault: too few")
     ratio = attempts / operations
     evidence = {"attempts": attempts, "operations": operations, "ratio": round(ratio, 3), "at_most": _BREAKS_TO}
-    text = f"{ratio:.2f} requests an operation in the second half of the fault, at most {_BREAKS_TO:g}"
+    text = f"{ratio:.2f} requests per operation in the second half of the fault, at most {_BREAKS_TO:g}"
     return (passed if ratio <= _BREAKS_TO else failed)("circuit_breaks", fault, text, **evidence)
 
 

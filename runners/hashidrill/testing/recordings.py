@@ -140,7 +140,7 @@ class RecordingBuilder:
         lag: OverTime = 0.0,
         keys: int | None = None,
     ) -> Self:
-        """A load with `rate` operations a second; latency (from the intended start), lag and outcome may vary.
+        """A load with `rate` operations per second; latency (from the intended start), lag and outcome may vary.
 
         Each operation has a key of its own, or with `keys` they take turns on that many.
         """

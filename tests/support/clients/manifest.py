@@ -316,7 +316,7 @@ _SERVICES = [
              circuit_breaks=PASS, amplification=PASS, retry_budget=PASS, no_storm=PASS),
     _service("no_breaker", "two retries of everything, whatever comes back",
              circuit_breaks=FAIL, amplification=PASS, retry_budget=FAIL, no_storm=FAIL),
-    _service("storm", "retries of retries: nine requests an operation, and operations never wait for each other",
+    _service("storm", "retries of retries: nine requests per operation, and operations never wait for each other",
              circuit_breaks=FAIL, amplification=FAIL, retry_budget=FAIL, no_storm=FAIL),
     _service("retry_budget", "one retry in ten operations",
              circuit_breaks=FAIL, amplification=PASS, retry_budget=PASS, no_storm=PASS),

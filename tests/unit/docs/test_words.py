@@ -32,6 +32,23 @@ INSTEAD = {
     r"be it (a|an|that|the)": "whether",
     r"obsolete data": "unused data",
     r"of its likes?": "similar",
+    r"mend(s|ed|ing)?": "fix",
+    r"as late as can be": "infinitely late",
+    r"accus(es|e) nobody": "proves nothing",
+    r"in vain": "it did not help",
+    r"(is|are|be) played again": "is replayed",
+    r"lies whole": "lies entirely",
+    r"bears? (less|more|at least)": "takes, sustains",
+    r"nobody's business": "who may use it, and when",
+    r"not even sent": "never sent",
+    r"operations a second": "operations per second",
+    r"cannot be told from (none|nothing on)": "cannot be proven; and the value that can",
+    r"(more|less) could(?=[\"`.;])": "use this or more",
+    r"is (about servers|asked for, .{1,40} was run)": "targets servers; the experiment says X, the run had Y",
+    r"(is|are) no difference to": "shows no difference from",
+    r"left hanging": "not answered",
+    r"to stay, only after": "it stayed there only from X on",
+    r"(hereby|thereafter|wherein|whereby|thereupon|herein)": "by this, after it, in it",
 }
 """Regular expressions, read without regard to case and with word boundaries: what to write instead."""
 
@@ -88,6 +105,12 @@ PLANTED = [
     ("hypotheses/x.py", '"""A leader loses its office."""', "loses its office"),
     ("experiments/x.yaml", "why: the list is written anew", "anew"),
     ("CHANGELOG.md", "the fault that can befall it, hence the tap", "befall"),
+    ("hypotheses/x.py", "Checks that did not come are as late as can be.", "as late as can be"),
+    ("runners/x.py", '"20ms cannot be told from none here; 40ms or more could"', "cannot be told from none"),
+    ("runners/x.py", '"this disk\'s own fsyncs; 23ms or more could"', "more could"),
+    ("runners/x.py", '"rate: 5/s is asked for, 3/s was run"', "is asked for, 3/s was run"),
+    ("runners/x.py", '"streaming bears less than long polls do"', "bears less"),
+    ("hypotheses/x.py", '"expected p50 under 300ms: it was, to stay, only after 13.5s"', "to stay, only after"),
 ]
 
 

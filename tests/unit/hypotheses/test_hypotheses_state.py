@@ -164,7 +164,7 @@ def test_what_cannot_be_judged_is_invalid(tmp_path):
     ordinary(game).builder.only_final_reads(LOAD, game.finals)
     with pytest.raises(HypothesisInvalidError, match=r"artifacts/snapshot-before\.snap: this run left no such file"):
         hypothesis.get("no_write_lost_but_rolled_back").check(game.builder.build(), {"load": LOAD})
-    with pytest.raises(HypothesisInvalidError, match="the snapshot that was restored is 'before', not 'other'"):
+    with pytest.raises(HypothesisInvalidError, match="this run restored the snapshot 'before', not 'other'"):
         ordinary(Game(tmp_path / "other")).judged(snapshot="other")
     twice = ordinary(Game(tmp_path / "twice"))
     moment(twice.builder, RESTORE, 26, 27, 28, snapshot="before")

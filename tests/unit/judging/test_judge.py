@@ -143,7 +143,7 @@ class TestInvalidRuns:
         builder.fault("process.kill", at=10, until=30).expect("writes_recover", load=LOAD, within="10s")
         verdict = judge(builder.build())
         assert verdict.verdict is Verdict.INVALID
-        assert verdict.judgements[0].text.startswith("not judged, because the run is INVALID: fault disk.latency")
+        assert verdict.judgements[0].text.startswith("the run is INVALID: fault disk.latency")
         assert "measured anyway: broken: kv-writes did not recover" in verdict.judgements[0].text
 
     def test_a_lost_write_fails_even_an_invalid_run(self, builder):

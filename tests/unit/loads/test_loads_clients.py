@@ -346,7 +346,7 @@ def test_a_generator_that_could_not_start_runs_is_no_verdict_on_the_client(runs)
     runs.builder.load("careful", rate=4)
     runs.operation(Operation("careful", 20 * 10**9, 20 * 10**9, 20 * 10**9, "fail", reason=Reason.OVERLOADED))
     (reason,) = runs.attempts("careful").reasons(service=False)
-    assert "1 of 185 operations could not be started: the generator overloaded" in reason
+    assert "1 of 185 operations could not be started: generator overloaded" in reason
 
 
 def test_a_service_need_not_report_anything(runs):

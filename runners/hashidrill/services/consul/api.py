@@ -1,4 +1,4 @@
-"""How Consul faults call its HTTP API, and what they wait for. Paths and fields of 1.10.3 and 1.22.2."""
+"""How Consul faults call its HTTP API, and what they wait for. Paths and fields as in 1.10.3 and 1.22.2."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ AGENT = "consul"
 _OF_SERVERS = ("server", "spare")
 """The roles of hosts that have a server, or may get one."""
 ALIVE, LEFT = 1, 3
-"""Of Serf's states of a member; 4 is failed."""
+"""Serf's state of a live member; 4 is failed."""
 _STILL_S = 40.0
 """A restarted agent catches up within about 3 s here; a busy machine takes longer. Give up after this long without
 progress: another step done, or fewer log entries left than ever before."""
 _BACK_WITHIN_S = 180.0
-"""Give up after this long in any case: a server that catches up this slowly may never do so."""
+"""Give up after this long in any case: a server that catches up this slowly may never finish."""
 _MOVING = (
     b"leadership transfer in progress", b"No cluster leader", b"node is not the leader", b"leadership lost",
     b"session shutdown", b"rpc error getting client",
 )  # fmt: skip
-"""What answers say while the leadership moves; the last two come from a server whose connection to the leader ended."""
+"""What answers say while leadership moves; the last two come from a server that lost its connection to the leader."""
 _LED_WITHIN_S = 15.0
 _TELLS_WITHIN_S = 2.0
 _COPY_WITHIN_S = 30.0
-"""A copy of a million keys takes its time."""
+"""Copying a million keys takes this long."""
 _BACK_SOON_S = 20.0
 _VOTER_STILL_S = 60.0
 """Autopilot makes a new server a voter once it was healthy for 10 s (server_stabilization_time)."""
@@ -43,7 +43,7 @@ _LOG_GAP = 128
 
 @dataclass(frozen=True)
 class Peer:
-    """A server as Raft's configuration has it."""
+    """A server in Raft's configuration."""
 
     id: str
     name: str
@@ -52,7 +52,7 @@ class Peer:
 
 
 def said(answer: ApiAnswer) -> str:
-    """An answer for a message."""
+    """An answer as text for a message."""
     return f"HTTP {answer.status} {answer.body[:400].decode(errors='replace').strip()}".rstrip()
 
 
@@ -74,7 +74,7 @@ async def raft_stats(host: Host) -> Mapping[str, str]:
     """A server's own view of Raft: `state`, `term`, `commit_index`, ... as text. Raises FaultError."""
     stats: Mapping[str, str] = (await agent_self(host))["Stats"].get("raft", {})
     if not stats:
-        raise FaultError(f"{host.name}: its agent is no server")
+        raise FaultError(f"{host.name}: its agent is not a server")
     return stats
 
 
@@ -93,9 +93,9 @@ def servers_of(hosts: Hosts) -> list[Host]:
 
 
 async def ask_servers(hosts: Hosts, path: str, params: Mapping[str, str] | None = None, *, but: str = "") -> Any:
-    """What the first server that can answers, `but` left out. Raises FaultError when none does.
+    """The answer of the first server that gives one, except `but`. Raises FaultError when none does.
 
-    Spare hosts are asked as well: in a later process nobody remembers which of them have become servers.
+    It asks spare hosts too: a later process does not know which of them have become servers.
     """
     errors = []
     for host in sorted(hosts.all_hosts(), key=lambda one: one.roles.get(AGENT) != "server"):
@@ -104,7 +104,7 @@ async def ask_servers(hosts: Hosts, path: str, params: Mapping[str, str] | None 
                 return await get(host, path, params, timeout_s=2.0)
             except FaultError as error:
                 errors.append(str(error))
-    raise FaultError("; ".join(errors) or f"there is no other server than {but}")
+    raise FaultError("; ".join(errors) or f"there is no server other than {but}")
 
 
 async def leader_of(hosts: Hosts) -> str | None:
@@ -134,10 +134,10 @@ async def member_states(hosts: Hosts, *, but: str) -> dict[str, int]:
 
 
 async def check_quorum_without(hosts: Hosts, host: Host) -> None:
-    """Raises FaultError when the others would be no majority, should this server end now.
+    """Raises FaultError if the other servers would be no majority without this one.
 
-    One that comes back just now is waited for. With one or two voters there never is a majority: nothing to protect;
-    but one that autopilot takes out meanwhile, because it is dead, goes on to count.
+    Waits for a server that is coming back. With one or two voters the rest is never a majority, so there is nothing to
+    protect. A dead voter that autopilot removes meanwhile still counts.
     """
     left: list[str] = []
     most = 0
@@ -159,8 +159,8 @@ async def check_quorum_without(hosts: Hosts, host: Host) -> None:
         await wait_until("a majority of the others", others_suffice, within_s=_BACK_SOON_S, gap_s=0.2)
     except WaitTimeoutError:
         raise FaultError(
-            f"{host.name} would leave {len(left)} of {most} voters ({', '.join(left) or 'none'}): no majority; "
-            "let the faults on the other servers end first"
+            f"without {host.name}, {len(left)} of {most} voters remain ({', '.join(left) or 'none'}), which is no "
+            "majority; let the faults on the other servers end first"
         ) from None
 
 
@@ -169,28 +169,28 @@ async def _serves(hosts: Hosts, name: str) -> bool:
 
 
 async def wait_in_step(hosts: Hosts, host: Host) -> None:
-    """Until a (re)started agent is a part of the datacenter again.
+    """Waits until a (re)started agent is part of the datacenter again.
 
-    It answers, another server sees it alive, it knows the leader; a server is as far in the log as the leader. One that
-    catches up is waited for while it catches up.
-    Raises WaitTimeoutError with what is missing, FaultError when the agent has ended.
+    It answers, another server sees it alive, and it knows the leader; a server has caught up with the leader's log.
+    Waits for as long as a server makes progress. Raises WaitTimeoutError with what is missing, FaultError when the
+    agent has exited.
     """
 
     async def in_step() -> tuple[bool | None, str, _Far | None]:
         if not await has_agent(host):
-            raise FaultError(f"{host.name}: {AGENT} ended just after its start; its log says why")
+            raise FaultError(f"{host.name}: {AGENT} exited right after its start; its log in the recording says why")
         try:
             return await _in_step(hosts, host)
         except FaultError as error:
             return None, str(error), None
 
     await wait_while_it_moves(
-        f"{AGENT} on {host.name} to be in step", in_step, still_s=_STILL_S, within_s=_BACK_WITHIN_S, gap_s=0.1
+        f"{AGENT} on {host.name} to catch up", in_step, still_s=_STILL_S, within_s=_BACK_WITHIN_S, gap_s=0.1
     )
 
 
 _Far = tuple[int, int]
-"""The step that it has come to, and the log entries that are left there, negative: more is further."""
+"""How far it is: the step that it reached, and minus the log entries still missing; greater is further."""
 
 
 async def _in_step(hosts: Hosts, host: Host) -> tuple[bool | None, str, _Far]:
@@ -212,7 +212,7 @@ async def _in_step(hosts: Hosts, host: Host) -> tuple[bool | None, str, _Far]:
 
 
 async def _behind(hosts: Hosts, host: Host, leader: str) -> int:
-    """The log entries that the leader has committed, and this server has not applied."""
+    """How many log entries the leader has committed and this server has not applied."""
     committed = int((await raft_stats(hosts.host(leader)))["commit_index"])
     return committed - int((await raft_stats(host))["applied_index"])
 
@@ -239,11 +239,11 @@ async def leader_of_terms(hosts: Hosts) -> tuple[str | None, int]:
 
 
 async def ask_another(hosts: Hosts, host: Host, path: str, params: Mapping[str, str] | None = None) -> ApiAnswer:
-    """What another server has by itself: its own copy of the state (`stale`), as Raft brought it there.
+    """An answer from another server's own copy of the state (`stale`), as Raft replicated it.
 
-    A fault that wrote through `host` is proven by what arrived elsewhere. One that does not lead is asked first: the
-    leader took the write itself. One that knows no leader is out of date, and left out. Only where there is no other
-    server `host` answers, with what the leader has. Raises FaultError when none answers.
+    A fault that wrote through `host` is proven by what arrived elsewhere. Followers are asked first, because the leader
+    took the write itself. A server that knows no leader is out of date and skipped. If there is no other server, `host`
+    answers with the leader's state. Raises FaultError when none answers.
     """
     leader = await leader_of(hosts)
     others = sorted((one for one in servers_of(hosts) if one.name != host.name), key=lambda one: one.name == leader)
@@ -268,7 +268,7 @@ async def ask_another(hosts: Hosts, host: Host, path: str, params: Mapping[str, 
 
 
 async def leader_soon(hosts: Hosts) -> str:
-    """Who leads; an election that goes on is waited for. Raises FaultError when nobody is elected in it."""
+    """The leader, waiting for an election to end. Raises FaultError if nobody is elected."""
 
     async def leads() -> tuple[str | None, str]:
         return await leader_of(hosts) or None, "nobody leads"
@@ -276,13 +276,13 @@ async def leader_soon(hosts: Hosts) -> str:
     try:
         return await wait_until("somebody to lead", leads, within_s=_LED_WITHIN_S)
     except WaitTimeoutError:
-        raise FaultError("no server is known to a majority as the leader just now") from None
+        raise FaultError("right now no majority of the servers knows a leader") from None
 
 
 async def wait_for_voter(hosts: Hosts, host: Host) -> None:
-    """Until Raft's configuration has it as a voter: as long as it catches up. Raises WaitTimeoutError.
+    """Waits, while it catches up, until Raft's configuration has it as a voter. Raises WaitTimeoutError.
 
-    Autopilot trusts no server that is hundreds of log entries behind.
+    Autopilot does not promote a server that is hundreds of log entries behind.
     """
 
     async def votes() -> tuple[bool | None, str, _Far | None]:
@@ -303,16 +303,16 @@ async def wait_for_voter(hosts: Hosts, host: Host) -> None:
 
 
 async def voters_with(hosts: Hosts, host: Host) -> dict[str, str]:
-    """{name: id in Raft} of the voters, this host among them: one that has just come back is waited for.
+    """{name: id in Raft} of the voters, including this host; waits for a server that has just come back.
 
-    Raises FaultError when it does not become one.
+    Raises FaultError if it does not become a voter.
     """
     with contextlib.suppress(WaitTimeoutError):
         if host.roles.get(AGENT) in _OF_SERVERS:
             await wait_for_voter(hosts, host)
     voters = {peer.name: peer.id for peer in await peers(hosts) if peer.voter}
     if host.name not in voters:
-        raise FaultError(f"{host.name} is no voter; the voters are {', '.join(sorted(voters))}")
+        raise FaultError(f"{host.name} is not a voter; the voters are {', '.join(sorted(voters))}")
     return voters
 
 
@@ -325,7 +325,7 @@ async def when_led(
     body: bytes | None = None,
     timeout_s: float = 5.0,
 ) -> ApiAnswer:
-    """The answer to a request that may be sent again, asked for until it is not that the leadership is moving.
+    """The answer to a repeatable request; repeats it while answers say that leadership is moving.
 
     Raises FaultError when nobody answers, and WaitTimeoutError when nobody leads for long.
     """
@@ -339,7 +339,7 @@ async def when_led(
 
 
 async def wait_for_leader(hosts: Hosts, what: str, wanted: Sequence[str], *, within_s: float = 30.0) -> str:
-    """Until one of `wanted` leads, as a majority of the servers sees it. Raises WaitTimeoutError."""
+    """Waits until one of `wanted` leads in the view of a majority of the servers. Raises WaitTimeoutError."""
 
     async def leads() -> tuple[str | None, str]:
         leader = await leader_of(hosts)

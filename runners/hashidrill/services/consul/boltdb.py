@@ -1,9 +1,9 @@
-"""Reads and bloats the files of BoltDB, in which Consul's servers keep their Raft log (boltdb/bolt v1 and bbolt alike).
+"""Reads and bloats files of BoltDB, in which Consul's servers keep their Raft log (boltdb/bolt v1 and bbolt alike).
 
-Pages of one size; the first two are meta pages, of which the valid one with the higher transaction counts. It says
-where the list of free pages is. Every commit rewrites that list, 8 bytes a page: what a large one costs is what this
-module is for. Layouts: go.etcd.io/bbolt internal/common/page.go, meta.go and internal/freelist/shared.go; bolt v1.3.1
-has the same.
+All pages have one size. The first two are meta pages; the valid one with the higher transaction number counts, and says
+where the list of free pages is. Every commit rewrites that list, 8 bytes per page, so a long list makes every commit
+expensive. Layouts: go.etcd.io/bbolt internal/common/page.go, meta.go and internal/freelist/shared.go; bolt v1.3.1 has
+the same.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _MAGIC, _VERSION = 0xED0CDAED, 2
 _META_PAGE, _FREELIST_PAGE = 0x04, 0x10
 _NO_FREELIST = 2**64 - 1
 _COUNT_OVERFLOW = 0xFFFF
-"""This many free pages or more do not fit the page's own count; it is then in the first 8 bytes after it."""
+"""From this many free pages on, the page's own count field is too small; the count is then in the next 8 bytes."""
 ID_BYTES = 8
 """What one free page costs each commit."""
 
 
 class BoltError(FaultError):
-    """A file that is no BoltDB file, or not one that can be bloated."""
+    """The file is no BoltDB file, or cannot be bloated."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def fnv64a(data: bytes) -> int:
 
 
 def free_pages(path: Path) -> list[int]:
-    """The free pages, of a file that nobody writes. Raises BoltError."""
+    """The free pages of a file that nobody is writing. Raises BoltError."""
     with _opened(path, "rb") as file:
         meta = _meta(file, path)
         return list(_free(file, meta, path)[0])
@@ -80,16 +80,16 @@ def read_meta(path: Path) -> Meta:
 
 
 def bloat(path: Path, more: int) -> None:
-    """Give the file `more` free pages, as if they had been used and let go. The content stays as it is.
+    """Adds `more` free pages to the file, as if they had been used and freed. The content stays as it is.
 
-    The new pages are a hole in the file, and take no space until they are used. Nobody may have the file open; what
-    is there stays valid until the new meta page is. Raises BoltError.
+    The new pages are a hole in the file and take no space until they are used. Nobody may have the file open. The old
+    content stays valid until the new meta page is written. Raises BoltError.
     """
     with _opened(path, "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BoltError(f"{path}: a process has it open: stop the server first") from None
+            raise BoltError(f"{path}: a process has it open; stop the server first") from None
         meta = _meta(file, path)
         free, old_run = _free(file, meta, path)
         first_new, list_at = meta.high_water, meta.high_water + more
@@ -128,10 +128,10 @@ def _meta(file: BinaryIO, path: Path) -> Meta:
         if len(raw) == _META.size + _CHECKSUM.size and (meta := _unpacked(raw)) is not None:
             found.append(meta)
     if not found:
-        raise BoltError(f"{path}: no BoltDB file: neither of its meta pages is valid")
+        raise BoltError(f"{path}: not a BoltDB file: neither of its meta pages is valid")
     newest = max(found, key=lambda meta: meta.transaction)
     if newest.high_water * newest.page_size > size:
-        raise BoltError(f"{path}: it breaks off: {size} bytes, and its pages take {newest.high_water} * page size")
+        raise BoltError(f"{path}: truncated: {size} bytes, but its pages take {newest.high_water} * page size")
     return newest
 
 
@@ -146,16 +146,16 @@ def _unpacked(raw: bytes) -> Meta | None:
 def _free(file: BinaryIO, meta: Meta, path: Path) -> tuple[array[int], int]:
     """The free pages, and how many pages the list itself takes."""
     if meta.freelist == _NO_FREELIST:
-        raise BoltError(f"{path}: it keeps no list of free pages (no_freelist_sync): it cannot be bloated")
+        raise BoltError(f"{path}: keeps no list of free pages (no_freelist_sync), so it cannot be bloated")
     file.seek(meta.freelist * meta.page_size)
     number, flags, count, overflow = _PAGE.unpack(file.read(_PAGE.size))
     if number != meta.freelist or flags != _FREELIST_PAGE:
-        raise BoltError(f"{path}: page {meta.freelist} is not its list of free pages: it is being written, or damaged")
+        raise BoltError(f"{path}: page {meta.freelist} is no list of free pages: the file is being written, or damaged")
     if count == _COUNT_OVERFLOW:
         (count,) = struct.unpack("<Q", file.read(ID_BYTES))
     ids = array("Q", file.read(count * ID_BYTES))
     if len(ids) != count:
-        raise BoltError(f"{path}: its list of free pages breaks off after {len(ids)} of {count}")
+        raise BoltError(f"{path}: its list of free pages ends after {len(ids)} of {count}")
     return ids, overflow + 1
 
 

@@ -1,4 +1,4 @@
-"""Small marker keys that state faults write into Consul's KV store, to recognise its state later."""
+"""Small marker keys that faults of Consul's state write into the KV store, to recognise the state later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REMOVED_WITHIN_S = 20.0
 
 
 class Marker(NamedTuple):
-    """What a marker holds, and Consul's index of that write."""
+    """A marker's value, and Consul's index of that write."""
 
     value: str
     modify_index: int
@@ -31,13 +31,13 @@ async def put(host: Host, key: str, value: str) -> None:
 
 
 async def look(host: Host, key: str) -> Marker | None:
-    """The marker as the leader has it now; None when there is none. Raises FaultError when nobody can say."""
+    """The marker in the leader's state; None if there is none. Raises FaultError when no server answers."""
     answer = await when_led(host, "GET", f"/v1/kv/{PREFIX}/{key}", params={"consistent": ""})
     return _marker(host.name, key, answer)
 
 
 async def look_elsewhere(hosts: Hosts, host: Host, key: str) -> Marker | None:
-    """The marker as another server has it by itself. Raises FaultError when nobody can say."""
+    """The marker in another server's own copy. Raises FaultError when no server answers."""
     answer = await ask_another(hosts, host, f"/v1/kv/{PREFIX}/{key}")
     return _marker(f"another server than {host.name}", key, answer)
 
@@ -52,9 +52,9 @@ def _marker(who: str, key: str, answer: ApiAnswer) -> Marker | None:
 
 
 async def remove(host: Host, key: str, *, below: bool = False) -> None:
-    """The marker, or (`below`) all whose keys begin like that.
+    """Removes the marker, or (`below`) all whose keys begin like that.
 
-    Tries until it is acknowledged: a datacenter that has just lost its leader takes writes again soon.
+    Tries until Consul acknowledges it: a datacenter that has just lost its leader takes writes again soon.
 
     Raises WaitTimeoutError.
     """
@@ -72,7 +72,7 @@ async def remove(host: Host, key: str, *, below: bool = False) -> None:
 
 
 async def takes_a_write(host: Host, fault_id: str) -> str:
-    """Empty when the datacenter acknowledges a write by this agent, and the removal of it; else why not."""
+    """Empty if the datacenter acknowledges a write through this agent and its removal; otherwise why not."""
     key = f"{PREFIX}/write/{fault_id}"
     try:
         for method in ("PUT", "DELETE"):

@@ -1,10 +1,10 @@
 """What happened to each acknowledged write of a load when a snapshot was restored during the run.
 
-A reset cuts a run's history in two. What was acknowledged before the snapshot was taken has to be in it; what was
-acknowledged between the snapshot and the restore is *rolled back*, and may not come back; what is acknowledged after
-the restore stays. Three states are known exactly: the snapshot's (its file), that right after the restore (a second
-file), and that at the end (the final reads). Writes in flight while a snapshot was taken or restored may be on either
-side: they are possible on both and asserted on none, unless what the files hold decides it.
+A reset cuts a run's history in two. Writes acknowledged before the save must be in the snapshot. Writes acknowledged
+between save and restore are *rolled back*, and must not reappear. Writes acknowledged after the restore stay. Three
+states are known exactly: the snapshot (its file), the state right after the restore (a second file), and the state at
+the end (the final reads). A write in flight at the save or the restore may be on either side: it is possible on both
+and required on neither, unless the files decide it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Fate(StrEnum):
     LOST = "lost"
     RESURRECTED = "resurrected"
     IN_FLIGHT = "in flight"
-    """It was in flight at the save or at the restore, and nothing says on which side of it it took effect."""
+    """It was in flight at the save or at the restore, and nothing says on which side it took effect."""
 
 
 @dataclass(frozen=True)
 class Reset:
-    """One save and its restore. The moments, in ns: between which the snapshot was taken, and was restored.
+    """One save and its restore, each as the two moments, in ns, between which it happened.
 
-    `looked_ns` is when the second snapshot, that of the restored state, was complete at the latest.
+    `looked_ns`: the second snapshot, of the restored state, was complete by then.
     """
 
     name: str
@@ -55,17 +55,19 @@ class Reset:
 
 
 def find_reset(recording: Recording, name: str | None = None) -> Reset:
-    """The reset of this run, to the snapshot of that name. Raises HypothesisInvalidError when there is not just one."""
+    """The reset of this run to the snapshot of that name. Raises HypothesisInvalidError unless there is exactly one."""
     restores = measure.faults(recording, RESTORE)
     if len(restores) != 1:
-        raise HypothesisInvalidError(f"snapshots were restored {len(restores)} times in this run; one can be judged")
+        raise HypothesisInvalidError(
+            f"this run restored snapshots {len(restores)} times; only one restore can be judged"
+        )
     [restore] = restores
     restored = str(restore.params["snapshot"])
     if name not in (None, restored):
-        raise HypothesisInvalidError(f"the snapshot that was restored is {restored!r}, not {name!r}")
+        raise HypothesisInvalidError(f"this run restored the snapshot {restored!r}, not {name!r}")
     saves = [window for window in measure.faults(recording, SAVE) if window.params["name"] == restored]
     if len(saves) != 1:
-        raise HypothesisInvalidError(f"snapshot {restored!r} was saved {len(saves)} times in this run")
+        raise HypothesisInvalidError(f"this run saved the snapshot {restored!r} {len(saves)} times; save it once")
     began, ended = _moments(restore)
     return Reset(
         restored, _moments(saves[0]), (began, ended), restore.proven_ns or ended,

@@ -81,7 +81,7 @@ def test_a_file_that_is_in_use_is_left_alone(db):
     before = db.read_bytes()
     with db.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(BoltError, match=r"raft\.db: a process has it open: stop the server first"):
+        with pytest.raises(BoltError, match=r"raft\.db: a process has it open; stop the server first"):
             bloat(db, 1000)
     assert db.read_bytes() == before
 
@@ -116,13 +116,13 @@ def cut_list(db):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda db: db.write_bytes(b"SQLite format 3\0" * 1000), "no BoltDB file"),
-        (lambda db: db.write_bytes(b""), "no BoltDB file"),
+        (lambda db: db.write_bytes(b"SQLite format 3\0" * 1000), "not a BoltDB file"),
+        (lambda db: db.write_bytes(b""), "not a BoltDB file"),
         (lambda db: db.unlink(), "No such file"),
-        (cut, "it breaks off"),
+        (cut, "truncated"),
         (no_list, "no_freelist_sync"),
-        (another_page, "page 2 is not its list of free pages"),
-        (cut_list, "its list of free pages breaks off after"),
+        (another_page, "page 2 is no list of free pages"),
+        (cut_list, "its list of free pages ends after"),
     ],
 )
 def test_a_file_that_cannot_be_bloated_says_why_and_stays_as_it_is(db, spoil, message):

@@ -229,7 +229,9 @@ def test_a_leader_that_does_not_hand_over_is_not_cut_off_from_the_last_majority(
         monkeypatch.setattr(leader, "api", api)
         fault = fault_of(world, "consul.leader.transfer")
         undo = await planned(fault, world.target("consul-1"), "0-transfer-consul-1")
-        with pytest.raises(FaultError, match=r"would leave 1 of 3 voters \(consul-2\): no majority"):
+        with pytest.raises(
+            FaultError, match=r"without consul-1, 1 of 3 voters remain \(consul-2\), which is no majority"
+        ):
             await fault.apply(undo)
         assert not any(host.tables for host in world.hosts.values()), "nobody was cut off"
 
@@ -250,7 +252,7 @@ def test_a_dead_server_that_is_taken_out_meanwhile_goes_on_to_count():
         async with anyio.create_task_group() as group:
             group.start_soon(taken_out)
             said = await refusal(world, "consul.config", **STREAMING_OFF)
-        assert "consul-1 would leave 1 of 3 voters (consul-2): no majority" in said
+        assert "without consul-1, 1 of 3 voters remain (consul-2), which is no majority" in said
 
     virtual_time.run(main())
 
@@ -261,7 +263,7 @@ def test_the_last_majority_is_not_restarted_away():
         world.hosts["consul-3"].process = None
         said = await refusal(world, "consul.config", **STREAMING_OFF)
         assert "nothing was applied" in said
-        assert "consul-1 would leave 1 of 3 voters (consul-2): no majority" in said
+        assert "without consul-1, 1 of 3 voters remain (consul-2), which is no majority" in said
         assert "no majority" in await refusal(world, "consul.leader.avoid", "consul-2")
         await in_force(world, "consul.config", **THRESHOLD)  # a reload costs nobody
 
@@ -308,8 +310,8 @@ def test_only_the_leader_can_hand_over():
         world = datacenter()
         assert "consul-2 does not lead, consul-1 does" in await refusal(world, "consul.leader.transfer", "consul-2")
         assert "already leads" in await refusal(world, "consul.leader.transfer", to="consul-1")
-        assert "client-1 is no voter" in await refusal(world, "consul.leader.transfer", to="client-1")
-        assert "client-1 is no voter" in await refusal(world, "consul.leader.avoid", "client-1")
+        assert "client-1 is not a voter" in await refusal(world, "consul.leader.transfer", to="client-1")
+        assert "client-1 is not a voter" in await refusal(world, "consul.leader.avoid", "client-1")
         world.consul.leader = ""
         assert "no server is known to a majority" in await refusal(world, "consul.leader.transfer")
 

@@ -316,7 +316,7 @@ def test_an_action_survives_its_way_through_the_recording():
         ({"holders": 3, "locks": 10}, "nobody would ask for some of them"),
         ({"lock_delay": "2m"}, "lock_delay"),
         ({"claim_every": "0s"}, "longer than 0s"),
-        ({"holders": 5000, "claim_every": "500ms"}, "one process can offer"),
+        ({"holders": 5000, "claim_every": "500ms"}, "one process can do"),
         ({"hold": "0s"}, "longer than 0s"),
     ],
 )

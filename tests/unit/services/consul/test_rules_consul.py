@@ -59,7 +59,7 @@ def test_a_fault_that_cannot_be_there_is_refused(each, reason):
 def test_streams_are_gathered_where_there_are_agents_and_other_servers():
     gather = step("consul.streams.gather", LEAD)
     for there in ({"servers": 1}, {"clients": 0}):
-        assert "needs another server, and agents that could have streams from it" in refused(gather, **there)
+        assert "needs a second server, and client agents that stream from it" in refused(gather, **there)
 
 
 def test_streams_are_not_gathered_where_agents_would_stay_without():

@@ -1,8 +1,8 @@
 """A raft.db full of free pages, as on the slow leaders of October 2021, and its cure.
 
-BoltDB rewrites the list of its free pages at each commit, 8 bytes a page: with half a million of them a write of
-16 kB becomes one of 4 MB. The injector writes the file's own structures (hashidrill.services.consul.boltdb), or has
-Consul do it; the observer is the real `bbolt`, and what the kernel counts of the process's writes.
+BoltDB rewrites the list of its free pages at each commit, 8 bytes per page: with half a million of them, a write of
+16 kB becomes one of 4 MB. The injector writes the file's own structures (hashidrill.services.consul.boltdb), or makes
+Consul do it; the observers are the real `bbolt` and the kernel's count of the process's writes.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class RaftBloat(OfServers[BloatParams]):
         db = RaftDb(self.hosts, self.hosts.host(target.host))
         await db.check_usable()
         if self.params.by == "writes" and self.params.free_pages > raft_writes.MOST_PAGES:
-            raise FaultError(f"by writes at most {raft_writes.MOST_PAGES} free pages are made in the time there is")
+            raise FaultError(
+                f"`by: writes` can make at most {raft_writes.MOST_PAGES} free pages in time; ask for fewer"
+            )
         return {
             "free_pages": (await db.look()).free,
             "config": await db.host.use(AgentFiles).agent_config(target.agent),
@@ -143,7 +145,7 @@ class RaftCompact(OfServers[NoParams]):
         db = RaftDb(self.hosts, self._host(undo))
         if not present:
             await db.running()
-            return Evidence(True, "the server is in step and takes writes", "it is, and does")
+            return Evidence(True, "the server has caught up and takes writes", "it has, and does")
         look, before = await db.look(), undo["prior"]
         other = db.identity() != before["file"]
         return Evidence(
@@ -155,7 +157,7 @@ class RaftCompact(OfServers[NoParams]):
         )
 
     async def revert(self, undo: Undo) -> None:
-        """Nothing but that the server runs: what was compacted stays so."""
+        """Only makes sure that the server runs: the file stays compacted."""
         await self._host(undo).use(ProcessControl).start_agent(undo["agent"])
 
 

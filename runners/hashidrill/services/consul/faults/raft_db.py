@@ -72,7 +72,7 @@ class RaftDb:
     async def check_usable(self) -> None:
         """Raises FaultError for a host whose Raft log is not in BoltDB, or keeps no list of free pages."""
         if self.host.roles.get(api.AGENT) != "server":
-            raise FaultError(f"{self.host.name} is no server: it has no Raft log")
+            raise FaultError(f"{self.host.name} is not a server, so it has no Raft log; use on: consul:leader")
         store = (await self.host.use(AgentFiles).agent_config(api.AGENT)).get("raft_logstore", {})
         if not self.path.is_file():
             where = store.get("backend", "WAL, the default of this version")
@@ -82,8 +82,8 @@ class RaftDb:
             )
         if store.get("boltdb", {}).get("no_freelist_sync"):
             raise FaultError(
-                f"{self.host.name} writes no list of free pages (raft_logstore.boltdb.no_freelist_sync): there is "
-                "nothing that a commit could write more of"
+                f"{self.host.name} writes no list of free pages (raft_logstore.boltdb.no_freelist_sync), so a bloated "
+                "file would not make commits larger"
             )
 
     async def look(self) -> Look:
@@ -173,7 +173,7 @@ class RaftDb:
         await wait_until(f"{self.host.name} to take a write", takes, within_s=_WRITES_WITHIN_S, gap_s=0.1)
 
     async def compact(self) -> None:
-        """By the real bbolt, on the stopped server: a new file with the same content, put in the old one's place."""
+        """Runs the real bbolt on the stopped server: a new file with the same content replaces the old one."""
         self._compacted.unlink(missing_ok=True)  # of a try that was cut off
         await self._run("compact", "-o", str(self._compacted), str(self.path))
         before = self.path.stat()

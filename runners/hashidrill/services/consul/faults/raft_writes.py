@@ -1,7 +1,7 @@
 """Makes free pages in a raft.db as Consul does: large writes fill the log, then a snapshot drops them.
 
-The server is told to keep its whole log while large values are written, and then to keep nearly nothing. The other
-servers keep what they were configured to keep, so their files grow as well, but their pages are not free.
+The server is configured to keep its whole log while large values are written, and then to keep almost none of it. The
+other servers keep their configuration, so their files grow as well, but their pages are not free.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEEP_FEW = {"raft_trailing_logs": 50, "raft_snapshot_threshold": 50, "raft_snap
 
 
 async def bloat(db: RaftDb, free_pages: int, config: Mapping[str, Any]) -> None:
-    """Raises FaultError or WaitTimeoutError when the pages are not there in the time there is."""
+    """Raises FaultError or WaitTimeoutError if the pages are not there in time."""
     await _restarted(db, {**config, **_KEEP_ALL})
     key = f"bloat/{db.host.name}"
     target = boltdb.read_meta(db.path).high_water + free_pages
@@ -42,7 +42,7 @@ async def bloat(db: RaftDb, free_pages: int, config: Mapping[str, Any]) -> None:
     except TimeoutError:
         there = boltdb.read_meta(db.path).high_water
         raise FaultError(
-            f"{db.host.name}: raft.db has {there} of {target} pages after {_FILLED_WITHIN_S:g}s: ask for fewer"
+            f"{db.host.name}: raft.db has {there} of {target} pages after {_FILLED_WITHIN_S:g}s; ask for fewer"
         ) from None
     finally:
         with anyio.CancelScope(shield=True):
@@ -62,7 +62,7 @@ async def bloat(db: RaftDb, free_pages: int, config: Mapping[str, Any]) -> None:
 
 
 async def put_back(db: RaftDb, config: Mapping[str, Any]) -> None:
-    """The configuration of before, where a bloat that was cut off left another."""
+    """Restores the former configuration, if an interrupted bloat left another one."""
     if await db.host.use(AgentFiles).agent_config(api.AGENT) != config:
         await _restarted(db, config)
 
@@ -82,7 +82,7 @@ async def _fill(db: RaftDb, key: str, target: int) -> None:
                 "PUT", f"/v1/kv/{markers.PREFIX}/{key}/{number % 4}", body=_VALUE, timeout_s=30.0, agent=api.AGENT
             )
             if answer.status != 200:
-                raise FaultError(f"{db.host.name}: a large write was not taken: {api.said(answer)}")
+                raise FaultError(f"{db.host.name}: Consul did not take a large write: {api.said(answer)}")
             if boltdb.read_meta(db.path).high_water >= target:
                 return
 

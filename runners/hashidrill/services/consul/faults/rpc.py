@@ -81,4 +81,6 @@ async def check_readable(host: Host) -> None:
     debug_config = (await api.agent_self(host))["DebugConfig"]
     old, new = debug_config.get("VerifyOutgoing"), debug_config.get("TLS", {}).get("InternalRPC", {})  # since 1.12
     if old or new.get("VerifyOutgoing"):
-        raise FaultError(f"{host.name}: its RPC is encrypted: what its connections are for cannot be told")
+        raise FaultError(
+            f"{host.name}: its RPC is encrypted, so packet rules cannot tell its connections apart; turn TLS off"
+        )

@@ -48,7 +48,7 @@ class SessionExpire(BaseFault[ExpireParams]):
         sessions = {one["ID"]: one["Name"] for one in found if one["Name"].startswith(self.params.prefix)}
         if not sessions:
             named = f" with a name that begins with {self.params.prefix!r}" if self.params.prefix else ""
-            raise FaultError(f"{host.name}: its node has no session{named}")
+            raise FaultError(f"{host.name}: its node has no session{named}, so nothing could expire")
         if len(sessions) > _MOST:
             raise FaultError(f"{host.name}: its node has {len(sessions)} sessions, more than {_MOST}; name a prefix")
         return {"sessions": sessions, "locks": await self._locks(target.host, sessions)}
@@ -75,7 +75,7 @@ class SessionExpire(BaseFault[ExpireParams]):
             raise FaultError(f"{undo['host']}: session {session} was not ended: {api.said(answer)}")
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """In force: as another server has it, none of the sessions is there and none holds a key."""
+        """In force: in another server's copy, none of the sessions exists and none holds a key."""
         if not present:
             return await self._takes_sessions(undo)
         prior = undo["prior"]
@@ -114,11 +114,11 @@ class SessionExpire(BaseFault[ExpireParams]):
         return Evidence(True, asked, f"made {session} and ended it")
 
     async def revert(self, undo: Undo) -> None:
-        """Nothing: who lost a session makes another one, or has a fault of its own."""
+        """Does nothing: a client that lost its session makes a new one, or has a bug."""
 
 
 async def _each(calls: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> None:
-    """Some at a time."""
+    """Makes the calls, a few at a time."""
     rest = iter(calls)
     while some := list(islice(rest, _AT_ONCE)):
         await all_at_once(some)

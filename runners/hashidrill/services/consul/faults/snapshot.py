@@ -1,7 +1,7 @@
 """Saves a snapshot of Consul's state during the run, and restores it later.
 
-Both are over once they have happened, and reverting does not undo them: what was rolled back stays so, and hypotheses
-say what that was. The observer reads the snapshot's own file, and markers: keys that have to be there, or must not.
+Both happen once, and reverting does not undo them: what was rolled back stays rolled back, and hypotheses say what that
+was. The observer reads the snapshot's own file, and markers: keys that must be there, or must not.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _OfTheState(BaseFault[P]):
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
         if place.many:
-            text = f"{self.kind} is about the state that all servers share; name one host, like consul:leader"
+            text = f"{self.kind} affects the state that all servers share, so one host is enough; use on: consul:leader"
             yield ("on",), text
 
 
@@ -129,7 +129,7 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
             raise FaultError(f"there is no snapshot {self.params.snapshot!r} to restore: {error}") from None
         saved = snapshot.kv.get(_key_of(self.params.snapshot))
         if saved is None:
-            raise FaultError(f"{self._file} holds no marker: it was not made by consul.snapshot.save")
+            raise FaultError(f"{self._file} holds no marker, so consul.snapshot.save did not write it")
         return {"index": snapshot.index, "keys": len(snapshot.kv), "marker_index": saved.modify_index}
 
     async def apply(self, undo: Undo) -> None:
@@ -142,7 +142,7 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
             "PUT", "/v1/snapshot", body=body, timeout_s=_SNAPSHOT_WITHIN_S, agent=AGENT
         )
         if answer.status != 200:
-            raise FaultError(f"{host.name}: the snapshot was not restored: {said(answer)}")
+            raise FaultError(f"{host.name}: Consul did not restore the snapshot: {said(answer)}")
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         host = self._host(undo)
@@ -179,7 +179,7 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
         return Evidence(not left, asked, f"it takes a write; left: {', '.join(left) or 'nothing'}")
 
     async def revert(self, undo: Undo) -> None:
-        """Only the markers: the state stays the snapshot's."""
+        """Removes only the markers: the state stays that of the snapshot."""
         host = self._host(undo)
         await markers.remove(host, _restored_marker(undo))
         await markers.remove(host, _marker_of(self.params.snapshot))
@@ -218,7 +218,7 @@ async def _take(host: Host) -> bytes:
     """A snapshot of the leader's state, through this agent. Raises FaultError."""
     answer = await when_led(host, "GET", "/v1/snapshot", timeout_s=_SNAPSHOT_WITHIN_S)
     if answer.status != 200:
-        raise FaultError(f"{host.name}: no snapshot could be taken: {said(answer)}")
+        raise FaultError(f"{host.name}: Consul did not take a snapshot: {said(answer)}")
     return answer.body
 
 

@@ -54,7 +54,7 @@ class StreamsGather(OfServers[NoParams]):
             return
         if consul.servers < 2 or not consul.clients:
             there = f"there are {consul.servers} servers and {consul.clients} client agents"
-            text = f"{self.kind} needs another server, and agents that could have streams from it ({there})"
+            text = f"{self.kind} needs a second server, and client agents that stream from it ({there})"
             yield ("on",), text
         elif not consul.binary and not is_before(UNTIL, consul):
             until = ".".join(map(str, UNTIL))
@@ -68,14 +68,14 @@ class StreamsGather(OfServers[NoParams]):
         ]
         if not clients or not others:
             lacking = "no client agent" if not clients else "no other server"
-            raise SelectorError(f"{self.kind} on {target.host}: there is {lacking}, and nothing to gather")
+            raise SelectorError(f"{self.kind} on {target.host}: there is {lacking}, so there is nothing to gather")
         return {"clients": clients, "others": [host.name for host in others]}
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError where the target is no server, its Consul is too new, or RPC is encrypted."""
         host = self.hosts.host(target.host)
         if host.roles.get(api.AGENT) != "server":
-            raise FaultError(f"{host.name} is no server: agents have no streams from it")
+            raise FaultError(f"{host.name} is not a server, so agents have no streams from it")
         if (version := await api.version_of(host)) >= UNTIL:
             raise FaultError(f"{host.name}: Consul {'.'.join(map(str, version))}: {TOO_NEW}")
         await rpc.check_readable(host)

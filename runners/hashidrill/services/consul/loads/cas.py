@@ -73,7 +73,7 @@ class KvCas(ConsulLoad):
     kind: ClassVar[str] = "consul.kv.cas"
 
     class Params(Strict):
-        """`rate` operations a second by all clients together, on few keys, so that they contend."""
+        """`rate` operations per second by all clients together, on few keys, so that they contend."""
 
         rate: LoadRate
         keys: Annotated[int, Field(ge=1, le=1000, description="How many keys are fought over")] = 4

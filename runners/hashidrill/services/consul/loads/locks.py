@@ -98,7 +98,7 @@ class Lock(ConsulLoad):
                 raise ValueError(f"{self.locks} locks for {self.holders} holders: nobody would ask for some of them")
             per_s = self.holders * (1 / self.claim_every + 1 / self.renew)
             if per_s > MOST_PER_S:
-                raise ValueError(f"{per_s:.0f} operations a second; one process can offer {MOST_PER_S}")
+                raise ValueError(f"{per_s:.0f} operations per second are too many: one process can do {MOST_PER_S}")
             return self
 
         def pacing(self) -> Pacing:
