@@ -168,7 +168,7 @@ def test_what_cannot_be_judged_is_invalid(tmp_path):
         ordinary(Game(tmp_path / "other")).judged(snapshot="other")
     twice = ordinary(Game(tmp_path / "twice"))
     moment(twice.builder, RESTORE, 26, 27, 28, snapshot="before")
-    with pytest.raises(HypothesisInvalidError, match="restored 2 times"):
+    with pytest.raises(HypothesisInvalidError, match="restored snapshots 2 times"):
         twice.judged()
     unread = ordinary(Game(tmp_path / "unread")).write("b", "w", 11, 12)
     with pytest.raises(HypothesisInvalidError, match=r"the final reads of kv-writes miss 1 keys: .*/b"):

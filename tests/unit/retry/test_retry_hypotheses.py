@@ -57,5 +57,5 @@ def test_a_failure_that_the_tap_did_not_make_counts_by_its_status(client):
     assert client.check("present", fault="500")
     with pytest.raises(Broken):
         client.check("present", fault="no-reply")
-    with pytest.raises(HypothesisInvalidError, match="there are: 500, no-reply"):
+    with pytest.raises(HypothesisInvalidError, match="the failures in this run: 500, no-reply"):
         client.check("present", fault="429")
