@@ -413,7 +413,7 @@ INTENT = Intent(t_ns=1, fault_id="f1", kind="disk.latency", target=Where("consul
 TOLD = (
     Began(id="slow-disk-run", experiment="slow-disk"), Phase(phase="method"), INTENT,
     Proof(event="fault.proven", fault_id="f1", evidence=Seen("500ms", "501ms")),
-    Tick(phase="method", loads={"kv-writes": Figures(rate=50.0, p50_s=math.inf)}, leader="consul-1",
+    Tick(phase="method", loads={"kv-writes": Figures(rate=50.0, p50_s=math.inf)}, leaders=(("leader", "consul-1"),),
          faults=(InForce("f1", "disk.latency", "consul-1"),)),
     End(outcome="complete"),
 )  # fmt: skip
