@@ -60,28 +60,48 @@ class Place:
     begins_s: float | None = None
     """Seconds after the method began; None if they could not be read."""
     ends_s: float | None = None
-    servers: tuple[str, ...] = ()
-    clients: tuple[str, ...] = ()
+    service: str = ""
+    """Whose agent the step means: that of the role, or the host's own; "" where that cannot be said."""
+    agents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """All hosts, without spare ones, with the role of each agent by its service: `{"nomad-1": {"nomad": "client"}}`."""
     parts: Mapping[str, Any] = field(default_factory=dict)
     """The keys of `datacenter:` (`consul`, `disk`) as models, without those that could not be read."""
 
+    def having(self, service: str, role: str) -> tuple[str, ...]:
+        """The hosts with an agent of that service in that role: `having("consul", "server")`."""
+        return tuple(host for host, roles in self.agents.items() if roles.get(service) == role)
+
     def across(self, who: str) -> frozenset[str]:
-        """The hosts that `from: WHO` names: `all`, `servers`, `clients` or `host:NAME`."""
+        """The hosts that `from: WHO` names: see `is_across`. Unknown ones too."""
         if who.startswith("host:"):
             return frozenset({who.removeprefix("host:")})
-        names = {"servers": self.servers, "clients": self.clients}
-        return frozenset(name for role, each in names.items() if who in ("all", role) for name in each)
+        return frozenset(host for host, roles in self.agents.items() if is_across(who, host, roles, self.service))
 
     def connections(self, direction: str) -> frozenset[tuple[str, str]]:
         """(from, to) of each connection to (`in`), from (`out`), or to and from (`both`) the hosts here.
 
         `elsewhere` stands for whatever is no host of the datacenter, like our own loads.
         """
-        everybody = (*self.servers, *self.clients, "elsewhere")
+        everybody = (*self.agents, "elsewhere")
         pairs = {(other, host) for host in self.hosts for other in everybody if other != host}
         coming = pairs if direction in ("in", "both") else set()
         going = {(host, other) for other, host in pairs} if direction in ("out", "both") else set()
         return frozenset(coming | going)
+
+
+def is_across(who: str, host: str, roles: Mapping[str, str], service: str) -> bool:
+    """Whether a host, with these agents, is what `from: WHO` names.
+
+    `all`, `host:NAME`, `SERVICE:ROLE` (`consul:servers`, `nomad:all`), or the role alone: of the service whose agent
+    the fault is put on. Only roles that an agent is started with can be named: `servers`, not `leader`.
+    """
+    if who == "all":
+        return True
+    kind, named, role = who.rpartition(":")
+    if kind == "host":
+        return host == role
+    of = [roles.get(kind or service, "")] if kind or service else roles.values()
+    return any(has and (f"{has}s" == role or bool(named and role == "all")) for has in of)
 
 
 @dataclass(frozen=True)

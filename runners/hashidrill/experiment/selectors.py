@@ -116,6 +116,13 @@ def aimed(kind: str, on: str) -> str:
     return next((f"{on}/{name}" for name, service in registry.services().items() if kind in service.faults), on)
 
 
+def _meant(selector: Selector, agents: Mapping[str, Mapping[str, str]]) -> str:
+    """The service of the agent that a selector means; "" for a tap, and for a host that is not there."""
+    if selector.service == "host":
+        return selector.agent or next(iter(agents.get(selector.who, ())), "")
+    return selector.agent or ("" if selector.is_client else selector.service)
+
+
 def place_of(
     on: str | None,
     begins_s: float | None,
@@ -134,6 +141,10 @@ def place_of(
         selector = None if on is None else parse_selector(on)
     except UnknownNameError:  # the check of the selector reports it
         selector = None
+    agents: dict[str, dict[str, str]] = {}
+    each = [(service.name, place) for service in known for place in service.places() if place.starts]
+    for name, place in sorted(each, key=lambda one: one[1].guest):
+        agents.setdefault(place.host, {})[name] = place.role
     return Place(
         on or "",
         frozenset() if selector is None or services is None else selector.candidates(known),
@@ -141,7 +152,7 @@ def place_of(
         most=1 if selector is None else selector.most(known),
         begins_s=begins_s,
         ends_s=ends_s,
-        servers=tuple(host_names(known, "server")),
-        clients=tuple(host_names(known, "client")),
+        service="" if selector is None else _meant(selector, agents),
+        agents={host: agents[host] for host in host_names(known)},
         parts={**read, **{service.name: service.spec for service in known}},
     )

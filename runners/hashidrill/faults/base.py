@@ -19,7 +19,7 @@ from hashidrill.abc import (
     Trouble,
     Undo,
 )
-from hashidrill.claims import HOST, needs, takes
+from hashidrill.claims import HOST, is_across, needs, takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.registry import near
@@ -52,24 +52,31 @@ class NoParams(Strict):
 
 
 def peers_of(hosts: Hosts, target: Target, who: str) -> list[Host]:
-    """The hosts on the other side of a network fault: `all`, `servers`, `clients` or `host:NAME`, never the target."""
+    """The hosts on the other side of a network fault (`claims.is_across`), never the target."""
     others = [host for host in hosts.all_hosts() if host.name != target.host]
-    if who.startswith("host:"):
-        return [host for host in others if host.name == who.removeprefix("host:")]
-    return [host for host in others if who in ("all", *(f"{role}s" for role in host.roles.values()))]
+    return [host for host in others if is_across(who, host.name, host.roles, target.agent)]
 
 
 def across_troubles(place: Place, who: str) -> Iterator[Trouble]:
     """Problems of `from: WHO` of a network fault: an unknown host, or nobody on the other side."""
-    key, everybody = ("with", "from"), (*place.servers, *place.clients)
+    key, everybody = ("with", "from"), place.agents
     if not everybody:
         return
     there = place.across(who)
+    if not there and ":" in who:
+        yield key, f"{who} names no host of this datacenter: {near(who, _sides(place))}"
+        return
     if unknown := there - {*everybody}:
         yield key, f"there is no host {shown(min(unknown))}: {near(min(unknown), everybody)}"
     elif lonely := next((host for host in sorted(place.hosts) if not there - {host}), ""):
         text = f"from {who} names no host other than {lonely}, and the proof needs another host"
         yield key, f"{text}; name others, or give the datacenter more clients"
+
+
+def _sides(place: Place) -> list[str]:
+    """What `from` can name in this datacenter, apart from single hosts."""
+    roles = {f"{service}:{role}s" for agents in place.agents.values() for service, role in agents.items()}
+    return ["all", *sorted(roles)]
 
 
 def table_of(fault_id: str) -> str:

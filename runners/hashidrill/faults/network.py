@@ -39,7 +39,7 @@ from hashidrill.packets import Block
 from hashidrill.units import Percent
 from hashidrill.util.tasks import all_at_once
 
-Peers = Annotated[str, StringConstraints(pattern=r"^(all|servers|clients|host:[a-z][a-z0-9-]*)$")]
+Peers = Annotated[str, StringConstraints(pattern=r"^(all|servers|clients|[a-z]+:[a-z][a-z0-9-]*)$")]
 _DATAGRAMS, _ECHO_S = 300, 0.3
 _LEAST_LOSS = Percent("0.5%")
 OBSERVER = Observer(

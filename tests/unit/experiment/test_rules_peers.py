@@ -36,7 +36,7 @@ def written(tmp_path, step, *, servers=3, clients=1):
 )
 def test_nobody_on_the_other_side_is_refused(tmp_path, kind, on, peers, clients):
     step = {"fault": kind, "on": on, "with": {"port": 8500, "from": peers}}
-    with pytest.raises(ExperimentError, match=r"names no other host than\s+\S+"):
+    with pytest.raises(ExperimentError, match=r"names no (other host than|host other than)\s+\S+"):
         load_experiment(written(tmp_path, step, clients=clients))
 
 

@@ -14,6 +14,7 @@ from hashidrill import registry
 from hashidrill.abc import ApiAnswer, Evidence, Observer
 from hashidrill.engine.inject import noted, planned
 from hashidrill.reports.sections import fault_proofs
+from hashidrill.services.consul import api
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.recordings import RecordingBuilder
 
@@ -129,10 +130,10 @@ def test_a_leader_that_others_name_and_that_does_not_lead_is_no_proof(kind, host
         await fault.apply(undo)
         sound = await fault.verify(undo, present=True)
 
-        async def mistaken():
+        async def mistaken(_hosts):
             return named
 
-        monkeypatch.setattr(world, "leader", mistaken)
+        monkeypatch.setattr(api, "leader_of", mistaken)
         world.consul.term += 1
         world.consul.leader = leads
         return sound, await fault.verify(undo, present=True)

@@ -184,5 +184,6 @@ def test_a_fault_is_proven_or_proven_gone_and_never_both_or_neither(kind, data):
 
 
 def test_the_space_has_every_fault_that_can_be_taken_back_of_a_host():
-    of_hosts = {kind for kind in registry.faults() if not kind.startswith(("consul.", "tap."))}
+    of_services = {kind for service in registry.services().values() for kind in service.faults}
+    of_hosts = {kind for kind, fault in registry.faults().items() if kind not in of_services and not fault.on_client}
     assert set(SPACE) == of_hosts - {"noop", "process.restart"}

@@ -10,8 +10,9 @@ import places
 from hashidrill import registry
 from hashidrill.errors import UsageError
 from hashidrill.experiment import selectors
-from hashidrill.experiment.selectors import aimed, host_names, parse_selector
+from hashidrill.experiment.selectors import aimed, host_names, parse_selector, place_of
 from hashidrill.experiment.start_order import together
+from hashidrill.faults.base import across_troubles
 
 sys.path.insert(0, str(places.SUPPORT / "noop_service"))
 
@@ -88,3 +89,36 @@ def test_a_fault_of_a_product_is_about_that_products_agent_on_the_host():
     assert aimed("noop.silence", "host:noop-1") == "host:noop-1/noop"
     assert aimed("process.kill", "host:noop-1") == "host:noop-1"
     assert aimed("consul.agent.stop", "consul:clients") == "consul:clients"
+
+
+@pytest.mark.parametrize(
+    ("on", "who", "hosts"),
+    [
+        ("consul:leader", "clients", {"client-1", "noop-1", "noop-2"}),
+        ("consul:leader", "servers", {"consul-1"}),
+        ("noop:agents", "servers", set()),
+        ("noop:agents", "agents", {"noop-1", "noop-2"}),
+        ("noop:agents/consul", "servers", {"consul-1"}),
+        ("host:noop-1", "consul:servers", {"consul-1"}),
+        ("host:noop-1", "noop:agents", {"noop-1", "noop-2"}),
+        ("host:noop-1", "noop:all", {"noop-1", "noop-2"}),
+        ("host:noop-1", "noop:leader", set()),
+        ("host:noop-1", "all", {"consul-1", "client-1", "noop-1", "noop-2"}),
+        ("host:noop-1", "host:client-1", {"client-1"}),
+    ],
+)
+def test_the_other_side_of_a_network_fault_is_of_the_product_that_it_names_or_else_of_the_one_at_hand(
+    monkeypatch, on, who, hosts
+):
+    pattern = selectors.SELECTOR_PATTERN.replace("(/(", "(/(noop|").replace("((consul:", "((noop:agents|consul:")
+    monkeypatch.setattr(selectors, "SELECTOR_PATTERN", pattern)
+    place = place_of(on, 0.0, 1.0, both(clients=1), {})
+    assert place.across(who) == hosts
+
+
+def test_a_side_that_nobody_is_on_says_which_there_are():
+    place = place_of("host:consul-1", 0.0, 1.0, both(), {})
+    [(where, text)] = across_troubles(place, "noop:servers")
+    assert where == ("with", "from")
+    assert text.startswith("noop:servers names no host of this datacenter: did you mean ")
+    assert "noop:agents" in text or "consul:servers" in text

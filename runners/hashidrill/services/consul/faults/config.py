@@ -18,7 +18,13 @@ from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault
 from hashidrill.services.consul import api, settings
 from hashidrill.services.consul.faults import change as changes
-from hashidrill.services.consul.faults.declared import AGENT_CONFIG, ONE_AGENT, needs_majority, no_majority
+from hashidrill.services.consul.faults.declared import (
+    AGENT_CONFIG,
+    ONE_AGENT,
+    needs_majority,
+    no_majority,
+    servers_in,
+)
 from hashidrill.util.merged import merge
 
 _BACKEND_KEY = "use_streaming_backend"
@@ -68,7 +74,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
     def uses(self, place: Place) -> Sequence[Claim]:
         claims = [*super().uses(place), takes(AGENT, ONE_AGENT), takes(AGENT_CONFIG)]
         restarts = self.params.by == "restart" or bool(settings.needs_restart(self.params.set_))
-        if restarts and place.hosts & {*place.servers}:
+        if restarts and place.hosts & {*servers_in(place)}:
             claims += needs_majority(place, no_majority(place))
         return claims
 

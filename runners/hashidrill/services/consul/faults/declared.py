@@ -21,6 +21,11 @@ SELECTED = "what a selector names"
 """As a place: the selector as it is written."""
 
 
+def servers_in(place: Place) -> tuple[str, ...]:
+    """The hosts of Consul's servers."""
+    return place.having("consul", "server")
+
+
 def consul_of(place: Place) -> Consul | None:
     """`datacenter.consul`; None if it could not be read."""
     consul: Consul | None = place.parts.get("consul")
@@ -43,14 +48,14 @@ class OfServers(BaseFault[P]):
     """Base of faults that are about servers."""
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
-        if place.hosts and not place.hosts & {*place.servers}:
+        if place.hosts and not place.hosts & {*servers_in(place)}:
             text = f"{self.kind} targets servers, and {place.on} is none; write consul:leader or host:consul-1"
             yield ("on",), text
 
 
 def no_majority(place: Place) -> str:
     """Why a server cannot stop or restart while another one does not answer."""
-    return f"with one of {len(place.servers)} servers away and another one stopping, no majority would be left"
+    return f"with one of {len(servers_in(place))} servers away and another one stopping, no majority would be left"
 
 
 def needs_majority(place: Place, why: str, *, others: bool = False, longer_s: float = 0.0) -> Iterator[Claim]:
@@ -58,7 +63,7 @@ def needs_majority(place: Place, why: str, *, others: bool = False, longer_s: fl
 
     `others`: if the step is certain to be on one server, that one may be silent.
     """
-    servers = len(place.servers)
+    servers = len(servers_in(place))
     if servers >= 3 and (servers - 2) * 2 <= servers:
         own = place.hosts if others and len(place.hosts) == 1 else frozenset()
-        yield needs(ANSWERS, why, where=frozenset(place.servers) - own, longer_s=longer_s, local=False)
+        yield needs(ANSWERS, why, where=frozenset(servers_in(place)) - own, longer_s=longer_s, local=False)

@@ -25,6 +25,7 @@ from hashidrill.services.consul.faults.declared import (
     is_before,
     needs_majority,
     on_one_host,
+    servers_in,
 )
 
 TRANSFER_SINCE = (1, 15)
@@ -51,7 +52,7 @@ class _LeaderFault(OfServers[P]):
     def troubles(self, place: Place) -> Iterable[Trouble]:
         yield from super().troubles(place)
         yield from on_one_host(self.kind, place)
-        if len(place.servers) == 1:
+        if len(servers_in(place)) == 1:
             yield ("on",), f"{self.kind} needs another server that can lead (datacenter.consul.servers is 1)"
 
     def plan_more(self, target: Target) -> dict[str, Any]:
@@ -152,8 +153,9 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
     def troubles(self, place: Place) -> Iterable[Trouble]:
         yield from super().troubles(place)
         to = self.params.to
-        if to is not None and place.servers and (to not in place.servers or place.on == f"host:{to}"):
-            others = ", ".join(name for name in place.servers if place.on != f"host:{name}")
+        servers = servers_in(place)
+        if to is not None and servers and (to not in servers or place.on == f"host:{to}"):
+            others = ", ".join(name for name in servers if place.on != f"host:{name}")
             text = f"{place.on} cannot transfer leadership to {to}; it can to {others}"
             yield ("on",), text
 
@@ -241,7 +243,7 @@ class LeaderAvoid(_Electable):
     )
 
     def _leaderless(self, place: Place) -> Iterable[Claim]:
-        away = f"with one of {len(place.servers)} servers away and another one unelectable"
+        away = f"with one of {len(servers_in(place))} servers away and another one unelectable"
         return needs_majority(place, f"{away}, there may be nobody to lead", others=True)
 
     def muted(self, undo: Undo) -> list[Host]:

@@ -52,8 +52,9 @@ class StreamsGather(OfServers[NoParams]):
         yield from on_one_host(self.kind, place)
         if (consul := consul_of(place)) is None:
             return
-        if consul.servers < 2 or not consul.clients:
-            there = f"there are {consul.servers} servers and {consul.clients} client agents"
+        clients = len(place.having("consul", "client"))
+        if consul.servers < 2 or not clients:
+            there = f"there are {consul.servers} servers and {clients} client agents"
             text = f"{self.kind} needs a second server, and client agents that stream from it ({there})"
             yield ("on",), text
         elif not consul.binary and not is_before(UNTIL, consul):
