@@ -77,6 +77,9 @@ class FakeVault:
         }
         self.sealed = set() if self.initialized else {*self.hosts}
         self._active = "vault-1"
+        self.members = {*self.hosts} if self.initialized else set()
+        """Those that have joined: a new server does with its first unsealing."""
+        self.without_vote: set[str] = set()
         self.asked: list[tuple[str, str, str]] = []
         """(host, method, path) of each request."""
         self.world.hosts.update(self.hosts)
@@ -85,7 +88,7 @@ class FakeVault:
     def active(self) -> str:
         """By host name; "" where nobody can be: a majority has to be unsealed and to answer."""
         able = [name for name, host in self.hosts.items() if host.hears and name not in self.sealed]
-        if 2 * len(able) <= len(self.hosts):
+        if 2 * len(able) <= len(self.members):
             return ""
         if self._active not in able:
             self._active = able[0]
@@ -154,18 +157,20 @@ class FakeVault:
             return 400, {"errors": ["Vault is not initialized"]}
         if body.get("key") == self.key:
             self.sealed.discard(host.name)
+            self.members.add(host.name)
         return self._seal_status(host)
 
     def _for_root(self, host: FakeVaultHost, path: str, body: Mapping[str, Any]) -> Answered:
+        if path == "sys/seal" and host.name != self.active:
+            return 500, {"errors": ["vault cannot seal when in standby mode; please restart instead"]}
         if path == "sys/seal":
-            if host.name != self.active:
-                return 500, {"errors": ["vault cannot seal when in standby mode; please restart instead"]}
             self.sealed.add(host.name)
-            return 204, {}
         if path == "sys/step-down":
             able = [name for name, one in self.hosts.items() if one.hears and name not in {*self.sealed, self.active}]
             self._active = able[0] if able else self._active
-            return 204, {}
+        if path == "sys/storage/raft/configuration":
+            servers = [{"node_id": name, "voter": name not in self.without_vote} for name in self.hosts]
+            return 200, {"data": {"config": {"servers": servers}}}
         if path == "sys/mounts":
             return 200, {"data": {mount: {} for mount in self.mounts}}
         if path.startswith("sys/mounts/"):

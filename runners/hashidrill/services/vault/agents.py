@@ -32,7 +32,8 @@ def vault_config(
 ) -> dict[str, Any]:
     """The whole configuration of one server; `peers` are the addresses of the others. Keys from the YAML win over ours.
 
-    `performance_multiplier` 1 is Consul's default timing; without it Vault elects five times as slowly.
+    `performance_multiplier` 1 is Consul's default timing; without it Vault elects five times as slowly. Autopilot looks
+    ten times as often as by default, or the servers would be voters 20 s after their start at the earliest.
     """
     config: dict[str, Any] = {
         "disable_mlock": True,  # Vault's advice for integrated storage; and the sandbox may not lock memory
@@ -58,7 +59,10 @@ def _storage(spec: Vault, *, name: str, peers: Sequence[str], data: Path, consul
     if spec.storage == "consul":
         return {"consul": {"address": consul, "path": "vault/"}}
     join = [{"leader_api_addr": f"http://{peer}:{PORT}"} for peer in peers]
-    raft = {"path": str(data), "node_id": name, "performance_multiplier": 1}
+    raft = {
+        "path": str(data), "node_id": name, "performance_multiplier": 1,
+        "autopilot_reconcile_interval": "1s", "autopilot_update_interval": "500ms",
+    }  # fmt: skip
     return {"raft": raft | ({"retry_join": join} if join else {})}
 
 

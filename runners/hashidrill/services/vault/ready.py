@@ -15,6 +15,9 @@ from hashidrill.services.vault.policy import MOUNT, PROBE_SECRET, allow_loads
 from hashidrill.util.tasks import all_at_once
 from hashidrill.util.wait import wait_while_it_moves
 
+_VOTERS, _AUTOPILOT = "sys/storage/raft/configuration", "sys/storage/raft/autopilot/configuration"
+_STABLE_SOON = {"server_stabilization_time": "1s"}
+"""By default autopilot gives a server its vote once it was healthy for 10 s."""
 _INIT_WITHIN_S = 30.0
 _STEP_WITHIN_S = 10.0
 _READY_PATIENCE = 3
@@ -25,14 +28,19 @@ Look = tuple[bool | None, str, int | None]
 
 
 async def make_ready(
-    hosts: Sequence[Host], ring: KeyRing, *, within_s: float, agents_run: Callable[[], Awaitable[None]]
+    hosts: Sequence[Host], ring: KeyRing, *, raft: bool, within_s: float, agents_run: Callable[[], Awaitable[None]]
 ) -> None:
-    """Returns once a secret can be written and every other server is a standby. Raises WaitTimeoutError."""
+    """Returns once a secret can be written and every other server could take over. Raises WaitTimeoutError.
+
+    With integrated storage (`raft`) that is one which has a vote: autopilot gives a new server its vote some time after
+    it has joined.
+    """
     async with VaultApi() as api:
-        steps = _Steps(api, hosts, ring)
+        steps = _Steps(api, hosts, ring, raft)
         for what, step in (
             ("vault to be initialised", steps.initialise), ("vault to be unsealed", steps.unseal),
-            ("vault to have an active server", steps.served), ("vault to take secrets", steps.take_secrets),
+            ("vault to have an active server", steps.served), ("all servers of vault to have a vote", steps.vote),
+            ("vault to take secrets", steps.take_secrets),
         ):  # fmt: skip
 
             async def look(step: Callable[[], Awaitable[Look]] = step) -> Look:
@@ -49,6 +57,7 @@ class _Steps:
     api: VaultApi
     hosts: Sequence[Host]
     ring: KeyRing
+    raft: bool
 
     async def initialise(self) -> Look:
         """One server makes the keys; the others join it, or find them in the storage. Raises DatacenterError."""
@@ -76,8 +85,12 @@ class _Steps:
                 seal = await try_unseal(self.api, host.address, key)
             said[host.name] = "" if seal.open else seal.text or str(seal)
 
-        await open_it(self.hosts[0])
-        if not said[self.hosts[0].name]:
+        first = self.hosts[0]
+        await open_it(first)
+        if not said[first.name] and self.raft:  # before the others join
+            quick = await self.api.call(first.address, "POST", _AUTOPILOT, _STABLE_SOON, token=self.ring.keys.root)
+            said[first.name] = "" if quick.ok else quick.text
+        if not said[first.name]:
             await all_at_once(partial(open_it, host) for host in self.hosts[1:])
         missing = [f"{name}: {text}" for name, text in said.items() if text]
         return (None if missing else True), "; ".join(missing), len(said) - len(missing)
@@ -93,6 +106,19 @@ class _Steps:
             if f"//{active.address}:" not in str(said.data.get("leader_address", "")):
                 strangers.append(f"{host.name} does not know that {active.name} is active")
         return (None if strangers else True), "; ".join(strangers), len(self.hosts) - len(strangers)
+
+    async def vote(self) -> Look:
+        """Each server is a voter of Raft: without a vote, a standby looks like one and can take nothing over."""
+        if not self.raft:
+            return True, "", None
+        active = await self.api.active(self.hosts)
+        if active is None:
+            return None, "no server is active", None
+        said = await self.api.call(active.address, "GET", _VOTERS, token=self.ring.keys.root)
+        servers = said.data.get("data", {}).get("config", {}).get("servers", [])
+        voters = {server.get("node_id") for server in servers if server.get("voter")}
+        without = [host.name for host in self.hosts if host.name not in voters]
+        return (None if without else True), f"without a vote: {', '.join(without)}", len(voters)
 
     async def take_secrets(self) -> Look:
         """An engine, a policy, and the token of our loads are there, and a secret is written with it."""

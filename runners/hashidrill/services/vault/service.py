@@ -132,13 +132,14 @@ class VaultService(BaseService):
         return await self.select(role, hosts)
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
-        """Initialised, unsealed, one active, all others standbys of it, and a secret can be written.
+        """Initialised, unsealed, one active, all others standbys that could take over, and a secret can be written.
 
         Raises WaitTimeoutError with what was missing.
         """
         from hashidrill.services.vault.ready import make_ready  # noqa: PLC0415 - see above
 
-        await make_ready(self._hosts(hosts), self._ring, within_s=within_s, agents_run=agents_run)
+        raft = self.spec.storage == "raft"
+        await make_ready(self._hosts(hosts), self._ring, raft=raft, within_s=within_s, agents_run=agents_run)
 
     async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
         """Unseals what comes up sealed, unless `unseal: never`."""

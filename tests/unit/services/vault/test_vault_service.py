@@ -146,6 +146,12 @@ def test_a_server_that_stays_sealed_is_named(fresh, vault_service, monkeypatch):
         get_ready(vault_service, fresh)
 
 
+def test_a_standby_without_a_vote_could_not_take_over_and_is_named(fresh, vault_service):
+    fresh.without_vote.add("vault-2")
+    with pytest.raises(WaitTimeoutError, match="to have a vote; last seen: without a vote: vault-2"):
+        get_ready(vault_service, fresh)
+
+
 def test_an_active_server_that_is_cut_off_and_still_claims_it_does_not_count(fresh, vault_service, monkeypatch):
     get_ready(vault_service, fresh)
     answer = fresh.answer
