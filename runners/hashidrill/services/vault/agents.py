@@ -15,16 +15,8 @@ _CONSUL_PORT = 8500
 
 
 def consul_for(site: Site) -> str:
-    """The Consul that this server stores its data in; "" where there is none.
-
-    The agent on its own host, where Vault's documentation wants it; without one, each server asks another server of
-    Consul.
-    """
-    if "consul" in site.roles:
-        return f"127.0.0.1:{_CONSUL_PORT}"
-    servers = [address for host, address in site.addresses.items() if host.startswith("consul-")]
-    turn = int(site.host.rpartition("-")[2])
-    return f"{servers[turn % len(servers)]}:{_CONSUL_PORT}" if servers else ""
+    """The Consul agent on this server's own host, where Vault's documentation wants it; "" where there is none."""
+    return f"127.0.0.1:{_CONSUL_PORT}" if "consul" in site.roles else ""
 
 
 def vault_config(

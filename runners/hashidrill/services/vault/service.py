@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.abc import Host, Hosts, Probe
 from hashidrill.errors import DatacenterError, SelectorError
-from hashidrill.service import AgentPlace, AgentPlan, BaseService, Lane, Site, Wanted, Workspace
+from hashidrill.service import AgentPlace, AgentPlan, BaseService, Lane, Panel, Sampled, Site, Wanted, Workspace
 from hashidrill.services.vault import faults, loads
 from hashidrill.services.vault.model import Vault
 from hashidrill.units import Duration
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hashidrill.units import Quantity
 
 PORT = 8200
+_TIMES_SILENT_S = 30.0
+"""Vault sums its own timers up over 10 s, and only an active server has them: with a takeover, two intervals go by."""
 _NO_CONSUL = (
     "`storage: consul` keeps Vault's data in the Consul of the same datacenter, which has none: "
     "add datacenter.consul, or use `storage: raft`"
@@ -50,6 +52,18 @@ class VaultService(BaseService):
         "vault.leases": None,
         "vault.storage_put": Duration, "vault.storage_get": Duration,
     }  # fmt: skip
+    probed: ClassVar[Sequence[Sampled]] = (
+        Sampled(frozenset({"vault.active", "vault.is_active"}), "vault.active"),
+        Sampled(frozenset({"vault.unsealed", "vault.sealed"}), "vault.unsealed"),
+        Sampled(frozenset({"vault.storage_put", "vault.storage_get", "vault.leases"}), silent_s=_TIMES_SILENT_S),
+    )
+    panels: ClassVar[Sequence[Panel]] = (
+        Panel("vault.storage_put", "Vault's writes to its storage", "s"),
+        Panel("vault.storage_get", "Vault's reads from its storage", "s"),
+        Panel("vault.leases", "Leases that Vault keeps"),
+        Panel("vault.unsealed", "Vault servers that are unsealed", worst=False),
+    )
+    undrawn: ClassVar[frozenset[str]] = frozenset({"vault.is_active", "vault.sealed"})
     lanes: ClassVar[Sequence[Lane]] = (Lane("vault.active", "Vault active", bad="no active server", names=True),)
     faults: ClassVar[Mapping[str, str]] = _kinds(faults)
     loads: ClassVar[Mapping[str, str]] = _kinds(loads)
@@ -58,7 +72,7 @@ class VaultService(BaseService):
     _sealed: Sealed
 
     def places(self) -> Sequence[AgentPlace]:
-        """`vault-1`, ..."""
+        """`vault-1`, ...; where the datacenter has Consul, with an agent of Consul on each host."""
         return [AgentPlace(f"vault-{n}", "server", beside=("consul",)) for n in range(1, self.spec.servers + 1)]
 
     def candidates(self, role: str) -> frozenset[str]:
