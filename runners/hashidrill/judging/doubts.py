@@ -69,6 +69,8 @@ class Doubt:
     host: str | None = None
     late_only: bool = False
     broken_only: bool = False
+    about: str = ""
+    """Doubts about one thing are told together, however often it happened; those that say nothing, by their reason."""
 
     def touches(self, read: Read) -> bool:
         """Is any of what was read in doubt?"""
@@ -302,7 +304,7 @@ def _starved_machine(recording: Recording) -> Iterator[Doubt]:
             f"other work kept this machine busy: processes outside of the run used up to {most:.1f} of {cpus} CPUs and"
             f" left almost none idle for {last - first + 1} s in a row",
             int(others.t_ns[first - 1]) if first else int(others.t_ns[0]) - SECOND,
-            int(others.t_ns[last]), late_only=True, broken_only=True,
+            int(others.t_ns[last]), late_only=True, broken_only=True, about="other work",
         )  # fmt: skip
 
 

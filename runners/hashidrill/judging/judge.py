@@ -17,6 +17,7 @@ from hashidrill.errors import HashidrillError, RecordingError
 from hashidrill.judging.doubts import Doubt, doubts, readable
 from hashidrill.judging.traced import Read, TracedRecording
 from hashidrill.judging.validity import invalid_reasons
+from hashidrill.measure import SECOND
 from hashidrill.recording.provenance import Lookup
 from hashidrill.recording.seal import damage
 from hashidrill.util.files import write_whole
@@ -91,7 +92,7 @@ def _judged(recording: Recording, experiment: Experiment) -> RunVerdict:
     judged = [case.judge(expectation) for expectation in experiment.expect]
     if not judged:
         invalid.append("there is nothing to check: the experiment has no `expect`")
-    notes = [_note(doubt, recording, judged) for doubt in doubtful]
+    notes = list(_notes(doubtful, recording, judged))
     judgements = [judgement for judgement, _ in judged]
     return RunVerdict(invalid, [*judgements, *_guardrails(recording, experiment, doubtful)], notes)
 
@@ -208,14 +209,28 @@ def _spoils(doubt: Doubt, reads: Sequence[Read], found: hypothesis.Hypothesis, f
     return any(doubt.touches(read) for read in reads)
 
 
-def _note(doubt: Doubt, recording: Recording, judged: Sequence[tuple[Judgement, list[Doubt]]]) -> str:
-    """What is in doubt, which expectations that makes INVALID, and how many stand."""
-    spoilt = [judgement.title for judgement, by in judged if doubt in by]
-    what = f"{doubt.reason} ({doubt.span(recording)})"
-    if not spoilt:
-        return f"{what}; this makes no expectation INVALID"
-    stand = len(judged) - len(spoilt)
-    return f"{what}; this makes INVALID: {', '.join(spoilt)}; the other {stand} of {len(judged)} expectations stand"
+def _notes(
+    doubtful: Sequence[Doubt], recording: Recording, judged: Sequence[tuple[Judgement, list[Doubt]]]
+) -> Iterator[str]:
+    """What is in doubt, which expectations that makes INVALID, and how many stand.
+
+    Doubts about the same thing that do the same are one line: the longest of them, and how often there was one.
+    """
+    alike: dict[tuple[object, ...], list[Doubt]] = {}
+    for doubt in doubtful:
+        spoilt = tuple(judgement.title for judgement, by in judged if doubt in by)
+        alike.setdefault((doubt.about or doubt.reason, doubt.of, doubt.host, spoilt), []).append(doubt)
+    for (*_, titles), group in alike.items():
+        longest = max(group, key=lambda each: each.end_ns - each.start_ns)
+        what = f"{longest.reason} ({longest.span(recording)}"
+        if len(group) > 1:
+            seconds = sum(each.end_ns - each.start_ns for each in group) / SECOND
+            what += f"; {len(group)} times, {seconds:.0f}s in total"
+        if not titles:
+            yield f"{what}); this makes no expectation INVALID"
+            continue
+        stand = f"the other {len(judged) - len(titles)} of {len(judged)} expectations stand"
+        yield f"{what}); this makes INVALID: {', '.join(titles)}; {stand}"
 
 
 def _check(

@@ -339,6 +339,13 @@ class TestAMachineThatOtherWorkKeptBusy:
         (judgement,) = judged(builder)[0].judgements
         assert judgement.finding is found, judgement.text
 
+    def test_what_happened_often_is_one_line_with_the_longest_time(self, builder):
+        busy = lambda t: 31 <= t < 35 or 36 <= t < 44 or 45 <= t < 49  # noqa: E731
+        verdict, found = judged(self.slow(builder, when=busy))
+        assert found == {"writes_recover": Finding.INVALID}
+        (doubt,) = verdict.doubts
+        assert "(from 25.0s to 33.0s into the method; 3 times, 16s in total); this makes INVALID: writes_rec" in doubt
+
     def test_what_held_in_spite_of_it_held(self, builder):
         good(builder).healthy().expect("writes_recover", load=LOAD, within="10s")
         builder.series("machine.others", 1.8, every=1.0).series("machine.idle", 0.0, every=1.0)
