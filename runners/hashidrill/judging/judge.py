@@ -216,11 +216,11 @@ def _notes(
 
     Doubts about the same thing that do the same are one line: the longest of them, and how often there was one.
     """
-    alike: dict[tuple[object, ...], list[Doubt]] = {}
+    alike: dict[tuple[tuple[str, ...], object], list[Doubt]] = {}
     for doubt in doubtful:
         spoilt = tuple(judgement.title for judgement, by in judged if doubt in by)
-        alike.setdefault((doubt.about or doubt.reason, doubt.of, doubt.host, spoilt), []).append(doubt)
-    for (*_, titles), group in alike.items():
+        alike.setdefault((spoilt, (doubt.about or doubt.reason, doubt.of, doubt.host)), []).append(doubt)
+    for (titles, _), group in alike.items():
         longest = max(group, key=lambda each: each.end_ns - each.start_ns)
         what = f"{longest.reason} ({longest.span(recording)}"
         if len(group) > 1:
