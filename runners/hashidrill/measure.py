@@ -63,8 +63,8 @@ def at_in_method_ns(recording: Recording, at_s: float) -> int:
     Later than that by as long as the method's clock stood still before (a step that says `wait`). Raises
     HypothesisInvalidError when the run never got to its method.
     """
-    stood = [entry.data for entry in recording.events("clock.goes") if entry.data["at_s"] < at_s]
-    return method(recording)[0] + round(at_s * SECOND) + sum(int(each["stood_ns"]) for each in stood)
+    stood_ns = sum(stood_ns for stopped_s, stood_ns in recording.standstills if stopped_s < at_s)
+    return method(recording)[0] + round(at_s * SECOND) + stood_ns
 
 
 def loads_end_ns(recording: Recording) -> int:

@@ -92,6 +92,10 @@ class TracedRecording(Recording):
         return self._recording.experiment
 
     @property
+    def standstills(self) -> list[tuple[float, int]]:
+        return self._recording.standstills
+
+    @property
     def phases(self) -> dict[str, tuple[int, int]]:
         return self._recording.phases
 

@@ -151,6 +151,11 @@ class Recording:
         ends = [mark.t_ns for mark in [*marks[1:], self.journal[-1]]] if marks else []
         return {mark.data["phase"]: (mark.t_ns, end) for mark, end in zip(marks, ends, strict=True)}
 
+    @cached_property
+    def standstills(self) -> list[tuple[float, int]]:
+        """When the method's clock stood still (seconds into the method by that clock), and for how long, in ns."""
+        return [(float(entry.data["at_s"]), int(entry.data["stood_ns"])) for entry in self.events("clock.goes")]
+
     @property
     def outcome(self) -> str:
         """How the run ended (journal `end`): complete, steady-state, fault, ... or `died` when nothing says."""
