@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
 from drills import Drill
 from hashidrill.recording.reader import Recording
+from ordinary_user import ordinary_user
 
 pytestmark = [pytest.mark.live, pytest.mark.nomad, pytest.mark.needs("datacenter", "nomad")]
 SERVERS, NODES = 3, 3
@@ -56,3 +58,19 @@ def test_work_goes_on_while_the_leader_is_killed_and_while_its_disk_is_slow(tmp_
     batch = recording.operations("batch")
     assert int(batch.ok.sum()) > 8
     assert set(recording.samples("nomad.allocs_failed").value) == {0.0}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="these tests run as an ordinary user already")
+@pytest.mark.may_skip("as an ordinary user, the test above shows this")
+@pytest.mark.needs("setpriv")
+def test_an_ordinary_user_runs_nomad_as_root_does(binary):
+    """Its clients see another user than 0 there, which they would take for the right to mount."""
+    method = [{"fault": "nomad.node.black_hole", "on": "nomad:one-client", "for": "4s"}]
+    expect = [{"replicas_return": {"load": "web", "within": "30s"}}]
+    with ordinary_user(binary("nomad")) as user:
+        path = written(user.home / "nomad-of-nobody.yaml", method=method, expect=expect, recovery="5s")
+        path.chmod(0o644)
+        done = user("run", path, "--json", "--runs", user.home / "runs")
+        assert done.returncode == 0, done.stderr
+        [result] = json.loads(done.stdout)
+        assert (result["verdict"], result["outcome"], result["invalid"]) == ("PASS", "complete", [])

@@ -88,6 +88,13 @@ async def disarmed(datacenter, kind, params, on):
     return {"measured": evidence.measured}
 
 
+async def resident_mb(host):
+    """What the host's agent has in memory, programs shared with the others included."""
+    process = await host.agent_process("nomad")
+    [line] = [line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "VmRSS" in line]
+    return int(line.split()[1]) // 1024
+
+
 async def told(what, doing):
     began = time.monotonic()
     try:
@@ -106,7 +113,9 @@ async def main():
     began = time.monotonic()
     await datacenter.start()
     await datacenter.wait_ready()
-    print(json.dumps({"ready_s": round(time.monotonic() - began, 1)}), flush=True)
+    ready_s = round(time.monotonic() - began, 1)
+    memory_mb = {name: await resident_mb(host) for name, host in datacenter.hosts.items()}
+    print(json.dumps({"ready_s": ready_s, "memory_mb": memory_mb}), flush=True)
     for kind, params, on in NOMAD_CASES:
         if not only or kind in only:
             await told({"kind": kind, "params": params, "on": on}, checked(datacenter, kind, params, on))
