@@ -8,11 +8,16 @@ import os
 import pytest
 
 from drills import Drill
+from hashidrill.experiment.library import experiments_dir
+from hashidrill.experiment.loader import load_experiment
+from hashidrill.experiment.model import Step
 from hashidrill.recording.reader import Recording
+from library_runs import LIBRARY
 from ordinary_user import ordinary_user
 
 pytestmark = [pytest.mark.live, pytest.mark.nomad, pytest.mark.needs("datacenter", "nomad")]
 SERVERS, NODES = 3, 3
+OURS = sorted(name for name in LIBRARY if name.startswith("nomad/"))
 
 
 def written(path, *, method, expect, load=None, require=None, recovery="15s"):
@@ -57,7 +62,7 @@ def test_work_goes_on_while_the_leader_is_killed_and_while_its_disk_is_slow(tmp_
     assert logged == {f"nomad-{n}" for n in range(1, SERVERS + 1)} | {f"node-{n}" for n in range(1, NODES + 1)}
     batch = recording.operations("batch")
     assert int(batch.ok.sum()) > 8
-    assert set(recording.samples("nomad.allocs_failed").value) == {0.0}
+    assert set(recording.series("nomad.allocs_failed").value) == {0.0}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="these tests run as an ordinary user already")
@@ -74,3 +79,17 @@ def test_an_ordinary_user_runs_nomad_as_root_does(binary):
         assert done.returncode == 0, done.stderr
         [result] = json.loads(done.stdout)
         assert (result["verdict"], result["outcome"], result["invalid"]) == ("PASS", "complete", [])
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_an_experiment_passes_and_its_faults_are_proven(name, tmp_path):
+    drill = Drill(name, tmp_path / "runs", cwd=experiments_dir().parent, within_s=240)
+    assert (drill.exit_code, drill.result["verdict"], drill.result["invalid"]) == (0, "PASS", []), drill.result
+    asked = load_experiment(LIBRARY[name])
+    windows = Recording(drill.recording).faults
+    assert {window.kind for window in windows} == {step.fault for step in asked.method if isinstance(step, Step)}
+    assert all(window.proven and window.gone_ns is not None for window in windows)
+
+
+def test_the_library_has_experiments_on_nomad():
+    assert OURS
