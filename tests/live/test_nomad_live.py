@@ -81,6 +81,7 @@ def test_an_ordinary_user_runs_nomad_as_root_does(binary):
         assert (result["verdict"], result["outcome"], result["invalid"]) == ("PASS", "complete", [])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", OURS)
 def test_an_experiment_passes_and_its_faults_are_proven(name, tmp_path):
     drill = Drill(name, tmp_path / "runs", cwd=experiments_dir().parent, within_s=240)
