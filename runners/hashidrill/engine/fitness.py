@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from hashidrill.engine.generator_speed import operation_s
 from hashidrill.engine.required import make_fault
 from hashidrill.errors import UnfitError
 from hashidrill.experiment.model import services_of
+from hashidrill.experiment.selectors import parse_selector
 from hashidrill.faults.cpu import cores_for, provable_cores
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Wants:
 
 def wants(experiment: Experiment, required: Requires) -> Wants:
     """By its agents, its loads at their peaks, and its faults."""
-    agents = _roles(experiment, spares=required.spare_servers).total()
+    agents = _agents(experiment, spares=required.spare_servers)
     memory: float = RUNNER_BYTES + agents * (AGENT_BYTES + HOST_BYTES)
     reasons = [f"{agents} agents"]
     if views := _views(experiment):
@@ -209,22 +209,33 @@ def _cost(experiment: Experiment, name: str) -> LoadCost:
     return kind.cost(spec.parameters)
 
 
-def _roles(experiment: Experiment, *, spares: int = 0) -> Counter[str]:
-    """How many agents have each role."""
-    services = services_of(experiment.datacenter, spares=spares)
-    return Counter(place.role for service in services for place in service.places())
+def _agents(experiment: Experiment, *, spares: int = 0) -> int:
+    """How many there are, spare ones too."""
+    return sum(len(service.places()) for service in services_of(experiment.datacenter, spares=spares))
 
 
 def _views(experiment: Experiment) -> int:
     """The most views that all agents together hold."""
-    roles = _roles(experiment)
-    agents = roles["client"] or roles["server"]
-    counts = [_cost(experiment, name).views * _peak_level(load.profile) for name, load in experiment.load.items()]
-    return round(sum(counts)) * agents
+    held = 0
+    for name, load in experiment.load.items():
+        views = round(_cost(experiment, name).views * _peak_level(load.profile))
+        held += views * _asked(experiment, name) if views else 0
+    return held
+
+
+def _asked(experiment: Experiment, name: str) -> int:
+    """How many agents a load goes through: those of its role, or whoever stands in for them."""
+    spec, services = experiment.load[name], services_of(experiment.datacenter)
+    via = registry.load(spec.kind).via(spec.parameters)
+    if via is None:
+        return 0
+    selector = parse_selector(via)
+    others = (len(s.places()) for s in services if s.name == selector.service)
+    return selector.most(services) or next(others, 0)
 
 
 def _filled_bytes(experiment: Experiment, step: Step) -> float:
     if not make_fault(step, None).requires().sized_disk:
         return 0.0
-    hosts = _roles(experiment)["server"] if step.on in {"consul:servers", "consul:all"} else 1
+    hosts = parse_selector(step.on).most(services_of(experiment.datacenter))
     return float(experiment.datacenter.disk.size or 0.0) * hosts
