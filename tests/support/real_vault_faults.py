@@ -37,7 +37,10 @@ def fault_of(datacenter, kind):
 
 
 async def settled(datacenter):
-    """All servers are unsealed and one is active: what one case did is over before the next begins."""
+    """All servers are unsealed, one is active, and Raft's autopilot calls them healthy: what one case did is over.
+
+    A server that has just come back may not be able to take over yet: a step-down then leaves the old one active.
+    """
 
     async def well():
         sealed = [host.name for host in datacenter.all_hosts() if "vault" in host.roles
@@ -45,10 +48,14 @@ async def settled(datacenter):
         if sealed:
             return None, f"sealed: {sealed}"
         try:
-            await datacenter.select("vault:active")
+            [active] = await datacenter.select("vault:active")
         except Exception as error:
             return None, str(error)
-        return True, ""
+        operator = datacenter.hosts[active.host].use(VaultOperator)
+        said = await operator.ask("GET", "sys/storage/raft/autopilot/state")
+        data = said.data.get("data") or {}
+        healthy = data.get("healthy", True)  # with its data in Consul, it has no autopilot
+        return (True if healthy else None), f"autopilot: {data}"
 
     await wait_until("Vault to be well", well, within_s=_SETTLED_WITHIN_S)
 
