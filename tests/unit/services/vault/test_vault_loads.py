@@ -78,7 +78,7 @@ def test_parameters_that_make_no_sense_are_refused(params):
 
 # tokens
 
-KNOWN, UNKNOWN = Answer(200, b"{}"), Answer(403, b'{"errors":["1 error occurred:\\n\\t* invalid accessor\\n\\n"]}')
+KNOWN, UNKNOWN = Answer(200, b"{}"), Answer(400, b'{"errors":["1 error occurred:\\n\\t* invalid accessor\\n\\n"]}')
 
 
 @pytest.fixture

@@ -117,12 +117,13 @@ class TokenChurn(VaultLoad):
 def _known(answer: Answer) -> bool | None:
     """Whether the accessor is of a token; None where that was not answered.
 
-    Vault answers 403 `invalid accessor` for one that it does not know, and another 403 where our own token is gone.
+    Vault refuses one that it does not know as an `invalid accessor`; for our own token it has other words.
     """
     if answer.status == 200:
         return True
     errors = read_json(answer).get("errors") or []
-    return False if answer.status in {403, 404} and any("invalid accessor" in str(one) for one in errors) else None
+    refused = 400 <= answer.status < 500 and any("invalid accessor" in str(one) for one in errors)
+    return False if refused else None
 
 
 KINDS = (TokenChurn,)
