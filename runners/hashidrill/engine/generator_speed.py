@@ -12,19 +12,22 @@ import uvloop
 
 from hashidrill.errors import UnfitError
 from hashidrill.loads.context import LoadContext
+from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.lines import packed
-from hashidrill.services.consul.loads.kv import KvWrite
+from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.loads.turns import Turns, stamp
 
 if TYPE_CHECKING:
-    from hashidrill.abc import Operation
+    from hashidrill.abc import EmitOperation, Operation
 
 _RATE_PER_S = 2000
+_ONCE, _KEYS, _VALUE_BYTES, _TIMEOUT_S = 0.9, 100, 512, 30.0
 _WARM_S, _LONG_S = 0.1, 0.3
 _SHARE = 0.8
 """The generator's share of the CPU that both sides use in one process: answering costs little, but not nothing."""
 _ANSWER = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Consul-Index: 31\r\nX-Consul-Knownleader: true\r\n"
-    b"X-Consul-Lastcontact: 0\r\nContent-Length: 4\r\n\r\ntrue"
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Answer-Index: 31\r\nX-Answer-From-Leader: true\r\n"
+    b"X-Answer-Age: 0\r\nContent-Length: 4\r\n\r\ntrue"
 )
 
 
@@ -46,6 +49,27 @@ def operation_s() -> float:
     return uvloop.run(_measured())
 
 
+async def _write(url: str, emit: EmitOperation) -> None:
+    """Writes like those of the loads: a key each, mostly one of its own, and a value that says when it was sent."""
+    context, turns = LoadContext([url]), Turns(_ONCE, _KEYS, _RATE_PER_S)
+    async with HttpClient() as http:
+
+        def plan(n: int) -> tuple[str, str]:
+            once, number = turns.next()
+            return f"speed/{'once/' if once else ''}{number}", stamp("run", n)
+
+        async def put(_n: int, key: str, value: str) -> Reply:
+            body = f"{value} {time.time_ns()}".ljust(_VALUE_BYTES, "x").encode()
+            answer = await http.request("PUT", f"{url}/{key}", body=body, timeout_s=_TIMEOUT_S)
+            return Reply("ok" if answer.status == 200 and answer.body.strip() == b"true" else "fail", answer.status)
+
+        loop = OpenLoop(
+            "speed", _RATE_PER_S, plan, put, context.clock, lag=context.lag, waiting=context.waiting,
+            course=context.course,
+        )  # fmt: skip
+        await loop.run(emit)
+
+
 async def _measured() -> float:
     server = await asyncio.get_running_loop().create_server(_Answers, "127.0.0.1", 0)
     outcomes: list[str] = []
@@ -56,8 +80,7 @@ async def _measured() -> float:
 
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        params = KvWrite.Params.model_validate({"rate": f"{_RATE_PER_S}/s", "keys": 100, "value": "512B"})
-        task = asyncio.create_task(KvWrite("speed", params, LoadContext([url])).run(emit))
+        task = asyncio.create_task(_write(url, emit))
         try:
             await asyncio.sleep(_WARM_S)
             outcomes.clear()
