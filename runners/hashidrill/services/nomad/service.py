@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.abc import Host, Hosts, Probe
 from hashidrill.errors import SelectorError
-from hashidrill.service import AgentPlace, AgentPlan, BaseService, Lane, Site, Wanted
+from hashidrill.service import AgentPlace, AgentPlan, BaseService, Lane, Sampled, Site, Wanted
 from hashidrill.services.nomad import faults, loads
 from hashidrill.services.nomad.model import Nomad
 from hashidrill.units import Duration
@@ -50,7 +50,22 @@ class NomadService(BaseService):
         "nomad.nodes_ready": None, "nomad.nodes_down": None, "nomad.nodes_ineligible": None,
     }  # fmt: skip
     lanes: ClassVar[Sequence[Lane]] = (Lane("nomad.leader", "Nomad leader", bad="no leader", names=True),)
-    undrawn: ClassVar[frozenset[str]] = frozenset({"nomad.raft_term", "nomad.commit_index"})
+    undrawn: ClassVar[frozenset[str]] = frozenset({"nomad.raft_state", "nomad.raft_term", "nomad.commit_index"})
+    probed: ClassVar[Sequence[Sampled]] = (
+        Sampled(frozenset({"nomad.leader"}), "nomad.leader"),
+        Sampled(frozenset({"nomad.raft_state", "nomad.raft_term", "nomad.commit_index"}), "nomad.raft_state"),
+        Sampled(frozenset({"nomad.nodes_ready", "nomad.nodes_down", "nomad.nodes_ineligible"}), "nomad.nodes_ready"),
+        Sampled(frozenset({"nomad.evals_blocked", "nomad.evals_pending", "nomad.evals_failed"}), "nomad.evals_blocked"),
+        # whoever reads what was placed on one node relies on the same look at all of them
+        Sampled(frozenset({
+            "nomad.allocs_running", "nomad.allocs_pending", "nomad.allocs_failed", "nomad.allocs_lost",
+            "nomad.allocs_unknown", "nomad.allocs_placed",
+        })),
+        Sampled(
+            frozenset({"nomad.commit_time", "nomad.last_contact", "nomad.plan_submit", "nomad.plan_rejections"}),
+            "nomad.plan_rejections",
+        ),
+    )  # fmt: skip
     faults: ClassVar[Mapping[str, str]] = _kinds(faults)
     loads: ClassVar[Mapping[str, str]] = _kinds(loads)
 

@@ -149,6 +149,13 @@ def test_a_sick_server_is_failed_samples(kind, answer):
     assert all(value is None and text for value, text in found.values())
 
 
+@pytest.mark.parametrize("kind", [LeaderProbe, RaftProbe, TimesProbe, NodesProbe, AllocationsProbe, EvaluationsProbe])
+def test_the_judge_knows_what_a_silent_probe_did_not_see(kind):
+    [group] = [each for each in NomadService.probed if set(kind.signals) <= each.signals]
+    assert not group.regular or group.regular in kind.signals
+    assert group.silent_s > 2 * kind.interval_s
+
+
 def test_what_conditions_may_compare_is_what_is_sampled():
     kinds = (LeaderProbe, RaftProbe, TimesProbe, NodesProbe, AllocationsProbe, EvaluationsProbe)
     sampled_signals = {signal for kind in kinds for signal in kind.signals}
