@@ -13,6 +13,7 @@ import virtual_time
 from hashidrill import registry
 from hashidrill.abc import Operation, Sample
 from hashidrill.engine.levels import Steered, climb
+from hashidrill.engine.method_clock import MethodClock
 from hashidrill.engine.monitor import Monitor
 from hashidrill.errors import ExperimentError, UnfitError
 from hashidrill.experiment.conditions import load_signals
@@ -315,7 +316,7 @@ def searched(tmp_path, sick, *, generator=0.1, search=SEARCH):
         try:
             with Journal(tmp_path / "journal.jsonl", clock) as journal:
                 async with asyncio.timeout(1000):
-                    await Steered("w", monitor, clock, Told(), journal, 0).by(profile(search))
+                    await Steered("w", monitor, clock, Told(), journal, MethodClock(clock)).by(profile(search))
         except UnfitError as unfit:
             error = str(unfit)
         finally:

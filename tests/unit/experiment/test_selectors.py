@@ -30,7 +30,7 @@ def test_a_selector_prints_as_it_was_written(text):
         ("", "there are: client:NAME, consul:all"),
         (":", "there are:"),
         ("consul:", "consul:"),
-        ("nomad:leader", "consul:leader"),
+        ("konsul:leader", "consul:leader"),
         ("host: consul-1", "'host: consul-1' is not a selector"),
     ],
 )

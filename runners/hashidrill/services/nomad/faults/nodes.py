@@ -25,8 +25,6 @@ _NS = 1_000_000_000
 class _Ineligible(OfNodes[P]):
     """The node is taken out of scheduling, and put back."""
 
-    observer: ClassVar[Observer] = _OBSERVER
-
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError for a node that takes no work already."""
         node = await api.node_named(self.hosts, target.host)
@@ -48,6 +46,7 @@ class NodeEligibility(_Ineligible[NoParams]):
     """The scheduler places nothing more on the node; what runs there goes on."""
 
     kind: ClassVar[str] = "nomad.node.eligibility"
+    observer: ClassVar[Observer] = _OBSERVER
 
     async def _set(self, undo: Undo, eligibility: str) -> None:
         body = {"NodeID": self._node(undo), "Eligibility": eligibility}
@@ -77,6 +76,7 @@ class NodeDrain(_Ineligible[DrainParams]):
     """Moves all work away from the node, as before maintenance; what has not moved by the deadline is stopped."""
 
     kind: ClassVar[str] = "nomad.node.drain"
+    observer: ClassVar[Observer] = _OBSERVER
     Params: ClassVar[type[Strict]] = DrainParams
 
     @property
