@@ -310,10 +310,10 @@ def test_only_the_leader_can_hand_over():
         world = datacenter()
         assert "consul-2 does not lead, consul-1 does" in await refusal(world, "consul.leader.transfer", "consul-2")
         assert "already leads" in await refusal(world, "consul.leader.transfer", to="consul-1")
-        assert "client-1 is no voter" in await refusal(world, "consul.leader.transfer", to="client-1")
+        assert "client-1 is not a voter" in await refusal(world, "consul.leader.transfer", to="client-1")
         assert "client-1 is not a voter" in await refusal(world, "consul.leader.avoid", "client-1")
         world.consul.leader = ""
-        assert "no server is known to a majority" in await refusal(world, "consul.leader.transfer")
+        assert "no majority of the servers knows a leader" in await refusal(world, "consul.leader.transfer")
 
     virtual_time.run(main())
 

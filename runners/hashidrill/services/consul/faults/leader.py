@@ -167,7 +167,7 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
             raise FaultError(f"{target.host} already leads; name another server in `to`, or leave out `to`")
         if self.params.to is not None and self.params.to not in prior["voters"]:
             known = ", ".join(sorted(prior["voters"]))
-            raise FaultError(f"{self.params.to} is no voter; the voters are {known}")
+            raise FaultError(f"{self.params.to} is not a voter; the voters are {known}")
         host = self.hosts.host(target.host)
         if await api.version_of(host) < TRANSFER_SINCE:  # it will be cut off until the others elect another leader
             await api.check_quorum_without(self.hosts, host)
