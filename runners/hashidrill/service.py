@@ -153,6 +153,12 @@ class Service(Protocol):
     """The module of each of its kinds of faults; the module's KINDS holds the class."""
     loads: ClassVar[Mapping[str, str]]
     """The same, of its kinds of loads."""
+    address_variable: ClassVar[str]
+    """The environment variable that tells its command line an agent's URL: `CONSUL_HTTP_ADDR`; "" for none."""
+    ui: ClassVar[str]
+    """Where its agents have a page for people, `/ui/`; "" for none."""
+    look: ClassVar[str]
+    """A command to look around with, on one of its hosts: `consul members`; "" for none."""
     probed: ClassVar[Sequence[Sampled]]
     """What its probes sample, for the judge: nothing is judged by what a silent probe did not see."""
     periods: ClassVar[Mapping[str, tuple[str, str]]]
@@ -241,6 +247,9 @@ class BaseService:
     signals: ClassVar[Mapping[str, type[Any] | None]] = {}
     faults: ClassVar[Mapping[str, str]] = {}
     loads: ClassVar[Mapping[str, str]] = {}
+    address_variable: ClassVar[str] = ""
+    ui: ClassVar[str] = ""
+    look: ClassVar[str] = ""
     probed: ClassVar[Sequence[Sampled]] = ()
     periods: ClassVar[Mapping[str, tuple[str, str]]] = {}
     panels: ClassVar[Sequence[Panel]] = ()

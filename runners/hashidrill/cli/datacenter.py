@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -14,7 +13,7 @@ from hashidrill.datacenter.up import running
 from hashidrill.errors import UsageError
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import load_experiment
-from hashidrill.experiment.model import DatacenterSpec
+from hashidrill.experiment.model import DatacenterSpec, services_of
 from hashidrill.live import display as live
 from hashidrill.provision.packages import ensure_system_packages
 
@@ -40,7 +39,11 @@ def up(  # noqa: PLR0917 - each is an option of the command line
     clients: Annotated[int, typer.Option(min=0, max=20, help="Number of client agents.")] = 1,
     like: Annotated[str, typer.Option("--like", help="Start the datacenter of this experiment.")] = "",
     expose: Annotated[
-        int | None, typer.Option("--expose", help="Serve the Consul UI on this port of 127.0.0.1; 0 picks a free one.")
+        int | None,
+        typer.Option(
+            "--expose",
+            help="Serve the UI on this port of 127.0.0.1; 0 picks a free one.",
+        ),
     ] = None,
     as_json: Json = False,
     install: Install = False,
@@ -59,35 +62,43 @@ def up(  # noqa: PLR0917 - each is an option of the command line
             raise UsageError(f"--consul {consul!r} is not a version; write it like 1.22.2") from None
     one = running.up(name, spec, expose_port=expose, say=lambda text: live.say(say, text))
     if as_json:
-        print_json(asdict(one))
+        print_json(one.shown())
         return
-    live.say(say, f"{name} is up: Consul {one.version}, {', '.join(row['name'] for row in one.hosts)}")
-    if one.url:
-        live.say(say, f"  Consul UI   {one.url}")
+    live.say(say, f"{name} is up: {_runs(one)}, {', '.join(row['name'] for row in one.hosts)}")
+    for service, url in one.urls.items():
+        live.say(say, f"  {f'{service.capitalize()} UI':<11} {url}")
     flag = "" if name == "default" else f" --name {name}"
-    live.say(say, f"  look around hashidrill shell{flag} {one.hosts[0]['name']} -- consul members")
+    looks = next((service.look for service in services_of(spec) if service.look), "")
+    live.say(say, f"  look around hashidrill shell{flag} {one.hosts[0]['name']}{f' -- {looks}' if looks else ''}")
     live.say(say, f"  end it      hashidrill down{flag}")
+
+
+def _runs(one: running.RunningDatacenter) -> str:
+    """`Consul 1.22.2, Vault 1.21.0`."""
+    versions = one.versions or {"consul": one.version}
+    return ", ".join(f"{name.capitalize()} {version}" for name, version in versions.items() if version) or "no binary"
 
 
 def status(as_json: Json = False) -> None:
     """Show the datacenters that are up."""
     found = running.all_running()
     if as_json:
-        print_json([asdict(one) for one in found])
+        print_json([one.shown() for one in found])
         return
     if not found:
         live.say(console(), "no datacenter is up; start one with `hashidrill up`")
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("name", "consul", "host", "role", "address"):
+    for column in ("name", "runs", "host", "role", "address"):
         table.add_column(column)
     for one in found:
         for row in one.hosts:
-            table.add_row(one.name, one.version, row["name"], row["role"], row["address"])
+            table.add_row(one.name, _runs(one), row["name"], row["role"], row["address"])
     console().print(table)
     for one in found:
-        if one.url:
-            live.say(console(), f"{one.name}: Consul UI at {one.url}")
+        for service, url in (one.urls or {"consul": one.url}).items():
+            if url:
+                live.say(console(), f"{one.name}: {service.capitalize()} UI at {url}")
 
 
 def shell(
@@ -97,7 +108,7 @@ def shell(
     ] = None,
     name: Name = "default",
 ) -> None:
-    """Open a shell, or run a command, in a host's network namespace. Sets CONSUL_HTTP_ADDR."""
+    """Open a shell, or run a command, in a host's network namespace. Sets CONSUL_HTTP_ADDR and the like."""
     words, environment = running.shell_command(running.get(name), host, command or [])
     os.execvpe(words[0], words, environment)  # noqa: S606 - the words are ours and the user's own
 

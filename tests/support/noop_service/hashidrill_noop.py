@@ -101,6 +101,7 @@ class NoopService(BaseService):
 
     name, Spec = "noop", Spec
     after = ("consul",)
+    address_variable, look = "NOOP_ADDR", "env"
     roles, many = ("agents",), ("agents",)
     signals: ClassVar = {"noop.answers": None}
     faults: ClassVar = {"noop.silence": __name__}

@@ -9,14 +9,17 @@ import pytest
 
 import places
 from hashidrill.abc import Target
+from hashidrill.datacenter.local.datacenter import LocalDatacenter
+from hashidrill.datacenter.local.hosts import LocalHost
+from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.experiment.selectors import host_names, parse_selector
-from hashidrill.service import Service
+from hashidrill.service import AgentPlan, Service
 from hashidrill.testing.fakes import FakeDatacenter, FakeHost
 from hashidrill.testing.faults import check_fault
 
 sys.path.insert(0, str(places.SUPPORT / "noop_service"))
 
-from hashidrill_noop import NoopService, Silence, Spec
+from hashidrill_noop import TOKEN, NoopService, Silence, Spec
 
 
 @pytest.fixture
@@ -66,3 +69,17 @@ def test_its_probe_says_who_answers(world):
     [yes], [no] = anyio.run(first.sample), anyio.run(second.sample)
     assert (yes.signal, yes.host, yes.value) == ("noop.answers", "noop-1", 1.0)
     assert (no.signal, no.host, no.value) == ("noop.answers", "noop-2", 0.0)
+
+
+def test_a_shell_on_its_host_gets_its_own_agent_and_elsewhere_the_first_one_and_the_token(tmp_path):
+    datacenter = LocalDatacenter(DatacenterSpec(), tmp_path, {})
+    service = NoopService(Spec(agents=2))
+    datacenter.services = [service]
+    for name in ("consul-1", "noop-1", "noop-2"):
+        host = LocalHost(name, f"10.73.0.{len(datacenter.hosts)}", {}, tmp_path, 1)
+        if name != "consul-1":
+            host.plans["noop"] = AgentPlan({}, [], f"http://{name}:8080", "/")
+        datacenter.hosts[name] = host
+    assert datacenter.environment("noop-2") == {"NOOP_ADDR": "http://noop-2:8080", "NOOP_TOKEN": TOKEN}
+    assert datacenter.environment("consul-1")["NOOP_ADDR"] == "http://noop-1:8080"
+    assert datacenter.pages() == {}, "it has no page for people"

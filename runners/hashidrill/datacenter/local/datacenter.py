@@ -274,6 +274,21 @@ class LocalDatacenter:
         own = next(iter(self.host(name).roles)) if kind == "host" else kind
         return self._service(agent or own).access()
 
+    def environment(self, host: str) -> dict[str, str]:
+        """What the products' command lines need on that host: URLs of its agents, or of the first ones, and tokens."""
+        told: dict[str, str] = {}
+        for service in self.services:
+            urls = {name: one.plans[service.name].url for name, one in self.hosts.items() if service.name in one.plans}
+            if service.address_variable and urls:
+                told[service.address_variable] = urls.get(host, next(iter(urls.values())))
+            told |= service.access()
+        return told
+
+    def pages(self) -> dict[str, tuple[str, str]]:
+        """By service: the URL of an agent that shows a page for people, and the page's path."""
+        first = {service: next(p.host for p in service.places() if p.starts) for service in self.services if service.ui}
+        return {s.name: (self.hosts[host].plans[s.name].url, s.ui) for s, host in first.items()}
+
     async def keep(self, tell: Callable[[str], None]) -> None:
         """What each service has somebody do for as long as it runs, until cancelled; `tell` notes what was done."""
         await all_at_once(partial(service.keep, self, tell) for service in self.services)

@@ -13,8 +13,10 @@ import os
 import signal
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 import anyio
 import anyio.abc
@@ -62,11 +64,16 @@ async def _keep(request: dict[str, Any], state: Path, box: Sandbox) -> None:
         answer = json.loads(line or b'{"error": "the sandbox ended at once; see the log beside the state file"}')
         if "error" in answer:
             raise HashidrillError(answer["error"])
-        url = await _expose(request["expose_port"], box.root, group)
+        urls: dict[str, str] = {}  # the first one gets the port that was asked for, others any
+        for number, (service, path) in enumerate(answer["pages"].items()):
+            port = request["expose_port"] if not number or request["expose_port"] is None else 0
+            urls |= await _expose(service, path, port, box.root, group)
         own = sc.process_state(os.getpid())
         one = RunningDatacenter(
             name=request["name"], pid=os.getpid(), start_time=own[1] if own else 0, root=str(box.root),
-            consul=request["consul"], version=request["version"], url=url, hosts=answer["hosts"],
+            consul=request["binaries"].get("consul", ""), version=request["versions"].get("consul", ""),
+            url=next(iter(urls.values()), ""), hosts=answer["hosts"], versions=request["versions"],
+            binaries=request["binaries"], urls=urls, environments=answer["environments"],
         )  # fmt: skip
         remember(one, state)
         _say(asdict(one))
@@ -74,10 +81,10 @@ async def _keep(request: dict[str, Any], state: Path, box: Sandbox) -> None:
         group.cancel_scope.cancel()
 
 
-async def _expose(port: int | None, root: Path, group: anyio.abc.TaskGroup) -> str:
-    """Port 0 takes any free one. Raises HashidrillError when the port is taken."""
+async def _expose(service: str, path: str, port: int | None, root: Path, group: anyio.abc.TaskGroup) -> dict[str, str]:
+    """The page of a service; port 0 takes any free one. Raises HashidrillError when the port is taken."""
     if port is None:
-        return ""
+        return {}
     try:
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port)
     except OSError as error:
@@ -85,16 +92,18 @@ async def _expose(port: int | None, root: Path, group: anyio.abc.TaskGroup) -> s
     real_port = listener.extra(anyio.abc.SocketAttribute.local_port)  # noqa: S610 - anyio's extra
 
     async def through(outer: anyio.abc.ByteStream) -> None:
-        async with outer, await anyio.connect_unix(str(root / _DOOR)) as inner:
+        async with outer, await anyio.connect_unix(str(root / f"{_DOOR}-{service}")) as inner:
             await _splice(outer, inner)
 
     group.start_soon(listener.serve, _quietly(through))
-    return f"http://127.0.0.1:{real_port}/ui/"
+    return {service: f"http://127.0.0.1:{real_port}{path}"}
 
 
 async def _inside(request: dict[str, Any], root: Path) -> None:
     spec = DatacenterSpec.model_validate(request["spec"])
-    datacenter = LocalDatacenter(spec, root, {"consul": Path(request["consul"])}, _ALL_OPERATIONS)
+    datacenter = LocalDatacenter(
+        spec, root, {name: Path(path) for name, path in request["binaries"].items()}, _ALL_OPERATIONS
+    )
     failure = None
     try:
         await datacenter.start()
@@ -104,15 +113,21 @@ async def _inside(request: dict[str, Any], root: Path) -> None:
     if failure is not None:
         _say({"error": _redactor(request).text(str(failure))})  # it may quote the agent's log
         return
-    door = await anyio.create_unix_listener(str(root / _DOOR))
-    address = next(iter(datacenter.hosts.values())).address
+    pages = datacenter.pages()
+    async with anyio.create_task_group() as group:
+        for service, (agent, _) in pages.items():
+            door = await anyio.create_unix_listener(str(root / f"{_DOOR}-{service}"))
+            group.start_soon(door.serve, _quietly(partial(_to_agent, urlsplit(agent))))
+        group.start_soon(datacenter.keep, lambda _: None)
+        environments = {name: datacenter.environment(name) for name in datacenter.hosts}
+        hosts = json.loads((root / "hosts.json").read_text())
+        _say({"hosts": hosts, "environments": environments, "pages": {name: page for name, (_, page) in pages.items()}})
+        await anyio.sleep_forever()
 
-    async def through(outer: anyio.abc.ByteStream) -> None:
-        async with outer, await anyio.connect_tcp(address, 8500) as inner:
-            await _splice(outer, inner)
 
-    _say({"hosts": json.loads((root / "hosts.json").read_text())})
-    await door.serve(_quietly(through))
+async def _to_agent(agent: SplitResult, outer: anyio.abc.ByteStream) -> None:
+    async with outer, await anyio.connect_tcp(str(agent.hostname), agent.port or 80) as inner:
+        await _splice(outer, inner)
 
 
 def _redactor(request: dict[str, Any]) -> Redactor:

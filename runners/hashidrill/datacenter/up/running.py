@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,12 @@ _GAP_S = 0.05
 
 @dataclass(frozen=True)
 class RunningDatacenter:
-    """A datacenter that is up. `url` is the Consul UI on the machine's own loopback, empty when not exposed."""
+    """A datacenter that is up.
+
+    `consul` and `version` are Consul's binary and version, "" without one. `url` is the page of its first service on
+    the machine's own loopback, "" when not exposed; `urls` has those of all. `environments` is what a shell on each
+    host gets.
+    """
 
     name: str
     pid: int
@@ -44,6 +49,14 @@ class RunningDatacenter:
     version: str
     url: str
     hosts: list[dict[str, Any]]
+    versions: dict[str, str] = field(default_factory=dict)
+    binaries: dict[str, str] = field(default_factory=dict)
+    urls: dict[str, str] = field(default_factory=dict)
+    environments: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def shown(self) -> dict[str, Any]:
+        """For JSON: all but the environments, which hold tokens."""
+        return {key: value for key, value in asdict(self).items() if key != "environments"}
 
     @property
     def alive(self) -> bool:
@@ -86,13 +99,17 @@ def up(name: str, spec: DatacenterSpec, *, expose_port: int | None, say: Any) ->
             f"a datacenter {name!r} is up already; `hashidrill down {name}` ends it, `--name` gives another name"
         )
     _require_free(expose_port)
-    [wanted] = [each for service in services_of(spec) for each in service.binaries()]
-    consul = binaries.ensure(wanted.name, wanted.version, explicit=wanted.explicit, progress=say)
+    wanted = [each for service in services_of(spec) for each in service.binaries()]
+    if not services_of(spec):
+        raise UsageError("that datacenter has no agents: nothing would be up")
+    found = {one.name: binaries.ensure(one.name, one.version, explicit=one.explicit, progress=say) for one in wanted}
     folder = state_dir()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     request = {
-        "name": name, "spec": spec.model_dump(mode="json", by_alias=True), "consul": str(consul.path),
-        "version": consul.version, "expose_port": expose_port, "state": str(folder / f"{name}.json"),
+        "name": name, "spec": spec.model_dump(mode="json", by_alias=True),
+        "binaries": {name: str(one.path) for name, one in found.items()},
+        "versions": {name: one.version for name, one in found.items()},
+        "expose_port": expose_port, "state": str(folder / f"{name}.json"),
     }  # fmt: skip
     log = folder / f"{name}.log"
     with handed_over(request) as stdin, private(log, "wb") as errors:
@@ -160,10 +177,11 @@ def shell_command(one: RunningDatacenter, host: str, command: Sequence[str]) -> 
         enter += ["--user", "--preserve-credentials"]
     into_host = ["nsenter", f"--net=/proc/{hosts[host]['pid']}/ns/net"]
     wanted = list(command) or [os.environ.get("SHELL", "/bin/sh")]
+    folders = dict.fromkeys(str(Path(binary).parent) for binary in one.binaries.values())
     environment = {
         **os.environ,
-        "CONSUL_HTTP_ADDR": f"http://{hosts[host]['address']}:8500",
-        "PATH": f"{Path(one.consul).parent}:{os.environ.get('PATH', '')}",
+        **one.environments.get(host, {}),
+        "PATH": ":".join([*folders, os.environ.get("PATH", "")]),
         "HASHIDRILL_HOST": host,
         "PS1": f"{host}$ ",
     }

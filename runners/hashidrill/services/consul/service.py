@@ -79,6 +79,9 @@ class ConsulService(BaseService):
     undrawn: ClassVar[frozenset[str]] = frozenset(
         {"raft.state", "raft.term", "raft.commit_index", "consul.members_alive"}
     )
+    address_variable: ClassVar[str] = "CONSUL_HTTP_ADDR"
+    ui: ClassVar[str] = "/ui/"
+    look: ClassVar[str] = "consul members"
     faults: ClassVar[Mapping[str, str]] = _kinds(faults)
     loads: ClassVar[Mapping[str, str]] = _kinds(loads)
 

@@ -66,6 +66,9 @@ class NomadService(BaseService):
             "nomad.plan_rejections",
         ),
     )  # fmt: skip
+    address_variable: ClassVar[str] = "NOMAD_ADDR"
+    ui: ClassVar[str] = "/ui/"
+    look: ClassVar[str] = "nomad node status"
     faults: ClassVar[Mapping[str, str]] = _kinds(faults)
     loads: ClassVar[Mapping[str, str]] = _kinds(loads)
 

@@ -65,6 +65,9 @@ class VaultService(BaseService):
     )
     undrawn: ClassVar[frozenset[str]] = frozenset({"vault.is_active", "vault.sealed"})
     lanes: ClassVar[Sequence[Lane]] = (Lane("vault.active", "Vault active", bad="no active server", names=True),)
+    address_variable: ClassVar[str] = "VAULT_ADDR"
+    ui: ClassVar[str] = "/ui/"
+    look: ClassVar[str] = "vault status"
     faults: ClassVar[Mapping[str, str]] = _kinds(faults)
     loads: ClassVar[Mapping[str, str]] = _kinds(loads)
 
