@@ -50,7 +50,6 @@ def up(  # noqa: PLR0917 - each is an option of the command line
 ) -> None:
     """Start a datacenter that runs until `hashidrill down`."""
     say = console(stderr=as_json)
-    ensure_system_packages(lambda text: live.say(say, text), wanted=[("consul", consul)], install=install)
     if like:
         spec = load_experiment(find_experiment(like)).datacenter
     else:
@@ -60,6 +59,10 @@ def up(  # noqa: PLR0917 - each is an option of the command line
             spec = DatacenterSpec.model_validate({"consul": part})
         except ValueError:
             raise UsageError(f"--consul {consul!r} is not a version; write it like 1.22.2") from None
+    wanted = [
+        (one.name, one.version) for service in services_of(spec) for one in service.binaries() if not one.explicit
+    ]
+    ensure_system_packages(lambda text: live.say(say, text), wanted=wanted, install=install)
     one = running.up(name, spec, expose_port=expose, say=lambda text: live.say(say, text))
     if as_json:
         print_json(one.shown())

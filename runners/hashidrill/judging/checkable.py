@@ -97,7 +97,7 @@ class Coverage:
                     raise HypothesisInvalidError(
                         f"{of} writes of {load} were acknowledged {when}, but only {seen} of them can be checked"
                         f" (needed: {needed}): the others were overwritten, so whether they were lost is unknown. Give"
-                        " more writes a key of their own (`once` of a consul.kv.write load)"
+                        " more writes a key of their own (the load's `once`)"
                     )
         if not any(each.inside[1] or each.before[1] for each in self.steps) and not self.excused:
             raise HypothesisInvalidError(

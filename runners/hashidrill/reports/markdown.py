@@ -94,12 +94,15 @@ def _figures(recording: Recording) -> str:
     return _table(("load", "part", "operations", "rate", "p50", "p99", "errors"), rows, numbers_from=2)
 
 
+_PRODUCTS = ("consul", "nomad", "vault")
+
+
 def _footer(recording: Recording, report: Path | str | None) -> str:
     run = recording.run
     versions = run.get("versions")
-    consul = versions.get("consul") if isinstance(versions, dict) else None
+    known = versions if isinstance(versions, dict) else {}
     run_id = str(run.get("id") or recording.path.name)
-    tools = [f"Consul {plain(str(consul))}"] if consul else []
+    tools = [f"{name.capitalize()} {plain(str(known[name]))}" for name in _PRODUCTS if known.get(name)]
     tools.append(f"hashidrill {plain(str(run.get('hashidrill') or 'of an unknown version'))}")
     lines = [f"Run {code(run_id)} of {code(experiment_name(recording))}, {', '.join(tools)}."]
     if report is not None:
