@@ -12,7 +12,7 @@ from hashidrill.cli.commands import LazyGroup
 app = typer.Typer(
     name="hashidrill",
     cls=LazyGroup,
-    help="Chaos experiments for Consul, Nomad and Vault: real faults in a real datacenter, and a verdict you can trust.",
+    help="Chaos experiments for Consul, Nomad and Vault: real faults in a real datacenter, a verdict you can trust.",
     epilog="Start here: [bold]hashidrill demo[/bold]. Then: [bold]hashidrill list[/bold], "
     "[bold]hashidrill run raft/frozen-leader[/bold].",
     no_args_is_help=True,
