@@ -22,6 +22,7 @@ from hashidrill.engine import fitness
 from hashidrill.engine import run as engine
 from hashidrill.engine.closing import EXIT_CODES
 from hashidrill.engine.required import required_by, sized
+from hashidrill.engine.run_state import RunnableDatacenter
 from hashidrill.errors import HashidrillError
 from hashidrill.events import Bus, Event, encode
 from hashidrill.experiment.resolved import ResolvedExperiment
@@ -51,7 +52,7 @@ async def run_given(
     spec: dict[str, Any],
     root: Path,
     *,
-    datacenter: Callable[..., engine.RunnableDatacenter] = LocalDatacenter,
+    datacenter: Callable[..., RunnableDatacenter] = LocalDatacenter,
     run: Callable[..., Awaitable[str]] = engine.run,
 ) -> str:
     """Returns how the run ended. Cancellation stops here: by then the run has reverted and closed."""

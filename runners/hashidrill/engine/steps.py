@@ -22,7 +22,7 @@ from hashidrill.experiment.selectors import aimed
 from hashidrill.util.wait import pause, wait_until
 
 if TYPE_CHECKING:
-    from hashidrill.engine.run import Run
+    from hashidrill.engine.run_state import Run
     from hashidrill.experiment.model import Step
 
 _LOOK_EVERY_S = 0.25
