@@ -16,6 +16,7 @@ from hashidrill.faults.disk import DiskLatency
 from hashidrill.testing.fakes import FakeDatacenter, FakeHost
 from hashidrill.testing.faults import check_fault
 from nomad_fault_cases import NOMAD_CASES
+from vault_fault_cases import CASES as VAULT_CASES
 
 
 def a_world(kind: str, root: Path) -> FakeDatacenter:
@@ -68,8 +69,9 @@ def test_a_fault_uses_the_capabilities_of_its_host_that_it_declares_and_no_other
 
 
 def test_every_kind_of_fault_has_a_case():
-    nomad = {kind for kind, *_ in NOMAD_CASES}  # checked in tests/unit/services/nomad, on a fake of its own
-    assert {kind for kind, _ in [*CASES, *STATE_CASES]} | nomad == set(registry.faults())
+    # those of other products are checked in tests/unit/services, each on a fake of its own
+    others = {kind for kind, *_ in [*NOMAD_CASES, *VAULT_CASES]}
+    assert {kind for kind, _ in [*CASES, *STATE_CASES]} | others == set(registry.faults())
 
 
 def _broken(**overrides: Any) -> type[DiskLatency]:

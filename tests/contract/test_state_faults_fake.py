@@ -161,7 +161,7 @@ def test_a_server_that_cannot_be_bloated_says_why(world, with_bbolt):
     text = refused(lambda host: (host.config.pop("raft_logstore"), raft_db(host).unlink()))
     assert "keeps its Raft log in WAL, the default of this version, not in BoltDB" in text
     assert "raft_logstore: {backend: boltdb}" in text
-    with pytest.raises(FaultError, match="client-1 is no server"):
+    with pytest.raises(FaultError, match="client-1 is not a server"):
         anyio.run(planned, fault(world, "consul.raft.bloat"), world.target("client-1"), "client")
     bloat = fault(world, "consul.raft.bloat", by="writes", free_pages=200_000)
     with pytest.raises(FaultError, match="`by: writes` can make at most 100000 free pages"):
