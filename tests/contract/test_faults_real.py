@@ -12,6 +12,8 @@ from consul_fault_cases import RUNS, disarmed_of
 from fault_cases import DISARMED, HOST_CASES, LINK_CASES, STATE_CASES, TAP_CASES, UNDISARMABLE
 from hashidrill import registry
 from hashidrill.sandbox.sandbox import python_path, sandbox
+from nomad_fault_cases import NOMAD_CASES
+from vault_fault_cases import CASES as VAULT_CASES
 
 SCRIPT = places.SUPPORT / "real_faults.py"
 pytestmark = pytest.mark.live
@@ -91,5 +93,7 @@ def test_every_kind_of_fault_is_disarmed_or_says_why_it_cannot_be():
     elsewhere |= {kind for kind, _ in TAP_CASES}  # disarmed in test_clients_real.py
     elsewhere |= {kind for kind, _ in STATE_CASES}  # disarmed in test_state_faults_real.py
     elsewhere |= {kind for run in RUNS for kind, *_ in disarmed_of(run)}  # disarmed in test_consul_faults_real.py
+    elsewhere |= {kind for kind, *_ in NOMAD_CASES}  # disarmed in test_nomad_faults_real.py
+    elsewhere |= {kind for kind, *_ in VAULT_CASES}  # disarmed in test_vault_faults_real.py
     assert {kind for kind, _ in DISARMED} | set(UNDISARMABLE) | elsewhere == set(registry.faults())
     assert not {kind for kind, _ in DISARMED} & set(UNDISARMABLE)

@@ -54,7 +54,7 @@ def test_a_claimed_write_that_is_not_there_is_lost_and_its_key_is_named(tmp_path
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (1, "FAIL", "complete")
     finding, text = drill.finding("no_acknowledged_write_lost")
     assert finding == "broken"
-    assert "lost on 3 keys" in text
+    assert "lost acknowledged writes on 3 keys" in text
     assert all(f"hashidrill/kv-writes/{n}" in text for n in range(3))
 
 

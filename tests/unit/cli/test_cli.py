@@ -229,7 +229,7 @@ def test_one_run_whose_verdict_is_not_readable_does_not_hide_the_others(hashidri
 
 def test_an_experiment_is_shown_as_it_is_written(hashidrill):
     shown = hashidrill("show", "raft/slow-leader-disk")
-    [path] = [path for path in list_experiments() if path.stem == "slow-leader-disk"]
+    [path] = [path for path in list_experiments() if path.parts[-2:] == ("raft", "slow-leader-disk.yaml")]
     assert shown.stdout == path.read_text()
 
 
