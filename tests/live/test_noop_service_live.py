@@ -106,8 +106,9 @@ def test_its_token_reaches_clients_and_agents_and_stands_in_no_recording(tmp_pat
     path = written(tmp_path / "tokens.yaml")
     document = json.loads(path.read_text())
     known = hashlib.sha256(TOKEN.encode()).hexdigest()
-    knows = ["sh", "-c", f'test "$(printf %s "$NOOP_TOKEN" | sha256sum)" = "{known}  -"']
-    tells = ["sh", "-c", 'echo "it is $NOOP_TOKEN" >&2; exit $(($(date +%s) % 2))']
+    asks = "curl -s -o /dev/null {url}; "  # a client that sends nothing is INVALID
+    knows = ["sh", "-c", f'{asks}test "$(printf %s "$NOOP_TOKEN" | sha256sum)" = "{known}  -"']
+    tells = ["sh", "-c", f'{asks}echo "it is $NOOP_TOKEN" >&2; exit $(($(date +%s) % 2))']
     document["clients"] = {
         "knows": {"command": knows, "rate": "2/s", "via": "noop:agents"},
         "tells": {"command": tells, "rate": "2/s", "via": "noop:agents"},
