@@ -60,10 +60,13 @@ def load_kinds() -> list[str]:
 
 @cache
 def services() -> dict[str, Any]:
-    """Every service class by its name: Consul, then those of installed packages."""
+    """Every service class by its name: ours, then those of installed packages. Raises UsageError for a broken one."""
     found = {cls.name: cls for module in _SERVICE_MODULES for cls in importlib.import_module(module).SERVICES}
     for entry in _installed().select(group="hashidrill.services"):
-        cls = entry.load()
+        cls = _loaded(entry)
+        if lacking := [name for name in ("name", "Spec", "places", "agent") if not hasattr(cls, name)]:
+            said = f"the service {entry.value} (entry point of hashidrill.services) lacks {', '.join(lacking)}"
+            raise UsageError(f"{said}; build it on hashidrill.service.BaseService")
         found[cls.name] = cls
     return found
 
@@ -97,8 +100,12 @@ def _find(group: str, kind: str) -> Any:
     others = _others(group)
     if kind in others:
         return others[kind]
-    module = importlib.import_module(_modules(group)[kind])
-    return next(cls for cls in module.KINDS if cls.kind == kind)
+    name = _modules(group)[kind]
+    try:
+        return next(cls for cls in importlib.import_module(name).KINDS if cls.kind == kind)
+    except (ImportError, AttributeError, StopIteration) as error:
+        why = f": {error}" if str(error) else ""
+        raise UsageError(f"{kind} should be in KINDS of the module {name}, and is not{why}") from None
 
 
 @cache
@@ -116,7 +123,7 @@ def _modules(group: str) -> dict[str, str]:
 @cache
 def _others(group: str) -> dict[str, Any]:
     """The classes of installed entry points: only a class itself knows its kind."""
-    classes = [_whole(group, entry.value, entry.load()) for entry in _installed().select(group=group)]
+    classes = [_whole(group, entry.value, _loaded(entry)) for entry in _installed().select(group=group)]
     return {cls.kind: cls for cls in classes}
 
 
@@ -126,6 +133,15 @@ def _installed() -> Any:
     from importlib.metadata import entry_points  # noqa: PLC0415 - not every command asks for a kind or a service
 
     return entry_points()
+
+
+def _loaded(entry: Any) -> Any:
+    """What an entry point names. Raises UsageError when it cannot be imported, whatever it raises."""
+    try:
+        return entry.load()
+    except Exception as error:  # noqa: BLE001 - it is another package's code
+        said = f"the plug-in {entry.value} (entry point {entry.name!r} of {entry.group}) cannot be imported"
+        raise UsageError(f"{said}: {type(error).__name__}: {error}; fix or uninstall it") from None
 
 
 def _whole(group: str, where: str, cls: Any) -> Any:

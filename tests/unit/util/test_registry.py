@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hashidrill import registry
-from hashidrill.errors import UnknownNameError
+from hashidrill.errors import UnknownNameError, UsageError
 from hashidrill.hypothesis import files as hypothesis_files
 
 ROOMS = sorted(
@@ -66,6 +68,55 @@ def test_a_class_of_another_package_goes_before_a_built_in_one(monkeypatch):
     monkeypatch.setattr(registry, "_others", lambda _group: {"noop": Other, "other.kind": Other})
     assert registry.fault("noop") is Other
     assert "other.kind" in registry.fault_kinds()
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Plants entry points of another package."""
+    registry.services()  # ours are known before
+    caches = (registry.services, registry._modules, registry._others)
+
+    def plant(group, value, load):
+        entry = SimpleNamespace(group=group, name="theirs", value=value, load=load)
+        monkeypatch.setattr(
+            registry, "_installed", lambda: SimpleNamespace(select=lambda group: [entry] * (group == entry.group))
+        )
+        for each in caches:
+            each.cache_clear()
+
+    yield plant
+    monkeypatch.undo()
+    for each in caches:
+        each.cache_clear()
+
+
+def raises(error):
+    raise error
+
+
+def test_a_plug_in_that_cannot_be_imported_is_named_in_one_message(installed):
+    installed("hashidrill.services", "ledger:Ledger", lambda: raises(ModuleNotFoundError("No module named 'ledger'")))
+    with pytest.raises(
+        UsageError, match=r"the plug-in ledger:Ledger .* cannot be imported: .*No module named 'ledger'"
+    ):
+        registry.services()
+    installed("hashidrill.faults", "theirs:Fault", lambda: raises(ZeroDivisionError("division by zero")))
+    with pytest.raises(UsageError, match=r"theirs:Fault .*of hashidrill.faults.* ZeroDivisionError: .*uninstall it"):
+        registry.fault("disk.latency")
+
+
+def test_a_service_without_what_every_service_has_is_refused(installed):
+    installed("hashidrill.services", "ledger:Ledger", lambda: type("Ledger", (), {"name": "ledger"}))
+    with pytest.raises(UsageError, match=r"lacks Spec, places, agent; build it on hashidrill.service.BaseService"):
+        registry.services()
+
+
+@pytest.mark.parametrize("kinds", [{}, {"KINDS": ()}], ids=["no KINDS", "not in KINDS"])
+def test_a_kind_that_its_module_does_not_have_is_one_message(monkeypatch, kinds):
+    monkeypatch.setattr(registry, "_modules", lambda _: {"ledger.lose": "ledger_faults"})
+    monkeypatch.setitem(sys.modules, "ledger_faults", SimpleNamespace(**kinds))
+    with pytest.raises(UsageError, match=r"ledger.lose should be in KINDS of the module ledger_faults, and is not"):
+        registry.fault("ledger.lose")
 
 
 def test_shipped_hypotheses_are_found_by_the_text_of_their_files_as_by_importing_them():
