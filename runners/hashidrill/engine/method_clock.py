@@ -85,8 +85,9 @@ class MethodClock:
         if self._waiters == 1:
             self._since_ns = self._clock.now_ns()
             self._change()
-            await stops()
         try:
+            if self._waiters == 1:
+                await stops()
             yield
         finally:
             self._waiters -= 1

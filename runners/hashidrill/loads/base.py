@@ -44,3 +44,19 @@ class BaseLoad:
 
     async def clean_up(self) -> None:
         return
+
+
+class AgentLoad(BaseLoad):
+    """A load on agents: its parameter `via` selects them. Raises ValueError for none."""
+
+    asks: ClassVar[str] = "agent"
+
+    def __init__(self, name: str, params: Any, context: LoadContext) -> None:
+        if not context.endpoints:
+            raise ValueError(f"load {name!r} has no {self.asks} to talk to")
+        super().__init__(name, params, context)
+
+    @classmethod
+    def via(cls, params: Any) -> str | None:
+        selector: str = params.via
+        return selector

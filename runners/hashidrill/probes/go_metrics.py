@@ -25,12 +25,20 @@ class Counter(BaseModel):
     count: int = Field(alias="Count")
 
 
+class Gauge(BaseModel):
+    """What a figure was at the end of one interval."""
+
+    name: str = Field(alias="Name")
+    value: float = Field(alias="Value")
+
+
 class Metrics(BaseModel):
     """The last whole interval of 10 s, which began at `timestamp`."""
 
     timestamp: str = Field(alias="Timestamp")
     samples: list[Timer] = Field(alias="Samples")
     counters: list[Counter] = Field(alias="Counters", default=[])
+    gauges: list[Gauge] = Field(alias="Gauges", default=[])
 
 
 def merged(signal: str, timers: Sequence[Timer], since: str, host: str) -> Sample:

@@ -14,6 +14,7 @@ import numpy as np
 
 from hashidrill import registry
 from hashidrill.errors import HashidrillError, HypothesisInvalidError
+from hashidrill.measure import at_in_method_ns
 from hashidrill.reports.figures import fault_span, mark_spans, operations_of, run_end_ns
 from hashidrill.reports.text import one_line, printable
 from hashidrill.service import Lane, Panel
@@ -122,9 +123,11 @@ def _requests(recording: Recording) -> dict[str, tuple[float, float]]:
     """When each fault was to begin and end, as the experiment says; nothing where that cannot be read any more."""
     try:
         steps = recording.experiment.method
-        method_s = recording.phases["method"][0] / 1e9
         return {
-            intent.data["fault_id"]: (_seconds(method_s + step.at), _seconds(method_s + step.at + step.for_))
+            intent.data["fault_id"]: (
+                _of(at_in_method_ns(recording, step.at)),
+                _of(at_in_method_ns(recording, step.at + step.for_)),
+            )
             for intent in recording.events("fault.intent")
             for step in [steps[int(intent.data["step"])]]
         }

@@ -196,3 +196,20 @@ class TestTheLevelOfALoad:
         gaps = [(before / S, round((after - before) / S, 9)) for before, after in itertools.pairwise(due)]
         assert {gap for at_s, gap in gaps if at_s < 9.5 or at_s >= 38} == {1.0}
         assert {gap for at_s, gap in gaps if 10 <= at_s < 38} == {0.2}
+
+
+def test_it_goes_again_when_nobody_could_be_told_that_it_stopped():
+    """The journal cannot be written, or the guardrail cancels just then: what is in force must not last for ever."""
+
+    async def act(_clock, method):
+        async def stops():
+            raise OSError("no space left on device")
+
+        with pytest.raises(OSError, match="no space"):
+            async with method.stands_still(stops, nothing):
+                raise AssertionError("it never gets here")
+        before = method.now_s
+        await anyio.sleep(3.0)
+        return method.now_s - before
+
+    assert play(act) == 3.0

@@ -192,6 +192,11 @@ def test_a_bucket_without_operations_is_a_gap_and_the_last_short_one_keeps_its_r
     assert by_name["acknowledged"] == [1, 0, 2]
 
 
+def test_what_was_asked_for_after_the_method_waited_is_drawn_later_by_as_much(recording, monkeypatch):
+    monkeypatch.setitem(vars(recording), "standstills", [(1.0, 5_000_000_000)])
+    assert timeline(recording)["faults"][0]["asked"] == [14.0, 39.0], "it began before the method waited"
+
+
 def test_the_timeline_shows_asked_applied_and_proven_of_each_fault(recording):
     (fault,) = timeline(recording)["faults"]
     assert fault["label"] == "disk.latency on consul-1"

@@ -8,10 +8,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from hashidrill.abc import Sample
 from hashidrill.probes.base import BaseProbe, SickError
+from hashidrill.probes.go_metrics import Metrics, merged
 from hashidrill.services.vault.api import VaultApi
 from hashidrill.util.tasks import all_at_once
 
@@ -25,25 +26,7 @@ STORAGE_TIMES = {"vault.barrier.put": "vault.storage_put", "vault.barrier.get": 
 _LEASES = "vault.expire.num_leases"
 
 
-class _Timer(BaseModel):
-    name: str = Field(alias="Name")
-    count: int = Field(alias="Count")
-    mean_ms: float = Field(alias="Mean")
-    max_ms: float = Field(alias="Max")
-
-
-class _Gauge(BaseModel):
-    name: str = Field(alias="Name")
-    value: float = Field(alias="Value")
-
-
-class _Metrics(BaseModel):
-    timestamp: str = Field(alias="Timestamp")
-    gauges: list[_Gauge] = Field(alias="Gauges")
-    samples: list[_Timer] = Field(alias="Samples")
-
-
-_METRICS = TypeAdapter(_Metrics)
+_METRICS = TypeAdapter(Metrics)
 
 
 class _VaultProbe(BaseProbe):
@@ -118,15 +101,14 @@ class MetricsProbe(_VaultProbe):
             metrics = _METRICS.validate_python(dict(said.data))
         except ValidationError:
             raise SickError(f"{said.text} with an unexpected body") from None
-        since, host = metrics.timestamp, self.host
         times = [
-            Sample(
-                STORAGE_TIMES[timer.name], timer.mean_ms / 1000,
-                f"max {timer.max_ms / 1000:.6f}s, {timer.count} in 10s since {since}", host,
-            )
-            for timer in metrics.samples if timer.count and timer.name in STORAGE_TIMES
-        ]  # fmt: skip
-        leases = [Sample("vault.leases", gauge.value, "", host) for gauge in metrics.gauges if gauge.name == _LEASES]
+            merged(STORAGE_TIMES[timer.name], [timer], metrics.timestamp, self.host)
+            for timer in metrics.samples
+            if timer.count and timer.name in STORAGE_TIMES
+        ]
+        leases = [
+            Sample("vault.leases", gauge.value, "", self.host) for gauge in metrics.gauges if gauge.name == _LEASES
+        ]
         return [*times, *leases]
 
 

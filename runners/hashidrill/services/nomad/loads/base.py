@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from hashidrill.abc import Reason
 from hashidrill.loads.answer import Answer
-from hashidrill.loads.base import BaseLoad
-from hashidrill.loads.context import LoadContext
+from hashidrill.loads.base import AgentLoad
 from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.patient import insist
 from hashidrill.loads.schedule import Reply
@@ -39,18 +38,10 @@ def task(command: str, *arguments: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class NomadLoad(BaseLoad):
-    """Its parameter `via` selects the agents. Raises ValueError for none."""
+class NomadLoad(AgentLoad):
+    """What all loads on Nomad do with their agents and their jobs."""
 
-    def __init__(self, name: str, params: Any, context: LoadContext) -> None:
-        if not context.endpoints:
-            raise ValueError(f"load {name!r} has no Nomad agent to talk to")
-        super().__init__(name, params, context)
-
-    @classmethod
-    def via(cls, params: Any) -> str | None:
-        selector: str = params.via
-        return selector
+    asks: ClassVar[str] = "Nomad agent"
 
     @property
     def job_id(self) -> str:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from hashidrill.abc import LoadCost, Reason
 from hashidrill.loads.answer import Answer, read_error
-from hashidrill.loads.base import BaseLoad
+from hashidrill.loads.base import AgentLoad
 from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.services.vault.policy import MOUNT
@@ -24,23 +24,16 @@ Via = Annotated[str, Field(description="Selector of the servers asked, in turn; 
 TOKEN = "VAULT_TOKEN"  # noqa: S105 - the name of the variable
 
 
-class VaultLoad(BaseLoad):
+class VaultLoad(AgentLoad):
     """Its parameter `via` selects the servers. Raises ValueError for none, or without a token."""
 
     asks: ClassVar[str] = "server"
 
     def __init__(self, name: str, params: Any, context: LoadContext) -> None:
-        if not context.endpoints:
-            raise ValueError(f"load {name!r} has no {self.asks} to talk to")
+        super().__init__(name, params, context)
         if TOKEN not in context.access:
             raise ValueError(f"load {name!r} has no token: its `via` must name Vault's servers, like vault:servers")
-        super().__init__(name, params, context)
         self._timeout_s = float(params.timeout)
-
-    @classmethod
-    def via(cls, params: Any) -> str | None:
-        selector: str = params.via
-        return selector
 
     @classmethod
     def cost(cls, params: Any) -> LoadCost:
