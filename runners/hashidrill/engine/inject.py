@@ -60,22 +60,32 @@ class InForce:
         await self._prove_again()
 
     async def _prove_again(self) -> None:
-        """The effect has had its time to show, so one look is enough; after a failed one, two in a row."""
-        evidence = await _observe_within(self.fault, self.undo, within_s=self._look_within_s)
-        if not evidence.ok:
+        """The effect has had its time to show, so one answer is enough; after one that is not it, two in a row."""
+        evidence, answered = await self._answer()
+        if answered and not evidence.ok:
             first = evidence
             for _ in range(_LOOKS_AGAIN):
                 await pause(_GAP_S)
-                evidence = await _observe_within(self.fault, self.undo, within_s=self._look_within_s)
+                evidence, _ = await self._answer()
                 if not evidence.ok:
                     evidence = first
                     break
         event = "fault.still" if evidence.ok else "fault.faded"
         self.journal.write(event, sync=True, fault_id=self.undo["fault_id"], evidence=noted(self.fault, evidence))
 
-    @property
-    def _look_within_s(self) -> float:
-        return max(PROVEN_WITHIN_S, 3 * self.proof_s)
+    async def _answer(self) -> tuple[Evidence, bool]:
+        """What the observer sees, and whether it answered at all.
+
+        It is asked again while it says nothing: an agent that is too busy to answer has not healed. It may take as long
+        as for the first proof; a silence that lasts longer proves nothing.
+        """
+        look_s = max(PROVEN_WITHIN_S, 3 * self.proof_s)
+        give_up_s = anyio.current_time() + max(2 * look_s, observed_within_s(self.fault, PROVEN_WITHIN_S))
+        while True:
+            evidence, answered = await _look_within(self.fault, self.undo, within_s=look_s)
+            if answered or anyio.current_time() >= give_up_s:
+                return evidence, answered
+            await pause(_GAP_S)
 
 
 @asynccontextmanager
@@ -197,29 +207,30 @@ async def _seen(fault: Fault, undo: Undo, *, present: bool, within_s: float) -> 
     with anyio.move_on_after(within_s):
         while not evidence.ok:
             began_s = anyio.current_time()
-            evidence = await _observe(fault, undo, present=present)
+            evidence, _ = await _observe(fault, undo, present=present)
             took_s = anyio.current_time() - began_s
             if not evidence.ok:
                 await pause(_GAP_S)
     return evidence, took_s
 
 
-async def _observe_within(fault: Fault, undo: Undo, *, within_s: float) -> Evidence:
-    """Looks once whether it is in force."""
+async def _look_within(fault: Fault, undo: Undo, *, within_s: float) -> tuple[Evidence, bool]:
+    """Looks once whether it is in force. Returns also whether the observer answered."""
     with anyio.move_on_after(within_s):
         return await _observe(fault, undo, present=True)
-    return _silent(fault)
+    return _silent(fault), False
 
 
 def _silent(fault: Fault) -> Evidence:
     return Evidence(ok=False, asked=fault.kind, measured="the observer never answered")
 
 
-async def _observe(fault: Fault, undo: Undo, *, present: bool) -> Evidence:
+async def _observe(fault: Fault, undo: Undo, *, present: bool) -> tuple[Evidence, bool]:
+    """What the observer says, and whether it said anything: one that fails has proven nothing, and says why."""
     try:
-        return await fault.verify(undo, present=present)
-    except Exception as error:  # noqa: BLE001 - an observer that fails has proven nothing, and says why
-        return Evidence(ok=False, asked=fault.kind, measured=f"the observer failed: {_plain(error)}")
+        return await fault.verify(undo, present=present), True
+    except Exception as error:  # noqa: BLE001 - whatever it raises
+        return Evidence(ok=False, asked=fault.kind, measured=f"the observer failed: {_plain(error)}"), False
 
 
 def _plain(error: BaseException) -> str:

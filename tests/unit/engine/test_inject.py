@@ -344,13 +344,47 @@ def test_an_observer_that_hangs_before_the_revert_has_proven_nothing(game):
     looks = iter([True, False])
 
     async def verify(self, undo, *, present):
-        if present and not next(looks):
+        if present and not next(looks, False):
             await anyio.sleep_forever()
         return Evidence(ok=True, asked="planted", measured="planted")
 
     virtual_time.run(game.inject(game.fault(verify=verify), hold={"for_s": 10}))
     assert game.entry("fault.faded").data["evidence"]["measured"] == "the observer never answered"
     assert game.events[-1] == "fault.gone"
+
+
+@pytest.mark.parametrize(
+    ("then", "event"),
+    [([True], "fault.still"), ([False, False], "fault.faded"), ([False, None, True, True], "fault.still")],
+    ids=["in force", "gone", "at first not"],
+)
+@pytest.mark.parametrize("silence", ["hangs", "fails"])
+def test_an_observer_that_is_silent_for_a_while_is_asked_until_it_answers(game, silence, then, event):
+    """An agent that is too busy to answer has not healed, and its silence must not hide that it has, either."""
+    looks = iter([True, None, None, *then, *[False] * 9])
+
+    async def verify(self, undo, *, present):
+        if present and (seen := next(looks)) is None:
+            if silence == "fails":
+                raise TimeoutError("planted")
+            await anyio.sleep_forever()
+        return Evidence(ok=not present or seen, asked="planted", measured="planted")
+
+    virtual_time.run(game.inject(game.fault(verify=verify, observed_within_s=60.0), hold={"for_s": 10}))
+    assert game.events[3] == event
+    assert game.entry(event).data["evidence"]["measured"] == "planted"
+
+
+def test_a_silence_that_lasts_ends_with_the_time_that_its_proof_may_take(game):
+    looks = iter([True])
+
+    async def verify(self, undo, *, present):
+        if present and not next(looks, False):
+            await anyio.sleep_forever()
+        return Evidence(ok=True, asked="planted", measured="planted")
+
+    virtual_time.run(game.inject(game.fault(verify=verify, observed_within_s=60.0), hold={"for_s": 10}))
+    assert 10 + 60 <= game.entry("fault.faded").t_ns / 1e9 <= 10 + 60 + 6
 
 
 def test_what_is_done_once_need_not_last(game):
