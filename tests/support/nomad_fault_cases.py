@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
-from hashidrill.services.nomad import api
+from hashidrill.capabilities import PacketFilter
+from hashidrill.faults.base import table_of
+from hashidrill.services.nomad import api, jobs
 from hashidrill.services.nomad.agents import data_dir
+from hashidrill.util.wait import wait_until
+
+JOB = "sleepers"
+
+
+def sleepers():
+    """What runs wherever these faults are put on something: two tasks that sleep, on two nodes."""
+    task = {
+        "Name": "task", "Driver": "raw_exec", "Config": {"command": "/bin/sleep", "args": ["3600"]},
+        "Resources": {"CPU": 20, "MemoryMB": 20}, "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1, "Disabled": True},
+        "KillTimeout": 10**9,
+    }  # fmt: skip
+    group = {
+        "Name": "group", "Count": 2, "EphemeralDisk": {"SizeMB": 10}, "Tasks": [task],
+        "Spreads": [{"Attribute": "${node.unique.name}", "Weight": 100}],
+        "RestartPolicy": {"Attempts": 1, "Interval": 60 * 10**9, "Delay": 10**9, "Mode": "fail"},
+        "ReschedulePolicy": {"Unlimited": True, "DelayFunction": "constant", "Delay": 5 * 10**9},
+    }  # fmt: skip
+    return {"ID": JOB, "Name": JOB, "Type": "service", "Datacenters": ["*"], "TaskGroups": [group]}
+
 
 NOMAD_CASES = [
     ("nomad.node.eligibility", {}, "nomad:one-client"),
     ("nomad.node.drain", {"deadline": "10s"}, "nomad:one-client"),
     ("nomad.node.black_hole", {}, "nomad:one-client"),
+    ("nomad.node.disconnect", {}, "nomad:one-client"),
     ("nomad.leader.transfer", {}, "nomad:leader"),
+    ("nomad.job.stop", {"job": JOB}, "nomad:leader"),
+    ("nomad.alloc.signal", {"job": JOB, "share": "100%"}, "nomad:leader"),
+    ("nomad.alloc.fail", {"job": JOB, "count": 1}, "nomad:leader"),
 ]
-MOMENTARY = {"nomad.leader.transfer"}
+MOMENTARY = {"nomad.leader.transfer", "nomad.alloc.fail"}
 
 
 async def _made_eligible(hosts, undo):
@@ -39,7 +65,36 @@ async def _handed_back(hosts, undo):
     await api.wait_for_leader(hosts, "it to lead again", [prior["leader"]])
 
 
+async def _connected(hosts, undo):
+    await hosts.host(undo["host"]).use(PacketFilter).clear_packet_rules(table_of(undo["fault_id"]))
+
+
+async def _registered_again(hosts, undo):
+    await api.when_led(hosts, "POST", "/v1/jobs", body={"Job": sleepers()})
+
+
+async def _thawed(hosts, undo):
+    for alloc in undo["prior"]["allocs"]:
+        path = f"/v1/client/allocation/{alloc}/signal"
+        await api.when_led(hosts, "POST", path, body={"Signal": "SIGCONT", "Task": ""})
+
+
+async def _another_runs(hosts, undo):
+    """What a fault would see that had killed nothing: another allocation, which runs."""
+
+    async def found():
+        live = [one for one in await jobs.allocations(hosts, JOB) if jobs.runs(one)]
+        return (live or None), "none runs"
+
+    live = await wait_until("an allocation to run", found, within_s=30)
+    undo["prior"]["allocs"][:] = [live[0]["ID"]]
+
+
 DISARMED = {
+    "nomad.node.disconnect": _connected,
+    "nomad.job.stop": _registered_again,
+    "nomad.alloc.signal": _thawed,
+    "nomad.alloc.fail": _another_runs,
     "nomad.node.eligibility": _made_eligible,
     "nomad.node.drain": _undrained,
     "nomad.node.black_hole": _writable,

@@ -21,9 +21,7 @@ from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.services.nomad import api
 from hashidrill.testing.faults import check_fault
 from hashidrill.util.wait import wait_until
-from nomad_fault_cases import DISARMED, MOMENTARY, NOMAD_CASES
-
-JOB = "sleepers"
+from nomad_fault_cases import DISARMED, JOB, MOMENTARY, NOMAD_CASES, sleepers
 
 
 def fault_of(datacenter, kind, params):
@@ -37,19 +35,6 @@ async def target_of(datacenter, on):
     await api.when_led(datacenter, "POST", "/v1/jobs", body={"Job": sleepers()})
     await wait_until("all sleepers to run", lambda: all_run(datacenter), within_s=60, gap_s=0.2)
     return (await datacenter.select(on))[0]
-
-
-def sleepers():
-    task = {
-        "Name": "task", "Driver": "raw_exec", "Config": {"command": "/bin/sleep", "args": ["3600"]},
-        "Resources": {"CPU": 20, "MemoryMB": 20}, "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1, "Disabled": True},
-        "KillTimeout": 10**9,
-    }  # fmt: skip
-    group = {
-        "Name": "group", "Count": 2, "EphemeralDisk": {"SizeMB": 10}, "Tasks": [task],
-        "Spreads": [{"Attribute": "${node.unique.name}", "Weight": 100}],
-    }  # fmt: skip
-    return {"ID": JOB, "Name": JOB, "Type": "service", "Datacenters": ["*"], "TaskGroups": [group]}
 
 
 async def all_run(datacenter):

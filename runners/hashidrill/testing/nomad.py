@@ -13,9 +13,13 @@ from typing import Any
 import anyio
 
 from hashidrill.abc import ApiAnswer, Host, Target
-from hashidrill.capabilities import AgentApi, AgentFiles, Capable
+from hashidrill.capabilities import AgentApi, AgentFiles, Capable, PacketFilter
 from hashidrill.errors import FaultError, SelectorError
-from hashidrill.services.nomad.agents import data_dir
+from hashidrill.packets import Block, PacketRule
+from hashidrill.services.nomad.agents import RPC_PORT, data_dir
+from hashidrill.services.nomad.tasks import TaskProcess, TaskProcesses
+from hashidrill.services.nomad.trial_jobs import PREFIX
+from hashidrill.testing.nomad_work import FakeWork
 
 _WRITABLE = 0o200
 
@@ -25,12 +29,33 @@ class FakeNomadHost(Capable):
 
     def __init__(self, name: str, address: str, role: str, world: FakeNomad) -> None:
         super().__init__()
-        self.parts |= dict.fromkeys((AgentApi, AgentFiles), self)
+        self.parts |= dict.fromkeys((AgentApi, AgentFiles, PacketFilter), self)
+        if role == "client":
+            self.parts[TaskProcesses] = self
         self.name, self.address, self.world = name, address, world
         self.roles["nomad"] = role
         self.data = world.root / name
         (data_dir(self.data) / "alloc").mkdir(parents=True)
         self.answers = True
+        self.tables: dict[str, Sequence[PacketRule]] = {}
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether its packet rules drop what it sends to every server."""
+        servers = {host.address for host in self.world.hosts.values() if host.roles["nomad"] == "server"}
+        rules = [rule for table in self.tables.values() for rule in table if isinstance(rule, Block)]
+        return any(
+            rule.chain == "output" and rule.port in (None, RPC_PORT) and servers <= {*rule.addresses} for rule in rules
+        )
+
+    async def set_packet_rules(self, table: str, rules: Sequence[PacketRule]) -> None:
+        self.tables[table] = rules
+
+    async def clear_packet_rules(self, table: str) -> None:
+        self.tables.pop(table, None)
+
+    async def task_processes(self) -> Sequence[TaskProcess]:
+        return self.world.work.on(self.name)
 
     async def agent_config(self, agent: str) -> dict[str, Any]:  # noqa: ARG002 - there is one agent a host
         return {}
@@ -71,6 +96,8 @@ class FakeNomad:
                                      "SchedulingEligibility": "eligible"} for name in names[3:]}  # fmt: skip
         self.running = dict.fromkeys(self.nodes, 2)
         self.jobs: dict[str, list[dict[str, Any]]] = {}
+        """The trial jobs of observers; `work` has all others."""
+        self.work = FakeWork({name: f"id-{name}" for name in names[3:]})
 
     # hashidrill.abc.Hosts
 
@@ -116,14 +143,21 @@ class FakeNomad:
         return ApiAnswer(200, json.dumps(found).encode(), known)
 
     def _get_agent(self, host: FakeNomadHost, _parts: list[str], _params: Any, _body: Any) -> Any:
+        if host.roles["nomad"] == "client":
+            last = "12.5s" if host.cut_off else "300ms"
+            return {"stats": {"client": {"last_heartbeat": last, "heartbeat_ttl": "2.4s"}}}
         state = "Leader" if host.name == self.leading else "Follower"
         return {"stats": {"raft": {"state": state, "term": str(self.term)}}}
 
+    def _seen(self, node: Mapping[str, Any]) -> dict[str, Any]:
+        """A node as the servers take it: one that is silent is down."""
+        return {**node, "Status": "down"} if self.hosts[node["Name"]].cut_off else dict(node)
+
     def _get_nodes(self, _host: Any, _parts: list[str], _params: Any, _body: Any) -> Any:
-        return list(self.nodes.values())
+        return [self._seen(node) for node in self.nodes.values()]
 
     def _get_node(self, _host: Any, parts: list[str], _params: Any, _body: Any) -> Any:
-        node = self.nodes[parts[0]]
+        node = self._seen(self.nodes[parts[0]])
         return [{"ClientStatus": "running"}] * self.running[parts[0]] if parts[1:] == ["allocations"] else node
 
     def _post_node(self, _host: Any, parts: list[str], _params: Any, body: Any) -> Any:
@@ -154,17 +188,31 @@ class FakeNomad:
         return {} if self._takes(body["Job"]) else {"FailedTGAllocs": {"trial": {}}}
 
     def _post_jobs(self, _host: Any, _parts: list[str], _params: Any, body: Any) -> Any:
-        """A trial: it ends at once."""
+        """A trial ends at once."""
+        if not body["Job"]["ID"].startswith(PREFIX):
+            return self.work.register(body["Job"])
         node = self._takes(body["Job"])
         writable = node and (data_dir(self.root / node) / "alloc").stat().st_mode & _WRITABLE
         self.jobs[body["Job"]["ID"]] = [{"ClientStatus": "complete" if writable else "failed"}] if node else []
         return {}
 
-    def _get_job(self, _host: Any, parts: list[str], _params: Any, _body: Any) -> Any:
-        return self.jobs[parts[0]]
+    def _get_jobs(self, _host: Any, _parts: list[str], params: dict[str, str], _body: Any) -> Any:
+        return [one for name, one in self.work.registered.items() if name.startswith(params.get("prefix", ""))]
 
-    def _delete_job(self, _host: Any, parts: list[str], _params: Any, _body: Any) -> Any:
-        del self.jobs[parts[0]]
+    def _get_job(self, _host: Any, parts: list[str], _params: Any, _body: Any) -> Any:
+        if parts[0].startswith(PREFIX):
+            return self.jobs[parts[0]]
+        return self.work.of_job(parts[0]) if parts[1:] == ["allocations"] else self.work.registered[parts[0]]
+
+    def _delete_job(self, _host: Any, parts: list[str], params: dict[str, str], _body: Any) -> Any:
+        if parts[0].startswith(PREFIX):
+            del self.jobs[parts[0]]
+        else:
+            self.work.stop(parts[0], purge=params.get("purge") == "true")
+        return {}
+
+    def _post_client(self, _host: Any, parts: list[str], _params: Any, body: Any) -> Any:
+        self.work.signalled(parts[1], body["Signal"])
         return {}
 
     def _takes(self, job: Mapping[str, Any]) -> str:

@@ -101,6 +101,12 @@ class NomadService(BaseService):
     def binaries(self) -> Sequence[Wanted]:
         return [Wanted("nomad", self.spec.version, self.spec.binary)]
 
+    def parts(self, host: Host) -> Mapping[type[Any], Any]:
+        """A client's tasks are processes, which its host shows."""
+        from hashidrill.services.nomad.tasks import ProcTasks, TaskProcesses  # noqa: PLC0415 - see above
+
+        return {TaskProcesses: ProcTasks(host)} if host.roles.get(self.name) == "client" else {}
+
     def agent(self, site: Site) -> AgentPlan:
         from hashidrill.services.nomad import agents  # noqa: PLC0415 - see above
 

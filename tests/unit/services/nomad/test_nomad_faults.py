@@ -5,22 +5,30 @@ from __future__ import annotations
 import os
 
 import pytest
+from pydantic import ValidationError
 
 from hashidrill import registry
 from hashidrill.engine.inject import planned
-from hashidrill.errors import FaultError
+from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.services.nomad import trial_jobs
 from hashidrill.testing.faults import check_fault
 from hashidrill.testing.nomad import FakeNomad, FakeNomadHost
-from nomad_fault_cases import DISARMED, MOMENTARY, NOMAD_CASES
+from nomad_fault_cases import DISARMED, JOB, MOMENTARY, NOMAD_CASES, sleepers
 from virtual_time import run
 
 HOST = {"nomad:one-client": "node-1", "nomad:leader": "nomad-1"}
 
 
+def busy(folder):
+    """A datacenter that runs something."""
+    one = FakeNomad(folder)
+    one.work.register(sleepers())
+    return one
+
+
 @pytest.fixture
 def world(tmp_path):
-    one = FakeNomad(tmp_path)
+    one = busy(tmp_path)
     yield one
     for host in one.hosts.values():  # for whoever removes the folder
         (host.data / "nomad/alloc").chmod(0o755)
@@ -68,7 +76,7 @@ def test_every_kind_of_fault_has_a_case_and_a_way_to_disarm_it():
 
 def test_a_fault_uses_the_capabilities_of_its_host_that_it_declares_and_no_others(tmp_path):
     for number, (kind, params, on) in enumerate(NOMAD_CASES):
-        world, used = FakeNomad(tmp_path / str(number)), set()
+        world, used = busy(tmp_path / str(number)), set()
 
         class Recorded(FakeNomadHost):
             def use(self, capability, used=used):
@@ -148,3 +156,156 @@ def test_a_trial_whose_job_cannot_be_removed_is_said(world, monkeypatch):
     monkeypatch.setattr(world, "_delete_job", refused)
     with pytest.raises(FaultError, match="the trial job hashidrill-trial-x could not be removed"):
         run(trial_jobs.outcome(world, "id-node-1", "x"))
+
+
+# work
+
+
+@pytest.mark.parametrize("kind", ["nomad.job.stop", "nomad.alloc.signal", "nomad.alloc.fail", "nomad.node.disconnect"])
+def test_one_that_does_nothing_is_caught(world, kind, monkeypatch):
+    async def nothing(self, undo):
+        return
+
+    [(_, params, on)] = [case for case in NOMAD_CASES if case[0] == kind]
+    monkeypatch.setattr(registry.fault(kind), "apply", nothing)
+    fault = fault_of(world, kind, params)
+
+    async def seen():
+        undo = await planned(fault, world.target(HOST[on]), "f1")
+        await fault.apply(undo)
+        return await fault.verify(undo, present=True)
+
+    assert not run(seen()).ok
+
+
+def applied(world, kind, host="nomad-1", **params):
+    """(the fault, its undo, the proof) of a fault that was put on."""
+    fault = fault_of(world, kind, params)
+
+    async def put():
+        undo = await planned(fault, world.target(host), "f1")
+        await fault.apply(undo)
+        return undo, await fault.verify(undo, present=True)
+
+    return fault, *run(put())
+
+
+def test_a_job_that_nobody_knows_is_named_with_the_near_ones(world):
+    with pytest.raises(FaultError, match="knows no job 'sleeper': did you mean sleepers"):
+        prior(world, "nomad.job.stop", "nomad-1", job="sleeper")
+
+
+def test_a_job_that_is_stopped_already_is_refused(world):
+    world.work.stop(JOB, purge=False)
+    for kind, more in (("nomad.job.stop", {}), ("nomad.alloc.fail", {"count": 1})):
+        with pytest.raises(FaultError, match="sleepers is stopped already"):
+            prior(world, kind, "nomad-1", job=JOB, **more)
+
+
+def test_a_purged_job_is_registered_again_as_it_was(world):
+    fault, undo, evidence = applied(world, "nomad.job.stop", job=JOB, purge=True)
+    assert evidence.ok, evidence
+    assert "the job is not known" in evidence.measured
+    run(fault.revert(undo))
+    assert not world.work.registered[JOB]["Stop"]
+    assert len(world.work.live(JOB)) == 2
+
+
+def test_a_job_that_is_only_stopped_does_not_pass_for_purged(world):
+    fault, undo, _ = applied(world, "nomad.job.stop", job=JOB)
+    purged = fault_of(world, "nomad.job.stop", {"job": JOB, "purge": True})
+    assert not run(purged.verify(undo, present=True)).ok
+    assert fault.params.purge is False
+
+
+def test_a_job_whose_tasks_go_on_is_not_stopped_whatever_the_servers_say(world):
+    _, undo, _ = applied(world, "nomad.job.stop", job=JOB)
+    world.work._start({"ID": "alloc-1", "JobID": JOB, "NodeName": "node-1"})
+    fault = fault_of(world, "nomad.job.stop", {"job": JOB})
+    evidence = run(fault.verify(undo, present=True))
+    assert not evidence.ok
+    assert "1 processes of its tasks run" in evidence.measured
+
+
+def test_a_job_that_was_registered_anew_meanwhile_is_left_alone(world):
+    fault, undo, _ = applied(world, "nomad.job.stop", job=JOB)
+    newer = {**sleepers(), "Meta": {"version": "2"}}
+    world.work.register(newer)
+    run(fault.revert(undo))
+    assert world.work.registered[JOB]["Meta"] == {"version": "2"}
+
+
+def test_an_allocation_is_killed_again_after_each_restart_until_nomad_gives_it_up(world):
+    _, undo, evidence = applied(world, "nomad.alloc.fail", job=JOB, count=1)
+    assert evidence.ok, evidence
+    [alloc] = [one for one in world.work.allocs if one["ID"] in undo["prior"]["allocs"]]
+    assert (alloc["ClientStatus"], alloc["restarts"]) == ("failed", 3)
+    assert len(world.work.live(JOB)) == 2, "Nomad replaced it"
+
+
+def test_one_that_is_restarted_for_ever_does_not_fail_in_time(world, monkeypatch):
+    monkeypatch.setattr("hashidrill.testing.nomad_work.RESTARTS", 10**6)
+    with pytest.raises(WaitTimeoutError, match="1 still run or are restarted"):
+        applied(world, "nomad.alloc.fail", job=JOB, count=1, within="5s")
+
+
+@pytest.mark.parametrize(("picked", "expected"), [({"count": 2}, 2), ({"share": "50%"}, 1), ({"share": "51%"}, 2)])
+def test_as_many_are_picked_as_asked_for(world, picked, expected):
+    assert len(prior(world, "nomad.alloc.fail", "nomad-1", job=JOB, **picked)["allocs"]) == expected
+
+
+def test_on_a_node_only_its_own_allocations_are_picked(world):
+    found = prior(world, "nomad.alloc.signal", "node-2", job=JOB, share="100%")
+    assert [world.work.processes[alloc][0] for alloc in found["allocs"]] == ["node-2"]
+    with pytest.raises(FaultError, match="sleepers runs 1 allocations on node-2, and 2 were to be"):
+        prior(world, "nomad.alloc.signal", "node-2", job=JOB, count=2)
+
+
+def test_where_no_process_can_be_seen_nothing_is_applied(world):
+    world.work.processes.clear()
+    with pytest.raises(FaultError, match="2 of the 2 allocations have no process that can be seen"):
+        prior(world, "nomad.alloc.fail", "nomad-1", job=JOB, share="100%")
+
+
+@pytest.mark.parametrize("params", [{}, {"count": 1, "share": "50%"}])
+def test_either_a_count_or_a_share_is_written(params):
+    with pytest.raises(ValidationError, match="write either count or share"):
+        registry.fault("nomad.alloc.fail").Params.model_validate({"job": JOB, **params})
+
+
+def test_a_signal_that_ends_tasks_is_proven_by_processes_that_are_gone(world):
+    _, _, evidence = applied(world, "nomad.alloc.signal", job=JOB, count=1, signal="TERM")
+    assert evidence.ok, evidence
+    assert "of 1 processes 1 ended" in evidence.measured
+
+
+def test_a_signal_that_a_task_handles_is_proven_by_what_nomad_wrote(world):
+    world.work.catches = frozenset({1})
+    world.work.stop(JOB, purge=True)
+    world.work.register(sleepers())
+    fault, undo, evidence = applied(world, "nomad.alloc.signal", job=JOB, count=1, signal="HUP")
+    assert evidence.ok, evidence
+    assert "0 ended, 1 handle it and run; Nomad wrote 1 signals" in evidence.measured
+    undo["prior"]["signalled"] += 1  # as if it had not been sent
+    assert not run(fault.verify(undo, present=True)).ok
+
+
+def test_a_node_that_is_down_for_another_reason_is_not_disconnected(world):
+    """The servers' word alone is not enough: the node itself must miss its heartbeats."""
+    fault, undo, _ = applied(world, "nomad.node.disconnect", "node-1")
+    world.hosts["node-1"].tables.clear()
+    world.nodes["id-node-1"]["Status"] = "down"
+    evidence = run(fault.verify(undo, present=True))
+    assert not evidence.ok
+    assert "the node is down; its last heartbeat was taken 0.3s ago" in evidence.measured
+
+
+def test_a_node_that_is_gone_already_cannot_be_disconnected(world):
+    world.nodes["id-node-1"]["Status"] = "down"
+    with pytest.raises(FaultError, match="node-1 is down already"):
+        prior(world, "nomad.node.disconnect", "node-1")
+
+
+def test_the_tasks_of_a_disconnected_node_are_counted(world):
+    _, _, evidence = applied(world, "nomad.node.disconnect", "node-1")
+    assert "1 of 1 processes of its tasks still run" in evidence.measured

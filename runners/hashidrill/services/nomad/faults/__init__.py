@@ -1,4 +1,4 @@
-"""What breaks Nomad in ways of its own: nodes, leaders. Not what breaks any host.
+"""What breaks Nomad in ways of its own: nodes, leaders, jobs. Not what breaks any host.
 
 A new module goes into MODULES, with its kinds.
 """
@@ -6,6 +6,9 @@ A new module goes into MODULES, with its kinds.
 MODULES = {
     "nodes": ("nomad.node.eligibility", "nomad.node.drain"),
     "black_hole": ("nomad.node.black_hole",),
+    "disconnect": ("nomad.node.disconnect",),
     "leader": ("nomad.leader.transfer",),
+    "job": ("nomad.job.stop",),
+    "allocs": ("nomad.alloc.fail", "nomad.alloc.signal"),
 }
 """Module to the kinds in its KINDS: whoever names one kind imports one module."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.abc import Claim, Place, Target, Trouble, Undo
-from hashidrill.claims import HOST, needs, takes
+from hashidrill.capabilities import AgentApi
+from hashidrill.claims import EVERYWHERE, HOST, needs, takes
 from hashidrill.faults.base import BaseFault, P
 from hashidrill.services.nomad import api
 
@@ -51,3 +52,22 @@ class OfNodes(BaseFault[P]):
     @staticmethod
     def _node(undo: Undo) -> str:
         return str(undo["prior"]["node"])
+
+
+def work_of(job: str) -> Claim:
+    """What a job runs, wherever that is."""
+    return takes(f"what {job} runs", "both stop or end what the same job runs", where=EVERYWHERE, local=False)
+
+
+class OfWork(BaseFault[P]):
+    """Base of faults that are about a job, which all servers know: on one server, and never on several hosts."""
+
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (needs(HOST),)
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        yield from not_among(self.kind, place, "server")
+        if place.many:
+            yield ("on",), f"{self.kind} is about what all servers know, so one is enough; write on: nomad:leader"
