@@ -76,7 +76,9 @@ class FakeVault:
             for n in range(1, self.servers + 1)
         }
         self.sealed = set() if self.initialized else {*self.hosts}
-        self._active = "vault-1"
+        self._active, self._reign = "vault-1", 1
+        self.hands_over = True
+        """Whether another server takes over from one that steps down; if not, the same one is active again."""
         self.members = {*self.hosts} if self.initialized else set()
         """Those that have joined: a new server does with its first unsealing."""
         self.without_vote: set[str] = set()
@@ -91,8 +93,11 @@ class FakeVault:
         if 2 * len(able) <= len(self.members):
             return ""
         if self._active not in able:
-            self._active = able[0]
+            self._reigns(able[0])
         return self._active
+
+    def _reigns(self, name: str) -> None:
+        self._active, self._reign = name, self._reign + 1
 
     def transport(self) -> httpx.MockTransport:
         def handle(request: httpx.Request) -> httpx.Response:
@@ -136,7 +141,9 @@ class FakeVault:
             return _SEALED
         if path == "sys/leader":
             address = f"http://{self.hosts[self.active].address}:8200" if self.active else ""
-            return 200, {"ha_enabled": True, "is_self": host.name == self.active, "leader_address": address}
+            said = {"ha_enabled": True, "is_self": host.name == self.active, "leader_address": address}
+            since = f"2026-01-01T00:00:{self._reign:02}Z" if said["is_self"] else "0001-01-01T00:00:00Z"
+            return 200, {**said, "active_time": since}
         if not self.active:
             return 500, {"errors": ["local node not active but active cluster node not found"]}
         return self._for_root(host, path, body) if token == self.root else self._for_others(method, path, token, body)
@@ -167,7 +174,7 @@ class FakeVault:
             self.sealed.add(host.name)
         if path == "sys/step-down":
             able = [name for name, one in self.hosts.items() if one.hears and name not in {*self.sealed, self.active}]
-            self._active = able[0] if able else self._active
+            self._reigns(able[0] if able and self.hands_over else self._active)
         if path == "sys/storage/raft/configuration":
             servers = [{"node_id": name, "voter": name not in self.without_vote} for name in self.hosts]
             return 200, {"data": {"config": {"servers": servers}}}

@@ -51,6 +51,35 @@ def test_a_step_down_makes_another_server_active(fake):
     assert proof.present.measured == "active: vault-2"
 
 
+def test_a_step_down_whose_handover_fails_is_proven_as_what_it_is(fake):
+    """Raft could not hand over: the server gave its role up, and took it back 10 s later."""
+    fake.hands_over = False
+    proof = check(fake, "vault.step_down", "vault-1", momentary=True)
+    assert proof.gone.measured == "active: vault-1 again (no other server took over)"
+
+
+@pytest.mark.parametrize("dead", [(), ("vault-2",), ("vault-2", "vault-3")], ids=["all answer", "one is dead", "alone"])
+def test_a_step_down_that_does_nothing_is_caught_whoever_else_answers(fake, dead):
+    class Idle(StepDown):
+        async def apply(self, undo):
+            fake.members -= {*dead}  # or the active server would have no majority
+            for name in dead:
+                fake.hosts[name].process = None
+
+    with pytest.raises(AssertionError, match="to be in force.*active: vault-1"):
+        check(fake, Idle, "vault-1", momentary=True)
+
+
+def test_a_step_down_is_not_proven_by_a_server_that_does_not_answer(fake):
+    class Frozen(StepDown):
+        async def apply(self, undo):
+            for host in fake.hosts.values():
+                host.process = None
+
+    with pytest.raises(AssertionError, match="to be in force.*active: none"):
+        check(fake, Frozen, "vault-1", momentary=True)
+
+
 def test_a_revoked_token_is_refused_until_it_is_made_again(fake):
     proof = check(fake, "vault.token.revoke", "vault-1")
     assert "HTTP 403" in proof.present.measured

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -46,21 +46,30 @@ async def asked_for_a_secret(host: Host, path: str) -> Served:
     return Served(answer.status, answer.body[:200].decode(errors="replace").strip())
 
 
-async def actives(hosts: Hosts) -> Sequence[str]:
-    """The servers that say of themselves that they are active. A sealed server, or one that hangs, says nothing."""
-    found: list[str] = []
+async def reigns(hosts: Hosts) -> Mapping[str, str]:
+    """Of each server that answers: since when it is active, in its own words; "" for one that is not.
+
+    A sealed server, or one that hangs, is not among them. The moment is that of the reign: a server that stepped down
+    and is active again has a later one.
+    """
+    found: dict[str, str] = {}
 
     async def ask(host: Host) -> None:
         try:
             answer = await host.use(AgentApi).api("GET", "/v1/sys/leader", timeout_s=_TELLS_WITHIN_S, agent=AGENT)
-            said: Any = answer.json() if answer.status == 200 else {}
+            said: Any = answer.json() if answer.status == 200 else None
         except (FaultError, ValueError):
             return
-        if isinstance(said, dict) and said.get("is_self"):
-            found.append(host.name)
+        if isinstance(said, dict):
+            found[host.name] = str(said.get("active_time") or "an unknown time") if said.get("is_self") else ""
 
     await all_at_once(partial(ask, host) for host in servers_of(hosts))
-    return sorted(found)
+    return found
+
+
+async def actives(hosts: Hosts) -> Sequence[str]:
+    """The servers that say of themselves that they are active."""
+    return sorted(name for name, since in (await reigns(hosts)).items() if since)
 
 
 def servers_of(hosts: Hosts) -> list[Host]:
