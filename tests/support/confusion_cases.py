@@ -16,6 +16,7 @@ from reset_runs import Game, bloated, cas_recording, ordinary, step
 from retry_recordings import Client, bad, good
 from spiked_runs import Spiked
 from streaming_runs import stepped, watched
+from vault_runs import LEASES, SECRETS, at, leases, secrets
 
 LOAD = "kv-writes"
 CASES = {}
@@ -360,6 +361,92 @@ def handed_on(path):
 @case("vault_has_one_active", LIE, "5 s with two active servers, or none")
 def two_active(path):
     return active(path, moved(15, 20)).build(), {"grace": "2s"}
+
+
+@case("no_secret_lost", TRUTH, "a Vault that keeps everything")
+def secrets_kept(path):
+    return secrets(path).build(), {"load": SECRETS}
+
+
+@case("no_secret_lost", LIE, "one secret of the fault is acknowledged and dropped")
+def secret_dropped(path):
+    return secrets(path, gone=[at(12)]).build(), {"load": SECRETS}
+
+
+@case("no_secret_lost", LIE, "a secret is read from memory, and its storage lost it")
+def secret_in_memory(path):
+    return secrets(path, gone=[at(12)], unlisted=1).build(), {"load": SECRETS}
+
+
+@case("no_secret_lost", NOTHING, "nobody had the storage list what it holds")
+def never_listed(path):
+    return secrets(path, unlisted=None).build(), {"load": SECRETS}
+
+
+@case("no_secret_lost", TRUTH, "a restore takes what came after the snapshot, and nothing else")
+def secrets_rolled_back(path):
+    run = secrets(path, reset=True, gone=range(at(13), at(20)))
+    return run.build(), {"load": SECRETS, "snapshot": "before", "rolled_back_at_least": 10}
+
+
+@case("no_secret_lost", LIE, "a restore takes a secret from before the snapshot")
+def secret_before_snapshot(path):
+    run = secrets(path, reset=True, gone=[at(8), *range(at(13), at(20))])
+    return run.build(), {"load": SECRETS, "snapshot": "before"}
+
+
+@case("no_secret_lost", LIE, "a secret from after the restore of the Consul beneath is gone")
+def secret_after_restore(path):
+    run = secrets(path, reset=True, on="consul", gone=[*range(at(13), at(20)), at(23)])
+    return run.build(), {"load": SECRETS, "snapshot": "before"}
+
+
+@case("no_secret_lost", NOTHING, "a restore that takes nothing back shows nothing")
+def nothing_rolled_back(path):
+    run = secrets(path, reset=True)
+    return run.build(), {"load": SECRETS, "snapshot": "before", "rolled_back_at_least": 10}
+
+
+@case("no_lease_lost", TRUTH, "a Vault that keeps every lease, and revokes what it is told to")
+def leases_kept(path):
+    return leases(path).build(), {"load": LEASES}
+
+
+@case("no_lease_lost", LIE, "one lease is granted and forgotten")
+def lease_forgotten(path):
+    return leases(path, gone=[at(12)]).build(), {"load": LEASES}
+
+
+@case("no_lease_lost", LIE, "a lease expires before its time")
+def lease_expired_early(path):
+    return leases(path, gone=[at(45)], ttl_s=20).build(), {"load": LEASES}
+
+
+@case("no_lease_lost", LIE, "a token that was revoked is valid again")
+def revoked_and_valid(path):
+    return leases(path, valid=[at(12) + 1]).build(), {"load": LEASES}
+
+
+@case("no_lease_lost", NOTHING, "all leases ran out before they were looked up")
+def leases_ran_out(path):
+    return leases(path, gone=range(0, at(50), 2), ttl_s=0.5).build(), {"load": LEASES}
+
+
+@case("no_lease_lost", NOTHING, "those of the fault were never looked up")
+def leases_unread(path):
+    return leases(path, unread=[f"{LEASES}/{n}" for n in range(at(10), at(30))]).build(), {"load": LEASES}
+
+
+@case("no_lease_lost", TRUTH, "a restore takes leases from after the snapshot, and revocations too")
+def leases_rolled_back(path):
+    run = leases(path, reset=True, gone=range(at(13), at(18), 2), valid=[at(12) + 4])
+    return run.build(), {"load": LEASES, "snapshot": "before", "rolled_back_at_least": 10}
+
+
+@case("no_lease_lost", LIE, "a restore takes a lease from before the snapshot")
+def lease_before_snapshot(path):
+    run = leases(path, reset=True, gone=[at(8), *range(at(13), at(18))])
+    return run.build(), {"load": LEASES, "snapshot": "before"}
 
 
 @case("leadership_leaves", TRUTH, "the faulted leader is deposed")

@@ -66,7 +66,7 @@ def test_a_step_down_that_does_nothing_is_caught_whoever_else_answers(fake, dead
             for name in dead:
                 fake.hosts[name].process = None
 
-    with pytest.raises(AssertionError, match="to be in force.*active: vault-1"):
+    with pytest.raises(AssertionError, match=r"to be in force.*active: vault-1"):
         check(fake, Idle, "vault-1", momentary=True)
 
 
@@ -76,7 +76,7 @@ def test_a_step_down_is_not_proven_by_a_server_that_does_not_answer(fake):
             for host in fake.hosts.values():
                 host.process = None
 
-    with pytest.raises(AssertionError, match="to be in force.*active: none"):
+    with pytest.raises(AssertionError, match=r"to be in force.*active: none"):
         check(fake, Frozen, "vault-1", momentary=True)
 
 

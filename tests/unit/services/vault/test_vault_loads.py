@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 
 import pytest
@@ -76,6 +78,57 @@ def test_parameters_that_make_no_sense_are_refused(params):
         load(KvWrite, **params)
 
 
+def sampled(told):
+    return lambda *sample: told.append(sample)
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """Twenty secrets: `there` can be read, and `listed` is what the storage lists."""
+    told = []
+    made = KvWrite("secrets", KvWrite.Params.model_validate({"rate": "10/s"}), context(emit_sample=sampled(told)))
+    keys = [made._plan(n)[0] for n in range(20)]
+    made.there, made.listed, made.told = set(keys), set(keys), told
+
+    async def insist(_client, _endpoints, _method, path, accept, *, within_s, params=None):
+        key = path.partition("/data/")[2]
+        if key:
+            body = {"data": {"data": {"id": f"id of {key}"}}}
+            return accept(Answer(200, json.dumps(body).encode()) if key in made.there else Answer(404))
+        assert params == {"list": "true"}
+        place = path.partition("/metadata/")[2] + "/"
+        names = [key.removeprefix(place) for key in sorted(made.listed) if key.startswith(place)]
+        return accept(Answer(200, json.dumps({"data": {"keys": names}}).encode()) if names else Answer(404))
+
+    monkeypatch.setattr(kv, "insist", insist)
+    made.keys = keys
+    return made
+
+
+def test_secrets_that_are_read_and_listed_are_there(written):
+    assert read(written) == {key: f"id of {key}" for key in written.keys}
+
+
+def test_a_secret_that_is_read_and_not_listed_is_missing_and_counted(written):
+    """The active server read it from memory: its storage lost it."""
+    lost = written.keys[3]
+    written.listed.remove(lost)
+    assert [key for key, value in read(written).items() if value is None] == [lost]
+    assert [sample[1] for sample in written.told] == [1.0]
+
+
+def test_a_secret_that_is_listed_and_cannot_be_read_is_missing(written):
+    written.there.remove(written.keys[3])
+    assert [key for key, value in read(written).items() if value is None] == [written.keys[3]]
+    assert [sample[1] for sample in written.told] == [0.0]
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"data": {"keys": 3}}', b"<html>"])
+def test_an_answer_that_lists_nothing_is_asked_for_again(body):
+    assert kv._listed(Answer(200, body)) is None
+    assert kv._listed(Answer(503)) is None
+
+
 # tokens
 
 KNOWN, UNKNOWN = Answer(200, b"{}"), Answer(400, b'{"errors":["1 error occurred:\\n\\t* invalid accessor\\n\\n"]}')
@@ -122,3 +175,35 @@ def test_a_revoked_token_that_is_still_known_is_what_nobody_wrote(churn):
 def test_a_403_for_our_own_token_says_nothing_about_theirs():
     assert tokens._known(Answer(403, b'{"errors":["permission denied"]}')) is None
     assert tokens._known(Answer(503, b'{"errors":["Vault is sealed"]}')) is None
+
+
+def test_a_token_whose_lease_is_gone_is_not_known():
+    assert tokens._known(Answer(403, b'{"errors":["1 error occurred:\\n\\t* bad token\\n\\n"]}')) is False
+
+
+def test_a_token_is_recorded_as_the_lease_that_vault_granted_and_not_as_it_was_asked_for():
+    params = TokenChurn.Params.model_validate({"rate": "10/s", "ttl": "2h", "revoked": "50%"})
+    told = []
+
+    class Client:
+        async def request(self, _method, url, **_):
+            made_one = {"auth": {"accessor": "a", "lease_duration": 600, "client_token": "hvs.secret"}}
+            return Answer(200, json.dumps(made_one).encode()) if url.endswith("create") else Answer(204)
+
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *_):
+            return
+
+    async def main():
+        made = TokenChurn("leases", params, context(clock=virtual_time.VirtualClock()))
+        made.client = Client
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(made.run(told.append), 0.95)
+
+    virtual_time.run(main())
+    leases = [tokens.Lease.of(operation.detail) for operation in told if operation.outcome == "ok"]
+    assert [lease.ttl_s for lease in leases] == [600.0] * len(leases)
+    assert [lease.revoked for lease in leases[:4]] == [False, True, False, True]
+    assert "hvs.secret" not in str(told)

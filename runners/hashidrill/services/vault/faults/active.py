@@ -17,7 +17,7 @@ _STEPPED_WITHIN_S = 20.0
 
 
 class StepDown(BaseFault[NoParams]):
-    """Ends the active server's reign, once. It does not compete for 10 s; if the handover fails, it is active again then.
+    """Ends the active server's reign, once. It does not compete for 10 s, and is active again if the handover fails.
 
     Vault answers before it steps down, and tells nobody but its log whether another server took over. So what is proven
     is the end of the reign; who is active afterwards, and how long nobody was, is measured (`vault_serves_within`).
@@ -35,8 +35,8 @@ class StepDown(BaseFault[NoParams]):
     def observed_within_s(self) -> float:
         """Until somebody is active: 1 s with integrated storage, 2 s on Consul, measured.
 
-        Where the handover fails, Raft waits for it (an election timeout), and Vault 10 s more (manualStepDownSleepPeriod
-        of vault/core.go) before the same server is active again.
+        Where the handover fails, Raft waits for it (an election timeout), and Vault for 10 s more
+        (manualStepDownSleepPeriod of vault/core.go) before the same server is active again.
         """
         return 30.0
 

@@ -52,9 +52,10 @@ def identity_of(answer: Answer) -> str | None:
 
 
 class KvWrite(VaultLoad):
-    """Writes unique secrets and reads back at the end what Vault kept."""
+    """Writes unique secrets, and at the end reads back what Vault kept and has its storage list it."""
 
     kind: ClassVar[str] = "vault.kv.write"
+    signals: ClassVar = {"unlisted": None}  # secrets that were read at the end, and that the storage does not list
 
     class Params(Strict):
         """`rate` writes a second, each of a secret of `value` bytes that is unique in the run.
@@ -100,8 +101,9 @@ class KvWrite(VaultLoad):
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
         """The identity of the secret that each key tried holds now (None: there is none).
 
-        The active server answers, whichever is asked. Retries until `within_s` seconds are over, then raises
-        WaitTimeoutError with the last answer.
+        The active server answers, whichever is asked, and from its memory where it can: what its storage does not list
+        is None, and counted as `LOAD.unlisted`. Retries until `within_s` seconds are over, then raises WaitTimeoutError
+        with the last answer.
         """
         numbers = {True: self._turns.once, False: min(self._turns.in_turn, self.params.keys)}
         keys = [f"{self._place(once=once)}/{number}" for once, most in numbers.items() for number in range(most)]
@@ -113,7 +115,16 @@ class KvWrite(VaultLoad):
                 [found[key]] = await insist(client, self.context.endpoints, "GET", path, _entry, within_s=within_s)
 
             await for_each(keys, read)
-        return found
+            listed: set[str] = set()
+            for once in numbers:
+                path = f"/v1/{MOUNT}/metadata/{self._place(once=once)}"
+                names = await insist(
+                    client, self.context.endpoints, "GET", path, _listed, within_s=within_s, params={"list": "true"}
+                )
+                listed |= {f"{self._place(once=once)}/{name}" for name in names}
+        unlisted = [key for key, value in found.items() if value is not None and key not in listed]
+        self.context.sample("unlisted", float(len(unlisted)), ", ".join(unlisted[:3]))
+        return {key: None if key in unlisted else value for key, value in found.items()}
 
     async def clean_up(self) -> None:
         """Delete the secrets, for a few seconds: a server that is sick is not waited for."""
@@ -141,6 +152,15 @@ def _entry(answer: Answer) -> tuple[str | None] | None:
     if answer.status == 404:
         return (None,)
     return (identity_of(answer),) if answer.status == 200 else None
+
+
+def _listed(answer: Answer) -> list[str] | None:
+    """The names in one place, from the storage: Vault keeps no list in its memory. None where that was not answered."""
+    if answer.status == 404:
+        return []
+    data = read_json(answer).get("data")
+    names = data.get("keys") if answer.status == 200 and isinstance(data, dict) else None
+    return [str(name) for name in names] if isinstance(names, list) else None
 
 
 class KvRead(VaultLoad):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
+from hashidrill.abc import Detail
 from hashidrill.experiment.strict import Strict
+from hashidrill.loads.detail import detail_as
 from hashidrill.loads.params import LoadRate, Timeout
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import Reply
@@ -28,7 +30,26 @@ MOST_READ = 20_000
 FINAL_READS_WITHIN_S = 60.0
 STILL_VALID = "still valid"
 """In the place of a stamp: what nobody wrote."""
+TABLE = "lease"
+_GONE = ("invalid accessor", "bad token")
+"""What Vault says of an accessor that it does not know, and of one whose token or lease is gone."""
 _LOOKUP, _REVOKE = "auth/token/lookup-accessor", "auth/token/revoke-accessor"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A token that was made: its `Operation.detail`. `ttl_s` is the time that Vault granted, not what was asked for."""
+
+    ttl_s: float
+    revoked: bool
+
+    def detail(self) -> Detail:
+        return Detail(TABLE, asdict(self))
+
+    @classmethod
+    def of(cls, detail: Detail | None) -> Lease:
+        """Raises ValueError for what is no lease of this load."""
+        return detail_as(cls, detail, TABLE, TokenChurn.kind)
 
 
 class TokenChurn(VaultLoad):
@@ -44,7 +65,9 @@ class TokenChurn(VaultLoad):
         """`rate` tokens a second, each for `ttl`; the share `revoked` is revoked as soon as it was made."""
 
         rate: LoadRate
-        ttl: Annotated[Duration, Field(description="How long a token may live; longer than the run")] = Duration("1h")
+        ttl: Annotated[
+            Duration, Field(description="How long a token may live: one that ran out before the end cannot be checked")
+        ] = Duration("1h")
         revoked: Annotated[
             Percent, Field(ge=0, le=1, description="Share of tokens that are revoked as soon as they were made")
         ] = Percent("50%")
@@ -79,13 +102,14 @@ class TokenChurn(VaultLoad):
                 reply, answer = await self._post(client, n, "auth/token/create", wanted)
                 if reply.outcome != "ok":
                     return reply
-                accessor = str(read_json(answer)["auth"]["accessor"])
+                made = read_json(answer)["auth"]
+                accessor = str(made["accessor"])
                 if n in self._to_revoke:
                     reply, _ = await self._post(client, n, _REVOKE, {"accessor": accessor})
                     if reply.outcome != "ok":  # it was made in any case, and may be there or not
                         return replace(reply, outcome="unknown")
                 self._accessors[n] = accessor
-                return reply
+                return replace(reply, detail=Lease(float(made["lease_duration"]), n in self._to_revoke).detail())
 
             await self.open_loop(self._plan, churn).run(emit)
 
@@ -117,12 +141,12 @@ class TokenChurn(VaultLoad):
 def _known(answer: Answer) -> bool | None:
     """Whether the accessor is of a token; None where that was not answered.
 
-    Vault refuses one that it does not know as an `invalid accessor`; for our own token it has other words.
+    Vault says so in words: for our own token, and for a server that cannot answer, it has others.
     """
     if answer.status == 200:
         return True
     errors = read_json(answer).get("errors") or []
-    refused = 400 <= answer.status < 500 and any("invalid accessor" in str(one) for one in errors)
+    refused = 400 <= answer.status < 500 and any(words in str(one) for one in errors for words in _GONE)
     return False if refused else None
 
 

@@ -1,0 +1,238 @@
+"""Does Vault still have what it acknowledged: secrets, and the leases of tokens?"""
+
+import math
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.judging.checkable import ENOUGH, Coverage, coverage
+from hashidrill.judging.registers import Registers, check_registers, seen_at_the_end
+from hashidrill.measure import SECOND, when
+from hashidrill.recording.reader import Bools, Operations, Recording
+from hashidrill.services.vault.loads.tokens import Lease
+from hashidrill.services.vault.resets import Reset, find_reset
+
+_NAMED = 10
+_SHOWN = 3
+AtLeast = Annotated[int, Field(ge=0)]
+
+
+@hypothesis(needs_valid_run=False, timed=False)
+def no_secret_lost(
+    recording: Recording,
+    *,
+    load: str,
+    fault: str | None = None,
+    snapshot: str | None = None,
+    rolled_back_at_least: AtLeast = 0,
+) -> Held:
+    """Each secret whose write Vault acknowledged is readable after, and its storage lists it.
+
+    What counts as lost, as a phantom and as checkable is as for `no_acknowledged_write_lost`. Vault's active server
+    keeps secrets in memory, and goes on answering from there when its storage lost them. So the load of
+    `vault.kv.write` also has the storage list its secrets: one that is not listed is lost, whatever was read.
+
+    With `snapshot`, that snapshot was restored in this run: a secret that was acknowledged between its save and its
+    restore may be gone. Such secrets are counted as rolled back. INVALID where fewer than `rolled_back_at_least` were.
+    """
+    ops, finals = recording.operations(load), recording.final_reads(load)
+    if not ops.ok.any():
+        raise HypothesisInvalidError(f"no secret of {load} was acknowledged, so there was nothing to lose")
+    if not finals:
+        raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before it made them")
+    unlisted = _unlisted(recording, load)
+    undone = _undone(recording, ops, snapshot)
+    owed = replace(ops, outcome=np.where(undone, "unknown", ops.outcome))
+    found, without = check_registers(owed, finals), check_registers(ops, finals)
+    rolled_back = sorted(without.lost.keys() - found.lost.keys())
+    figures = {
+        "acknowledged": int(ops.ok.sum()), "read": len(finals), "unlisted": unlisted, "lost": len(found.lost),
+        "phantoms": len(found.phantoms), "rolled_back": len(rolled_back), "secrets_lost": list(found.lost),
+        "secrets_phantom": list(found.phantoms), "secrets_rolled_back": rolled_back,
+    }  # fmt: skip
+    require(not found.lost and not found.phantoms, _secrets(recording, load, ops, found, unlisted), **figures)
+    if found.unread:
+        raise HypothesisInvalidError(
+            f"the final reads of {load} miss {len(found.unread)} acknowledged secrets: {_names(found.unread)}"
+        )
+    _enough_rolled_back(len(rolled_back), rolled_back_at_least, snapshot)
+    seen = seen_at_the_end(ops, finals)
+    covered = coverage(recording, ops, seen, excused=undone & ~seen, fault=fault)
+    covered.hold(load)
+    return Held(f"{covered}: no secret was lost{_and(len(rolled_back), snapshot)}", **figures, **covered.figures)
+
+
+def _unlisted(recording: Recording, load: str) -> int:
+    """How many secrets were read and not listed. Raises HypothesisInvalidError where the load had nothing listed."""
+    signal = f"{load}.unlisted"
+    if signal not in recording.signals:
+        raise HypothesisInvalidError(
+            f"{load} counted its secrets by reading them alone: Vault reads from memory what its storage may have lost."
+            " This needs a load of vault.kv.write that came to its end"
+        )
+    return int(recording.series(signal).value[-1])
+
+
+def _secrets(recording: Recording, load: str, ops: Operations, found: Registers, unlisted: int) -> str:
+    lines = [
+        f"{len(found.lost)} of {int(ops.ok.sum())} acknowledged secrets of {load} are lost: {_names([*found.lost])}"
+    ]
+    for key, (index, value) in list(found.lost.items())[:_SHOWN]:
+        acked = when(recording, int(ops.end_ns[index]))
+        now = "is gone" if value is None else f"is the older {value!r}"
+        lines.append(f"  {key}: {ops.values[index]!r} was acknowledged {acked}, and {now} at the end")
+    if unlisted:
+        lines.append(f"{unlisted} secrets were still read, from the memory of Vault: its storage does not list them")
+    if found.phantoms:
+        lines.append(f"{len(found.phantoms)} secrets are not what was written: {_names([*found.phantoms])}")
+        lines += [f"  {key}: {held!r}, {why}" for key, (held, why) in list(found.phantoms.items())[:_SHOWN]]
+    return "\n".join([*lines, "hint: search the servers' logs, and those of Vault's storage, for a restore"])
+
+
+@hypothesis(needs_valid_run=False, timed=False)
+def no_lease_lost(
+    recording: Recording,
+    *,
+    load: str,
+    fault: str | None = None,
+    snapshot: str | None = None,
+    rolled_back_at_least: AtLeast = 0,
+) -> Held:
+    """Each lease that Vault granted, and whose time has not run out, is there after; what was revoked stays revoked.
+
+    The load is one of `vault.token.churn`: each token is a lease, with the time that Vault granted. At the end it looks
+    each one up. A token that Vault does not know, though its time had not run out when the look-ups were over, is lost:
+    it expired early, or was forgotten. A token that was revoked and is valid is worse than lost, and breaks it too.
+
+    The verdict says how many leases could be checked: in total, and of those granted while a fault was in force. For
+    each fault, at least half (or 500) of those granted inside must be checkable, and of those granted before it, or the
+    result is INVALID. With `snapshot`, as for `no_secret_lost`: a lease that was granted between the save and the
+    restore may be gone, and one that was revoked there may be valid.
+    """
+    ops, finals = recording.operations(load), recording.final_reads(load)
+    if not ops.ok.any():
+        raise HypothesisInvalidError(f"{load} was granted no lease, so there was nothing to lose")
+    if not finals:
+        raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before it looked leases up")
+    granted = _Leases(recording, load, ops)
+    undone = _undone(recording, ops, snapshot)
+    held = np.array([finals.get(key) == value for key, value in zip(ops.keys, ops.values, strict=True)], np.bool_)
+    read = np.array([key in finals for key in ops.keys], np.bool_)
+    gone, back = granted.due & read & ~held, granted.revoked & read & ~held
+    lost, valid = gone & ~undone, back & ~undone
+    rolled_back = int(((gone | back) & undone).sum())
+    figures = {
+        "granted": int(ops.ok.sum()), "to_last": int(granted.kept.sum()), "due": int(granted.due.sum()),
+        "checked": int((granted.due & read).sum()), "lost": int(lost.sum()), "revoked": int(granted.revoked.sum()),
+        "revoked_and_valid": int(valid.sum()), "rolled_back": rolled_back,
+        "leases_lost": [ops.keys[i] for i in np.flatnonzero(lost)],
+        "leases_valid_again": [ops.keys[i] for i in np.flatnonzero(valid)],
+    }  # fmt: skip
+    require(not lost.any() and not valid.any(), _leases(recording, load, granted, lost, valid), **figures)
+    if not granted.due.any():
+        raise HypothesisInvalidError(
+            f"none of the {int(granted.kept.sum())} leases of {load} that nobody revoked was to last until it was"
+            " looked up: give the load a longer `ttl`, or revoke fewer"
+        )
+    _enough_rolled_back(rolled_back, rolled_back_at_least, snapshot)
+    excused = undone[granted.kept] & ~held[granted.kept]
+    checkable = (granted.due & read & held)[granted.kept]
+    covered = coverage(recording, measure.pick(ops, granted.kept), checkable, excused=excused, fault=fault)
+    _hold(load, covered, int((granted.due & ~read).sum()))
+    return Held(
+        f"{_covered(covered)}: none was lost; {figures['revoked']} revoked ones stayed so"
+        + _and(rolled_back, snapshot),
+        **figures, **covered.figures,
+    )  # fmt: skip
+
+
+class _Leases:
+    """Masks over the operations. `kept`: granted and not revoked; `due`: of those, what had time left at the end."""
+
+    def __init__(self, recording: Recording, load: str, ops: Operations) -> None:
+        self.ops = ops
+        try:
+            details = ops.details or [None] * len(ops)
+            leases = [Lease.of(detail) if ok else None for detail, ok in zip(details, ops.ok, strict=True)]
+        except ValueError as error:
+            raise HypothesisInvalidError(
+                f"{load} did not record for how long its leases were granted ({error}): this needs a load of"
+                " vault.token.churn"
+            ) from None
+        self.ttl_s = np.array([lease.ttl_s if lease else 0.0 for lease in leases], np.float64)
+        self.revoked: Bools = np.array([bool(lease and lease.revoked) for lease in leases], np.bool_)
+        self.kept: Bools = ops.ok & ~self.revoked
+        looked_up_ns = recording.phases["quiesce"][1]
+        self.due: Bools = self.kept & (ops.start_ns + self.ttl_s * SECOND > looked_up_ns)
+
+
+def _leases(recording: Recording, load: str, granted: _Leases, lost: Bools, valid: Bools) -> str:
+    ops, lines = granted.ops, []
+    if lost.any():
+        lines.append(f"{int(lost.sum())} of {int(granted.due.sum())} leases of {load} that had time left are lost:")
+        lines += [
+            f"  {ops.keys[i]}: granted {when(recording, int(ops.end_ns[i]))} for {granted.ttl_s[i]:g}s, and unknown at"
+            " the end"
+            for i in np.flatnonzero(lost)[:_SHOWN]
+        ]
+    if valid.any():
+        lines.append(f"{int(valid.sum())} of {int(granted.revoked.sum())} revoked tokens of {load} are valid:")
+        lines += [
+            f"  {ops.keys[i]}: revoked {when(recording, int(ops.end_ns[i]))}" for i in np.flatnonzero(valid)[:_SHOWN]
+        ]
+    return "\n".join([*lines, "hint: search the servers' logs for `lease` and `restore`"])
+
+
+def _covered(covered: Coverage) -> str:
+    text = f"{covered.whole[0]} of {covered.whole[1]} leases that nobody revoked could be checked, "
+    if not covered.in_force[1]:
+        return text + "none was granted while a fault was in force"
+    return text + f"{covered.in_force[0]} of them granted while a fault was in force (of {covered.in_force[1]})"
+
+
+def _hold(load: str, covered: Coverage, unread: int) -> None:
+    """Raises HypothesisInvalidError when a fault could have lost leases that nobody could check."""
+    for step in covered.steps:
+        for (seen, of), where in ((step.inside, "while it was in force"), (step.before, "in the 5s before it")):
+            needed = min(math.ceil(of / 2), ENOUGH)
+            if seen < needed:
+                raise HypothesisInvalidError(
+                    f"{step.step}: {of} leases of {load} were granted {where}, and only {seen} of them could be checked"
+                    f" (needed: {needed}); {unread} were not looked up, the others had run out: give the load a longer"
+                    " `ttl`, or a lower rate"
+                )
+    if not any(step.inside[1] or step.before[1] for step in covered.steps) and not covered.excused:
+        raise HypothesisInvalidError(
+            f"no lease of {load} was granted while a fault was in force, nor in the 5s before one: it had none to lose"
+        )
+
+
+def _undone(recording: Recording, ops: Operations, snapshot: str | None) -> Bools:
+    """Which acknowledged operations a restore may have undone."""
+    if snapshot is None:
+        return np.zeros(len(ops), np.bool_)
+    reset: Reset = find_reset(recording, snapshot)
+    return reset.may_have_undone(ops)
+
+
+def _enough_rolled_back(number: int, at_least: int, snapshot: str | None) -> None:
+    """Raises HypothesisInvalidError where the restore took too little back to show anything."""
+    if number < at_least:
+        raise HypothesisInvalidError(
+            f"the restore of {snapshot!r} rolled back {number}, at least {at_least} were to be: too little was written"
+            " between the save and the restore, or the restore did not reach Vault"
+        )
+
+
+def _and(rolled_back: int, snapshot: str | None) -> str:
+    return "" if snapshot is None else f"; {rolled_back} from after the snapshot {snapshot!r} were rolled back"
+
+
+def _names(keys: list[str]) -> str:
+    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+    return ", ".join(keys[:_NAMED]) + more

@@ -1,0 +1,56 @@
+"""What a restored snapshot may have undone in Vault: one of Vault's own, or of the Consul that keeps its data.
+
+All that was acknowledged between the save and the restore may be gone, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+
+if TYPE_CHECKING:
+    from hashidrill.recording.reader import Bools, FaultWindow, Operations, Recording
+
+RESTORES = {
+    "vault.snapshot.restore": "vault.snapshot.save",
+    "consul.snapshot.restore": "consul.snapshot.save",
+}
+"""Each kind of fault that restores a snapshot, and the kind that saves it."""
+
+
+@dataclass(frozen=True)
+class Reset:
+    """The snapshot of this name was saved from `saved_ns` on; its restore was over by `restored_ns`."""
+
+    name: str
+    saved_ns: int
+    restored_ns: int
+
+    def may_have_undone(self, ops: Operations) -> Bools:
+        """Which acknowledged operations it may have undone. One that was under way at either moment counts too."""
+        undone = ops.ok & (ops.end_ns >= self.saved_ns) & (ops.start_ns < self.restored_ns)
+        return np.asarray(undone, np.bool_)
+
+
+def find_reset(recording: Recording, name: str) -> Reset:
+    """The reset of this run to the snapshot of that name. Raises HypothesisInvalidError unless there is exactly one."""
+    restores = [window for window in measure.faults(recording) if window.kind in RESTORES]
+    if len(restores) != 1:
+        raise HypothesisInvalidError(f"this run restored {len(restores)} snapshots; only one restore can be judged")
+    [restore] = restores
+    if restore.params.get("snapshot") != name:
+        raise HypothesisInvalidError(f"this run restored the snapshot {restore.params.get('snapshot')!r}, not {name!r}")
+    saves = [window for window in measure.faults(recording)
+             if window.kind == RESTORES[restore.kind] and window.params.get("name") == name]  # fmt: skip
+    if len(saves) != 1:
+        raise HypothesisInvalidError(f"this run saved the snapshot {name!r} {len(saves)} times; save it once")
+    return Reset(name, saves[0].intent_ns, _over(restore))
+
+
+def _over(restore: FaultWindow) -> int:
+    return restore.intent_ns if restore.applied_ns is None else restore.applied_ns
