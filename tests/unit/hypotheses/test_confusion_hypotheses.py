@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+import confusion_stack  # noqa: F401 - it adds its cases to CASES
 import places
 from confusion import LIE, NOTHING, TRUTH, Matrix, unplanted
 from confusion_cases import CASES

@@ -12,5 +12,6 @@ MODULES = {
     "churn": ("consul.service.churn",),
     "watch": ("consul.watch",),
     "streams": ("consul.streams",),
+    "metrics": ("consul.metrics.read",),
 }
 """Module to the kinds in its KINDS: whoever names one kind imports one module."""

@@ -1,0 +1,248 @@
+"""What stands on what: does a sick Consul take others down with it, and can it still be seen to be sick?"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.measure import SECOND, in_force, seconds, settled, when
+from hashidrill.recording.reader import Operations, Recording
+from hashidrill.units import Duration
+
+_BEFORE_S = 5.0
+"""What is judged before a fault: the time in which nothing may be in breach yet, and in which telemetry was read."""
+ROBLOX_NORMAL = Duration("300ms")
+Loads = Annotated[list[str], Field(min_length=1)]
+
+
+@hypothesis
+def cascade_within(
+    recording: Recording,
+    *,
+    load: Loads,
+    within: Duration,
+    fault: str | None = None,
+    p50_below: Duration = ROBLOX_NORMAL,
+    window: Duration = Duration("2s"),
+    spared: list[str] = [],  # noqa: B006 - nobody changes it; YAML's default is []
+) -> Held:
+    """Loads that fall with the fault are back in their objective `within` that time after it; others never leave it.
+
+    In breach: the p50 over a `window` is `p50_below` or more (a failed operation counts as infinitely slow). For each
+    load the verdict says how long after the fault was applied it was in breach, and how long after the end of the fault
+    it was back for good; for each product the first and the last of its loads. Each of `load` must have been in breach,
+    or there was no cascade to judge: INVALID. None of `spared` may have been. INVALID too where a load was in breach
+    before the fault, or was not measured all the time.
+    """
+    start_ns = min(in_force(recording, one)[0] for one in measure.faults(recording, fault))
+    ended_ns, end_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
+    if (end_ns - ended_ns) / SECOND < within:
+        raise HypothesisInvalidError(
+            f"the loads ran for only {seconds((end_ns - ended_ns) / SECOND)} after the fault, less than the {within}"
+            " to judge: give the experiment a longer `recovery: {for: ...}`"
+        )
+    span = _Span(start_ns, ended_ns, end_ns, float(p50_below), float(window))
+    fell = {name: _breach(recording, name, span) for name in load}
+    stood = {name: _breach(recording, name, span) for name in spared}
+    figures = _per_load({**fell, **stood}) | _per_product(recording, fell)
+    story = "; ".join(_told(recording, name, breach) for name, breach in {**fell, **stood}.items())
+    for name, breach in stood.items():
+        require(
+            breach is None,
+            f"{name} was to be spared by the cascade and was in breach (p50 of {p50_below} or more): {story}",
+            **figures,
+        )
+    if unharmed := [name for name, breach in fell.items() if breach is None]:
+        raise HypothesisInvalidError(
+            f"{', '.join(unharmed)} kept p50 under {p50_below} all the time: there was no cascade to judge there; what"
+            " is to withstand the fault belongs under `spared`"
+        )
+    late = [name for name, breach in fell.items() if breach is not None and breach.back_s > within]
+    require(not late, f"{', '.join(late)} not back within {within} of the end of the fault: {story}", **figures)
+    return Held(f"{story} (all back within {within})", **figures)
+
+
+@dataclass(frozen=True)
+class _Span:
+    """When the fault began and ended and when the loads stopped, in ns; what counts as a breach, over which window."""
+
+    start_ns: int
+    ended_ns: int
+    end_ns: int
+    limit_s: float
+    width_s: float
+
+
+@dataclass(frozen=True)
+class _Breach:
+    """Seconds: from the start of the fault to the first breach, from its end to after the last; and how bad it was."""
+
+    after_s: float
+    back_s: float
+    worst_s: float
+
+
+def _breach(recording: Recording, load: str, span: _Span) -> _Breach | None:
+    """None for no breach. Raises HypothesisInvalidError where the load does not show it, or was in breach before."""
+    first_ns = span.start_ns - int(_BEFORE_S * SECOND)
+    ops = settled(recording, recording.operations(load).between(first_ns, span.end_ns), grace_s=span.width_s)
+    _covers(recording, load, ops, span)
+    before = measure.percentile(measure.served_s(ops.between(first_ns, span.start_ns)), 50)
+    if not before < span.limit_s:
+        raise HypothesisInvalidError(
+            f"{load} was in breach before the fault (p50 {seconds(before)} in the {_BEFORE_S:g}s before it), so the"
+            " fault need not be the cause"
+        )
+    # the last window ends with the last operation that can be judged
+    until_ns = min(span.end_ns, int(ops.intended_ns[-1]) + 1)
+    p50 = measure.sliding(ops, span.start_ns, until_ns, width_s=span.width_s)
+    measured = np.flatnonzero(~np.isnan(p50.value_s))
+    slow = np.flatnonzero(p50.value_s[measured] >= span.limit_s)
+    if not len(slow):
+        return None
+    last = int(slow[-1])
+    well_ns = p50.t_ns[measured[last + 1]] if last + 1 < len(measured) else None
+    return _Breach(
+        float(p50.t_ns[measured[slow[0]]] - span.start_ns) / SECOND,
+        float("inf") if well_ns is None else max(0.0, float(well_ns - span.ended_ns) / SECOND),
+        float(np.nanmax(p50.value_s)),
+    )
+
+
+def _covers(recording: Recording, load: str, ops: Operations, span: _Span) -> None:
+    """Raises HypothesisInvalidError where none of its operations was due for longer than two windows."""
+    edges = [span.start_ns - int(_BEFORE_S * SECOND), *ops.intended_ns.tolist(), span.end_ns]
+    gaps = np.diff(np.asarray(edges, np.int64))
+    at = int(np.argmax(gaps))
+    if gaps[at] / SECOND > 2 * span.width_s:
+        raise HypothesisInvalidError(
+            f"{load} does not cover the cascade: none of its operations was due for {seconds(gaps[at] / SECOND)} from"
+            f" {when(recording, edges[at])} on; raise its rate, or the `window`"
+        )
+
+
+def _product(recording: Recording, load: str) -> str:
+    """Of the load: the first part of its kind."""
+    spec = recording.experiment.load.get(load)
+    return spec.kind.partition(".")[0] if spec else load
+
+
+def _per_load(breaches: dict[str, _Breach | None]) -> dict[str, float]:
+    figures = {}
+    for name, breach in breaches.items():
+        figures[f"{name}_breach_after_s"] = float("inf") if breach is None else breach.after_s
+        if breach is not None:
+            figures[f"{name}_back_after_s"] = breach.back_s
+            figures[f"{name}_worst_p50_s"] = breach.worst_s
+    return figures
+
+
+def _per_product(recording: Recording, breaches: dict[str, _Breach | None]) -> dict[str, float]:
+    """The first breach and the last return of all loads of a product."""
+    of: defaultdict[str, list[_Breach]] = defaultdict(list)
+    for name, breach in breaches.items():
+        if breach is not None:
+            of[_product(recording, name)].append(breach)
+    return {
+        **{f"{product}_breach_after_s": min(each.after_s for each in all_) for product, all_ in of.items()},
+        **{f"{product}_back_after_s": max(each.back_s for each in all_) for product, all_ in of.items()},
+    }
+
+
+def _told(recording: Recording, load: str, breach: _Breach | None) -> str:
+    name = f"{_product(recording, load)} ({load})"
+    if breach is None:
+        return f"{name} never in breach"
+    back = f"back {seconds(breach.back_s)} after its end" if np.isfinite(breach.back_s) else "never back"
+    return f"{name} in breach {seconds(breach.after_s)} into the fault (worst p50 {seconds(breach.worst_s)}), {back}"
+
+
+@hypothesis
+def telemetry_survives(
+    recording: Recording,
+    *,
+    load: str,
+    gap_below: Duration,
+    fault: str | None = None,
+    targets_at_least: Annotated[int, Field(ge=1)] | None = None,
+) -> Held:
+    """While the fault is in force, the metrics of what it makes sick can still be read.
+
+    The load is one of `consul.metrics.read`. Of each server that it read in the 5 s before the fault, the longest time
+    without metrics must stay under `gap_below`, counted from the start of the fault to its end. With `targets_at_least`
+    that many servers are enough: a server that the fault ends has no metrics to read. INVALID where nothing was read
+    before the fault, where no look was due for longer than that while it was in force, or where the fault was shorter:
+    then a gap could not have been seen. What monitoring that depends on Consul misses is shown by `contrast`.
+    """
+    ops = recording.operations(load)
+    worst: dict[str, float] = {}
+    for one in measure.faults(recording, fault):
+        start_ns, end_ns = in_force(recording, one)
+        if (end_ns - start_ns) / SECOND <= gap_below:
+            raise HypothesisInvalidError(
+                f"{measure.named(recording, one)} was in force for only {seconds((end_ns - start_ns) / SECOND)}: no gap"
+                f" of {gap_below} could have been seen"
+            )
+        due = ops.between(start_ns, end_ns)
+        unasked_s = _longest_s(due.intended_ns.tolist(), start_ns, end_ns)
+        if unasked_s >= gap_below:
+            raise HypothesisInvalidError(f"{load} did not look for {seconds(unasked_s)} while the fault was in force")
+        earlier = ops.between(start_ns - int(_BEFORE_S * SECOND), start_ns)
+        known = sorted({earlier.values[i] for i in np.flatnonzero(earlier.ok).tolist()})
+        if len(known) < (targets_at_least or 1):
+            raise HypothesisInvalidError(
+                f"{load} read the metrics of {len(known)} servers in the {_BEFORE_S:g}s before the fault: there was too"
+                " little telemetry to lose"
+            )
+        for target in known:
+            gap_s = _longest_s(_read_ns(ops, target, start_ns, end_ns), start_ns, end_ns)
+            worst[target] = max(worst.get(target, 0.0), gap_s)
+    ranked = sorted(worst, key=lambda target: worst[target])
+    wanted = ranked[: targets_at_least or len(ranked)]
+    longest_s = worst[wanted[-1]]
+    story = ", ".join(f"{target}: {seconds(worst[target])}" for target in ranked)
+    figures = {"longest_gap_s": longest_s, "targets": len(ranked), **_outcomes(recording, ops, fault)}
+    require(
+        longest_s < gap_below,
+        f"{load} was blind: without metrics for {seconds(longest_s)} while the fault was in force, expected less than"
+        f" {gap_below}\nlongest time without, by server: {story}\n{_first_error(recording, ops, fault)}",
+        **figures,
+    )
+    return Held(f"{load} read metrics all the time, at most {seconds(longest_s)} apart ({story})", **figures)
+
+
+def _read_ns(ops: Operations, target: str, start_ns: int, end_ns: int) -> list[int]:
+    """When metrics of that server arrived, in order."""
+    mine = np.asarray([value == target for value in ops.values], np.bool_) & ops.ok
+    return sorted(t_ns for t_ns in ops.end_ns[mine].tolist() if start_ns <= t_ns < end_ns)
+
+
+def _longest_s(moments_ns: Sequence[int], start_ns: int, end_ns: int) -> float:
+    """The longest time without any of them, in seconds."""
+    return float(np.diff(np.asarray([start_ns, *moments_ns, end_ns], np.int64)).max()) / SECOND
+
+
+def _outcomes(recording: Recording, ops: Operations, fault: str | None) -> dict[str, int]:
+    due = measure.during(recording, ops, fault)
+    return {"looks": len(due), "failed": int((~due.ok).sum())}
+
+
+def _first_error(recording: Recording, ops: Operations, fault: str | None) -> str:
+    due = measure.during(recording, ops, fault)
+    return next(
+        (
+            f"first failure: {when(recording, int(due.intended_ns[index]))}: {due.errors[index] or due.outcome[index]}"
+            for index in _indexes(~due.ok)
+        ),
+        "no look failed: what was read came late",
+    )
+
+
+def _indexes(mask: Iterable[bool]) -> list[int]:
+    return [int(index) for index in np.flatnonzero(np.asarray(mask, np.bool_))]

@@ -1,0 +1,125 @@
+"""Truths and lies for the hypotheses of hypotheses/stack.py; importing it adds them to CASES."""
+
+from __future__ import annotations
+
+from confusion import LIE, NOTHING, TRUTH
+from confusion_cases import case
+from hashidrill.testing.recordings import RecordingBuilder
+
+FAULT = "disk.latency"
+
+
+def fallen(path, *, until=30, **loads):
+    """A run with a slow disk from 10 s to `until`, and for each load the seconds at which it is slow."""
+    run = RecordingBuilder(path).fault(FAULT, at=10, until=until)
+    for name, spans in loads.items():
+        run.load(name, rate=10, latency=lambda t, spans=spans: 3.0 if any(a <= t < b for a, b in spans) else 0.01)
+    return run
+
+
+@case("cascade_within", TRUTH, "one falls and is back in time, the other stands")
+def fell_and_rose(path):
+    run = fallen(path, secrets=[(12, 34)], batch=[])
+    return run.build(), {"load": ["secrets"], "spared": ["batch"], "within": "10s"}
+
+
+@case("cascade_within", LIE, "one is back too late")
+def rose_late(path):
+    return fallen(path, secrets=[(12, 34)], leases=[(12, 44)]).build(), {"load": ["secrets", "leases"], "within": "10s"}
+
+
+@case("cascade_within", LIE, "one never comes back")
+def never_rose(path):
+    return fallen(path, secrets=[(12, 99)]).build(), {"load": ["secrets"], "within": "10s"}
+
+
+@case("cascade_within", LIE, "one is back, and falls again late")
+def fell_again(path):
+    return fallen(path, secrets=[(12, 31), (43, 46)]).build(), {"load": ["secrets"], "within": "10s"}
+
+
+@case("cascade_within", LIE, "what was to be spared falls as well")
+def not_spared(path):
+    run = fallen(path, secrets=[(12, 34)], batch=[(20, 24)])
+    return run.build(), {"load": ["secrets"], "spared": ["batch"], "within": "10s"}
+
+
+@case("cascade_within", NOTHING, "a breach is claimed, and nothing was in breach")
+def nothing_fell(path):
+    return fallen(path, secrets=[]).build(), {"load": ["secrets"], "within": "10s"}
+
+
+@case("cascade_within", NOTHING, "it was in breach before the fault")
+def sick_before(path):
+    return fallen(path, secrets=[(5, 34)]).build(), {"load": ["secrets"], "within": "10s"}
+
+
+@case("cascade_within", NOTHING, "the load was silent for most of the fault")
+def not_covered(path):
+    run = fallen(path).load("secrets", rate=10, start=4, end=16, latency=lambda t: 3.0 if t > 12 else 0.01)
+    return run.load("secrets", rate=10, start=30, end=50).build(), {"load": ["secrets"], "within": "10s"}
+
+
+@case("cascade_within", NOTHING, "the loads stop before the time is over")
+def stopped_early(path):
+    return fallen(path, until=45, secrets=[(12, 46)]).build(), {"load": ["secrets"], "within": "10s"}
+
+
+def looks(path, outcome="ok", *, until=30, servers=3, start=4.0, fault_at=10):
+    """A reader of metrics that looks at one server after the other, three times a second."""
+    run = RecordingBuilder(path).fault("process.kill", at=fault_at, until=until)
+    for n in range(round((50 - start) * 3)):
+        at, server = start + n / 3, n % servers + 1
+        what = outcome(at, server) if callable(outcome) else outcome
+        run.write("metrics", f"metrics/{n}", f"10.73.0.{server}", start=at, end=at + 0.02, outcome=what)
+    return run
+
+
+def blind(since, until, *servers):
+    return lambda t, server: "fail" if since <= t < until and (not servers or server in servers) else "ok"
+
+
+GAP = {"load": "metrics", "gap_below": "3s"}
+
+
+@case("telemetry_survives", TRUTH, "all servers are read all the time")
+def read_all(path):
+    return looks(path).build(), GAP
+
+
+@case("telemetry_survives", TRUTH, "the fault ends two of three, and the third is read all the time")
+def read_the_one_that_is_left(path):
+    return looks(path, blind(10, 30, 1, 2)).build(), {**GAP, "targets_at_least": 1}
+
+
+@case("telemetry_survives", LIE, "nothing is read while Consul does not say where the servers are")
+def blind_all_along(path):
+    return looks(path, blind(10, 30)).build(), GAP
+
+
+@case("telemetry_survives", LIE, "nothing is read for a few seconds in the middle")
+def blind_for_a_while(path):
+    return looks(path, blind(17, 21)).build(), GAP
+
+
+@case("telemetry_survives", LIE, "the sick server alone is not read")
+def blind_for_the_sick_one(path):
+    return looks(path, blind(10, 30, 2)).build(), GAP
+
+
+@case("telemetry_survives", NOTHING, "nothing was read before the fault either")
+def always_blind(path):
+    return looks(path, "fail").build(), GAP
+
+
+@case("telemetry_survives", NOTHING, "it did not look while the fault was in force")
+def did_not_look(path):
+    run = RecordingBuilder(path).fault("process.kill", at=10, until=30)
+    for at in (6, 7, 8, 12, 28):
+        run.write("metrics", f"metrics/{at}", "10.73.0.1", start=at, end=at + 0.02)
+    return run.build(), GAP
+
+
+@case("telemetry_survives", NOTHING, "the fault was too short for such a gap")
+def too_short(path):
+    return looks(path, until=12).build(), GAP
