@@ -14,6 +14,7 @@ from hashidrill.units import Duration, Percent
 _REFUSED = (429, 503)
 _LEAST_REFUSALS = 10
 _FOREVER = 2**62
+_LEAST_SAMPLES = 4
 _SAME_LOOK_NS = SECOND // 20
 """Samples this close together come from one look at a process."""
 
@@ -135,6 +136,46 @@ def recovers_without_restart(
         f" normal (allowed: {within}), and no agent was restarted",
         **figures,
     )
+
+
+@hypothesis
+def starved_while_idle(
+    recording: Recording,
+    *,
+    load: str,
+    host: str,
+    fault: str,
+    p50_above: Duration = Duration("1s"),
+    cpu_below: float = 0.5,
+) -> Held:
+    """Requests queue while the CPU of who serves them is idle: a pool of workers is too small, not the machine.
+
+    In tfs-2013 a service that had become chatty starved its thread pool: pauses of up to 20 s while the pool grew
+    slowly, and nothing showed it but the waiting. While `fault` (or the mark of that name) lasts, the p50 of `load` must
+    be over `p50_above`, and in nine of ten samples the agent of `host` must use less than `cpu_below` cores. What was
+    slow before is not what the burst starved: INVALID.
+    """
+    spans = [measure.in_force(recording, window) for window in measure.windows(recording, fault)]
+    ops = recording.operations(load)
+    during = measure.settled(recording, measure.during(recording, ops, fault))
+    before = ops.between(_steady(recording)[0], min(start_ns for start_ns, _ in spans))
+    was_s, p50_s = (measure.percentile(measure.served_s(one), 50) for one in (before, during))
+    if not was_s < p50_above:
+        raise HypothesisInvalidError(f"{load} was slow before {fault} began (p50 {seconds(was_s)}): nothing to compare")
+    looks = [recording.series("process.cpu", host).between(*span) for span in spans]
+    used = [float(value) for look in looks for value in look.value[look.ok]]
+    if len(used) < _LEAST_SAMPLES:
+        raise HypothesisInvalidError(f"the CPU that {host} used was sampled {len(used)} times while {fault} lasted")
+    cores = measure.percentile(np.array(used), 90)
+    figures = {"p50_before_s": was_s, "p50_s": p50_s, "cores_p90": cores}
+    told = f"p50 of {load} {seconds(was_s)} before and {seconds(p50_s)} during {fault}, {host} used {cores:.2f} cores"
+    require(p50_s > p50_above, f"{load} did not queue: {told}; expected a p50 over {p50_above}", **figures)
+    require(
+        cores < cpu_below,
+        f"{host} was busy, so its CPU may be what was short: {told}; expected under {cpu_below:g} cores",
+        **figures,
+    )
+    return Held(f"{load} queued while {host} was idle: {told}", **figures)
 
 
 def _back_to_normal_ns(recording: Recording) -> int:

@@ -1,6 +1,7 @@
 """Does the service recover once the fault is gone, and stay recovered?"""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -10,10 +11,12 @@ from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.measure import SECOND, Sliding, seconds, share, when
 from hashidrill.recording.reader import Operations, Recording
-from hashidrill.units import Duration, Percent
+from hashidrill.units import Duration, Level, Percent
 
 Since = Literal["end", "start"]
 ROBLOX_NORMAL = Duration("300ms")
+_NEARLY = 1 - 1e-6
+"""Levels are sums of steps."""
 _HINT = "hint: look at raft.commit_time and the leader in the timeline; a backlog that drains slowly shows as a slope"
 
 
@@ -57,6 +60,74 @@ def reads_recover(
     Judged like `writes_recover`, with the same source for `p50_below`.
     """
     return _recovers(_Span(recording, load, fault, window, since), p50_below, within, errors_below)
+
+
+@hypothesis
+def returns_in_steps(
+    recording: Recording,
+    *,
+    load: str,
+    within: Duration,
+    to: Level = Level("100%"),
+    step: Level = Level("10%"),
+    p50_below: Duration = ROBLOX_NORMAL,
+    fault: str | None = None,
+) -> Held:
+    """A load that was shut out is let back in in steps of at most `step`, and never a step up while it is sick.
+
+    Roblox let its players back in in steps of about 10 % (October 2021), and looked at the databases, the caches and
+    stability at each. The level of the load must be at `to` again `within` that time of the end of the last fault (with
+    `fault`, of that fault or mark), and stay there until the loads stop. At each step up the p50 of what was due since
+    the step before must be under `p50_below`. A load whose level was never below `to` was not shut out: INVALID.
+    """
+    since_ns, until_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
+    told = recording.series(f"{load}.level")
+    turns = [(int(t_ns), float(level)) for t_ns, level in zip(told.t_ns, told.value, strict=True) if t_ns <= until_ns]
+    levels = [level for _, level in turns]
+    if not turns or min(levels) >= to * _NEARLY:
+        raise HypothesisInvalidError(f"the level of {load} was never below {to}: it was not shut out")
+    shut_out = levels.index(min(levels))
+    ups, steps_back = 0, 0
+    for (before_ns, before), (t_ns, level) in pairwise(turns[shut_out:]):
+        steps_back += level < before
+        if level <= before:
+            continue
+        ups += 1
+        require(
+            level - before <= step * (2 - _NEARLY),
+            f"{load} was let in from {Level(before)} to {Level(level)} at once ({when(recording, t_ns)}),"
+            f" expected steps of at most {step}",
+            steps=ups,
+        )
+        due = recording.operations(load).between(before_ns, t_ns)
+        p50_s = measure.percentile(measure.served_s(due), 50)
+        require(
+            not len(due) or p50_s < p50_below,
+            f"{load} was let in to {Level(level)} while it was sick at {Level(before)}: its p50 was {seconds(p50_s)},"
+            f" expected under {p50_below} ({when(recording, t_ns)})",
+            steps=ups,
+        )
+    below = [at for at, level in enumerate(levels) if level < to * _NEARLY]
+    back_ns = turns[below[-1] + 1][0] if below[-1] + 1 < len(turns) else None
+    back_s = float("inf") if back_ns is None else max(0.0, (back_ns - since_ns) / SECOND)
+    figures = {"back_after_s": back_s, "steps": ups, "steps_back": steps_back, "level_at_end": levels[-1]}
+    if back_ns is None and (until_ns - since_ns) / SECOND < within:
+        raise HypothesisInvalidError(
+            f"{load} was still at {Level(levels[-1])} when the loads stopped, only"
+            f" {seconds((until_ns - since_ns) / SECOND)} of the {within} later: let the method last longer"
+        )
+    require(
+        back_s <= within,
+        f"{load} was not back at {to} within {within}: "
+        + (f"it was at {Level(levels[-1])} at the end" if back_ns is None else f"that took {seconds(back_s)}")
+        + f", after {ups} steps up and {steps_back} steps back\n"
+        "hint: look at what its ramp waits for (`while`)",
+        **figures,
+    )
+    return Held(
+        f"{load} was back at {to} after {seconds(back_s)} (within {within}), in {ups} steps up and {steps_back} back",
+        **figures,
+    )
 
 
 class _Span:

@@ -559,6 +559,96 @@ def metastable(path):
     return overloaded(path, 34)
 
 
+# let back in
+
+
+def let_in(path, *levels, sick=(0, 0), every=2.0):
+    """Shut out at 12 s, and then at one level after the other; the fault is over at 15 s."""
+    built = RecordingBuilder(path).fault("process.kill", at=10, until=15).load(LOAD, latency=slow(*sick))
+    built.sample(f"{LOAD}.level", 1.0, at=4)
+    for n, level in enumerate((0.0, *levels)):
+        built.sample(f"{LOAD}.level", level, at=12 + n * every)
+    return built.build(), {"load": LOAD, "within": "25s", "step": "25%"}
+
+
+@case("returns_in_steps", TRUTH, "a quarter at a time")
+def in_quarters(path):
+    return let_in(path, 0.25, 0.5, 0.75, 1.0)
+
+
+@case("returns_in_steps", TRUTH, "with a step back while it was sick")
+def with_a_step_back(path):
+    return let_in(path, 0.25, 0.5, 0.25, 0.5, 0.75, 1.0, sick=(16, 18))
+
+
+@case("returns_in_steps", LIE, "all at once")
+def all_at_once(path):
+    return let_in(path, 0.25, 1.0)
+
+
+@case("returns_in_steps", LIE, "further in while it was sick")
+def in_while_sick(path):
+    return let_in(path, 0.25, 0.5, 0.75, 1.0, sick=(16, 18))
+
+
+@case("returns_in_steps", LIE, "it never came all the way")
+def half_way(path):
+    return let_in(path, 0.25, 0.5, 0.75)
+
+
+@case("returns_in_steps", LIE, "it came all the way and went back")
+def back_again(path):
+    return let_in(path, 0.25, 0.5, 0.75, 1.0, 0.75)
+
+
+@case("returns_in_steps", LIE, "too late")
+def late_return(path):
+    return let_in(path, 0.25, 0.5, 0.75, 1.0, every=7.5)
+
+
+@case("returns_in_steps", NOTHING, "it was never shut out")
+def never_shut_out(path):
+    built = RecordingBuilder(path).fault("process.kill", at=10, until=15).load(LOAD).sample(f"{LOAD}.level", 1.0, at=4)
+    return built.build(), {"load": LOAD, "within": "25s"}
+
+
+# a pool of workers
+
+
+def burst(path, *, p50=3.0, cores=0.1, before=0.01, samples=True):
+    """From 10 s to 30 s more is asked of consul-1 than before."""
+    built = RecordingBuilder(path).mark("burst", at=10, until=30)
+    built.load(LOAD, latency=lambda t: p50 if 10 <= t < 30 else before)
+    if samples:
+        built.series("process.cpu", cores, host="consul-1").series("process.cpu", 1.9, host="consul-2")
+    return built.build(), {"load": LOAD, "host": "consul-1", "fault": "burst"}
+
+
+@case("starved_while_idle", TRUTH, "requests wait for 3 s, and the host is idle")
+def starved(path):
+    return burst(path)
+
+
+@case("starved_while_idle", LIE, "nothing waits")
+def not_starved(path):
+    return burst(path, p50=0.02)
+
+
+@case("starved_while_idle", LIE, "the host is busy: it is the CPU that is short")
+def busy(path):
+    return burst(path, cores=0.95)
+
+
+@case("starved_while_idle", NOTHING, "it was as slow before")
+def slow_before(path):
+    return burst(path, before=3.0)
+
+
+@case("starved_while_idle", NOTHING, "nobody looked at its CPU")
+def not_looked_at(path):
+    return burst(path, samples=False)
+
+
 # streaming, state
 
 

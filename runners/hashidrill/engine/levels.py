@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 GENERATOR_FULL = Condition.parse("generator.cpu > 0.8")
 """One thread runs all loads. From 0.9 of its core on, a run is INVALID (SATURATED_CORES), so levels stop rising near
 that."""
+_DIGITS = 9
+"""Ten steps of 10 % are 100 %, and not a little more."""
 
 
 class Levels(Protocol):
@@ -75,6 +77,7 @@ class Steered:
             await self.method.until(profile.search.at)
             await self.seek(profile.search)
         elif profile.ramp is not None and profile.conditions:
+            await self.method.until(profile.ramp.at)
             await climb(self.load, profile.ramp, self.monitor, self.clock, self.levels)
 
     async def seek(self, search: Search) -> None:
@@ -131,22 +134,28 @@ class Steered:
 async def climb(load: str, ramp: Ramp, monitor: Monitor, clock: Clock, levels: Levels) -> float:
     """Goes up one step after each `every` in which the conditions held. Returns the level that it ends at.
 
-    The first time that they do not hold, it takes the last step back (unless `step_back` is false) and stops. A
-    condition is judged over its own `for`, otherwise over the whole of `every`.
+    Where they do not hold, it takes the last step back (unless `step_back` is false), and stops; with `resume` it goes
+    on, back down or up, as they tell it. A condition is judged over its own `for`, otherwise over the whole of `every`.
+    At a level of 0 nothing is known of the load itself: its own conditions wait until there is.
     """
     if not ramp.by or ramp.every is None or not ramp.while_:
         raise ValueError("this ramp is not steered by conditions")
-    level = 1.0
+    lowest = level = float(ramp.from_)
+    if lowest != 1.0:
+        await levels.level(load, level)
     highest = float("inf") if ramp.to is None else float(ramp.to)
     while True:
         await pause(ramp.every)
         now_ns = clock.now_ns()
-        if not all(c.holds(monitor.value(c, now_ns, c.window_s or ramp.every)) for c in ramp.while_):
+        told = [condition for condition in ramp.while_ if level > 0 or condition.source != load]
+        if not all(c.holds(monitor.value(c, now_ns, c.window_s or ramp.every)) for c in told):
             if ramp.step_back:
-                level = max(1.0, level - ramp.by)
+                level = max(lowest, round(level - ramp.by, _DIGITS))
                 await levels.level(load, level)
+            if not ramp.resume:
+                return level
+        elif round(level + ramp.by, _DIGITS) <= highest:
+            level = round(level + ramp.by, _DIGITS)
+            await levels.level(load, level)
+        elif not ramp.resume:
             return level
-        if level + ramp.by > highest:
-            return level
-        level += ramp.by
-        await levels.level(load, level)

@@ -3,6 +3,7 @@
     profile: {steps: [10%, 50%, 100%, 200%], each: 10s}
     profile: {ramp: {to: 300%, over: 60s}}
     profile: {ramp: {by: 10%, every: 10s, while: ["kv-writes.latency.p50 < 300ms"]}}
+    profile: {ramp: {at: 10s, from: 0%, by: 10%, to: 100%, every: 10s, while: ["web.running >= 30"], resume: true}}
     profile: {spike: {to: 500%, at: 10s, for: 5s}}
     profile: {search: {until: ["kv-writes.latency.p50 > 600ms"], from: 500%, to: 5000%, every: 4s, for: 120s}}
 
@@ -57,6 +58,9 @@ class Ramp(_Part):
         default=None, alias="while", min_length=1, max_length=20, description="Go on as long as these conditions hold"
     )
     step_back: bool = Field(default=True, description="When they no longer hold, go back one step; false stays there")
+    at: Duration = Field(default=Duration("0s"), description="When a ramp in steps starts, after the method began")
+    from_: Share = Field(default=Level("100%"), alias="from", description="The level that a ramp in steps starts at")
+    resume: bool = Field(default=False, description="Go up again once the conditions hold again; false: never again")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Ramp:
@@ -67,6 +71,10 @@ class Ramp(_Part):
                 "write a ramp either as `{to: 300%, over: 60s}`,"
                 ' or as `{by: 10%, every: 10s, while: ["LOAD.latency.p50 < 300ms"]}`, with an optional highest `to`'
             )
+        if even and (self.at or self.from_ != 1 or self.resume):
+            raise ValueError("at, from and resume are for ramps in steps: this one goes evenly from 100% on, at once")
+        if self.to is not None and stepwise and self.to < self.from_:
+            raise ValueError(f"a ramp in steps goes up, but from {self.from_} to {self.to} does not")
         return self
 
 
@@ -153,13 +161,13 @@ class Profile(_Part):
 
     @property
     def length_s(self) -> float:
-        """Seconds from the start of the method to the last change; 0 for a ramp that conditions steer."""
+        """Seconds from the start of the method to the last change that is certain: a ramp under conditions only starts."""
         if self.steps is not None and self.each is not None:
             return len(self.steps) * self.repeat * self.each
         for part in (self.spike, self.search):
             if part is not None:
                 return part.at + part.for_
-        return float(self.ramp.over or 0.0) if self.ramp else 0.0
+        return float(self.ramp.over or self.ramp.at) if self.ramp else 0.0
 
     def levels(self) -> list[tuple[float, float, float]]:
         """(begin, end, level) of every step, in seconds after the method began; empty without steps."""

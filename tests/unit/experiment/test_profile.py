@@ -70,6 +70,9 @@ def course(document, *, begins_s=0):
         ({"ramp": {"by": "0%", "every": "10s", "while": ["w.errors < 1%"]}}, "write a ramp either"),
         ({"ramp": {"by": "10%", "every": "10s", "while": ["quick"]}}, "'quick' is not a condition"),
         ({"ramp": {**CLIMB["ramp"], "over": "5s"}}, "write a ramp either"),
+        ({"ramp": {"to": "300%", "over": "60s", "at": "5s"}}, "at, from and resume are for ramps in steps"),
+        ({"ramp": {"to": "300%", "over": "60s", "resume": True}}, "at, from and resume are for ramps in steps"),
+        ({"ramp": {**CLIMB["ramp"], "from": "200%", "to": "150%"}}, "goes up, but from 200% to 150% does not"),
         ({"spike": {"to": "500%"}}, "Field required"),
         ({"step": ["10%"]}, "Extra inputs"),
         ({"search": {**SEARCH["search"], "from": "1100%"}}, "from 1100% to 1000% does not go up"),
@@ -233,7 +236,7 @@ class Told:
         self.levels.append(round(level, 6))
 
 
-def climbed(told, document, *, signal=None):
+def climbed(told, document, *, within_s=1000):
     async def main():
         clock, monitor = VirtualClock(), Monitor(["w"])
 
@@ -247,7 +250,7 @@ def climbed(told, document, *, signal=None):
 
         task = asyncio.create_task(world())
         try:
-            async with asyncio.timeout(1000):
+            async with asyncio.timeout(within_s):
                 return await climb("w", profile(document).ramp, monitor, clock, told), clock.now_ns() / S
         finally:
             task.cancel()
@@ -286,6 +289,76 @@ def test_a_ramp_ends_at_its_highest_level():
 def test_a_ramp_can_be_steered_by_a_loads_own_signal():
     told = Told()
     assert climbed(told, {"ramp": {**CLIMB["ramp"], "while": ["w.held < 190"]}})[0] == 1.5
+
+
+BACK_IN = {
+    "ramp": {"at": "5s", "from": "0%", "by": "10%", "to": "100%", "every": "10s", "resume": True,
+             "while": ["w.latency.p50 < 300ms", "w.held < 75"]}
+}  # fmt: skip
+
+
+class Sickness(Told):
+    """Sick at the given turns of the ramp, whatever its level."""
+
+    def __init__(self, *turns):
+        super().__init__()
+        self.turns = turns
+
+    async def level(self, load, level):
+        await super().level(load, level)
+        self.breaks_at = 0.0 if len(self.levels) in self.turns else math.inf
+
+
+def resumed(told, turns, ramp=BACK_IN):
+    """The levels of a ramp that never ends by itself, after so many of its turns."""
+    with pytest.raises(TimeoutError):
+        climbed(told, ramp, within_s=10.0 * turns + 5)
+    return told.levels[1:]
+
+
+def test_a_load_that_was_shut_out_is_let_in_in_steps_up_to_the_highest_and_no_further():
+    ramp = {"ramp": {**BACK_IN["ramp"], "while": ["w.latency.p50 < 300ms"]}}
+    assert resumed(Told(), 13, ramp) == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+
+
+def test_a_ramp_that_resumes_takes_a_step_back_and_goes_on_once_its_conditions_hold_again():
+    assert resumed(Sickness(4, 5), 7) == [0.0, 0.1, 0.2, 0.1, 0.0, 0.1, 0.2, 0.3]
+
+
+def test_a_ramp_that_resumes_never_goes_below_where_it_starts():
+    ramp = {"ramp": {**BACK_IN["ramp"], "from": "20%"}}
+    assert resumed(Told(breaks_at=0.0), 3, ramp) == [0.2, 0.2, 0.2, 0.2]
+
+
+def test_a_ramp_that_resumes_may_wait_at_its_level_for_better_times():
+    ramp = {"ramp": {**BACK_IN["ramp"], "step_back": False, "while": ["w.held < 25"]}}
+    assert resumed(Told(), 6, ramp) == [0.0, 0.1, 0.2, 0.3]
+
+
+def test_a_load_that_is_shut_out_is_not_asked_how_it_is_but_all_others_are():
+    silent = {"ramp": {**BACK_IN["ramp"], "while": ["w.never < 1", "w.held < 75"]}}
+    assert resumed(Told(), 4, silent) == [0.0, 0.1, 0.0, 0.1, 0.0]
+    others = {"ramp": {**BACK_IN["ramp"], "while": ["raft.leader >= 1"]}}
+    assert resumed(Told(), 4, others) == [0.0, 0.0, 0.0, 0.0, 0.0]
+
+
+def test_a_ramp_in_steps_begins_at_its_time_and_not_before():
+    told = Told()
+
+    async def main():
+        clock = VirtualClock()
+        steered = Steered("w", Monitor(["w"]), clock, told, None, MethodClock(clock))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(4.9):
+                await steered.by(profile(BACK_IN))
+        before = list(told.levels)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await steered.by(profile(BACK_IN))
+        return before
+
+    assert virtual_time.run(main()) == [1.0]
+    assert told.levels == [1.0, 0.0]
 
 
 # searches for the level that it takes
