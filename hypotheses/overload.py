@@ -151,9 +151,9 @@ def starved_while_idle(
     """Requests queue while the CPU of who serves them is idle: a pool of workers is too small, not the machine.
 
     In tfs-2013 a service that had become chatty starved its thread pool: pauses of up to 20 s while the pool grew
-    slowly, and nothing showed it but the waiting. While `fault` (or the mark of that name) lasts, the p50 of `load` must
-    be over `p50_above`, and in nine of ten samples the agent of `host` must use less than `cpu_below` cores. What was
-    slow before is not what the burst starved: INVALID.
+    slowly, and nothing showed it but the waiting. While `fault` (or the mark of that name) lasts, the p50 of `load`
+    must be over `p50_above`, and in nine of ten samples the agent of `host` must use less than `cpu_below` cores. What
+    was slow before is not what the burst starved: INVALID.
     """
     spans = [measure.in_force(recording, window) for window in measure.windows(recording, fault)]
     ops = recording.operations(load)

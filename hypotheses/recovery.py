@@ -15,6 +15,7 @@ from hashidrill.units import Duration, Level, Percent
 
 Since = Literal["end", "start"]
 ROBLOX_NORMAL = Duration("300ms")
+_ALL, _TENTH = Level("100%"), Level("10%")
 _NEARLY = 1 - 1e-6
 """Levels are sums of steps."""
 _HINT = "hint: look at raft.commit_time and the leader in the timeline; a backlog that drains slowly shows as a slope"
@@ -68,8 +69,8 @@ def returns_in_steps(
     *,
     load: str,
     within: Duration,
-    to: Level = Level("100%"),
-    step: Level = Level("10%"),
+    to: Level = _ALL,
+    step: Level = _TENTH,
     p50_below: Duration = ROBLOX_NORMAL,
     fault: str | None = None,
 ) -> Held:

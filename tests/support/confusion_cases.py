@@ -597,7 +597,7 @@ def half_way(path):
 
 
 @case("returns_in_steps", LIE, "it came all the way and went back")
-def back_again(path):
+def in_and_out_again(path):
     return let_in(path, 0.25, 0.5, 0.75, 1.0, 0.75)
 
 

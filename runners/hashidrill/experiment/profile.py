@@ -161,7 +161,7 @@ class Profile(_Part):
 
     @property
     def length_s(self) -> float:
-        """Seconds from the start of the method to the last change that is certain: a ramp under conditions only starts."""
+        """Seconds from the start of the method to the last certain change: a ramp under conditions only starts."""
         if self.steps is not None and self.each is not None:
             return len(self.steps) * self.repeat * self.each
         for part in (self.spike, self.search):
