@@ -71,7 +71,7 @@ class Ramp(_Part):
                 "write a ramp either as `{to: 300%, over: 60s}`,"
                 ' or as `{by: 10%, every: 10s, while: ["LOAD.latency.p50 < 300ms"]}`, with an optional highest `to`'
             )
-        if even and (self.at or self.from_ != 1 or self.resume):
+        if even and (self.at or float(self.from_) != 1 or self.resume):
             raise ValueError("at, from and resume are for ramps in steps: this one goes evenly from 100% on, at once")
         if self.to is not None and stepwise and self.to < self.from_:
             raise ValueError(f"a ramp in steps goes up, but from {self.from_} to {self.to} does not")
