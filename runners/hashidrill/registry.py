@@ -22,6 +22,7 @@ _CORE_FAULTS = "hashidrill.faults"
 """The room of the faults of any host. Its MODULES says which module has which kinds; a service says it of its own."""
 _SERVICE_MODULES = (
     "hashidrill.services.consul.service", "hashidrill.services.nomad.service", "hashidrill.services.vault.service",
+    "hashidrill.services.sample.service",
 )  # fmt: skip
 
 

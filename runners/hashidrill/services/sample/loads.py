@@ -1,0 +1,68 @@
+"""`sample.get`: requests to the programs of the sample."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from hashidrill.abc import LoadCost
+from hashidrill.experiment.strict import Strict
+from hashidrill.loads.answer import read_error
+from hashidrill.loads.base import AgentLoad
+from hashidrill.loads.http_client import HttpClient
+from hashidrill.loads.params import Timeout
+from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.units import Duration, Percent, Rate
+
+if TYPE_CHECKING:
+    from hashidrill.abc import EmitOperation
+
+Via = Annotated[str, Field(pattern=r"^(sample:[a-z]+|host:[a-z][a-z0-9-]*)$", description="Who is asked, in turn")]
+
+
+class Get(AgentLoad):
+    """Asks for `keys` things in turn. A share of the requests, `fresh`, is for something new."""
+
+    kind: ClassVar[str] = "sample.get"
+    asks: ClassVar[str] = "program of the sample"
+
+    class Params(Strict):
+        """What is asked for: what is fresh is in no cache."""
+
+        rate: Rate = Field(gt=0, le=1000)
+        keys: Annotated[int, Field(ge=1, le=10_000, description="How many things, in turn")] = 20
+        fresh: Annotated[Percent, Field(le=1, description="The share of requests for something new")] = Percent("0%")
+        via: Via
+        timeout: Timeout = Duration("30s")
+
+    params: Params
+
+    @classmethod
+    def cost(cls, params: Params) -> LoadCost:
+        return LoadCost(rate_per_s=params.rate)
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every request is emitted exactly once."""
+        context = self.context
+        async with HttpClient(local_address=context.local_address) as http:
+
+            async def get(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - nothing is written
+                url = context.endpoints[n % len(context.endpoints)].rstrip("/")
+                answer = await http.request("GET", f"{url}/{key}", timeout_s=float(self.params.timeout))
+                if answer.status == 200:
+                    return Reply("ok", status=200)
+                return Reply("fail", status=answer.status, error=read_error(answer), reason=answer.why)
+
+            loop = OpenLoop(
+                self.name, self.params.rate, self._plan, get, context.clock, lag=context.lag, waiting=context.waiting,
+                course=context.course,
+            )  # fmt: skip
+            await loop.run(emit)
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        fresh = int((n + 1) * self.params.fresh) > int(n * self.params.fresh)
+        return (f"{self.name}/fresh-{self.context.run_id}-{n}" if fresh else f"item-{n % self.params.keys}"), ""
+
+
+KINDS = (Get,)
