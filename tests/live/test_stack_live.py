@@ -1,4 +1,4 @@
-"""Experiments on several products at a time, or on small programs of our own: they pass, and their faults are proven."""
+"""Experiments on several products at a time, or on small programs of our own, pass, and their faults are proven."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_what_it_is_told_is_what_its_program_takes():
 
 
 def service_program():
-    from hashidrill.services.sample import program  # noqa: PLC0415 - the service imports it as late
+    from hashidrill.services.sample import program
 
     return program
 
