@@ -25,6 +25,7 @@ settings.register_profile("by events", deadline=None, suppress_health_check=[Hea
 settings.load_profile("by events")
 
 IN_CI = os.environ.get("CI", "") not in {"", "0", "false"}
+HERE = Path(__file__).parent
 PROVISION = pytest.StashKey[Provision]()
 SHORT_TEMP = "/tmp"
 LIBRARY_TESTS = "test_experiments.py"
@@ -160,7 +161,7 @@ def pytest_collection_modifyitems(items):
 
 
 def turn(item):
-    if item.path.parent.name in {"unit", "plugin"}:
+    if item.path.relative_to(HERE).parts[0] in {"unit", "plugin"}:
         return 0
     if alone(item.path):
         return 1 if item.path.name == CONSUL_FAULTS else 2
@@ -169,7 +170,7 @@ def turn(item):
 
 def alone(path):
     """Whether tests of that file measure, or go by the clock, so that nothing may run beside them."""
-    return path.parent.name == "contract" or path.name == "test_killed_runner.py"
+    return path.relative_to(HERE).parts[0] == "contract" or path.name == "test_killed_runner.py"
 
 
 @pytest.fixture(autouse=True)
