@@ -10,7 +10,9 @@ from pydantic import Field
 
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.experiment.conditions import Condition
+from hashidrill.hypothesis import Held, hypothesis
+from hashidrill.hypothesis import require as _require
 from hashidrill.measure import SECOND, in_force, seconds, settled, when
 from hashidrill.recording.reader import Operations, Recording
 from hashidrill.units import Duration
@@ -53,7 +55,7 @@ def cascade_within(
     figures = _per_load({**fell, **stood}) | _per_product(recording, fell)
     story = "; ".join(_told(recording, name, breach) for name, breach in {**fell, **stood}.items())
     for name, breach in stood.items():
-        require(
+        _require(
             breach is None,
             f"{name} was to be spared by the cascade and was in breach (p50 of {p50_below} or more): {story}",
             **figures,
@@ -64,7 +66,7 @@ def cascade_within(
             " is to withstand the fault belongs under `spared`"
         )
     late = [name for name, breach in fell.items() if breach is not None and breach.back_s > within]
-    require(not late, f"{', '.join(late)} not back within {within} of the end of the fault: {story}", **figures)
+    _require(not late, f"{', '.join(late)} not back within {within} of the end of the fault: {story}", **figures)
     return Held(f"{story} (all back within {within})", **figures)
 
 
@@ -208,7 +210,7 @@ def telemetry_survives(
     longest_s = worst[wanted[-1]]
     story = ", ".join(f"{target}: {seconds(worst[target])}" for target in ranked)
     figures = {"longest_gap_s": longest_s, "targets": len(ranked), **_outcomes(recording, ops, fault)}
-    require(
+    _require(
         longest_s < gap_below,
         f"{load} was blind: without metrics for {seconds(longest_s)} while the fault was in force, expected less than"
         f" {gap_below}\nlongest time without, by server: {story}\n{_first_error(recording, ops, fault)}",
@@ -246,3 +248,56 @@ def _first_error(recording: Recording, ops: Operations, fault: str | None) -> st
 
 def _indexes(mask: Iterable[bool]) -> list[int]:
     return [int(index) for index in np.flatnonzero(np.asarray(mask, np.bool_))]
+
+
+@hypothesis
+def gate_opens(
+    recording: Recording,
+    *,
+    fault: str,
+    require: Annotated[list[Condition], Field(min_length=1)],
+    within: Duration,
+    before: str | None = None,
+) -> Held:
+    """After a step of a restart, what the next one needs is there `within` that time, and stays.
+
+    The gate is open while all conditions of `require` hold; they compare signals of probes, or of loads, with numbers.
+    It must have been closed while the fault (the step that kept agents down) was in force, or there was no gate:
+    INVALID. With `before`, the next step: it must be open before the agents of that one were started again.
+    """
+    began_ns = min(in_force(recording, one)[0] for one in measure.faults(recording, fault))
+    ended_ns, end_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
+    opened_s: dict[str, float] = {}
+    closed = False
+    for condition in require:
+        signal = f"{condition.source}.{condition.what}"
+        series = recording.series(signal, "")
+        down, after = series.between(began_ns, ended_ns), series.between(ended_ns, end_ns)
+        if not len(down) or not len(after):
+            raise HypothesisInvalidError(f"{signal} was not sampled while {fault} was in force and after it")
+        closed = closed or not all(condition.holds(float(value)) for value in down.value)
+        held = np.asarray([condition.holds(float(value)) for value in after.value], np.bool_)
+        shut = np.flatnonzero(~held)
+        first = int(shut[-1]) + 1 if len(shut) else 0
+        opened_s[str(condition)] = float(after.t_ns[first] - ended_ns) / SECOND if first < len(held) else float("inf")
+    if not closed:
+        raise HypothesisInvalidError(f"the gate stood open all the while {fault} was in force: it shows nothing")
+    longest_s = max(opened_s.values())
+    story = ", ".join(f"{text}: {seconds(after_s)}" for text, after_s in opened_s.items())
+    figures = {"opened_after_s": longest_s}
+    _require(
+        longest_s <= within,
+        f"the gate after {fault} was not open for good within {within} of its end: {story}",
+        **figures,
+    )
+    if before is not None:
+        started_ns = min(in_force(recording, one)[1] for one in measure.faults(recording, before))
+        spare_s = (started_ns - ended_ns) / SECOND - longest_s
+        figures["open_before_next_s"] = spare_s
+        _require(
+            spare_s >= 0,
+            f"the next agents, those of {before}, were started {seconds(-spare_s)} before the gate after {fault} was"
+            f" open: {story}",
+            **figures,
+        )
+    return Held(f"the gate after {fault} was open after {seconds(longest_s)} (within {within}): {story}", **figures)

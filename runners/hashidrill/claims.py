@@ -23,7 +23,7 @@ EVERYWHERE: frozenset[Any] = frozenset({"everywhere"})
 HOST = "the host"
 """Needed by faults that change anything there; spoiled by faults that remove the host from the datacenter."""
 AGENT = "the agent"
-"""Taken by faults that stop the agent, or need it to answer. The engine lets these take turns on each host."""
+"""Taken by faults that stop the agent, or need it to answer. The engine lets these take turns on each agent."""
 ANSWERS = "the agent's answers"
 """Spoiled by faults that keep the agent from answering the others while in force."""
 LISTENER = "the agent's listening ports"
@@ -33,6 +33,8 @@ PROCESS = "the agent's process"
 CPU = "the host's CPU"
 DISK = "the disk"
 """Its parts are the operations fsync, write and read."""
+OF_ONE_AGENT = frozenset({AGENT, ANSWERS, LISTENER, START, PAUSED, PROCESS})
+"""Things that each agent of a host has for itself: two faults meet there only when they mean the same product's."""
 PACKETS = "packets that pass"
 CANARY_TIMES = "what the canary times"
 CANARY_LINKS = "what passes between the canaries"
@@ -196,6 +198,8 @@ def _together(here: Place, one: Claim, there: Place, two: Claim) -> bool:
 
 def _shared(here: Place, one: Claim, there: Place, two: Claim) -> frozenset[str] | None:
     """The parts that both claim; None if the two do not meet."""
+    if one.thing in OF_ONE_AGENT and here.service and there.service and here.service != there.service:
+        return None
     where = [place.hosts if claim.where is None else claim.where for place, claim in ((here, one), (there, two))]
     if not where[0] & where[1]:
         return None

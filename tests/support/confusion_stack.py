@@ -123,3 +123,131 @@ def did_not_look(path):
 @case("telemetry_survives", NOTHING, "the fault was too short for such a gap")
 def too_short(path):
     return looks(path, until=12).build(), GAP
+
+
+# a restart in order
+
+
+def restarted(path, opens=32.0, *, closes=10.0, shuts_again=None, next_until=40):
+    """A fault from 10 s to 30 s, the next one until `next_until`; the gate is shut from `closes` to `opens`."""
+    run = RecordingBuilder(path).load("kv-writes")
+    run.fault("process.kill", at=10, until=30, name="consul").fault("process.kill", "consul-2", at=10,
+                                                                     until=next_until, name="vault")  # fmt: skip
+
+    def gate(t):
+        again = shuts_again is not None and shuts_again <= t < shuts_again + 2
+        return 0.0 if closes <= t < opens or again else 1.0
+
+    return run.series("raft.leader", gate)
+
+
+GATE = {"fault": "consul", "require": ["raft.leader >= 1"], "within": "5s"}
+
+
+@case("gate_opens", TRUTH, "open in time, and before the next agents start")
+def opened(path):
+    return restarted(path).build(), {**GATE, "before": "vault"}
+
+
+@case("gate_opens", LIE, "open too late")
+def opened_late(path):
+    return restarted(path, opens=37).build(), GATE
+
+
+@case("gate_opens", LIE, "never open again")
+def never_opened(path):
+    return restarted(path, opens=99).build(), GATE
+
+
+@case("gate_opens", LIE, "open in time, and shut again later")
+def shut_again(path):
+    return restarted(path, shuts_again=40).build(), GATE
+
+
+@case("gate_opens", LIE, "open in time, but after the next agents were started")
+def opened_after_the_next(path):
+    return restarted(path, opens=33, next_until=31).build(), {**GATE, "before": "vault"}
+
+
+@case("gate_opens", NOTHING, "it was never shut: nothing was down")
+def never_shut(path):
+    return restarted(path, opens=0).build(), GATE
+
+
+# registrations
+
+SERVICE = "outside"
+
+
+def reset(path, *, missing=(), ghosts=(), finals=None):
+    """Six instances; two of them are registered, one is deregistered, and a restore at 20 s makes some wrong.
+
+    `missing` and `ghosts` are (instance, how long it takes to be right again; None: never).
+    """
+    run = RecordingBuilder(path).fault("consul.snapshot.restore", at=20, until=21)
+    for number in (4, 5):
+        run.write(SERVICE, f"s-{number}", "register", start=10 + number, end=10.5 + number)
+    run.write(SERVICE, "s-0", "deregister", start=12, end=12.5)
+    truth = {f"s-{n}": "register" for n in range(1, 6)} | {"s-0": "deregister"}
+    for what, wrong in (("missing", missing), ("ghost", ghosts)):
+        for key, after in wrong:
+            lost = after is None
+            run.write(SERVICE, key, what, start=20.2, end=50 if lost else 20.2 + after,
+                      outcome="unknown" if lost else "ok")  # fmt: skip
+            if lost:
+                truth[key] = "deregister" if what == "missing" else "register"
+    return run.only_final_reads(SERVICE, {**truth, **(finals or {})}).build()
+
+
+HEAL = {"load": SERVICE, "within": "10s"}
+STAY = {"load": SERVICE, "for_at_least": "25s"}
+
+
+@case("registrations_heal", TRUTH, "what the restore took away is there again in time")
+def healed(path):
+    return reset(path, missing=[("s-4", 5), ("s-5", 6)], ghosts=[("s-0", 4)]), {**HEAL, "wrong_at_least": 3}
+
+
+@case("registrations_heal", LIE, "one is missing for too long")
+def healed_late(path):
+    return reset(path, missing=[("s-4", 15), ("s-5", 6)]), HEAL
+
+
+@case("registrations_heal", LIE, "a ghost stays")
+def ghost_stays(path):
+    return reset(path, missing=[("s-4", 5)], ghosts=[("s-0", None)]), HEAL
+
+
+@case("registrations_heal", LIE, "the watch saw all of it right, and the consistent read at the end lacks one")
+def not_at_the_end(path):
+    return reset(path, missing=[("s-4", 5)], finals={"s-5": "deregister"}), HEAL
+
+
+@case("registrations_heal", NOTHING, "the restore made fewer wrong than it was to")
+def too_few_wrong(path):
+    return reset(path, missing=[("s-4", 5)]), {**HEAL, "wrong_at_least": 3}
+
+
+@case("registrations_stay_wrong", TRUTH, "nothing heals by itself")
+def stays_wrong(path):
+    return reset(path, missing=[("s-4", None), ("s-5", None)], ghosts=[("s-0", None)]), STAY
+
+
+@case("registrations_stay_wrong", LIE, "one of them is right again")
+def one_healed(path):
+    return reset(path, missing=[("s-4", None), ("s-5", 8)]), STAY
+
+
+@case("registrations_stay_wrong", LIE, "the consistent read at the end shows one of them rightly")
+def right_at_the_end(path):
+    return reset(path, missing=[("s-4", None), ("s-5", None)], finals={"s-5": "register"}), STAY
+
+
+@case("registrations_stay_wrong", NOTHING, "nobody watched for long enough")
+def watched_too_short(path):
+    return reset(path, missing=[("s-4", None)]), {**STAY, "for_at_least": "60s"}
+
+
+@case("registrations_stay_wrong", NOTHING, "nothing was made wrong")
+def nothing_wrong(path):
+    return reset(path), STAY

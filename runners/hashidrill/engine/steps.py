@@ -73,12 +73,12 @@ async def _hold(
     """One fault on one target, in force for `for` from the moment it is proven.
 
     Faults that need the agent to themselves take turns. If one had to wait, or its agent came back late, the next one
-    on that host starts later too: it would otherwise hit an agent that is still coming back.
+    on that agent starts later too: it would otherwise hit an agent that is still coming back.
     """
     if not claims_thing(AGENT, make_fault(step, None).uses(Place(target.host, frozenset({target.host})))):
         await _inject(running, number, step, target, fault_id, for_s=for_s, place=place)
         return
-    turn = running.turns[target.host]
+    turn = running.turns[f"{target.host}/{target.agent}"]
     late = turn.locked()
     async with turn:
         if late:  # the agent may be another process by now

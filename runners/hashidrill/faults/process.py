@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from hashidrill.abc import Claim, Evidence, Observer, Place, Target, Undo
 from hashidrill.capabilities import ProcessControl, Processes
-from hashidrill.claims import AGENT, ANSWERS, LISTENER, PAUSED, PROCESS, START, needs, spoils, takes
+from hashidrill.claims import AGENT, ANSWERS, HOST, LISTENER, PAUSED, PROCESS, START, needs, spoils, takes
 from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, NoParams, P
@@ -19,13 +19,13 @@ _ENDS_WITHIN_S = 15.0
 
 
 class _ProcessFault(BaseFault[P]):
-    """One of these at a time on a host: a killed process cannot be paused, for example."""
+    """One of these at a time on an agent: a killed process cannot be paused, for example."""
 
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ProcessControl, Processes})
     holds_down: ClassVar[bool] = True
 
     def uses(self, place: Place) -> Sequence[Claim]:
-        return (*super().uses(place), takes(PROCESS), takes(AGENT))
+        return (needs(HOST), takes(PROCESS), takes(AGENT))
 
 
 class ProcessPause(_ProcessFault[NoParams]):

@@ -13,5 +13,6 @@ MODULES = {
     "watch": ("consul.watch",),
     "streams": ("consul.streams",),
     "metrics": ("consul.metrics.read",),
+    "registrations": ("consul.service.registrations",),
 }
 """Module to the kinds in its KINDS: whoever names one kind imports one module."""

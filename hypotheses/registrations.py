@@ -1,0 +1,121 @@
+"""What does Consul's catalog get wrong of the instances of a service, and does it get that right again?"""
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.measure import SECOND, in_force, seconds, when
+from hashidrill.recording.reader import Operations, Recording
+from hashidrill.services.consul.loads.registrations import DEREGISTER, GHOST, MISSING, REGISTER
+from hashidrill.units import Duration
+
+AtLeast = Annotated[int, Field(ge=1)]
+_NAMED = 10
+
+
+@hypothesis(needs_valid_run=True, timed=True)
+def registrations_heal(
+    recording: Recording, *, load: str, within: Duration, fault: str | None = None, wrong_at_least: AtLeast = 1
+) -> Held:
+    """What a fault made wrong in Consul's catalog is right again `within` that time, without anybody's help.
+
+    The load is one of `consul.service.registrations`. Wrong is an instance that is missing, or one that was
+    deregistered and is there again. Time counts from when it was seen to be wrong. At the end the catalog, read
+    consistently, must show each instance as it was last registered or deregistered. INVALID where the fault made fewer
+    than `wrong_at_least` wrong.
+    """
+    found = _Found(recording, load, fault, wrong_at_least)
+    took = measure.served_s(found.wrong)
+    late = int((took > float(within)).sum())
+    longest_s = float(took.max())
+    figures = {**found.figures, "longest_s": longest_s}
+    require(
+        not late and not found.at_the_end,
+        f"{late} of {len(took)} instances of {load} were not right in the catalog within {within}; the longest took"
+        f" {seconds(longest_s)}, and {len(found.at_the_end)} are wrong at the end: {found.names}\n{found.story}",
+        **figures,
+    )
+    return Held(f"{found.story}; all were right again after {seconds(longest_s)} (within {within})", **figures)
+
+
+@hypothesis
+def registrations_stay_wrong(
+    recording: Recording, *, load: str, for_at_least: Duration, fault: str | None = None, wrong_at_least: AtLeast = 1
+) -> Held:
+    """What a fault made wrong in Consul's catalog stays wrong until the loads stop: it takes a person to fix it.
+
+    For what was registered from outside. Counted as for `registrations_heal`, and by the consistent read at the end.
+    INVALID where the loads ran for less than `for_at_least` after the fault was applied: then nobody can tell.
+    """
+    found = _Found(recording, load, fault, wrong_at_least)
+    if found.watched_s < for_at_least:
+        raise HypothesisInvalidError(
+            f"{load} was watched for only {seconds(found.watched_s)} after the fault, less than the {for_at_least} to"
+            " tell: give the experiment a longer `recovery: {for: ...}`"
+        )
+    healed = int(found.wrong.ok.sum())
+    lasting = found.wrong.picked(~found.wrong.ok)
+    figures = {**found.figures, "healed": healed, "watched_s": found.watched_s}
+    require(
+        not healed and set(lasting.keys) <= set(found.at_the_end),
+        f"{max(healed, len(found.wrong) - len(found.at_the_end))} of {len(found.wrong)} instances of {load} that the"
+        f" fault made wrong were right again without anybody's help\n{found.story}",
+        **figures,
+    )
+    return Held(
+        f"{found.story}; all {len(found.wrong)} were still wrong {seconds(found.watched_s)} later: they do not heal by"
+        " themselves",
+        **figures,
+    )
+
+
+class _Found:
+    """What a load saw go wrong from a fault on, and what the consistent read at the end says."""
+
+    def __init__(self, recording: Recording, load: str, fault: str | None, wrong_at_least: int) -> None:
+        """Raises HypothesisInvalidError where too little went wrong, or the final reads are missing."""
+        ops, finals = recording.operations(load), recording.final_reads(load)
+        start_ns = min(in_force(recording, one)[0] for one in measure.faults(recording, fault))
+        end_ns = measure.loads_end_ns(recording)
+        changes = ops.picked(np.isin(np.asarray(ops.values), (REGISTER, DEREGISTER)))
+        drift = np.isin(np.asarray(ops.values), (MISSING, GHOST))
+        # a look that began before the fault was applied may have seen it
+        self.wrong: Operations = ops.picked(drift & (ops.end_ns >= start_ns))
+        self.watched_s = (end_ns - start_ns) / SECOND
+        if not finals:
+            raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before it made them")
+        if len(self.wrong) < wrong_at_least:
+            raise HypothesisInvalidError(
+                f"the fault made {len(self.wrong)} instances of {load} wrong, at least {wrong_at_least} were to be: it"
+                " did not do what it was meant for"
+            )
+        self.at_the_end = sorted(key for key, step in _last(changes, finals).items() if finals.get(key, step) != step)
+        missing = self.wrong.values.count(MISSING)
+        self.figures = {
+            "missing": missing, "ghosts": len(self.wrong) - missing, "wrong_at_the_end": len(self.at_the_end),
+            "changes": int(changes.ok.sum()),
+        }  # fmt: skip
+        first = when(recording, int(self.wrong.intended_ns.min()))
+        self.story = (
+            f"from {first} on the catalog lacked {missing} instances of {load} and had {len(self.wrong) - missing} that"
+            f" had been deregistered, after {int(changes.ok.sum())} changes that it had shown"
+        )
+
+    @property
+    def names(self) -> str:
+        more = f" and {len(self.at_the_end) - _NAMED} more" if len(self.at_the_end) > _NAMED else ""
+        return (", ".join(self.at_the_end[:_NAMED]) + more) or "none"
+
+
+def _last(changes: Operations, finals: dict[str, str | None]) -> dict[str, str]:
+    """What each instance should be by the last change that was shown; those registered beforehand are there."""
+    should = dict.fromkeys(finals, REGISTER)
+    uncertain = {changes.keys[i] for i in np.flatnonzero(~changes.ok).tolist()}
+    for i in np.argsort(changes.start_ns).tolist():
+        if changes.ok[i]:
+            should[changes.keys[i]] = changes.values[i]
+    return {key: step for key, step in should.items() if key not in uncertain}
