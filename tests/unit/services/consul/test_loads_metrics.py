@@ -15,7 +15,8 @@ from hashidrill.services.consul.loads.metrics import MetricsRead
 from virtual_time import VirtualClock, run
 
 SERVERS = ["http://10.73.0.1:8500", "http://10.73.0.2:8500"]
-METRICS = {"Timestamp": "2026-01-01 00:00:00 +0000 UTC", "Gauges": []}
+METRICS = Answer(200, b"# HELP consul_raft_leader ...\n# TYPE consul_raft_leader gauge\nconsul_raft_leader 1\n")
+IN_JSON = {"Timestamp": "2026-01-01 00:00:00 +0000 UTC", "Gauges": []}
 NO_LEADER = Answer(500, b"No cluster leader")
 
 
@@ -60,7 +61,20 @@ def test_a_reader_with_fixed_targets_asks_nobody_where_they_are():
     operations, asked = looked(lambda _: METRICS)
     assert {op.outcome for op in operations} == {"ok"}
     assert [op.value for op in operations] == ["10.73.0.1", "10.73.0.2", "10.73.0.1", "10.73.0.2"]
+    assert all("/v1/agent/metrics" in url for _, url, _ in asked)
+
+
+def test_it_reads_them_in_the_form_that_it_is_told_to():
+    _, asked = looked(lambda _: METRICS)
+    assert {url.partition("/")[2] for _, url, _ in asked} == {"v1/agent/metrics?format=prometheus"}
+    operations, asked = looked(lambda _: IN_JSON, format="json")
+    assert {op.outcome for op in operations} == {"ok"}
     assert {url.partition("/")[2] for _, url, _ in asked} == {"v1/agent/metrics"}
+
+
+def test_one_form_in_place_of_the_other_is_not_read():
+    assert {op.outcome for op in looked(lambda _: IN_JSON)[0]} == {"fail"}
+    assert {op.outcome for op in looked(lambda _: METRICS, format="json")[0]} == {"fail"}
 
 
 def instances(*addresses):

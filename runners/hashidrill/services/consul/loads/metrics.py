@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 HTTP_PORT = 8500
 PREFIX = "hashidrill-targets"
 PREPARE_WITHIN_S = 60.0
+_OF_CONSUL = b"# TYPE consul_"
+"""In each answer in Prometheus' form."""
 _LEAVE_WITHIN_S = 4.0
 
 
@@ -61,6 +63,10 @@ class MetricsRead(ConsulLoad):
         remember: Annotated[
             bool, Field(description="Whether it reads the servers last found while it cannot ask for them")
         ] = False
+        format: Annotated[
+            Literal["prometheus", "json"],
+            Field(description="In which form it reads them. Consul cannot write those of a lost leader as JSON"),
+        ] = "prometheus"
         via: Annotated[str, Field(description="Selector of the agents that are read, or asked, in turn")] = (
             "consul:servers"
         )
@@ -120,9 +126,10 @@ class MetricsRead(ConsulLoad):
                 return Reply("fail", status=answer.status, error=f"no server found: {_said(answer)}", reason=answer.why)
             targets = self._known
         target = targets[n % len(targets)]
-        url = f"http://{target}:{HTTP_PORT}/v1/agent/metrics"
+        in_json = self.params.format == "json"
+        url = f"http://{target}:{HTTP_PORT}/v1/agent/metrics{'' if in_json else '?format=prometheus'}"
         answer = await http.request("GET", url, timeout_s=float(self.params.timeout))
-        if answer.status == 200 and _is_metrics(answer):
+        if answer.status == 200 and (_is_metrics(answer) if in_json else _OF_CONSUL in answer.body):
             return Reply("ok", status=200, value=target)
         reason = Reason.UNEXPECTED if answer.status == 200 else answer.why
         return Reply("fail", status=answer.status, error=_said(answer), value=target, reason=reason)
