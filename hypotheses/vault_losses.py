@@ -1,7 +1,6 @@
 """Does Vault still have what it acknowledged: secrets, and the leases of tokens?"""
 
 import math
-from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -47,7 +46,7 @@ def no_secret_lost(
         raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before it made them")
     unlisted = _unlisted(recording, load)
     undone = _undone(recording, ops, snapshot)
-    owed = replace(ops, outcome=np.where(undone, "unknown", ops.outcome))
+    owed = ops.with_outcomes(np.where(undone, "unknown", ops.outcome))
     found, without = check_registers(owed, finals), check_registers(ops, finals)
     rolled_back = sorted(without.lost.keys() - found.lost.keys())
     figures = {

@@ -68,6 +68,11 @@ class Operations:
             inside |= (self.intended_ns >= start_ns) & (self.intended_ns < end_ns)
         return self.picked(inside)
 
+    def with_outcomes(self, outcome: npt.NDArray[np.str_]) -> Operations:
+        """The same operations, ended in these ways."""
+        texts = (self.keys, self.values, self.errors, self.reasons, self.details)
+        return Operations(self.intended_ns, self.start_ns, self.end_ns, outcome, self.status, *texts)
+
     def picked(self, mask: Bools) -> Operations:
         """Those under a mask."""
         at = np.flatnonzero(mask)

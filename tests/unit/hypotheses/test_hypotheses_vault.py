@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+import vault_runs
 from hashidrill import hypothesis
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Broken
+from hashidrill.judging.judge import judge
 from hashidrill.testing.recordings import RecordingBuilder
+from hashidrill.verdict import Finding
 
 
 def check(tmp_path, name, server, *, until=30, **params):
@@ -45,6 +48,37 @@ class TestVaultServesWithin:
     def test_too_short_a_look_says_nothing(self, tmp_path):
         with pytest.raises(HypothesisInvalidError, match="watched for only"):
             check(tmp_path, "vault_serves_within", handover(11, 99), within="2m")
+
+
+@pytest.mark.parametrize(
+    ("run", "name", "params"),
+    [
+        (vault_runs.secrets, "no_secret_lost", {"load": "secrets"}),
+        (vault_runs.leases, "no_lease_lost", {"load": "leases"}),
+    ],
+)
+@pytest.mark.parametrize("reset", [False, True])
+def test_losses_are_judged_as_the_judge_reads_a_recording(tmp_path, run, name, params, reset):
+    """It notes what each hypothesis reads, so it hands over its own sort of recording."""
+    more = {"snapshot": "before"} if reset else {}
+    recording = run(tmp_path / "run", reset=reset).expect(name, **params, **more).build()
+    [outcome] = judge(recording).judgements
+    assert outcome.finding is Finding.HELD, outcome.text
+
+
+class TestNoLeaseLost:
+    def test_the_verdict_says_how_many_leases_were_checked_in_all_and_inside_the_fault(self, tmp_path):
+        held = hypothesis.get("no_lease_lost").check(vault_runs.leases(tmp_path / "run").build(), {"load": "leases"})
+        assert held.text == (
+            "115 of 115 leases that nobody revoked could be checked, 50 of them granted while a fault was in force"
+            " (of 50): none was lost; 115 revoked ones stayed so"
+        )
+
+    def test_a_lease_that_ran_out_is_no_loss_and_counts_as_not_checkable(self, tmp_path):
+        gone = range(0, vault_runs.at(31), 2)
+        run = vault_runs.leases(tmp_path / "run", gone=gone, ttl_s=21)
+        with pytest.raises(HypothesisInvalidError, match=r"50 leases of leases were granted while"):
+            hypothesis.get("no_lease_lost").check(run.build(), {"load": "leases"})
 
 
 class TestVaultHasOneActive:
