@@ -1,4 +1,4 @@
-"""Does Nomad start what it was given, bring back what it lost, and keep work away from a node that fails it?"""
+"""Does Nomad start what it was given, bring back what it lost, register it, and keep work from a node that fails it?"""
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from hashidrill.recording.reader import Bools, Operations, Recording
 from hashidrill.units import Duration, Percent
 
 _PLACED = "nomad.allocs_placed"
+_WRONG = ("missing", "critical", "stale", "duplicate")
+_BLIND_AT_MOST_S = 5.0
+"""A look asks two products, each for 2 s at most, twice a second."""
 
 
 @hypothesis
@@ -68,6 +71,50 @@ def replicas_return(
 
 
 @hypothesis
+def services_agree(
+    recording: Recording, *, load: str, within: Duration, fault: str | None = None, wrong_at_least: int = 0
+) -> Held:
+    """From the start of a fault on, Consul's registrations are never wrong for longer than `within`.
+
+    The load is one of `nomad.services`. A registration is wrong while Consul lacks an instance that Nomad runs, calls
+    it sick, has an entry that Nomad runs nothing behind, or has two of one allocation. INVALID where the two could not
+    be compared at the end, or fewer than `wrong_at_least` registrations went wrong: then the fault did too little.
+    """
+    ops = recording.operations(load)
+    if not measure.pick(ops, _at_the_start(ops)).ok.all():
+        raise HypothesisInvalidError(f"not all instances of {load} were ever registered: there was nothing to lose")
+    start_ns = min(measure.in_force(recording, window)[0] for window in measure.faults(recording, fault))
+    end_ns = measure.loads_end_ns(recording)
+    _compared_at_the_end(recording, f"{load}.missing", end_ns)
+    wrong = ops.between(start_ns, end_ns)
+    if len(wrong) < wrong_at_least:
+        raise HypothesisInvalidError(
+            f"{len(wrong)} registrations of {load} went wrong, at least {wrong_at_least} were to: the fault did too"
+            " little"
+        )
+    kinds = {kind: sum(value == kind for value in wrong.values) for kind in _WRONG}
+    if not len(wrong):
+        return Held(f"no registration of {load} went wrong", **kinds, longest_s=0.0)
+    took = measure.served_s(wrong)
+    longest = float(took.max())
+    figures = {**kinds, "righted": int(wrong.ok.sum()), "longest_s": longest}
+    words = ", ".join(f"{number} {kind}" for kind, number in kinds.items() if number)
+    late, slow = int(np.argmax(took)), int((took > float(within)).sum())
+    require(
+        longest <= within,
+        f"{slow} of {len(wrong)} wrong registrations of {load} ({words}) were not right within {within}; the longest"
+        f" took {seconds(longest)}: {wrong.keys[late]}, {wrong.values[late]} from"
+        f" {when(recording, int(wrong.intended_ns[late]))}",
+        **figures,
+    )
+    return Held(
+        f"{len(wrong)} registrations of {load} went wrong ({words}) and were right after {seconds(longest)} at most"
+        f" (within {within})",
+        **figures,
+    )
+
+
+@hypothesis
 def black_hole_is_avoided(
     recording: Recording, *, share_below: Percent, fault: str = "nomad.node.black_hole", placed_at_least: int = 10
 ) -> Held:
@@ -104,6 +151,18 @@ def _at_the_start(ops: Operations) -> Bools:
     if not len(ops):
         raise HypothesisInvalidError("the load recorded nothing: no replica was asked for")
     return np.asarray(ops.intended_ns == ops.intended_ns.min(), np.bool_)
+
+
+def _compared_at_the_end(recording: Recording, signal: str, end_ns: int) -> None:
+    """Raises HypothesisInvalidError where the load saw nothing of one of the two products when it was stopped."""
+    series = recording.series(signal)
+    seen = series.t_ns[series.ok & (series.t_ns <= end_ns)]
+    blind_s = (end_ns - int(seen[-1])) / 1e9 if len(seen) else float("inf")
+    if blind_s > _BLIND_AT_MOST_S:
+        since = f"for the last {seconds(blind_s)}" if len(seen) else "at any time"
+        raise HypothesisInvalidError(
+            f"Nomad and Consul could not be compared {since} of the loads: what was wrong then is not known"
+        )
 
 
 def _placed(recording: Recording, start_ns: int, end_ns: int) -> dict[str, float]:

@@ -359,6 +359,10 @@ class Load(Protocol):
         """The selector of the agents that it asks (`LoadContext.endpoints`); None for none."""
 
     @classmethod
+    def also(cls, params: Any) -> Mapping[str, str]:
+        """Selectors of further agents that it asks, like those of another product, by the parameter that names them."""
+
+    @classmethod
     def cost(cls, params: Any) -> LoadCost:
         """What it takes of this machine."""
 

@@ -109,6 +109,64 @@ def not_whole(path):
     return at_work(path, missing=1).build(), {"load": REPLICAS, "within": "5s"}
 
 
+def registered(path, *, never=0, wrong=(), blind_from=None):
+    """Four instances that are registered after 3 s; `wrong` are (what, seconds until it is right, None for never)."""
+    one = RecordingBuilder(path).fault("nomad.node.drain", "node-1", at=10, until=30)
+    for n in range(4):
+        outcome = "unknown" if n < never else "ok"
+        one.write(REPLICAS, f"web.group[{n}]", "missing", start=4, end=50 if n < never else 7, outcome=outcome)
+    for n, (what, after) in enumerate(wrong):
+        one.write(REPLICAS, f"alloc-{n}", what, start=12, end=50 if after is None else 12 + after,
+                  outcome="unknown" if after is None else "ok")  # fmt: skip
+    for at in range(4, 50):
+        seen = blind_from is None or at < blind_from
+        one.sample(f"{REPLICAS}.missing", float(len(wrong)) if seen else None, at=at, ok=seen)
+    return one
+
+
+SERVICES_AGREE = {"load": REPLICAS, "within": "5s"}
+
+
+@case("services_agree", TRUTH, "two go wrong and are right in time")
+def righted(path):
+    return registered(path, wrong=[("missing", 1), ("stale", 4)]).build(), {**SERVICES_AGREE, "wrong_at_least": 2}
+
+
+@case("services_agree", TRUTH, "none goes wrong")
+def none_wrong(path):
+    return registered(path).build(), SERVICES_AGREE
+
+
+@case("services_agree", LIE, "an entry that nothing runs behind stays for too long")
+def stale_for_long(path):
+    return registered(path, wrong=[("missing", 1), ("stale", 20)]).build(), SERVICES_AGREE
+
+
+@case("services_agree", LIE, "an instance that runs is never registered again")
+def missing_for_ever(path):
+    return registered(path, wrong=[("missing", None)]).build(), SERVICES_AGREE
+
+
+@case("services_agree", LIE, "one allocation is registered twice")
+def registered_twice(path):
+    return registered(path, wrong=[("duplicate", None)]).build(), SERVICES_AGREE
+
+
+@case("services_agree", NOTHING, "nobody could compare at the end")
+def not_compared(path):
+    return registered(path, blind_from=35).build(), SERVICES_AGREE
+
+
+@case("services_agree", NOTHING, "the fault was to put one wrong, and put none")
+def nothing_went_wrong(path):
+    return registered(path).build(), {**SERVICES_AGREE, "wrong_at_least": 1}
+
+
+@case("services_agree", NOTHING, "one was never registered to begin with")
+def never_registered(path):
+    return registered(path, never=1).build(), SERVICES_AGREE
+
+
 def placements(path, **growing):
     """Each node's count of what was placed on it grows by that much a second while the fault is in force."""
     one = at_work(path, "nomad.node.black_hole")

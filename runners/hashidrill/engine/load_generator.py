@@ -85,6 +85,8 @@ class LoadSpecification:
     """Path of the network namespace that a client's command runs in; None: our own."""
     access: Mapping[str, str] = field(default_factory=dict)
     """What its agents want to see of whoever asks them: variables of their product, like VAULT_TOKEN."""
+    others: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The URLs of further agents that it asks, by the parameter that selects them."""
 
 
 class LoadGenerator:
@@ -159,6 +161,7 @@ class LoadGenerator:
                     "control": load.control,
                     "namespace": load.namespace,
                     "access": dict(load.access),
+                    "others": {name: list(urls) for name, urls in load.others.items()},
                 }
                 for load in loads
             ],

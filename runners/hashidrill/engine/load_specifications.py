@@ -30,10 +30,12 @@ async def load_specifications(experiment: Experiment, datacenter: Reached) -> li
     specifications = []
     for name, load in experiment.load.items():
         params = load.parameters
-        via = registry.load(load.kind).via(params)
+        kind = registry.load(load.kind)
+        via, also = kind.via(params), kind.also(params)
         specification = LoadSpecification(
             name, load.kind, params, await datacenter.endpoints(via), address, load.profile,
-            access=datacenter.access(via),
+            access={key: token for each in (via, *also.values()) for key, token in datacenter.access(each).items()},
+            others={name: await datacenter.endpoints(selector) for name, selector in also.items()},
         )  # fmt: skip
         specifications.append(specification)
     for name, client in experiment.clients.items():

@@ -28,6 +28,8 @@ from hashidrill.registry import near
 from hashidrill.units import Duration, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hashidrill.abc import Requires
     from hashidrill.experiment.problems import Loc
     from hashidrill.experiment.profile import Profile
@@ -87,17 +89,27 @@ def _check_loads(draft: Draft, note: Note) -> None:
     for name, load in draft.loads.items():
         if name in PROBE_NAMESPACES:
             note(("load", name), f"{name} is the name of a probe's signals; give the load another", key=True)
-        via = registry.load(load.kind).via(load.params) if load is not None else None
-        if via is not None and not _served(via):
-            _check_selector(via, draft, ("load", name, "via"), note)
+        for parameter, selector in _asked(load):
+            if not _served(selector, draft):
+                _check_selector(selector, draft, ("load", name, parameter), note)
         if load is not None and load.profile is not None:
             _check_profile(load.profile, draft, ("load", name, "profile"), note)
 
 
-def _served(via: str) -> bool:
+def _asked(load: Any) -> Iterator[tuple[str, str]]:
+    """The selectors of the agents that a load asks, by parameter; none of one that could not be read."""
+    if load is not None:
+        kind = registry.load(load.kind)
+        via = kind.via(load.params)
+        yield from ({"via": via} if via is not None else {}).items()
+        yield from kind.also(load.params).items()
+
+
+def _served(via: str, draft: Draft) -> bool:
     """Whether that `via` always has agents: without Consul clients, the servers stand in."""
     name, _, role = via.partition(":")
-    return name in registry.services() and role in registry.services()[name].served
+    here = draft.services is None or name in {service.name for service in draft.services}
+    return here and name in registry.services() and role in registry.services()[name].served
 
 
 def _check_clients(draft: Draft, note: Note) -> None:
@@ -109,7 +121,7 @@ def _check_clients(draft: Draft, note: Note) -> None:
             continue
         if client.on is not None:
             _check_selector(client.on, draft, ("clients", name, "on"), note)
-        if client.agents is not None and not _served(client.agents):
+        if client.agents is not None and not _served(client.agents, draft):
             _check_selector(client.agents, draft, ("clients", name, "via"), note)
         if client.profile is not None:
             _check_profile(client.profile, draft, ("clients", name, "profile"), note)

@@ -33,6 +33,10 @@ class BaseLoad:
         return None
 
     @classmethod
+    def also(cls, params: Any) -> Mapping[str, str]:  # noqa: ARG003 - subclasses look at them
+        return {}
+
+    @classmethod
     def cost(cls, params: Any) -> LoadCost:  # noqa: ARG003 - subclasses look at them
         return LoadCost()
 

@@ -28,7 +28,8 @@ class LoadContext:
     time: hand it to the OpenLoop, or ask it how many views or streams it should hold now. `cpu` is what the
     generator uses of its core. `control` and `namespace` are for clients: see LoadSpecification. So is
     `attempts_waiting`, for the requests at a client's tap. `access` holds the tokens that the agents want, as the
-    variables of their product: VAULT_TOKEN.
+    variables of their product: VAULT_TOKEN. `others` are the URLs of further agents, by the parameter that selects them
+    (`Load.also`).
     """
 
     endpoints: Sequence[str]
@@ -43,6 +44,7 @@ class LoadContext:
     control: str | None = None
     namespace: str | None = None
     access: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cpu: CpuMeter = field(default_factory=CpuMeter)
 
     def sample(self, what: str, value: float | None, text: str = "") -> None:

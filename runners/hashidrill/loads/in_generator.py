@@ -105,6 +105,7 @@ class Generator:
             control=load["control"],
             namespace=load["namespace"],
             access=load["access"],
+            others=load["others"],
             emit_sample=lambda what, value, text: self._sample(f"{load['name']}.{what}", value, text),
         )
         built: Load = kind(load["name"], kind.Params.model_validate(load["params"]), context)
