@@ -118,9 +118,9 @@ def registered(path, *, never=0, wrong=(), blind_from=None):
     for n, (what, after) in enumerate(wrong):
         one.write(REPLICAS, f"alloc-{n}", what, start=12, end=50 if after is None else 12 + after,
                   outcome="unknown" if after is None else "ok")  # fmt: skip
-    for at in range(4, 50):
-        seen = blind_from is None or at < blind_from
-        one.sample(f"{REPLICAS}.missing", float(len(wrong)) if seen else None, at=at, ok=seen)
+    for second in range(4, 50):
+        seen = blind_from is None or second < blind_from
+        one.sample(f"{REPLICAS}.missing", float(len(wrong)) if seen else None, at=second, ok=seen)
     return one
 
 
