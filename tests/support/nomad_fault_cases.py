@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from hashidrill.capabilities import PacketFilter
+from hashidrill import registry
+from hashidrill.capabilities import AgentFiles, PacketFilter, ProcessControl
+from hashidrill.engine.inject import planned
+from hashidrill.errors import FaultError
 from hashidrill.faults.base import table_of
-from hashidrill.services.nomad import api, jobs
+from hashidrill.services.nomad import api, jobs, markers
 from hashidrill.services.nomad.agents import data_dir
 from hashidrill.util.wait import wait_until
 
-JOB = "sleepers"
+JOB, SNAPSHOT = "sleepers", "before"
 
 
 def sleepers():
@@ -36,8 +39,21 @@ NOMAD_CASES = [
     ("nomad.job.stop", {"job": JOB}, "nomad:leader"),
     ("nomad.alloc.signal", {"job": JOB, "share": "100%"}, "nomad:leader"),
     ("nomad.alloc.fail", {"job": JOB, "count": 1}, "nomad:leader"),
+    ("nomad.snapshot.save", {"name": SNAPSHOT}, "nomad:leader"),
+    ("nomad.snapshot.restore", {"snapshot": SNAPSHOT}, "nomad:leader"),
+    ("nomad.config", {"set": {"server": {"heartbeat_grace": "4s"}}}, "nomad:leader"),
 ]
-MOMENTARY = {"nomad.leader.transfer", "nomad.alloc.fail"}
+MOMENTARY = {"nomad.leader.transfer", "nomad.alloc.fail", "nomad.snapshot.save", "nomad.snapshot.restore"}
+
+
+async def prepared(hosts, kind, target):
+    """What must have happened before that kind is put on something."""
+    if kind == "nomad.snapshot.restore":
+        cls = registry.fault("nomad.snapshot.save")
+        save = cls(cls.Params.model_validate({"name": SNAPSHOT}), hosts)
+        undo = await planned(save, target, "saved-before")
+        await save.apply(undo)
+        await save.revert(undo)
 
 
 async def _made_eligible(hosts, undo):
@@ -90,7 +106,34 @@ async def _another_runs(hosts, undo):
     undo["prior"]["allocs"][:] = [live[0]["ID"]]
 
 
+async def _cut_short(hosts, undo):
+    file = hosts.artifacts / f"snapshot-{SNAPSHOT}.snap"
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+async def _written_again(hosts, undo):
+    await markers.put(hosts, undo["fault_id"], "as if nothing had been restored")
+
+
+async def _restarted_as_before(hosts, undo):
+    host = hosts.host(undo["host"])
+    await host.use(ProcessControl).stop_agent("nomad")
+    await host.use(AgentFiles).set_agent_config("nomad", undo["prior"]["config"])
+    await host.use(ProcessControl).start_agent("nomad")
+
+    async def answers():
+        try:
+            return (await api.call(host, "GET", "/v1/agent/self")).status == 200 or None, ""
+        except FaultError as error:
+            return None, str(error)
+
+    await wait_until("it to answer", answers, within_s=30)
+
+
 DISARMED = {
+    "nomad.snapshot.save": _cut_short,
+    "nomad.snapshot.restore": _written_again,
+    "nomad.config": _restarted_as_before,
     "nomad.node.disconnect": _connected,
     "nomad.job.stop": _registered_again,
     "nomad.alloc.signal": _thawed,

@@ -21,7 +21,7 @@ from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.services.nomad import api
 from hashidrill.testing.faults import check_fault
 from hashidrill.util.wait import wait_until
-from nomad_fault_cases import DISARMED, JOB, MOMENTARY, NOMAD_CASES, sleepers
+from nomad_fault_cases import DISARMED, JOB, MOMENTARY, NOMAD_CASES, prepared, sleepers
 
 
 def fault_of(datacenter, kind, params):
@@ -45,12 +45,14 @@ async def all_run(datacenter):
 
 async def checked(datacenter, kind, params, on):
     target = await target_of(datacenter, on)
+    await prepared(datacenter, kind, target)
     report = await check_fault(fault_of(datacenter, kind, params), target, momentary=kind in MOMENTARY)
     return {"asked": report.present.asked, "measured": report.present.measured, "gone": report.gone.measured}
 
 
 async def disarmed(datacenter, kind, params, on):
     target = await target_of(datacenter, on)
+    await prepared(datacenter, kind, target)
     fault = fault_of(datacenter, kind, params)
     undo = await planned(fault, target, "disarm")
     await fault.apply(undo)

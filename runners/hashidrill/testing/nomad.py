@@ -13,13 +13,23 @@ from typing import Any
 import anyio
 
 from hashidrill.abc import ApiAnswer, Host, Target
-from hashidrill.capabilities import AgentApi, AgentFiles, Capable, PacketFilter
+from hashidrill.capabilities import (
+    AgentApi,
+    AgentFiles,
+    AgentProcess,
+    Capable,
+    PacketFilter,
+    ProcessControl,
+    Processes,
+)
 from hashidrill.errors import FaultError, SelectorError
 from hashidrill.packets import Block, PacketRule
 from hashidrill.services.nomad.agents import RPC_PORT, data_dir
+from hashidrill.services.nomad.durations import seconds
 from hashidrill.services.nomad.tasks import TaskProcess, TaskProcesses
 from hashidrill.services.nomad.trial_jobs import PREFIX
 from hashidrill.testing.nomad_work import FakeWork
+from hashidrill.util.raft_archive import SnapshotError
 
 _WRITABLE = 0o200
 
@@ -29,7 +39,7 @@ class FakeNomadHost(Capable):
 
     def __init__(self, name: str, address: str, role: str, world: FakeNomad) -> None:
         super().__init__()
-        self.parts |= dict.fromkeys((AgentApi, AgentFiles, PacketFilter), self)
+        self.parts |= dict.fromkeys((AgentApi, AgentFiles, PacketFilter, ProcessControl, Processes), self)
         if role == "client":
             self.parts[TaskProcesses] = self
         self.name, self.address, self.world = name, address, world
@@ -37,6 +47,10 @@ class FakeNomadHost(Capable):
         self.data = world.root / name
         (data_dir(self.data) / "alloc").mkdir(parents=True)
         self.answers = True
+        self.config: dict[str, Any] = {"name": name, "log_level": "INFO", "server": {"heartbeat_grace": "3s"}}
+        self.running: AgentProcess | None = AgentProcess(7, 7, "S")
+        self._read = dict(self.config)
+        """What its process has read."""
         self.tables: dict[str, Sequence[PacketRule]] = {}
 
     @property
@@ -58,10 +72,33 @@ class FakeNomadHost(Capable):
         return self.world.work.on(self.name)
 
     async def agent_config(self, agent: str) -> dict[str, Any]:  # noqa: ARG002 - there is one agent a host
-        return {}
+        return json.loads(json.dumps(self.config))  # type: ignore[no-any-return]
 
-    async def set_agent_config(self, agent: str, config: Mapping[str, Any]) -> None:
-        raise NotImplementedError
+    async def set_agent_config(self, agent: str, config: Mapping[str, Any]) -> None:  # noqa: ARG002 - there is one
+        self.config = dict(config)
+
+    async def agent_process(self, agent: str) -> AgentProcess | None:  # noqa: ARG002 - there is one agent a host
+        return self.running
+
+    async def agent_answers(self, agent: str, timeout_s: float) -> bool:  # noqa: ARG002 - there is one agent a host
+        return self.answers and self.running is not None
+
+    async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:  # noqa: ARG002 - it ends at once
+        self.running = None
+        if self.world.leading == self.name:
+            others = [one.name for one in self.world.hosts.values() if one.running and one.roles["nomad"] == "server"]
+            self.world.leading, self.world.term = others[0] if others else None, self.world.term + 1
+
+    async def start_agent(self, agent: str) -> None:  # noqa: ARG002 - there is one agent a host
+        if self.running is None:
+            self.world.starts += 1
+            self.running, self._read = AgentProcess(7, 7 + self.world.starts, "S"), dict(self.config)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """Its configuration, as Go has it: names in camel case, lengths of time in nanoseconds."""
+        grace = seconds(self._read["server"]["heartbeat_grace"])
+        return {"LogLevel": self._read["log_level"], "Server": {"HeartbeatGrace": int((grace or 0) * 1e9)}}
 
     async def api(
         self,
@@ -73,18 +110,20 @@ class FakeNomadHost(Capable):
         timeout_s: float = 5.0,  # noqa: ARG002 - no time passes here
         agent: str = "",  # noqa: ARG002 - there is one agent a host
     ) -> ApiAnswer:
-        if not self.answers:
+        if not self.answers or self.running is None:
             raise FaultError(f"{self.name}: {method} {path}: no answer")
+        if path == "/v1/operator/snapshot":
+            return self.world.snapshot(method, body)
         return self.world.answer(self, method, path, dict(params or {}), json.loads(body) if body else None)
 
 
 class FakeNomad:
     """Three servers and two clients (hashidrill.abc.Hosts). `running` are the allocations of each node, by its id."""
 
-    artifacts = Path()
-
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.artifacts = root / "artifacts"
+        self.starts = 0
         names = [*(f"nomad-{n}" for n in (1, 2, 3)), "node-1", "node-2"]
         self.hosts = {
             name: FakeNomadHost(name, f"10.73.0.{11 + n}", "server" if "nomad" in name else "client", self)
@@ -131,6 +170,21 @@ class FakeNomad:
 
     # Nomad's API
 
+    def snapshot(self, method: str, body: bytes | None) -> ApiAnswer:
+        if method == "GET":
+            return ApiAnswer(200, self.work.saved())
+        try:
+            self.work.restore(body or b"")
+        except SnapshotError as error:
+            return ApiAnswer(500, str(error).encode())
+        return ApiAnswer(200, b"")
+
+    def _get_allocations(self, _host: Any, _parts: list[str], _params: Any, _body: Any) -> Any:
+        return self.work.allocs
+
+    def _get_status(self, _host: Any, _parts: list[str], _params: Any, _body: Any) -> Any:
+        return f"{self.hosts[self.leading].address}:{RPC_PORT}" if self.leading else ""
+
     def answer(self, host: FakeNomadHost, method: str, path: str, params: dict[str, str], body: Any) -> ApiAnswer:
         parts = path.removeprefix("/v1/").split("/")
         if "stale" not in params and self.leading is None and parts[0] != "agent":
@@ -145,9 +199,9 @@ class FakeNomad:
     def _get_agent(self, host: FakeNomadHost, _parts: list[str], _params: Any, _body: Any) -> Any:
         if host.roles["nomad"] == "client":
             last = "12.5s" if host.cut_off else "300ms"
-            return {"stats": {"client": {"last_heartbeat": last, "heartbeat_ttl": "2.4s"}}}
+            return {"stats": {"client": {"last_heartbeat": last, "heartbeat_ttl": "2.4s"}}, "config": host.shown}
         state = "Leader" if host.name == self.leading else "Follower"
-        return {"stats": {"raft": {"state": state, "term": str(self.term)}}}
+        return {"stats": {"raft": {"state": state, "term": str(self.term)}}, "config": host.shown}
 
     def _seen(self, node: Mapping[str, Any]) -> dict[str, Any]:
         """A node as the servers take it: one that is silent is down."""

@@ -6,12 +6,16 @@ A killed task runs again until its restarts are used up; what is registered is p
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
+import json
 import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hashidrill.services.nomad.tasks import TaskProcess
+from hashidrill.testing.snapshots import archived
+from hashidrill.util.raft_archive import unpack
 
 RESTARTS = 2
 _ENDS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGHUP")
@@ -30,15 +34,16 @@ class FakeWork:
         """The signals for which tasks that start from now on have a handler."""
         self._numbers = itertools.count(1)
         self._pids = itertools.count(100)
-        self._index = itertools.count(100)
+        self.index = 100
 
     def register(self, job: Mapping[str, Any]) -> None:
         """Its allocations run at once; those of an earlier version that still run are kept."""
         known = self.registered.get(job["ID"])
         if known is not None and known == {**known, "Stop": False, **job}:
             return
-        stub = {"Stop": False, "Type": "service", "Meta": None, "CreateIndex": next(self._index)}
-        self.registered[job["ID"]] = {**stub, **copy.deepcopy(dict(job)), "JobModifyIndex": next(self._index)}
+        self.index += 1
+        stub = {"Stop": False, "Type": "service", "Meta": None, "CreateIndex": self.index}
+        self.registered[job["ID"]] = {**stub, **copy.deepcopy(dict(job)), "JobModifyIndex": self.index}
         if job.get("ParameterizedJob"):
             return
         live = {one["Name"] for one in self.live(job["ID"])}
@@ -106,3 +111,17 @@ class FakeWork:
 
     def on(self, node: str) -> Sequence[TaskProcess]:
         return [process for where, process in self.processes.values() if where == node]
+
+    def saved(self) -> bytes:
+        """A snapshot file of what the servers know."""
+        state = json.dumps({"jobs": self.registered, "allocs": self.allocs}).encode()
+        meta = json.dumps({"Version": 1, "Index": self.index, "Term": 2, "Size": len(state)}).encode()
+        members = {"meta.json": meta, "state.bin": state}
+        sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in members.items())
+        return archived({**members, "SHA256SUMS": sums.encode()})
+
+    def restore(self, packed: bytes) -> None:
+        """The processes of the nodes are what they were. Raises SnapshotError."""
+        state = json.loads(unpack(packed, "Nomad").state)
+        self.registered, self.allocs = state["jobs"], state["allocs"]
+        self.index += 1

@@ -111,9 +111,9 @@ class ConsulService(BaseService):
     def check(self, draft: Draft, note: Note) -> None:
         snapshots = faults.MODULES["snapshot"]
         if any(step is not None and step.kind in snapshots for step in draft.steps):
-            from hashidrill.services.consul.state_checks import check_snapshots  # noqa: PLC0415 - see above
+            from hashidrill.faults.saved_first import check_snapshots  # noqa: PLC0415 - see above
 
-            check_snapshots(draft, note)
+            check_snapshots(draft, note, save="consul.snapshot.save", restore="consul.snapshot.restore")
 
     def binaries(self) -> Sequence[Wanted]:
         return [Wanted("consul", self.spec.version, self.spec.binary)]

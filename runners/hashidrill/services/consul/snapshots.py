@@ -7,41 +7,23 @@ difference between text and bytes (agent/consul/fsm/snapshot.go and snapshot/arc
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import io
-import tarfile
-import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from hashidrill.errors import RecordingError
-from hashidrill.util.foreign import parse
+from hashidrill.util.raft_archive import STATE, SnapshotError, packed_at, restored_name, saved_name, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+__all__ = [
+    "KVS", "SESSION", "Entry", "Session", "Snapshot", "SnapshotError", "decode", "read_snapshot", "restored_name",
+    "saved_name",
+]  # fmt: skip
 KVS, SESSION = 2, 3
 """Consul's types of objects (structs.MessageType) that are kept; all others are stepped over."""
-
-_META, _STATE, _SUMS = "meta.json", "state.bin", "SHA256SUMS"
-
-
-def saved_name(name: str) -> str:
-    """What the file of a saved snapshot is called among a recording's artifacts."""
-    return f"snapshot-{name}.snap"
-
-
-def restored_name(name: str) -> str:
-    """The snapshot that was taken right after that one was restored: the evidence of what the restore made."""
-    return f"snapshot-{name}.restored.snap"
-
-
-class SnapshotError(RecordingError):
-    """A snapshot file that is not whole, or not one."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +66,7 @@ class Snapshot:
 
 def read_snapshot(path: Path) -> Snapshot:
     """What the file holds. Raises SnapshotError that says what is wrong with it."""
-    try:
-        packed = path.read_bytes()
-    except OSError as error:
-        raise SnapshotError(f"{path}: no snapshot can be read there: {error.strerror}") from None
+    packed = packed_at(path)
     try:
         return decode(packed)
     except SnapshotError as error:
@@ -96,43 +75,8 @@ def read_snapshot(path: Path) -> Snapshot:
 
 def decode(packed: bytes) -> Snapshot:
     """The same from bytes. Raises SnapshotError."""
-    members = _members(packed)
-    _check_sums(members)
-    try:
-        meta = parse(members[_META])
-        index, term, size = int(meta["Index"]), int(meta["Term"]), int(meta["Size"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise SnapshotError(f"its {_META} does not read as Raft's: {type(error).__name__} {error}") from None
-    if size != len(members[_STATE]):
-        raise SnapshotError(f"its {_STATE} has {len(members[_STATE])} bytes, and {_META} says {size}")
-    return _state(members[_STATE], index, term)
-
-
-def _members(packed: bytes) -> dict[str, bytes]:
-    try:
-        archive = gzip.decompress(packed)
-    except (OSError, EOFError, zlib.error) as error:
-        raise SnapshotError(f"not a whole gzip file ({len(packed)} bytes): {error}") from None
-    found: dict[str, bytes] = {}
-    try:
-        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
-            for member in tar:
-                file = tar.extractfile(member)
-                found[member.name] = b"" if file is None else file.read()
-    except tarfile.TarError as error:
-        raise SnapshotError(f"not a whole tar archive: {error}") from None
-    if missing := [name for name in (_META, _STATE, _SUMS) if name not in found]:
-        raise SnapshotError(f"not a Consul snapshot: {', '.join(missing)} is not in it")
-    return found
-
-
-def _check_sums(members: Mapping[str, bytes]) -> None:
-    """Both files, as Consul checks them before a restore."""
-    lines = [line.split() for line in members[_SUMS].decode(errors="replace").splitlines()]
-    sums = {words[1]: words[0] for words in lines if len(words) == 2}
-    for name in (_META, _STATE):
-        if sums.get(name) != hashlib.sha256(members[name]).hexdigest():
-            raise SnapshotError(f"its {name} is not what its {_SUMS} says: the file was changed or damaged")
+    archive = unpack(packed, "Consul")
+    return _state(archive.state, archive.index, archive.term)
 
 
 def _state(state: bytes, index: int, term: int) -> Snapshot:
@@ -152,7 +96,7 @@ def _state(state: bytes, index: int, term: int) -> Snapshot:
                 session = _session(each)
                 sessions[session.id] = session
     except (KeyError, TypeError, AttributeError, StopIteration) as error:
-        raise SnapshotError(f"its {_STATE} does not read as Consul's: {type(error).__name__} {error}") from None
+        raise SnapshotError(f"its {STATE} does not read as Consul's: {type(error).__name__} {error}") from None
     return Snapshot(index, term, last_index, kv, sessions, counts)
 
 
@@ -166,7 +110,7 @@ def _objects(state: bytes) -> Iterator[tuple[int, Any]]:
             yield kind, unpacker.unpack()
         except (msgpack.UnpackException, ValueError) as error:
             raise SnapshotError(
-                f"its {_STATE} breaks off at byte {unpacker.tell()} of {len(state)}: {type(error).__name__}"
+                f"its {STATE} breaks off at byte {unpacker.tell()} of {len(state)}: {type(error).__name__}"
             ) from None
         if unpacker.tell() == len(state):
             return

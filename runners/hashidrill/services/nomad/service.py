@@ -96,7 +96,12 @@ class NomadService(BaseService):
         return f"a single Nomad server has no followers (datacenter.nomad.servers is {self.spec.servers})"
 
     def check(self, draft: Any, note: Any) -> None:
-        """Nothing can be wrong that the parameters of faults and loads do not say themselves."""
+        """What the parameters of faults and loads cannot say themselves: a snapshot is saved before it is restored."""
+        save, restore = faults.MODULES["snapshot"]
+        if any(step is not None and step.kind in {save, restore} for step in draft.steps):
+            from hashidrill.faults.saved_first import check_snapshots  # noqa: PLC0415 - see above
+
+            check_snapshots(draft, note, save=save, restore=restore)
 
     def binaries(self) -> Sequence[Wanted]:
         return [Wanted("nomad", self.spec.version, self.spec.binary)]

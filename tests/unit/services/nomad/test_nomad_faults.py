@@ -13,7 +13,7 @@ from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.services.nomad import trial_jobs
 from hashidrill.testing.faults import check_fault
 from hashidrill.testing.nomad import FakeNomad, FakeNomadHost
-from nomad_fault_cases import DISARMED, JOB, MOMENTARY, NOMAD_CASES, sleepers
+from nomad_fault_cases import DISARMED, JOB, MOMENTARY, NOMAD_CASES, SNAPSHOT, prepared, sleepers
 from virtual_time import run
 
 HOST = {"nomad:one-client": "node-1", "nomad:leader": "nomad-1"}
@@ -40,8 +40,12 @@ def fault_of(world, kind, params):
 
 
 def check(world, kind, params, on):
-    fault = fault_of(world, kind, params)
-    return run(check_fault(fault, world.target(HOST[on]), momentary=kind in MOMENTARY))
+    async def checked():
+        await prepared(world, kind, world.target(HOST[on]))
+        fault = fault_of(world, kind, params)
+        return await check_fault(fault, world.target(HOST[on]), momentary=kind in MOMENTARY)
+
+    return run(checked())
 
 
 @pytest.mark.parametrize(("kind", "params", "on"), NOMAD_CASES, ids=[kind for kind, *_ in NOMAD_CASES])
@@ -57,6 +61,7 @@ def test_a_fault_keeps_its_contract_on_the_fake(world, kind, params, on):
 @pytest.mark.parametrize(("kind", "params", "on"), NOMAD_CASES, ids=[kind for kind, *_ in NOMAD_CASES])
 def test_the_proof_fails_when_the_fault_is_disarmed_behind_its_back(world, kind, params, on):
     async def disarmed():
+        await prepared(world, kind, world.target(HOST[on]))
         fault = fault_of(world, kind, params)
         undo = await planned(fault, world.target(HOST[on]), "f1")
         await fault.apply(undo)
@@ -161,16 +166,21 @@ def test_a_trial_whose_job_cannot_be_removed_is_said(world, monkeypatch):
 # work
 
 
-@pytest.mark.parametrize("kind", ["nomad.job.stop", "nomad.alloc.signal", "nomad.alloc.fail", "nomad.node.disconnect"])
+@pytest.mark.parametrize(
+    "kind",
+    ["nomad.job.stop", "nomad.alloc.signal", "nomad.alloc.fail", "nomad.node.disconnect", "nomad.snapshot.save",
+     "nomad.snapshot.restore", "nomad.config"],
+)  # fmt: skip
 def test_one_that_does_nothing_is_caught(world, kind, monkeypatch):
     async def nothing(self, undo):
         return
 
     [(_, params, on)] = [case for case in NOMAD_CASES if case[0] == kind]
-    monkeypatch.setattr(registry.fault(kind), "apply", nothing)
     fault = fault_of(world, kind, params)
 
     async def seen():
+        await prepared(world, kind, world.target(HOST[on]))
+        monkeypatch.setattr(registry.fault(kind), "apply", nothing)
         undo = await planned(fault, world.target(HOST[on]), "f1")
         await fault.apply(undo)
         return await fault.verify(undo, present=True)
@@ -309,3 +319,114 @@ def test_a_node_that_is_gone_already_cannot_be_disconnected(world):
 def test_the_tasks_of_a_disconnected_node_are_counted(world):
     _, _, evidence = applied(world, "nomad.node.disconnect", "node-1")
     assert "1 of 1 processes of its tasks still run" in evidence.measured
+
+
+# state
+
+
+async def restored(world, between):
+    """A snapshot is saved, `between` happens, and it is restored."""
+    target = world.target("nomad-1")
+    await prepared(world, "nomad.snapshot.restore", target)
+    between()
+    fault = fault_of(world, "nomad.snapshot.restore", {"snapshot": SNAPSHOT})
+    undo = await planned(fault, target, "f1")
+    await fault.apply(undo)
+    return fault, undo, await fault.verify(undo, present=True)
+
+
+def later(world):
+    world.work.register({**sleepers(), "ID": "later"})
+
+
+def test_what_was_registered_since_the_save_is_gone_and_its_processes_run_on(world):
+    fault, undo, evidence = run(restored(world, lambda: later(world)))
+    assert evidence.ok, evidence
+    assert "later" not in world.work.registered
+    assert evidence.figures["unknown_allocations"] == 2
+    assert "processes of 2 allocations run that no server knows" in evidence.measured
+    run(fault.revert(undo))
+    assert set(world.work.registered) == {JOB}, "its markers are left"
+
+
+def test_a_snapshot_that_nobody_saved_cannot_be_restored(world):
+    with pytest.raises(FaultError, match="there is no snapshot 'before' to restore"):
+        prior(world, "nomad.snapshot.restore", "nomad-1", snapshot=SNAPSHOT)
+
+
+def test_a_file_that_somebody_else_put_there_is_not_restored(world):
+    world.artifacts.mkdir()
+    (world.artifacts / f"snapshot-{SNAPSHOT}.snap").write_bytes(world.work.saved())
+    with pytest.raises(FaultError, match="holds no marker"):
+        prior(world, "nomad.snapshot.restore", "nomad-1", snapshot=SNAPSHOT)
+
+
+def test_a_follower_that_kept_the_later_state_is_noticed(world, monkeypatch):
+    """A restore that only the leader took."""
+
+    async def seen():
+        fault, undo, _ = await restored(world, lambda: later(world))
+        real = world._get_jobs
+
+        def told(host, parts, params, body):
+            found = real(host, parts, params, body)
+            mark = f"hashidrill-marker-{undo['fault_id']}"
+            stale = "stale" in params and params.get("prefix") == mark
+            return [*found, {"ID": mark, "Stop": False, "JobModifyIndex": 999, "Meta": None}] if stale else found
+
+        monkeypatch.setattr(world, "_get_jobs", told)
+        return await fault.verify(undo, present=True)
+
+    evidence = run(seen())
+    assert not evidence.ok
+    assert "a follower's copy is not set back" in evidence.measured
+
+
+# configuration
+
+
+def test_settings_that_are_there_already_are_refused(world):
+    with pytest.raises(FaultError, match="nothing"):
+        prior(world, "nomad.config", "nomad-1", set={"server": {"heartbeat_grace": "3s"}})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"data_dir": "/elsewhere"}, "data_dir cannot be changed"),
+        ({"server": {"bootstrap_expect": 5}}, "server.bootstrap_expect cannot be changed"),
+        ({"client": {"server_join": {"retry_join": []}}}, "client.server_join cannot be changed"),
+        ({"server": {"heartbeat_grace": None}}, "server.heartbeat_grace has no value"),
+    ],
+)
+def test_settings_that_take_the_agent_out_of_the_datacenter_are_refused(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        registry.fault("nomad.config").Params.model_validate({"set": settings})
+
+
+def test_a_server_without_which_nobody_could_lead_is_not_restarted(world):
+    world.hosts["nomad-3"].running = None
+    with pytest.raises(FaultError, match="of 3 voters only nomad-2 would be left"):
+        prior(world, "nomad.config", "nomad-1", set={"log_level": "DEBUG"})
+
+
+def test_a_file_that_was_changed_under_a_process_that_never_read_it_is_noticed(world, monkeypatch):
+    async def seen():
+        fault = fault_of(world, "nomad.config", {"set": {"log_level": "DEBUG"}})
+        undo = await planned(fault, world.target("node-1"), "f1")
+        await world.hosts["node-1"].set_agent_config("nomad", {**undo["prior"]["config"], "log_level": "DEBUG"})
+        return await fault.verify(undo, present=True)
+
+    evidence = run(seen())
+    assert not evidence.ok
+    assert "in its file, the same process, log_level INFO" in evidence.measured
+
+
+def test_a_client_is_restarted_as_well(world):
+    fault, undo, evidence = applied(world, "nomad.config", "node-1", set={"log_level": "DEBUG"})
+    assert evidence.ok, evidence
+    run(fault.revert(undo))
+    assert run(fault.verify(undo, present=False)).ok
+    assert world.starts == 2
+    run(fault.revert(undo))
+    assert world.starts == 2, "an agent that has its own configuration again is left alone"

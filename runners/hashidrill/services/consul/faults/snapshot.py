@@ -15,9 +15,9 @@ import anyio
 from hashidrill.abc import Evidence, Host, Observer, Place, Target, Trouble, Undo
 from hashidrill.capabilities import AgentApi
 from hashidrill.errors import FaultError
-from hashidrill.experiment.model import Name
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, P
+from hashidrill.faults.saved_first import RestoreParams, SaveParams
 from hashidrill.services.consul import markers
 from hashidrill.services.consul.api import AGENT, said, when_led
 from hashidrill.services.consul.snapshots import Snapshot, SnapshotError, read_snapshot, restored_name, saved_name
@@ -25,18 +25,6 @@ from hashidrill.util.files import private, private_folder
 
 _SNAPSHOT_WITHIN_S = 30.0
 """For the request: some 30 kB take 0.1 s; Consul itself waits up to a minute for its leader's part of a restore."""
-
-
-class SaveParams(Strict):
-    """What the snapshot is called: a later `consul.snapshot.restore` names it."""
-
-    name: Name
-
-
-class RestoreParams(Strict):
-    """Which snapshot: the `name` of an earlier `consul.snapshot.save`."""
-
-    snapshot: Name
 
 
 class _OfTheState(BaseFault[P]):

@@ -9,6 +9,8 @@ MODULES = {
     "disconnect": ("nomad.node.disconnect",),
     "leader": ("nomad.leader.transfer",),
     "job": ("nomad.job.stop",),
+    "snapshot": ("nomad.snapshot.save", "nomad.snapshot.restore"),
+    "config": ("nomad.config",),
     "allocs": ("nomad.alloc.fail", "nomad.alloc.signal"),
 }
 """Module to the kinds in its KINDS: whoever names one kind imports one module."""

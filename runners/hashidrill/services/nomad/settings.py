@@ -1,0 +1,88 @@
+"""Nomad's configuration keys, as its file has them and as an agent shows them (`config` of /v1/agent/self, 1.10.5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hashidrill.services.nomad.durations import seconds
+
+Path = tuple[str, ...]
+FIXED = frozenset(
+    {
+        "name", "region", "datacenter", "data_dir", "bind_addr", "advertise", "addresses", "ports", "tls", "acl",
+        "server.enabled", "server.bootstrap_expect", "server.server_join", "server.encrypt", "client.enabled",
+        "client.server_join", "client.network_interface",
+    }
+)  # fmt: skip
+"""What the datacenter under test is built on: another value would take the agent out of it."""
+_NS = 1_000_000_000
+
+
+def leaves(settings: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Each key that holds no map, with the keys above it."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, (*above, key))
+        else:
+            yield (*above, key), value
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path)
+
+
+def fixed(settings: Mapping[str, Any]) -> list[str]:
+    """Those of FIXED that it would change."""
+    keys = {dotted(path) for path, _ in leaves(settings)}
+    return sorted(one for one in FIXED if any(key == one or key.startswith(f"{one}.") for key in keys))
+
+
+def holds(config: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Whether the configuration has all these settings."""
+    return all(_at(config, path) == value for path, value in leaves(settings))
+
+
+def _at(config: Any, path: Path) -> Any:
+    for key in path:
+        config = config.get(key) if isinstance(config, Mapping) else None
+    return config
+
+
+def shown(about: Mapping[str, Any], path: Path) -> Any:
+    """What the agent shows for that key, `Server.HeartbeatGrace` for `server.heartbeat_grace`; None for nothing."""
+    here: Any = about
+    for key in path:
+        if not isinstance(here, Mapping):
+            return None
+        name = next((one for one in here if _plain(one) == _plain(key)), None)
+        if name is None:
+            return None
+        here = here[name]
+    return here
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def agrees(asked: Any, seen: Any) -> bool | None:
+    """Whether what is shown is what was asked for; None where the two cannot be compared."""
+    if seen is None:
+        return None
+    if isinstance(asked, bool) or isinstance(seen, bool):
+        return asked == seen if isinstance(asked, bool) and isinstance(seen, bool) else None
+    lengths = _seconds(asked), _seconds(seen)
+    if isinstance(asked, str) and None not in lengths:
+        return lengths[0] == lengths[1]
+    if isinstance(asked, (int, float)) and isinstance(seen, (int, float)):
+        return asked == seen
+    return str(asked).lower() == str(seen).lower() if isinstance(asked, str) and isinstance(seen, str) else None
+
+
+def _seconds(value: Any) -> float | None:
+    """A length of time, in seconds: Go shows a number of nanoseconds."""
+    if isinstance(value, str):
+        return seconds(value)
+    return round(value / _NS, 9) if isinstance(value, int) else None
