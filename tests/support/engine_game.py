@@ -112,6 +112,7 @@ class Traffic:
         """(what, argument) of all that the engine told it of the method and its levels."""
         self._from_start, self._during, self._final_reads = from_start, during, final_reads
         self._stopped = False
+        self.ended = False
 
     async def __aenter__(self):
         self._tasks = anyio.create_task_group()
@@ -119,6 +120,7 @@ class Traffic:
         return self
 
     async def __aexit__(self, *exc):
+        self.ended = True
         self._tasks.cancel_scope.cancel()
         return await self._tasks.__aexit__(*exc)
 

@@ -101,7 +101,7 @@ async def heal_run(run: Path, hosts: Hosts | None = None) -> Healed | None:
             if hosts is None:
                 done = await _look(undo, began, written, before_s=entries[-1].wall)
             else:
-                done = await _settle(undo, hosts, written)
+                done = await settle(undo, hosts, written)
             getattr(healed, done).append(undo["fault_id"])
         if died:
             journal.write(
@@ -155,7 +155,7 @@ def _processes(namespace: str, before_s: float) -> Iterator[tuple[int, str]]:
                 yield process.pid, process.name()
 
 
-async def _settle(undo: dict[str, Any], hosts: Hosts, journal: Journal) -> str:
+async def settle(undo: dict[str, Any], hosts: Hosts, journal: Journal) -> str:
     """Reverts it on its host and proves it gone: `reverted`, or `stuck`."""
     try:
         undo = journal.undos.restored(undo)

@@ -17,6 +17,7 @@ from hashidrill.engine.load_specifications import load_specifications
 from hashidrill.engine.method_clock import MethodClock
 from hashidrill.engine.monitor import Monitor, longest_window_s
 from hashidrill.engine.run_state import Run, RunnableDatacenter
+from hashidrill.engine.second_revert import revert_again
 from hashidrill.engine.steps import carry_out
 from hashidrill.errors import (
     FaultError,
@@ -32,6 +33,7 @@ from hashidrill.experiment.model import Experiment
 from hashidrill.probes.runner import run_probes
 from hashidrill.recording.journal import Clock, Entry, Journal
 from hashidrill.recording.writer import FORMAT, RecordingWriter, Writes
+from hashidrill.util.files import JOURNAL_NAME
 from hashidrill.util.redaction import Redactor
 from hashidrill.util.wait import pause, wait_until
 
@@ -78,7 +80,7 @@ async def run(
     details: dict[str, Any] = {}
     undos = Path(info["root"]) / "undos" if info.get("root") else None
     with Journal(
-        path / "journal.jsonl", clock, lambda entry: _publish(events, entry), redactor=redactor, undos=undos
+        path / JOURNAL_NAME, clock, lambda entry: _publish(events, entry), redactor=redactor, undos=undos
     ) as journal:
         generator = load_generator(clock, info["id"])
         running = Run(experiment, datacenter, clock, journal, writer, monitor, events, generator)
@@ -90,6 +92,8 @@ async def run(
             outcome, error = await _guarded(running, details)
         finally:
             with anyio.CancelScope(shield=True):
+                if outcome == "revert":
+                    outcome, error = await revert_again(running, path / JOURNAL_NAME, error)
                 await _collect(running, path)
                 with suppress(OSError):  # closing reports what cannot be written
                     for failure in events.failures:

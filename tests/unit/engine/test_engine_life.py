@@ -350,3 +350,40 @@ def test_a_slow_link_needs_toxiproxy_and_nothing_else_does(tmp_path):
     slow = ("network.latency", {"port": 8300, "delay": "1s"})
     assert required_by(Game(tmp_path, steps(("noop", {}), slow)).experiment).tools
     assert not required_by(Game(tmp_path, steps(("noop", {}))).experiment).tools
+
+
+# reverts that fail while the loads run
+
+
+def _refusing(monkeypatch, refuses):
+    """Makes the revert on consul-2 fail while `refuses()`."""
+    revert = DiskLatency.revert
+
+    async def refused(self, undo):
+        if undo["host"] == "consul-2" and refuses():
+            raise FaultError("planted: no answer within 10s")
+        await revert(self, undo)
+
+    monkeypatch.setattr(DiskLatency, "revert", refused)
+
+
+def test_what_the_load_keeps_from_being_reverted_is_reverted_without_it(tmp_path, monkeypatch):
+    game = Game(tmp_path, [{**SLOW, "on": "consul:servers"}])
+    _refusing(monkeypatch, lambda: not game.traffic.ended)
+    assert game.run() == "fault"
+    assert "disk.latency on consul-2: could not be reverted: FaultError: planted: no answer within 10s; " in game.error
+    assert game.error.endswith("without load it was reverted, and proven gone")
+    assert not any(host.disk_rules for host in game.world.hosts.values())
+    assert game.events.index("fault.stuck") < game.events.index("note") < len(game.events) - 1
+    assert len(game.times_s("fault.gone")) == 3
+    assert game.world.life[-1] == "logs"
+
+
+def test_what_cannot_be_reverted_without_load_either_may_still_be_in_force(tmp_path, monkeypatch):
+    game = Game(tmp_path, [{**SLOW, "on": "consul:servers"}])
+    _refusing(monkeypatch, lambda: True)
+    assert game.run() == "revert"
+    assert game.events.count("fault.stuck") == 2
+    assert "without load" not in game.error
+    assert game.world.hosts["consul-2"].disk_rules
+    assert len(game.times_s("fault.gone")) == 2

@@ -1,0 +1,32 @@
+"""A second revert, without load, for faults that could not be reverted while the loads ran.
+
+A datacenter that its load has made sick may refuse what a revert needs, like a new voter. The run has ended by then and
+proves nothing; this is about leaving nothing in force.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hashidrill.engine.heal import open_faults, settle
+from hashidrill.recording.journal import read_journal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hashidrill.engine.run_state import Run
+
+
+async def revert_again(running: Run, journal: Path, error: str) -> tuple[str, str]:
+    """(outcome, error) of a run that ended because a fault could not be reverted: `fault` if nothing is left in force.
+
+    The loads have stopped. Every fault of the journal that was not proven gone is reverted, the latest first.
+    """
+    left = open_faults(read_journal(journal))
+    if not left:
+        return "revert", error
+    running.journal.write("note", text="the loads have stopped; what could not be reverted is reverted again")
+    stuck = [undo for undo in left if await settle(undo, running.datacenter, running.journal) == "stuck"]
+    if stuck:
+        return "revert", error
+    return "fault", f"{error}; without load it was reverted, and proven gone"
