@@ -71,6 +71,8 @@ class Doubt:
     broken_only: bool = False
     about: str = ""
     """Doubts about one thing are told together, however often it happened; those that say nothing, by their reason."""
+    among: str = ""
+    """What this is one of, in the plural: a busy machine silences many probes, and that is one line, not one for each."""
 
     def touches(self, read: Read) -> bool:
         """Is any of what was read in doubt?"""
@@ -273,7 +275,7 @@ def _silence(
             yield Doubt(
                 f"the probe of {', '.join(sorted(signals))}{f' of {host}' if host else ''} was silent for"
                 f" {(stop_ns - start_ns) / SECOND:.1f}s",
-                start_ns, stop_ns, signals, host,
+                start_ns, stop_ns, signals, host, among="probes",
             )  # fmt: skip
 
 

@@ -214,15 +214,19 @@ def _notes(
 ) -> Iterator[str]:
     """What is in doubt, which expectations that makes INVALID, and how many stand.
 
-    Doubts about the same thing that do the same are one line: the longest of them, and how often there was one.
+    Doubts about the same thing that do the same are one line: the longest of them, and how often there was one. So are
+    those about things of one sort.
     """
     alike: dict[tuple[tuple[str, ...], object], list[Doubt]] = {}
     for doubt in doubtful:
         spoilt = tuple(judgement.title for judgement, by in judged if doubt in by)
-        alike.setdefault((spoilt, (doubt.about or doubt.reason, doubt.of, doubt.host)), []).append(doubt)
+        what = doubt.among or (doubt.about or doubt.reason, doubt.of, doubt.host)
+        alike.setdefault((spoilt, what), []).append(doubt)
     for (titles, _), group in alike.items():
         longest = max(group, key=lambda each: each.end_ns - each.start_ns)
         what = f"{longest.reason} ({longest.span(recording)}"
+        if others := len({(each.of, each.host) for each in group}) - 1:
+            what += f"; and {others} more {longest.among}"
         if len(group) > 1:
             seconds = sum(each.end_ns - each.start_ns for each in group) / SECOND
             what += f"; {len(group)} times, {seconds:.0f}s in total"

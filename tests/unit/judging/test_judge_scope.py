@@ -179,6 +179,16 @@ class TestAProbeThatDiesInTheMiddle:
         assert found["available_during"] is Finding.HELD
         assert any("the probe of raft.leader was silent for 32.5s" in doubt for doubt in verdict.doubts)
 
+    def test_probes_that_were_silent_together_are_one_line_and_each_spoils_what_it_is_of(self, builder):
+        for host in ("consul-1", "consul-2", "consul-3"):
+            builder.series("process.rss", 0.0, host=host, every=1.0, end=12)
+        good(builder).healthy().expect("writes_recover", load=LOAD, within="10s")
+        verdict, found = judged(builder)
+        assert found == {"writes_recover": Finding.HELD}
+        (doubt,) = [each for each in verdict.doubts if "was silent" in each]
+        assert "; and 2 more probes; 3 times, " in doubt, verdict.doubts
+        assert doubt.endswith("this makes no expectation INVALID")
+
     def test_of_every_probe_it_is_known_how_long_it_may_be_silent(self):
         """What it samples is in one group, and a probe that waits for its answer as long as it may is not silent."""
         ours = [*vars(consul).values(), *vars(disk).values(), *vars(process).values()]
