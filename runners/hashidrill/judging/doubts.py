@@ -72,7 +72,7 @@ class Doubt:
     about: str = ""
     """Doubts about one thing are told together, however often it happened; those that say nothing, by their reason."""
     among: str = ""
-    """What this is one of, in the plural: a busy machine silences many probes, and that is one line, not one for each."""
+    """What this is one of, in the plural: a busy machine silences many probes, and that is one line, not many."""
 
     def touches(self, read: Read) -> bool:
         """Is any of what was read in doubt?"""

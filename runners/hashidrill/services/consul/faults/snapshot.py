@@ -106,7 +106,7 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
     )
     once: ClassVar[bool] = True
     observed_within_s = 90.0
-    """Followers get the whole state from the leader after it has taken it, and a write of a sick datacenter took 12 s."""
+    """Followers get the whole state from the leader after it has taken it, and a sick one took 12 s for a write."""
     Params: ClassVar[type[Strict]] = RestoreParams
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
