@@ -1,5 +1,7 @@
 """Does Nomad start what it was given, bring back what it lost, register it, and keep work from a node that fails it?"""
 
+from dataclasses import asdict
+
 import numpy as np
 
 from hashidrill import measure
@@ -7,6 +9,7 @@ from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.measure import seconds, share, when
 from hashidrill.recording.reader import Bools, Operations, Recording
+from hashidrill.services.nomad.loads.starts import Start
 from hashidrill.units import Duration, Percent
 
 _PLACED = "nomad.allocs_placed"
@@ -20,19 +23,21 @@ def cold_start_within(recording: Recording, *, load: str, limit: Duration) -> He
     """All replicas of a job run within `limit` of its registration, with nothing there before.
 
     The load is one of `nomad.replicas`. Time counts as clients have it: from the request to the moment at which Nomad's
-    servers know the last replica to run.
+    servers know the last replica to run. Where the recording has them, Nomad's own stamps say where the time of the
+    last replica went.
     """
     ops = recording.operations(load)
     first = measure.pick(ops, _at_the_start(ops))
     longest = float(measure.served_s(first).max())
-    figures = {"replicas": len(first), "started": int(first.ok.sum()), "longest_s": longest}
+    where, parts = _parts_of_the_last(first)
+    figures = {"replicas": len(first), "started": int(first.ok.sum()), "longest_s": longest, **parts}
     require(
         longest <= limit,
         f"the cold start of {load} took {seconds(longest)}: {int(first.ok.sum())} of {len(first)} replicas came to run,"
-        f" expected all within {limit}",
+        f" expected all within {limit}{where}",
         **figures,
     )
-    return Held(f"{len(first)} replicas of {load} ran after {seconds(longest)} (within {limit})", **figures)
+    return Held(f"{len(first)} replicas of {load} ran after {seconds(longest)} (within {limit}){where}", **figures)
 
 
 @hypothesis
@@ -116,34 +121,91 @@ def services_agree(
 
 @hypothesis
 def black_hole_is_avoided(
-    recording: Recording, *, share_below: Percent, fault: str = "nomad.node.black_hole", placed_at_least: int = 10
+    recording: Recording,
+    *,
+    share_below: Percent,
+    fault: str = "nomad.node.black_hole",
+    placed_at_least: int = 10,
+    mitigation: str | None = None,
 ) -> Held:
     """The node that fails everything gets less than `share_below` of what is placed while the fault is in force.
 
     A node that fails its tasks at once is always empty, which is what a scheduler looks for: at Roblox, in October
     2021, one unhealthy node drew all jobs. Counted by what Nomad's servers know to be placed on each node. INVALID
-    where fewer than `placed_at_least` allocations were placed in all.
+    where fewer than `placed_at_least` allocations were placed in all. With `mitigation`, a later step by name or kind,
+    what counts is placed while both are in force; the share before it is said too, and where the node got no more than
+    `share_below` then, the mitigation had nothing to help: INVALID.
     """
     worst, host, placed = -1.0, "", dict[str, float]()
+    before = ""
+    figures: dict[str, float] = {}
     for window in measure.faults(recording, fault):
         start_ns, end_ns = measure.in_force(recording, window)
+        if mitigation is not None:
+            began_ns, ended_ns = _mitigated(recording, mitigation, start_ns, end_ns)
+            earlier = _share(_placed(recording, start_ns, began_ns), window.host, fault, placed_at_least)
+            if earlier < share_below:
+                raise HypothesisInvalidError(
+                    f"{window.host} got {share(earlier)} of all allocations before {mitigation}, so there was nothing"
+                    " to help"
+                )
+            before, figures = f"; before {mitigation} it got {share(earlier)}", {"share_before": earlier}
+            start_ns, end_ns = began_ns, ended_ns
         here = _placed(recording, start_ns, end_ns)
-        total = sum(here.values())
-        if total < placed_at_least:
-            raise HypothesisInvalidError(
-                f"{total:g} allocations were placed while {fault} was in force, at least {placed_at_least} were to"
-            )
-        if here.get(window.host, 0.0) / total > worst:
-            worst, host, placed = here.get(window.host, 0.0) / total, window.host, here
+        got = _share(here, window.host, fault, placed_at_least)
+        if got > worst:
+            worst, host, placed = got, window.host, here
     words = ", ".join(f"{name}: {number:g}" for name, number in sorted(placed.items()))
-    figures = {"share": worst, "swallowed": placed.get(host, 0.0), "placed": sum(placed.values())}
+    figures |= {"share": worst, "swallowed": placed.get(host, 0.0), "placed": sum(placed.values())}
     require(
         worst < share_below,
         f"{host}, which failed everything, got {share(worst)} of all allocations, expected less than {share_below}"
-        f" ({words})",
+        f" ({words}){before}",
         **figures,
     )
-    return Held(f"{host}, which failed everything, got {share(worst)} of all allocations ({words})", **figures)
+    return Held(f"{host}, which failed everything, got {share(worst)} of all allocations ({words}){before}", **figures)
+
+
+def _share(placed: dict[str, float], host: str, fault: str, at_least: int) -> float:
+    """What of it that host got. Raises HypothesisInvalidError where too little was placed to say."""
+    total = sum(placed.values())
+    if total < at_least:
+        raise HypothesisInvalidError(
+            f"{total:g} allocations were placed while {fault} was in force, at least {at_least} were to"
+        )
+    return placed.get(host, 0.0) / total
+
+
+def _mitigated(recording: Recording, mitigation: str, start_ns: int, end_ns: int) -> tuple[int, int]:
+    """The part of that time in which the mitigation was in force. Raises HypothesisInvalidError for none."""
+    spans = [measure.in_force(recording, window) for window in measure.windows(recording, mitigation)]
+    began_ns, ended_ns = max(start_ns, min(span[0] for span in spans)), min(end_ns, max(span[1] for span in spans))
+    if began_ns >= ended_ns:
+        raise HypothesisInvalidError(f"{mitigation} was never in force together with the fault: nothing was mitigated")
+    return began_ns, ended_ns
+
+
+_PARTS = {
+    "again_s": "tries and steps before the evaluation that placed it", "evaluation_s": "its evaluation",
+    "plan_s": "the plan, until its node had it", "start_s": "the start of its task on the node",
+    "known_s": "until the servers knew",
+}  # fmt: skip
+
+
+def _parts_of_the_last(first: Operations) -> tuple[str, dict[str, float]]:
+    """Where the time of the replica that ran last went: as text, and as figures with the slowest of each part.
+
+    Empty where nothing was noted: earlier versions wrote no details.
+    """
+    starts = [Start.of(detail) if detail else None for detail in first.details] if first.details else []
+    noted = {n: start for n, start in enumerate(starts) if start is not None and first.ok[n]}
+    if not noted:
+        return "", {}
+    last = max(noted, key=lambda n: first.latency_s[n])
+    parts = asdict(noted[last])
+    parts["known_s"] = float(first.latency_s[last]) - sum(parts.values())
+    words = ", ".join(f"{seconds(parts[part])} {words}" for part, words in _PARTS.items())
+    return f"; of the last one's time: {words}", {f"last_{part}": value for part, value in parts.items()}
 
 
 def _at_the_start(ops: Operations) -> Bools:

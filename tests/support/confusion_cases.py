@@ -10,6 +10,8 @@ from confusion import LIE, NOTHING, TRUTH
 from hashidrill.retry.catalogue import VERDICTS
 from hashidrill.services.consul.loads.cas import Step
 from hashidrill.services.consul.loads.contender import Action
+from hashidrill.services.nomad.loads.artifacts import Build
+from hashidrill.services.nomad.loads.starts import Start
 from hashidrill.testing.recordings import RecordingBuilder
 from reset_runs import LOAD as RESET_LOAD
 from reset_runs import Game, bloated, cas_recording, ordinary, step
@@ -77,6 +79,15 @@ def started_late(path):
 @case("cold_start_within", LIE, "one of them never runs")
 def one_never_started(path):
     return at_work(path, missing=1).build(), {"load": REPLICAS, "limit": "5s"}
+
+
+@case("cold_start_within", LIE, "the details say that each part was quick")
+def details_that_lie(path):
+    """The parts are a measure: what decides is when the servers knew the last replica to run."""
+    one = RecordingBuilder(path).fault("noop", "node-1", at=10, until=30)
+    detail = Start(again_s=0, evaluation_s=0.1, plan_s=0.1, start_s=0.1).detail()
+    one.write(REPLICAS, "web.group[0]", "node-1", start=4, end=13, detail=detail)
+    return one.build(), {"load": REPLICAS, "limit": "5s"}
 
 
 @case("replicas_return", TRUTH, "two go away and are replaced in time")
@@ -167,6 +178,57 @@ def never_registered(path):
     return registered(path, never=1).build(), SERVICES_AGREE
 
 
+def hosted(path, texts):
+    """Where three replicas run, from the beginning and from 20 s on."""
+    return hosting(path, lambda t: texts[t >= 20]), {"load": REPLICAS}
+
+
+def hosting(path, where):
+    """What the servers say of each second: `node-1: 2, node-2: 1`."""
+    one = at_work(path)
+    for second in range(4, 50):
+        text = where(second)
+        running = sum(int(part.rpartition(" ")[2]) for part in text.split(", ") if part)
+        one.sample("web.running", float(running), at=second, text=text)
+    return one.build()
+
+
+@case("replicas_on_distinct_hosts", TRUTH, "one on each node, also after one has moved")
+def apart(path):
+    return hosted(path, ("node-1: 1, node-2: 1, node-3: 1", "node-2: 1, node-3: 1, node-4: 1"))
+
+
+@case("replicas_on_distinct_hosts", LIE, "all on one node from the beginning")
+def together(path):
+    return hosted(path, ("node-1: 3", "node-1: 3"))
+
+
+@case("replicas_on_distinct_hosts", LIE, "they come together when a node is lost")
+def came_together(path):
+    return hosted(path, ("node-1: 1, node-2: 1, node-3: 1", "node-2: 2, node-3: 1"))
+
+
+@case("replicas_on_distinct_hosts", NOTHING, "there is one replica")
+def alone(path):
+    return hosting(path, lambda _: "node-1: 1"), {"load": REPLICAS}
+
+
+@case("replicas_stay", TRUTH, "one is lost with its node, and two stay")
+def two_stay(path):
+    lost = lambda t: "node-2: 1, node-3: 1" if 15 <= t < 18 else "node-1: 1, node-2: 1, node-3: 1"  # noqa: E731
+    return hosting(path, lost), {"load": REPLICAS, "at_least": 2}
+
+
+@case("replicas_stay", LIE, "all three are lost with the node that they are on")
+def none_stays(path):
+    return hosting(path, lambda t: "" if 15 <= t < 18 else "node-1: 3"), {"load": REPLICAS, "at_least": 2}
+
+
+@case("replicas_stay", NOTHING, "there were never that many")
+def never_that_many(path):
+    return hosting(path, lambda _: "node-1: 1"), {"load": REPLICAS, "at_least": 2}
+
+
 def placements(path, **growing):
     """Each node's count of what was placed on it grows by that much a second while the fault is in force."""
     one = at_work(path, "nomad.node.black_hole")
@@ -186,9 +248,98 @@ def swallowed(path):
     return placements(path, node_1=4, node_2=1, node_3=1), {"share_below": "33%"}
 
 
+def mitigated(path, *, before, after):
+    """What the node of the black hole gets a second, before a mitigation at 20 s and after; the others get 1 each."""
+    one = at_work(path, "nomad.node.black_hole").fault("nomad.node.eligibility", "node-1", at=20, until=29)
+    one.series(
+        "nomad.allocs_placed",
+        lambda t: before * min(max(t - 10, 0), 10) + after * min(max(t - 20, 0), 10),
+        host="node-1",
+    )
+    for host in ("node-2", "node-3"):
+        one.series("nomad.allocs_placed", lambda t: min(max(t - 10, 0), 20), host=host)
+    return one.build(), {"share_below": "10%", "mitigation": "nomad.node.eligibility"}
+
+
+@case("black_hole_is_avoided", TRUTH, "it swallows most, and nothing after the mitigation")
+def ineligible_helped(path):
+    return mitigated(path, before=4, after=0)
+
+
+@case("black_hole_is_avoided", LIE, "it swallows most, and goes on after the mitigation")
+def ineligible_did_not_help(path):
+    return mitigated(path, before=4, after=4)
+
+
+@case("black_hole_is_avoided", NOTHING, "it got nothing before the mitigation either")
+def nothing_to_help(path):
+    return mitigated(path, before=0, after=0)
+
+
 @case("black_hole_is_avoided", NOTHING, "next to nothing was placed")
 def hardly_placed(path):
     return placements(path, node_1=0.0, node_2=0.1, node_3=0.1), {"share_below": "33%"}
+
+
+def planning(path, *, rejections=0.0, ineligible=0.0, sampled=True):
+    one = at_work(path, "nomad.node.black_hole")
+    if sampled:
+        one.series("nomad.plan_rejections", rejections, host="nomad-1")
+    return one.series("nomad.nodes_ineligible", ineligible).build(), {"fault": "nomad.node.black_hole"}
+
+
+@case("plans_are_not_rejected", TRUTH, "the counter stays at 0")
+def none_rejected(path):
+    return planning(path)
+
+
+@case("plans_are_not_rejected", LIE, "plans are rejected for ten seconds")
+def rejected(path):
+    return planning(path, rejections=lambda t: 3.0 if 15 <= t < 25 else 0.0)
+
+
+@case("plans_are_not_rejected", LIE, "the tracker makes a node ineligible")
+def tracked(path):
+    return planning(path, ineligible=lambda t: float(t >= 20))
+
+
+@case("plans_are_not_rejected", NOTHING, "nobody counts")
+def not_counted(path):
+    return planning(path, sampled=False)
+
+
+BUILDS = "builds"
+
+
+def building(path, *, failed=0, restarts=0, ok=True):
+    """Ten builds while a disk fails; the first three had `failed` downloads that failed, and `restarts`."""
+    one = RecordingBuilder(path).fault("disk.error", "node-1", at=10, until=30)
+    for n in range(10):
+        hit = n < 3
+        detail = Build("node-2", failed if hit else 0, restarts if hit else 0).detail()
+        one.write(BUILDS, f"run-{n}", "built", start=11 + n, end=12 + n, detail=detail,
+                  outcome="ok" if ok or not hit else "fail")  # fmt: skip
+    return one.build(), {"load": BUILDS, "fault": "disk.error"}
+
+
+@case("downloads_are_retried", TRUTH, "three downloads fail and are tried again")
+def retried(path):
+    return building(path, failed=1, restarts=1)
+
+
+@case("downloads_are_retried", TRUTH, "they are tried again, and in vain")
+def retried_in_vain(path):
+    return building(path, failed=3, restarts=2, ok=False)
+
+
+@case("downloads_are_retried", LIE, "three downloads fail, and the builds with them")
+def not_retried(path):
+    return building(path, failed=1, ok=False)
+
+
+@case("downloads_are_retried", NOTHING, "no download fails, so nobody knows")
+def none_failed(path):
+    return building(path)
 
 
 # durability

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 
 import pytest
@@ -11,9 +12,12 @@ from pydantic import ValidationError
 
 from hashidrill.loads.answer import Answer
 from hashidrill.loads.context import LoadContext
+from hashidrill.services.nomad.loads import artifacts
+from hashidrill.services.nomad.loads.artifacts import Artifacts, Build
 from hashidrill.services.nomad.loads.base import change_reply
 from hashidrill.services.nomad.loads.dispatch import Dispatch
 from hashidrill.services.nomad.loads.replicas import Replicas, where
+from hashidrill.services.nomad.loads.starts import Start, start_of
 from virtual_time import VirtualClock, run
 
 SERVERS = ["http://10.73.0.11:4646", "http://10.73.0.12:4646"]
@@ -184,3 +188,220 @@ def test_where_replicas_go(spread, key, value):
         return it._job()["TaskGroups"][0]
 
     assert run(main())[key] == value
+
+
+def test_a_deploy_tool_raises_the_count_step_by_step_and_waits_for_each():
+    """Ten at a time, each healthy for 2 s: what was asked for, and when."""
+    counts = []
+
+    async def main():
+        it, client = load(Replicas, None, count=25, step=10, healthy_for="2s")
+
+        def answer(method, _path, body, _params):
+            if method == "POST":
+                counts.append((body["Job"]["TaskGroups"][0]["Count"], it.context.clock.now_ns() / 1e9))
+                return {}
+            return [alloc(n) for n in range(counts[-1][0])]
+
+        client._answer = answer
+        return await runs_for(it, 12)
+
+    operations = run(main())
+    assert [count for count, _ in counts] == [10, 20, 25]
+    assert [at_s for _, at_s in counts] == pytest.approx([0, 2, 4.25], abs=0.3)
+    assert {op.intended_ns for op in operations} == {0}, "all were asked for at the beginning"
+    assert max(op.end_ns for op in operations) / 1e9 == pytest.approx(4.5, abs=0.3)
+
+
+def test_a_step_whose_replicas_do_not_all_run_is_the_last():
+    async def main():
+        it, client = load(Replicas, None, count=4, step=2)
+        client._answer = lambda method, *_: {} if method == "POST" else [alloc(0)]
+        operations = await runs_for(it, 5)
+        return operations, [body["Job"]["TaskGroups"][0]["Count"] for _, _, body in client.asked if body]
+
+    operations, counts = run(main())
+    assert counts == [2]
+    assert [op.outcome for op in operations] == ["ok", "unknown", "unknown", "unknown"]
+
+
+def test_a_start_can_come_later_than_the_load():
+    operations, _ = watched(lambda at_s: [alloc(0), alloc(1)] if at_s > 0 else [], 4, after="2s")
+    assert {op.intended_ns for op in operations} == {2_000_000_000}
+
+
+def test_a_node_can_be_preferred_by_hand():
+    async def main():
+        it, _ = load(Replicas, lambda *_: [], count=2, spread="none", prefer="node-1")
+        return it._job()["TaskGroups"][0]["Affinities"]
+
+    named = {"LTarget": "${node.unique.name}", "RTarget": "node-1", "Operand": "=", "Weight": 100}
+    assert run(main()) == [named]
+
+
+# where the time of a start went
+
+
+def stamped(n=0, **stamps):
+    """An allocation whose stamps, in seconds, are those; its evaluation is `late` of the two."""
+    events = [{"Type": kind, "Time": round(stamps[kind] * 1e9)} for kind in ("Received", "Started") if kind in stamps]
+    return alloc(n) | {
+        "EvalID": stamps.get("eval", "late"), "CreateTime": round(stamps["placed"] * 1e9),
+        "TaskStates": {"task": {"Events": events}},
+    }  # fmt: skip
+
+
+EVALUATIONS = [{"ID": "first", "CreateTime": 1_000_000_000}, {"ID": "late", "CreateTime": 4_000_000_000}]
+
+
+def test_the_parts_of_a_start_are_those_between_nomads_own_stamps():
+    start = start_of(stamped(placed=4.5, Received=5, Started=7), EVALUATIONS)
+    assert start == Start(again_s=3, evaluation_s=0.5, plan_s=0.5, start_s=2)
+    assert Start.of(start.detail()) == start
+
+
+@pytest.mark.parametrize(
+    "lacks", [{"placed": 4, "Received": 5}, {"placed": 4, "Started": 5}, {"placed": 4, "Received": 5, "Started": 6,
+                                                                        "eval": "forgotten"}],
+    ids=["not started", "not received", "no evaluation"],
+)  # fmt: skip
+def test_a_start_without_one_of_its_stamps_is_not_measured(lacks):
+    assert start_of(stamped(**lacks), EVALUATIONS) is None
+
+
+def test_a_replica_that_came_to_run_says_where_its_time_went():
+    async def main():
+        it, client = load(Replicas, None, count=1)
+
+        def answer(method, path, _body, _params):
+            if method == "POST":
+                return {}
+            return EVALUATIONS if path.endswith("/evaluations") else [stamped(placed=4.5, Received=5, Started=7)]
+
+        client._answer = answer
+        return await runs_for(it, 2)
+
+    [operation] = run(main())
+    assert Start.of(operation.detail).start_s == 2
+
+
+def test_evaluations_that_cannot_be_had_cost_no_operation():
+    async def main():
+        it, client = load(Replicas, None, count=1)
+
+        def answer(method, path, _body, _params):
+            if path.endswith("/evaluations"):
+                return Answer(500, b"No cluster leader")
+            return {} if method == "POST" else [stamped(placed=4.5, Received=5, Started=7)]
+
+        client._answer = answer
+        return await runs_for(it, 2)
+
+    [operation] = run(main())
+    assert (operation.outcome, operation.detail) == ("ok", None)
+
+
+# builds that download
+
+
+def built(status, *failed, restarts=0, node="node-2"):
+    """The allocation of a build; its task has a failed download with each of these messages."""
+    events = [{"Type": "Received", "DisplayMessage": ""}]
+    events += [{"Type": "Failed Artifact Download", "DisplayMessage": text} for text in failed]
+    return {"ClientStatus": status, "NodeName": node, "TaskStates": {"task": {"Restarts": restarts, "Events": events}}}
+
+
+@pytest.mark.parametrize(
+    ("alloc", "outcome", "reason", "build"),
+    [
+        (built("complete"), "ok", "", Build("node-2", 0, 0)),
+        (built("complete", "EIO", restarts=1), "ok", "", Build("node-2", 1, 1)),
+        (built("failed", "EIO", "EIO", restarts=1), "fail", artifacts.FAILED_DOWNLOAD, Build("node-2", 2, 1)),
+        (built("failed", restarts=4), "fail", artifacts.FAILED_BUILD, Build("node-2", 0, 4)),
+        (built("lost"), "unknown", artifacts.FAILED_BUILD, Build("node-2", 0, 0)),
+    ],
+)
+def test_a_build_ends_as_its_allocation_did(alloc, outcome, reason, build):
+    reply = artifacts.outcome(alloc)
+    assert (reply.outcome, reply.reason, Build.of(reply.detail)) == (outcome, reason, build)
+
+
+@pytest.mark.parametrize("status", ["pending", "running"])
+def test_a_build_that_goes_on_has_not_ended(status):
+    assert artifacts.outcome({"ClientStatus": status, "TaskStates": None, "NodeName": "node-2"}) is None
+
+
+def builds(answer, seconds=3, **params):
+    """The operations of `rate` builds a second."""
+
+    async def main():
+        it, client = load(Artifacts, answer, **{"rate": "1/s", **params})
+        return await runs_for(it, seconds), client.asked
+
+    return run(main())
+
+
+def test_a_build_is_one_operation_from_its_dispatch_to_its_end():
+    looked = []
+
+    def answer(method, path, _body, _params):
+        if method == "POST":
+            return {"DispatchedJobID": "hashidrill-work/dispatch-7"}
+        looked.append(path)
+        return [] if len(looked) < 3 else [built("complete")]
+
+    operations, _ = builds(answer, seconds=0.9)
+    assert looked[0] == "/v1/job/hashidrill-work/dispatch-7/allocations"
+    assert [(op.outcome, Build.of(op.detail).node) for op in operations] == [("ok", "node-2")]
+    assert (operations[0].end_ns - operations[0].intended_ns) / 1e9 == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_build_that_never_ends_is_unknown():
+    def answer(method, *_):
+        return {"DispatchedJobID": "hashidrill-work/dispatch-7"} if method == "POST" else [built("pending")]
+
+    operations, _ = builds(answer, seconds=5, timeout="2s")
+    assert (operations[0].outcome, operations[0].reason) == ("unknown", artifacts.NOT_ENDED)
+
+
+def test_a_dispatch_that_is_refused_is_a_failed_build():
+    operations, _ = builds(lambda *_: Answer(404, b"job not found"), seconds=0.9)
+    assert [op.outcome for op in operations] == ["fail"]
+
+
+def prepared(**params):
+    """The store's job and the build's, as they are registered."""
+
+    def answer(method, path, _body, _params):
+        if method == "POST":
+            return {}
+        if path == "/v1/nodes":
+            return [{"Name": "node-2", "Address": "10.73.0.32"}, {"Name": "node-1", "Address": "10.73.0.31"}]
+        return [{"ClientStatus": "running", "ID": "0b71"}]
+
+    async def main():
+        it, client = load(Artifacts, answer, rate="1/s", **params)
+        await it.prepare()
+        return [body["Job"] for method, _, body in client.asked if method == "POST"]
+
+    return run(main())
+
+
+def test_the_artifact_lies_on_one_node_and_builds_run_on_the_others():
+    store, build = prepared(retries=3, gap="2s")
+    assert (store["ID"], store["Constraints"][0]["Operand"]) == ("hashidrill-work-store", "=")
+    assert (build["ID"], build["Constraints"][0]["Operand"]) == ("hashidrill-work", "!=")
+    [group] = build["TaskGroups"]
+    assert (group["RestartPolicy"]["Attempts"], group["RestartPolicy"]["Delay"]) == (3, 2_000_000_000)
+    assert not group["ReschedulePolicy"]["Unlimited"]
+    [artifact] = group["Tasks"][0]["Artifacts"]
+    assert artifact["GetterSource"] == "http://10.73.0.31:4646/v1/client/fs/cat/0b71?path=alloc%2Fdata%2Fartifact"
+
+
+def test_the_checksum_is_that_of_what_the_store_writes():
+    store, build = prepared(size="4KiB")
+    assert "head -c 4096 /dev/zero" in store["TaskGroups"][0]["Tasks"][0]["Config"]["args"][1]
+    [artifact] = build["TaskGroups"][0]["Tasks"][0]["Artifacts"]
+    assert artifact["GetterOptions"] == {"checksum": f"sha256:{hashlib.sha256(bytes(4096)).hexdigest()}"}
+    _, unchecked = prepared(checksum=False)
+    assert unchecked["TaskGroups"][0]["Tasks"][0]["Artifacts"][0]["GetterOptions"] == {}

@@ -7,7 +7,7 @@ import os
 import pytest
 from pydantic import ValidationError
 
-from hashidrill import registry
+from hashidrill import claims, registry
 from hashidrill.engine.inject import planned
 from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.services.nomad import trial_jobs
@@ -129,6 +129,36 @@ def test_a_black_hole_that_everybody_sees_to_be_sick_is_not_one(world):
     evidence = run(seen())
     assert not evidence.ok
     assert "not placed" in evidence.measured
+
+
+@pytest.mark.parametrize("armed", [True, False])
+def test_a_black_hole_on_a_node_made_ineligible_meanwhile_is_seen_by_its_folder(world, armed):
+    """No task can be tried there, and that is no proof of either."""
+
+    async def seen():
+        fault = fault_of(world, "nomad.node.black_hole", {})
+        undo = await planned(fault, world.target("node-1"), "f1")
+        if armed:
+            await fault.apply(undo)
+        world.nodes["id-node-1"]["SchedulingEligibility"] = "ineligible"
+        return [await fault.verify(undo, present=present) for present in (True, False)]
+
+    there, gone = run(seen())
+    assert (there.ok, gone.ok) == (armed, not armed)
+    assert "no task can be tried there" in there.measured
+
+
+def test_the_node_of_a_black_hole_can_be_made_ineligible_meanwhile(world):
+    """It is what an operator would do; draining it twice is not."""
+
+    def clash(first, second):
+        place = claims.Place(on="host:node-1", hosts=frozenset({"node-1"}))
+        one, other = (cls(cls.Params(), world).uses(place) for cls in map(registry.fault, (first, second)))
+        return {claim.thing for claim in one} & {claim.thing for claim in other} - {claims.HOST}
+
+    assert not clash("nomad.node.black_hole", "nomad.node.eligibility")
+    assert clash("nomad.node.drain", "nomad.node.eligibility")
+    assert clash("nomad.node.black_hole", "nomad.node.black_hole")
 
 
 def test_a_follower_has_no_leadership_to_transfer(world):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from hashidrill.abc import Evidence, Observer, Target, Undo
+from hashidrill.abc import Claim, Evidence, Observer, Place, Target, Undo
 from hashidrill.capabilities import AgentFiles
+from hashidrill.claims import HOST, needs, takes
 from hashidrill.errors import FaultError
 from hashidrill.faults.base import NoParams
 from hashidrill.services.nomad import api, trial_jobs
 from hashidrill.services.nomad.agents import data_dir
 from hashidrill.services.nomad.faults.declared import OfNodes
 
-_READ_ONLY = 0o555
+_READ_ONLY, _WRITABLE = 0o555, 0o200
 _TRIED_WITHIN_S = 45.0
 
 
@@ -26,13 +27,19 @@ class NodeBlackHole(OfNodes[NoParams]):
 
     kind: ClassVar[str] = "nomad.node.black_hole"
     observer: ClassVar[Observer] = Observer(
-        "how a task ends that Nomad runs on this node: a batch job that no other node can take"
+        "how a task ends that Nomad runs on this node: a batch job that no other node can take; while the node is"
+        " ineligible, the mode of its folder",
+        "while the node is ineligible: the folder that the injector changes",
     )
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentFiles})
 
     @property
     def observed_within_s(self) -> float:
         return _TRIED_WITHIN_S
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        """Not whether work is placed there: making the node ineligible meanwhile is what an operator would do."""
+        return (needs(HOST), takes("the node's folder of allocations", "both decide whether it takes new ones"))
 
     def _folder(self, host: str) -> Path:
         return data_dir(self.hosts.host(host).use(AgentFiles).data) / "alloc"
@@ -54,9 +61,12 @@ class NodeBlackHole(OfNodes[NoParams]):
         self._folder(undo["host"]).chmod(_READ_ONLY)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """By a trial. A node that somebody made ineligible meanwhile takes none: then by its folder."""
         node = self._node(undo)
-        ended = await trial_jobs.outcome(self.hosts, node, f"{undo['fault_id']}-trial")
         looks = await api.from_copy(self.hosts, f"/v1/node/{node}")
+        if looks["Status"] == "ready" and looks["SchedulingEligibility"] == "ineligible":
+            return self._by_its_folder(undo, present=present)
+        ended = await trial_jobs.outcome(self.hosts, node, f"{undo['fault_id']}-trial")
         measured = f"a task there is {ended}; the node is {looks['Status']} and {looks['SchedulingEligibility']}"
         if present:
             fine = looks["Status"] == "ready" and looks["SchedulingEligibility"] == "eligible"
@@ -64,6 +74,16 @@ class NodeBlackHole(OfNodes[NoParams]):
                 fine and ended == "failed", "a task on the node fails, and the node looks ready and eligible", measured
             )
         return Evidence(ended == "complete", "a task on the node completes", measured)
+
+    def _by_its_folder(self, undo: Undo, *, present: bool) -> Evidence:
+        mode = self._folder(undo["host"]).stat().st_mode & 0o777
+        takes_none = not mode & _WRITABLE
+        said = "takes none" if takes_none else "takes some"
+        return Evidence(
+            takes_none is present,
+            f"the node's folder of allocations takes {'none' if present else 'some'}",
+            f"it {said} (mode {mode:o}); the node is ready and ineligible, so no task can be tried there",
+        )
 
     async def revert(self, undo: Undo) -> None:
         self._folder(undo["host"]).chmod(int(undo.get("prior", {}).get("mode", 0o711)))

@@ -20,10 +20,16 @@ _OBSERVER = Observer(
     "Nomad's HTTP API, which also takes the request; not the path that applying waits on",
 )
 _NS = 1_000_000_000
+_OBSERVED_WITHIN_S = 15.0
 
 
 class _Ineligible(OfNodes[P]):
     """The node is taken out of scheduling, and put back."""
+
+    @property
+    def observed_within_s(self) -> float:
+        """Three questions to servers, each of which may be busy with what the experiment does to them."""
+        return _OBSERVED_WITHIN_S
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError for a node that takes no work already."""
@@ -81,7 +87,7 @@ class NodeDrain(_Ineligible[DrainParams]):
 
     @property
     def observed_within_s(self) -> float:
-        return float(self.params.deadline) + 15.0
+        return float(self.params.deadline) + _OBSERVED_WITHIN_S
 
     async def _drain(self, undo: Undo, spec: Mapping[str, Any] | None) -> None:
         body = {"NodeID": self._node(undo), "DrainSpec": spec, "MarkEligible": spec is None}

@@ -1,9 +1,10 @@
-"""What asks something of Nomad: jobs that are dispatched, replicas that are kept running, services that are registered.
+"""What asks something of Nomad: jobs that are dispatched, builds, replicas that are kept running, registered services.
 
 A new module goes into MODULES, with its kinds.
 """
 
 MODULES = {
+    "artifacts": ("nomad.artifacts",),
     "dispatch": ("nomad.dispatch",),
     "replicas": ("nomad.replicas",),
     "services": ("nomad.services",),

@@ -27,6 +27,7 @@ PREPARE_WITHIN_S = 60.0
 FINAL_READS_WITHIN_S = 60.0
 _LEAVE_WITHIN_S = 4.0
 PREFIX = "hashidrill-"
+NODE_NAME = r"^[a-z][a-z0-9-]*$"
 
 
 def task(command: str, *arguments: str) -> dict[str, Any]:
@@ -53,9 +54,10 @@ class NomadLoad(AgentLoad):
     def client(self) -> HttpClient:
         return HttpClient(local_address=self.context.local_address)
 
-    async def register(self, client: HttpClient, job: Mapping[str, Any]) -> None:
+    async def register(self, client: HttpClient, job: Mapping[str, Any], job_id: str = "") -> None:
         """Until a server takes it. Raises WaitTimeoutError."""
-        body = json.dumps({"Job": {"ID": self.job_id, "Name": self.job_id, "Datacenters": ["*"], **job}}).encode()
+        job_id = job_id or self.job_id
+        body = json.dumps({"Job": {"ID": job_id, "Name": job_id, "Datacenters": ["*"], **job}}).encode()
         await insist(
             client, self.context.endpoints, "POST", "/v1/jobs", taken, within_s=PREPARE_WITHIN_S, body=body
         )  # fmt: skip

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from hashidrill.abc import LoadCost, Operation
 from hashidrill.experiment.strict import Strict
 from hashidrill.loads.schedule import Reply
-from hashidrill.services.nomad.loads.base import NomadLoad, Via, document, task, timed_out_at_the_end
+from hashidrill.services.nomad.loads.base import NODE_NAME, NomadLoad, Via, document, task, timed_out_at_the_end
+from hashidrill.services.nomad.loads.starts import start_of
 from hashidrill.units import Duration
 
 if TYPE_CHECKING:
-    from hashidrill.abc import EmitOperation
+    from hashidrill.abc import Detail, EmitOperation
+    from hashidrill.loads.http_client import HttpClient
+    from hashidrill.loads.waiting import Waiting
 
 _LOOK_EVERY_S = 0.25
 _ASK_WITHIN_S = 2.0
@@ -37,17 +40,29 @@ class Replicas(NomadLoad):
         """`count` replicas of a task that sleeps.
 
         `spread`: `hosts` spreads them evenly over the nodes, `distinct` allows one on each node, `none` leaves it to
-        the scheduler, which packs by default.
+        the scheduler, which packs by default. `step` and `healthy_for` act out a deploy tool made for small steps.
         """
 
         count: int = Field(ge=1, le=1_000, description="How many replicas")
         spread: Literal["none", "hosts", "distinct"] = Field(default="hosts", description="Over the nodes")
+        prefer: Annotated[str, StringConstraints(pattern=NODE_NAME)] | None = Field(
+            default=None, description="A node that each replica would rather run on, like node-1"
+        )
         restart_delay: Duration = Field(
             default=Duration("1s"), ge=0, description="Before a failed task is tried again on its node, twice at most"
         )
         reschedule_delay: Duration = Field(
             default=Duration("5s"), ge=5, description="Before a failed replica is placed again, on any node"
         )
+        step: int | None = Field(
+            default=None,
+            ge=1,
+            description="Raise the count by this many at a time (none: at once)",
+        )
+        healthy_for: Duration = Field(
+            default=Duration("0s"), ge=0, description="How long all must run before the next step"
+        )
+        after: Duration = Field(default=Duration("0s"), ge=0, description="When it registers, after the loads begin")
         via: Via = "nomad:servers"
 
     params: Params
@@ -60,52 +75,48 @@ class Replicas(NomadLoad):
         """Until cancelled; replicas that are missing then are emitted as `unknown`."""
         clock = self.context.clock
         names = [f"{self.job_id}.group[{n}]" for n in range(self.params.count)]
-        missing: dict[str, tuple[int, int]] = {}
-
-        def lost(name: str, at_ns: int) -> None:
-            missing[name] = (at_ns, self.context.waiting.begin(at_ns))
-
-        def back(name: str, reply: Reply, value: str = "") -> None:
-            since_ns, token = missing.pop(name)
-            self.context.waiting.end(token)
-            emit(
-                Operation(
-                    load=self.name, intended_ns=since_ns, start_ns=since_ns, end_ns=clock.now_ns(), key=name,
-                    value=value, outcome=reply.outcome, status=reply.status, error=reply.error, reason=reply.reason,
-                )
-            )  # fmt: skip
-
+        away = _Away(self.name, self.context.waiting, emit)
+        await asyncio.sleep(float(self.params.after))
         began_ns = clock.now_ns()
         for name in names:
-            lost(name, began_ns)
+            away.lost(name, began_ns)
         try:
             async with self.client() as client:
-                await self.register(client, self._job())
+                steps = Steps(self.params.count, self.params.step or self.params.count, float(self.params.healthy_for))
+                await self.register(client, self._job(steps.asked))
                 turn = 0
                 while True:
                     turn += 1
                     asked_ns = clock.now_ns()
-                    url = f"{self.endpoint(turn)}/v1/job/{self.job_id}/allocations"
-                    answer = await client.request("GET", url, timeout_s=_ASK_WITHIN_S)
-                    allocs = document(answer)
+                    url = f"{self.endpoint(turn)}/v1/job/{self.job_id}"
+                    answer = await client.request("GET", f"{url}/allocations", timeout_s=_ASK_WITHIN_S)
+                    allocs, seen_ns = document(answer), clock.now_ns()
                     if isinstance(allocs, list):
                         running = where(allocs)
-                        for name in names:
-                            if name in missing and name in running:
-                                back(name, Reply("ok", status=200), running[name])
-                            elif name not in missing and name not in running:
-                                lost(name, asked_ns)
+                        came = away.missing.keys() & running.keys()
+                        starts = await self._starts(client, url, allocs) if came else {}
+                        away.seen(names, running, starts, _Look(asked_ns, seen_ns))
                         self.context.sample("running", float(len(running)), _shares(running.values()))
+                        if steps.goes_on(len(running), seen_ns):
+                            await self.register(client, self._job(steps.asked))
                     else:
                         self.context.sample("running", None, answer.error or f"HTTP {answer.status}")
                     await asyncio.sleep(_LOOK_EVERY_S)
         finally:
-            for name in list(missing):
-                back(name, timed_out_at_the_end())
+            for name in list(away.missing):
+                away.back(name, clock.now_ns(), timed_out_at_the_end())
 
-    def _job(self) -> dict[str, Any]:
+    async def _starts(self, client: HttpClient, url: str, allocs: Iterable[Mapping[str, Any]]) -> dict[str, Detail]:
+        """Where the time of each start went, as far as Nomad tells: a measure that no verdict waits for."""
+        evaluations = document(await client.request("GET", f"{url}/evaluations", timeout_s=_ASK_WITHIN_S))
+        if not isinstance(evaluations, list) or not evaluations:
+            return {}
+        found = {alloc["Name"]: start_of(alloc, evaluations) for alloc in allocs if runs(alloc)}
+        return {name: start.detail() for name, start in found.items() if start}
+
+    def _job(self, count: int | None = None) -> dict[str, Any]:
         group: dict[str, Any] = {
-            "Name": "group", "Count": self.params.count, "EphemeralDisk": {"SizeMB": 10},
+            "Name": "group", "Count": self.params.count if count is None else count, "EphemeralDisk": {"SizeMB": 10},
             "Tasks": [task("/bin/sleep", "86400")],
             "RestartPolicy": {
                 "Attempts": 2, "Interval": 60 * _SECOND, "Mode": "fail",
@@ -120,19 +131,80 @@ class Replicas(NomadLoad):
             group["Spreads"] = [{"Attribute": "${node.unique.name}", "Weight": 100}]
         elif self.params.spread == "distinct":
             group["Constraints"] = [{"Operand": "distinct_hosts", "RTarget": "true"}]
+        if self.params.prefer:
+            named = {"LTarget": "${node.unique.name}", "RTarget": self.params.prefer, "Operand": "="}
+            group["Affinities"] = [named | {"Weight": 100}]
         return {"Type": "service", "TaskGroups": [group]}
 
     async def clean_up(self) -> None:
         await self.remove(self.job_id)
 
 
+class _Look(NamedTuple):
+    """When the servers were asked for the replicas, and when they had answered."""
+
+    asked_ns: int
+    answered_ns: int
+
+
+class _Away:
+    """The replicas that are missing: each is an operation from then on until it runs again."""
+
+    def __init__(self, load: str, waiting: Waiting, emit: EmitOperation) -> None:
+        self._load, self._waiting, self._emit = load, waiting, emit
+        self.missing: dict[str, tuple[int, int]] = {}
+
+    def lost(self, name: str, at_ns: int) -> None:
+        self.missing[name] = (at_ns, self._waiting.begin(at_ns))
+
+    def back(self, name: str, at_ns: int, reply: Reply, value: str = "") -> None:
+        since_ns, token = self.missing.pop(name)
+        self._waiting.end(token)
+        self._emit(
+            Operation(
+                load=self._load, intended_ns=since_ns, start_ns=since_ns, end_ns=at_ns, key=name, value=value,
+                outcome=reply.outcome, status=reply.status, error=reply.error, reason=reply.reason, detail=reply.detail,
+            )
+        )  # fmt: skip
+
+    def seen(self, names: Iterable[str], running: Mapping[str, str], starts: Mapping[str, Detail], at: _Look) -> None:
+        """What a look at the replicas says of each."""
+        for name in names:
+            if name in self.missing and name in running:
+                self.back(name, at.answered_ns, Reply("ok", status=200, detail=starts.get(name)), running[name])
+            elif name not in self.missing and name not in running:
+                self.lost(name, at.asked_ns)
+
+
+class Steps:
+    """How many replicas are asked for by now: a deploy tool made for small steps waits for each to be healthy."""
+
+    def __init__(self, count: int, step: int, healthy_for_s: float) -> None:
+        self._count, self._step, self._healthy_ns = count, step, round(healthy_for_s * _SECOND)
+        self._healthy_since: int | None = None
+        self.asked = min(step, count)
+
+    def goes_on(self, running: int, at_ns: int) -> bool:
+        """Whether `asked` was raised by what was seen then."""
+        if running < self.asked or self.asked == self._count:
+            self._healthy_since = None
+            return False
+        self._healthy_since = at_ns if self._healthy_since is None else self._healthy_since
+        if at_ns - self._healthy_since < self._healthy_ns:
+            return False
+        self._healthy_since = None
+        self.asked = min(self.asked + self._step, self._count)
+        return True
+
+
+def runs(alloc: Mapping[str, Any]) -> bool:
+    """And should."""
+    return bool(alloc["ClientStatus"] == _RUNS and alloc["DesiredStatus"] == "run")
+
+
 def where(allocs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """The node of each replica that runs and should, by the replica's name."""
-    return {
-        alloc["Name"]: alloc["NodeName"]
-        for alloc in allocs
-        if alloc["ClientStatus"] == _RUNS and alloc["DesiredStatus"] == "run"
-    }
+    return {alloc["Name"]: alloc["NodeName"] for alloc in allocs if runs(alloc)}
 
 
 def _shares(nodes: Iterable[str]) -> str:

@@ -1,0 +1,135 @@
+"""Where does Nomad put work, does that survive the loss of a node, and is what a task downloads tried again?"""
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.measure import when
+from hashidrill.recording.reader import Recording
+from hashidrill.services.nomad.loads.artifacts import Build
+
+_REJECTED, _INELIGIBLE = "nomad.plan_rejections", "nomad.nodes_ineligible"
+
+
+@hypothesis
+def replicas_on_distinct_hosts(recording: Recording, *, load: str, most: Annotated[int, Field(ge=1)] = 1) -> Held:
+    """From the start of the method on, no host runs more than `most` replicas of a job.
+
+    The load is one of `nomad.replicas`. At Team Foundation Service, in 2013, all three primaries of a database came to
+    be on one machine. Judged by the nodes that Nomad's servers name, four times a second; INVALID where two replicas or
+    more never ran at the same time.
+    """
+    start_ns, _ = measure.method(recording)
+    series = recording.series(f"{load}.running").known_between(start_ns, measure.loads_end_ns(recording))
+    looks = [(int(series.t_ns[n]), _nodes(series.text[n])) for n in np.flatnonzero(series.ok & (series.value > 1))]
+    if not looks:
+        raise HypothesisInvalidError(f"two replicas of {load} or more never ran at the same time: they could not meet")
+    at_ns, worst = max(looks, key=lambda look: max(look[1].values()))
+    host, together = max(worst.items(), key=lambda one: one[1])
+    figures = {"together": together, "replicas": sum(worst.values()), "hosts": len(worst), "looks": len(looks)}
+    require(
+        together <= most,
+        f"{host} ran {together} of {sum(worst.values())} replicas of {load}, expected {most} at most on a host"
+        f" ({when(recording, max(at_ns, start_ns))})\nhint: a job without a distinct_hosts constraint, or a spread, is"
+        " packed onto as few nodes as hold it",
+        **figures,
+    )
+    return Held(f"no host ran more than {together} replicas of {load} ({len(looks)} looks)", **figures)
+
+
+@hypothesis
+def replicas_stay(recording: Recording, *, load: str, at_least: Annotated[int, Field(ge=1)]) -> Held:
+    """From the start of the method on, at least `at_least` replicas of a job run at every moment.
+
+    The load is one of `nomad.replicas`. Judged by what Nomad's servers know, four times a second: a silent node counts
+    as running its replicas until they take it for down. INVALID where fewer ran before the method.
+    """
+    start_ns, _ = measure.method(recording)
+    series = recording.series(f"{load}.running").known_between(start_ns, measure.loads_end_ns(recording))
+    known = np.flatnonzero(series.ok)
+    if not len(known) or series.value[known[0]] < at_least:
+        raise HypothesisInvalidError(f"{at_least} replicas of {load} did not run when the method began")
+    worst = int(known[np.argmin(series.value[known])])
+    least = int(series.value[worst])
+    figures = {"least": least, "looks": len(known)}
+    require(
+        least >= at_least,
+        f"{least} replicas of {load} were left {when(recording, int(series.t_ns[worst]))}, expected {at_least} at all"
+        " times",
+        **figures,
+    )
+    return Held(f"at least {least} replicas of {load} ran at all times ({len(known)} looks)", **figures)
+
+
+@hypothesis
+def plans_are_not_rejected(recording: Recording, *, fault: str | None = None) -> Held:
+    """While a fault is in force, Nomad's leader refuses none of its schedulers' plans, and no node becomes ineligible.
+
+    Nomad's plan rejection tracker acts on refused plans alone: where none is refused, it can help nobody. Judged by
+    `nomad.plan_rejections` of each server (the counter `nomad.nomad.plan.node_rejected`) and
+    `nomad.nodes_ineligible`; INVALID where one of them was not sampled then.
+    """
+    rejected, looks, ineligible = 0.0, 0, set[str]()
+    for window in measure.windows(recording, fault):
+        start_ns, end_ns = measure.in_force(recording, window)
+        counted = recording.series(_REJECTED).between(start_ns, end_ns)
+        nodes = recording.series(_INELIGIBLE).between(start_ns, end_ns)
+        if not counted.ok.any() or not nodes.ok.any():
+            raise HypothesisInvalidError(
+                f"{_REJECTED} or {_INELIGIBLE} was not sampled while {measure.named(recording, window)} was in force"
+            )
+        rejected = max(rejected, float(counted.value[counted.ok].max()))
+        looks += int(counted.ok.sum())
+        ineligible |= {nodes.text[n] for n in np.flatnonzero(nodes.ok & (nodes.value > 0))}
+    figures = {"rejected": rejected, "samples": looks, "ineligible": len(ineligible)}
+    require(
+        not rejected and not ineligible,
+        f"up to {rejected:g} plans in 10 s were rejected, and these nodes were ineligible:"
+        f" {'; '.join(sorted(ineligible)) or 'none'}; expected neither",
+        **figures,
+    )
+    return Held(
+        f"no plan was rejected ({looks} samples of the counter, all 0), and no node became ineligible", **figures
+    )
+
+
+@hypothesis
+def downloads_are_retried(recording: Recording, *, load: str, fault: str | None = None) -> Held:
+    """Every build whose download failed while a fault was in force was tried again.
+
+    The load is one of `nomad.artifacts`. In 2013 at Team Foundation Service hundreds of builds a day failed once the
+    network was a little worse: the build service had no retry logic, and for a year it had not mattered. Counted by the
+    events and restarts that Nomad keeps of each task. INVALID where no download failed: nothing had to be tried again.
+    """
+    ops = measure.during(recording, recording.operations(load), fault)
+    builds = [(Build.of(detail), bool(ok)) for detail, ok in zip(ops.details, ops.ok, strict=True) if detail]
+    hit = [(build, ok) for build, ok in builds if build.failed_downloads]
+    if not hit:
+        raise HypothesisInvalidError(
+            f"no download of {load} failed while {fault or 'a fault'} was in force ({len(ops)} builds): nothing had to"
+            " be tried again"
+        )
+    retried = [ok for build, ok in hit if build.restarts]
+    figures = {
+        "builds": len(ops), "ok": int(ops.ok.sum()), "hit": len(hit), "retried": len(retried), "saved": sum(retried),
+    }  # fmt: skip
+    require(
+        len(retried) == len(hit),
+        f"{len(hit)} of {len(ops)} builds of {load} had a failed download, {len(hit) - len(retried)} of these were"
+        " never tried again: their task has no restart policy that would",
+        **figures,
+    )
+    return Held(
+        f"all {len(hit)} builds of {load} (of {len(ops)}) with a failed download were tried again,"
+        f" {sum(retried)} of them completed",
+        **figures,
+    )
+
+
+def _nodes(text: str) -> dict[str, int]:
+    """How many run on each node: `node-1: 4, node-2: 3`."""
+    return {node: int(number) for node, _, number in (one.partition(": ") for one in text.split(", "))}
