@@ -179,9 +179,9 @@ class LocalDatacenter:
         host.plans[service.name] = plan
         host.make_folder(service.name)
         await host.set_agent_config(service.name, plan.config)
-        self._placed_agents.append((service.name, place))
         if place.starts:
             await host.start_agent(service.name)
+        self._placed_agents.append((service.name, place))
 
     def _remember(self) -> None:
         """What a later process in this sandbox needs to find the hosts again."""
@@ -275,13 +275,16 @@ class LocalDatacenter:
         return self._service(agent or own).access()
 
     def environment(self, host: str) -> dict[str, str]:
-        """What the products' command lines need on that host: URLs of its agents, or of the first ones, and tokens."""
+        """What the products' command lines need on that host: URLs of its agents, or of the first ones, and tokens.
+
+        These are an operator's: for a person, and for no load or agent.
+        """
         told: dict[str, str] = {}
         for service in self.services:
             urls = {name: one.plans[service.name].url for name, one in self.hosts.items() if service.name in one.plans}
             if service.address_variable and urls:
                 told[service.address_variable] = urls.get(host, next(iter(urls.values())))
-            told |= service.access()
+            told |= service.login()
         return told
 
     def pages(self) -> dict[str, tuple[str, str]]:
@@ -302,15 +305,22 @@ class LocalDatacenter:
         return self.hosts[host].namespace
 
     async def wait_ready(self) -> None:
-        """Each service, in the order of their start: one that waits for another is started once that is ready.
+        """Every service; one that waits for others is started once these are ready, and beside all that do not matter.
 
         Raises WaitTimeoutError with what was missing.
         """
-        for service in self.services:
+        done = {service.name: anyio.Event() for service in self.services}
+
+        async def make_ready(service: Service) -> None:
+            for name in done.keys() & {*service.after}:
+                await done[name].wait()
             if not any(name == service.name for name, _ in self._placed_agents):
                 await self._start_agents(service)
             await service.wait_ready(self, within_s=self.spec.ready_within, agents_run=self._all_agents_run)
             self.redactor.learn_environment(service.access())
+            done[service.name].set()
+
+        await all_at_once(partial(make_ready, service) for service in self.services)
 
     async def _all_agents_run(self) -> None:
         for service, place in self._placed_agents:
