@@ -84,9 +84,9 @@ def test_an_agent_that_runs_is_left_alone(daemon):
     assert one.do_start("consul")["pid"] == first["pid"]
 
 
-def numbers(one, log, **how):
+def numbers(one, log, *, asks="id -u; id -g", **how):
     """User and group as the program itself sees them."""
-    one.do_start("nomad", argv=["/bin/sh", "-c", "id -u; id -g"], log=log, **how)
+    one.do_start("nomad", argv=["/bin/sh", "-c", asks], log=log, **how)
 
     async def ended():
         return (one.do_agent("nomad")["pid"] is None or None), "it runs"
@@ -99,8 +99,20 @@ def numbers(one, log, **how):
 def test_a_program_that_takes_0_for_roots_rights_sees_another_number(daemon):
     """A Nomad client that sees 0 mounts and makes cgroups, which no agent may. Its user stays the same."""
     one, log = daemon
-    assert numbers(one, log, as_root=False) == ["65534", "65534"]
+    assert numbers(one, log, as_root=False) == ["1", "1"]
     assert Path(log).stat().st_uid == os.geteuid()
+
+
+@pytest.mark.needs("datacenter")
+def test_what_belongs_to_somebody_else_does_not_look_like_its_own(daemon, tmp_path):
+    """Nomad takes a `nomad.slice` of its own number for a delegated cgroup (v2), and fails to make cgroups in it."""
+    theirs = Path("/proc/version")
+    if os.geteuid() == 0:
+        theirs = tmp_path / "theirs"
+        theirs.touch()
+        os.chown(theirs, 12345, 12345)
+    own, seen = numbers(*daemon, asks=f"id -u; stat -c %u {theirs}", as_root=False)
+    assert own not in {"0", seen}
 
 
 def test_any_other_program_sees_the_number_that_it_has(daemon):

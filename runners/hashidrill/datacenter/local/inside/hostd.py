@@ -39,7 +39,9 @@ _DUTY_PERIOD_S, _DUTY_LOOK_S = 0.1, 0.001
 _ENDS_WITHIN_S = 20.0
 """How long the kernel may take to end a killed agent. Less than the caller waits for an answer (30 s, hosts.py)."""
 _DYING_LOOK_S = 0.01
-_NOBODY = 65534
+_ANOTHER_NUMBER = 1
+"""Not 0, and not 65534: the kernel shows files of whoever has no number in here as the latter's. A Nomad client of that
+number would take a `nomad.slice` of the machine's root for its own, and use cgroups (v2) that it may not write to."""
 
 
 class _Spent:
@@ -266,7 +268,7 @@ def _renumber() -> None:
     uid, gid = os.geteuid(), os.getegid()
     sc.unshare(sc.CLONE_NEWUSER)
     for name, text in (
-        ("setgroups", "deny"), ("uid_map", f"{_NOBODY} {uid} 1"), ("gid_map", f"{_NOBODY} {gid} 1"),
+        ("setgroups", "deny"), ("uid_map", f"{_ANOTHER_NUMBER} {uid} 1"), ("gid_map", f"{_ANOTHER_NUMBER} {gid} 1"),
     ):  # fmt: skip
         with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 - no pathlib here
             file.write(text)
