@@ -19,7 +19,7 @@ from hashidrill.provision import archive as binaries_archive
 from hashidrill.provision import binaries
 from hashidrill.provision import build as binaries_build
 from hashidrill.provision.packages import GO_BY_HAND, install_command, tool
-from hashidrill.provision.products import DEFAULT_VERSIONS, Product, product_named
+from hashidrill.provision.products import DEFAULT_VERSIONS, NEED_ROOT, Product, product_named
 from hashidrill.sandbox import cgroups
 
 if TYPE_CHECKING:
@@ -272,8 +272,7 @@ def nomad_drivers() -> Capability:
     """The same on every machine: what tasks can be run with does not depend on who runs hashidrill."""
     return Capability(
         "Nomad's task drivers", True,
-        "raw_exec alone: exec, java and docker want a client that is root, and no agent is; nothing holds tasks to"
-        " their CPU and memory",
+        f"raw_exec alone: {NEED_ROOT}; nothing holds tasks to their CPU and memory",
     )  # fmt: skip
 
 

@@ -191,3 +191,7 @@ def check_version(product: Product, version: str, path: Path) -> None:
     found = reported_version(product, path)
     if found != version:
         raise WayError(f"{path} is {product.name} {found}, not {version}")
+
+
+NEED_ROOT = "exec, java and docker want a client that is root, and no agent is"
+"""Why Nomad has one task driver here, for `doctor` and for a datacenter that asks for another one."""
