@@ -139,6 +139,8 @@ class Service(Protocol):
     Spec: ClassVar[type[BaseModel]]
     runs_by_default: ClassVar[bool]
     """Whether it runs in a datacenter that names no service. Only Consul does."""
+    agent_bytes: ClassVar[int]
+    """The memory that one of its agents takes under an ordinary load, beside the program's own pages."""
     after: ClassVar[tuple[str, ...]]
     """Services that are ready before its agents are started, where the datacenter has them."""
     roles: ClassVar[tuple[str, ...]]
@@ -211,6 +213,9 @@ class Service(Protocol):
     def access(self) -> Mapping[str, str]:
         """Environment variables that whoever uses it needs once it is ready, like tokens. They count as secrets."""
 
+    def login(self) -> Mapping[str, str]:
+        """The same for the operator, who may do everything: `hashidrill shell` sets them. They count as secrets."""
+
     async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
         """Runs beside everything else once the datacenter is ready, until cancelled: what an operator would do by hand.
 
@@ -240,6 +245,7 @@ class BaseService:
     name: ClassVar[str]
     Spec: ClassVar[type[BaseModel]]
     runs_by_default: ClassVar[bool] = False
+    agent_bytes: ClassVar[int] = 70_000_000
     after: ClassVar[tuple[str, ...]] = ()
     roles: ClassVar[tuple[str, ...]] = ()
     many: ClassVar[tuple[str, ...]] = ()
@@ -291,6 +297,10 @@ class BaseService:
 
     def access(self) -> Mapping[str, str]:
         return {}
+
+    def login(self) -> Mapping[str, str]:
+        """What everybody who uses it needs is enough for an operator."""
+        return self.access()
 
     async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
         """By the roles that hosts have now. Raises SelectorError where none has this one."""

@@ -108,6 +108,7 @@ def words_of(line: str) -> list[str]:
     """The arguments, up to a pipe, a redirection, another command or a comment."""
     lexer = shlex.shlex(line[_OURS.match(line).end() :], posix=True, punctuation_chars=True)  # type: ignore[union-attr]
     lexer.commenters = "#"
+    lexer.whitespace_split = True  # `3+2` is one word, as in a shell
     words = []
     for word in lexer:
         if set(word) <= set("|&;<>()"):

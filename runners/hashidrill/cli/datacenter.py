@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+import re
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from hashidrill.cli.common import Install, Json, console, examples, print_json
 from hashidrill.datacenter.up import running
+from hashidrill.engine import fitness
+from hashidrill.engine.memory import available_bytes
 from hashidrill.errors import UsageError
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.experiment.model import DatacenterSpec, services_of
 from hashidrill.live import display as live
 from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.registry import near
 
-_CONSUL_UI_PORT = 8500
+_STACK_NOMAD, _STACK_VAULT = "3+2", "3"
+_PARTS = ("consul", "servers", "clients", "nomad", "vault", "stack")
+"""Options that say what a datacenter has."""
+_MOST_SERVERS, _MOST_CLIENTS = 9, 20
+_LAST_PORT = 65535
 Name = Annotated[str, typer.Option("--name", help="Name of the datacenter, if there are several.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog=examples("up", "up --expose 8500", "up --like raft/slow-leader-disk"))(up)
+    app.command(
+        epilog=examples(
+            "up", "up --stack --expose 8500", "up --nomad 1+2 --expose nomad=4646", "up --like raft/slow-leader-disk"
+        )
+    )(up)
     app.command(epilog=examples("status --json"))(status)
     app.command(
         epilog=examples("shell consul-1", "shell consul-1 -- consul members"),
@@ -33,16 +45,28 @@ def register(app: typer.Typer) -> None:
 
 
 def up(  # noqa: PLR0917 - each is an option of the command line
+    ctx: typer.Context,
     name: Name = "default",
     consul: Annotated[str, typer.Option("--consul", help="Consul version.")] = "1.22.2",
-    servers: Annotated[int, typer.Option(min=1, max=9, help="Number of servers.")] = 3,
-    clients: Annotated[int, typer.Option(min=0, max=20, help="Number of client agents.")] = 1,
+    servers: Annotated[int, typer.Option(min=1, max=9, help="Number of Consul servers.")] = 3,
+    clients: Annotated[int, typer.Option(min=0, max=20, help="Number of Consul client agents.")] = 1,
+    nomad: Annotated[
+        str, typer.Option("--nomad", metavar="SERVERS+CLIENTS", help="Add Nomad: servers and clients, like 3+2.")
+    ] = "",
+    vault: Annotated[
+        str, typer.Option("--vault", metavar="SERVERS[:STORAGE]", help="Add Vault: servers, like 3, or 3:consul.")
+    ] = "",
+    stack: Annotated[
+        bool, typer.Option("--stack", help=f"Add both: --nomad {_STACK_NOMAD} --vault {_STACK_VAULT}.")
+    ] = False,
     like: Annotated[str, typer.Option("--like", help="Start the datacenter of this experiment.")] = "",
     expose: Annotated[
-        int | None,
+        list[str] | None,
         typer.Option(
             "--expose",
-            help="Serve the UI on this port of 127.0.0.1; 0 picks a free one.",
+            metavar="[PRODUCT=]PORT",
+            help="Serve a product's UI on this port of 127.0.0.1 (0: a free one). Without PRODUCT: the first one's, and"
+            " all others on free ports. Repeatable.",
         ),
     ] = None,
     as_json: Json = False,
@@ -51,19 +75,29 @@ def up(  # noqa: PLR0917 - each is an option of the command line
     """Start a datacenter that runs until `hashidrill down`."""
     say = console(stderr=as_json)
     if like:
+        sources = {option: ctx.get_parameter_source(option) for option in _PARTS}
+        if given := [option for option, source in sources.items() if source is not None and source.name != "DEFAULT"]:
+            options = ", ".join(f"--{option}" for option in given)
+            raise UsageError(f"--like starts the datacenter of an experiment as it is; leave out {options}")
         spec = load_experiment(find_experiment(like)).datacenter
     else:
-        config = {"performance": {"raft_multiplier": 1}}
-        part = {"version": consul, "servers": servers, "clients": clients, "config": config}
+        own = {"version": consul, "servers": servers, "clients": clients}
+        parts: dict[str, Any] = {"consul": {**own, "config": {"performance": {"raft_multiplier": 1}}}}
+        if nomad or stack:
+            parts["nomad"] = _nomad_part(nomad or _STACK_NOMAD)
+        if vault or stack:
+            parts["vault"] = _vault_part(vault or _STACK_VAULT)
         try:
-            spec = DatacenterSpec.model_validate({"consul": part})
+            spec = DatacenterSpec.model_validate(parts)
         except ValueError:
             raise UsageError(f"--consul {consul!r} is not a version; write it like 1.22.2") from None
+    fitness.require_agents(spec, available_bytes())
+    exposed = _exposed(expose or [], [service.name for service in services_of(spec) if service.ui])
     wanted = [
         (one.name, one.version) for service in services_of(spec) for one in service.binaries() if not one.explicit
     ]
     ensure_system_packages(lambda text: live.say(say, text), wanted=wanted, install=install)
-    one = running.up(name, spec, expose_port=expose, say=lambda text: live.say(say, text))
+    one = running.up(name, spec, expose=exposed, say=lambda text: live.say(say, text))
     if as_json:
         print_json(one.shown())
         return
@@ -74,6 +108,47 @@ def up(  # noqa: PLR0917 - each is an option of the command line
     looks = next((service.look for service in services_of(spec) if service.look), "")
     live.say(say, f"  look around hashidrill shell{flag} {one.hosts[0]['name']}{f' -- {looks}' if looks else ''}")
     live.say(say, f"  end it      hashidrill down{flag}")
+
+
+def _nomad_part(text: str) -> dict[str, int]:
+    """Raises UsageError."""
+    found = re.fullmatch(r"(\d+)(?:\+(\d+))?", text)
+    servers, clients = (int(number or 1) for number in found.groups()) if found else (0, 0)
+    if not 1 <= servers <= _MOST_SERVERS or clients > _MOST_CLIENTS:
+        raise UsageError(
+            f"--nomad {text!r}: write servers and clients like 3+2, with 1 to {_MOST_SERVERS} servers and at most"
+            f" {_MOST_CLIENTS} clients"
+        )
+    return {"servers": servers, "clients": clients}
+
+
+def _vault_part(text: str) -> dict[str, Any]:
+    """Raises UsageError."""
+    found = re.fullmatch(r"(\d+)(?::(raft|consul))?", text)
+    servers = int(found[1]) if found else 0
+    if found is None or not 1 <= servers <= _MOST_SERVERS:
+        raise UsageError(
+            f"--vault {text!r}: write the number of servers, 1 to {_MOST_SERVERS}, and where they keep their data if"
+            " that is not their own Raft: 3, 3:raft or 3:consul"
+        )
+    return {"servers": servers, "storage": found[2] or "raft"}
+
+
+def _exposed(asked: list[str], products: list[str]) -> dict[str, int]:
+    """The port for the UI of each product. Raises UsageError."""
+    ports: dict[str, int] = {}
+    named: dict[str, int] = {}
+    for text in asked:
+        product, _, port = text.rpartition("=")
+        if not port.isdecimal() or int(port) > _LAST_PORT:
+            raise UsageError(f"--expose {text}: write a port, 0 to {_LAST_PORT}, or PRODUCT=PORT like nomad=4646")
+        if product and product not in products:
+            raise UsageError(f"--expose {text}: this datacenter has no UI of {product}: {near(product, products)}")
+        if product:
+            named[product] = int(port)
+        else:
+            ports = {one: 0 if number else int(port) for number, one in enumerate(products)}
+    return ports | named
 
 
 def _runs(one: running.RunningDatacenter) -> str:

@@ -27,13 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hashidrill.abc import Load, LoadCost, Requires
-    from hashidrill.experiment.model import Experiment, Step
+    from hashidrill.experiment.model import DatacenterSpec, Experiment, Step
     from hashidrill.experiment.profile import Profile
 
-AGENT_BYTES = 70_000_000
-"""A Consul agent under an ordinary load: 27 MB of its own at the start, up to 90 MB resident (2026-11)."""
 HOST_BYTES = 10_000_000
-"""The processes next to each agent that carry out faults and prove them. 71 MB for seven hosts."""
+"""The processes on each host that carry out faults and prove them. 71 MB for seven hosts."""
 RUNNER_BYTES = 200_000_000
 """The runner, its engine and the load generator."""
 VIEW_BYTES = 60_000
@@ -107,7 +105,7 @@ class Wants:
 def wants(experiment: Experiment, required: Requires) -> Wants:
     """By its agents, its loads at their peaks, and its faults."""
     agents = _agents(experiment, spares=required.spare_servers)
-    memory: float = RUNNER_BYTES + agents * (AGENT_BYTES + HOST_BYTES)
+    memory: float = RUNNER_BYTES + agents_bytes(experiment.datacenter, spares=required.spare_servers)
     reasons = [f"{agents} agents"]
     if views := _views(experiment):
         memory += views * VIEW_BYTES
@@ -207,6 +205,25 @@ def _cost(experiment: Experiment, name: str) -> LoadCost:
     spec = experiment.load[name]
     kind: type[Load] = registry.load(spec.kind)
     return kind.cost(spec.parameters)
+
+
+def agents_bytes(datacenter: DatacenterSpec, *, spares: int = 0) -> int:
+    """The memory of all agents and of what runs with them on their hosts."""
+    services = services_of(datacenter, spares=spares)
+    hosts = {place.host for service in services for place in service.places()}
+    return len(hosts) * HOST_BYTES + sum(len(service.places()) * service.agent_bytes for service in services)
+
+
+def require_agents(datacenter: DatacenterSpec, available_bytes: float) -> None:
+    """Raises UnfitError where that datacenter takes more memory than there is, before any load."""
+    wanted = agents_bytes(datacenter) + RUNNER_BYTES
+    if available_bytes < wanted:
+        counts = {service.name: len(service.places()) for service in services_of(datacenter)}
+        said = ", ".join(f"{number} of {name.capitalize()}" for name, number in counts.items())
+        raise UnfitError(
+            f"memory: needs {wanted / 1e9:.1f} GB for {sum(counts.values())} agents ({said}), available:"
+            f" {available_bytes / 1e9:.1f} GB; ask for fewer, or end what else uses memory"
+        )
 
 
 def _agents(experiment: Experiment, *, spares: int = 0) -> int:

@@ -13,6 +13,7 @@ from hashidrill.engine.required import required_by
 from hashidrill.errors import UnfitError
 from hashidrill.experiment.library import find_experiment, list_experiments
 from hashidrill.experiment.loader import load_experiment, load_text
+from hashidrill.experiment.model import DatacenterSpec
 
 LARGE = Machine(memory_bytes=64e9, disk_bytes=500e9, cores=32, operation_s=50e-6)
 ROBLOX = "incidents/roblox-2021"
@@ -139,3 +140,27 @@ def test_a_throttle_that_could_not_be_told_from_none_is_known_before_anything_is
     lacks = misfits(wanted(text), Machine(**{**vars(LARGE), "cores": 2}))
     said = f"cores: a cpu.throttle to {cores:g} cores cannot be proven on 2; throttle to 1.37 or less"
     assert lacks == ([] if fits else [said])
+
+
+def test_a_vault_agent_takes_more_memory_than_one_of_consul():
+    """Measured, a Vault server has twice as much of its own."""
+    three = {"consul": {"servers": 3, "clients": 0}}
+    with_nomad = DatacenterSpec.model_validate({"consul": None, "nomad": {"servers": 3, "clients": 0}})
+    with_vault = DatacenterSpec.model_validate({"consul": None, "vault": {"servers": 3}})
+    consul = fitness.agents_bytes(DatacenterSpec.model_validate(three))
+    assert fitness.agents_bytes(with_nomad) == consul == 3 * (70_000_000 + 10_000_000)
+    assert fitness.agents_bytes(with_vault) == 3 * (120_000_000 + 10_000_000)
+
+
+def test_agents_that_share_a_host_share_what_hashidrill_runs_there():
+    spec = DatacenterSpec.model_validate({"consul": {"servers": 3, "clients": 0}, "vault": {"servers": 3}})
+    assert fitness.agents_bytes(spec) == 6 * 10_000_000 + 6 * 70_000_000 + 3 * 120_000_000
+
+
+def test_a_datacenter_that_is_too_large_for_the_memory_is_refused_with_what_it_has():
+    spec = DatacenterSpec.model_validate({"consul": {"servers": 3}, "nomad": {"servers": 3, "clients": 20}})
+    with pytest.raises(
+        UnfitError, match=r"for 50 agents \(27 of Consul, 23 of Nomad\), available: 1.0 GB; ask for fewer"
+    ):
+        fitness.require_agents(spec, 1e9)
+    fitness.require_agents(spec, 8e9)

@@ -83,3 +83,59 @@ def test_a_shell_on_its_host_gets_its_own_agent_and_elsewhere_the_first_one_and_
     assert datacenter.environment("noop-2") == {"NOOP_ADDR": "http://noop-2:8080", "NOOP_TOKEN": TOKEN}
     assert datacenter.environment("consul-1")["NOOP_ADDR"] == "http://noop-1:8080"
     assert datacenter.pages() == {}, "it has no page for people"
+
+
+class Operated(NoopService):
+    """An operator has another token than the loads."""
+
+    def login(self):
+        return {"NOOP_TOKEN": "the operator's"}
+
+
+def test_a_shell_gets_the_operators_token_and_a_load_does_not(tmp_path):
+    datacenter = LocalDatacenter(DatacenterSpec(), tmp_path, {})
+    datacenter.services = [Operated(Spec(agents=1))]
+    assert datacenter.environment("noop-1") == {"NOOP_TOKEN": "the operator's"}
+    assert datacenter.access("noop:agents") == {"NOOP_TOKEN": TOKEN}
+
+
+class Told(NoopService):
+    """Is ready when it is told to be, and notes in which order things happen."""
+
+    def __init__(self, name, after, order):
+        super().__init__(Spec(agents=1))
+        self.name, self.after, self.order = name, after, order
+        self.let = anyio.Event()
+
+    async def wait_ready(self, hosts, *, within_s, agents_run):
+        self.order.append(f"{self.name} waits")
+        await self.let.wait()
+        self.order.append(f"{self.name} is ready")
+
+
+def test_what_does_not_wait_for_each_other_is_made_ready_side_by_side(tmp_path, monkeypatch):
+    """Nomad and Vault both wait for Consul; neither for the other."""
+
+    async def main():
+        order = []
+        first, one, other = Told("first", (), order), Told("one", ("first",), order), Told("other", ("first",), order)
+        datacenter = LocalDatacenter(DatacenterSpec(), tmp_path, {})
+        datacenter.services = [first, one, other]
+
+        async def start(service):
+            order.append(f"{service.name} starts")
+
+        monkeypatch.setattr(datacenter, "_start_agents", start)
+        async with anyio.create_task_group() as group:
+            group.start_soon(datacenter.wait_ready)
+            await anyio.wait_all_tasks_blocked()
+            first.let.set()
+            await anyio.wait_all_tasks_blocked()
+            other.let.set()
+            one.let.set()
+        return order
+
+    order = anyio.run(main)
+    assert order[:3] == ["first starts", "first waits", "first is ready"]
+    assert set(order[3:5]) | set(order[5:7]) == {"one starts", "one waits", "other starts", "other waits"}
+    assert set(order[7:]) == {"one is ready", "other is ready"}

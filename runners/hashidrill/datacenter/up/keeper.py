@@ -1,4 +1,4 @@
-"""The keeper of a datacenter that `hashidrill up` started: holds the sandbox, and serves the Consul UI to this machine.
+"""The keeper of a datacenter that `hashidrill up` started: holds the sandbox, and serves the UIs to this machine.
 
 Outside: `python -m hashidrill.datacenter.up.keeper` with the request on standard input, started by
 hashidrill.datacenter.up.running. It says what is up in one JSON line on standard output and goes on until SIGTERM.
@@ -64,10 +64,10 @@ async def _keep(request: dict[str, Any], state: Path, box: Sandbox) -> None:
         answer = json.loads(line or b'{"error": "the sandbox ended at once; see the log beside the state file"}')
         if "error" in answer:
             raise HashidrillError(answer["error"])
-        urls: dict[str, str] = {}  # the first one gets the port that was asked for, others any
-        for number, (service, path) in enumerate(answer["pages"].items()):
-            port = request["expose_port"] if not number or request["expose_port"] is None else 0
-            urls |= await _expose(service, path, port, box.root, group)
+        urls: dict[str, str] = {}
+        for service, path in answer["pages"].items():
+            if service in request["expose"]:
+                urls |= await _expose(service, path, request["expose"][service], box.root, group)
         own = sc.process_state(os.getpid())
         one = RunningDatacenter(
             name=request["name"], pid=os.getpid(), start_time=own[1] if own else 0, root=str(box.root),
@@ -81,10 +81,8 @@ async def _keep(request: dict[str, Any], state: Path, box: Sandbox) -> None:
         group.cancel_scope.cancel()
 
 
-async def _expose(service: str, path: str, port: int | None, root: Path, group: anyio.abc.TaskGroup) -> dict[str, str]:
+async def _expose(service: str, path: str, port: int, root: Path, group: anyio.abc.TaskGroup) -> dict[str, str]:
     """The page of a service; port 0 takes any free one. Raises HashidrillError when the port is taken."""
-    if port is None:
-        return {}
     try:
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port)
     except OSError as error:

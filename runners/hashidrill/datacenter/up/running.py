@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,13 +92,17 @@ def get(name: str) -> RunningDatacenter:
     return names[name]
 
 
-def up(name: str, spec: DatacenterSpec, *, expose_port: int | None, say: Any) -> RunningDatacenter:
-    """Start one, and wait until it is ready. Raises UsageError when one of that name is up, DatacenterError."""
+def up(name: str, spec: DatacenterSpec, *, expose: Mapping[str, int], say: Any) -> RunningDatacenter:
+    """Start one, and wait until it is ready. Raises UsageError when one of that name is up, DatacenterError.
+
+    `expose` has the port of this machine's loopback for the UI of each service that is served there, 0 for any.
+    """
     if any(one.name == name for one in all_running()):
         raise UsageError(
             f"a datacenter {name!r} is up already; `hashidrill down {name}` ends it, `--name` gives another name"
         )
-    _require_free(expose_port)
+    for port in expose.values():
+        _require_free(port)
     wanted = [each for service in services_of(spec) for each in service.binaries()]
     if not services_of(spec):
         raise UsageError("that datacenter has no agents: nothing would be up")
@@ -109,7 +113,7 @@ def up(name: str, spec: DatacenterSpec, *, expose_port: int | None, say: Any) ->
         "name": name, "spec": spec.model_dump(mode="json", by_alias=True),
         "binaries": {name: str(one.path) for name, one in found.items()},
         "versions": {name: one.version for name, one in found.items()},
-        "expose_port": expose_port, "state": str(folder / f"{name}.json"),
+        "expose": dict(expose), "state": str(folder / f"{name}.json"),
     }  # fmt: skip
     log = folder / f"{name}.log"
     with handed_over(request) as stdin, private(log, "wb") as errors:
@@ -136,7 +140,7 @@ def up(name: str, spec: DatacenterSpec, *, expose_port: int | None, say: Any) ->
     return RunningDatacenter(**answer)
 
 
-def _require_free(port: int | None) -> None:
+def _require_free(port: int) -> None:
     """Before anything is started. Raises UsageError."""
     if not port:
         return
