@@ -342,6 +342,119 @@ def none_failed(path):
     return building(path)
 
 
+# work that Nomad acknowledged, and nodes that go away
+
+BATCH = "batch"
+
+
+def accounted(path, *states, seen=True, started=None):
+    """Dispatches that Nomad acknowledged, and what the load saw of each at the end."""
+    one = RecordingBuilder(path).fault("nomad.node.disconnect", "node-1", at=10, until=30)
+    for n, state in enumerate(states):
+        one.write(BATCH, f"run-{n}", "dispatched", start=5 + n, end=5.1 + n)
+        if seen:
+            one.sample(f"{BATCH}.work", (started or {}).get(n, 1), at=50, text=f"run-{n} {state}")
+    return one
+
+
+@case("no_alloc_lost", TRUTH, "each has run, runs, waits or failed")
+def all_accounted(path):
+    return accounted(path, "complete", "runs", "waits", "failed").build(), {"load": BATCH}
+
+
+@case("no_alloc_lost", TRUTH, "one started twice, and may")
+def one_repeated(path):
+    return accounted(path, "complete", "complete", started={1: 2}).build(), {"load": BATCH}
+
+
+@case("no_alloc_lost", LIE, "one started twice, and may not")
+def one_must_not_be_repeated(path):
+    return accounted(path, "complete", "complete", started={1: 2}).build(), {"load": BATCH, "once": True}
+
+
+@case("no_alloc_lost", LIE, "Nomad does not know one of them any more")
+def one_forgotten(path):
+    return accounted(path, "complete", "forgotten").build(), {"load": BATCH}
+
+
+@case("no_alloc_lost", LIE, "one ended without an allocation")
+def one_dropped(path):
+    return accounted(path, "complete", "dropped").build(), {"load": BATCH}
+
+
+@case("no_alloc_lost", LIE, "one was lost with its node, and none came in its place")
+def one_lost(path):
+    return accounted(path, "lost", "complete").build(), {"load": BATCH}
+
+
+@case("no_alloc_lost", NOTHING, "nobody looked at the end")
+def nobody_looked(path):
+    return accounted(path, "complete", seen=False).build(), {"load": BATCH}
+
+
+@case("no_alloc_lost", NOTHING, "one of them was not looked at")
+def one_unseen(path):
+    one = accounted(path, "complete", "complete").write(BATCH, "run-9", "dispatched", start=20, end=20.1)
+    return one.build(), {"load": BATCH}
+
+
+NODES = ("node-1", "node-2", "node-3")
+
+
+def nodes(path, *, away=(12.0, 32.0), shut=None, double_from=None):
+    """Three nodes, of which node-1 is down, and ineligible, for these seconds; the fault lasts from 10 s to 30 s."""
+    one = RecordingBuilder(path).fault("nomad.node.disconnect", "node-1", at=10, until=30)
+    for tick in range(8, 100):
+        at = tick / 2
+        gone = ["node-1"] if away and away[0] <= at < away[1] else []
+        out = ["node-1"] if shut and shut[0] <= at < shut[1] else []
+        double = ["node-1"] if double_from is not None and at >= double_from else []
+        named = (("ready", [name for name in NODES if name not in gone]), ("down", gone + double), ("ineligible", out))
+        for what, names in named:
+            one.sample(f"nomad.nodes_{what}", float(len(names)), at=at, text=", ".join(names))
+    return one.build()
+
+
+@case("nodes_reappear", TRUTH, "it is ready again 2 s after the fault")
+def node_came_back(path):
+    return nodes(path), {"within": "5s"}
+
+
+@case("nodes_reappear", TRUTH, "two entries of one node are left, and may be")
+def node_may_be_double(path):
+    return nodes(path, double_from=33), {"within": "5s", "duplicates_at_most": 1}
+
+
+@case("nodes_reappear", LIE, "it is ready again, and too late")
+def node_came_late(path):
+    return nodes(path, away=(12, 40)), {"within": "5s"}
+
+
+@case("nodes_reappear", LIE, "it never comes back")
+def node_never_came(path):
+    return nodes(path, away=(12, 99)), {"within": "5s"}
+
+
+@case("nodes_reappear", LIE, "it is ready in time, and goes away again")
+def node_went_again(path):
+    return nodes(path, shut=(40, 45)), {"within": "5s"}
+
+
+@case("nodes_reappear", LIE, "it is ready in time, and gets no work")
+def node_stays_shut(path):
+    return nodes(path, shut=(12, 99)), {"within": "5s"}
+
+
+@case("nodes_reappear", LIE, "it comes back as another node, and the old one stays")
+def node_is_double(path):
+    return nodes(path, double_from=33), {"within": "5s"}
+
+
+@case("nodes_reappear", NOTHING, "no node went away")
+def node_never_left(path):
+    return nodes(path, away=None), {"within": "5s"}
+
+
 # durability
 
 

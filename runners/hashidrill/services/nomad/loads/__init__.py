@@ -5,6 +5,7 @@ A new module goes into MODULES, with its kinds.
 
 MODULES = {
     "artifacts": ("nomad.artifacts",),
+    "churn": ("nomad.job.churn",),
     "dispatch": ("nomad.dispatch",),
     "replicas": ("nomad.replicas",),
     "services": ("nomad.services",),

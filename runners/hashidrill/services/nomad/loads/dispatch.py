@@ -11,6 +11,7 @@ from hashidrill.abc import LoadCost
 from hashidrill.experiment.strict import Strict
 from hashidrill.loads.patient import insist
 from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.services.nomad.loads import accounts
 from hashidrill.services.nomad.loads.base import (
     FINAL_READS_WITHIN_S,
     NomadLoad,
@@ -39,6 +40,7 @@ class Dispatch(NomadLoad):
     """
 
     kind: ClassVar[str] = "nomad.dispatch"
+    signals: ClassVar = {"work": None}
 
     class Params(Strict):
         """Each task takes some 0.1 s of CPU to start: on two cores, 2/s is a lot."""
@@ -49,6 +51,10 @@ class Dispatch(NomadLoad):
         timeout: Timeout = Duration("30s")
 
     params: Params
+
+    def __init__(self, name: str, params: Params, context: Any) -> None:
+        super().__init__(name, params, context)
+        self._acknowledged: dict[str, None] = {}
 
     @classmethod
     def cost(cls, params: Params) -> LoadCost:
@@ -73,9 +79,12 @@ class Dispatch(NomadLoad):
             async def dispatch(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - the key says which one it is
                 url = f"{self.endpoint(n)}/v1/job/{self.job_id}/dispatch"
                 body = json.dumps({"Meta": {_META: key}}).encode()
-                return change_reply(
+                reply = change_reply(
                     await client.request("POST", url, body=body, timeout_s=float(self.params.timeout))
                 )  # fmt: skip
+                if reply.outcome == "ok":
+                    self._acknowledged[key] = None
+                return reply
 
             loop = OpenLoop(
                 self.name, self.params.rate, self._plan, dispatch, context.clock, lag=context.lag,
@@ -87,21 +96,32 @@ class Dispatch(NomadLoad):
         return f"{self.context.run_id}-{n}", "dispatched"
 
     async def final_reads(self) -> Mapping[str, str | None]:
-        """Each dispatch that Nomad knows. Raises WaitTimeoutError."""
+        """Each dispatch that Nomad knows; None for one that it acknowledged and forgot. Raises WaitTimeoutError.
+
+        What became of the work of each is sampled as `LOAD.work`.
+        """
         params = {"prefix": f"{self.job_id}/dispatch-", "meta": "true"}
         async with self.client() as client:
-            found = await insist(
-                client, self.context.endpoints, "GET", "/v1/jobs", _jobs, within_s=FINAL_READS_WITHIN_S, params=params
-            )  # fmt: skip
-        ours = (str((job.get("Meta") or {}).get(_META)) for job in found)
-        return {key: "dispatched" for key in ours if key.startswith(f"{self.context.run_id}-")}
+
+            async def ask(path: str, params: Mapping[str, str]) -> list[dict[str, Any]]:
+                return await insist(
+                    client, self.context.endpoints, "GET", path, _listed, within_s=FINAL_READS_WITHIN_S, params=params
+                )  # fmt: skip
+
+            jobs = {str((job.get("Meta") or {}).get(_META)): job for job in await ask("/v1/jobs", params)}
+            allocs = await ask("/v1/allocations", {"task_states": "true"})
+        for key in self._acknowledged:
+            account = accounts.of(jobs.get(key), allocs)
+            self.context.sample("work", float(account.started), f"{key} {account.state}")
+        known = {key: "dispatched" for key in jobs if key.startswith(f"{self.context.run_id}-")}
+        return {**self._acknowledged, **known}
 
     async def clean_up(self) -> None:
         """Nomad removes the dispatched jobs, which have ended, by itself."""
         await self.remove(self.job_id)
 
 
-def _jobs(answer: Answer) -> list[dict[str, Any]] | None:
+def _listed(answer: Answer) -> list[dict[str, Any]] | None:
     found = document(answer)
     return found if isinstance(found, list) else None
 

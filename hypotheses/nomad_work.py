@@ -1,0 +1,172 @@
+"""Is all work accounted for that Nomad acknowledged, and do nodes come back that went away?"""
+
+from collections import Counter
+
+import numpy as np
+
+from hashidrill import measure
+from hashidrill.errors import HypothesisInvalidError
+from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.measure import seconds, when
+from hashidrill.recording.reader import Recording, Series
+from hashidrill.units import Duration
+
+_NAMED = 5
+_ACCOUNTED = ("complete", "runs", "waits", "failed")
+_UNACCOUNTED = {
+    "forgotten": "no job of it is known",
+    "dropped": "its job ended, and nothing was ever placed",
+    "lost": "its last allocation was lost, and none came in its place",
+}
+_READY, _DOWN, _INELIGIBLE = "nomad.nodes_ready", "nomad.nodes_down", "nomad.nodes_ineligible"
+
+
+@hypothesis(needs_valid_run=False, timed=False)
+def no_alloc_lost(recording: Recording, *, load: str, once: bool = False) -> Held:
+    """Each dispatch that Nomad acknowledged is accounted for at the end: it ran to its end, runs, waits, or failed.
+
+    The load is one of `nomad.dispatch`, which looks at every job and allocation once it has stopped (`LOAD.work`).
+    Unaccounted for is what Nomad does not know, what it dropped without an allocation, and what was lost with its node
+    and never placed again. With `once`, no task may have started twice: for work that must not be repeated. It is
+    counted by what Nomad remembers: what a node ran after Nomad forgot it, no server knows.
+
+    INVALID where the load could not look, or did not see each acknowledged dispatch. Judged even in an INVALID run:
+    lost is lost, whatever the fault was.
+    """
+    ops = recording.operations(load)
+    acknowledged = [key for key, ok in zip(ops.keys, ops.ok.tolist(), strict=True) if ok]
+    if not acknowledged:
+        raise HypothesisInvalidError(f"no dispatch of {load} was acknowledged, so there was nothing to lose")
+    seen = _accounts(recording, load)
+    states = Counter(seen[key][0] for key in acknowledged if key in seen)
+    lost = [key for key in acknowledged if key in seen and seen[key][0] in _UNACCOUNTED]
+    twice = [key for key in acknowledged if key in seen and seen[key][1] > 1]
+    unseen = [key for key in acknowledged if key not in seen]
+    figures = {
+        "acknowledged": len(acknowledged), "accounted": len(acknowledged) - len(lost) - len(unseen),
+        "lost": len(lost), "twice": len(twice), "lost_keys": lost, "twice_keys": twice,
+        **{state: states[state] for state in _ACCOUNTED},
+    }  # fmt: skip
+    whole = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+    require(
+        not lost,
+        f"{len(lost)} of {len(acknowledged)} acknowledged dispatches of {load} are not accounted for ({whole}):"
+        f" {_shown([f'{key} ({_UNACCOUNTED[seen[key][0]]})' for key in lost])}",
+        **figures,
+    )
+    require(
+        not once or not twice,
+        f"{len(twice)} of {len(acknowledged)} acknowledged dispatches of {load} started more than once:"
+        f" {_shown([f'{key} ({seen[key][1]} times)' for key in twice])}",
+        **figures,
+    )
+    if unseen:
+        raise HypothesisInvalidError(
+            f"what became of {len(unseen)} of {len(acknowledged)} acknowledged dispatches of {load} was not seen:"
+            f" {_shown(unseen)}"
+        )
+    again = f"; {len(twice)} started more than once" if twice else "; none started twice"
+    return Held(
+        f"{len(acknowledged)} of {len(acknowledged)} acknowledged dispatches of {load} are accounted for:"
+        f" {whole}{again}",
+        **figures,
+    )
+
+
+def _accounts(recording: Recording, load: str) -> dict[str, tuple[str, int]]:
+    """{key: (what became of it, how often it started)}. Raises HypothesisInvalidError where the load did not look."""
+    series = recording.series(f"{load}.work")
+    found = {}
+    for value, text, ok in zip(series.value.tolist(), series.text, series.ok.tolist(), strict=True):
+        key, _, state = text.rpartition(" ")
+        if not ok or state not in {*_ACCOUNTED, *_UNACCOUNTED}:
+            raise HypothesisInvalidError(f"{load}.work says {text!r}, which is no account of a dispatch")
+        found[key] = (state, int(value))
+    if not found:
+        raise HypothesisInvalidError(f"{load} did not look at what became of its work: its final reads were not made")
+    return found
+
+
+@hypothesis
+def nodes_reappear(
+    recording: Recording,
+    *,
+    within: Duration,
+    fault: str | None = None,
+    away_at_least: int = 1,
+    duplicates_at_most: int = 0,
+) -> Held:
+    """Each node of Nomad that goes away from the start of a fault on is ready and eligible again in time.
+
+    Away is what Nomad's servers do not show as ready, or show as not eligible. It must be back `within` that time after
+    the end of the last fault, and stay: by the names in `nomad.nodes_ready` and `nomad.nodes_ineligible`. At the end no
+    more than `duplicates_at_most` names are registered twice, as those of nodes that lost their identity are. INVALID
+    where fewer than `away_at_least` nodes went away: then there was nothing to come back from.
+    """
+    start_ns = min(measure.in_force(recording, window)[0] for window in measure.faults(recording, fault))
+    end_ns, loads_end_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
+    ready, ineligible, down = (
+        recording.series(signal, "").known_between(start_ns, loads_end_ns) for signal in (_READY, _INELIGIBLE, _DOWN)
+    )
+    fine = _fine(ready, ineligible)
+    if not fine or not fine[0][1]:
+        raise HypothesisInvalidError(f"Nomad's nodes were not sampled around {when(recording, start_ns)}")
+    before = fine[0][1]
+    back_s = {}
+    for name in sorted(before):
+        missing = [at_ns for at_ns, names in fine if name not in names]
+        if not missing:
+            continue
+        again = next((at_ns for at_ns, _ in fine if at_ns > missing[-1]), None)
+        back_s[name] = float("inf") if again is None else max(0.0, (again - end_ns) / measure.SECOND)
+    doubles = _doubles(ready, down)
+    figures = {"nodes": len(before), "away": len(back_s), "duplicates": len(doubles)}
+    if len(back_s) < away_at_least:
+        raise HypothesisInvalidError(
+            f"{len(back_s)} of {len(before)} nodes went away, at least {away_at_least} were to: nothing could come back"
+        )
+    longest = max(back_s.values(), default=0.0)
+    figures["longest_s"] = longest
+    late = [f"{name} ({seconds(value)})" for name, value in back_s.items() if value > within]
+    require(
+        not late,
+        f"{len(late)} of {len(back_s)} nodes that went away were not ready and eligible within {within} of the end of"
+        f" the fault: {', '.join(late)}",
+        **figures,
+    )
+    require(
+        len(doubles) <= duplicates_at_most,
+        f"{len(doubles)} nodes are registered more than once at the end, expected at most {duplicates_at_most}:"
+        f" {', '.join(doubles)}",
+        **figures,
+    )
+    return Held(
+        f"{len(back_s)} of {len(before)} nodes went away, and were ready and eligible {seconds(longest)} after the"
+        f" fault (within {within}); {len(doubles)} are registered twice",
+        **figures,
+    )
+
+
+def _fine(ready: Series, ineligible: Series) -> list[tuple[int, frozenset[str]]]:
+    """At each sample: the nodes that are ready and eligible. Both series come from the same look at the nodes."""
+    found = []
+    for at in np.flatnonzero(ready.ok).tolist():
+        out = int(np.searchsorted(ineligible.t_ns, ready.t_ns[at], side="right")) - 1
+        shut = _names(ineligible.text[out]) if out >= 0 and ineligible.ok[out] else []
+        found.append((int(ready.t_ns[at]), frozenset(_names(ready.text[at])) - frozenset(shut)))
+    return found
+
+
+def _doubles(ready: Series, down: Series) -> list[str]:
+    """Names that are registered more than once by the last samples."""
+    last = [name for series in (ready, down) if len(series) and series.ok[-1] for name in _names(series.text[-1])]
+    return sorted(name for name, times in Counter(last).items() if times > 1)
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(", ") if name]
+
+
+def _shown(keys: list[str]) -> str:
+    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+    return ", ".join(keys[:_NAMED]) + more
