@@ -120,7 +120,7 @@ def nodes_reappear(
         again = next((at_ns for at_ns, _ in fine if at_ns > missing[-1]), None)
         back_s[name] = float("inf") if again is None else max(0.0, (again - end_ns) / measure.SECOND)
     doubles = _doubles(ready, down)
-    figures = {"nodes": len(before), "away": len(back_s), "duplicates": len(doubles)}
+    figures: dict[str, float] = {"nodes": len(before), "away": len(back_s), "duplicates": len(doubles)}
     if len(back_s) < away_at_least:
         raise HypothesisInvalidError(
             f"{len(back_s)} of {len(before)} nodes went away, at least {away_at_least} were to: nothing could come back"

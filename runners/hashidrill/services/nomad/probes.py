@@ -17,6 +17,7 @@ from hashidrill.probes.go_metrics import Metrics, Timer, merged
 from hashidrill.probes.leader import MajorityProbe
 from hashidrill.services.nomad import trial_jobs
 from hashidrill.services.nomad.agents import HTTP_PORT
+from hashidrill.services.nomad.durations import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,6 +55,18 @@ class _Node(BaseModel):
     eligibility: str = Field(alias="SchedulingEligibility")
 
 
+class _Client(BaseModel):
+    last_heartbeat: str
+
+
+class _ClientStats(BaseModel):
+    client: _Client
+
+
+class _ClientSelf(BaseModel):
+    stats: _ClientStats
+
+
 class _OfJob(BaseModel):
     job: str = Field(alias="JobID")
 
@@ -71,6 +84,7 @@ class _Alloc(_OfJob):
 
 _LEADER = TypeAdapter(str)
 _SELF = TypeAdapter(_Self)
+_CLIENT_SELF = TypeAdapter(_ClientSelf)
 _METRICS = TypeAdapter(Metrics)
 _NODES = TypeAdapter(list[_Node])
 _ALLOCS = TypeAdapter(list[_Alloc])
@@ -101,7 +115,7 @@ class LeaderProbe(_NomadProbe, MajorityProbe):
 
 
 class _HostProbe(_NomadProbe):
-    """A probe of one of the servers."""
+    """A probe of one agent."""
 
     def __init__(self, host: str, hosts: Mapping[str, str], *, api: AgentsApi | None = None) -> None:
         super().__init__(hosts, api=api)
@@ -145,6 +159,22 @@ class TimesProbe(_HostProbe):
         return [*samples, Sample("nomad.plan_rejections", float(rejected), f"since {metrics.timestamp}", self.host)]
 
 
+class HeartbeatProbe(_HostProbe):
+    """`nomad.heartbeat_age` of one client, in seconds: how long ago a server took its last heartbeat, as it says.
+
+    It grows on a node that is cut off before the servers take the node for gone, and on all nodes while nobody leads.
+    """
+
+    signals: ClassVar = ("nomad.heartbeat_age",)
+
+    async def measure(self) -> Sequence[Sample]:
+        said = (await self._api.get(self._address, "/v1/agent/self", _CLIENT_SELF)).stats.client.last_heartbeat
+        age_s = seconds(said)
+        if age_s is None:
+            raise SickError(f"its last heartbeat was {said!r} ago")
+        return [Sample("nomad.heartbeat_age", age_s, "", self.host)]
+
+
 class NodesProbe(_NomadProbe):
     """`nomad.nodes_ready`, `nomad.nodes_down` (disconnected ones too), `nomad.nodes_ineligible`; text: their names."""
 
@@ -162,13 +192,14 @@ class NodesProbe(_NomadProbe):
 class AllocationsProbe(_NomadProbe):
     """`nomad.allocs_running` and so on: allocations by what their clients last said of them.
 
-    Of those that run or are pending, the ones that should. `failed` and `lost` are all that Nomad still remembers.
+    Of those that run or are pending, the ones that should. `failed`, `lost` and `complete` are all that Nomad still
+    remembers.
     `nomad.allocs_placed` of each node: all that were ever placed there, and are remembered.
     """
 
     signals: ClassVar = (
         "nomad.allocs_running", "nomad.allocs_pending", "nomad.allocs_failed", "nomad.allocs_lost",
-        "nomad.allocs_unknown",
+        "nomad.allocs_unknown", "nomad.allocs_complete",
     )  # fmt: skip
 
     async def measure(self) -> Sequence[Sample]:
@@ -200,9 +231,10 @@ class EvaluationsProbe(_NomadProbe):
         return samples
 
 
-def nomad_probes(servers: Mapping[str, str]) -> list[Probe]:
-    """All probes of Nomad for servers by host name and address. `run_probes` closes what they hold open."""
+def nomad_probes(servers: Mapping[str, str], clients: Mapping[str, str]) -> list[Probe]:
+    """All probes of Nomad for its agents by host name and address. `run_probes` closes what they hold open."""
     api = AgentsApi(port=HTTP_PORT)
     whole = (LeaderProbe, NodesProbe, AllocationsProbe, EvaluationsProbe)
     probes: list[Probe] = [kind(servers, api=api) for kind in whole]
+    probes += [HeartbeatProbe(host, clients, api=api) for host in clients]
     return [*probes, *(kind(host, servers, api=api) for host in servers for kind in (RaftProbe, TimesProbe))]

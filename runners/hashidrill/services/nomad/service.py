@@ -48,20 +48,22 @@ class NomadService(BaseService):
         "nomad.evals_blocked": None, "nomad.evals_pending": None, "nomad.evals_failed": None,
         "nomad.plan_rejections": None,
         "nomad.allocs_running": None, "nomad.allocs_pending": None, "nomad.allocs_failed": None,
-        "nomad.allocs_lost": None, "nomad.allocs_unknown": None, "nomad.allocs_placed": None,
+        "nomad.allocs_lost": None, "nomad.allocs_unknown": None, "nomad.allocs_complete": None,
+        "nomad.allocs_placed": None, "nomad.heartbeat_age": Duration,
         "nomad.nodes_ready": None, "nomad.nodes_down": None, "nomad.nodes_ineligible": None,
     }  # fmt: skip
     lanes: ClassVar[Sequence[Lane]] = (Lane("nomad.leader", "Nomad leader", bad="no leader", names=True),)
     undrawn: ClassVar[frozenset[str]] = frozenset({"nomad.raft_state", "nomad.raft_term", "nomad.commit_index"})
     probed: ClassVar[Sequence[Sampled]] = (
         Sampled(frozenset({"nomad.leader"}), "nomad.leader"),
+        Sampled(frozenset({"nomad.heartbeat_age"}), "nomad.heartbeat_age"),
         Sampled(frozenset({"nomad.raft_state", "nomad.raft_term", "nomad.commit_index"}), "nomad.raft_state"),
         Sampled(frozenset({"nomad.nodes_ready", "nomad.nodes_down", "nomad.nodes_ineligible"}), "nomad.nodes_ready"),
         Sampled(frozenset({"nomad.evals_blocked", "nomad.evals_pending", "nomad.evals_failed"}), "nomad.evals_blocked"),
         # whoever reads what was placed on one node relies on the same look at all of them
         Sampled(frozenset({
             "nomad.allocs_running", "nomad.allocs_pending", "nomad.allocs_failed", "nomad.allocs_lost",
-            "nomad.allocs_unknown", "nomad.allocs_placed",
+            "nomad.allocs_unknown", "nomad.allocs_complete", "nomad.allocs_placed",
         })),
         Sampled(
             frozenset({"nomad.commit_time", "nomad.last_contact", "nomad.plan_submit", "nomad.plan_rejections"}),
@@ -185,7 +187,8 @@ class NomadService(BaseService):
         """Everything of Nomad's that is watched during a run, from the control address."""
         from hashidrill.services.nomad.probes import nomad_probes  # noqa: PLC0415 - see above
 
-        return nomad_probes({host.name: host.address for host in self._hosts(hosts, "server")})
+        of = {role: {host.name: host.address for host in self._hosts(hosts, role)} for role in ("server", "client")}
+        return nomad_probes(of["server"], of["client"])
 
     def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         """For run.json: each agent's configuration."""

@@ -9,6 +9,7 @@ from hashidrill.probes.agents_api import AgentsApi
 from hashidrill.services.nomad.probes import (
     AllocationsProbe,
     EvaluationsProbe,
+    HeartbeatProbe,
     LeaderProbe,
     NodesProbe,
     RaftProbe,
@@ -18,6 +19,7 @@ from hashidrill.services.nomad.service import NomadService
 from virtual_time import run
 
 HOSTS = {"nomad-1": "10.73.0.11", "nomad-2": "10.73.0.12", "nomad-3": "10.73.0.13"}
+KINDS = (LeaderProbe, RaftProbe, TimesProbe, NodesProbe, AllocationsProbe, EvaluationsProbe, HeartbeatProbe)
 
 
 def sampled(probe_of, answer, *, by_host=False):
@@ -101,7 +103,7 @@ def test_allocations_are_counted_without_those_of_our_own_observers():
     found = sampled(lambda api: AllocationsProbe(HOSTS, api=api), lambda _: allocs)
     assert {signal: value for signal, (value, _) in found.items()} == {
         "nomad.allocs_running": 1, "nomad.allocs_pending": 0, "nomad.allocs_failed": 1, "nomad.allocs_lost": 1,
-        "nomad.allocs_unknown": 0, "nomad.allocs_placed": 4,
+        "nomad.allocs_unknown": 0, "nomad.allocs_complete": 0, "nomad.allocs_placed": 4,
     }  # fmt: skip
 
 
@@ -110,6 +112,15 @@ def test_what_was_placed_on_each_node_is_counted_whatever_became_of_it():
     found = sampled(lambda api: AllocationsProbe(HOSTS, api=api), lambda _: allocs, by_host=True)
     assert found["nomad.allocs_placednode-1"][0] == 2
     assert found["nomad.allocs_placednode-2"][0] == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"), [("1m2.5s", (62.5, "")), ("soon", (None, "its last heartbeat was 'soon' ago"))]
+)
+def test_a_node_says_itself_how_long_ago_its_last_heartbeat_was_taken(said, expected):
+    about = {"stats": {"client": {"last_heartbeat": said, "heartbeat_ttl": "3s"}}}
+    found = sampled(lambda api: HeartbeatProbe("nomad-1", HOSTS, api=api), lambda _: about)
+    assert found == {"nomad.heartbeat_age": expected}
 
 
 def test_evaluations_are_counted_by_status_without_those_of_our_own_observers():
@@ -149,7 +160,7 @@ def test_a_sick_server_is_failed_samples(kind, answer):
     assert all(value is None and text for value, text in found.values())
 
 
-@pytest.mark.parametrize("kind", [LeaderProbe, RaftProbe, TimesProbe, NodesProbe, AllocationsProbe, EvaluationsProbe])
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_judge_knows_what_a_silent_probe_did_not_see(kind):
     [group] = [each for each in NomadService.probed if set(kind.signals) <= each.signals]
     assert not group.regular or group.regular in kind.signals
@@ -157,6 +168,5 @@ def test_the_judge_knows_what_a_silent_probe_did_not_see(kind):
 
 
 def test_what_conditions_may_compare_is_what_is_sampled():
-    kinds = (LeaderProbe, RaftProbe, TimesProbe, NodesProbe, AllocationsProbe, EvaluationsProbe)
-    sampled_signals = {signal for kind in kinds for signal in kind.signals}
+    sampled_signals = {signal for kind in KINDS for signal in kind.signals}
     assert set(NomadService.signals) == (sampled_signals - {"nomad.raft_state"}) | {"nomad.allocs_placed"}
