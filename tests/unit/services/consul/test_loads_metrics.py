@@ -43,7 +43,7 @@ def looked(answer, seconds=1.9, **params):
 
     async def main():
         clock = VirtualClock()
-        it = MetricsRead("metrics", MetricsRead.Params.model_validate({"rate": "2/s", **params}),
+        it = MetricsRead("metrics", MetricsRead.Params.model_validate({"rate": "2/s", "format": "prometheus", **params}),
                          LoadContext(SERVERS, clock=clock))  # fmt: skip
         client = Scripted(answer)
         it.client = lambda: client
@@ -75,6 +75,12 @@ def test_it_reads_them_in_the_form_that_it_is_told_to():
 def test_one_form_in_place_of_the_other_is_not_read():
     assert {op.outcome for op in looked(lambda _: IN_JSON)[0]} == {"fail"}
     assert {op.outcome for op in looked(lambda _: METRICS, format="json")[0]} == {"fail"}
+
+
+def test_an_empty_answer_says_what_consul_lacks():
+    operations, _ = looked(lambda _: Answer(200, b""))
+    assert operations[0].outcome == "fail"
+    assert "prometheus_retention_time" in operations[0].error
 
 
 def instances(*addresses):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 HTTP_PORT = 8500
 PREFIX = "hashidrill-targets"
 PREPARE_WITHIN_S = 60.0
+_EMPTY = "an empty answer; in Prometheus' form Consul has metrics only with telemetry.prometheus_retention_time"
 _OF_CONSUL = b"# TYPE consul_"
 """In each answer in Prometheus' form."""
 _LEAVE_WITHIN_S = 4.0
@@ -65,8 +66,11 @@ class MetricsRead(ConsulLoad):
         ] = False
         format: Annotated[
             Literal["prometheus", "json"],
-            Field(description="In which form it reads them. Consul cannot write those of a lost leader as JSON"),
-        ] = "prometheus"
+            Field(
+                description="In which form it reads them. Consul has the one of Prometheus only with "
+                "`telemetry.prometheus_retention_time`, and fails to write JSON for a while after a leader is lost"
+            ),
+        ] = "json"
         via: Annotated[str, Field(description="Selector of the agents that are read, or asked, in turn")] = (
             "consul:servers"
         )
@@ -150,7 +154,9 @@ class MetricsRead(ConsulLoad):
 
 
 def _said(answer: Answer) -> str:
-    return "an answer without what was asked for" if answer.status == 200 else read_error(answer)
+    if answer.status != 200:
+        return read_error(answer)
+    return "an answer without what was asked for" if answer.body else _EMPTY
 
 
 def _document(answer: Answer) -> object:
