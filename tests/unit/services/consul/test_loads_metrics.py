@@ -43,8 +43,8 @@ def looked(answer, seconds=1.9, **params):
 
     async def main():
         clock = VirtualClock()
-        it = MetricsRead("metrics", MetricsRead.Params.model_validate({"rate": "2/s", "format": "prometheus", **params}),
-                         LoadContext(SERVERS, clock=clock))  # fmt: skip
+        asked_for = {"rate": "2/s", "format": "prometheus", **params}
+        it = MetricsRead("metrics", MetricsRead.Params.model_validate(asked_for), LoadContext(SERVERS, clock=clock))
         client = Scripted(answer)
         it.client = lambda: client
         operations = []
