@@ -33,6 +33,8 @@ def cascade_within(
     p50_below: Duration = ROBLOX_NORMAL,
     window: Duration = Duration("2s"),
     spared: list[str] = [],  # noqa: B006 - nobody changes it; YAML's default is []
+    waits: list[str] = [],  # noqa: B006 - likewise
+    wait_below: Duration = Duration("2s"),
 ) -> Held:
     """Loads that fall with the fault are back in their objective `within` that time after it; others never leave it.
 
@@ -41,6 +43,9 @@ def cascade_within(
     it was back for good; for each product the first and the last of its loads. Each of `load` must have been in breach,
     or there was no cascade to judge: INVALID. None of `spared` may have been. INVALID too where a load was in breach
     before the fault, or was not measured all the time.
+
+    `waits` are loads that fall as well, but whose operations are something that is wrong until it is right, like those
+    of `nomad.services`: in breach is one of them that takes `wait_below` or more, and none at all is as it should be.
     """
     start_ns = min(in_force(recording, one)[0] for one in measure.faults(recording, fault))
     ended_ns, end_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
@@ -51,6 +56,7 @@ def cascade_within(
         )
     span = _Span(start_ns, ended_ns, end_ns, float(p50_below), float(window))
     fell = {name: _breach(recording, name, span) for name in load}
+    fell |= {name: _waiting(recording, name, span, float(wait_below)) for name in waits}
     stood = {name: _breach(recording, name, span) for name in spared}
     figures = _per_load({**fell, **stood}) | _per_product(recording, fell)
     story = "; ".join(_told(recording, name, breach) for name, breach in {**fell, **stood}.items())
@@ -62,8 +68,8 @@ def cascade_within(
         )
     if unharmed := [name for name, breach in fell.items() if breach is None]:
         raise HypothesisInvalidError(
-            f"{', '.join(unharmed)} kept p50 under {p50_below} all the time: there was no cascade to judge there; what"
-            " is to withstand the fault belongs under `spared`"
+            f"{', '.join(unharmed)} kept the objective all the time: there was no cascade to judge there; what is to"
+            " withstand the fault belongs under `spared`"
         )
     late = [name for name, breach in fell.items() if breach is not None and breach.back_s > within]
     _require(not late, f"{', '.join(late)} not back within {within} of the end of the fault: {story}", **figures)
@@ -108,23 +114,55 @@ def _breach(recording: Recording, load: str, span: _Span) -> _Breach | None:
     slow = np.flatnonzero(p50.value_s[measured] >= span.limit_s)
     if not len(slow):
         return None
-    last = int(slow[-1])
+    last, width_ns = int(slow[-1]), int(span.width_s * SECOND)
+    began_ns = int(p50.t_ns[measured[slow[0]]])
+    first = ops.between(began_ns, began_ns + width_ns)
+    began_ns = int(first.intended_ns[measure.served_s(first) >= span.limit_s][0])
     well_ns = p50.t_ns[measured[last + 1]] if last + 1 < len(measured) else None
     return _Breach(
-        float(p50.t_ns[measured[slow[0]]] - span.start_ns) / SECOND,
+        (began_ns - span.start_ns) / SECOND,
         float("inf") if well_ns is None else max(0.0, float(well_ns - span.ended_ns) / SECOND),
         float(np.nanmax(p50.value_s)),
     )
 
 
+def _waiting(recording: Recording, load: str, span: _Span, limit_s: float) -> _Breach | None:
+    """As `_breach`, of a load whose operations are what is wrong. It shows by its samples that it was looking."""
+    first_ns = span.start_ns - int(_BEFORE_S * SECOND)
+    looked_ns = {span.end_ns}
+    for signal in recording.signals:
+        if signal.startswith(f"{load}.") and signal != f"{load}.level":
+            series = recording.series(signal).between(first_ns, span.end_ns)
+            looked_ns.update(series.t_ns[series.ok].tolist())
+    _no_gap(recording, load, sorted(looked_ns), first_ns, span)
+    ops = recording.operations(load).between(first_ns, span.end_ns)
+    took_s = measure.served_s(ops)
+    slow = took_s >= limit_s
+    if (slow & (ops.intended_ns < span.start_ns)).any():
+        raise HypothesisInvalidError(f"{load} was in breach before the fault, so the fault need not be the cause")
+    if not slow.any():
+        return None
+    lasted = bool(np.isinf(took_s[slow]).any())
+    return _Breach(
+        float(ops.intended_ns[slow].min() - span.start_ns) / SECOND,
+        float("inf") if lasted else max(0.0, float(ops.end_ns[slow].max() - span.ended_ns) / SECOND),
+        float(took_s.max()),
+    )
+
+
 def _covers(recording: Recording, load: str, ops: Operations, span: _Span) -> None:
     """Raises HypothesisInvalidError where none of its operations was due for longer than two windows."""
-    edges = [span.start_ns - int(_BEFORE_S * SECOND), *ops.intended_ns.tolist(), span.end_ns]
+    first_ns = span.start_ns - int(_BEFORE_S * SECOND)
+    _no_gap(recording, load, [*ops.intended_ns.tolist(), span.end_ns], first_ns, span)
+
+
+def _no_gap(recording: Recording, load: str, moments_ns: Sequence[int], first_ns: int, span: _Span) -> None:
+    edges = [first_ns, *moments_ns]
     gaps = np.diff(np.asarray(edges, np.int64))
     at = int(np.argmax(gaps))
     if gaps[at] / SECOND > 2 * span.width_s:
         raise HypothesisInvalidError(
-            f"{load} does not cover the cascade: none of its operations was due for {seconds(gaps[at] / SECOND)} from"
+            f"{load} does not cover the cascade: it measured nothing for {seconds(gaps[at] / SECOND)} from"
             f" {when(recording, edges[at])} on; raise its rate, or the `window`"
         )
 
@@ -141,7 +179,7 @@ def _per_load(breaches: dict[str, _Breach | None]) -> dict[str, float]:
         figures[f"{name}_breach_after_s"] = float("inf") if breach is None else breach.after_s
         if breach is not None:
             figures[f"{name}_back_after_s"] = breach.back_s
-            figures[f"{name}_worst_p50_s"] = breach.worst_s
+            figures[f"{name}_worst_s"] = breach.worst_s
     return figures
 
 
@@ -162,7 +200,7 @@ def _told(recording: Recording, load: str, breach: _Breach | None) -> str:
     if breach is None:
         return f"{name} never in breach"
     back = f"back {seconds(breach.back_s)} after its end" if np.isfinite(breach.back_s) else "never back"
-    return f"{name} in breach {seconds(breach.after_s)} into the fault (worst p50 {seconds(breach.worst_s)}), {back}"
+    return f"{name} in breach {seconds(breach.after_s)} into the fault (at worst {seconds(breach.worst_s)}), {back}"
 
 
 @hypothesis

@@ -65,6 +65,41 @@ def stopped_early(path):
     return fallen(path, until=45, secrets=[(12, 46)]).build(), {"load": ["secrets"], "within": "10s"}
 
 
+def waiting(path, *waits, until=50.0):
+    """A load of what is wrong until it is right: (due, how long; None: never), while it looks twice a second."""
+    run = fallen(path, secrets=[(12, 34)]).series("services.registered", 4.0, end=until)
+    for n, (due, took) in enumerate([(11, 0.5), *waits]):
+        lost = took is None
+        run.write("services", f"instance-{n}", "missing", start=due, end=50 if lost else due + took,
+                  outcome="unknown" if lost else "ok")  # fmt: skip
+    return run.build(), {"load": ["secrets"], "waits": ["services"], "within": "10s"}
+
+
+@case("cascade_within", TRUTH, "registrations are wrong for long, and right again in time")
+def wrong_and_right(path):
+    return waiting(path, (12, 4), (28, 5))
+
+
+@case("cascade_within", LIE, "a registration is right too late")
+def right_late(path):
+    return waiting(path, (28, 15))
+
+
+@case("cascade_within", LIE, "a registration is never right again")
+def never_right(path):
+    return waiting(path, (28, None))
+
+
+@case("cascade_within", NOTHING, "a breach of the registrations is claimed, and none was wrong for long")
+def never_wrong(path):
+    return waiting(path, (12, 1))
+
+
+@case("cascade_within", NOTHING, "nobody looked at the registrations after a while")
+def nobody_looked(path):
+    return waiting(path, (12, 4), until=30)
+
+
 def looks(path, outcome="ok", *, until=30, servers=3, start=4.0, fault_at=10):
     """A reader of metrics that looks at one server after the other, three times a second."""
     run = RecordingBuilder(path).fault("process.kill", at=fault_at, until=until)
