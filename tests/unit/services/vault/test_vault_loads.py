@@ -9,6 +9,7 @@ import json
 import pytest
 
 import virtual_time
+from hashidrill.errors import WaitTimeoutError
 from hashidrill.loads.answer import Answer
 from hashidrill.loads.context import LoadContext
 from hashidrill.services.vault.loads import kv, tokens
@@ -140,9 +141,15 @@ def churn(monkeypatch):
     made = load(TokenChurn, "tokens", revoked="50%")
     planned = [made._plan(n) for n in range(4)]
     made._accessors = {n: f"accessor-{n}" for n in range(4)}
-    made.known = {"accessor-0", "accessor-2"}
+    made.known, made.denied, made.refused = {"accessor-0", "accessor-2"}, set(), False
 
-    async def insist(_client, _endpoints, _method, _path, accept, *, within_s, body):
+    async def insist(_client, _endpoints, _method, path, accept, *, within_s, body=None):
+        if path.endswith("lookup-self"):
+            if made.refused:
+                raise WaitTimeoutError("our own token is refused")
+            return accept(KNOWN)
+        if json.loads(body)["accessor"] in made.denied:
+            return accept(Answer(403, b'{"errors":["permission denied"]}'))
         return accept(KNOWN if json.loads(body)["accessor"] in made.known else UNKNOWN)
 
     monkeypatch.setattr(tokens, "insist", insist)
@@ -172,8 +179,20 @@ def test_a_revoked_token_that_is_still_known_is_what_nobody_wrote(churn):
     assert read(churn)["tokens/3"] == STILL_VALID
 
 
-def test_a_403_for_our_own_token_says_nothing_about_theirs():
-    assert tokens._known(Answer(403, b'{"errors":["permission denied"]}')) is None
+def test_an_accessor_whose_token_is_gone_is_lost_though_vault_calls_that_a_permission(churn):
+    """A restore brought back the accessor, and not the token."""
+    churn.denied.add("accessor-2")
+    assert read(churn)["tokens/2"] is None
+
+
+def test_a_403_for_our_own_token_says_nothing_about_theirs(churn):
+    churn.denied.add("accessor-2")
+    churn.refused = True
+    with pytest.raises(WaitTimeoutError):
+        read(churn)
+
+
+def test_a_server_that_cannot_answer_says_nothing_about_a_token():
     assert tokens._known(Answer(503, b'{"errors":["Vault is sealed"]}')) is None
 
 

@@ -33,7 +33,9 @@ STILL_VALID = "still valid"
 TABLE = "lease"
 _GONE = ("invalid accessor", "bad token")
 """What Vault says of an accessor that it does not know, and of one whose token or lease is gone."""
-_LOOKUP, _REVOKE = "auth/token/lookup-accessor", "auth/token/revoke-accessor"
+_DENIED = "permission denied"
+"""What it may also say of one whose token is gone, as it does of our own token when it refuses that."""
+_LOOKUP, _REVOKE, _SELF = (f"auth/token/{path}" for path in ("lookup-accessor", "revoke-accessor", "lookup-self"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,9 @@ class TokenChurn(VaultLoad):
                 n, accessor = item
                 body, path = body_of({"accessor": accessor}), f"/v1/{_LOOKUP}"
                 known = await insist(client, self.context.endpoints, "POST", path, _known, within_s=within_s, body=body)
+                if known == _DENIED:  # it was not our own token that was refused
+                    await insist(client, self.context.endpoints, "GET", f"/v1/{_SELF}", _allowed, within_s=within_s)
+                    known = False
                 right = stamp(self.context.run_id, n)
                 wrong = STILL_VALID if n in self._to_revoke else None
                 found[self._key(n)] = right if known is not (n in self._to_revoke) else wrong
@@ -138,16 +143,21 @@ class TokenChurn(VaultLoad):
         return found
 
 
-def _known(answer: Answer) -> bool | None:
-    """Whether the accessor is of a token; None where that was not answered.
-
-    Vault says so in words: for our own token, and for a server that cannot answer, it has others.
-    """
+def _known(answer: Answer) -> bool | str | None:
+    """Whether the accessor is of a token; None where that was not answered, `_DENIED` where it may be for our own."""
     if answer.status == 200:
         return True
-    errors = read_json(answer).get("errors") or []
-    refused = 400 <= answer.status < 500 and any(words in str(one) for one in errors for words in _GONE)
-    return False if refused else None
+    if not 400 <= answer.status < 500:
+        return None
+    said = " ".join(map(str, read_json(answer).get("errors") or []))
+    if any(words in said for words in _GONE):
+        return False
+    return _DENIED if answer.status == 403 and _DENIED in said else None
+
+
+def _allowed(answer: Answer) -> bool | None:
+    """For what a look-up of our own token is answered."""
+    return True if answer.status == 200 else None
 
 
 KINDS = (TokenChurn,)
