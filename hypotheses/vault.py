@@ -4,14 +4,18 @@ Read from what each server says of itself twice a second: times are good to half
 judged as of any other write: `writes_recover`, `no_acknowledged_write_lost`.
 """
 
+import numpy as np
+
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.measure import SECOND, Reign, in_force, named, seconds, when
-from hashidrill.recording.reader import Recording
+from hashidrill.measure import SECOND, STEP_S, Reign, in_force, latest, longest_run, named, seconds, when
+from hashidrill.recording.reader import Bools, Int64s, Recording, Series
 from hashidrill.units import Duration
 
-_ACTIVE = "vault.active"
+_ACTIVE, _UNSEALED = "vault.active", "vault.unsealed"
+_FRESH_S = 2.0
+"""Each server is asked twice a second: what is older says nothing."""
 
 
 @hypothesis
@@ -84,6 +88,68 @@ def vault_has_one_active(recording: Recording, *, grace: Duration = Duration("2s
                 longest_s=length_s,
             )
     return Held(f"Vault had one active server all the time (at most {seconds(longest_s)} without)", longest_s=longest_s)
+
+
+@hypothesis
+def vault_green_but_sick(
+    recording: Recording,
+    *,
+    load: str,
+    p50_below: Duration = Duration("300ms"),
+    at_least: Duration = Duration("3s"),
+    fault: str | None = None,
+) -> Held:
+    """Vault's users suffer while every check of it is green: one active server, and none sealed.
+
+    It holds if, while a fault is in force, the p50 of the load over 1 s is over `p50_below` for `at_least` in a row,
+    and all that time one server says that it is active and as many are unsealed as before the method. It is broken if a
+    check turned red, or if the load never got slow; the text says which. It describes a trap: what Vault stands on may
+    be too slow for it, and no health check of Vault's asks.
+    """
+    longest_s, span, worst_s, reds = 0.0, "", 0.0, set[str]()
+    for window in measure.windows(recording, fault):
+        p50 = measure.sliding(recording.operations(load), *in_force(recording, window))
+        worst_s = max(worst_s, p50.worst()[1])
+        sick = np.asarray(~np.isnan(p50.value_s) & (p50.value_s >= p50_below), np.bool_)
+        checks = _checks(recording, p50.t_ns)
+        reds |= {name for name, green in checks.items() if (sick & ~green).any()}
+        first, last = longest_run(sick & np.logical_and.reduce(list(checks.values())))
+        if (length_s := (last - first + 1) * STEP_S) > longest_s:
+            longest_s = length_s
+            span = f"from {when(recording, int(p50.t_ns[first]))} on, under {named(recording, window)}"
+    figures = {"green_but_sick_s": longest_s, "worst_p50_s": worst_s, "red": sorted(reds)}
+    said = f"checks turned red ({', '.join(sorted(reds))})" if reds else "no check turned red"
+    require(
+        longest_s >= at_least,
+        f"{load} was not over {p50_below} for {at_least} in a row with every check of Vault green: its worst p50 over"
+        f" 1s was {seconds(worst_s)}, {said}; the longest such stretch was {longest_s:.1f}s {span}",
+        **figures,
+    )
+    return Held(
+        f"Vault was unsealed and active for {longest_s:.1f}s while p50 of {load} was over {p50_below} (worst"
+        f" {seconds(worst_s)}): {span}\n"
+        "hint: alert on what users get, and on vault.storage_put; these checks cannot see it",
+        **figures,
+    )
+
+
+def _checks(recording: Recording, at_ns: Int64s) -> dict[str, Bools]:
+    """Each check of Vault at each moment. Raises HypothesisInvalidError where one was not sampled before the method."""
+    active, unsealed = recording.series(_ACTIVE, ""), recording.series(_UNSEALED, "")
+    before = unsealed.between(0, measure.method(recording)[0])
+    servers = before.value[before.ok & ~np.isnan(before.value)]
+    if not len(servers) or not len(active):
+        raise HypothesisInvalidError(f"{_UNSEALED} and {_ACTIVE} were not sampled before the method")
+    return {
+        "no server, or several, active": _green(active, active.value == 1, at_ns),
+        "a server sealed": _green(unsealed, unsealed.value >= servers.max(), at_ns),
+    }
+
+
+def _green(series: Series, good: Bools, at_ns: Int64s) -> Bools:
+    """Green needs a fresh sample that says so: silence is not health."""
+    index, fresh = latest(series.t_ns, at_ns, int(_FRESH_S * SECOND))
+    return np.asarray(fresh & (good & series.ok)[index], np.bool_)
 
 
 def _story(recording: Recording, seen: list[Reign]) -> str:

@@ -685,6 +685,36 @@ def two_active(path):
     return active(path, moved(15, 20)).build(), {"grace": "2s"}
 
 
+def slow_vault(path, server="vault-1", unsealed=3.0, since=10):
+    told = run(path, "disk.latency", latency=slow(since, 30)).leader(server, signal="vault.active")
+    return told.series("vault.unsealed", unsealed)
+
+
+@case("vault_green_but_sick", TRUTH, "slow writes, unsealed and active")
+def vault_sick(path):
+    return slow_vault(path).build(), {"load": LOAD}
+
+
+@case("vault_green_but_sick", LIE, "slow writes, and a server that is sealed")
+def vault_sick_and_sealed(path):
+    return slow_vault(path, unsealed=lambda t: 2.0 if 10 <= t < 30 else 3.0).build(), {"load": LOAD}
+
+
+@case("vault_green_but_sick", LIE, "slow writes, and nobody is active")
+def vault_sick_and_headless(path):
+    return slow_vault(path, moved(10, 30)).build(), {"load": LOAD}
+
+
+@case("vault_green_but_sick", LIE, "writes were never slow")
+def vault_never_sick(path):
+    return slow_vault(path, since=31).build(), {"load": LOAD}
+
+
+@case("vault_green_but_sick", NOTHING, "nobody asked the servers")
+def vault_unasked(path):
+    return run(path, "disk.latency", latency=slow(10, 30)).build(), {"load": LOAD}
+
+
 @case("no_secret_lost", TRUTH, "a Vault that keeps everything")
 def secrets_kept(path):
     return secrets(path).build(), {"load": SECRETS}
