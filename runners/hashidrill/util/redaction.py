@@ -6,6 +6,9 @@ such a name, in the experiment or in the environment, wherever it occurs again: 
 JSON, or inside of Base64. A value under 8 characters is replaced only where its name gives it away: `consul` may be
 somebody's password, and is also a word that a report needs.
 
+The names of loads and clients are no such names, whatever they are called: a load `tokens` has a kind and a rate. What
+stands below them is looked at as anywhere else.
+
 What stands in the place of a secret is `[redacted]`. A redactor never fails and never waits.
 """
 
@@ -49,6 +52,9 @@ _ABOUT_SECRETS_ENDS = {
 }  # fmt: skip
 _ABOUT_SECRETS_STARTS = {"enable", "disable", "max", "min", "num", "verify", "allow", "require", "no", "use"}
 """`token_ttl`, `token_file` and `enable_token_replication` say something about a secret, and are none."""
+
+_NAMING = {"load", "loads", "clients"}
+"""What stands below has a name that the author of an experiment chose, and is a mapping itself."""
 
 _TELLING = re.compile(
     "token|secret|passw|passphrase|credential|key|auth|jwt|bearer|cookie|encrypt|license", re.IGNORECASE
@@ -195,13 +201,16 @@ class Redactor:
             text = source.read_bytes().decode("utf-8", "surrogateescape")
             copy.write(self.text(text).encode("utf-8", "surrogateescape"))
 
-    def _data(self, value: Any, *, secret: bool) -> Any:
+    def _data(self, value: Any, *, secret: bool, names: bool = False) -> Any:
+        """`names`: the keys of this mapping are names that an author chose."""
         if isinstance(value, str):
             return (MARK if _is_a_value(value) else value) if secret else self.text(value)
         if isinstance(value, Mapping):
             return {
                 self.text(key) if isinstance(key, str) else key: self._data(
-                    below, secret=secret or is_secret_name(str(key))
+                    below,
+                    secret=secret or _tells(key, names=names, nested=isinstance(below, Mapping)),
+                    names=str(key) in _NAMING,
                 )
                 for key, below in value.items()
             }
@@ -261,12 +270,18 @@ def _is_a_value(value: str) -> bool:
     return bool(bare) and not bare.startswith(_MARKED) and bare not in {"null", "~", "true", "false"}
 
 
-def _found(value: Any, *, secret: bool) -> Iterator[str]:
+def _tells(key: Any, *, names: bool, nested: bool) -> bool:
+    """Whether this key says that what stands under it is a secret. `nested`: that is a mapping."""
+    return is_secret_name(str(key)) and not (names and nested)
+
+
+def _found(value: Any, *, secret: bool, names: bool = False) -> Iterator[str]:
     if isinstance(value, str):
         yield from _of_scalar(value, secret=secret)
     elif isinstance(value, Mapping):
         for key, below in value.items():
-            yield from _found(below, secret=secret or is_secret_name(str(key)))
+            told = _tells(key, names=names, nested=isinstance(below, Mapping))
+            yield from _found(below, secret=secret or told, names=str(key) in _NAMING)
     elif isinstance(value, (list, tuple)):
         for item, told in _items(value):
             yield from _found(item, secret=secret or told)
@@ -303,17 +318,18 @@ def _items(values: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
         told = option is not None and is_secret_name(option["name"])
 
 
-def _scalars(node: Node, *, secret: bool) -> Iterator[tuple[ScalarNode, bool]]:
+def _scalars(node: Node, *, secret: bool, names: bool = False) -> Iterator[tuple[ScalarNode, bool]]:
     if isinstance(node, ScalarNode):
         no_text = node.tag in {"tag:yaml.org,2002:bool", "tag:yaml.org,2002:null"}
         yield node, secret and not no_text
     elif isinstance(node, MappingNode):
         for key, below in node.value:
+            name = ""
             if isinstance(key, ScalarNode):
+                name = str(key.value)
                 yield key, False
-            yield from _scalars(
-                below, secret=secret or (isinstance(key, ScalarNode) and is_secret_name(str(key.value)))
-            )
+            told = _tells(name, names=names, nested=isinstance(below, MappingNode))
+            yield from _scalars(below, secret=secret or told, names=name in _NAMING)
     elif isinstance(node, SequenceNode):
         told = False
         for item in node.value:

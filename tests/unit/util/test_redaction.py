@@ -212,3 +212,40 @@ def test_an_excerpt_keeps_its_length_and_shows_no_secret_even_of_what_is_no_yaml
     assert len(masked) == len(text)
     assert not seen(secret, masked)
     assert "rate: 5/s" in masked
+
+
+_OF_LOADS = """
+load:
+  tokens: {kind: vault.token.churn, rate: 5/s}
+  secrets: {kind: vault.kv.write, rate: 20/s, token: LOADS-OWN}
+clients:
+  passwords: {command: [python, client.py, --token, CLIENTS-OWN]}
+datacenter:
+  consul: {config: {acl: {tokens: {initial_management: CONFIGURED}}}}
+"""
+_REAL = ("LOADS-OWN", "CLIENTS-OWN", "CONFIGURED")
+
+
+@pytest.mark.parametrize("how", ["yaml", "data"])
+def test_the_names_of_loads_and_clients_are_no_secrets_and_the_real_ones_below_them_are(how):
+    redactor = Redactor()
+    written = (
+        redactor.yaml(_OF_LOADS) if how == "yaml" else json.dumps(redactor.clean(YAML(typ="safe").load(_OF_LOADS)))
+    )
+    for kept in ("vault.token.churn", "5/s", "vault.kv.write", "20/s", "client.py"):
+        assert kept in written
+    assert set(redactor.secrets) == {*_REAL}
+    assert not any(secret in written for secret in _REAL)
+    assert redactor.text("tokens is a vault.token.churn at 5/s") == "tokens is a vault.token.churn at 5/s"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"load": {"password": "planted-secret"}}, {"load": "planted-secret", "token": "planted-secret"},
+        {"load": {"tokens": ["planted-secret"]}}, {"load": {"a": {"tokens": {"b": "planted-secret"}}}},
+        {"secrets": {"load": {"a": {"b": "planted-secret"}}}},
+    ],
+)  # fmt: skip
+def test_what_is_no_load_hides_behind_no_name(value):
+    assert "planted-secret" not in json.dumps(Redactor().clean(value))
