@@ -11,10 +11,10 @@ from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.judging.checkable import ENOUGH, Coverage, coverage
 from hashidrill.judging.registers import Registers, check_registers, seen_at_the_end
+from hashidrill.judging.resets import Reset, find_reset
 from hashidrill.measure import SECOND, when
 from hashidrill.recording.reader import Bools, Operations, Recording
 from hashidrill.services.vault.loads.tokens import Lease
-from hashidrill.services.vault.resets import Reset, find_reset
 
 _NAMED = 10
 _SHOWN = 3

@@ -29,7 +29,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Model:
-    """What each evaluation and plan costs and each task in it, in seconds, and how many tasks a node starts a second."""
+    """What each evaluation, plan, and task in them costs, in seconds; how many tasks a node starts a second."""
 
     evaluation_s: float
     place_s: float

@@ -1,4 +1,4 @@
-"""What a restored snapshot may have undone in Vault: one of Vault's own, or of the Consul that keeps its data.
+"""What a restored snapshot may have undone: one of the product's own, or of the one that keeps its data.
 
 All that was acknowledged between the save and the restore may be gone, and nothing else.
 """
@@ -16,11 +16,8 @@ from hashidrill.errors import HypothesisInvalidError
 if TYPE_CHECKING:
     from hashidrill.recording.reader import Bools, FaultWindow, Operations, Recording
 
-RESTORES = {
-    "vault.snapshot.restore": "vault.snapshot.save",
-    "consul.snapshot.restore": "consul.snapshot.save",
-}
-"""Each kind of fault that restores a snapshot, and the kind that saves it."""
+_SAVE, _RESTORE = ".snapshot.save", ".snapshot.restore"
+"""How kinds of faults end that save a snapshot, and that restore it: `consul.snapshot.save`."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +36,15 @@ class Reset:
 
 def find_reset(recording: Recording, name: str) -> Reset:
     """The reset of this run to the snapshot of that name. Raises HypothesisInvalidError unless there is exactly one."""
-    restores = [window for window in measure.faults(recording) if window.kind in RESTORES]
+    restores = [window for window in measure.faults(recording) if window.kind.endswith(_RESTORE)]
     if len(restores) != 1:
         raise HypothesisInvalidError(f"this run restored {len(restores)} snapshots; only one restore can be judged")
     [restore] = restores
     if restore.params.get("snapshot") != name:
         raise HypothesisInvalidError(f"this run restored the snapshot {restore.params.get('snapshot')!r}, not {name!r}")
+    kind = restore.kind.removesuffix(_RESTORE) + _SAVE
     saves = [window for window in measure.faults(recording)
-             if window.kind == RESTORES[restore.kind] and window.params.get("name") == name]  # fmt: skip
+             if window.kind == kind and window.params.get("name") == name]  # fmt: skip
     if len(saves) != 1:
         raise HypothesisInvalidError(f"this run saved the snapshot {name!r} {len(saves)} times; save it once")
     return Reset(name, saves[0].intent_ns, _over(restore))
