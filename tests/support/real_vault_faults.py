@@ -26,14 +26,14 @@ from hashidrill.services.vault.model import Vault
 from hashidrill.services.vault.operator import VaultOperator
 from hashidrill.testing.faults import check_fault
 from hashidrill.util.wait import wait_until
-from vault_fault_cases import CASES, DISARMED
+from vault_fault_cases import CASES, DISARMED, MOMENTARY, PARAMS, RAFT_ONLY
 
 _SETTLED_WITHIN_S = 60
 
 
 def fault_of(datacenter, kind):
     cls = registry.fault(kind)
-    return cls(cls.Params(), datacenter)
+    return cls(cls.Params.model_validate(PARAMS.get(kind, {})), datacenter)
 
 
 async def settled(datacenter):
@@ -63,7 +63,7 @@ async def settled(datacenter):
 async def checked(datacenter, kind, on):
     await settled(datacenter)
     [target, *_] = await datacenter.select(on)
-    report = await check_fault(fault_of(datacenter, kind), target, momentary=kind == "vault.step_down")
+    report = await check_fault(fault_of(datacenter, kind), target, momentary=kind in MOMENTARY)
     return {"asked": report.present.asked, "measured": report.present.measured, "gone": report.gone.measured}
 
 
@@ -75,11 +75,20 @@ async def disarmed(datacenter, kind, on, by):
     await fault.apply(undo)
     try:
         armed = await seen(fault, undo, ok=True)
-        await getattr(operator, by)()
+        if by == "set back":
+            await set_back(datacenter.hosts[target.host], undo)
+        else:
+            await getattr(operator, by)()
         after = await seen(fault, undo, ok=False)
     finally:
         await fault.revert(undo)
     return {"armed": armed.ok, "disarmed": after.ok, "measured": after.measured}
+
+
+async def set_back(host, undo):
+    await host.stop_agent("vault")
+    await host.set_agent_config("vault", undo["prior"]["config"])
+    await host.start_agent("vault")
 
 
 async def seen(fault, undo, *, ok):
@@ -142,6 +151,8 @@ async def main() -> None:
         beside.start_soon(datacenter.keep, told.append)
         await reported("takeover", taken_over, datacenter)
         for kind, on in CASES:
+            if kind in RAFT_ONLY and storage != "raft":
+                continue
             await reported(f"{kind} on {on}", checked, datacenter, kind, on)
         for kind, on, by in DISARMED:
             await reported(f"{kind} on {on} disarmed by {by}", disarmed, datacenter, kind, on, by)

@@ -5,9 +5,10 @@ It answers HTTP, so that what is tested speaks to it as to a real one: `VaultApi
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,25 @@ from hashidrill.services.vault.keys import KeyRing, Keys
 from hashidrill.services.vault.operator import HostOperator, Sealed, VaultOperator
 from hashidrill.services.vault.policy import MOUNT, PROBE_SECRET
 from hashidrill.testing.fakes import FakeDatacenter, FakeHost
+from hashidrill.testing.snapshots import archived
+from hashidrill.units import Duration
 
+_SNAPSHOT, _POLICIES = "sys/storage/raft/snapshot", "sys/policies/acl"
 _SEALED = (503, {"errors": ["Vault is sealed"]})
 _DENIED = (403, {"errors": ["permission denied"]})
 Answered = tuple[int, Mapping[str, Any]]
+
+
+def packed(keys: Sequence[str], *, index: int = 100) -> bytes:
+    """A snapshot of integrated storage with entries of these keys."""
+    state = b""
+    for key in keys:
+        entry = b"\x0a" + bytes([len(key)]) + key.encode() + b"\x12\x03abc"
+        state += bytes([len(entry) & 0x7F | 0x80, len(entry) >> 7]) + entry
+    meta = json.dumps({"Version": 1, "Index": index, "Term": 2, "Size": len(state)}).encode()
+    members = {"meta.json": meta, "state.bin": state}
+    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in members.items())
+    return archived({**members, "SHA256SUMS": sums.encode()})
 
 
 class FakeVaultHost(FakeHost):
@@ -34,7 +50,14 @@ class FakeVaultHost(FakeHost):
         super().__init__(name, address, "server", world)
         self.roles = {"vault": "server"}
         self.vault = vault
+        self.config: dict[str, Any] = {"default_lease_ttl": "768h"}
+        self.ran_with = self._shown()
         self.process = world.new_process()
+
+    def _shown(self) -> dict[str, Any]:
+        """As sys/config/state/sanitized shows it: durations as seconds."""
+        ttl = self.config.get("default_lease_ttl", "0s")
+        return {**self.config, "default_lease_ttl": int(float(Duration(str(ttl))))}
 
     @property
     def hears(self) -> bool:
@@ -43,7 +66,7 @@ class FakeVaultHost(FakeHost):
     async def start_agent(self, agent: str) -> None:  # noqa: ARG002 - there is one agent a host
         """A server that starts is sealed."""
         if self.process is None:
-            self.process = self.world.new_process()
+            self.process, self.ran_with = self.world.new_process(), self._shown()
             self.vault.sealed.add(self.name)
 
     async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:  # noqa: ARG002 - no time passes here
@@ -70,6 +93,7 @@ class FakeVault:
         self.key, self.root, self.load = (secrets.token_hex(16) for _ in range(3))
         self.tokens = {self.root, self.load} if self.initialized else set()
         self.secrets: dict[str, Any] = {PROBE_SECRET: {"ready": "ready"}} if self.initialized else {}
+        self.policies: set[str] = set()
         self.mounts = {f"{MOUNT}/"} if self.initialized else set[str]()
         self.hosts = {
             f"vault-{n}": FakeVaultHost(f"vault-{n}", f"10.73.0.{60 + n}", self.world, self)
@@ -82,6 +106,7 @@ class FakeVault:
         self.members = {*self.hosts} if self.initialized else set()
         """Those that have joined: a new server does with its first unsealing."""
         self.without_vote: set[str] = set()
+        self.saved: dict[bytes, tuple[set[str], set[str], dict[str, Any]]] = {}
         self.asked: list[tuple[str, str, str]] = []
         """(host, method, path) of each request."""
         self.world.hosts.update(self.hosts)
@@ -104,9 +129,11 @@ class FakeVault:
             host = next(one for one in self.hosts.values() if one.address == request.url.host)
             if not host.hears:
                 raise httpx.ConnectError("Connection refused")
-            token, body = request.headers.get("X-Vault-Token", ""), json.loads(request.content or b"{}")
-            path = request.url.path.removeprefix("/v1/")
+            token, path = request.headers.get("X-Vault-Token", ""), request.url.path.removeprefix("/v1/")
             self.asked.append((host.name, request.method, path))
+            if path == _SNAPSHOT and token == self.root and host.name not in self.sealed:
+                return self._snapshot(request)
+            body = json.loads(request.content or b"{}")
             status, data = self.answer(host, request.method, path, token, body)
             return httpx.Response(status, json=data) if data else httpx.Response(status)
 
@@ -146,7 +173,28 @@ class FakeVault:
             return 200, {**said, "active_time": since}
         if not self.active:
             return 500, {"errors": ["local node not active but active cluster node not found"]}
-        return self._for_root(host, path, body) if token == self.root else self._for_others(method, path, token, body)
+        of_root = token == self.root
+        found = self._read(method, path) if of_root else self._for_others(method, path, token, body)
+        return found or self._for_root(host, path, body)
+
+    def _snapshot(self, request: httpx.Request) -> httpx.Response:
+        """Takes one, or sets policies, tokens and secrets back to it."""
+        if request.method == "GET":
+            self.saved[packed := self.packed()] = (set(self.policies), set(self.tokens), dict(self.secrets))
+            return httpx.Response(200, content=packed)
+        if request.content not in self.saved:
+            return httpx.Response(400, json={"errors": ["failed to open the sealed hashes"]})
+        policies, tokens, kept = self.saved[request.content]
+        self.policies, self.tokens, self.secrets = set(policies), set(tokens), dict(kept)
+        return httpx.Response(204)
+
+    def packed(self) -> bytes:
+        """What there is, as Vault packs it."""
+        keys = [
+            *(f"sys/policy/{name}" for name in self.policies),
+            *(f"sys/token/id/{n}" for n in range(len(self.tokens))),
+        ]
+        return packed([*keys, *(f"logical/1/2/versions/0/{n}" for n in range(len(self.secrets)))])
 
     def _seal_status(self, host: FakeVaultHost) -> Answered:
         return 200, {"initialized": self.initialized, "sealed": host.name in self.sealed}
@@ -167,6 +215,17 @@ class FakeVault:
             self.members.add(host.name)
         return self._seal_status(host)
 
+    def _read(self, method: str, path: str) -> Answered | None:
+        """What root asks and does not change, and policies."""
+        if path.startswith(_POLICIES):
+            return self._policy(method, path.removeprefix(_POLICIES).removeprefix("/"))
+        if path == "sys/config/state/sanitized":
+            return 200, {"data": self.hosts[self.active].ran_with}
+        if path == "sys/storage/raft/configuration":
+            servers = [{"node_id": name, "voter": name not in self.without_vote} for name in self.hosts]
+            return 200, {"data": {"config": {"servers": servers}}}
+        return (200, {"data": {mount: {} for mount in self.mounts}}) if path == "sys/mounts" else None
+
     def _for_root(self, host: FakeVaultHost, path: str, body: Mapping[str, Any]) -> Answered:
         if path == "sys/seal" and host.name != self.active:
             return 500, {"errors": ["vault cannot seal when in standby mode; please restart instead"]}
@@ -175,11 +234,6 @@ class FakeVault:
         if path == "sys/step-down":
             able = [name for name, one in self.hosts.items() if one.hears and name not in {*self.sealed, self.active}]
             self._reigns(able[0] if able and self.hands_over else self._active)
-        if path == "sys/storage/raft/configuration":
-            servers = [{"node_id": name, "voter": name not in self.without_vote} for name in self.hosts]
-            return 200, {"data": {"config": {"servers": servers}}}
-        if path == "sys/mounts":
-            return 200, {"data": {mount: {} for mount in self.mounts}}
         if path.startswith("sys/mounts/"):
             self.mounts.add(path.removeprefix("sys/mounts/") + "/")
         if path == "auth/token/lookup":
@@ -188,6 +242,12 @@ class FakeVault:
             self.tokens.add(body["id"])
         if path == "auth/token/revoke":
             self.tokens.discard(body["token"])
+        return 204, {}
+
+    def _policy(self, method: str, name: str) -> Answered:
+        if not name:
+            return 200, {"data": {"keys": sorted(self.policies)}}
+        (self.policies.add if method == "PUT" else self.policies.discard)(name)
         return 204, {}
 
     def _for_others(self, method: str, path: str, token: str, body: Mapping[str, Any]) -> Answered:

@@ -100,6 +100,18 @@ class VaultApi:
         said = f": {'; '.join(map(str, errors))}" if isinstance(errors, list) and errors else ""
         return Said(answer.status_code, data, text + said)
 
+    async def raw(
+        self, address: str, method: str, path: str, content: bytes = b"", *, token: str, timeout_s: float
+    ) -> tuple[Said, bytes]:
+        """One request whose body, or answer, is a file."""
+        url, headers = f"http://{address}:{self._port}/v1/{path}", {"X-Vault-Token": token}
+        try:
+            answer = await self._client.request(method, url, content=content, headers=headers, timeout=timeout_s)
+        except httpx.HTTPError as error:
+            return Said(0, text=f"{method} {path}: {error or type(error).__name__}"), b""
+        words = "" if 200 <= answer.status_code < 300 else f": {answer.text[:200].strip()}"
+        return Said(answer.status_code, text=f"{method} {path}: HTTP {answer.status_code}{words}"), answer.content
+
     async def seal(self, address: str, *, timeout_s: float = _TIMEOUT_S) -> Seal:
         """Whether that server is sealed. It says so in every state, and to everybody."""
         said = await self.call(address, "GET", "sys/seal-status", timeout_s=timeout_s)

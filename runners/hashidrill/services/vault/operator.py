@@ -18,6 +18,7 @@ from hashidrill.util.wait import wait_until
 
 _UNSEALED_WITHIN_S = 30.0
 _ALLOWED_WITHIN_S = 30.0
+_SNAPSHOT_WITHIN_S = 30.0
 _REVOKED_WITHIN_S = 10.0
 """Revoking a token revokes all that were made with it first."""
 
@@ -41,6 +42,12 @@ class VaultOperator(Protocol):
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float = 5.0
     ) -> Said:
         """One request to `/v1/PATH`, with the root token."""
+
+    async def take_snapshot(self) -> bytes:
+        """Of integrated storage, encrypted as it is stored. Raises FaultError."""
+
+    async def restore_snapshot(self, packed: bytes) -> None:
+        """Has Vault restore that: it begins some time after it has answered. Raises FaultError."""
 
     async def revoke_loads(self) -> None:
         """Revokes the token of our own loads, and those that were made with it. Raises FaultError."""
@@ -120,6 +127,24 @@ class HostOperator:
         async with self._make_api() as api:
             token = self._ring.keys.root
             return await api.call(self._host.address, method, path, body, token=token, timeout_s=timeout_s)
+
+    async def take_snapshot(self) -> bytes:
+        return await self._raft_snapshot("GET")
+
+    async def restore_snapshot(self, packed: bytes) -> None:
+        await self._raft_snapshot("POST", packed)
+
+    async def _raft_snapshot(self, method: str, packed: bytes = b"") -> bytes:
+        async with self._make_api() as api:
+            said, answer = await api.raw(
+                self._host.address, method, "sys/storage/raft/snapshot", packed, token=self._ring.keys.root,
+                timeout_s=_SNAPSHOT_WITHIN_S,
+            )  # fmt: skip
+        if not said.ok:
+            raise FaultError(
+                f"{self._host.name}: no snapshot was {'taken' if method == 'GET' else 'restored'}: {said.text}"
+            )
+        return answer
 
     async def revoke_loads(self) -> None:
         said = await self.ask("POST", "auth/token/revoke", {"token": self._ring.keys.load}, timeout_s=_REVOKED_WITHIN_S)

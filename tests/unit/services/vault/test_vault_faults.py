@@ -8,23 +8,33 @@ import virtual_time
 from hashidrill import registry
 from hashidrill.engine.inject import planned
 from hashidrill.errors import FaultError
+from hashidrill.services.vault import snapshots
 from hashidrill.services.vault.faults.active import StepDown
+from hashidrill.services.vault.faults.config import ConfigParams, VaultConfig
 from hashidrill.services.vault.faults.seal import Seal
+from hashidrill.services.vault.faults.snapshot import SnapshotRestore, SnapshotSave
 from hashidrill.services.vault.faults.token import TokenRevoke
+from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.faults import check_fault
-from hashidrill.testing.vault import FakeVault
+from hashidrill.testing.snapshots import archived
+from hashidrill.testing.vault import FakeVault, packed
+from vault_fault_cases import PARAMS
 
 
 @pytest.fixture
 def fake(tmp_path):
-    fake = FakeVault()
+    fake = FakeVault(world=FakeDatacenter(servers=1, clients=0, root=tmp_path))
     fake.operated(tmp_path)
     return fake
 
 
+def params_of(kind):
+    return PARAMS.get(kind, {})
+
+
 def check(fake, kind, on, **more):
     cls = kind if isinstance(kind, type) else registry.fault(kind)
-    fault = cls(cls.Params(), fake.world)
+    fault = cls(cls.Params.model_validate(params_of(cls.kind)), fake.world)
     return virtual_time.run(
         check_fault(fault, lambda: fake.target(on), recreate=cls is registry.fault(cls.kind), **more)
     )
@@ -86,17 +96,114 @@ def test_a_revoked_token_is_refused_until_it_is_made_again(fake):
     assert fake.load in fake.tokens
 
 
-@pytest.mark.parametrize("kind", [Seal, StepDown, TokenRevoke])
+@pytest.mark.parametrize("on", ["vault-1", "vault-2"], ids=["active", "standby"])
+def test_a_server_restarts_with_another_configuration_and_again_with_its_own(fake, on):
+    before = fake.hosts[on].config
+    proof = check(fake, "vault.config", on)
+    assert proof.present.measured.startswith("its file has that, a new process, unsealed")
+    assert fake.hosts[on].config == before
+
+
+def test_a_server_that_shows_another_value_than_its_file_is_not_proven(fake):
+    class Stubborn(VaultConfig):
+        async def apply(self, undo):
+            await super().apply(undo)
+            host = fake.hosts["vault-1"]
+            host.ran_with = {**host.ran_with, "default_lease_ttl": 768 * 3600}
+            fake._reigns("vault-1")
+
+    with pytest.raises(AssertionError, match=r"to be in force.*default_lease_ttl 2764800"):
+        check(fake, Stubborn, "vault-1")
+
+
+def test_a_configuration_that_nothing_has_read_is_not_proven(fake):
+    class Unread(VaultConfig):
+        async def apply(self, undo):
+            host = self._host(undo)
+            await host.set_agent_config("vault", {**undo["prior"]["config"], **self.params.set_})
+
+    with pytest.raises(AssertionError, match=r"to be in force.*the same process"):
+        check(fake, Unread, "vault-2")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"storage": {}}, "storage cannot be set"), ({"default_lease": "1h"}, "did you mean default_lease_ttl"),
+        ({"max_lease_ttl": "soon"}, "max_lease_ttl is a duration"), ({"log_level": None}, "log_level has no value"),
+    ],
+)  # fmt: skip
+def test_what_vault_would_ignore_or_not_show_is_refused(wanted, message):
+    with pytest.raises(ValueError, match=message):
+        ConfigParams.model_validate({"set": wanted})
+
+
+def test_a_restore_takes_back_what_was_written_since_the_save(fake):
+    check(fake, "vault.snapshot.save", "vault-1", momentary=True)
+    fake.secrets["later"] = {}
+    fake.tokens.discard("t")
+    proof = check(fake, "vault.snapshot.restore", "vault-1", momentary=True)
+    assert "later" not in fake.secrets
+    assert proof.present.measured.endswith("1 secrets and 0 leases in it (saved: 1 and 0)")
+    assert fake.policies == set(), "a marker is left"
+
+
+def test_a_save_that_keeps_another_snapshot_is_caught(fake):
+    class Old(SnapshotSave):
+        async def apply(self, undo):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_bytes(packed(["sys/policy/hashidrill-marker-saved-before-another"]))
+
+    with pytest.raises(AssertionError, match="another marker, or none"):
+        check(fake, Old, "vault-1", momentary=True)
+
+
+def test_a_restore_that_does_nothing_is_caught(fake):
+    check(fake, "vault.snapshot.save", "vault-1", momentary=True)
+
+    class Idle(SnapshotRestore):
+        async def apply(self, undo):
+            await self._mark(undo, "hashidrill-marker-restored-check-vault.snapshot.restore")
+
+    with pytest.raises(AssertionError, match="the save's is absent, the restore's is there"):
+        check(fake, Idle, "vault-1", momentary=True)
+
+
+def test_a_restore_without_a_save_is_refused(fake):
+    with pytest.raises(FaultError, match="there is no snapshot 'before' to restore"):
+        prior(fake, "vault.snapshot.restore", "vault-1")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"x", "not a whole gzip file"), (packed(["sys/token/id/1"])[:-20], "not a whole gzip file"),
+        (archived({"meta.json": b"{}"}), "not a Vault snapshot"),
+    ],
+    ids=["no gzip", "cut off", "no state"],
+)  # fmt: skip
+def test_a_file_that_is_no_snapshot_of_vault_says_why(content, message):
+    with pytest.raises(snapshots.SnapshotError, match=message):
+        snapshots.decode(content)
+
+
+def test_a_snapshot_is_counted_by_its_keys():
+    keys = ["sys/policy/p", "sys/token/id/1", "sys/expire/id/auth/token/create/1", "logical/a/b/versions/1/2", "core/x"]
+    found = snapshots.decode(packed(keys))
+    assert (found.entries, found.policies, found.tokens, found.leases, found.versions) == (5, {"p"}, 1, 1, 1)
+
+
+@pytest.mark.parametrize("kind", [Seal, StepDown, TokenRevoke, VaultConfig, SnapshotSave])
 def test_a_fault_that_does_nothing_is_caught_by_its_observer(fake, kind):
     class Idle(kind):
         async def apply(self, undo):
             return
 
     with pytest.raises(AssertionError, match="to be in force"):
-        check(fake, Idle, "vault-1", momentary=kind is StepDown)
+        check(fake, Idle, "vault-1", momentary=kind in (StepDown, SnapshotSave))
 
 
-@pytest.mark.parametrize("kind", [Seal, TokenRevoke])
+@pytest.mark.parametrize("kind", [Seal, TokenRevoke, VaultConfig])
 def test_a_revert_that_does_nothing_is_caught(fake, kind):
     class Lasting(kind):
         async def revert(self, undo):
@@ -108,7 +215,8 @@ def test_a_revert_that_does_nothing_is_caught(fake, kind):
 
 def prior(fake, kind, on):
     cls = registry.fault(kind)
-    return virtual_time.run(planned(cls(cls.Params(), fake.world), fake.target(on), "f"))
+    fault = cls(cls.Params.model_validate(params_of(kind)), fake.world)
+    return virtual_time.run(planned(fault, fake.target(on), "f"))
 
 
 def test_what_is_sealed_already_cannot_be_sealed(fake):
