@@ -66,6 +66,33 @@ def test_losses_are_judged_as_the_judge_reads_a_recording(tmp_path, run, name, p
     assert outcome.finding is Finding.HELD, outcome.text
 
 
+class TestAResetThatCannotBeJudged:
+    def judged(self, tmp_path, *steps, snapshot="before"):
+        run = RecordingBuilder(tmp_path / "run")
+        for kind, at, params in steps:
+            run.fault(f"vault.snapshot.{kind}", "vault-1", at=at, until=at + 1, params=params)
+        run.load("secrets", rate=5).final_reads("secrets").sample("secrets.unlisted", 0.0, at=51)
+        return hypothesis.get("no_secret_lost").check(run.build(), {"load": "secrets", "snapshot": snapshot})
+
+    SAVE, RESTORE = ("save", 11, {"name": "before"}), ("restore", 20, {"snapshot": "before"})
+
+    def test_a_run_without_a_restore(self, tmp_path):
+        with pytest.raises(HypothesisInvalidError, match="this run restored 0 snapshots"):
+            self.judged(tmp_path, self.SAVE)
+
+    def test_two_restores(self, tmp_path):
+        with pytest.raises(HypothesisInvalidError, match="this run restored 2 snapshots"):
+            self.judged(tmp_path, self.SAVE, self.RESTORE, ("restore", 25, {"snapshot": "before"}))
+
+    def test_another_snapshot(self, tmp_path):
+        with pytest.raises(HypothesisInvalidError, match="this run restored the snapshot 'before', not 'monday'"):
+            self.judged(tmp_path, self.SAVE, self.RESTORE, snapshot="monday")
+
+    def test_a_snapshot_that_was_saved_twice(self, tmp_path):
+        with pytest.raises(HypothesisInvalidError, match="saved the snapshot 'before' 2 times"):
+            self.judged(tmp_path, self.SAVE, ("save", 15, {"name": "before"}), self.RESTORE)
+
+
 class TestNoLeaseLost:
     def test_the_verdict_says_how_many_leases_were_checked_in_all_and_inside_the_fault(self, tmp_path):
         held = hypothesis.get("no_lease_lost").check(vault_runs.leases(tmp_path / "run").build(), {"load": "leases"})
