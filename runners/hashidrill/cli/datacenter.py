@@ -107,7 +107,12 @@ def up(  # noqa: PLR0917 - each is an option of the command line
     flag = "" if name == "default" else f" --name {name}"
     looks = next((service.look for service in services_of(spec) if service.look), "")
     live.say(say, f"  look around hashidrill shell{flag} {one.hosts[0]['name']}{f' -- {looks}' if looks else ''}")
-    live.say(say, f"  end it      hashidrill down{flag}")
+    live.say(say, f"  end it      {how_to_end(name)}")
+
+
+def how_to_end(name: str) -> str:
+    """The command; `down` takes the name as its argument, and `shell` as an option."""
+    return "hashidrill down" if name == "default" else f"hashidrill down {name}"
 
 
 def _nomad_part(text: str) -> dict[str, int]:
