@@ -724,9 +724,9 @@ def two_active(path):
     return active(path, moved(15, 20)).build(), {"grace": "2s"}
 
 
-def slow_vault(path, server="vault-1", unsealed=3.0, since=10):
+def slow_vault(path, server="vault-1", sealed=0.0, since=10):
     told = run(path, "disk.latency", latency=slow(since, 30)).leader(server, signal="vault.active")
-    return told.series("vault.unsealed", unsealed)
+    return told.series("vault.sealed", 0.0, host="vault-1").series("vault.sealed", sealed, host="vault-2")
 
 
 @case("vault_green_but_sick", TRUTH, "slow writes, unsealed and active")
@@ -736,7 +736,7 @@ def vault_sick(path):
 
 @case("vault_green_but_sick", LIE, "slow writes, and a server that is sealed")
 def vault_sick_and_sealed(path):
-    return slow_vault(path, unsealed=lambda t: 2.0 if 10 <= t < 30 else 3.0).build(), {"load": LOAD}
+    return slow_vault(path, sealed=lambda t: float(10 <= t < 30)).build(), {"load": LOAD}
 
 
 @case("vault_green_but_sick", LIE, "slow writes, and nobody is active")
