@@ -145,8 +145,8 @@ def _checks(recording: Recording, at_ns: Int64s) -> dict[str, Bools]:
 def _answers(series: Series) -> Series:
     """Those samples in which the server said something."""
     at = np.flatnonzero(series.ok & ~np.isnan(series.value))
-    texts = ([column[i] for i in at] for column in (series.text, series.host))
-    return Series(series.t_ns[at], series.value[at], *texts, series.ok[at])
+    text, host = ([column[i] for i in at] for column in (series.text, series.host))
+    return Series(series.t_ns[at], series.value[at], text, host, series.ok[at])
 
 
 def _green(series: Series, good: float, at_ns: Int64s) -> Bools:
