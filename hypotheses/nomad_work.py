@@ -1,6 +1,7 @@
 """Is all work accounted for that Nomad acknowledged, and do nodes come back that went away?"""
 
 from collections import Counter
+from collections.abc import Collection
 
 import numpy as np
 
@@ -18,6 +19,7 @@ _UNACCOUNTED = {
     "dropped": "its job ended, and nothing was ever placed",
     "lost": "its last allocation was lost, and none came in its place",
 }
+_WITNESSED = frozenset({"began", "ended", "silent"})
 _READY, _DOWN, _INELIGIBLE = "nomad.nodes_ready", "nomad.nodes_down", "nomad.nodes_ineligible"
 
 
@@ -27,24 +29,30 @@ def no_alloc_lost(recording: Recording, *, load: str, once: bool = False) -> Hel
 
     The load is one of `nomad.dispatch`, which looks at every job and allocation once it has stopped (`LOAD.work`).
     Unaccounted for is what Nomad does not know, what it dropped without an allocation, and what was lost with its node
-    and never placed again. With `once`, no task may have started twice: for work that must not be repeated. It is
-    counted by what Nomad remembers: what a node ran after Nomad forgot it, no server knows.
+    and never placed again. With `once`, no task may have started twice: for work that must not be repeated.
 
-    INVALID where the load could not look, or did not see each acknowledged dispatch. Judged even in an INVALID run:
-    lost is lost, whatever the fault was.
+    Without `witness: true` in the load, this goes by what Nomad remembers. With it, each task has said itself when it
+    began and ended: what Nomad forgot after it had run to its end is accounted for, and a start that no server knows
+    counts as one. INVALID where the load could not look, did not see each acknowledged dispatch, or (`once`) did not
+    hear from work that has run. Judged even in an INVALID run: lost is lost, whatever the fault was.
     """
     ops = recording.operations(load)
     acknowledged = [key for key, ok in zip(ops.keys, ops.ok.tolist(), strict=True) if ok]
     if not acknowledged:
         raise HypothesisInvalidError(f"no dispatch of {load} was acknowledged, so there was nothing to lose")
-    seen = _accounts(recording, load)
-    states = Counter(seen[key][0] for key in acknowledged if key in seen)
-    lost = [key for key in acknowledged if key in seen and seen[key][0] in _UNACCOUNTED]
-    twice = [key for key in acknowledged if key in seen and seen[key][1] > 1]
+    seen = _said(recording, f"{load}.work", {*_ACCOUNTED, *_UNACCOUNTED})
+    heard = _heard(recording, load)
+    known = [key for key in acknowledged if key in seen]
+    states = Counter(seen[key][0] for key in known)
+    gone = [key for key in known if seen[key][0] in _UNACCOUNTED]
+    lost = [key for key in gone if heard.get(key, ("", 0))[0] != "ended"]
+    starts = {key: max(seen[key][1], heard.get(key, ("", 0))[1]) for key in known}
+    twice = [key for key in known if starts[key] > 1]
+    silent = [key for key in known if heard and seen[key][0] == "complete" and heard.get(key, ("", 0))[1] == 0]
     unseen = [key for key in acknowledged if key not in seen]
     figures = {
-        "acknowledged": len(acknowledged), "accounted": len(acknowledged) - len(lost) - len(unseen),
-        "lost": len(lost), "twice": len(twice), "lost_keys": lost, "twice_keys": twice,
+        "acknowledged": len(acknowledged), "accounted": len(known) - len(lost), "lost": len(lost), "twice": len(twice),
+        "ran_and_forgotten": len(gone) - len(lost), "unheard": len(silent), "lost_keys": lost, "twice_keys": twice,
         **{state: states[state] for state in _ACCOUNTED},
     }  # fmt: skip
     whole = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
@@ -57,33 +65,43 @@ def no_alloc_lost(recording: Recording, *, load: str, once: bool = False) -> Hel
     require(
         not once or not twice,
         f"{len(twice)} of {len(acknowledged)} acknowledged dispatches of {load} started more than once:"
-        f" {_shown([f'{key} ({seen[key][1]} times)' for key in twice])}",
+        f" {_shown([f'{key} ({starts[key]} times)' for key in twice])}",
         **figures,
     )
-    if unseen:
+    if unseen or (once and silent):
+        what = "what became of" if unseen else "how often the work ran of"
         raise HypothesisInvalidError(
-            f"what became of {len(unseen)} of {len(acknowledged)} acknowledged dispatches of {load} was not seen:"
-            f" {_shown(unseen)}"
+            f"{what} {len(unseen or silent)} of {len(acknowledged)} acknowledged dispatches of {load} was not seen:"
+            f" {_shown(unseen or silent)}"
         )
-    again = f"; {len(twice)} started more than once" if twice else "; none started twice"
+    more = [f"{len(twice)} started more than once" if twice else "none started twice"]
+    more += [f"{len(gone) - len(lost)} ran to their end before Nomad forgot them"] * (len(gone) > len(lost))
+    more += [f"{len(known) - len(silent)} said so themselves"] * bool(heard)
     return Held(
         f"{len(acknowledged)} of {len(acknowledged)} acknowledged dispatches of {load} are accounted for:"
-        f" {whole}{again}",
+        f" {whole}; {'; '.join(more)}",
         **figures,
     )
 
 
-def _accounts(recording: Recording, load: str) -> dict[str, tuple[str, int]]:
-    """{key: (what became of it, how often it started)}. Raises HypothesisInvalidError where the load did not look."""
-    series = recording.series(f"{load}.work")
+def _heard(recording: Recording, load: str) -> dict[str, tuple[str, int]]:
+    """As `_said`, of what tasks say themselves; empty for a load without a witness."""
+    try:
+        recording.series(signal := f"{load}.witnessed")
+    except HypothesisInvalidError:
+        return {}
+    return _said(recording, signal, _WITNESSED)
+
+
+def _said(recording: Recording, signal: str, states: Collection[str]) -> dict[str, tuple[str, int]]:
+    """{key: (state, how often it started)}. Raises HypothesisInvalidError where there is no account."""
+    series = recording.series(signal)
     found = {}
     for value, text, ok in zip(series.value.tolist(), series.text, series.ok.tolist(), strict=True):
         key, _, state = text.rpartition(" ")
-        if not ok or state not in {*_ACCOUNTED, *_UNACCOUNTED}:
-            raise HypothesisInvalidError(f"{load}.work says {text!r}, which is no account of a dispatch")
+        if not ok or state not in states:
+            raise HypothesisInvalidError(f"{signal} says {text!r}, which is no account of a dispatch")
         found[key] = (state, int(value))
-    if not found:
-        raise HypothesisInvalidError(f"{load} did not look at what became of its work: its final reads were not made")
     return found
 
 

@@ -386,13 +386,15 @@ def none_failed(path):
 BATCH = "batch"
 
 
-def accounted(path, *states, seen=True, started=None):
-    """Dispatches that Nomad acknowledged, and what the load saw of each at the end."""
+def accounted(path, *states, seen=True, started=None, heard=()):
+    """Dispatches that Nomad acknowledged, what the load saw of each at the end, and what the tasks said themselves."""
     one = RecordingBuilder(path).fault("nomad.node.disconnect", "node-1", at=10, until=30)
     for n, state in enumerate(states):
         one.write(BATCH, f"run-{n}", "dispatched", start=5 + n, end=5.1 + n)
         if seen:
             one.sample(f"{BATCH}.work", (started or {}).get(n, 1), at=50, text=f"run-{n} {state}")
+    for n, (began, state) in enumerate(heard):
+        one.sample(f"{BATCH}.witnessed", began, at=50, text=f"run-{n} {state}")
     return one
 
 
@@ -424,6 +426,28 @@ def one_dropped(path):
 @case("no_alloc_lost", LIE, "one was lost with its node, and none came in its place")
 def one_lost(path):
     return accounted(path, "lost", "complete").build(), {"load": BATCH}
+
+
+@case("no_alloc_lost", TRUTH, "Nomad forgot one that said that it ran to its end")
+def one_ran_and_forgotten(path):
+    return accounted(path, "complete", "forgotten", heard=((1, "ended"), (1, "ended"))).build(), {"load": BATCH}
+
+
+@case("no_alloc_lost", LIE, "Nomad forgot one that began and never ended")
+def one_forgotten_half_way(path):
+    return accounted(path, "complete", "forgotten", heard=((1, "ended"), (1, "began"))).build(), {"load": BATCH}
+
+
+@case("no_alloc_lost", LIE, "one began twice, and Nomad knows of one start")
+def one_began_twice(path):
+    one = accounted(path, "complete", "complete", heard=((1, "ended"), (2, "ended")))
+    return one.build(), {"load": BATCH, "once": True}
+
+
+@case("no_alloc_lost", NOTHING, "one that may run only once has run, and nobody heard how often")
+def one_unheard(path):
+    one = accounted(path, "complete", "complete", heard=((1, "ended"), (0, "silent")))
+    return one.build(), {"load": BATCH, "once": True}
 
 
 @case("no_alloc_lost", NOTHING, "nobody looked at the end")

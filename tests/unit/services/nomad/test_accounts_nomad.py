@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from test_loads_nomad import load, runs_for
 
+from hashidrill.errors import DatacenterError
 from hashidrill.loads.answer import Answer
 from hashidrill.services.nomad.loads import accounts
 from hashidrill.services.nomad.loads.churn import JobChurn
 from hashidrill.services.nomad.loads.dispatch import Dispatch
+from hashidrill.services.nomad.loads.witness import Witness
 from virtual_time import run
 
 
@@ -63,6 +65,47 @@ def test_what_nomad_acknowledged_and_forgot_is_read_as_missing_and_not_left_out(
 
     assert run(main()) == {"run-0": "dispatched", "run-1": None}
     assert samples[-2:] == [("work", 1.0, "run-0 complete"), ("work", 0.0, "run-1 forgotten")]
+
+
+def test_what_tasks_say_themselves_is_counted_by_dispatch():
+    witness = Witness()
+    for line in (
+        "begins run-0\n",
+        "begins run-1\n",
+        "ends run-0\n",
+        "begins run-1\n",
+        "GET / HTTP/1.1\r\n",
+        "",
+        "ends",
+    ):
+        witness.hear(line)
+    assert [witness.account(f"run-{n}") for n in range(3)] == [(1, "ended"), (2, "began"), (0, "silent")]
+
+
+def test_without_an_address_that_nodes_reach_there_is_no_witness():
+    async def main():
+        it, _ = load(Dispatch, lambda *_: {}, rate="2/s", witness=True)
+        await it.prepare()
+
+    with pytest.raises(DatacenterError, match="cannot say that it ran: its load generator has no address"):
+        run(main())
+
+
+def test_what_was_heard_is_sampled_beside_what_nomad_remembers():
+    samples = []
+
+    def answer(method, path, _body, _params):
+        return {} if method == "POST" else []
+
+    async def main():
+        it, _ = load(Dispatch, answer, samples, rate="2/s", witness=True)
+        await runs_for(it, 0.4)
+        it._witness.hear("begins run-0")
+        it._witness.hear("ends run-0")
+        await it.final_reads()
+
+    run(main())
+    assert samples[-2:] == [("work", 0.0, "run-0 forgotten"), ("witnessed", 1.0, "run-0 ended")]
 
 
 # churn

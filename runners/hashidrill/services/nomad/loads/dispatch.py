@@ -21,6 +21,7 @@ from hashidrill.services.nomad.loads.base import (
     document,
     task,
 )
+from hashidrill.services.nomad.loads.witness import Witness
 from hashidrill.units import Duration, Rate
 
 if TYPE_CHECKING:
@@ -40,13 +41,14 @@ class Dispatch(NomadLoad):
     """
 
     kind: ClassVar[str] = "nomad.dispatch"
-    signals: ClassVar = {"work": None}
+    signals: ClassVar = {"work": None, "witnessed": None}
 
     class Params(Strict):
         """Each task takes some 0.1 s of CPU to start: on two cores, 2/s is a lot."""
 
         rate: Rate = Field(gt=0, le=100)
         runs_for: Duration = Field(default=Duration("0s"), ge=0, description="How long each task runs")
+        witness: bool = Field(default=False, description="Each task says itself when it begins and ends, over TCP")
         via: Via = "nomad:servers"
         timeout: Timeout = Duration("30s")
 
@@ -55,15 +57,19 @@ class Dispatch(NomadLoad):
     def __init__(self, name: str, params: Params, context: Any) -> None:
         super().__init__(name, params, context)
         self._acknowledged: dict[str, None] = {}
+        self._witness = Witness()
 
     @classmethod
     def cost(cls, params: Params) -> LoadCost:
         return LoadCost(rate_per_s=params.rate)
 
     async def prepare(self) -> None:
-        """Register the job. Raises WaitTimeoutError when no server takes it."""
+        """Register the job. Raises WaitTimeoutError when no server takes it, DatacenterError without a witness."""
         seconds = float(self.params.runs_for)
         ran = task("/bin/sleep", f"{seconds:g}") if seconds else task("/bin/true")
+        if self.params.witness:
+            await self._witness.listen(self.context.local_address)
+            ran = task(*self._witness.command(seconds))
         job = {
             "Type": "batch", "ParameterizedJob": {"MetaRequired": [_META], "Payload": "forbidden"},
             "TaskGroups": [{"Name": "group", "Count": 1, "EphemeralDisk": {"SizeMB": 10}, "Tasks": [ran]}],
@@ -98,7 +104,7 @@ class Dispatch(NomadLoad):
     async def final_reads(self) -> Mapping[str, str | None]:
         """Each dispatch that Nomad knows; None for one that it acknowledged and forgot. Raises WaitTimeoutError.
 
-        What became of the work of each is sampled as `LOAD.work`.
+        What became of the work of each is sampled as `LOAD.work`, and what it said itself as `LOAD.witnessed`.
         """
         params = {"prefix": f"{self.job_id}/dispatch-", "meta": "true"}
         async with self.client() as client:
@@ -113,11 +119,15 @@ class Dispatch(NomadLoad):
         for key in self._acknowledged:
             account = accounts.of(jobs.get(key), allocs)
             self.context.sample("work", float(account.started), f"{key} {account.state}")
+            if self.params.witness:
+                began, state = self._witness.account(key)
+                self.context.sample("witnessed", float(began), f"{key} {state}")
         known = {key: "dispatched" for key in jobs if key.startswith(f"{self.context.run_id}-")}
         return {**self._acknowledged, **known}
 
     async def clean_up(self) -> None:
         """Nomad removes the dispatched jobs, which have ended, by itself."""
+        await self._witness.close()
         await self.remove(self.job_id)
 
 
