@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import math
 import random
 import signal as signals
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import numpy as np
 
 from hashidrill.abc import AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeRequest, Host, Target, Timing, Toxic
 from hashidrill.capabilities import CAPABILITIES, Capable
@@ -170,37 +172,38 @@ class FakeHost(Capable):
         return self.written
 
     async def canary_fsync(self) -> Timing:
-        return self._operate("fsync", 0)
+        return self._operate("fsync", 0)[0]
 
     async def canary_write(self, size_bytes: int) -> Timing:
         if size_bytes > await self.free_bytes():
             return Timing(_QUICK_S, errno.ENOSPC)
-        return self._operate("write", size_bytes)
+        return self._operate("write", size_bytes)[0]
 
     async def canary_read(self, size_bytes: int) -> Timing:
-        return self._operate("read", size_bytes)
+        return self._operate("read", size_bytes)[0]
 
     async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
         """At once: they queue for a bandwidth, and for nothing else."""
-        queued: dict[str, float] = {}
         fits = min(trials, int(within_s * 256 / self.world.noise.disk_s))
-        return [self._operate(operation, size_bytes, queued) for _ in range(fits)]
+        return self._operate(operation, size_bytes, fits)
 
-    def _operate(self, operation: str, size_bytes: int, queued: dict[str, float] | None = None) -> Timing:
-        dice = self.world.random
-        seconds = self.world.noise.disk(dice, size_bytes)
-        queued = {} if queued is None else queued
-        for name, rule in self.disk_rules.items():
-            if operation not in rule["operations"] or dice.random() >= rule.get("share", 1.0):
+    def _operate(self, operation: str, size_bytes: int, times: int = 1) -> Sequence[Timing]:
+        """All of them as one array: a proof may need a hundred thousand."""
+        dice = self.world.dice()
+        seconds = self.world.noise.disk(dice, size_bytes, times)
+        failed = np.zeros(times, dtype=int)
+        for rule in self.disk_rules.values():
+            if operation not in rule["operations"]:
                 continue
+            hit = (dice.random(times) < rule.get("share", 1.0)) & (failed == 0)
             if rule.get("errno"):
-                return Timing(seconds, rule["errno"])
+                failed[hit] = rule["errno"]
+                continue
             jitter = rule.get("jitter_s", 0.0)
-            seconds += rule.get("delay_s", 0.0) + dice.uniform(-jitter, jitter)
+            seconds[hit] += rule.get("delay_s", 0.0) + dice.uniform(-jitter, jitter, times)[hit]
             if rule.get("bytes_per_s"):
-                queued[name] = queued.get(name, 0.0) + size_bytes / rule["bytes_per_s"]
-                seconds += queued[name]
-        return Timing(seconds)
+                seconds[hit] += np.arange(1, hit.sum() + 1) * (size_bytes / rule["bytes_per_s"])
+        return list(map(Timing, seconds.tolist(), failed.tolist()))
 
     @property
     def cpus(self) -> int:
@@ -228,24 +231,23 @@ class FakeHost(Capable):
         self.listening.add(port)
 
     async def exchange(self, address: str, port: int, request: ExchangeRequest) -> Sequence[Exchange]:
-        return [self._exchange(address, port, request) for _ in range(request.connections)]
-
-    def _exchange(self, address: str, port: int, request: ExchangeRequest) -> Exchange:
+        count, dice = request.connections, self.world.random
         if self.rules.resets(address, port, ord(str(request.upload_bytes)[0])):  # the greeting begins with that number
-            return Exchange(_QUICK_S, errno.ECONNRESET)
-        port = self.world.arrives_at(self, address, port)
+            return [Exchange(_QUICK_S, errno.ECONNRESET)] * count
+        port = self.world.arrives_at(self, address, port, count)
         there = next(host for host in self.world.hosts.values() if host.address == address)
         proxy = next((proxy for proxy in there.proxies.values() if proxy.listen == port), None)
         if (proxy.port if proxy else port) not in there.listening:
-            return Exchange(_QUICK_S, errno.ECONNREFUSED)
-        toxics = [] if proxy is None else [t for t in proxy.toxics if self.world.random.random() < t.toxicity]
-        return pass_through(toxics, request, self.world.random, self.world.noise.link(self.world.random))
+            return [Exchange(_QUICK_S, errno.ECONNREFUSED)] * count
+        links = self.world.noise.link(self.world.dice(), count).tolist()
+        toxics = [] if proxy is None else proxy.toxics
+        return [pass_through([t for t in toxics if dice.random() < t.toxicity], request, dice, own_s)
+                for own_s in links]  # fmt: skip
 
     async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:  # noqa: ARG002 - no time passes here
         rules = self.world.rules_between(self, address, None)
-        dice, own = self.world.random, self.world.noise.lost
-        lost = sum(dice.random() < own or any(dice.random() < rule.share for rule in rules) for _ in range(datagrams))
-        return lost / datagrams
+        arrives = math.prod([1 - self.world.noise.lost, *(1 - rule.share for rule in rules)])
+        return float(self.world.dice().binomial(datagrams, 1 - arrives) / datagrams)
 
     async def agent_answers(self, agent: str, timeout_s: float) -> bool:  # noqa: ARG002 - no time passes here
         return self.process is not None and self.process.state != "T"
@@ -290,6 +292,10 @@ class FakeDatacenter:
         for host in self.hosts.values():
             if host.role != "spare":
                 host.process = self.new_process()
+
+    def dice(self) -> np.random.Generator:
+        """For what happens many times at once; drawn from the one generator, as all other chance."""
+        return np.random.default_rng(self.random.getrandbits(64))
 
     def new_process(self) -> AgentProcess:
         self._processes += 1
@@ -336,10 +342,10 @@ class FakeDatacenter:
         host = self.hosts[name]
         return Target(name, host.address, "consul", host.process.reference if host.process else "")
 
-    def arrives_at(self, host: FakeHost, address: str, port: int) -> int:
-        """The port that a connection of `host` to that one really gets to: the first rule that fits redirects it."""
+    def arrives_at(self, host: FakeHost, address: str, port: int, connections: int = 1) -> int:
+        """The port that connections of `host` to that one really get to: the first rule that fits redirects them."""
         there = next((other for other in self.hosts.values() if other.address == address), None)
-        return port if there is None else there.rules.redirect(host.address, port)
+        return port if there is None else there.rules.redirect(host.address, port, connections)
 
     def rules_between(self, host: FakeHost, address: str, port: int | None) -> list[Block]:
         """What a round trip from `host` to `address` has to pass: both hosts' rules, both ways."""

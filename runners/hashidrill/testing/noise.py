@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Times: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass
@@ -20,14 +26,14 @@ class Noise:
     busy: float = 0.0
     """Other processes use up to this share of each CPU, varying from moment to moment."""
 
-    def disk(self, dice: random.Random, size_bytes: int) -> float:
-        return self._varied(dice, self.disk_s) + size_bytes / self.disk_bytes_per_s
+    def disk(self, dice: np.random.Generator, size_bytes: int, times: int) -> Times:
+        return self._varied(dice, self.disk_s, times) + size_bytes / self.disk_bytes_per_s
 
-    def link(self, dice: random.Random) -> float:
-        return self._varied(dice, self.link_s)
+    def link(self, dice: np.random.Generator, times: int) -> Times:
+        return self._varied(dice, self.link_s, times)
 
     def cores(self, dice: random.Random, threads: int) -> float:
         return sum(1.0 - dice.uniform(0.0, self.busy) for _ in range(min(threads, self.cpus)))
 
-    def _varied(self, dice: random.Random, typical: float) -> float:
-        return typical * dice.lognormvariate(0.0, self.spread) if self.spread else typical
+    def _varied(self, dice: np.random.Generator, typical: float, times: int) -> Times:
+        return typical * dice.lognormal(0.0, self.spread, times)

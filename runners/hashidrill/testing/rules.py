@@ -38,12 +38,12 @@ class FakeRules:
                     self.tables.clear()
         self.scripts.append(script)
 
-    def redirect(self, source: str, port: int) -> int:
-        """The port at which a connection from that address to `port` arrives: the first rule that fits decides."""
+    def redirect(self, source: str, port: int, connections: int = 1) -> int:
+        """The port at which connections from that address to `port` arrive: the first rule that fits decides."""
         for table in self.tables:
             for rule in self.redirects(table):
                 if rule.port == port and source in rule.addresses:
-                    self._counted[table, rule.comment] += 1
+                    self._counted[table, rule.comment] += connections
                     return rule.to
         return port
 

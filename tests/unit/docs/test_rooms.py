@@ -27,7 +27,7 @@ OF_THE_CORE = {
 }
 """The tools beside `run` import this much of the rest, so that each can be used, and read, by itself."""
 
-Edges = dict[str, set[str]]
+Edges = dict[str, frozenset[str]]
 
 
 def name_of(path: Path) -> str:
@@ -42,7 +42,9 @@ def modules() -> dict[str, str]:
     return {name_of(path): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def imported(source: str, known: frozenset[str]) -> set[str]:
+@cache
+def imported(source: str, known: frozenset[str]) -> frozenset[str]:
+    """Read once a module: each planted line changes one of them."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -52,7 +54,7 @@ def imported(source: str, known: frozenset[str]) -> set[str]:
                 whole = f"{node.module}.{alias.name}"
                 found.add(whole if whole.removeprefix("hashidrill.") in known else node.module)
     ours = {name.removeprefix("hashidrill.") for name in found if name.startswith("hashidrill.")}
-    return ours & known
+    return frozenset(ours & known)
 
 
 def edges(**planted: str) -> Edges:

@@ -16,6 +16,7 @@ from hashidrill.experiment.selectors import host_names, parse_selector
 from hashidrill.service import AgentPlan, Service
 from hashidrill.testing.fakes import FakeDatacenter, FakeHost
 from hashidrill.testing.faults import check_fault
+from virtual_time import run
 
 sys.path.insert(0, str(places.SUPPORT / "noop_service"))
 
@@ -60,7 +61,7 @@ def test_a_fault_of_the_example_that_does_nothing_is_caught_by_its_observer(worl
 
     target = Target("noop-1", "10.73.0.61", "noop", world.hosts["noop-1"].process.reference)
     with pytest.raises(AssertionError, match="to be in force"):
-        anyio.run(lambda: check_fault(Idle(Idle.Params(), world), target, recreate=False))
+        run(check_fault(Idle(Idle.Params(), world), target, recreate=False))
 
 
 def test_its_probe_says_who_answers(world):
