@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Collection
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
@@ -20,6 +22,7 @@ _UNACCOUNTED = {
     "lost": "its last allocation was lost, and none came in its place",
 }
 _WITNESSED = frozenset({"began", "ended", "silent"})
+_SAVE, _RESTORE = "nomad.snapshot.save", "nomad.snapshot.restore"
 _READY, _DOWN, _INELIGIBLE = "nomad.nodes_ready", "nomad.nodes_down", "nomad.nodes_ineligible"
 
 
@@ -103,6 +106,55 @@ def _said(recording: Recording, signal: str, states: Collection[str]) -> dict[st
             raise HypothesisInvalidError(f"{signal} says {text!r}, which is no account of a dispatch")
         found[key] = (state, int(value))
     return found
+
+
+@hypothesis(needs_valid_run=False, timed=False)
+def no_work_lost_but_rolled_back(
+    recording: Recording, *, load: str, at_most: Annotated[int, Field(ge=0)] | None = None
+) -> Held:
+    """The restore of a snapshot takes back what Nomad acknowledged since its save, and nothing else.
+
+    The load is one of `nomad.dispatch` or `nomad.job.churn`. What was acknowledged before the save must be known at the
+    end, and so must what was sent after the restore. What came between is *rolled back*: it must be gone, and is
+    counted, as the price of the reset; more than `at_most` break this. What was under way at the save or at the restore
+    may be on either side. INVALID without exactly one restore that was proven, and where nothing was acknowledged
+    outside of the time that was rolled back.
+    """
+    ops, finals = recording.operations(load), recording.final_reads(load)
+    restores = measure.faults(recording, _RESTORE)
+    name = restores[0].params.get("snapshot")
+    saves = [one for one in measure.faults(recording, _SAVE) if one.params.get("name") == name]
+    if len(restores) != 1 or len(saves) != 1:
+        raise HypothesisInvalidError(f"{len(restores)} restores and {len(saves)} saves of {name} were proven, not one")
+    acknowledged = np.flatnonzero(ops.ok).tolist()
+    if unread := [ops.keys[at] for at in acknowledged if ops.keys[at] not in finals]:
+        raise HypothesisInvalidError(f"the final reads of {load} miss {len(unread)} keys: {_shown(unread)}")
+    since_ns, until_ns = measure.in_force(recording, saves[0])[0], restores[0].intent_ns
+    before_ns, after_ns = saves[0].intent_ns, measure.in_force(recording, restores[0])[0]
+    begins, ends = ops.start_ns.tolist(), ops.end_ns.tolist()
+    kept, lost, rolled_back, reappeared = [], [], [], []
+    for at in acknowledged:
+        there = finals[ops.keys[at]] == ops.values[at]
+        if ends[at] <= before_ns or begins[at] >= after_ns:
+            (kept if there else lost).append(ops.keys[at])
+        elif begins[at] >= since_ns and ends[at] <= until_ns:
+            (reappeared if there else rolled_back).append(ops.keys[at])
+    judged = len(kept) + len(lost) + len(rolled_back) + len(reappeared)
+    figures = {
+        "acknowledged": len(acknowledged), "kept": len(kept), "lost": len(lost), "rolled_back": len(rolled_back),
+        "reappeared": len(reappeared), "in_flight": len(acknowledged) - judged, "lost_keys": lost,
+        "reappeared_keys": reappeared,
+    }  # fmt: skip
+    counts = f"{len(kept)} kept, {len(rolled_back)} rolled back, {len(acknowledged) - judged} under way at the time"
+    what = f"of {len(acknowledged)} acknowledged by {load}: {counts}"
+    require(not lost, f"{what}; {len(lost)} lost that were not to be rolled back: {_shown(lost)}", **figures)
+    require(not reappeared, f"{what}; {len(reappeared)} there that were: {_shown(reappeared)}", **figures)
+    if not kept:
+        raise HypothesisInvalidError(f"{load} had nothing acknowledged but what was rolled back: nothing could be lost")
+    require(
+        at_most is None or len(rolled_back) <= at_most, f"{what}, expected at most {at_most} rolled back", **figures
+    )
+    return Held(f"{what}; none was lost", **figures)
 
 
 @hypothesis

@@ -461,6 +461,48 @@ def one_unseen(path):
     return one.build(), {"load": BATCH}
 
 
+def set_back(path, *, gone, restored=True):
+    """A dispatch a second from 5 s on; saved at 10 s, restored at 20 s. `gone` are the numbers of those forgotten."""
+    one = RecordingBuilder(path).fault("nomad.snapshot.save", "nomad-1", at=10, until=12, params={"name": "a"})
+    one.fault("nomad.snapshot.restore", "nomad-1", at=20, until=25, proven=restored, params={"snapshot": "a"})
+    for n in range(25):
+        one.write(BATCH, f"run-{n}", "dispatched", start=5.5 + n, end=5.6 + n)
+    return one.final_reads(BATCH, dict.fromkeys([f"run-{n}" for n in gone])).build()
+
+
+SINCE = range(5, 15)
+
+
+@case("no_work_lost_but_rolled_back", TRUTH, "all that came between is gone, and nothing else")
+def rolled_back(path):
+    return set_back(path, gone=SINCE), {"load": BATCH, "at_most": 10}
+
+
+@case("no_work_lost_but_rolled_back", LIE, "one from before the snapshot is gone")
+def lost_from_before(path):
+    return set_back(path, gone=[2, *SINCE]), {"load": BATCH}
+
+
+@case("no_work_lost_but_rolled_back", LIE, "one from after the restore is gone")
+def lost_from_after(path):
+    return set_back(path, gone=[*SINCE, 20]), {"load": BATCH}
+
+
+@case("no_work_lost_but_rolled_back", LIE, "one that came between is there")
+def reappeared(path):
+    return set_back(path, gone=SINCE[1:]), {"load": BATCH}
+
+
+@case("no_work_lost_but_rolled_back", LIE, "more was rolled back than may be")
+def too_much_rolled_back(path):
+    return set_back(path, gone=SINCE), {"load": BATCH, "at_most": 9}
+
+
+@case("no_work_lost_but_rolled_back", NOTHING, "nothing was proven to be restored")
+def never_set_back(path):
+    return set_back(path, gone=SINCE, restored=False), {"load": BATCH}
+
+
 NODES = ("node-1", "node-2", "node-3")
 
 

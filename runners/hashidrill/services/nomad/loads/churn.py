@@ -132,7 +132,12 @@ class JobChurn(NomadLoad):
                     if step is not None:
                         found[f"{job}/{step}"] = _DONE[step]
 
-            await for_each([job["ID"] for job in await self._known(client)], versions)
+            known = {job["ID"] for job in await self._known(client)}
+            await for_each(sorted(known), versions)
+        for key in self._acknowledged:
+            job, _, step = key.rpartition("/")
+            if step == _STOP and job not in known:
+                found[key] = _DONE[_STOP]  # Nomad acknowledges that for a job that it forgot: its other steps are lost
         return found
 
     async def _known(self, client: Any) -> list[dict[str, Any]]:
