@@ -132,7 +132,7 @@ def no_work_lost_but_rolled_back(
     since_ns, until_ns = measure.in_force(recording, saves[0])[0], restores[0].intent_ns
     before_ns, after_ns = saves[0].intent_ns, measure.in_force(recording, restores[0])[0]
     begins, ends = ops.start_ns.tolist(), ops.end_ns.tolist()
-    kept, lost, rolled_back, reappeared = [], [], [], []
+    kept, lost, rolled_back, reappeared = (list[str]() for _ in range(4))
     for at in acknowledged:
         there = finals[ops.keys[at]] == ops.values[at]
         if ends[at] <= before_ns or begins[at] >= after_ns:
