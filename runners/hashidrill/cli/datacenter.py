@@ -115,6 +115,12 @@ def how_to_end(name: str) -> str:
     return "hashidrill down" if name == "default" else f"hashidrill down {name}"
 
 
+def stack_bytes() -> float:
+    """The memory that `up --stack` asks for."""
+    parts = {"consul": {}, "nomad": _nomad_part(_STACK_NOMAD), "vault": _vault_part(_STACK_VAULT)}
+    return fitness.datacenter_bytes(DatacenterSpec.model_validate(parts))
+
+
 def _nomad_part(text: str) -> dict[str, int]:
     """Raises UsageError."""
     found = re.fullmatch(r"(\d+)(?:\+(\d+))?", text)

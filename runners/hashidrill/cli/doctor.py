@@ -42,6 +42,8 @@ def report(
         console.print(_table(found))
         _print_fixes(console, found)
         _print_fits(console, fits)
+        if fits:
+            _print_stack(console)
         _print_summary(console, found, possible=possible)
     return _EXIT_POSSIBLE if possible else MachineError.exit_code
 
@@ -80,6 +82,16 @@ def _print_fits(console: Console, fits: Sequence[Fit]) -> None:
     for fit in fits:
         for lack in fit.lacks:
             console.print(f"  {fit.name}: {lack}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_stack(console: Console) -> None:
+    """What Consul, Nomad and Vault together take."""
+    from hashidrill.cli.datacenter import stack_bytes  # noqa: PLC0415 - only a look at this machine needs it
+
+    console.print(
+        f"Consul, Nomad and Vault together, `hashidrill up --stack`, need {human_bytes(stack_bytes())} of memory.",
+        markup=False, highlight=False, soft_wrap=True,
+    )  # fmt: skip
 
 
 def _print_json(console: Console, found: Sequence[Capability], fits: Sequence[Fit], *, possible: bool) -> None:

@@ -214,9 +214,14 @@ def agents_bytes(datacenter: DatacenterSpec, *, spares: int = 0) -> int:
     return len(hosts) * HOST_BYTES + sum(len(service.places()) * service.agent_bytes for service in services)
 
 
+def datacenter_bytes(datacenter: DatacenterSpec) -> float:
+    """The memory of one that is up, before any load."""
+    return agents_bytes(datacenter) + RUNNER_BYTES
+
+
 def require_agents(datacenter: DatacenterSpec, available_bytes: float) -> None:
     """Raises UnfitError where that datacenter takes more memory than there is, before any load."""
-    wanted = agents_bytes(datacenter) + RUNNER_BYTES
+    wanted = datacenter_bytes(datacenter)
     if available_bytes < wanted:
         counts = {service.name: len(service.places()) for service in services_of(datacenter)}
         said = ", ".join(f"{number} of {name.capitalize()}" for name, number in counts.items())

@@ -83,6 +83,7 @@ def test_experiments_that_do_not_fit_are_named_with_the_reason_and_the_others_ar
     assert "1 of 2 experiments fit this machine right now." in text
     assert "raft/small, needs 700 MB of memory (4 agents)" in text
     assert "  incidents/large: memory: needs 9.0 GB [x]\n" in text
+    assert "`hashidrill up --stack`, need 1.8 GB of memory." in text, "20 agents, and what runs with them"
 
 
 def test_json_says_of_each_experiment_whether_it_fits():
