@@ -134,6 +134,14 @@ def test_the_first_operations_are_instances_that_start_and_are_registered():
     assert [url for method, url, _ in asked if method == "DELETE"] == [f"{NOMAD[0]}/v1/job/{JOB}"]
 
 
+def test_the_instances_of_all_jobs_are_missing_from_the_same_moment_on():
+    """What was whole before a fault is judged by those that began first."""
+    operations, samples, _ = watched(lambda _: [], lambda _: [], 3, jobs=3)
+    assert {op.intended_ns for op in operations} == {0}
+    assert sorted(op.key for op in operations)[::2] == [f"hashidrill-web-{n}.group[0]" for n in (1, 2, 3)]
+    assert samples["missing"][-1] == 6
+
+
 def test_consul_is_read_through_the_agents_of_its_own_parameter_in_turn():
     _, _, asked = watched(both, lambda _: [entry(0), entry(1)], 3)
     assert {url.partition("/v1/health")[0] for _, url, _ in asked if "/v1/health/service/" in url} == set(CONSUL)

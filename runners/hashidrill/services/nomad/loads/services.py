@@ -78,8 +78,10 @@ class Services(NomadLoad):
         book = _Book(self, emit)
         try:
             async with self.client() as client, asyncio.TaskGroup() as tasks:
+                book.begin(
+                    {job_id: [f"{job_id}.group[{n}]" for n in range(self.params.count)] for job_id in self._jobs()}
+                )
                 for job_id in self._jobs():
-                    book.begin(job_id, [Wrong(MISSING, f"{job_id}.group[{n}]") for n in range(self.params.count)])
                     await self.register(client, {"ID": job_id, "Name": job_id, **self._job(job_id)})
                 if self.params.replace_every is not None:
                     tasks.create_task(self._replace(client, float(self.params.replace_every)))
@@ -154,11 +156,14 @@ class _Book:
         self._starting: set[tuple[str, Wrong]] = set()
         """Those from the registration of the jobs on that have not come to run yet."""
 
-    def begin(self, job_id: str, wrongs: list[Wrong]) -> None:
+    def begin(self, instances: Mapping[str, list[str]]) -> None:
+        """All instances of all jobs are missing, from the same moment on."""
         now_ns = self._load.context.clock.now_ns()
-        for wrong in wrongs:
-            self._starting.add((job_id, wrong))
-            self._start(job_id, wrong, now_ns)
+        for job_id, names in instances.items():
+            for name in names:
+                wrong = Wrong(MISSING, name)
+                self._starting.add((job_id, wrong))
+                self._start(job_id, wrong, now_ns)
 
     def look(self, job_id: str, allocs: list[Any], entries: list[Any], asked_ns: int) -> None:
         """What is wrong by this look, and what is not any more."""
