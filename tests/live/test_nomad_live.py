@@ -92,5 +92,51 @@ def test_an_experiment_passes_and_its_faults_are_proven(name, tmp_path):
     assert all(window.proven and window.gone_ns is not None for window in windows)
 
 
+WORK = {
+    "batch": {"kind": "nomad.dispatch", "rate": "0.5/s", "runs_for": "6s", "witness": True},
+    "deploys": {"kind": "nomad.job.churn", "rate": "0.5/s", "jobs": 4},
+}
+AT_WORK = ["nomad.leader >= 1", f"nomad.nodes_ready >= {NODES}", "batch.errors < 1%", "deploys.errors < 1%"]
+
+
+@pytest.mark.nightly
+def test_work_is_accounted_for_while_a_node_loses_its_servers(tmp_path):
+    method = [{"fault": "nomad.node.disconnect", "on": "nomad:one-client", "for": "15s"}]
+    expect = [
+        {"no_alloc_lost": {"load": "batch"}},
+        {"no_acknowledged_write_lost": {"load": "deploys"}},
+        {"nodes_reappear": {"within": "15s"}},
+    ]
+    path = written(tmp_path / "node-gone.yaml", method=method, expect=expect, load=WORK, require=AT_WORK)
+    drill = Drill(path, tmp_path / "runs")
+    assert (drill.exit_code, drill.result["verdict"]) == (0, "PASS"), (drill.result, drill.said)
+    recording = Recording(drill.recording)
+    heard = recording.series("batch.witnessed")
+    assert int((heard.value > 0).sum()) > 5, "hardly any task said that it ran"
+    assert recording.series("nomad.heartbeat_age", "node-1").value.max() > 3
+
+
+@pytest.mark.nightly
+def test_what_the_restore_of_a_snapshot_takes_back_is_counted_and_nothing_else_is_lost(tmp_path):
+    method = [
+        {"fault": "nomad.snapshot.save", "on": "nomad:leader", "with": {"name": "early"}, "at": "0s", "for": "4s"},
+        {"fault": "nomad.snapshot.restore", "on": "nomad:leader", "with": {"snapshot": "early"}, "at": "16s",
+         "for": "6s"},
+    ]  # fmt: skip
+    expect = [
+        {"no_work_lost_but_rolled_back": {"load": "batch"}},
+        {"no_work_lost_but_rolled_back": {"load": "deploys"}},
+    ]
+    path = written(tmp_path / "set-back.yaml", method=method, expect=expect, load=WORK, require=AT_WORK)
+    drill = Drill(path, tmp_path / "runs")
+    assert (drill.exit_code, drill.result["verdict"]) == (0, "PASS"), (drill.result, drill.said)
+    path = written(
+        tmp_path / "lost.yaml", method=method, load=WORK, require=AT_WORK,
+        expect=[{"no_alloc_lost": {"load": "batch"}}, {"no_acknowledged_write_lost": {"load": "batch"}}],
+    )  # fmt: skip
+    drill = Drill(path, tmp_path / "runs")
+    assert drill.result["verdict"] == "FAIL", "what Nomad forgot passes for kept"
+
+
 def test_the_library_has_experiments_on_nomad():
     assert OURS
