@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -93,23 +94,39 @@ def test_curl_with_retries_in_front_of_a_real_consul_whose_key_is_put_there(cons
     assert gone("behind-the-tap")
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "message"),
-    [
-        (["no-such-command-here"], 2, "no-such-command-here: there is no such command"),
-        (["sh", "-c", "exit 0 # without a request"], 3, "exit status 0, and it made no request to the tap"),
-        (["sh", "-c", "echo broken >&2; exit 7"], 3, "exit status 7, and it made no request"),
-        (["sleep", "86397"], 3, "stopped after 1s, and it made no request"),
-        (["sh", "-c", "yes hashidrill"], 3, "more than 8 MiB of output"),
-        (["python3", "-c", "import urllib.request as u; u.urlopen('{url}').read(); raise SystemExit(5)"], 3,
-         "without any fault it fails already (exit status 5; it was answered 200)"),
-        (["python3", "-c", "import time, urllib.request as u; u.urlopen('{url}').read(); time.sleep(86397)"], 3,
-         "without any fault it was stopped after 1s"),
-    ],
-    ids=["no-command", "no-request", "broken", "hangs", "floods", "fails", "does-not-end"],
-)  # fmt: skip
-def test_a_command_that_cannot_be_measured_gets_a_message_and_leaves_nothing(command, code, message):
-    got, _, err = retry("--no-upstream", "--timeout", "1s", "--", *command)
+UNMEASURABLE = {
+    "no-command": (["no-such-command-here"], 2, "no-such-command-here: there is no such command"),
+    "no-request": (["sh", "-c", "exit 0 # without a request"], 3, "exit status 0, and it made no request to the tap"),
+    "broken": (["sh", "-c", "echo broken >&2; exit 7"], 3, "exit status 7, and it made no request"),
+    "hangs": (["sleep", "86397"], 3, "stopped after 1s, and it made no request"),
+    "floods": (["sh", "-c", "yes hashidrill"], 3, "more than 8 MiB of output"),
+    "fails": (
+        ["python3", "-c", "import urllib.request as u; u.urlopen('{url}').read(); raise SystemExit(5)"], 3,
+        "without any fault it fails already (exit status 5; it was answered 200)",
+    ),
+    "does-not-end": (
+        ["python3", "-c", "import time, urllib.request as u; u.urlopen('{url}').read(); time.sleep(86397)"], 3,
+        "without any fault it was stopped after 1s",
+    ),
+}  # fmt: skip
+"""Name: a command, the exit code and what is said."""
+
+
+@pytest.fixture(scope="module")
+def said_of_the_unmeasurable():
+    """{name: what `retry` said}, some at a time: each waits for its sandbox, and for the second that it has."""
+
+    def said(name):
+        return retry("--no-upstream", "--timeout", "1s", "--", *UNMEASURABLE[name][0])
+
+    with ThreadPoolExecutor(3) as few:
+        return dict(zip(UNMEASURABLE, few.map(said, UNMEASURABLE), strict=True))
+
+
+@pytest.mark.parametrize("name", UNMEASURABLE)
+def test_a_command_that_cannot_be_measured_gets_a_message_and_leaves_nothing(name, said_of_the_unmeasurable):
+    got, _, err = said_of_the_unmeasurable[name]
+    _, code, message = UNMEASURABLE[name]
     assert got == code
     assert message in err
     assert len(err.strip().splitlines()) <= 2
