@@ -8,7 +8,6 @@ from pydantic import Field
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.judging.resets import find_reset
 from hashidrill.measure import when
 from hashidrill.recording.reader import Recording
 from hashidrill.services.nomad.loads.artifacts import Build
@@ -95,43 +94,6 @@ def plans_are_not_rejected(recording: Recording, *, fault: str | None = None) ->
     )
     return Held(
         f"no plan was rejected ({looks} samples of the counter, all 0), and no node became ineligible", **figures
-    )
-
-
-@hypothesis(timed=False)
-def work_rolled_back(
-    recording: Recording, *, load: str, snapshot: str, rolled_back_at_least: Annotated[int, Field(ge=0)] = 1
-) -> Held:
-    """A restored snapshot takes away the work that Nomad accepted since it was saved, and nothing else.
-
-    The load is one of `nomad.dispatch`. In October 2021 at Roblox what the scheduler knew was wrong after the reset,
-    and the return took a night. Counted by the dispatched jobs that Nomad knows at the end: what was accepted before
-    the save or after the restore must be there. INVALID where fewer than `rolled_back_at_least` were rolled back.
-    """
-    ops, finals = recording.operations(load), recording.final_reads(load)
-    if not ops.ok.any() or not finals:
-        raise HypothesisInvalidError(f"{load} was not accepted anything, or the run ended before the final reads")
-    undone = find_reset(recording, snapshot).may_have_undone(ops)
-    gone = ops.ok & np.array([finals.get(key) is None for key in ops.keys], np.bool_)
-    lost, rolled_back = int((gone & ~undone).sum()), int((gone & undone).sum())
-    figures = {
-        "accepted": int(ops.ok.sum()), "rolled_back": rolled_back, "lost": lost, "since_the_save": int(undone.sum()),
-    }  # fmt: skip
-    require(
-        not lost,
-        f"{lost} of {figures['accepted']} accepted jobs of {load} are gone that were accepted before {snapshot} was"
-        f" saved or after it was restored; {rolled_back} more were rolled back",
-        **figures,
-    )
-    if rolled_back < rolled_back_at_least:
-        raise HypothesisInvalidError(
-            f"{rolled_back} jobs of {load} were rolled back, at least {rolled_back_at_least} were to: offer more"
-            " between the save and the restore"
-        )
-    return Held(
-        f"{rolled_back} of the {figures['since_the_save']} jobs of {load} that were accepted since {snapshot} was saved"
-        f" are gone, and none of the other {figures['accepted'] - figures['since_the_save']}",
-        **figures,
     )
 
 

@@ -308,45 +308,6 @@ def not_counted(path):
     return planning(path, sampled=False)
 
 
-def dispatching(path, *, gone=(), restored=True):
-    """A job each second; the snapshot is saved at 10 s and restored at 20 s; at the end Nomad lacks those of `gone`."""
-    one = RecordingBuilder(path).fault("nomad.snapshot.save", "nomad-1", at=10, until=11, params={"name": "before"})
-    if restored:
-        restore = {"snapshot": "before"}
-        one.fault("nomad.snapshot.restore", "nomad-1", at=20, until=22, params=restore)
-    for second in range(5, 35):
-        one.write("batch", f"run-{second}", "dispatched", start=second + 0.1, end=second + 0.2)
-    return one.final_reads("batch", dict.fromkeys((f"run-{second}" for second in gone), None)).build(), {
-        "load": "batch",
-        "snapshot": "before",
-    }
-
-
-@case("work_rolled_back", TRUTH, "what was accepted since the save is gone")
-def since_the_save(path):
-    return dispatching(path, gone=range(11, 19))
-
-
-@case("work_rolled_back", LIE, "one from before the save is gone as well")
-def before_the_save(path):
-    return dispatching(path, gone=[6, *range(11, 19)])
-
-
-@case("work_rolled_back", LIE, "one from after the restore is gone as well")
-def after_the_restore(path):
-    return dispatching(path, gone=[*range(11, 19), 30])
-
-
-@case("work_rolled_back", NOTHING, "nothing is gone, so nothing was rolled back")
-def no_work_rolled_back(path):
-    return dispatching(path)
-
-
-@case("work_rolled_back", NOTHING, "nothing was restored")
-def nothing_restored(path):
-    return dispatching(path, restored=False)
-
-
 BUILDS = "builds"
 
 
