@@ -49,9 +49,10 @@ _SECRET_NAMES = {"encrypt"}
 _ABOUT_SECRETS_ENDS = {
     "ttl", "type", "persistence", "path", "file", "files", "dir", "name", "names", "policy", "policies", "accessor",
     "period", "count", "bucket", "length", "size", "version", "enabled", "expiry", "address", "url", "engine", "host",
+    "latency", "errors", "rate", "level", "lag",
 }  # fmt: skip
 _ABOUT_SECRETS_STARTS = {"enable", "disable", "max", "min", "num", "verify", "allow", "require", "no", "use"}
-"""`token_ttl`, `token_file` and `enable_token_replication` say something about a secret, and are none."""
+"""`token_ttl`, `tokens.latency` and `enable_token_replication` say something about secrets, and are none."""
 
 _NAMING = {"load", "loads", "clients"}
 """What stands below has a name that the author of an experiment chose, and is a mapping itself."""

@@ -24,6 +24,7 @@ NO_NAMES = [
     "token_ttl", "tokenTTL", "acl.token_ttl", "enable_token_replication", "enable_token_persistence", "key_file",
     "token_file", "encrypt_verify_incoming", "key", "keys", "kv-writes", "PWD", "PATH", "node_name", "secret_name",
     "accessor_id", "AccessorID", "log_level", "rate", "monkey", "", "-", "tokenizer", "max_password_length",
+    "tokens.latency", "secrets.errors", "secrets.level",
 ]  # fmt: skip
 
 letters = st.characters(exclude_categories=("Cs", "Cc", "Cn", "Co", "Cf", "Zl", "Zp"))
