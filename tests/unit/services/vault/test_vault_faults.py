@@ -7,7 +7,7 @@ import pytest
 import virtual_time
 from hashidrill import registry
 from hashidrill.engine.inject import planned
-from hashidrill.errors import FaultError
+from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.services.vault import snapshots
 from hashidrill.services.vault.faults.active import StepDown
 from hashidrill.services.vault.faults.config import ConfigParams, VaultConfig
@@ -114,6 +114,13 @@ def test_a_server_that_shows_another_value_than_its_file_is_not_proven(fake):
 
     with pytest.raises(AssertionError, match=r"to be in force.*default_lease_ttl 2764800"):
         check(fake, Stubborn, "vault-1")
+
+
+def test_a_server_that_does_not_find_the_others_after_its_restart_fails_the_fault(fake):
+    """The next one would restart, and nobody could be active."""
+    fake.members |= {"vault-4", "vault-5", "vault-6"}  # of which none answers: there is no majority
+    with pytest.raises(WaitTimeoutError, match=r"vault on vault-2 to know the active server.*no server known"):
+        check(fake, "vault.config", "vault-2")
 
 
 def test_a_configuration_that_nothing_has_read_is_not_proven(fake):

@@ -24,6 +24,8 @@ _DURATIONS = frozenset({"default_lease_ttl", "max_lease_ttl", "default_max_reque
 KEYS = _DURATIONS | {"cache_size", "disable_cache", "log_level", "raw_storage_endpoint", "introspection_endpoint"}
 """What can be set: keys that Vault shows at sys/config/state/sanitized. It starts with any other key and ignores it."""
 _STARTED_WITHIN_S = 20.0
+_KNOWS_WITHIN_S = 60.0
+"""With `storage: consul`, nobody is active for up to 45 s after the active server died."""
 _TURN = "vault.config"
 """The turn in which servers restart, so that no two are away at once."""
 
@@ -89,7 +91,10 @@ class VaultConfig(BaseFault[ConfigParams]):
         await self._restart(self._host(undo), merge(undo["prior"]["config"], self.params.set_))
 
     async def _restart(self, host: Host, config: Mapping[str, Any]) -> None:
-        """With that file. A process that runs with the original file on disk has never read another one."""
+        """With that file; returns once it has found the others, as the next one may restart then.
+
+        A process that runs with the original file on disk has never read another one.
+        """
         async with self.hosts.turn(_TURN):
             await host.use(ProcessControl).stop_agent(seen.AGENT)
             await host.use(AgentFiles).set_agent_config(seen.AGENT, config)
@@ -101,6 +106,11 @@ class VaultConfig(BaseFault[ConfigParams]):
 
             await wait_until(f"vault on {host.name} to start again", answers, within_s=_STARTED_WITHIN_S)
             await host.use(VaultOperator).unseal()
+            await wait_until(
+                f"vault on {host.name} to know the active server",
+                lambda: seen.knows_active(host),
+                within_s=_KNOWS_WITHIN_S,
+            )
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         host, prior = self._host(undo), undo["prior"]["config"]

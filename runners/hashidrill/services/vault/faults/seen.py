@@ -67,6 +67,17 @@ async def reigns(hosts: Hosts) -> Mapping[str, str]:
     return found
 
 
+async def knows_active(host: Host) -> tuple[bool | None, str]:
+    """For `wait_until`: whether that server is active, or says which one is."""
+    try:
+        answer = await host.use(AgentApi).api("GET", "/v1/sys/leader", timeout_s=_TELLS_WITHIN_S, agent=AGENT)
+        said: Any = answer.json() if answer.status == 200 else {}
+    except (FaultError, ValueError) as error:
+        return None, str(error)
+    known = isinstance(said, dict) and bool(said.get("leader_address"))
+    return (True if known else None), f"HTTP {answer.status}, {'a' if known else 'no'} server known to be active"
+
+
 async def actives(hosts: Hosts) -> Sequence[str]:
     """The servers that say of themselves that they are active."""
     return sorted(name for name, since in (await reigns(hosts)).items() if since)
