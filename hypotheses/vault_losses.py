@@ -67,12 +67,12 @@ def no_secret_lost(
 
 
 def _unlisted(recording: Recording, load: str) -> int:
-    """How many secrets were read and not listed. Raises HypothesisInvalidError where the load had nothing listed."""
+    """How much was read and not listed. Raises HypothesisInvalidError where the load had nothing listed."""
     signal = f"{load}.unlisted"
     if signal not in recording.signals:
         raise HypothesisInvalidError(
-            f"{load} counted its secrets by reading them alone: Vault reads from memory what its storage may have lost."
-            " This needs a load of vault.kv.write that came to its end"
+            f"{load} had nothing listed by Vault's storage, and Vault reads from memory what that may have lost: this"
+            " needs a load of vault.kv.write or vault.token.churn that came to its end"
         )
     return int(recording.series(signal).value[-1])
 
@@ -105,8 +105,9 @@ def no_lease_lost(
     """Each lease that Vault granted, and whose time has not run out, is there after; what was revoked stays revoked.
 
     The load is one of `vault.token.churn`: each token is a lease, with the time that Vault granted. At the end it looks
-    each one up. A token that Vault does not know, though its time had not run out when the look-ups were over, is lost:
-    it expired early, or was forgotten. A token that was revoked and is valid is worse than lost, and breaks it too.
+    each one up, and has the storage list them, as Vault looks up in memory. A token that Vault does not know, or does
+    not list, though its time had not run out when the look-ups were over, is lost: it expired early, or was forgotten.
+    A token that was revoked and is valid is worse than lost, and breaks it too.
 
     The verdict says how many leases could be checked: in total, and of those granted while a fault was in force. For
     each fault, at least half (or 500) of those granted inside must be checkable, and of those granted before it, or the
@@ -118,7 +119,7 @@ def no_lease_lost(
         raise HypothesisInvalidError(f"{load} was granted no lease, so there was nothing to lose")
     if not finals:
         raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before it looked leases up")
-    granted = _Leases(recording, load, ops)
+    granted, unlisted = _Leases(recording, load, ops), _unlisted(recording, load)
     undone = _undone(recording, ops, snapshot)
     held = np.array([finals.get(key) == value for key, value in zip(ops.keys, ops.values, strict=True)], np.bool_)
     read = np.array([key in finals for key in ops.keys], np.bool_)
@@ -127,12 +128,14 @@ def no_lease_lost(
     rolled_back = int(((gone | back) & undone).sum())
     figures = {
         "granted": int(ops.ok.sum()), "to_last": int(granted.kept.sum()), "due": int(granted.due.sum()),
-        "checked": int((granted.due & read).sum()), "lost": int(lost.sum()), "revoked": int(granted.revoked.sum()),
-        "revoked_and_valid": int(valid.sum()), "rolled_back": rolled_back,
+        "checked": int((granted.due & read).sum()), "unlisted": unlisted, "lost": int(lost.sum()),
+        "revoked": int(granted.revoked.sum()), "revoked_and_valid": int(valid.sum()), "rolled_back": rolled_back,
         "leases_lost": [ops.keys[i] for i in np.flatnonzero(lost)],
         "leases_valid_again": [ops.keys[i] for i in np.flatnonzero(valid)],
     }  # fmt: skip
-    require(not lost.any() and not valid.any(), _leases(recording, load, granted, lost, valid), **figures)
+    require(
+        not lost.any() and not valid.any(), _leases(recording, load, granted, lost, valid, unlisted=unlisted), **figures
+    )
     if not granted.due.any():
         raise HypothesisInvalidError(
             f"none of the {int(granted.kept.sum())} leases of {load} that nobody revoked was to last until it was"
@@ -170,7 +173,7 @@ class _Leases:
         self.due: Bools = self.kept & (ops.start_ns + self.ttl_s * SECOND > looked_up_ns)
 
 
-def _leases(recording: Recording, load: str, granted: _Leases, lost: Bools, valid: Bools) -> str:
+def _leases(recording: Recording, load: str, granted: _Leases, lost: Bools, valid: Bools, *, unlisted: int) -> str:
     ops, lines = granted.ops, []
     if lost.any():
         lines.append(f"{int(lost.sum())} of {int(granted.due.sum())} leases of {load} that had time left are lost:")
@@ -179,6 +182,8 @@ def _leases(recording: Recording, load: str, granted: _Leases, lost: Bools, vali
             " the end"
             for i in np.flatnonzero(lost)[:_SHOWN]
         ]
+    if unlisted:
+        lines.append(f"{unlisted} tokens were still known, from the memory of Vault: its storage does not list them")
     if valid.any():
         lines.append(f"{int(valid.sum())} of {int(granted.revoked.sum())} revoked tokens of {load} are valid:")
         lines += [

@@ -835,6 +835,16 @@ def lease_forgotten(path):
     return leases(path, gone=[at(12)]).build(), {"load": LEASES}
 
 
+@case("no_lease_lost", LIE, "a token is known from memory, and its storage lost it")
+def lease_in_memory(path):
+    return leases(path, gone=[at(12)], unlisted=1).build(), {"load": LEASES}
+
+
+@case("no_lease_lost", NOTHING, "nobody had the storage list the tokens")
+def leases_never_listed(path):
+    return leases(path, unlisted=None).build(), {"load": LEASES}
+
+
 @case("no_lease_lost", LIE, "a lease expires before its time")
 def lease_expired_early(path):
     return leases(path, gone=[at(45)], ttl_s=20).build(), {"load": LEASES}

@@ -33,9 +33,11 @@ def secrets(path, *, gone=(), unlisted=0, finals=None, reset=False, on="vault"):
     return run if unlisted is None else run.sample(f"{SECRETS}.unlisted", float(unlisted), at=51)
 
 
-def leases(path, *, gone=(), valid=(), unread=(), ttl_s=3600.0, reset=False, revoke=2):
+def leases(path, *, gone=(), valid=(), unread=(), ttl_s=3600.0, reset=False, revoke=2, unlisted=0):
     """A token every 200 ms, of which each `revoke`-th (2: those with odd numbers) is revoked."""
     run = begun(path, reset=reset)
+    if unlisted is not None:
+        run.sample(f"{LEASES}.unlisted", float(unlisted), at=51)
     finals = {f"{LEASES}/{n}": None for n in gone} | {f"{LEASES}/{n}": STILL_VALID for n in valid}
     for n in range(at(UNTIL_S)):
         start, lease = SINCE_S + n / PER_S, Lease(ttl_s, revoked=n % revoke == revoke - 1)

@@ -19,6 +19,8 @@ path "{MOUNT}/*" {{ capabilities = ["create", "read", "update", "delete", "list"
 path "auth/token/create" {{ capabilities = ["create", "update"] }}
 path "auth/token/lookup-accessor" {{ capabilities = ["create", "update"] }}
 path "auth/token/revoke-accessor" {{ capabilities = ["create", "update"] }}
+path "auth/token/accessors" {{ capabilities = ["list", "sudo"] }}
+path "auth/token/accessors/" {{ capabilities = ["list", "sudo"] }}
 """
 
 

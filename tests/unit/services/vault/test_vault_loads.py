@@ -13,7 +13,7 @@ from hashidrill.errors import WaitTimeoutError
 from hashidrill.loads.answer import Answer
 from hashidrill.loads.context import LoadContext
 from hashidrill.services.vault.loads import kv, tokens
-from hashidrill.services.vault.loads.base import read_reply, write_reply
+from hashidrill.services.vault.loads.base import listed_names, read_reply, write_reply
 from hashidrill.services.vault.loads.kv import KvRead, KvWrite, identity_of
 from hashidrill.services.vault.loads.tokens import STILL_VALID, TokenChurn
 
@@ -126,8 +126,8 @@ def test_a_secret_that_is_listed_and_cannot_be_read_is_missing(written):
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"data": {"keys": 3}}', b"<html>"])
 def test_an_answer_that_lists_nothing_is_asked_for_again(body):
-    assert kv._listed(Answer(200, body)) is None
-    assert kv._listed(Answer(503)) is None
+    assert listed_names(Answer(200, body)) is None
+    assert listed_names(Answer(503)) is None
 
 
 # tokens
@@ -141,9 +141,12 @@ def churn(monkeypatch):
     made = load(TokenChurn, "tokens", revoked="50%")
     planned = [made._plan(n) for n in range(4)]
     made._accessors = {n: f"accessor-{n}" for n in range(4)}
-    made.known, made.denied, made.refused = {"accessor-0", "accessor-2"}, set(), False
+    made.known, made.denied, made.refused, made.unlisted = {"accessor-0", "accessor-2"}, set(), False, set()
 
-    async def insist(_client, _endpoints, _method, path, accept, *, within_s, body=None):
+    async def insist(_client, _endpoints, _method, path, accept, *, within_s, body=None, params=None):
+        if params:
+            assert (path, params) == ("/v1/auth/token/accessors", {"list": "true"})
+            return accept(Answer(200, json.dumps({"data": {"keys": sorted(made.known - made.unlisted)}}).encode()))
         if path.endswith("lookup-self"):
             if made.refused:
                 raise WaitTimeoutError("our own token is refused")
@@ -172,6 +175,13 @@ def test_tokens_that_stay_are_known_and_revoked_ones_are_not(churn):
 def test_a_token_that_vault_lost_is_missing(churn):
     churn.known.remove("accessor-2")
     assert read(churn)["tokens/2"] is None
+
+
+def test_a_token_that_is_known_and_not_listed_is_missing(churn):
+    """The active server knows it from memory: its storage lost it."""
+    churn.unlisted.add("accessor-2")
+    assert read(churn)["tokens/2"] is None
+    assert read(churn)["tokens/0"] == churn.right["tokens/0"]
 
 
 def test_a_revoked_token_that_is_still_known_is_what_nobody_wrote(churn):

@@ -76,6 +76,15 @@ def read_json(answer: Answer) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def listed_names(answer: Answer) -> list[str] | None:
+    """The names in one place, from the storage: Vault keeps no list in its memory. None where that was not answered."""
+    if answer.status == 404:
+        return []
+    data = read_json(answer).get("data")
+    names = data.get("keys") if answer.status == 200 and isinstance(data, dict) else None
+    return [str(name) for name in names] if isinstance(names, list) else None
+
+
 def write_reply(answer: Answer) -> Reply:
     """The outcome of what changes something in Vault.
 

@@ -12,7 +12,16 @@ from hashidrill.loads.params import Keys, LoadRate, Timeout
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import Reply
 from hashidrill.loads.turns import Turns, stamp
-from hashidrill.services.vault.loads.base import VaultLoad, Via, body_of, data_path, read_json, read_reply, write_reply
+from hashidrill.services.vault.loads.base import (
+    VaultLoad,
+    Via,
+    body_of,
+    data_path,
+    listed_names,
+    read_json,
+    read_reply,
+    write_reply,
+)
 from hashidrill.services.vault.policy import MOUNT
 from hashidrill.units import Duration, Percent, Size
 
@@ -119,7 +128,13 @@ class KvWrite(VaultLoad):
             for once in numbers:
                 path = f"/v1/{MOUNT}/metadata/{self._place(once=once)}"
                 names = await insist(
-                    client, self.context.endpoints, "GET", path, _listed, within_s=within_s, params={"list": "true"}
+                    client,
+                    self.context.endpoints,
+                    "GET",
+                    path,
+                    listed_names,
+                    within_s=within_s,
+                    params={"list": "true"},
                 )
                 listed |= {f"{self._place(once=once)}/{name}" for name in names}
         unlisted = [key for key, value in found.items() if value is not None and key not in listed]
@@ -152,15 +167,6 @@ def _entry(answer: Answer) -> tuple[str | None] | None:
     if answer.status == 404:
         return (None,)
     return (identity_of(answer),) if answer.status == 200 else None
-
-
-def _listed(answer: Answer) -> list[str] | None:
-    """The names in one place, from the storage: Vault keeps no list in its memory. None where that was not answered."""
-    if answer.status == 404:
-        return []
-    data = read_json(answer).get("data")
-    names = data.get("keys") if answer.status == 200 and isinstance(data, dict) else None
-    return [str(name) for name in names] if isinstance(names, list) else None
 
 
 class KvRead(VaultLoad):

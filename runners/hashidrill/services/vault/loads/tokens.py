@@ -14,7 +14,7 @@ from hashidrill.loads.params import LoadRate, Timeout
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import Reply
 from hashidrill.loads.turns import stamp
-from hashidrill.services.vault.loads.base import VaultLoad, Via, body_of, read_json, write_reply
+from hashidrill.services.vault.loads.base import VaultLoad, Via, body_of, listed_names, read_json, write_reply
 from hashidrill.units import Duration, Percent
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ _GONE = ("invalid accessor", "bad token")
 """What Vault says of an accessor that it does not know, and of one whose token or lease is gone."""
 _DENIED = "permission denied"
 """What it may also say of one whose token is gone, as it does of our own token when it refuses that."""
+_ALL = "auth/token/accessors"
 _LOOKUP, _REVOKE, _SELF = (f"auth/token/{path}" for path in ("lookup-accessor", "revoke-accessor", "lookup-self"))
 
 
@@ -62,6 +63,7 @@ class TokenChurn(VaultLoad):
     """
 
     kind: ClassVar[str] = "vault.token.churn"
+    signals: ClassVar = {"unlisted": None}  # tokens that were known at the end, and that the storage does not list
 
     class Params(Strict):
         """`rate` tokens a second, each for `ttl`; the share `revoked` is revoked as soon as it was made."""
@@ -122,10 +124,12 @@ class TokenChurn(VaultLoad):
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
         """For each token that was acknowledged, its stamp where all is as it should be: it is known, or was revoked.
 
-        None for one that Vault has lost, and `STILL_VALID` for one that it revoked and still knows. Raises
+        None for one that Vault has lost, and `STILL_VALID` for one that it revoked and still knows. Vault looks tokens
+        up in its memory: one that its storage does not list is lost, and counted as `LOAD.unlisted`. Raises
         WaitTimeoutError with the last answer.
         """
         found: dict[str, str | None] = {}
+        kept: dict[str, str] = {}
         async with self.client() as client:
 
             async def look_up(item: tuple[int, str]) -> None:
@@ -137,10 +141,19 @@ class TokenChurn(VaultLoad):
                     known = False
                 right = stamp(self.context.run_id, n)
                 wrong = STILL_VALID if n in self._to_revoke else None
+                if known and n not in self._to_revoke:
+                    kept[self._key(n)] = accessor
                 found[self._key(n)] = right if known is not (n in self._to_revoke) else wrong
 
             await for_each(list(self._accessors.items())[:MOST_READ], look_up)
-        return found
+            listed = await insist(
+                client, self.context.endpoints, "GET", f"/v1/{_ALL}", listed_names, within_s=within_s,
+                params={"list": "true"},
+            )  # fmt: skip
+        there = {*listed}
+        unlisted = [key for key, accessor in kept.items() if accessor not in there]
+        self.context.sample("unlisted", float(len(unlisted)), ", ".join(unlisted[:3]))
+        return {**found, **dict.fromkeys(unlisted)}
 
 
 def _known(answer: Answer) -> bool | str | None:
