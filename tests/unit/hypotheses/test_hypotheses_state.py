@@ -341,3 +341,15 @@ def test_a_commit_time_that_knows_of_what_was_before_does_not_count(tmp_path, be
     builder.series("raft.commit_time", shown, host="consul-1", every=1)
     check, recording = hypothesis.get("raft_commit_below").check, builder.build()
     assert check(recording, {"below": "1s", "since": "start", "percent": "1%"}).figures["commit_time_s"] == 0.25
+
+
+@pytest.mark.parametrize(("leave_out", "held"), [(["vault/"], True), ([], False), (["other/"], False)])
+def test_what_another_program_writes_all_the_time_can_be_left_out(tmp_path, leave_out, held):
+    game = ordinary(Game(tmp_path))
+    game.saved["vault/core/x"] = Entry("vault/core/x", b"1", 7, 7)
+    game.after["vault/core/x"] = Entry("vault/core/x", b"2", 7, 9)
+    if held:
+        assert game.judged(leave_out=leave_out).figures["keys_not_as_saved"] == []
+    else:
+        with pytest.raises(Broken, match="1 keys differed from the snapshot"):
+            game.judged(leave_out=leave_out)

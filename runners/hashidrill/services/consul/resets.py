@@ -102,8 +102,14 @@ class Judged:
         return [index for index, fate in self.fates.items() if fate in fates]
 
 
-def judge(ops: Operations, finals: Mapping[str, str | None], reset: Reset, load: str, others: Sequence[str]) -> Judged:
-    """The fate of every acknowledged write of `load`; `others` are the loads whose keys are not looked at."""
+def judge(
+    ops: Operations, finals: Mapping[str, str | None], reset: Reset, load: str, others: Sequence[str], *,
+    leave_out: Sequence[str] = (),
+) -> Judged:  # fmt: skip
+    """The fate of every acknowledged write of `load`; `others` are the loads whose keys are not looked at.
+
+    Nor are those below the prefixes `leave_out`: another program may write them at any time.
+    """
     by_key: defaultdict[str, list[int]] = defaultdict(list)
     for index, key in enumerate(ops.keys):
         if ops.outcome[index] != "fail":
@@ -115,7 +121,7 @@ def judge(ops: Operations, finals: Mapping[str, str | None], reset: Reset, load:
             continue
         _Key(key, ops, by_key[key], reset, finals[key]).judge(judged)
     skip = [f"{prefix}/{name}/" for prefix in (PREFIX, ONCE_PREFIX) for name in (load, *others)]
-    _compare(reset, judged, skip=skip)
+    _compare(reset, judged, skip=[*skip, *leave_out])
     return judged
 
 
