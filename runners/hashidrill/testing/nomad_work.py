@@ -15,6 +15,7 @@ from typing import Any
 
 from hashidrill.services.nomad.tasks import TaskProcess
 from hashidrill.testing.snapshots import archived
+from hashidrill.util.foreign import parse
 from hashidrill.util.raft_archive import unpack
 
 RESTARTS = 2
@@ -122,6 +123,6 @@ class FakeWork:
 
     def restore(self, packed: bytes) -> None:
         """The processes of the nodes are what they were. Raises SnapshotError."""
-        state = json.loads(unpack(packed, "Nomad").state)
+        state = parse(unpack(packed, "Nomad").state)
         self.registered, self.allocs = state["jobs"], state["allocs"]
         self.index += 1
