@@ -13,6 +13,8 @@ from hashidrill.services.nomad.loads.starts import Start
 from hashidrill.units import Duration, Percent
 
 _PLACED = "nomad.allocs_placed"
+_JUST_NOW_S = 2.0
+"""What went wrong so shortly before the loads stopped says nothing: a change takes a look or two to be seen."""
 _WRONG = ("missing", "critical", "stale", "duplicate")
 _BLIND_AT_MOST_S = 5.0
 """A look asks two products, each for 2 s at most, twice a second."""
@@ -91,7 +93,7 @@ def services_agree(
     start_ns = min(measure.in_force(recording, window)[0] for window in measure.faults(recording, fault))
     end_ns = measure.loads_end_ns(recording)
     _compared_at_the_end(recording, f"{load}.missing", end_ns)
-    wrong = ops.between(start_ns, end_ns)
+    wrong = measure.settled(recording, ops.between(start_ns, end_ns), grace_s=_JUST_NOW_S)
     if len(wrong) < wrong_at_least:
         raise HypothesisInvalidError(
             f"{len(wrong)} registrations of {load} went wrong, at least {wrong_at_least} were to: the fault did too"

@@ -135,7 +135,8 @@ def _waiting(recording: Recording, load: str, span: _Span, limit_s: float) -> _B
             series = recording.series(signal).between(first_ns, span.end_ns)
             looked_ns.update(series.t_ns[series.ok].tolist())
     _no_gap(recording, load, sorted(looked_ns), first_ns, span)
-    ops = recording.operations(load).between(first_ns, span.end_ns)
+    # what went wrong just before the loads stopped was not watched for as long as it takes to count
+    ops = settled(recording, recording.operations(load).between(first_ns, span.end_ns), grace_s=limit_s)
     took_s = measure.served_s(ops)
     slow = took_s >= limit_s
     if (slow & (ops.intended_ns < span.start_ns)).any():

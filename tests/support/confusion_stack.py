@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from confusion import LIE, NOTHING, TRUTH
-from confusion_cases import case
+from confusion_cases import SERVICES_AGREE, case, registered
 from hashidrill.testing.recordings import RecordingBuilder
 
 FAULT = "disk.latency"
@@ -78,6 +78,11 @@ def waiting(path, *waits, until=50.0):
 @case("cascade_within", TRUTH, "registrations are wrong for long, and right again in time")
 def wrong_and_right(path):
     return waiting(path, (12, 4), (28, 5))
+
+
+@case("cascade_within", TRUTH, "one more went wrong just before the loads stopped")
+def wrong_at_the_last_moment(path):
+    return waiting(path, (12, 4), (49.5, None))
 
 
 @case("cascade_within", LIE, "a registration is right too late")
@@ -286,3 +291,20 @@ def watched_too_short(path):
 @case("registrations_stay_wrong", NOTHING, "nothing was made wrong")
 def nothing_wrong(path):
     return reset(path), STAY
+
+
+# what Nomad registers
+
+
+@case("services_agree", TRUTH, "one went wrong just before the loads stopped")
+def disagrees_at_the_last_moment(path):
+    run = registered(path, wrong=[("missing", 1)])
+    load = SERVICES_AGREE["load"]
+    return run.write(load, "late", "stale", start=49.5, end=50, outcome="unknown").build(), SERVICES_AGREE
+
+
+@case("services_agree", LIE, "one was wrong for some seconds when the loads stopped")
+def disagrees_at_the_end(path):
+    run = registered(path, wrong=[("missing", 1)])
+    load = SERVICES_AGREE["load"]
+    return run.write(load, "late", "stale", start=44, end=50, outcome="unknown").build(), SERVICES_AGREE
