@@ -79,5 +79,13 @@ def test_a_standby_takes_over_and_the_killed_server_is_unsealed_when_it_is_back(
     assert any(text.startswith(f"{found['killed']}: its vault came up sealed") for text in told)
 
 
+@pytest.mark.parametrize("storage", STORAGES)
+def test_each_server_waits_for_leadership_once(reports, storage):
+    """One that was given its key twice while it joined waits twice, and answers a step-down without stepping down."""
+    [waits] = [line["standbys"] for line in reports(storage).lines if "standbys" in line]
+    assert len(waits) == 3
+    assert all(max(times) == 1 for times in waits.values()), waits
+
+
 def test_each_fault_of_vault_is_a_case():
     assert {kind for kind, _ in CASES} == {kind for kind in registry.fault_kinds() if kind.startswith("vault.")}

@@ -85,6 +85,19 @@ async def disarmed(datacenter, kind, on, by):
     return {"armed": armed.ok, "disarmed": after.ok, "measured": after.measured}
 
 
+async def waits(host):
+    """How often its server began to wait for leadership, of each time that it was unsealed: once, or it may ignore a
+    step-down.
+    """
+    lines = (host.logs / "vault.log").read_text().splitlines()
+    times = [0]
+    for line in lines:
+        if "Vault server started!" in line or "vault is sealed" in line:
+            times.append(0)
+        times[-1] += "entering standby mode" in line
+    return times
+
+
 async def set_back(host, undo):
     await host.stop_agent("vault")
     await host.set_agent_config("vault", undo["prior"]["config"])
@@ -140,7 +153,8 @@ async def main() -> None:
     if consul:
         parts["consul"] = Consul(servers=1, clients=0, config={"performance": {"raft_multiplier": 1}})
         binaries["consul"] = Path(consul[0])
-    datacenter = LocalDatacenter(DatacenterSpec(**parts), Path(root), binaries)
+    spec = DatacenterSpec(**parts)
+    datacenter = LocalDatacenter(spec, Path(root), binaries, artifacts=Path(root) / "artifacts")
     began = time.monotonic()
     await datacenter.start()
     await datacenter.wait_ready()
@@ -158,6 +172,7 @@ async def main() -> None:
             await reported(f"{kind} on {on} disarmed by {by}", disarmed, datacenter, kind, on, by)
         beside.cancel_scope.cancel()
     say(told=told)
+    say(standbys={host.name: await waits(host) for host in datacenter.hosts.values() if "vault" in host.roles})
     say(memory=await memory(datacenter))
 
 

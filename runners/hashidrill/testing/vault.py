@@ -105,8 +105,11 @@ class FakeVault:
         """Whether another server takes over from one that steps down; if not, the same one is active again."""
         self.members = {*self.hosts} if self.initialized else set()
         """Those that have joined: a new server does with its first unsealing."""
+        self.joins_after: dict[str, int] = {}
+        """A server that took its key unseals itself after so many further questions about its seal."""
         self.without_vote: set[str] = set()
         self.saved: dict[bytes, tuple[set[str], set[str], dict[str, Any]]] = {}
+        self.took: list[tuple[str, str]] = []
         self.asked: list[tuple[str, str, str]] = []
         """(host, method, path) of each request."""
         self.world.hosts.update(self.hosts)
@@ -197,6 +200,12 @@ class FakeVault:
         return packed([*keys, *(f"logical/1/2/versions/0/{n}" for n in range(len(self.secrets)))])
 
     def _seal_status(self, host: FakeVaultHost) -> Answered:
+        if host.name in self.joins_after and ("unseal", host.name) in self.took:
+            self.joins_after[host.name] -= 1
+            if self.joins_after[host.name] < 0:
+                del self.joins_after[host.name]
+                self.sealed.discard(host.name)
+                self.members.add(host.name)
         return 200, {"initialized": self.initialized, "sealed": host.name in self.sealed}
 
     def _init(self, host: FakeVaultHost) -> Answered:
@@ -210,7 +219,9 @@ class FakeVault:
     def _unseal(self, host: FakeVaultHost, body: Mapping[str, Any]) -> Answered:
         if not self.initialized:
             return 400, {"errors": ["Vault is not initialized"]}
-        if body.get("key") == self.key:
+        if body.get("key") == self.key and host.name in self.joins_after:
+            self.took.append(("unseal", host.name))
+        elif body.get("key") == self.key:
             self.sealed.discard(host.name)
             self.members.add(host.name)
         return self._seal_status(host)

@@ -18,6 +18,7 @@ from hashidrill.util.wait import wait_until
 
 _UNSEALED_WITHIN_S = 30.0
 _ALLOWED_WITHIN_S = 30.0
+_TRIED_WITHIN_S = 2.0
 _SNAPSHOT_WITHIN_S = 30.0
 _REVOKED_WITHIN_S = 10.0
 """Revoking a token revokes all that were made with it first."""
@@ -81,9 +82,9 @@ class Sealed:
         self._faults[host].discard(fault_id)
 
 
-async def try_unseal(api: VaultApi, address: str, key: str) -> Seal:
+async def try_unseal(api: VaultApi, address: str, key: str, *, timeout_s: float = _TRIED_WITHIN_S) -> Seal:
     """One attempt. A server that has yet to join Raft's others says no until it has."""
-    said = await api.call(address, "PUT", "sys/unseal", {"key": key})
+    said = await api.call(address, "PUT", "sys/unseal", {"key": key}, timeout_s=timeout_s)
     if not said.ok:
         return Seal(answered=said.status != 0, text=said.text)
     return Seal(True, bool(said.data.get("initialized")), bool(said.data.get("sealed", True)))

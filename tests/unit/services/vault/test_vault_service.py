@@ -124,6 +124,22 @@ def test_storage_consul_without_consul_is_one_clear_message_before_anything_star
 # ready
 
 
+def test_a_server_that_took_its_key_and_has_yet_to_join_gets_no_second_one(fresh, vault_service):
+    """It would wait for leadership twice, and answer a step-down without stepping down."""
+    fresh.joins_after = {"vault-2": 3, "vault-3": 5}
+    get_ready(vault_service, fresh)
+    keys = [host for host, method, path in fresh.asked if (method, path) == ("PUT", "sys/unseal")]
+    assert sorted(keys) == ["vault-1", "vault-2", "vault-3"]
+
+
+def test_a_server_that_took_its_key_and_never_joins_gets_another_one(fresh, vault_service):
+    fresh.joins_after = {"vault-2": 1000}
+    with pytest.raises(WaitTimeoutError, match="vault-2: sealed"):
+        get_ready(vault_service, fresh, within_s=20)
+    keys = [host for host, method, path in fresh.asked if (method, path) == ("PUT", "sys/unseal")]
+    assert keys.count("vault-2") == 2
+
+
 def test_ready_is_initialised_unsealed_with_one_active_and_a_secret_written(fresh, vault_service):
     get_ready(vault_service, fresh)
     assert fresh.initialized
