@@ -106,7 +106,7 @@ class FakeVault:
         self.members = {*self.hosts} if self.initialized else set()
         """Those that have joined: a new server does with its first unsealing."""
         self.joins_after: dict[str, int] = {}
-        """A server that took its key unseals itself after so many further questions about its seal."""
+        """A server that took its key unseals itself once it was asked about its seal that often again."""
         self.without_vote: set[str] = set()
         self.saved: dict[bytes, tuple[set[str], set[str], dict[str, Any]]] = {}
         self.took: list[tuple[str, str]] = []
