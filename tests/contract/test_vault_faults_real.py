@@ -20,7 +20,13 @@ pytestmark = [
     pytest.mark.needs("datacenter", f"vault {VAULT_VERSION}", "consul 1.22.2"),
 ]
 SCRIPT = places.SUPPORT / "real_vault_faults.py"
-STORAGES = ("raft", "consul")
+ON_CONSUL = pytest.mark.nightly  # sessions and lock-delays of Consul are waited for: minutes
+STORAGES = {"raft": (), "consul": ON_CONSUL}
+
+
+def on_each_storage(cases):
+    return [pytest.param(storage, *case, marks=marks) for storage, marks in STORAGES.items() for case in cases
+            if storage == "raft" or case[0] not in RAFT_ONLY]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -53,23 +59,19 @@ def result(reports, storage, case):
     return line["result"]
 
 
-@pytest.mark.parametrize(
-    ("storage", "kind", "on"),
-    [(storage, *case) for storage in STORAGES for case in CASES if storage == "raft" or case[0] not in RAFT_ONLY],
-)
+@pytest.mark.parametrize(("storage", "kind", "on"), on_each_storage(CASES))
 def test_a_fault_keeps_its_contract_on_the_real_thing(reports, storage, kind, on):
     assert result(reports, storage, f"{kind} on {on}")["measured"]
 
 
-@pytest.mark.parametrize("storage", STORAGES)
-@pytest.mark.parametrize(("kind", "on", "by"), DISARMED)
+@pytest.mark.parametrize(("storage", "kind", "on", "by"), on_each_storage(DISARMED))
 def test_the_proof_fails_when_the_fault_is_disarmed_behind_its_back(reports, storage, kind, on, by):
     found = result(reports, storage, f"{kind} on {on} disarmed by {by}")
     assert found["armed"], "it was not in force to begin with"
     assert not found["disarmed"], found["measured"]
 
 
-@pytest.mark.parametrize(("storage", "within_s"), [("raft", 15), ("consul", 75)])
+@pytest.mark.parametrize(("storage", "within_s"), [("raft", 15), pytest.param("consul", 75, marks=ON_CONSUL)])
 def test_a_standby_takes_over_and_the_killed_server_is_unsealed_when_it_is_back(reports, storage, within_s):
     """With Consul, the session of the dead server runs out first (up to 30 s), and then its lock-delay (15 s)."""
     found = result(reports, storage, "takeover")

@@ -5,12 +5,14 @@ the behaviour is shown with smaller figures.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from claims import Answer, Scripted, failing, wait
 from claims_nomad import FAILS, SLEEPS, both, job, nomad  # noqa: F401 - `nomad` is a fixture
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nomad, pytest.mark.may_skip("Nomad's clients run as root here")]
 
 SECOND = 10**9
 WITHIN_S = 120
@@ -27,17 +29,37 @@ def again(attempts):
             "Unlimited": False}  # fmt: skip
 
 
+SCENARIOS = []
+
+
+def claim(*cases):
+    """A test on an agent that all of this module share. All of them begin with the first: Nomad's own pauses, of
+    seconds each, are what they wait for. `cases` are the arguments of each after `agent`; none is one test without.
+    """
+
+    def of(scenario):
+        numbers = range(len(SCENARIOS), len(SCENARIOS) + max(len(cases), 1))
+        SCENARIOS.extend((scenario, case) for case in cases or ((),))
+
+        @pytest.mark.parametrize("number", numbers, ids=[str(case[0]) if case else "" for case in cases or ((),)])
+        def shown(under_way, number):
+            under_way[number].result()
+
+        shown.__name__, shown.__doc__ = scenario.__name__, scenario.__doc__
+        return shown
+
+    return of
+
+
 @pytest.fixture(scope="module")
-def started(nomad, tmp_path_factory):  # noqa: F811
+def under_way(nomad, tmp_path_factory):  # noqa: F811
+    """What is to come of each scenario; their jobs have names of their own."""
     agent = both(nomad, tmp_path_factory.mktemp("nomad"), "both")
-    yield agent
-    agent.stop()
-
-
-@pytest.fixture
-def agent(started):
-    yield started
-    started.purge()
+    try:
+        with ThreadPoolExecutor(len(SCENARIOS)) as all_at_once:
+            yield [all_at_once.submit(scenario, agent, *case) for scenario, case in SCENARIOS]
+    finally:
+        agent.stop()
 
 
 def ended(agent, name):
@@ -50,6 +72,7 @@ def ended(agent, name):
     return wait(f"the allocation of {name} to end", status, within_s=WITHIN_S)
 
 
+@claim()
 def test_an_artifact_is_downloaded_once_unless_the_task_is_restarted(agent):
     """HD211: the same short fault of the same server; restart.attempts is all the difference."""
     unavailable = Answer(503, b"")
@@ -64,6 +87,7 @@ def test_an_artifact_is_downloaded_once_unless_the_task_is_restarted(agent):
     assert agent.events("no-restart").count("Failed Artifact Download") == 1
 
 
+@claim()
 def test_restart_defaults_are_two_in_half_an_hour_and_three_in_a_day(agent):
     """HD211: what the server fills in for a service and for a batch job."""
     agent.run(job("service", {"Config": SLEEPS}))
@@ -73,7 +97,7 @@ def test_restart_defaults_are_two_in_half_an_hour_and_three_in_a_day(agent):
     assert figures == {"service": (2, 1800 * SECOND, "fail"), "batch": (3, 86400 * SECOND, "fail")}
 
 
-@pytest.mark.parametrize(("mode", "leaves"), [("delay", False), ("fail", True)])
+@claim(("delay", False), ("fail", True))
 def test_a_task_with_restart_mode_delay_never_leaves_its_node(agent, mode, leaves):
     """HD212: the task fails always. In mode fail its allocation does too, and is placed anew."""
     name = f"mode-{mode}"
@@ -88,6 +112,7 @@ def test_a_task_with_restart_mode_delay_never_leaves_its_node(agent, mode, leave
         assert len(agent.allocs(name)) == 1
 
 
+@claim()
 def test_a_batch_job_is_rescheduled_once_a_day_by_default(agent):
     """HD213: both tasks fail always; the one that says so is placed anew more often."""
     agent.run(job("default", {"Config": FAILS}, kind="batch", restart=ONCE))
@@ -108,24 +133,24 @@ def checked(name, server, **check):
     return job(name, {"Config": SLEEPS}, restart=soon(100), Networks=[network], Services=[service])
 
 
-def test_a_failing_check_restarts_nothing_by_itself(agent):
+@claim(("bare", {}, False), ("watched", {"CheckRestart": {"Limit": 2, "Grace": 0}}, True))
+def test_a_failing_check_restarts_nothing_by_itself(agent, name, check, restarted):
     """HD215: the same check fails for two tasks; the one with check_restart is restarted."""
-    for name, check, restarted in (("bare", {}, False), ("watched", {"CheckRestart": {"Limit": 2, "Grace": 0}}, True)):
-        with Scripted(failing(10**6, Answer(500, b""))) as server:
-            agent.run(checked(name, server, **check))
-            wait("eight failed checks", lambda server=server: len(server.seen) >= 8 or None, within_s=WITHIN_S)
-            assert bool(agent.task(name)["Restarts"]) is restarted
-            assert len(agent.allocs(name)) == 1
+    with Scripted(failing(10**6, Answer(500, b""))) as server:
+        agent.run(checked(name, server, **check))
+        wait("eight failed checks", lambda: len(server.seen) >= 8 or None, within_s=WITHIN_S)
+        assert bool(agent.task(name)["Restarts"]) is restarted
+        assert len(agent.allocs(name)) == 1
 
 
 def update(deadline_s, *, reverts):
-    """A version has until then to become well."""
-    policy = {"MaxParallel": 1, "HealthCheck": "task_states", "MinHealthyTime": SECOND // 10,
+    """A version has until then to become well: to run for longer than one takes to fail on a busy machine."""
+    policy = {"MaxParallel": 1, "HealthCheck": "task_states", "MinHealthyTime": 2 * SECOND,
               "HealthyDeadline": deadline_s * SECOND, "ProgressDeadline": (deadline_s + 1) * SECOND}  # fmt: skip
     return policy | ({"AutoRevert": True} if reverts else {})
 
 
-@pytest.mark.parametrize("reverts", [False, True])
+@claim((False,), (True,))
 def test_a_failed_deployment_stays_unless_auto_revert_is_on(agent, reverts):
     """HD217: two instances of the first version run; the second fails at once, and takes one of them."""
     name = f"reverts-{reverts}".lower()

@@ -12,7 +12,7 @@ import pytest
 from claims import Answer, Scripted, free_ports, wait
 from claims_nomad import RAW_EXEC, SLEEPS, Nomad, both, client, job, nomad, server  # noqa: F401 - a fixture
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nomad, pytest.mark.may_skip("Nomad's clients run as root here")]
 
 SECOND = 10**9
 WITHIN_S = 60

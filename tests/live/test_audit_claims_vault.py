@@ -9,7 +9,7 @@ import pytest
 
 from claims import Answer, Scripted, failing, free_ports, run, wait  # noqa: F401 - `run` is a fixture
 
-pytestmark = pytest.mark.nightly
+pytestmark = pytest.mark.vault
 
 WITHIN_S = 60
 UNAVAILABLE = Answer(500, b'{"errors": ["error performing token check"]}')

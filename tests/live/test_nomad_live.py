@@ -65,6 +65,7 @@ def test_work_goes_on_while_the_leader_is_killed_and_while_its_disk_is_slow(tmp_
     assert set(recording.series("nomad.allocs_failed").value) == {0.0}
 
 
+@pytest.mark.nightly  # tests/live/test_up_stack.py has Nomad as an ordinary user each time
 @pytest.mark.skipif(os.geteuid() != 0, reason="these tests run as an ordinary user already")
 @pytest.mark.may_skip("as an ordinary user, the test above shows this")
 @pytest.mark.needs("setpriv")

@@ -23,6 +23,8 @@ pytestmark = [
     pytest.mark.needs("datacenter", f"vault {VAULT_VERSION}", "consul 1.22.2"),
 ]
 OURS = sorted(name for name in LIBRARY if name.startswith("vault/"))
+EACH_TIME = "vault/killed-active"
+"""The one that is run wherever there is a Vault; all others each night."""
 
 
 class KeysSeen:
@@ -56,7 +58,8 @@ class KeysSeen:
 
 
 def marked(name):
-    return pytest.param(name, marks=pytest.mark.needs(*needs_of_experiment(name)))
+    needs = pytest.mark.needs(*needs_of_experiment(name))
+    return pytest.param(name, marks=needs if name == EACH_TIME else [needs, pytest.mark.nightly])
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in OURS])
@@ -77,6 +80,7 @@ def test_an_experiment_passes_its_faults_are_proven_and_it_leaves_no_key(name, t
     assert leaked == []
 
 
+@pytest.mark.nightly
 def test_vault_keeps_its_data_in_the_consul_of_its_datacenter(tmp_path):
     """Killed in the middle, and nothing that it acknowledged is lost."""
     document = {
@@ -101,6 +105,10 @@ def test_vault_keeps_its_data_in_the_consul_of_its_datacenter(tmp_path):
     run = json.loads((drill.recording / "run.json").read_text())
     assert run["vault"]["config"]["vault-1"]["storage"]["consul"]["address"] == "127.0.0.1:8500"
     assert {host["name"]: host["agents"] for host in run["hosts"]}["vault-1"] == {"vault": "server", "consul": "client"}
+
+
+def test_the_experiment_of_each_time_is_in_the_library():
+    assert EACH_TIME in OURS
 
 
 def test_without_consul_its_storage_consul_is_refused_in_one_message(tmp_path):

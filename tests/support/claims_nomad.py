@@ -78,11 +78,6 @@ class Nomad:
         answer = httpx.post(f"{self.url}/v1/jobs", json={"Job": job}, timeout=10)
         assert answer.status_code == 200, answer.text
 
-    def purge(self):
-        """All jobs, so that their tasks do not go on beside the next test."""
-        for each in self.get("jobs") or ():
-            httpx.delete(f"{self.url}/v1/job/{each['ID']}", params={"purge": "true"}, timeout=10)
-
     def allocs(self, job):
         """The newest last."""
         return sorted(self.get(f"job/{job}/allocations") or (), key=lambda each: each["CreateIndex"])

@@ -32,6 +32,15 @@ def test_every_file_with_nightly_tests_is_in_the_table_and_no_other():
     assert set(re.findall(r"`(tests/[\w/]+\.py)`", row)) == marked
 
 
+@pytest.mark.parametrize("product", ["nomad", "vault"])
+def test_every_file_with_tests_of_a_product_is_in_its_row(product):
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    [row] = [line for line in page.splitlines() if line.startswith(f"| `uv run pytest -m {product}` |")]
+    marked = {str(path.relative_to(ROOT)) for folder in ("contract", "live") for path in (TESTS / folder).rglob("*.py")
+              if f"mark.{product}" in path.read_text()}  # fmt: skip
+    assert marked <= set(re.findall(r"`(tests/[\w/]+\.py)`", row))
+
+
 def test_no_test_is_marked_with_what_no_command_runs():
     """`pyproject.toml` leaves some tiers out, and the table has a command for each."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
