@@ -23,6 +23,7 @@ def few(recording, *, at_most: int):
 """
 
 
+@pytest.mark.nightly
 def test_a_hypothesis_of_ones_own_is_run_kept_and_compared(tmp_path):
     project, runs = tmp_path / "project", tmp_path / "runs"
     (project / "hypotheses").mkdir(parents=True)

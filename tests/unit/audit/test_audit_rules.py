@@ -109,6 +109,12 @@ def shown_by(rule):
     return test.partition('"""')[2].partition('"""')[0] if found else None
 
 
+def test_no_claim_is_shown_by_night_alone():
+    """A rule that a new version of an agent makes wrong is found before a pull request, where that agent is there."""
+    shown_by = {rule.verified.partition("::")[0] for rule in RULES.values() if rule.verified}
+    assert {path for path in shown_by if ".nightly" in (ROOT / path).read_text()} == set()
+
+
 @pytest.mark.parametrize("rule", [rule for rule in RULES.values() if rule.verified], ids=lambda rule: rule.id)
 def test_a_verified_claim_names_a_test_that_exists_and_that_names_the_rule(rule):
     assert rule.id in shown_by(rule)
