@@ -12,6 +12,7 @@ from hashidrill.abc import Hosts
 from hashidrill.capabilities import Processes
 from hashidrill.errors import DatacenterError
 from hashidrill.service import AgentPlace, AgentPlan, BaseService, Site
+from hashidrill.services import sample
 from hashidrill.services.sample.model import Sample
 from hashidrill.util.users import is_machine_root
 from hashidrill.util.wait import wait_until
@@ -47,7 +48,9 @@ class SampleService(BaseService):
     Spec: ClassVar[type[Sample]] = Sample
     roles: ClassVar[tuple[str, ...]] = ("stores", "caches", "pools")
     many: ClassVar[tuple[str, ...]] = roles
-    loads: ClassVar[Mapping[str, str]] = {"sample.get": "hashidrill.services.sample.loads"}
+    loads: ClassVar[Mapping[str, str]] = {
+        kind: f"{sample.__name__}.{module}" for module, kinds in sample.MODULES.items() for kind in kinds
+    }
 
     def places(self) -> Sequence[AgentPlace]:
         """`store-1`; `cache-1`, ... and `pool-1`, ..., in the order in which they are written."""
