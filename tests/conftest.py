@@ -208,9 +208,9 @@ def library_runs(ground, request, tmp_path_factory):
     if not items:
         yield None
         return
-    from library_runs import FLAGSHIP, LIBRARY, LibraryRuns
+    from library_runs import LIBRARY, LibraryRuns
 
-    runs = LibraryRuns(tmp_path_factory.mktemp("library"), (named & set(LIBRARY)) - {FLAGSHIP})
+    runs = LibraryRuns(tmp_path_factory.mktemp("library"), named & set(LIBRARY))
     try:
         yield runs
     finally:

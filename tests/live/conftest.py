@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from drills import hashidrill
+from drills import ahead, run_demo
 
 HERE = Path(__file__).parent
 
@@ -22,8 +23,21 @@ def _real_datacenter(consul):
     """Each test here needs one."""
 
 
+@pytest.fixture(scope="module")
+def _drills(consul, request, tmp_path_factory):
+    """The runs of this module's selected tests."""
+    tests = [item for item in request.session.items if item.path == request.path and hasattr(item.function, "drill")]
+    with ahead({test.name: partial(test.function.drill, tmp_path_factory.mktemp("drill")) for test in tests}) as runs:
+        yield runs
+
+
+@pytest.fixture
+def drill(_drills, request):
+    """The run of a test that is marked `drilled`."""
+    return _drills(request.node.name)
+
+
 @pytest.fixture(scope="session")
-def demo(consul, tmp_path_factory):
+def demo(consul, library_runs, tmp_path_factory):
     """`hashidrill demo`, once a session: (the folder it was run in, how it ended). It runs raft/slow-leader-disk."""
-    folder = tmp_path_factory.mktemp("demo")
-    return folder, hashidrill("demo", cwd=folder, within_s=300)
+    return library_runs.demo() if library_runs is not None else run_demo(tmp_path_factory.mktemp("demo"))

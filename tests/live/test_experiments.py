@@ -154,3 +154,16 @@ def test_a_run_beside_other_tests_has_the_environment_of_the_session(tmp_path, m
     runs.run("raft/killed-leader")
     runs.close()
     assert begun == [("raft/killed-leader", home)]
+
+
+def test_the_demo_is_begun_with_the_others_and_once(tmp_path, monkeypatch):
+    begun = []
+    monkeypatch.setattr("library_runs.Drill", lambda name, *_, **__: begun.append(name))
+    monkeypatch.setattr("library_runs.run_demo", lambda folder, _env: (folder, begun.append(FLAGSHIP)))
+    runs = LibraryRuns(tmp_path, ["raft/killed-leader", FLAGSHIP])
+    runs.begin()
+    folders = {runs.demo()[0], runs.demo()[0]}
+    runs.run("raft/killed-leader")
+    runs.close()
+    assert folders == {tmp_path / "demo"}
+    assert sorted(begun) == ["raft/killed-leader", FLAGSHIP]

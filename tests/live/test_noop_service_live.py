@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import places
-from drills import Drill, environment, hashidrill
+from drills import Drill, drilled, environment, hashidrill
 from hashidrill.recording.reader import Recording
 
 sys.path.insert(0, str(places.SUPPORT / "noop_service"))
@@ -41,8 +41,13 @@ def written(path, *, datacenter=None, step=SILENT, require=None, **changes):
     return path
 
 
-def test_an_experiment_with_it_is_run_and_its_fault_is_proven_and_its_load_is_recorded(tmp_path):
-    drill = Drill(written(tmp_path / "quiet-noop.yaml"), tmp_path / "runs", env=ENVIRONMENT)
+def run_of(name, **changes):
+    """The run of such an experiment, ahead of the test."""
+    return drilled(lambda folder: Drill(written(folder / f"{name}.yaml", **changes), folder / "runs", env=ENVIRONMENT))
+
+
+@run_of("quiet-noop")
+def test_an_experiment_with_it_is_run_and_its_fault_is_proven_and_its_load_is_recorded(drill):
     assert (drill.exit_code, drill.result["verdict"]) == (0, "PASS"), drill.result
     recording = Recording(drill.recording)
     [fault] = recording.faults
@@ -82,8 +87,8 @@ SHARED = {
 """Two hosts with an agent of the example and a client of Consul each: the load of Consul goes through these."""
 
 
-def test_it_shares_its_hosts_with_consul_and_each_agent_is_broken_by_itself(tmp_path):
-    drill = Drill(written(tmp_path / "shared.yaml", **SHARED), tmp_path / "runs", env=ENVIRONMENT)
+@run_of("shared", **SHARED)
+def test_it_shares_its_hosts_with_consul_and_each_agent_is_broken_by_itself(drill):
     assert (drill.exit_code, drill.result["verdict"]) == (0, "PASS"), drill.result
     recording = Recording(drill.recording)
     assert sorted((fault.kind, fault.host, fault.agent) for fault in recording.faults) == [
@@ -102,8 +107,9 @@ def test_it_shares_its_hosts_with_consul_and_each_agent_is_broken_by_itself(tmp_
     )
 
 
-def test_its_token_reaches_clients_and_agents_and_stands_in_no_recording(tmp_path):
-    path = written(tmp_path / "tokens.yaml")
+def with_tokens(folder):
+    """Clients that were told the token, of which one writes it where its errors are kept."""
+    path = written(folder / "tokens.yaml")
     document = json.loads(path.read_text())
     known = hashlib.sha256(TOKEN.encode()).hexdigest()
     asks = "curl -s -o /dev/null {url}; "  # a client that sends nothing is INVALID
@@ -115,31 +121,40 @@ def test_its_token_reaches_clients_and_agents_and_stands_in_no_recording(tmp_pat
     }
     document["steady_state"]["require"].append("knows.errors < 1%")
     path.write_text(json.dumps(document))
-    drill = Drill(path, tmp_path / "runs", env=ENVIRONMENT)
+    return Drill(path, folder / "runs", env=ENVIRONMENT)
+
+
+@drilled(with_tokens)
+def test_its_token_reaches_clients_and_agents_and_stands_in_no_recording(drill):
     assert (drill.exit_code, drill.result["verdict"]) == (0, "PASS"), drill.result
     files = [file for file in drill.recording.rglob("*") if file.is_file()]
     assert [file.name for file in files if TOKEN.encode() in file.read_bytes()] == []
     assert any("it is [redacted]" in error for error in Recording(drill.recording).operations("tells").errors)
 
 
-def test_an_agent_that_is_started_before_what_it_needs_ends_and_the_run_says_so(tmp_path):
-    """The example's agents end where the Consul agent of their host knows no leader yet: they are started after it."""
-    (tmp_path / "early").mkdir()
-    (tmp_path / "early/hashidrill_early.py").write_text(
+def too_early(folder):
+    """Its agents do not wait for Consul's."""
+    (folder / "early").mkdir()
+    (folder / "early/hashidrill_early.py").write_text(
         "from hashidrill_noop import NoopService\n\n\nclass Early(NoopService):\n    after = ()\n"
     )
-    info = tmp_path / "early/hashidrill_early-1.0.dist-info"
+    info = folder / "early/hashidrill_early-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hashidrill-early\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[hashidrill.services]\nnoop = hashidrill_early:Early\n")
-    early = environment(PYTHONPATH=f"{places.SUPPORT / 'noop_service'}:{tmp_path / 'early'}")
-    drill = Drill(written(tmp_path / "early.yaml", **SHARED), tmp_path / "runs", env=early)
+    early = environment(PYTHONPATH=f"{places.SUPPORT / 'noop_service'}:{folder / 'early'}")
+    return Drill(written(folder / "early.yaml", **SHARED), folder / "runs", env=early)
+
+
+@drilled(too_early)
+def test_an_agent_that_is_started_before_what_it_needs_ends_and_the_run_says_so(drill):
+    """The example's agents end where the Consul agent of their host knows no leader yet: they are started after it."""
     assert drill.exit_code == 3
     assert "noop ended" in json.dumps(drill.result)
 
 
-def test_an_experiment_with_scripted_clients_alone_starts_no_agent_and_is_judged(tmp_path):
-    path = tmp_path / "bare.yaml"
+def without_agents(folder):
+    path = folder / "bare.yaml"
     client = {
         "command": ["{python}", "-m", "hashidrill.retry.example", "{url}/v1/kv/app"],
         "rate": "4/s",
@@ -157,7 +172,11 @@ def test_an_experiment_with_scripted_clients_alone_starts_no_agent_and_is_judged
     document["clients"] = {"alone": client}
     del document["load"]
     path.write_text(json.dumps(document))
-    drill = Drill(path, tmp_path / "runs", env=environment())
+    return Drill(path, folder / "runs", env=environment())
+
+
+@drilled(without_agents)
+def test_an_experiment_with_scripted_clients_alone_starts_no_agent_and_is_judged(drill):
     assert (drill.exit_code, drill.result["verdict"]) == (0, "PASS"), drill.result
     run = json.loads((drill.recording / "run.json").read_text())
     assert run["hosts"] == []

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import json
 
-from drills import Drill, environment, experiment, hashidrill
+from drills import Drill, drilled, environment, experiment, hashidrill
 
 SLOW = {"on": "consul:leader", "with": {"delay": "100ms"}, "for": "2s"}
 FSYNC = {"fault": "disk.latency", **SLOW}
 
 
-def test_a_fault_whose_apply_does_nothing_makes_the_run_invalid(tmp_path):
-    drill = Drill(experiment(tmp_path / "idle.yaml", method=[{"fault": "planted.idle", **SLOW}]), tmp_path / "runs")
+def run_of(name, **written):
+    """The run of an experiment with this in it, ahead of the test."""
+    return drilled(lambda folder: Drill(experiment(folder / f"{name}.yaml", **written), folder / "runs"))
+
+
+@run_of("idle", method=[{"fault": "planted.idle", **SLOW}])
+def test_a_fault_whose_apply_does_nothing_makes_the_run_invalid(drill):
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (3, "INVALID", "fault")
     assert "fault.unproven" in drill.events
     assert "fault.proven" not in drill.events
     assert any("not proven in force" in reason and "fsync takes" in reason for reason in drill.result["invalid"])
 
 
-def test_a_fault_that_cannot_be_reverted_ends_with_exit_code_4(tmp_path):
-    drill = Drill(experiment(tmp_path / "stuck.yaml", method=[{"fault": "planted.stuck", **SLOW}]), tmp_path / "runs")
+@run_of("stuck", method=[{"fault": "planted.stuck", **SLOW}])
+def test_a_fault_that_cannot_be_reverted_ends_with_exit_code_4(drill):
     assert (drill.exit_code, drill.result["outcome"]) == (4, "revert")
     assert "fault.proven" in drill.events
     assert "fault.stuck" in drill.events
     assert any("the planted fault stays" in reason for reason in drill.result["invalid"])
 
 
-def test_a_fault_that_vanishes_half_way_through_makes_invalid_what_is_judged_from_then_on(tmp_path):
-    method = [{"fault": "planted.fading", **SLOW, "for": "4s"}]
-    expect = [{"available_during": {"load": "kv-writes"}}, {"no_acknowledged_write_lost": {"load": "kv-writes"}}]
-    drill = Drill(experiment(tmp_path / "fading.yaml", method=method, expect=expect), tmp_path / "runs")
+@run_of(
+    "fading",
+    method=[{"fault": "planted.fading", **SLOW, "for": "4s"}],
+    expect=[{"available_during": {"load": "kv-writes"}}, {"no_acknowledged_write_lost": {"load": "kv-writes"}}],
+)
+def test_a_fault_that_vanishes_half_way_through_makes_invalid_what_is_judged_from_then_on(drill):
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (3, "INVALID", "complete")
     assert drill.events.index("fault.proven") < drill.events.index("fault.faded") < drill.events.index("fault.gone")
     assert {each["finding"] for each in drill.result["expectations"]} == {"invalid"}
@@ -37,20 +44,25 @@ def test_a_fault_that_vanishes_half_way_through_makes_invalid_what_is_judged_fro
     assert any("no longer in force just before its revert" in doubt for doubt in drill.result["doubts"])
 
 
-def test_a_load_that_stops_half_way_through_is_not_judged_and_the_rest_stands(tmp_path):
-    load = {"kv-writes": {"kind": "planted.quitter", "rate": "30/s", "keys": 20, "value": "128B"}}
-    expect = [{"available_during": {"load": "kv-writes"}}, {"leadership_stays": {}}]
-    method = [{**FSYNC, "for": "10s"}]
-    drill = Drill(experiment(tmp_path / "quitter.yaml", method=method, load=load, expect=expect), tmp_path / "runs")
+@run_of(
+    "quitter",
+    method=[{**FSYNC, "for": "10s"}],
+    load={"kv-writes": {"kind": "planted.quitter", "rate": "30/s", "keys": 20, "value": "128B"}},
+    expect=[{"available_during": {"load": "kv-writes"}}, {"leadership_stays": {}}],
+)
+def test_a_load_that_stops_half_way_through_is_not_judged_and_the_rest_stands(drill):
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (3, "INVALID", "complete")
     assert drill.finding("available_during")[0] == "invalid"
     assert drill.finding("leadership_stays")[0] == "held"
     assert any("load kv-writes stopped: it started no operation for" in doubt for doubt in drill.result["doubts"])
 
 
-def test_a_claimed_write_that_is_not_there_is_lost_and_its_key_is_named(tmp_path):
-    load = {"kv-writes": {"kind": "planted.liar", "rate": "30/s", "keys": 20, "value": "128B"}}
-    drill = Drill(experiment(tmp_path / "liar.yaml", method=[FSYNC], load=load), tmp_path / "runs")
+@run_of(
+    "liar",
+    method=[FSYNC],
+    load={"kv-writes": {"kind": "planted.liar", "rate": "30/s", "keys": 20, "value": "128B"}},
+)
+def test_a_claimed_write_that_is_not_there_is_lost_and_its_key_is_named(drill):
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (1, "FAIL", "complete")
     finding, text = drill.finding("no_acknowledged_write_lost")
     assert finding == "broken"
@@ -58,9 +70,8 @@ def test_a_claimed_write_that_is_not_there_is_lost_and_its_key_is_named(tmp_path
     assert all(f"hashidrill/kv-writes/{n}" in text for n in range(3))
 
 
-def test_an_objective_of_1_ms_fails_with_a_message_that_a_person_can_read(tmp_path):
-    expect = [{"writes_recover": {"load": "kv-writes", "p50_below": "1ms", "within": "2s"}}]
-    drill = Drill(experiment(tmp_path / "slo.yaml", method=[FSYNC], expect=expect), tmp_path / "runs")
+@run_of("slo", method=[FSYNC], expect=[{"writes_recover": {"load": "kv-writes", "p50_below": "1ms", "within": "2s"}}])
+def test_an_objective_of_1_ms_fails_with_a_message_that_a_person_can_read(drill):
     assert (drill.exit_code, drill.result["verdict"]) == (1, "FAIL")
     finding, text = drill.finding("writes_recover")
     assert finding == "broken"
@@ -70,20 +81,19 @@ def test_an_objective_of_1_ms_fails_with_a_message_that_a_person_can_read(tmp_pa
     assert text.splitlines()[0][:40] in drill.said  # as the person at the terminal sees it
 
 
-def test_a_datacenter_that_never_gets_steady_is_invalid_and_no_fault_is_applied(tmp_path):
-    document = experiment(
-        tmp_path / "unsteady.yaml", method=[FSYNC], require=["kv-writes.latency.p50 < 1us"], steady="1s", within="3s"
-    )
-    drill = Drill(document, tmp_path / "runs")
+@run_of("unsteady", method=[FSYNC], require=["kv-writes.latency.p50 < 1us"], steady="1s", within="3s")
+def test_a_datacenter_that_never_gets_steady_is_invalid_and_no_fault_is_applied(drill):
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (3, "INVALID", "steady-state")
     assert "fault.intent" not in drill.events
     assert any("kv-writes.latency.p50 < 1us (measured" in reason for reason in drill.result["invalid"])
 
 
-def test_a_guardrail_that_trips_reverts_and_ends_the_method(tmp_path):
-    method = [{**FSYNC, "with": {"delay": "900ms"}, "for": "30s"}]
-    document = experiment(tmp_path / "guarded.yaml", method=method, guardrails=["kv-writes.latency.p50 > 300ms for 2s"])
-    drill = Drill(document, tmp_path / "runs")
+@run_of(
+    "guarded",
+    method=[{**FSYNC, "with": {"delay": "900ms"}, "for": "30s"}],
+    guardrails=["kv-writes.latency.p50 > 300ms for 2s"],
+)
+def test_a_guardrail_that_trips_reverts_and_ends_the_method(drill):
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (1, "FAIL", "guardrail")
     assert drill.events.index("guardrail") < drill.events.index("fault.reverted") < drill.events.index("fault.gone")
     gone = next(entry.t_ns for entry in drill.journal if entry.event == "fault.gone")

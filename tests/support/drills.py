@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from hashidrill.recording.journal import read_journal
@@ -15,6 +17,8 @@ from hashidrill.util.files import JOURNAL_NAME
 CLI = (sys.executable, "-c", "import sys; from hashidrill.cli import main; sys.argv[0] = 'hashidrill'; main()")
 PLUGINS = Path(__file__).parent / "planted"
 _LONGEST_S = 120
+_AT_ONCE = 2
+"""A run mostly waits. More of them would be other work that keeps the machine busy, to each other."""
 
 
 def experiment(path, *, method, expect=None, load=None, require=None, steady="2s", within="20s", recovery="3s",
@@ -67,6 +71,11 @@ def hashidrill(*arguments, env=None, cwd=None, within_s=_LONGEST_S):
     return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
 
 
+def run_demo(folder, env=None):
+    """`hashidrill demo` in that folder: (the folder, how it ended)."""
+    return folder, hashidrill("demo", cwd=folder, env=env, within_s=300)
+
+
 class Drill:
     """One run of an experiment by `hashidrill run --json`; or, without `path`, the last one in `runs`, judged again."""
 
@@ -88,3 +97,27 @@ class Drill:
         """(finding, text) of an expectation."""
         [one] = [each for each in self.result["expectations"] if each["hypothesis"] == hypothesis]
         return one["finding"], one["text"]
+
+
+def drilled(make):
+    """Of a test that looks at a run, as its fixture `drill`: `make(folder)` makes it.
+
+    It is begun ahead of the test, with the others of its module, a few at a time.
+    """
+
+    def of(test):
+        test.drill = make
+        return test
+
+    return of
+
+
+@contextmanager
+def ahead(makers):
+    """Begins what `makers` make, by name; yields a function that waits for the one of a name."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        begun = {name: pool.submit(make) for name, make in makers.items()}
+        try:
+            yield lambda name: begun[name].result()
+        finally:
+            pool.shutdown(cancel_futures=True)
