@@ -439,6 +439,25 @@ def rolled_back(path):
     return set_back(path, gone=SINCE), {"load": BATCH, "at_most": 10}
 
 
+def churned(path, **finals):
+    """A job is registered and stopped between save and restore; another one was registered before."""
+    one = RecordingBuilder(path).fault("nomad.snapshot.save", "nomad-1", at=10, until=12, params={"name": "a"})
+    one.fault("nomad.snapshot.restore", "nomad-1", at=20, until=25, params={"snapshot": "a"})
+    for key, began in (("old/register", 8), ("new/register", 14), ("new/stop", 16)):
+        one.write(BATCH, key, "done", start=began, end=began + 0.1)
+    return one.final_reads(BATCH, {key.replace("_", "/"): value for key, value in finals.items()}).build()
+
+
+@case("no_work_lost_but_rolled_back", TRUTH, "a job that was rolled back as a whole reads as stopped")
+def rolled_back_as_a_whole(path):
+    return churned(path, new_register=None), {"load": BATCH}
+
+
+@case("no_work_lost_but_rolled_back", LIE, "a job is there as it was stopped since")
+def stopped_since(path):
+    return churned(path), {"load": BATCH}
+
+
 @case("no_work_lost_but_rolled_back", LIE, "one from before the snapshot is gone")
 def lost_from_before(path):
     return set_back(path, gone=[2, *SINCE]), {"load": BATCH}
