@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 
 import pytest
 
@@ -12,9 +11,8 @@ import places
 from drills import Drill, drilled, environment, hashidrill
 from hashidrill.recording.reader import Recording
 
-sys.path.insert(0, str(places.SUPPORT / "noop_service"))
-
-from hashidrill_noop import TOKEN
+with places.importable(places.SUPPORT / "noop_service"):
+    from hashidrill_noop import TOKEN
 
 ENVIRONMENT = environment(PYTHONPATH=places.SUPPORT / "noop_service")
 SILENT = {"fault": "noop.silence", "on": "host:noop-1", "for": "4s"}

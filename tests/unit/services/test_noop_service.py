@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import anyio
 import pytest
 
@@ -18,9 +16,8 @@ from hashidrill.testing.fakes import FakeDatacenter, FakeHost
 from hashidrill.testing.faults import check_fault
 from virtual_time import run
 
-sys.path.insert(0, str(places.SUPPORT / "noop_service"))
-
-from hashidrill_noop import TOKEN, NoopService, Silence, Spec
+with places.importable(places.SUPPORT / "noop_service"):
+    from hashidrill_noop import TOKEN, NoopService, Silence, Spec
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 import places
@@ -14,9 +12,8 @@ from hashidrill.experiment.selectors import aimed, host_names, parse_selector, p
 from hashidrill.experiment.start_order import together
 from hashidrill.faults.base import across_troubles
 
-sys.path.insert(0, str(places.SUPPORT / "noop_service"))
-
-from hashidrill_noop import NoopService, Spec
+with places.importable(places.SUPPORT / "noop_service"):
+    from hashidrill_noop import NoopService, Spec
 
 CONSUL = registry.services()["consul"]
 
