@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import anyio
 import pytest
 
@@ -23,6 +25,7 @@ from hashidrill.errors import (
 )
 from hashidrill.events import Audience, Began, Change, Intent, Marked, Note, Proof, Tick, decode, encode
 from hashidrill.faults.disk import DiskLatency
+from hashidrill.recording.journal import Journal
 
 
 @pytest.fixture(autouse=True)
@@ -387,3 +390,24 @@ def test_what_cannot_be_reverted_without_load_either_may_still_be_in_force(tmp_p
     assert "without load" not in game.error
     assert game.world.hosts["consul-2"].disk_rules
     assert len(game.times_s("fault.gone")) == 2
+
+
+@pytest.mark.parametrize(("full_for", "outcome"), [("note", "fault"), ("fault.gone", "revert")])
+def test_a_journal_that_is_full_during_the_second_revert_does_not_keep_the_run_from_being_closed(
+    tmp_path, monkeypatch, full_for, outcome
+):
+    """What it could not call gone counts as in force; the revert is made all the same."""
+    game = Game(tmp_path, [{**SLOW, "on": "host:consul-2"}])
+    _refusing(monkeypatch, lambda: not game.traffic.ended)
+    write = Journal.write
+
+    def full(self, event, **data):
+        if event == full_for:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(self, event, **data)
+
+    monkeypatch.setattr(Journal, "write", full)
+    assert game.run() == outcome
+    assert game.events[-1] == "end"
+    assert game.writer.run["outcome"] == outcome
+    assert not game.world.hosts["consul-2"].disk_rules
