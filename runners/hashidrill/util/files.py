@@ -28,7 +28,7 @@ def private_folder(path: Path) -> None:
             folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Replace `path`: a reader sees the old file or the new one, and a failed write leaves the old one.
 
     Only its owner may read it. Nothing is written through a link: in a stranger's recording, a link of this name could
@@ -37,8 +37,8 @@ def write_whole(path: Path, text: str) -> None:
     temporary = path.with_name(path.name + ".new")
     temporary.unlink(missing_ok=True)
     try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from hashidrill.faults.saved_first import RestoreParams, SaveParams
 from hashidrill.services.consul import markers
 from hashidrill.services.consul.api import AGENT, said, when_led
 from hashidrill.services.consul.snapshots import Snapshot, SnapshotError, read_snapshot, restored_name, saved_name
-from hashidrill.util.files import private, private_folder
+from hashidrill.util.files import private_folder, write_whole
 
 _SNAPSHOT_WITHIN_S = 30.0
 """For the request: some 30 kB take 0.1 s; Consul itself waits up to a minute for its leader's part of a restore."""
@@ -211,12 +211,8 @@ async def _take(host: Host) -> bytes:
 
 
 def _keep(file: Path, snapshot: bytes) -> None:
-    """Whole or not at all."""
     private_folder(file.parent)
-    new = file.with_suffix(".new")
-    with private(new, "wb") as whole:
-        whole.write(snapshot)
-    new.replace(file)
+    write_whole(file, snapshot)
 
 
 KINDS = (SnapshotSave, SnapshotRestore)

@@ -22,7 +22,7 @@ from hashidrill.faults.base import P
 from hashidrill.faults.saved_first import RestoreParams, SaveParams
 from hashidrill.services.nomad import api, markers, tasks
 from hashidrill.services.nomad.faults.declared import OfWork
-from hashidrill.util.files import private, private_folder
+from hashidrill.util.files import private_folder, write_whole
 from hashidrill.util.raft_archive import Archive, SnapshotError, packed_at, restored_name, saved_name, unpack
 
 _SNAPSHOT = "/v1/operator/snapshot"
@@ -180,12 +180,8 @@ def _holds(archive: Archive, name: str, value: str) -> bool:
 
 
 def _keep(file: Path, snapshot: bytes) -> None:
-    """Whole or not at all."""
     private_folder(file.parent)
-    new = file.with_suffix(".new")
-    with private(new, "wb") as whole:
-        whole.write(snapshot)
-    new.replace(file)
+    write_whole(file, snapshot)
 
 
 KINDS = (SnapshotSave, SnapshotRestore)

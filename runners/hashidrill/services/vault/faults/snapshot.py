@@ -23,7 +23,7 @@ from hashidrill.faults.base import BaseFault, P
 from hashidrill.services.vault.faults import seen
 from hashidrill.services.vault.operator import VaultOperator
 from hashidrill.services.vault.snapshots import SnapshotError, read_snapshot, restored_name, saved_name
-from hashidrill.util.files import private, private_folder
+from hashidrill.util.files import private_folder, write_whole
 from hashidrill.util.wait import wait_until
 
 _MARKER = "hashidrill-marker-"
@@ -227,12 +227,8 @@ def _seen(there: bool) -> str:
 
 
 def _keep(file: Path, packed: bytes) -> None:
-    """Whole or not at all."""
     private_folder(file.parent)
-    new = file.with_suffix(".new")
-    with private(new, "wb") as whole:
-        whole.write(packed)
-    new.replace(file)
+    write_whole(file, packed)
 
 
 KINDS = (SnapshotSave, SnapshotRestore)
