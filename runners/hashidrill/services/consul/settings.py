@@ -7,10 +7,10 @@ which names some of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-Path = tuple[str, ...]
+from hashidrill.util.nested import Path, dotted, leaves
 
 _RELOADABLE: dict[str, tuple[int, ...]] = {
     "log_level": (1, 10), "raft_snapshot_threshold": (1, 10), "raft_snapshot_interval": (1, 10),
@@ -49,19 +49,6 @@ _RAFT_ELECTION_S = 1.0
 """Consul's election timeout at raft_multiplier 1."""
 
 
-def leaves(settings: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Each key that holds no map, with the keys above it."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, (*above, key))
-        else:
-            yield (*above, key), value
-
-
-def dotted(path: Path) -> str:
-    return ".".join(path)
-
-
 def needs_restart(settings: Mapping[str, Any], version: tuple[int, ...] | None = None) -> list[str]:
     """The keys for which a reload is not enough, in that version, or in any."""
     return [dotted(path) for path, _ in leaves(settings) if not _reloads(dotted(path), version)]
@@ -72,17 +59,6 @@ def _reloads(key: str, version: tuple[int, ...] | None) -> bool:
         (key == known or key.startswith(f"{known}.")) and (version is None or version >= since)
         for known, since in _RELOADABLE.items()
     )
-
-
-def holds(config: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Whether the configuration has all these settings."""
-    return all(_at(config, path) == value for path, value in leaves(settings))
-
-
-def _at(config: Any, path: Path) -> Any:
-    for key in path:
-        config = config.get(key) if isinstance(config, Mapping) else None
-    return config
 
 
 def shown(debug_config: Mapping[str, Any], path: Path) -> Any:

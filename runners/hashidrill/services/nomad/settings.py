@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hashidrill.services.nomad.durations import seconds
+from hashidrill.util.nested import Path, dotted, leaves
 
-Path = tuple[str, ...]
 FIXED = frozenset(
     {
         "name", "region", "datacenter", "data_dir", "bind_addr", "advertise", "addresses", "ports", "tls", "acl",
@@ -20,34 +20,10 @@ FIXED = frozenset(
 _NS = 1_000_000_000
 
 
-def leaves(settings: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Each key that holds no map, with the keys above it."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, (*above, key))
-        else:
-            yield (*above, key), value
-
-
-def dotted(path: Path) -> str:
-    return ".".join(path)
-
-
 def fixed(settings: Mapping[str, Any]) -> list[str]:
     """Those of FIXED that it would change."""
     keys = {dotted(path) for path, _ in leaves(settings)}
     return sorted(one for one in FIXED if any(key == one or key.startswith(f"{one}.") for key in keys))
-
-
-def holds(config: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Whether the configuration has all these settings."""
-    return all(_at(config, path) == value for path, value in leaves(settings))
-
-
-def _at(config: Any, path: Path) -> Any:
-    for key in path:
-        config = config.get(key) if isinstance(config, Mapping) else None
-    return config
 
 
 def shown(about: Mapping[str, Any], path: Path) -> Any:

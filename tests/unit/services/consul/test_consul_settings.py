@@ -5,6 +5,7 @@ import pytest
 from hashidrill import packets
 from hashidrill.services.consul import settings
 from hashidrill.services.consul.faults.rpc import cut_streams, cut_votes
+from hashidrill.util import nested
 
 DEBUG = {
     "ACLResolverSettings": {"ACLDefaultPolicy": "allow", "NodeName": "consul-2"},
@@ -102,9 +103,9 @@ def test_which_keys_need_a_restart(wanted, version, restart):
 
 def test_a_configuration_holds_settings_that_are_deep_in_it():
     config = {"limits": {"rpc_rate": 1, "other": 2}, "log_level": "INFO"}
-    assert settings.holds(config, {"limits": {"rpc_rate": 1}})
-    assert not settings.holds(config, {"limits": {"rpc_rate": 2}})
-    assert not settings.holds(config, {"log_level": {"deeper": 1}})
+    assert nested.holds(config, {"limits": {"rpc_rate": 1}})
+    assert not nested.holds(config, {"limits": {"rpc_rate": 2}})
+    assert not nested.holds(config, {"log_level": {"deeper": 1}})
 
 
 def test_votes_are_cut_by_the_first_byte_alone():

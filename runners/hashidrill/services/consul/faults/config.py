@@ -25,6 +25,7 @@ from hashidrill.services.consul.faults.declared import (
     no_majority,
     servers_in,
 )
+from hashidrill.util import nested
 from hashidrill.util.merged import merge
 
 _BACKEND_KEY = "use_streaming_backend"
@@ -46,9 +47,9 @@ class ConfigParams(Strict):
     def _can_be_set(cls, value: dict[str, Any]) -> dict[str, Any]:
         if fixed := sorted(value.keys() & settings.FIXED):
             raise ValueError(f"{fixed[0]} cannot be changed, because the datacenter depends on it")
-        for path, leaf in settings.leaves(value):
+        for path, leaf in nested.leaves(value):
             if leaf is None or leaf == {}:
-                raise ValueError(f"{settings.dotted(path)} has no value; write one")
+                raise ValueError(f"{nested.dotted(path)} has no value; write one")
         return value
 
     @model_validator(mode="after")
@@ -110,7 +111,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
 
     def _shown_by(self, about: Mapping[str, Any]) -> dict[str, Any]:
         debug = about["DebugConfig"]
-        return {settings.dotted(path): settings.shown(debug, path) for path, _ in settings.leaves(self.params.set_)}
+        return {nested.dotted(path): settings.shown(debug, path) for path, _ in nested.leaves(self.params.set_)}
 
     async def apply(self, undo: Undo) -> None:
         host, prior = self._host(undo), undo["prior"]
@@ -128,7 +129,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
 
     def _keys(self, shown: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Key -> (requested value, shown value)."""
-        asked = {settings.dotted(path): value for path, value in settings.leaves(self.params.set_)}
+        asked = {nested.dotted(path): value for path, value in nested.leaves(self.params.set_)}
         return {key: (value, shown[key]) for key, value in asked.items()}
 
     def _differing(self, shown: Mapping[str, Any]) -> list[str]:
@@ -142,7 +143,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
         """The file has the values, and the agent shows them; after a restart it is a different process."""
         host, prior = self._host(undo), undo["prior"]
         asked = ", ".join(f"{key} {asked}" for key, (asked, _) in self._keys(prior["shown"]).items())
-        in_file = settings.holds(await host.use(AgentFiles).agent_config(api.AGENT), self.params.set_)
+        in_file = nested.holds(await host.use(AgentFiles).agent_config(api.AGENT), self.params.set_)
         process = await host.use(Processes).agent_process(api.AGENT)
         new = process is not None and process.reference != undo["reference"]
         about = await api.agent_self(host, timeout_s=_PATIENT_S)

@@ -14,6 +14,7 @@ from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault
 from hashidrill.services.nomad import api, settings
+from hashidrill.util import nested
 from hashidrill.util.merged import merge
 from hashidrill.util.wait import wait_until
 
@@ -33,9 +34,9 @@ class ConfigParams(Strict):
     def _can_be_set(cls, value: dict[str, Any]) -> dict[str, Any]:
         if fixed := settings.fixed(value):
             raise ValueError(f"{fixed[0]} cannot be changed, because the datacenter depends on it")
-        for path, leaf in settings.leaves(value):
+        for path, leaf in nested.leaves(value):
             if leaf is None or leaf == {}:
-                raise ValueError(f"{settings.dotted(path)} has no value; write one")
+                raise ValueError(f"{nested.dotted(path)} has no value; write one")
         return value
 
 
@@ -93,7 +94,7 @@ class NomadConfig(BaseFault[ConfigParams]):
         if answer.status != 200:
             raise FaultError(f"{host.name} does not show its configuration: {api.said(answer)}")
         about = answer.json()["config"]
-        return {settings.dotted(path): settings.shown(about, path) for path, _ in settings.leaves(self.params.set_)}
+        return {nested.dotted(path): settings.shown(about, path) for path, _ in nested.leaves(self.params.set_)}
 
     async def apply(self, undo: Undo) -> None:
         await self._restarted(self._host(undo), merge(undo["prior"]["config"], self.params.set_))
@@ -127,7 +128,7 @@ class NomadConfig(BaseFault[ConfigParams]):
         await wait_until(f"nomad on {host.name} to be in step again", in_step, within_s=_BACK_WITHIN_S, gap_s=0.2)
 
     def _asked(self) -> dict[str, Any]:
-        return {settings.dotted(path): value for path, value in settings.leaves(self.params.set_)}
+        return {nested.dotted(path): value for path, value in nested.leaves(self.params.set_)}
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         host, prior = self._host(undo), undo["prior"]
@@ -141,7 +142,7 @@ class NomadConfig(BaseFault[ConfigParams]):
             return Evidence(
                 config == prior["config"] and shown == prior["shown"], f"as before: {before}", ", ".join(words)
             )  # fmt: skip
-        in_file = settings.holds(config, self.params.set_)
+        in_file = nested.holds(config, self.params.set_)
         new = process is not None and process.reference != undo["reference"]
         lying = [key for key, asked in self._asked().items() if settings.agrees(asked, shown[key]) is False]
         words = ["in its file" if in_file else "not in its file", "a new process" if new else "the same process", *seen]
