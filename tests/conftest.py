@@ -30,6 +30,7 @@ PROVISION = pytest.StashKey[Provision]()
 SHORT_TEMP = "/tmp"
 LIBRARY_TESTS = "test_experiments.py"
 CONSUL_FAULTS = "test_consul_faults_real.py"
+PRODUCTS_OF_TIERS = ("nomad", "vault")
 _GONE_WITHIN_S = 15.0
 
 
@@ -165,6 +166,8 @@ def turn(item):
         return 0
     if alone(item.path):
         return 1 if item.path.name == CONSUL_FAULTS else 2
+    if any(item.get_closest_marker(product) for product in PRODUCTS_OF_TIERS):
+        return 2  # agents of three products start, on all cores: beside it a run is INVALID, and rightly so
     return 4 if item.path.name == LIBRARY_TESTS else 3
 
 

@@ -9,6 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import BoundedSemaphore
 
 from hashidrill.recording.journal import read_journal
 from hashidrill.util.files import JOURNAL_NAME
@@ -17,8 +18,9 @@ from hashidrill.util.files import JOURNAL_NAME
 CLI = (sys.executable, "-c", "import sys; from hashidrill.cli import main; sys.argv[0] = 'hashidrill'; main()")
 PLUGINS = Path(__file__).parent / "planted"
 _LONGEST_S = 120
-_AT_ONCE = 2
+AT_ONCE = 3
 """A run mostly waits. More of them would be other work that keeps the machine busy, to each other."""
+_SEATS = BoundedSemaphore(AT_ONCE)
 
 
 def experiment(path, *, method, expect=None, load=None, require=None, steady="2s", within="20s", recovery="3s",
@@ -112,11 +114,17 @@ def drilled(make):
     return of
 
 
+def seated(make, *arguments, **named):
+    """What it makes, when no more than `AT_ONCE` runs go on in this session, whoever began them."""
+    with _SEATS:
+        return make(*arguments, **named)
+
+
 @contextmanager
 def ahead(makers):
     """Begins what `makers` make, by name; yields a function that waits for the one of a name."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        begun = {name: pool.submit(make) for name, make in makers.items()}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        begun = {name: pool.submit(seated, make) for name, make in makers.items()}
         try:
             yield lambda name: begun[name].result()
         finally:

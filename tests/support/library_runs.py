@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drills import Drill, environment, run_demo
+from drills import AT_ONCE, Drill, environment, run_demo, seated
 from hashidrill.engine.launch import binaries_for
 from hashidrill.experiment.library import experiment_name, experiments_dir, list_experiments
 from hashidrill.experiment.loader import load_experiment
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterable
 
-AT_ONCE = 3
 LIBRARY = {experiment_name(path): path for path in list_experiments()}
 OF_THE_STACK = sorted(name for name in LIBRARY if name.startswith("stack/") or name == "incidents/roblox-2021-return")
 OF_OTHER_TIERS = {name for name in LIBRARY if name.startswith(("vault/", "nomad/"))} | set(OF_THE_STACK)
@@ -75,8 +74,8 @@ class LibraryRuns:
         if name == FLAGSHIP:
             folder = self._folder / "demo"
             folder.mkdir()
-            return self._pool.submit(run_demo, folder, self._environment)
-        return self._pool.submit(Drill, name, self._folder, env=self._environment, cwd=experiments_dir().parent)
+            return self._pool.submit(seated, run_demo, folder, self._environment)
+        return self._pool.submit(seated, Drill, name, self._folder, env=self._environment, cwd=experiments_dir().parent)
 
     def run(self, name: str) -> Drill:
         """Of any but the flagship."""
