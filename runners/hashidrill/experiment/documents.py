@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hashidrill.errors import ExperimentError
-from hashidrill.experiment.nodes import Node, child_of, merged, numbered, stripped
+from hashidrill.experiment.nodes import Node, child_of, merged, numbered, overlaid, stripped
 from hashidrill.experiment.problems import File, Loc, Problem, line_and_column, message, path_text
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Document:
         """Raises ExperimentError if it is not YAML at all; notes other problems in `problems`."""
         self.files = [File(name, text)]
         self.problems: list[Problem] = []
+        self.variant = ""
         self.root = _Composer(self).compose()
         self.data: Any = self.root.data
 
@@ -65,9 +66,15 @@ class Document:
         both.problems = [*self.problems, *(replace(each, file=each.file + len(self.files)) for each in base.problems)]
         return both
 
-    def without(self, key: str) -> Document:
-        """The same without a key at its top."""
-        return self._with(stripped(self.root, [key]))
+    def without(self, *keys: str) -> Document:
+        """The same without some keys at its top."""
+        return self._with(stripped(self.root, keys))
+
+    def under(self, overlay: Document, *, variant: str) -> Document:
+        """Both as one, merged as `over` does; `overlay` wins, and every problem says which variant it is in."""
+        both = self._with(overlaid(self.root, numbered(overlay.root, len(self.files))))
+        both.files, both.problems, both.variant = [*self.files, *overlay.files], [], variant
+        return both
 
     def unmarked(self) -> Document:
         """The same without the problems that were noted so far."""
@@ -83,6 +90,7 @@ class Document:
     def problem(self, loc: Loc, text: str, *, key: bool = False) -> None:
         """Note a problem with the value at `loc`, or with its key. Paths that do not exist name their nearest part."""
         file, offset = self._place(loc, key=key)
+        text = f"{text} (in the variant {self.variant})" if self.variant else text
         self.problems.append(Problem(file, offset, path_text(loc[:-1] if key else loc), text))
 
     def problem_at(self, offset: int, text: str) -> None:

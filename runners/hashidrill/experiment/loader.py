@@ -34,7 +34,7 @@ from hashidrill.experiment.model import (
     running,
 )
 from hashidrill.experiment.reading import BASE_KIND, KIND, complete, read_experiment
-from hashidrill.experiment.resolved import Parameters, Provenance, ResolvedExperiment, sha256
+from hashidrill.experiment.resolved import Parameters, Provenance, ResolvedExperiment, Variant, sha256
 from hashidrill.experiment.start_order import together
 
 if TYPE_CHECKING:
@@ -79,13 +79,22 @@ def resolve(path: Path | str) -> ResolvedExperiment:
 
     Raises ExperimentError, UsageError, and UnknownNameError.
     """
-    document = read_experiment(Path(path))
+    return resolve_document(read_experiment(Path(path)), path=path)
+
+
+def resolve_document(
+    document: Document, *, path: Path | str, variant: Variant | None = None, files: int | None = None
+) -> ResolvedExperiment:
+    """Like `resolve`, for a document that was already read from the file `path`, or made from it as a variant.
+
+    `files` counts those of its files that the experiment itself is read from; default: all.
+    """
     experiment, data, draft = _Loading(document, near_to=Path(path)).experiment()
     return ResolvedExperiment(
         experiment, data, _parameters(draft),
         Provenance(
-            path=str(path), sha256=sha256(document.text.encode()),
-            extends={file.name: sha256(file.text.encode()) for file in document.files[1:]},
+            path=str(path), sha256=sha256(document.text.encode()), variant=variant,
+            extends={file.name: sha256(file.text.encode()) for file in document.files[1:files]},
         ),
         text=complete(document), hypotheses=hypotheses_of(experiment, Path(path)), document=document,
     )  # fmt: skip

@@ -70,6 +70,11 @@ def merged(over: Node, base: Node) -> Node:
     return replace(over, items=items, keys=keys)
 
 
+def overlaid(base: Node, over: Node) -> Node:
+    """Like `merged`. What is wrong with the whole stands where `base` does."""
+    return replace(merged(over, base), offset=base.offset, file=base.file)
+
+
 def stripped(node: Node, keys: Collection[str]) -> Node:
     """A mapping without some of its keys; anything else as it is."""
     if not isinstance(node.items, dict):

@@ -52,7 +52,7 @@ def read_experiment(path: Path) -> Document:
 
 def complete(document: Document) -> str:
     """The YAML of an experiment with all that it extends in it; as it was written where it extends nothing."""
-    if len(document.files) == 1:
+    if len(document.files) == 1 and not document.variant:
         return document.text
     import io  # noqa: PLC0415 - few commands write YAML
 
@@ -63,8 +63,10 @@ def complete(document: Document) -> str:
     out = io.StringIO()
     keys = [*(key for key in _ORDER if key in document.data), *(key for key in document.data if key not in _ORDER)]
     yaml.dump({key: document.data[key] for key in keys}, out)
+    of = f", variant {document.variant}" if document.variant else ""
     names = ", ".join(file.name for file in document.files[1:])
-    return f"# {document.name}, complete: it extends {names}\n{out.getvalue()}"
+    extends = f": it extends {names}" if names else ""
+    return f"# {document.name}{of}, complete{extends}\n{out.getvalue()}"
 
 
 def _extended(document: Document) -> str | None:

@@ -32,6 +32,15 @@ class Parameters(BaseModel):
     expectations: list[dict[str, Any]] = []
 
 
+class Variant(BaseModel):
+    """Which variant of its file an experiment is: the name, and what was laid over the experiment."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    name: str
+    overlay: dict[str, Any] = {}
+
+
 class Provenance(BaseModel):
     """Where the experiment came from: its file, the SHA-256 of that, and the same of the files that it extends."""
 
@@ -40,6 +49,7 @@ class Provenance(BaseModel):
     path: str
     sha256: str
     extends: dict[str, str] = {}
+    variant: Variant | None = None
 
 
 class _Kept(BaseModel):
@@ -74,6 +84,11 @@ class ResolvedExperiment:
     @property
     def name(self) -> str:
         return self.experiment.metadata.name
+
+    @property
+    def variant(self) -> str:
+        """The name of the variant that it is; nothing for the experiment as it was written."""
+        return self.provenance.variant.name if self.provenance.variant else ""
 
     def to_data(self) -> dict[str, Any]:
         """Plain data for JSON, without `text` and `hypotheses`: a recording keeps these in separate files."""

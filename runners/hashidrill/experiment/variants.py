@@ -1,0 +1,69 @@
+"""Variants: an experiment with a named overlay of its datacenter, load, clients or expectations.
+
+An overlay is merged as `extends` merges: mappings key by key, and the overlay wins; a list or a value replaces that of
+the experiment; null takes a key away. The result is a whole experiment, which is checked again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.errors import UsageError
+from hashidrill.experiment.documents import Document
+from hashidrill.experiment.loader import resolve_document
+from hashidrill.experiment.model import NAME_PATTERN
+from hashidrill.experiment.problems import listed
+from hashidrill.experiment.resolved import ResolvedExperiment, Variant
+from hashidrill.registry import near
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SECTIONS = ("datacenter", "load", "clients", "expect")
+"""What a variant may lay over its experiment."""
+
+
+def varied(
+    given: ResolvedExperiment | Document, overlay: Mapping[str, Any], *, name: str, source: str | None = None
+) -> ResolvedExperiment:
+    """The experiment with `overlay` over it, resolved and checked as if it had been written out.
+
+    `given` is the experiment (from `resolve`), or its document (from `read_experiment`). `overlay` is plain data of
+    the sections SECTIONS; `name` names the variant, in messages and in the recording of its run. `source` names the
+    overlay in messages, which quote it as JSON with line and column; default: `variant NAME`.
+
+    Raises ExperimentError as `resolve` does, and for a section that cannot vary; UsageError for a bad name.
+    """
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise UsageError(f"{name!r} cannot name a variant: write lower-case words joined by dashes, like new-config")
+    document = _document_of(given)
+    over = Document(source or f"variant {name}", json.dumps(overlay, indent=2, ensure_ascii=False))
+    check_sections(over, name)
+    path = given.path if isinstance(given, ResolvedExperiment) else Path(given.name)
+    variant = Variant(name=name, overlay=over.data)
+    return resolve_document(
+        document.under(over, variant=name), path=path, variant=variant, files=len(document.files)
+    )  # fmt: skip
+
+
+def check_sections(over: Document, name: str) -> None:
+    """Raises ExperimentError where an overlay holds what cannot vary."""
+    if not isinstance(over.data, dict):
+        over.problem((), f"the overlay of the variant {name} must be a mapping of {listed(SECTIONS)}")
+    else:
+        for key in over.data:
+            if key not in SECTIONS:
+                over.problem((key,), f"{key} cannot vary: {near(key, SECTIONS)}", key=True)
+    over.raise_problems()
+
+
+def _document_of(given: ResolvedExperiment | Document) -> Document:
+    """The document under a variant. One that came out of a recording has none: its data are written out again."""
+    if isinstance(given, Document):
+        return given.unmarked()
+    if given.document is not None:
+        return given.document.unmarked()
+    return Document(given.provenance.path, json.dumps(given.data, indent=2, ensure_ascii=False))
