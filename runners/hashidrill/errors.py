@@ -27,6 +27,13 @@ class UnknownNameError(ExperimentError):
     """A fault, load, probe, hypothesis or selector that does not exist; the message lists near ones."""
 
 
+class InterlockError(HashidrillError):
+    """What must be true before an existing datacenter is touched is not; the message says what, and what to do.
+
+    Nothing was touched.
+    """
+
+
 class MachineError(HashidrillError):
     """The machine cannot do what was asked; the message holds the command that fixes it."""
 
