@@ -15,9 +15,10 @@ from hashidrill.cli.common import Json, RunsDir, console, examples, find_recordi
 from hashidrill.engine.launch import RUNS_DIR
 from hashidrill.errors import HashidrillError, RecordingError, UnknownNameError, UsageError
 from hashidrill.experiment.library import experiment_name, find_experiment, list_experiments
-from hashidrill.experiment.loader import load_experiment
+from hashidrill.experiment.loader import load_experiment, resolve
 from hashidrill.experiment.reading import complete, read_experiment
 from hashidrill.experiment.schema import schema_text
+from hashidrill.experiment.variants import variant_of
 from hashidrill.live import display as live
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.markdown import markdown_summary
@@ -94,7 +95,7 @@ def rows_of(kind: str, runs_dir: Path = RUNS_DIR) -> list[dict[str, Any]]:
     if kind == "runs":
         return [_run_row(path) for path in recordings(runs_dir)]
     if kind == "hypotheses":
-        found = sorted(hypothesis.all_hypotheses().items())
+        found = sorted((hypothesis.all_hypotheses() | hypothesis.all_comparisons()).items())
         return [{"name": name, "what": _first_line(one.doc)} for name, one in found]
     kinds = registry.faults() if kind == "faults" else registry.loads()
     return [{"kind": name, "what": _first_line(cls.__doc__)} for name, cls in sorted(kinds.items())]
@@ -133,6 +134,7 @@ def show(
     whole: Annotated[
         bool, typer.Option("--complete", help="An experiment's file with all that it extends merged in.")
     ] = False,
+    variant: Annotated[str | None, typer.Option(metavar="NAME", help="One variant of an experiment, complete.")] = None,
 ) -> None:
     """Show an experiment's file, the parameters of a fault, load or hypothesis, or the summary of a run."""
     faults, loads = registry.faults(), registry.loads()
@@ -140,12 +142,15 @@ def show(
         _show_kind(name, faults[name].__doc__, faults[name].Params, faults[name].observer)
     elif name in loads:
         _show_kind(name, loads[name].__doc__, loads[name].Params)
-    elif name in (hypotheses := hypothesis.all_hypotheses()):
+    elif name in (hypotheses := hypothesis.all_hypotheses() | hypothesis.all_comparisons()):
         _show_kind(name, hypotheses[name].doc, hypotheses[name].Params)
     elif name == "last" or (runs_dir / name).is_dir() or (Path(name) / "journal.jsonl").is_file():
         _show_run(find_recording(name, runs_dir))
     else:
         path = _find_shown(name, [*faults, *loads, *hypotheses])
+        if variant is not None:
+            sys.stdout.write(variant_of(resolve(path), variant).text)
+            return
         sys.stdout.write(complete(read_experiment(path)) if whole else path.read_text())
 
 

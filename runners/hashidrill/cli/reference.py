@@ -71,6 +71,11 @@ def keys_page() -> str:
         "`extends` names a base: a file with `kind: Base`, no `metadata`, and any other section. The experiment is\n"
         "merged over it, key by key. A list replaces that of the base; `null` removes a key of the base. A base may\n"
         "extend another. `hashidrill show --complete EXPERIMENT` prints the result.\n"
+        "\n"
+        "`variants` names overlays of `datacenter`, `load`, `clients` and `expect`, each merged over the experiment\n"
+        "in the same way; `{}` is the experiment as it is. `expect` holds for every variant; one with an `expect` of\n"
+        "its own is judged by that alone. `hashidrill run EXPERIMENT --variant NAME` runs one variant, and\n"
+        "`hashidrill show EXPERIMENT --variant NAME` prints it, complete.\n"
     )
     return head + "".join(_section(title, part, schema["$defs"]) for title, part in _parts("", schema, schema["$defs"]))
 
@@ -87,7 +92,7 @@ def _parts(path: str, schema: Schema, definitions: Schema) -> Iterator[tuple[str
 
 
 def _fields(schema: Schema) -> list[tuple[str, Schema]]:
-    kinds = {branch["required"][0] for branch in schema.get("oneOf", []) if "required" in branch}
+    kinds = {branch["required"][0] for branch in schema.get("oneOf", []) if branch and "required" in branch}
     return [(key, about) for key, about in schema.get("properties", {}).items() if key not in kinds]
 
 

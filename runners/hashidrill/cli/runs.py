@@ -28,6 +28,7 @@ from hashidrill.events import Audience, Bus, Subscriber
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.resolved import ResolvedExperiment
+from hashidrill.experiment.variants import variant_of
 from hashidrill.hypothesis.files import check_folder
 from hashidrill.live import display as live
 from hashidrill.live.json_lines import JsonLines
@@ -80,6 +81,9 @@ def run(
     as_json: Json = False,
     json_lines: AsLines = False,
     audience: ForWhom = Audience.OPERATOR,
+    variant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Run this one variant of an experiment that has variants.")
+    ] = None,
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
@@ -93,6 +97,8 @@ def run(
     if audience is not Audience.OPERATOR and not json_lines:
         raise UsageError(f"--audience {audience} is about who reads the JSON lines; use it with --json-lines")
     resolved = [resolve(find_experiment(name)) for name in experiments]  # check all of them before running any
+    if variant is not None:
+        resolved = [variant_of(each, variant) for each in resolved]
     for each in resolved:
         if each.document is not None:
             warn_of_deprecated(each.document)

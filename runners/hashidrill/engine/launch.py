@@ -75,6 +75,9 @@ def run_experiment(
     """
     events = events or Bus()
     experiment = resolved.experiment
+    if experiment.variants:
+        names = ", ".join(experiment.variants)
+        raise UsageError(f"{resolved.path}: {resolved.name} has variants ({names}), which run one by one: name one")
     _check_clients(resolved)
     check_machine(resolved)
     say = lambda text: events.publish(Note(text=text))  # noqa: E731 - one line, used once for each binary
@@ -89,12 +92,12 @@ def run_experiment(
     redactor.learn_environment(os.environ)
     redactor.learn(resolved.data)
     with _interruptible() as interrupt:  # before the recording exists: otherwise nobody would close it
-        recording = _new_recording(runs_dir, experiment.metadata.name)
+        recording = new_folder(runs_dir, "-".join(filter(None, [experiment.metadata.name, resolved.variant])))
         write_whole(recording / EXPERIMENT_NAME, redactor.yaml(resolved.text))
         write_whole(recording / RESOLVED_NAME, json.dumps(redactor.clean(resolved.to_data()), indent=2) + "\n")
         write_whole(recording / HYPOTHESES_NAME, json.dumps(resolved.hypotheses, indent=2) + "\n")
         clock = Clock()
-        info = redactor.clean(_info(experiment, recording, resolved.path, found))
+        info = redactor.clean(_info(experiment, recording, resolved, found))
         write_run(recording, info)
         spec = {
             "recording": str(recording), "binaries": {name: str(binary.path) for name, binary in found.items()},
@@ -207,7 +210,8 @@ def _interruptible() -> Iterator[_Interrupt]:
             signal.signal(number, handler)
 
 
-def _new_recording(runs_dir: Path, name: str) -> Path:
+def new_folder(runs_dir: Path, name: str) -> Path:
+    """A new folder for a recording, or for what several are compared in. Raises UsageError where none can be made."""
     stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
     recording = (runs_dir / f"{stamp}-{name}-{secrets.token_hex(2)}").absolute()
     try:
@@ -272,8 +276,11 @@ def _tail(log: Path) -> str:
         return "nothing was logged"
 
 
-def _info(experiment: Experiment, recording: Path, path: Path, found: dict[str, binaries.Binary]) -> dict[str, Any]:
+def _info(
+    experiment: Experiment, recording: Path, resolved: ResolvedExperiment, found: dict[str, binaries.Binary]
+) -> dict[str, Any]:
     """run.json, as far as it is known before the run."""
+    variant = ["--variant", resolved.variant] if resolved.variant else []
     return {
         "id": recording.name,
         "format": FORMAT,
@@ -296,7 +303,8 @@ def _info(experiment: Experiment, recording: Path, path: Path, found: dict[str, 
             "kernel": platform.release(),
             "distribution": _distribution(),
         },
-        "command": f"hashidrill run {shlex.quote(str(path))}",
+        "command": shlex.join(["hashidrill", "run", str(resolved.path), *variant]),
+        **({"variant": resolved.variant} if resolved.variant else {}),
         "origin": here(),
     }
 

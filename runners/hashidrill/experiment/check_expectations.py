@@ -10,7 +10,7 @@ from hashidrill.retry.catalogue import FAULTS
 from hashidrill.units import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pydantic import BaseModel
 
@@ -18,18 +18,19 @@ if TYPE_CHECKING:
 
 
 def check_expectations(draft: Draft, note: Note) -> None:
-    steps = [step for step in draft.steps if step is not None]
-    marks = {mark.name for mark in draft.marks.values() if mark.name}
-    kinds = sorted({step.kind for step in steps} | {step.name for step in steps if step.name} | marks)
     for index, expectation in enumerate(draft.expectations):
         if expectation is None:
             continue
         whole = Side(("expect", index, expectation.name), expectation.params)
         for each in (whole, *expectation.sides):
-            _check_named(each, draft, kinds, note)
+            check_named(each, draft, note)
 
 
-def _check_named(side: Side, draft: Draft, kinds: Sequence[str], note: Note) -> None:
+def check_named(side: Side, draft: Draft, note: Note) -> None:
+    """Note what the parameters of a hypothesis name and the experiment does not have."""
+    steps = [step for step in draft.steps if step is not None]
+    marks = {mark.name for mark in draft.marks.values() if mark.name}
+    kinds = sorted({step.kind for step in steps} | {step.name for step in steps if step.name} | marks)
     of_a_client = param(side.params, "client") is not None
     for key, noun, known in (
         ("load", "load", draft.load_names),

@@ -70,10 +70,26 @@ class Document:
         """The same without some keys at its top."""
         return self._with(stripped(self.root, keys))
 
-    def under(self, overlay: Document, *, variant: str) -> Document:
-        """Both as one, merged as `over` does; `overlay` wins, and every problem says which variant it is in."""
-        both = self._with(overlaid(self.root, numbered(overlay.root, len(self.files))))
-        both.files, both.problems, both.variant = [*self.files, *overlay.files], [], variant
+    def under(self, overlay: Document, *, without: Collection[str], variant: str) -> Document:
+        """Both as one, merged as `over` does; `overlay` wins, and every problem says which variant it is in.
+
+        Keys at the top of this document that are in `without` are left out.
+        """
+        over = numbered(overlay.root, len(self.files))
+        return self._varied(over, [*self.files, *overlay.files], without, variant)
+
+    def variant_of(self, loc: Loc, *, without: Collection[str], variant: str) -> Document:
+        """As `under`, with what stands at `loc` of this document for an overlay."""
+        over = self.root
+        for part in loc:
+            over = child_of(over, part) or over
+        if over.items is None and over.value is None:
+            over = replace(over, items={})
+        return self._varied(over, self.files, without, variant)
+
+    def _varied(self, over: Node, files: list[File], without: Collection[str], variant: str) -> Document:
+        both = self._with(overlaid(stripped(self.root, without), over))
+        both.files, both.problems, both.variant = files, [], variant
         return both
 
     def unmarked(self) -> Document:

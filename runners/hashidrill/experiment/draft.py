@@ -72,6 +72,8 @@ class Expectation:
     name: str
     params: BaseModel
     sides: Sequence[Side] = ()
+    compares: Sequence[str] = ()
+    """The parameters of a comparison that name a variant each."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Draft:
     clients: dict[str, ClientSpec | None] = field(default_factory=dict)
     marks: dict[int, Mark] = field(default_factory=dict)
     durations: dict[Loc, Duration | None] = field(default_factory=dict)
+    comparisons: list[Expectation | None] = field(default_factory=list)
 
 
 class Note(Protocol):

@@ -34,7 +34,7 @@ def hypotheses_of(experiment: Experiment, near_to: Path | None) -> dict[str, Any
 
 
 def names_of(experiment: Experiment) -> list[str]:
-    """Every hypothesis that the experiment names, those that a contrast compares included."""
-    names = [expectation.hypothesis for expectation in experiment.expect]
+    """Every hypothesis that the experiment names, those that a contrast or its variants are compared by included."""
+    names = [each.hypothesis for each in (*experiment.expect, *experiment.compare)]
     inner = [each.params.get("of") for each in experiment.expect if each.hypothesis == contrast.NAME]
     return list(dict.fromkeys([*names, *(name for name in inner if isinstance(name, str))]))

@@ -19,6 +19,7 @@ from hashidrill.errors import UnknownNameError
 from hashidrill.experiment import checks as rules
 from hashidrill.experiment import contrast
 from hashidrill.experiment.bare import settled
+from hashidrill.experiment.check_variants import check_variants
 from hashidrill.experiment.documents import Document
 from hashidrill.experiment.explain import explain
 from hashidrill.experiment.kept_hypotheses import hypotheses_of
@@ -100,10 +101,16 @@ def resolve_document(
     )  # fmt: skip
 
 
-def _hypothesis(name: str, near_to: Path | None) -> Hypothesis:
+def _hypothesis(name: str, near_to: Path | None, *, compares: bool = False) -> Hypothesis:
     from hashidrill import hypothesis  # noqa: PLC0415 - numpy, which the other steps can do without
 
-    return hypothesis.get(name, near_to=near_to)
+    found = hypothesis.get(name, near_to=near_to)
+    if bool(found.sides) != compares:
+        belongs = (
+            "compares recordings, so it belongs under `compare`" if found.sides else "compares nothing: see `expect`"
+        )
+        raise UnknownNameError(f"{name} {belongs}")
+    return found
 
 
 def _validated(model: type[Model], data: Any) -> Model:
@@ -131,6 +138,7 @@ class _Loading:
         self._document.raise_problems()
         if experiment is None:
             raise AssertionError("pydantic refused the document without saying why")
+        check_variants(self._document, draft, lambda one: _Loading(one, self._near_to).experiment())
         _remember(experiment, draft)
         return experiment, data, draft
 
@@ -187,7 +195,7 @@ class _Loading:
             found = found[:-1]
         if error["type"] == "missing":
             found = found[:-1]
-        elif found[:1] == ("expect",) and found[2:] in {("params",), ("hypothesis",)}:
+        elif found[:1] in {("expect",), ("compare",)} and found[2:] in {("params",), ("hypothesis",)}:
             return  # _expectation looks at the raw data and says it in YAML's terms
         self._document.problem((*base, *found), text, key=on_key)
 
@@ -206,7 +214,12 @@ class _Loading:
             require=[rules.condition(text) for text in _list(_at(data, "steady_state", "require", default=[]))],
             marks={index: self._mark(step) for index, step in enumerate(_list(data.get("method"))) if _marks(step)},
             durations={loc: rules.duration(_at(data, *loc, default="")) for loc in rules.DURATIONS},
-            expectations=[self._expectation(index, raw) for index, raw in enumerate(_list(data.get("expect")))],
+            expectations=[
+                self._expectation(("expect", index), raw) for index, raw in enumerate(_list(data.get("expect")))
+            ],
+            comparisons=[
+                self._expectation(("compare", index), raw) for index, raw in enumerate(_list(data.get("compare")))
+            ],
         )
 
     def _load(self, name: str, data: Any) -> rules.Load | None:
@@ -249,8 +262,7 @@ class _Loading:
             _texts(_at(data, "after", default=[])),
         )
 
-    def _expectation(self, index: int, data: Any) -> rules.Expectation | None:
-        loc: Loc = ("expect", index)
+    def _expectation(self, loc: Loc, data: Any) -> rules.Expectation | None:
         names = [key for key in data if key != "known_issue"] if isinstance(data, dict) else []
         if len(names) != 1 or names == ["hypothesis"]:
             if names and _maybe(Expectation, data) is not None:  # `hypothesis: NAME` is how we write it, not YAML
@@ -262,12 +274,15 @@ class _Loading:
             self._document.problem((*loc, name), text)
             return None
         params = self._kind_params(
-            lambda: _hypothesis(name, self._near_to), raw or {}, (*loc, name), (*loc, name), name_is_key=True
-        )
+            lambda: _hypothesis(name, self._near_to, compares=loc[0] == "compare"), raw or {}, (*loc, name),
+            (*loc, name), name_is_key=True,
+        )  # fmt: skip
         if params is None:
             return None
         sides = list(self._sides(params, (*loc, name))) if name == contrast.NAME else []
-        return rules.Expectation(name, params, sides)
+        return rules.Expectation(
+            name, params, sides, _hypothesis(name, self._near_to, compares=loc[0] == "compare").sides
+        )
 
     def _sides(self, params: BaseModel, loc: Loc) -> Iterator[rules.Side]:
         """What a contrast passes to another hypothesis, for its good and its bad side."""

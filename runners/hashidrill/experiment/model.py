@@ -32,6 +32,7 @@ from hashidrill.experiment.known_issue import KnownIssueField
 from hashidrill.experiment.profile import Profile
 from hashidrill.experiment.start_order import together
 from hashidrill.experiment.strict import Strict
+from hashidrill.experiment.variant_spec import MOST_ROUNDS, MOST_VARIANTS, VariantSpec
 from hashidrill.units import Duration, Rate, Size
 
 if TYPE_CHECKING:
@@ -365,6 +366,15 @@ class Experiment(Strict):
     )
     recovery: Recovery = Recovery()
     expect: list[Expectation] = Field(min_length=1, max_length=MOST_ENTRIES, description="The hypotheses to judge")
+    variants: dict[Name, VariantSpec | None] = Field(
+        default={}, max_length=MOST_VARIANTS, description="What to run instead of the experiment as it is, by name"
+    )
+    rounds: int = Field(default=1, ge=1, le=MOST_ROUNDS, description="How often each variant runs, in turn (A B B A)")
+    compare: list[Expectation] = Field(
+        default=[],
+        max_length=MOST_ENTRIES,
+        description="The comparison hypotheses to judge, with a variant for each side",
+    )
 
     @model_validator(mode="after")
     def _has_traffic(self) -> Experiment:

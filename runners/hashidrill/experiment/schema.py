@@ -14,7 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from hashidrill import registry
 from hashidrill.experiment.known_issue import ISSUE_PATTERN, KnownIssue
-from hashidrill.experiment.model import Experiment, LoadSpec
+from hashidrill.experiment.model import NAME_PATTERN, Experiment, LoadSpec
 from hashidrill.experiment.reading import BASE_KIND, KIND, NOT_FROM_BASES
 from hashidrill.experiment.selectors import FORMS, SELECTOR_PATTERN
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pydantic import BaseModel
+
+    from hashidrill.hypothesis import Hypothesis
 
 Schema = dict[str, Any]
 _TRAFFIC = ("load", "clients")
@@ -49,6 +51,9 @@ def experiment_schema(*, bases: bool = True) -> Schema:
     definitions["Step"] = _steps(definitions["Step"], registry.faults(), definitions)
     definitions["LoadSpec"] = _loads(registry.loads(), definitions)
     definitions["Expectation"] = _expectations(definitions)
+    definitions["Comparison"] = _comparisons(definitions)
+    schema["properties"]["compare"]["items"] = {"$ref": "#/$defs/Comparison"}
+    schema["properties"]["variants"]["additionalProperties"] = False
     schema["properties"]["extends"] = {
         "type": "string",
         "minLength": 1,
@@ -57,6 +62,7 @@ def experiment_schema(*, bases: bool = True) -> Schema:
     }
     if bases:
         _extendable(schema, definitions)
+        _overlays(definitions["VariantSpec"]["properties"])
     head = {"$schema": DIALECT, "title": "hashidrill experiment", "description": schema.pop("description")}
     return head | {key: value for key, value in schema.items() if key != "title"} | {"$defs": definitions}
 
@@ -99,6 +105,24 @@ def _extendable(schema: Schema, definitions: Schema) -> None:
     schema["else"] = {"required": ["metadata"], "if": {"not": {"required": ["extends"]}}, "then": whole}
 
 
+def _overlays(sections: Schema) -> None:
+    """The sections of a variant: each may say a part of that of the experiment, and null takes a key away."""
+    for name, section in sections.items():
+        of_each = {"load": "LoadSpec", "clients": "ClientSpec"}.get(name)
+        if of_each:
+            entry = {"anyOf": [{"$ref": f"#/$defs/{of_each}"}, {"type": "null"}]}
+            shape: Schema = {
+                "patternProperties": {NAME_PATTERN: entry},
+                "additionalProperties": False,
+                "type": "object",
+            }
+        elif name == "datacenter":
+            shape = {"$ref": "#/$defs/DatacenterSpec"}
+        else:
+            shape = {"type": "array", "items": {"$ref": "#/$defs/Expectation"}, "minItems": 1}
+        sections[name] = {"description": section["description"], "anyOf": [shape, {"type": "null"}]}
+
+
 class _Untitled(GenerateJsonSchema):
     """Without pydantic's title for each field, which says its name again and hides the description in editors."""
 
@@ -139,11 +163,21 @@ def _loads(kinds: dict[str, Any], definitions: Schema) -> Schema:
 
 
 def _expectations(definitions: Schema) -> Schema:
-    """One hypothesis with its parameters, which may be empty, and optionally a known issue."""
     from hashidrill.hypothesis import all_hypotheses  # noqa: PLC0415 - numpy, which the rest of this can do without
 
+    return _judged(all_hypotheses(), "hypothesis", definitions)
+
+
+def _comparisons(definitions: Schema) -> Schema:
+    from hashidrill.hypothesis import all_comparisons  # noqa: PLC0415 - numpy, which the rest of this can do without
+
+    return _judged(all_comparisons(), "comparison", definitions)
+
+
+def _judged(hypotheses: dict[str, Hypothesis], what: str, definitions: Schema) -> Schema:
+    """One of them with its parameters, which may be empty, and optionally a known issue."""
     properties: Schema = {}
-    for name, hypothesis in sorted(all_hypotheses().items()):
+    for name, hypothesis in sorted(hypotheses.items()):
         params = _params(f"hypothesis.{name}", hypothesis.Params, definitions)
         properties[name] = params if _needed(hypothesis.Params) else {"anyOf": [params, {"type": "null"}]}
         if hypothesis.doc:
@@ -152,7 +186,7 @@ def _expectations(definitions: Schema) -> Schema:
     bounded = _params("KnownIssue", KnownIssue, definitions)
     return {
         "type": "object",
-        "description": "One hypothesis with its parameters, and the issue known to break it.",
+        "description": f"One {what} with its parameters, and the issue known to break it.",
         "properties": properties | {"known_issue": {"anyOf": [issue, bounded, {"type": "null"}]}},
         "additionalProperties": False,
         "oneOf": [{"required": [name]} for name in properties] or [False],

@@ -11,19 +11,18 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.errors import UsageError
+from hashidrill.errors import UnknownNameError, UsageError
 from hashidrill.experiment.documents import Document
 from hashidrill.experiment.loader import resolve_document
 from hashidrill.experiment.model import NAME_PATTERN
-from hashidrill.experiment.problems import listed
 from hashidrill.experiment.resolved import ResolvedExperiment, Variant
+from hashidrill.experiment.variant_spec import OF_VARIANTS, SECTIONS, check_sections, written_variants
 from hashidrill.registry import near
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SECTIONS = ("datacenter", "load", "clients", "expect")
-"""What a variant may lay over its experiment."""
+__all__ = ["SECTIONS", "variant_of", "variants_of", "varied"]
 
 
 def varied(
@@ -45,19 +44,30 @@ def varied(
     path = given.path if isinstance(given, ResolvedExperiment) else Path(given.name)
     variant = Variant(name=name, overlay=over.data)
     return resolve_document(
-        document.under(over, variant=name), path=path, variant=variant, files=len(document.files)
+        document.under(over, without=OF_VARIANTS, variant=name), path=path, variant=variant, files=len(document.files)
     )  # fmt: skip
 
 
-def check_sections(over: Document, name: str) -> None:
-    """Raises ExperimentError where an overlay holds what cannot vary."""
-    if not isinstance(over.data, dict):
-        over.problem((), f"the overlay of the variant {name} must be a mapping of {listed(SECTIONS)}")
-    else:
-        for key in over.data:
-            if key not in SECTIONS:
-                over.problem((key,), f"{key} cannot vary: {near(key, SECTIONS)}", key=True)
-    over.raise_problems()
+def variants_of(given: ResolvedExperiment) -> dict[str, ResolvedExperiment]:
+    """The variants that an experiment has (`variants:`), by their names; none where it has none.
+
+    Raises ExperimentError for one that came out of a recording and cannot be resolved here any more.
+    """
+    document = _document_of(given)
+    overlays = document.data.get("variants") or {}
+    return {
+        name: resolve_document(one, path=given.path, variant=Variant(name=name, overlay=overlays[name] or {}))
+        for name, one in written_variants(document).items()
+    }
+
+
+def variant_of(given: ResolvedExperiment, name: str) -> ResolvedExperiment:
+    """One variant. Raises UnknownNameError where there is none of that name."""
+    found = variants_of(given)
+    if name not in found:
+        has = near(name, found) if found else "it has no variants"
+        raise UnknownNameError(f"{given.path}: {given.name} has no variant {name!r}: {has}")
+    return found[name]
 
 
 def _document_of(given: ResolvedExperiment | Document) -> Document:

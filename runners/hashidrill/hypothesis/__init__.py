@@ -11,12 +11,25 @@
 
 The keyword-only parameters are what YAML may write; their annotations say how text is read. A plain `assert` works as
 well as `require`. A hypothesis never looks at the clock or the network: it is a pure function of the recording.
+
+`comparison` does the same for a function of several recordings, which an experiment with variants names under
+`compare`.
 """
 
-from hashidrill.hypothesis.lookup import all_hypotheses, get, looking_up
-from hashidrill.hypothesis.marked import Broken, Figures, Held, Hypothesis, hypothesis, marked_in, plain, require
+from hashidrill.hypothesis.lookup import all_comparisons, all_hypotheses, get, looking_up
+from hashidrill.hypothesis.marked import (
+    Broken,
+    Figures,
+    Held,
+    Hypothesis,
+    comparison,
+    hypothesis,
+    marked_in,
+    plain,
+    require,
+)
 
 __all__ = [
-    "Broken", "Figures", "Held", "Hypothesis", "all_hypotheses", "get", "hypothesis", "looking_up", "marked_in",
-    "plain", "require",
+    "Broken", "Figures", "Held", "Hypothesis", "all_comparisons", "all_hypotheses", "comparison", "get", "hypothesis",
+    "looking_up", "marked_in", "plain", "require",
 ]  # fmt: skip

@@ -21,7 +21,7 @@ from hashidrill.util.files import JOURNAL_NAME
 
 FOLDER = "hypotheses"
 _SOURCE = "__hashidrill_source__"
-_DEFINITION = re.compile(rb"^@hypothesis\b.*?^def (\w+)", re.MULTILINE | re.DOTALL)
+_DEFINITION = re.compile(rb"^@(?:hypothesis|comparison)\b.*?^def (\w+)", re.MULTILINE | re.DOTALL)
 _PACKAGE = Path(__file__).resolve().parents[1]
 VARIABLE = "HASHIDRILL_HYPOTHESES"
 """Names the folder of shipped hypotheses, in place of the checkout's or the package's."""

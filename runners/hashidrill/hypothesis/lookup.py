@@ -45,4 +45,9 @@ def looking_up(lookup: Callable[[str], Hypothesis]) -> Iterator[None]:
 
 def all_hypotheses(*, near_to: Path | None = None) -> dict[str, Hypothesis]:
     """Every hypothesis by its name: the shipped ones, and a user's own, which win over shipped ones of that name."""
-    return collect(near_to)
+    return {name: each for name, each in collect(near_to).items() if not each.sides}
+
+
+def all_comparisons(*, near_to: Path | None = None) -> dict[str, Hypothesis]:
+    """Every comparison hypothesis by its name, as `all_hypotheses`."""
+    return {name: each for name, each in collect(near_to).items() if each.sides}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 
 from hashidrill.errors import HypothesisInvalidError, UsageError
@@ -64,17 +64,21 @@ class Hypothesis:
     line: int
     needs_valid_run: bool = True
     timed: bool = True
+    sides: tuple[str, ...] = ()
+    """Of a comparison: what its sides are called. YAML names a variant for each."""
+    of_rounds: bool = False
+    """Whether each side of a comparison is the recordings of all rounds, and not of one."""
 
     def check(self, recording: Any, params: Mapping[str, Any]) -> Held:
-        """What held in a hashidrill.recording.Recording, and the figures of it.
+        """What held in a hashidrill.recording.Recording (a comparison: in a tuple of its sides), and the figures of it.
 
         Raises Broken, HypothesisInvalidError (nothing to check, or the hypothesis itself crashed: the message then
         has file and line), or pydantic's ValidationError for parameters that do not fit.
         """
         model = self.Params.model_validate(dict(params))
-        arguments = {name: getattr(model, name) for name in type(model).model_fields}
+        arguments = {name: getattr(model, name) for name in type(model).model_fields if name not in self.sides}
         try:
-            result = self.function(recording, **arguments)
+            result = self.function(*(recording if self.sides else (recording,)), **arguments)
         except (Broken, HypothesisInvalidError):
             raise
         except AssertionError as failure:
@@ -98,6 +102,32 @@ def hypothesis(
 
     def mark(marked: Function) -> Function:
         setattr(marked, _ATTRIBUTE, _from_function(marked, needs_valid_run=needs_valid_run, timed=timed))
+        return marked
+
+    return mark if function is None else mark(function)
+
+
+@overload
+def comparison(function: Function) -> Function: ...
+@overload
+def comparison(*, rounds: bool = False) -> Callable[[Function], Function]: ...
+def comparison(function: Function | None = None, *, rounds: bool = False) -> Function | Callable[[Function], Function]:
+    """Make a function of two recordings or more a comparison hypothesis of the same name, for `compare:`.
+
+        @comparison
+        def starts_sooner(fast, slow, *, by: Duration): ...
+
+        compare: [{starts_sooner: {fast: variant-a, slow: variant-b, by: 2s}}]
+
+    Each parameter before the `*` is a side: YAML names a variant for it, and the function gets the recording of that
+    variant, once for each round. With `rounds`, it gets the recordings of all rounds instead, as a list for each side
+    in the same order, with those rounds alone that count on every side.
+
+    Raises UsageError, with file and line, for a signature that YAML could not fill.
+    """
+
+    def mark(marked: Function) -> Function:
+        setattr(marked, _ATTRIBUTE, _from_function(marked, compares=True, of_rounds=rounds))
         return marked
 
     return mark if function is None else mark(function)
@@ -129,29 +159,47 @@ def _plain(value: Any) -> float | str | list[str]:
     return number if np.isfinite(number) else {"nan": "not measured", "inf": "never", "-inf": "-never"}[str(number)]
 
 
-def _from_function(function: Callable[..., Any], *, needs_valid_run: bool, timed: bool) -> Hypothesis:
+def _from_function(
+    function: Callable[..., Any], *, needs_valid_run: bool = True, timed: bool = True, compares: bool = False,
+    of_rounds: bool = False,
+) -> Hypothesis:  # fmt: skip
     name = function.__name__
     path, line = Path(function.__code__.co_filename), function.__code__.co_firstlineno
     where = f"{path}:{line}: hypothesis {name}"
-    fields = _fields(function, where)
+    sides = _sides(function, where) if compares else ()
+    fields: dict[str, Any] = {side: (str, Field(description="The variant that is this side")) for side in sides}
+    fields |= _fields(function, where, first=len(sides) or 1)
     try:
         config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
         model: type[BaseModel] = create_model(f"{name}_params", __config__=config, **fields)
     except (PydanticUserError, TypeError, NameError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"{where}: a parameter cannot be read from YAML: {reason}") from None
-    return Hypothesis(name, function, model, inspect.getdoc(function) or "", path, line, needs_valid_run, timed)
+    return Hypothesis(
+        name, function, model, inspect.getdoc(function) or "", path, line, needs_valid_run, timed, sides, of_rounds
+    )
 
 
-def _fields(function: Callable[..., Any], where: str) -> dict[str, Any]:
-    """The (type, default) of each keyword-only parameter, for pydantic."""
+def _sides(function: Callable[..., Any], where: str) -> tuple[str, ...]:
+    parameters = inspect.signature(function).parameters.values()
+    sides = tuple(each.name for each in parameters if each.kind in _POSITIONAL)
+    if len(sides) < 2:
+        raise UsageError(
+            f"{where}: a comparison has a recording for each side before its `*`; write it like"
+            f" `def {function.__name__}(candidate, baseline, *, ...)`"
+        )
+    return sides
+
+
+def _fields(function: Callable[..., Any], where: str, *, first: int = 1) -> dict[str, Any]:
+    """The (type, default) of each keyword-only parameter, for pydantic. `first` counts those that are recordings."""
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in _POSITIONAL:
         raise UsageError(
             f"{where}: the first parameter is the recording; write it like `def {function.__name__}(recording, *, ...)`"
         )
     fields: dict[str, Any] = {}
-    for parameter in parameters[1:]:
+    for parameter in parameters[first:]:
         if parameter.kind is not parameter.KEYWORD_ONLY:
             raise UsageError(f"{where}: parameter {parameter.name!r} must be keyword-only: put a `*` before it")
         if parameter.annotation is parameter.empty:
