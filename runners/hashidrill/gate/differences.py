@@ -1,0 +1,123 @@
+"""What differs between two configurations once all that ties an agent to its machine is left out of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from hashidrill.gate.configuration import Configuration, Place
+from hashidrill.gate.data import shipped
+from hashidrill.services.nomad.durations import seconds
+from hashidrill.util.nested import dotted, leaves
+from hashidrill.util.redaction import MARK, Redactor, is_secret_name
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A key that one of the sides has, and that neither side gets, with the reason. Its value is never shown."""
+
+    key: str
+    why: str
+    differs: bool
+    """Whether the two sides disagree about it: what the gate then says nothing about."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A key whose value differs. None stands for a key that is not said. `place`: where the candidate says it."""
+
+    key: str
+    baseline: Any
+    candidate: Any
+    place: Place | None
+
+    def shown(self) -> tuple[str, str]:
+        """Both values for people, secrets redacted."""
+        secret = any(is_secret_name(part) for part in self.key.split("."))
+        redact = Redactor()
+        return (_shown(self.baseline, redact, secret=secret), _shown(self.candidate, redact, secret=secret))
+
+    def __str__(self) -> str:
+        before, after = self.shown()
+        return f"{self.key}: {before} -> {after}"
+
+
+@dataclass(frozen=True)
+class Differences:
+    """`kept` holds what each side's agents get of its configuration: baseline, candidate."""
+
+    product: str
+    changes: tuple[Change, ...]
+    left_out: tuple[LeftOut, ...]
+    kept: tuple[Mapping[str, Any], Mapping[str, Any]]
+
+    @property
+    def keys(self) -> list[str]:
+        return [change.key for change in self.changes]
+
+
+def why_left_out(product: str, key: str) -> str | None:
+    """The reason for leaving this dotted key out, None where it is kept."""
+    for group in shipped("left_out.yaml")[product]:
+        for pattern in group["keys"]:
+            if fnmatchcase(key, pattern) or fnmatchcase(key, f"{pattern}.*"):
+                return str(group["why"])
+    return None
+
+
+def differences(baseline: Configuration, candidate: Configuration) -> Differences:
+    """Both sides belong to one product."""
+    product = candidate.product
+    before, after = (dict(_said(side.settings)) for side in (baseline, candidate))
+    left, changes = [], []
+    for key in dict.fromkeys([*before, *after]):
+        old, new = before.get(key), after.get(key)
+        if why := why_left_out(product, key):
+            left.append(LeftOut(key, why, not same(old, new)))
+        elif not same(old, new):
+            changes.append(Change(key, old, new, candidate.place(key) or baseline.place(key)))
+    kept = tuple(_kept(product, side.settings) for side in (baseline, candidate))
+    return Differences(product, tuple(changes), tuple(left), (kept[0], kept[1]))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether an agent makes the same of both: `60s` is `1m`."""
+    if isinstance(one, str) and isinstance(other, str) and one != other:
+        lengths = seconds(one), seconds(other)
+        return lengths[0] == lengths[1] and None not in lengths
+    # in Python, true equals 1
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _said(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each key that is no map; null and an empty block say nothing."""
+    for path, value in leaves(settings):
+        if value is not None and value != {}:
+            yield dotted(path), value
+
+
+def _kept(product: str, settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    kept = {}
+    for name, value in settings.items():
+        key = f"{above}.{name}" if above else name
+        if value is None or why_left_out(product, key):
+            continue
+        if isinstance(value, Mapping):
+            if inner := _kept(product, value, key):
+                kept[name] = inner
+        else:
+            kept[name] = value
+    return kept
+
+
+def _shown(value: Any, redact: Redactor, *, secret: bool) -> str:
+    if value is None:
+        return "not set"
+    if secret and not isinstance(value, bool):
+        return MARK
+    redacted = redact.clean(value)
+    if isinstance(redacted, bool):
+        return str(redacted).lower()
+    return redacted if isinstance(redacted, str) else str(redacted)
