@@ -67,7 +67,7 @@ class Paired:
 
 @dataclass(frozen=True)
 class Prior:
-    """What is known of the noise: the standard deviation of a round's logarithm, and from how many degrees of freedom."""
+    """What is known of the noise: the standard deviation of a round's logarithm, and its degrees of freedom."""
 
     sd: float
     degrees: int
@@ -177,7 +177,7 @@ def rounds_needed(interval: Interval, margin: float, *, alarms: float = ALARMS, 
 
 
 def smallest_difference(prior: Prior, rounds: int, *, alarms: float = ALARMS, confidence: float = CONFIDENCE) -> float:
-    """The smallest ratio that this number of rounds usually tells from 1, and for which 1 is told from it: 1.2 is 20 %."""
+    """The smallest ratio that this number of rounds usually tells from 1, and 1 from it: 1.2 is 20 %."""
     trusted = min(prior.degrees, MOST_TRUSTED)
     return _exp(max(_half_width(prior.sd, rounds, level, trusted) for level in (alarms, 1 - confidence)))
 

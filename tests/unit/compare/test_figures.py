@@ -1,0 +1,164 @@
+"""Figures of one recording: what was measured validly, and what two sides are compared by."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from hashidrill.compare.figures import Figure, Measured, figure, figures, paired
+from hashidrill.errors import UsageError
+from hashidrill.testing.recordings import RecordingBuilder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hashidrill.recording.reader import Recording
+
+
+def a_run(path: Path, *, under_fault: float = 0.5, recovered_after: float = 0.0, **more: object) -> RecordingBuilder:
+    """A slow disk from 10 to 30, with that latency, and the same for a while after it."""
+
+    def latency(t: float) -> float:
+        return under_fault if 10 <= t < 30 + recovered_after else 0.01
+
+    built = RecordingBuilder(path).fault("disk.latency", at=10, until=30)
+    built.load("kv-writes", latency=latency, **more).healthy()
+    return built.expect("no_acknowledged_write_lost", load="kv-writes").final_reads("kv-writes")
+
+
+def measured(recording: Recording, name: str) -> Measured:
+    return figure(name, recording.experiment).of(recording)
+
+
+def test_every_figure_of_an_experiment_is_measured(tmp_path: Path) -> None:
+    built = a_run(tmp_path / "run", recovered_after=3.0)
+    for host in ("consul-1", "consul-2"):
+        built.series("process.cpu", 0.1, host=host)
+        built.series("process.rss", lambda t: 100e6 if t < 20 else 120e6, host=host)
+        built.series("process.write_rate", 0.0, host=host)
+        built.series("process.wchar_rate", 1e5, host=host)
+    recording = built.build()
+    found = {each.name: each.of(recording) for each in figures(recording.experiment)}
+    assert {name: each.why for name, each in found.items() if math.isnan(each.number)} == {}
+    assert found["kv-writes.latency.p50"].number == pytest.approx(0.5)
+    assert found["kv-writes.latency.p99"].number == pytest.approx(0.5)
+    assert found["kv-writes.errors"].number == 0
+    assert found["kv-writes.recovery"].number == pytest.approx(2.6, abs=0.3)
+    assert found["kv-writes.lost"].number == 0
+    assert found["cpu"].number == pytest.approx(2 * 0.1 * 40)
+    assert found["memory"].number == 240e6
+    assert found["written"].number == pytest.approx(2 * 1e5 * 40)
+
+
+def test_latency_has_a_series_by_second_of_the_fault(tmp_path: Path) -> None:
+    found = measured(a_run(tmp_path / "run").build(), "kv-writes.latency.p50")
+    assert found.intervals is not None
+    assert len(found.intervals) == 20
+    assert np.allclose(found.intervals, 0.5)
+
+
+def test_what_was_not_acknowledged_never_came(tmp_path: Path) -> None:
+    recording = a_run(tmp_path / "run", outcome=lambda t: "fail" if 12 <= t < 28 else "ok").build()
+    assert measured(recording, "kv-writes.latency.p50").number == math.inf
+    assert measured(recording, "kv-writes.errors").number == pytest.approx(0.4)
+
+
+def test_a_load_that_never_recovers_took_at_least_as_long_as_was_looked(tmp_path: Path) -> None:
+    found = measured(a_run(tmp_path / "run", recovered_after=99).build(), "kv-writes.recovery")
+    assert found.number == math.inf
+    assert found.at_most == pytest.approx(20, abs=0.1)
+
+
+def test_lost_writes_are_counted(tmp_path: Path) -> None:
+    built = a_run(tmp_path / "run").final_reads("kv-writes", {"kv-writes/7": None, "kv-writes/8": None})
+    assert measured(built.build(), "kv-writes.lost").number == 2
+
+
+def test_a_generator_that_fell_behind_is_no_figure_of_the_product(tmp_path: Path) -> None:
+    late = measured(a_run(tmp_path / "run", lag=lambda t: 0.6 if t >= 10 else 0).build(), "kv-writes.latency.p50")
+    assert math.isnan(late.number)
+    assert "fell behind" in late.why
+
+
+def test_a_machine_that_others_kept_busy_is_no_figure_of_the_product(tmp_path: Path) -> None:
+    built = a_run(tmp_path / "run").run_info(machine={"cpus": 2})
+    built.series("machine.others", lambda t: 1.8 if 12 <= t < 29 else 0.0, every=1.0)
+    built.series("machine.idle", lambda t: 0.0 if 12 <= t < 29 else 1.0, every=1.0)
+    busy = measured(built.build(), "kv-writes.latency.p50")
+    assert math.isnan(busy.number)
+    assert "other work" in busy.why
+
+
+def test_a_few_seconds_in_doubt_are_left_out(tmp_path: Path) -> None:
+    """Three seconds of 20 were slow because the generator was: the figure is that of the others."""
+    recording = a_run(tmp_path / "run", lag=lambda t: 0.7 if 15 <= t < 18 else 0).build()
+    found = measured(recording, "kv-writes.latency.p99")
+    assert found.number == pytest.approx(0.5)
+    seconds = measured(recording, "kv-writes.latency.p50").intervals
+    assert seconds is not None
+    assert np.isnan(seconds).sum() >= 3
+
+
+def test_a_run_without_a_method_measures_nothing_and_says_so(tmp_path: Path) -> None:
+    built = RecordingBuilder(tmp_path / "run").phase("start", at=0).phase("steady", at=4).load("kv-writes", end=9)
+    recording = built.build()
+    assert "never reached its method" in figures(recording.experiment)[0].of(recording).why
+
+
+def test_a_name_that_is_unknown_gets_the_names_that_are_near(tmp_path: Path) -> None:
+    experiment = a_run(tmp_path / "run").build().experiment
+    with pytest.raises(UsageError, match=r"kv-writes\.latency\.p50"):
+        figure("kv-writes.latency.p5", experiment)
+
+
+KV = Figure("kv.latency.p50", "s", 5e-4, 1.2, True, lambda _: Measured(0.0))
+LOSSES = Figure("kv.lost", "", 1.0, 1.5, True, lambda _: Measured(0.0))
+RECOVERY = Figure("kv.recovery", "s", 1.0, 1.5, True, lambda _: Measured(0.0))
+
+
+def ratio_of(figure: Figure, baseline: Measured, candidate: Measured) -> float:
+    found = paired(figure, baseline, candidate)
+    assert found is not None
+    return math.exp(found.log)
+
+
+def test_a_round_is_the_ratio_of_its_sides() -> None:
+    assert ratio_of(KV, Measured(1.0), Measured(1.5)) == pytest.approx(1.5, rel=1e-3)
+
+
+def test_none_against_none_is_no_difference_and_none_against_many_is_one() -> None:
+    assert ratio_of(LOSSES, Measured(0.0), Measured(0.0)) == 1
+    assert ratio_of(LOSSES, Measured(0.0), Measured(200.0)) == pytest.approx(201)
+    assert ratio_of(RECOVERY, Measured(0.0), Measured(0.1)) < 1.2
+
+
+def test_never_on_both_sides_is_no_difference_and_on_one_it_is_at_least_as_long_as_was_looked() -> None:
+    never, soon = Measured(math.inf, at_most=20.0), Measured(1.0, at_most=20.0)
+    assert ratio_of(RECOVERY, never, never) == 1
+    assert ratio_of(RECOVERY, soon, never) == pytest.approx(21 / 2)
+    assert ratio_of(KV, Measured(0.5), Measured(math.inf, at_most=30.0)) == pytest.approx(60, rel=0.01)
+
+
+def test_seconds_that_one_side_did_not_measure_count_for_neither() -> None:
+    one = np.full(12, 0.5)
+    other = one * 1.5
+    one[:4] = math.nan
+    other[-3:] = 40.0
+    other[2] = math.nan
+    found = paired(KV, Measured(0.5, one, 20.0), Measured(0.75, other, 20.0))
+    assert found is not None
+    assert math.exp(found.log) < 4
+
+
+def test_what_was_not_measured_on_one_side_is_no_round() -> None:
+    assert paired(KV, Measured(0.5), Measured(math.nan, why="silent")) is None
+
+
+def test_figures_are_shown_with_their_units() -> None:
+    assert KV.shown(0.016) == "16ms"
+    assert KV.shown(math.inf) == "never"
+    assert KV.shown(math.nan) == "not measured"
+    assert LOSSES.shown(3.0) == "3"
