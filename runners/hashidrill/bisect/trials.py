@@ -10,7 +10,7 @@ from enum import StrEnum
 AT_MOST = 60
 """Runs of a search at most, those that say nothing included."""
 INVALID_IN_A_ROW = 3
-"""So many runs of one candidate that say nothing, one after the other, and it counts as one that cannot be resolved."""
+"""Once this many runs of one candidate in a row say nothing, it counts as one that cannot be resolved."""
 
 
 class Outcome(StrEnum):
