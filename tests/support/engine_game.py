@@ -210,8 +210,9 @@ class Game:
         subscribers=(),
         trainee=None,
         writer=Writer,
+        **more,
     ):
-        """How the run ended; None when it was cancelled, `cancel_after_s` after its start."""
+        """How the run ended; None when it was cancelled, `cancel_after_s` after its start. `more`: for the engine."""
         events = Bus(*subscribers, self.told.append)
         if trainee is not None:
             events.subscribe(trainee, Audience.TRAINEE)
@@ -231,7 +232,7 @@ class Game:
                 return await run(
                     self.experiment, self.world, self.path, {"id": "run-1", "root": "/nowhere"},
                     clock=virtual_time.VirtualClock(), events=events,
-                    load_generator=generator, recording_writer=recording,
+                    load_generator=generator, recording_writer=recording, **more,
                 )  # fmt: skip
 
         return virtual_time.run(main())

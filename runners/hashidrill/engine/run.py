@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,13 @@ from hashidrill.engine.load_generator import LoadGenerator, OffersLoads
 from hashidrill.engine.load_specifications import load_specifications
 from hashidrill.engine.method_clock import MethodClock
 from hashidrill.engine.monitor import Monitor, longest_window_s
-from hashidrill.engine.run_state import Run, RunnableDatacenter
+from hashidrill.engine.run_state import Admits, Run, RunnableDatacenter, admits_all
 from hashidrill.engine.second_revert import revert_again
 from hashidrill.engine.steps import carry_out
 from hashidrill.errors import (
     FaultError,
     HashidrillError,
+    InterlockError,
     RevertError,
     SelectorError,
     SteadyStateError,
@@ -37,6 +38,7 @@ from hashidrill.util.files import JOURNAL_NAME
 from hashidrill.util.redaction import Redactor
 from hashidrill.util.wait import pause, wait_until
 
+Stop = Callable[[], Awaitable[str]]
 _LOOK_EVERY_S = 0.25
 _TICK_EVERY_S = 0.5
 
@@ -52,6 +54,8 @@ async def run(
     redactor: Redactor | None = None,
     load_generator: Callable[[Clock, str], AbstractAsyncContextManager[OffersLoads]] = LoadGenerator,
     recording_writer: Callable[[Path, Redactor], Writes] = RecordingWriter,
+    stop: Stop | None = None,
+    admits: Admits = admits_all,
 ) -> str:
     """One run, from start to closed recording. Returns how it ended (the journal's `end`).
 
@@ -72,6 +76,9 @@ async def run(
 
     Everything that a run touches is a parameter: `load_generator` offers the loads (given the run's clock and id),
     `recording_writer` keeps what they and the probes report. Tests pass their own, and look at journal and events.
+
+    `stop` returns why the run must stop, if ever: everything reverts, and the outcome is `interrupted`. `admits` is
+    entered around each fault.
     """
     redactor = redactor or Redactor()
     writer = recording_writer(path, redactor)
@@ -83,13 +90,13 @@ async def run(
         path / JOURNAL_NAME, clock, lambda entry: _publish(events, entry), redactor=redactor, undos=undos
     ) as journal:
         generator = load_generator(clock, info["id"])
-        running = Run(experiment, datacenter, clock, journal, writer, monitor, events, generator)
+        running = Run(experiment, datacenter, clock, journal, writer, monitor, events, generator, admits=admits)
         journal.write(
             "run", sync=True, format=FORMAT, id=info["id"], experiment=experiment.metadata.name,
             root=info.get("root", ""), origin=info.get("origin", {}), sandbox=info.get("sandbox", ""),
         )  # fmt: skip
         try:
-            outcome, error = await _guarded(running, details)
+            outcome, error = await _guarded(running, details, stop)
         finally:
             with anyio.CancelScope(shield=True):
                 if outcome == "revert":
@@ -109,13 +116,35 @@ def _publish(events: Bus, entry: Entry) -> None:
         events.publish(event)
 
 
-async def _guarded(running: Run, details: dict[str, Any]) -> tuple[str, str]:
+async def _guarded(running: Run, details: dict[str, Any], stop: Stop | None) -> tuple[str, str]:
     """(outcome, error) of the run's phases. Cancellation passes through."""
     try:
-        tripped = await _phases(running, details)
+        tripped, stopped = await _unless_stopped(running, details, stop)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this run's outcome; the log has the traceback
         return _outcome(error)
+    if stopped:
+        return "interrupted", stopped
     return ("guardrail", tripped) if tripped else ("complete", "")
+
+
+async def _unless_stopped(running: Run, details: dict[str, Any], stop: Stop | None) -> tuple[str, str]:
+    """What guardrail tripped, or nothing, and why the run was stopped, or nothing."""
+    if stop is None:
+        return await _phases(running, details), ""
+    tripped, why = "", ""
+
+    async def watch() -> None:
+        nonlocal why
+        why = await stop()
+        running.journal.write("note", sync=True, text=f"the run stops: {why}")
+        phases.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch)
+        with anyio.CancelScope() as phases:
+            tripped = await _phases(running, details)
+        group.cancel_scope.cancel()
+    return tripped, why
 
 
 _OUTCOMES: tuple[tuple[type[Exception], str], ...] = (
@@ -123,6 +152,7 @@ _OUTCOMES: tuple[tuple[type[Exception], str], ...] = (
     (UnfitError, "unfit"),
     (SelectorError, "fault"),
     (FaultError, "fault"),
+    (InterlockError, "fault"),
     (SteadyStateError, "steady-state"),
 )
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import anyio
 
-from hashidrill.abc import Datacenter, Operation, Probe, Sample
+from hashidrill.abc import Datacenter, Operation, Probe, Sample, Target
 from hashidrill.engine.levels import NO_LEVELS, Levels
 from hashidrill.engine.load_generator import OffersLoads
 from hashidrill.engine.method_clock import MethodClock, Settling
@@ -20,6 +20,26 @@ from hashidrill.events import Bus, InForce, Lasting
 from hashidrill.experiment.model import Experiment, Mark, Step
 from hashidrill.recording.journal import Clock, Journal
 from hashidrill.recording.writer import Writes
+
+
+@dataclass(frozen=True)
+class Acting:
+    """A fault that is about to be applied to the target, to stay there for this long."""
+
+    kind: str
+    target: Target
+    fault_id: str
+    step: int
+    for_s: float
+
+
+Admits = Callable[[Acting], AbstractAsyncContextManager[None]]
+"""Around each fault, from before it is planned until it is gone. Raises HashidrillError: then nothing is applied."""
+
+
+def admits_all(_acting: Acting) -> AbstractAsyncContextManager[None]:
+    """In a datacenter of our own every fault is welcome."""
+    return nullcontext()
 
 
 class RunnableDatacenter(Datacenter, Protocol):
@@ -63,6 +83,7 @@ class Run:
     phase: str = ""
     phase_ends_ns: int | None = None
     levels: Levels = NO_LEVELS
+    admits: Admits = admits_all
 
     def __post_init__(self) -> None:
         self.method = MethodClock(self.clock)

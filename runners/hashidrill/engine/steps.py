@@ -15,6 +15,7 @@ from hashidrill.claims import AGENT, claims_thing
 from hashidrill.engine.inject import injected
 from hashidrill.engine.method_clock import GONE, PROVEN
 from hashidrill.engine.required import make_fault
+from hashidrill.engine.run_state import Acting
 from hashidrill.errors import FaultError, SelectorError, WaitTimeoutError
 from hashidrill.events import InForce, Lasting
 from hashidrill.experiment.model import Mark
@@ -93,7 +94,11 @@ async def _inject(
     _check_able(running, fault, target)
     length = step.for_ if for_s is None else for_s
     until = None
-    async with injected(fault, target, fault_id=fault_id, step=number, journal=running.journal) as in_force:
+    acting = Acting(fault.kind, target, fault_id, number, length)
+    async with (
+        running.admits(acting),
+        injected(fault, target, fault_id=fault_id, step=number, journal=running.journal) as in_force,
+    ):
         if place is not None:
             place.proven, until = True, place.moved
         running.proven.append((fault_id, step.fault))

@@ -1,0 +1,187 @@
+"""One line for each action: who did what, where, until when. In Consul, in the recording, and to a webhook.
+
+A line in Consul is one key, `PREFIX/RUN/0001`; the folders of older runs are removed. A line that cannot be written is
+written later, and again where a restore of Consul's state took it away. No line holds up a revert: the lines of reverts
+are written by a task of their own, and `written` waits for the line of an apply, for a bounded time.
+
+A webhook gets each line by POST, as `application/json`, once: `Line.data()` is what it gets. It is told nothing twice,
+and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+
+from hashidrill.datacenter.interlocks.kv import Kv
+from hashidrill.errors import HashidrillError, InterlockError
+from hashidrill.util.redaction import Redactor
+from hashidrill.util.wait import pause
+
+_RETRY_S = 0.5
+_FLUSHED_WITHIN_S = 10.0
+_WEBHOOK_WITHIN_S = 5.0
+_WAITING = 1000
+"""Most lines that wait for a webhook; what comes on top is not sent, and said to be."""
+
+Post = Callable[[str, dict[str, Any]], Awaitable[None]]
+"""Sends JSON to a URL. Raises HashidrillError or OSError."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One action. `until`: when it ends by plan, RFC 3339; "" where it does not last."""
+
+    number: int
+    at: str
+    run: str
+    experiment: str
+    who: str
+    verb: str
+    """begin, load, apply, revert, gone, stuck, stop, end."""
+    what: str = ""
+    where: str = ""
+    until: str = ""
+    note: str = ""
+
+    def data(self) -> dict[str, Any]:
+        """As Consul and the webhook get it."""
+        return {"hashidrill": "audit/v1", **{key: value for key, value in vars(self).items() if value != ""}}
+
+    def __str__(self) -> str:
+        parts = [self.what, f"on {self.where}" if self.where else "", f"until {self.until}" if self.until else ""]
+        said = " ".join(["audit:", self.verb, *(part for part in parts if part), f"by {self.who}"])
+        return f"{said}: {self.note}" if self.note else said
+
+
+class Audit:
+    """The lines of one run. Every text passes through `redactor`: no secret gets into one."""
+
+    def __init__(
+        self, kv: Kv, prefix: str, run: str, experiment: str, who: str, *, now: Callable[[], dt.datetime],
+        tell: Callable[[str], None], redactor: Redactor, webhook: str | None = None, post: Post | None = None,
+    ) -> None:  # fmt: skip
+        self._kv, self._prefix, self._run, self._experiment, self._who = kv, prefix, run, experiment, who
+        self._now, self._tell, self._redactor = now, tell, redactor
+        self._webhook, self._post = webhook, post
+        self.lines: list[Line] = []
+        self._unwritten: dict[int, Line] = {}
+        self._changed = anyio.Event()
+        self._to_send, self._sent = anyio.create_memory_object_stream[Line](_WAITING)
+        self._told: set[str] = set()
+
+    def note(self, verb: str, what: str = "", where: str = "", *, lasts_s: float | None = None, note: str = "") -> Line:
+        """A line, in the recording at once and elsewhere soon. It waits for nothing and raises nothing."""
+        now = self._now()
+        until = "" if lasts_s is None else _shown(now + dt.timedelta(seconds=lasts_s))
+        texts = [self._redactor.text(text) for text in (self._run, self._experiment, self._who, verb, what, where)]
+        line = Line(len(self.lines) + 1, _shown(now), *texts, until, self._redactor.text(note))
+        self.lines.append(line)
+        self._tell(str(line))
+        self._unwritten[line.number] = line
+        self._wake()
+        if self._webhook is not None:
+            try:
+                self._to_send.send_nowait(line)
+            except anyio.WouldBlock:
+                self._once("the audit webhook is too slow: some lines are not sent to it")
+        return line
+
+    async def written(self, line: Line, within_s: float) -> bool:
+        """Whether Consul has that line, within that time."""
+        with anyio.move_on_after(within_s):
+            while line.number in self._unwritten:
+                await self._changed.wait()
+        return line.number not in self._unwritten
+
+    async def keep(self) -> None:
+        """Writes and sends lines as they come, until cancelled."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._write)
+            if self._webhook is not None:
+                group.start_soon(self._send)
+
+    async def finish(self) -> None:
+        """Writes what is missing in Consul, for a bounded time. What stays unwritten is told."""
+        with anyio.move_on_after(_FLUSHED_WITHIN_S, shield=True):
+            while True:
+                try:
+                    there = set(await self._kv.keys(f"{self._prefix}/{self._run}/"))
+                    missing = [line for line in self.lines if self._key(line) not in there]
+                    if not missing:
+                        self._unwritten.clear()
+                        break
+                    self._unwritten = {line.number: line for line in missing}
+                    await self._write_all()
+                except InterlockError as error:
+                    self._once(f"audit lines could not be written to Consul: {error}")
+                    await pause(_RETRY_S)
+        if self._unwritten:
+            self._tell(f"{len(self._unwritten)} of {len(self.lines)} audit lines are in this recording alone")
+        with anyio.move_on_after(_WEBHOOK_WITHIN_S, shield=True):
+            while self._webhook is not None and self._sent.statistics().current_buffer_used:
+                await self._send_one(self._sent.receive_nowait())
+        self._to_send.close()
+        self._sent.close()
+
+    async def prune(self, runs: int) -> None:
+        """Removes the lines of older runs, so that `runs` are left with this one. Raises InterlockError."""
+        folders = [each for each in await self._kv.keys(f"{self._prefix}/", folders=True) if each.endswith("/")]
+        others = [each for each in folders if each != f"{self._prefix}/{self._run}/"]
+        for folder in others[: max(0, len(others) - (runs - 1))]:
+            await self._kv.delete(folder, below=True)
+
+    async def _write(self) -> None:
+        while True:
+            try:
+                await self._write_all()
+            except InterlockError as error:
+                self._once(f"an audit line could not be written to Consul, and is tried again: {error}")
+                await pause(_RETRY_S)
+                continue
+            if not self._unwritten:
+                await self._changed.wait()
+
+    async def _write_all(self) -> None:
+        for line in list(self._unwritten.values()):
+            await self._kv.put(self._key(line), json.dumps(line.data()))
+            self._unwritten.pop(line.number, None)
+            self._wake()
+
+    async def _send(self) -> None:
+        while True:
+            await self._send_one(await self._sent.receive())
+
+    async def _send_one(self, line: Line) -> None:
+        if self._webhook is None or self._post is None:
+            return
+        try:
+            with anyio.fail_after(_WEBHOOK_WITHIN_S):
+                await self._post(self._webhook, line.data())
+        except (HashidrillError, OSError, TimeoutError) as error:
+            host = urlsplit(self._webhook).hostname  # its path is often a secret
+            self._once(
+                f"the audit webhook at {host} failed: {self._redactor.text(type(error).__name__)}; the run goes on"
+            )
+
+    def _key(self, line: Line) -> str:
+        return f"{self._prefix}/{self._run}/{line.number:04d}"
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def _once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(self._redactor.text(text))
+
+
+def _shown(time: dt.datetime) -> str:
+    return time.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

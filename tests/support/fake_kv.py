@@ -1,0 +1,105 @@
+"""Consul's KV store and sessions in memory, as interlocks ask for them, with virtual time and what can go wrong."""
+
+import base64
+import itertools
+import json
+from urllib.parse import unquote
+
+import anyio
+
+from hashidrill.abc import ApiAnswer
+from hashidrill.errors import FaultError
+
+
+class FakeKv:
+    """`writes` counts what changed anything; `silent`: nobody answers; `denied`: (method, start of a path) with 403."""
+
+    def __init__(self, keys=None, *, date="Mon, 23 Nov 2026 13:00:00 GMT"):
+        self.keys = {key: [value.encode(), "", 1] for key, value in (keys or {}).items()}
+        self.sessions = {}
+        self.writes = []
+        self.reads = []
+        self.denied = set()
+        self.silent = False
+        self.date = date
+        self._index = itertools.count(10)
+        self._ids = itertools.count(1)
+
+    def value(self, key):
+        return self.keys[key][0].decode() if key in self.keys else None
+
+    def put(self, key, value):
+        """By somebody else."""
+        self.keys[key] = [value.encode(), "", next(self._index)]
+
+    def snapshot(self):
+        return {key: list(entry) for key, entry in self.keys.items()}, dict(self.sessions)
+
+    def restore(self, snapshot):
+        self.keys, self.sessions = {key: list(entry) for key, entry in snapshot[0].items()}, dict(snapshot[1])
+
+    def expire(self):
+        """The sessions whose TTL has passed end, and their keys with them."""
+        now = anyio.current_time()
+        for session in [one for one, (ttl, renewed) in self.sessions.items() if now > renewed + ttl]:
+            self._end(session)
+
+    def _end(self, session):
+        self.sessions.pop(session, None)
+        self.keys = {key: entry for key, entry in self.keys.items() if entry[1] != session}
+
+    async def request(self, method, path, *, params=None, body=None, timeout_s=5.0, **_):
+        params = dict(params or {})
+        if self.silent:
+            await anyio.sleep(timeout_s)
+            raise FaultError(f"http://consul: {method} {path}: no answer in time")
+        if any(method == verb and path.startswith(start) for verb, start in self.denied):
+            return ApiAnswer(403, b"Permission denied: token with AccessorID '7' lacks permission", {})
+        self.expire()
+        (self.reads if method == "GET" else self.writes).append((method, unquote(path)))
+        answer = self._answer(method, unquote(path), params, body or b"")
+        return ApiAnswer(answer.status, answer.body, {"date": self.date})
+
+    def _answer(self, method, path, params, body):
+        if path.startswith("/v1/kv/"):
+            return self._kv(method, path.removeprefix("/v1/kv/"), params, body)
+        if path == "/v1/session/create":
+            about = json.loads(body)
+            assert about["Checks"] == about["NodeChecks"] == []
+            session = f"session-{next(self._ids)}"
+            self.sessions[session] = (float(about["TTL"].removesuffix("s")), anyio.current_time())
+            return ApiAnswer(200, json.dumps({"ID": session}).encode())
+        what, _, session = path.removeprefix("/v1/session/").partition("/")
+        if what == "renew" and session not in self.sessions:
+            return ApiAnswer(404, f"Session id '{session}' not found".encode())
+        if what == "renew":
+            self.sessions[session] = (self.sessions[session][0], anyio.current_time())
+            return ApiAnswer(200, b"[{}]")
+        assert what == "destroy", path
+        self._end(session)
+        return ApiAnswer(200, b"true")
+
+    def _kv(self, method, key, params, body):
+        if method == "PUT":
+            held = self.keys[key][1] if key in self.keys else ""
+            session = params.get("acquire", "")
+            if session and (session not in self.sessions or held not in ("", session)):
+                return ApiAnswer(200, b"false")
+            self.keys[key] = [body, session or held, next(self._index)]
+            return ApiAnswer(200, b"true")
+        if method == "DELETE":
+            gone = [each for each in self.keys if each == key or ("recurse" in params and each.startswith(key))]
+            for each in gone:
+                del self.keys[each]
+            return ApiAnswer(200, b"true")
+        if "keys" in params:
+            found = sorted(each for each in self.keys if each.startswith(key))
+            if "separator" in params:
+                cut = [each[: len(key)] + each[len(key) :].partition("/")[0] for each in found]
+                found = sorted({c + "/" if c != each else each for c, each in zip(cut, found, strict=True)})
+            return ApiAnswer(200, json.dumps(found).encode()) if found else ApiAnswer(404, b"")
+        if key not in self.keys:
+            return ApiAnswer(404, b"")
+        value, session, index = self.keys[key]
+        entry = {"Key": key, "Value": base64.b64encode(value).decode(), "ModifyIndex": index}
+        return ApiAnswer(200, json.dumps([entry | ({"Session": session} if session else {})]).encode())
