@@ -78,10 +78,11 @@ class Audit:
 
     def note(self, verb: str, what: str = "", where: str = "", *, lasts_s: float | None = None, note: str = "") -> Line:
         """A line, in the recording at once and elsewhere soon. It waits for nothing and raises nothing."""
-        now = self._now()
-        until = "" if lasts_s is None else _shown(now + dt.timedelta(seconds=lasts_s))
-        texts = [self._redactor.text(text) for text in (self._run, self._experiment, self._who, verb, what, where)]
-        line = Line(len(self.lines) + 1, _shown(now), *texts, until, self._redactor.text(note))
+        now, clean = self._now(), self._redactor.text
+        line = Line(
+            len(self.lines) + 1, _shown(now), self._run, clean(self._experiment), clean(self._who), verb, clean(what),
+            clean(where), "" if lasts_s is None else _shown(now + dt.timedelta(seconds=lasts_s)), clean(note),
+        )  # fmt: skip
         self.lines.append(line)
         self._tell(str(line))
         self._unwritten[line.number] = line
