@@ -48,6 +48,10 @@ class DatacenterError(HashidrillError):
     exit_code = 3
 
 
+class AttachError(HashidrillError):
+    """A datacenter that cannot be attached: its file, an address, a certificate, a token. Nothing was touched."""
+
+
 class SelectorError(DatacenterError):
     """A selector that matches no host at the moment of injection."""
 

@@ -157,6 +157,8 @@ class Service(Protocol):
     """The same, of its kinds of loads."""
     address_variable: ClassVar[str]
     """The environment variable that tells its command line an agent's URL: `CONSUL_HTTP_ADDR`; "" for none."""
+    attach: ClassVar[str]
+    """The module that knows how a running one is logged in to and looked through (its ATTACH); "" for none."""
     ui: ClassVar[str]
     """Where its agents have a page for people, `/ui/`; "" for none."""
     look: ClassVar[str]
@@ -171,8 +173,13 @@ class Service(Protocol):
     undrawn: ClassVar[frozenset[str]]
     """Signals that no report draws; those in neither of the three are drawn under their names."""
 
+    stands: ClassVar[bool]
+    """Whether its agents are there already, and are not ours: see `standing`."""
+
     spec: Any
     guests: Sequence[str]
+    transport: Any
+    """What carries its HTTP requests to its agents, for httpx; None: plain HTTP to their addresses."""
 
     def __init__(self, spec: Any, *, spares: int = 0, guests: Sequence[str] = ()) -> None:
         """`guests` are hosts of other services that asked for an agent of this one (`AgentPlace.beside`)."""
@@ -253,6 +260,7 @@ class BaseService:
     signals: ClassVar[Mapping[str, type[Any] | None]] = {}
     faults: ClassVar[Mapping[str, str]] = {}
     loads: ClassVar[Mapping[str, str]] = {}
+    attach: ClassVar[str] = ""
     address_variable: ClassVar[str] = ""
     ui: ClassVar[str] = ""
     look: ClassVar[str] = ""
@@ -261,6 +269,8 @@ class BaseService:
     panels: ClassVar[Sequence[Panel]] = ()
     lanes: ClassVar[Sequence[Lane]] = ()
     undrawn: ClassVar[frozenset[str]] = frozenset()
+    stands: ClassVar[bool] = False
+    transport: Any = None
 
     def __init__(self, spec: Any, *, spares: int = 0, guests: Sequence[str] = ()) -> None:
         self.spec = spec
@@ -319,3 +329,25 @@ class BaseService:
     def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         """For run.json: each agent's configuration, by host."""
         return {self.name: {"config": configs}}
+
+
+def standing(cls: Any, places: Sequence[AgentPlace]) -> Any:
+    """The class of a service whose agents are there already: it starts none, and configures none."""
+    return type(cls.__name__, (_Standing, cls), {"_standing": tuple(places)})
+
+
+class _Standing:
+    """What is different about a service whose agents are there already."""
+
+    name: ClassVar[str]
+    stands: ClassVar[bool] = True
+    _standing: ClassVar[tuple[AgentPlace, ...]]
+
+    def places(self) -> Sequence[AgentPlace]:
+        return self._standing
+
+    def binaries(self) -> Sequence[Wanted]:
+        return []
+
+    def impossible(self, role: str) -> str:
+        return f"no host of the attached datacenter is {self.name}:{role}"

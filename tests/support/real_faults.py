@@ -24,11 +24,13 @@ from hashidrill import registry
 from hashidrill.abc import Target
 from hashidrill.datacenter.local.datacenter import LocalDatacenter
 from hashidrill.engine.inject import observed_within_s, planned
-from hashidrill.experiment.model import DatacenterSpec, Disk, Size
+from hashidrill.experiment.disk import Disk
+from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.faults.network import _TableFault
 from hashidrill.sandbox import cgroups
 from hashidrill.services.consul.model import Consul
 from hashidrill.testing.faults import check_fault
+from hashidrill.units import Size
 from hashidrill.util.wait import wait_until
 
 OPERATIONS = frozenset({"fsync", "write", "read"})

@@ -22,9 +22,11 @@ from hashidrill.abc import Target
 from hashidrill.datacenter.local.datacenter import LocalDatacenter
 from hashidrill.datacenter.local.network import LOAD_ADDRESS
 from hashidrill.engine.inject import planned
-from hashidrill.experiment.model import DatacenterSpec, Disk, Size
+from hashidrill.experiment.disk import Disk
+from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.services.consul.model import Consul
 from hashidrill.testing.faults import check_fault
+from hashidrill.units import Size
 from hashidrill.util.wait import wait_until
 
 OPERATIONS = frozenset({"fsync", "write", "read"})

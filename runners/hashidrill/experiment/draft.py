@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from hashidrill.abc import Fault
     from hashidrill.experiment.conditions import Condition
-    from hashidrill.experiment.model import ClientSpec, Disk
+    from hashidrill.experiment.disk import Disk
+    from hashidrill.experiment.model import ClientSpec
     from hashidrill.experiment.problems import Loc
     from hashidrill.experiment.profile import Profile
     from hashidrill.service import Service

@@ -20,6 +20,7 @@ from hashidrill.experiment import checks as rules
 from hashidrill.experiment import contrast
 from hashidrill.experiment.bare import settled
 from hashidrill.experiment.check_variants import check_variants
+from hashidrill.experiment.disk import Disk
 from hashidrill.experiment.documents import Document
 from hashidrill.experiment.explain import explain
 from hashidrill.experiment.kept_hypotheses import hypotheses_of
@@ -28,7 +29,6 @@ from hashidrill.experiment.model import (
     MOST_ENTRIES,
     STEP_TAGS,
     ClientSpec,
-    Disk,
     Expectation,
     Experiment,
     LoadSpec,
@@ -36,6 +36,7 @@ from hashidrill.experiment.model import (
 )
 from hashidrill.experiment.reading import BASE_KIND, KIND, complete, read_experiment
 from hashidrill.experiment.resolved import Parameters, Provenance, ResolvedExperiment, Variant, sha256
+from hashidrill.experiment.standing import Attached
 from hashidrill.experiment.start_order import together
 
 if TYPE_CHECKING:
@@ -347,7 +348,8 @@ def _services(data: Any) -> list[Service] | None:
     written = data if isinstance(data, dict) else {}
     classes = {name: registry.services()[name] for name in running(written)}
     parts = {name: _maybe(cls.Spec, written.get(name, {})) for name, cls in classes.items()}
-    return None if None in parts.values() else together(parts)
+    attached = _maybe(Attached, written["attached"]) if "attached" in written else None
+    return None if None in parts.values() else together(parts, placed=None if attached is None else attached.places())
 
 
 def _at(data: Any, *keys: str | int, default: Any) -> Any:

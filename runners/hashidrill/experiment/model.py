@@ -24,16 +24,19 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 
 from hashidrill import registry
 from hashidrill.errors import ExperimentError
 from hashidrill.experiment.conditions import Condition
+from hashidrill.experiment.disk import Disk
 from hashidrill.experiment.known_issue import KnownIssueField
 from hashidrill.experiment.profile import Profile
+from hashidrill.experiment.standing import Attached
 from hashidrill.experiment.start_order import together
 from hashidrill.experiment.strict import Strict
 from hashidrill.experiment.variant_spec import MOST_ROUNDS, MOST_VARIANTS, VariantSpec
-from hashidrill.units import Duration, Rate, Size
+from hashidrill.units import Duration, Rate
 
 if TYPE_CHECKING:
     from hashidrill.service import Service
@@ -56,22 +59,6 @@ class Metadata(Strict):
     title: str = Field(min_length=1, max_length=120, description="One line for lists and reports")
     why: str = Field(min_length=1, description="What it teaches, and the incident or issue it comes from")
     tags: list[Name] = Field(default=[], description="Become pytest markers: `pytest experiments -m gate`")
-
-
-LEAST_DISK = Size("1MB")
-
-
-class Disk(Strict):
-    """The disk of each host. With a size, it is a small file system in memory that can really fill up."""
-
-    size: Size | None = Field(default=None, description="Size of the file system, like 64MiB; at least 1MB")
-
-    @field_validator("size")
-    @classmethod
-    def _limited(cls, value: Size | None) -> Size | None:
-        if value is not None and value < LEAST_DISK:
-            raise ValueError(f"a disk needs at least {LEAST_DISK} (to the kernel, a size of 0 means no limit)")
-        return value
 
 
 def running(written: Mapping[str, Any]) -> list[str]:
@@ -110,6 +97,7 @@ else:
 class DatacenterSpec(_Parts):
     """The datacenter to start."""
 
+    attached: SkipJsonSchema[Attached | None] = None
     disk: Disk = Disk()
     ready_within: Duration = Field(
         default=Duration("60s"), description="Give up if it is not ready and makes no progress for this long"
@@ -127,13 +115,16 @@ class DatacenterSpec(_Parts):
     def _without_others(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """So that what was written out runs the same services when it is read again."""
         written: dict[str, Any] = dump(self)
+        if self.attached is None:
+            del written["attached"]
         kept = {key: part for key, part in written.items() if key not in registry.services() or key in self.services}
         return kept if self.services else kept | dict.fromkeys(by_default())
 
 
 def services_of(spec: DatacenterSpec, *, spares: int = 0) -> list[Service]:
     """The services of that datacenter, with the spare hosts that faults asked for, in the order of their start."""
-    return together(spec.services, spares=spares)
+    placed = None if spec.attached is None else spec.attached.places()
+    return together(spec.services, spares=spares, placed=placed)
 
 
 def fitted(kind: Any, written: Mapping[str, Any]) -> BaseModel:

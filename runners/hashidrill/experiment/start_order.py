@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hashidrill import registry
 from hashidrill.errors import UsageError
+from hashidrill.service import standing
 
 if TYPE_CHECKING:
-    from hashidrill.service import Service
+    from hashidrill.service import AgentPlace, Service
 
 
-def together(parts: Mapping[str, Any], *, spares: int = 0) -> list[Service]:
+def together(
+    parts: Mapping[str, Any], *, spares: int = 0, placed: Mapping[str, Sequence[AgentPlace]] | None = None
+) -> list[Service]:
     """Services by their parts of `datacenter:`, in the order of their start, with the guests that others asked for.
 
-    Raises UsageError where some of them wait for each other.
+    `placed` has the agents of a datacenter that stands already. Raises UsageError where some wait for each other.
     """
     known = registry.services()
+    if placed is not None:
+        known = {name: standing(cls, placed.get(name, ())) for name, cls in known.items()}
     alone = [known[name](part, spares=spares) for name, part in parts.items()]
     asked = {name: [p.host for s in alone for p in s.places() if name in p.beside] for name in parts}
     built = [known[s.name](s.spec, spares=spares, guests=asked[s.name]) if asked[s.name] else s for s in alone]

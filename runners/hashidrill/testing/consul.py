@@ -64,6 +64,8 @@ class FakeConsul:
         self.behind: dict[str, Callable[[], int]] = {}
         """By host: the log entries that its server has not applied yet, now."""
         self.voters = [host.name for host in hosts.values() if host.role == "server"]
+        self.meta: dict[str, dict[str, str]] = {}
+        """Node meta, by host."""
         self._left: set[str] = set()
         self._members = {host.name for host in hosts.values() if host.role != "spare"}
         self._leader: str | None = next(iter(hosts), None)
@@ -160,9 +162,14 @@ class FakeConsul:
         return {
             ("GET", "/v1/status/leader"): lambda *_: answered(self._address(self.leader)),
             ("GET", "/v1/agent/self"): lambda host, *_: answered(self._about(host)),
-            ("GET", "/v1/agent/members"): lambda *_: answered(
-                [{"Name": name, "Status": self._state(name)} for name in sorted(self._members)]
+            ("GET", "/v1/agent/members"): lambda *_: answered([self._member(name) for name in sorted(self._members)]),
+            ("GET", "/v1/catalog/nodes"): lambda *_: answered(
+                [
+                    {"Node": name, "Address": self._hosts[name].address, "Meta": self.meta.get(name, {})}
+                    for name in sorted(self._members)
+                ]
             ),
+            ("GET", "/v1/status/peers"): lambda *_: answered([self._address(name) for name in self.voters]),
             ("GET", "/v1/operator/raft/configuration"): lambda *_: answered(
                 {"Servers": [self._peer(name) for name in self.voters]}
             ),
@@ -189,6 +196,11 @@ class FakeConsul:
         if self._runs(name):
             return 1
         return 3 if name in self._left else 4
+
+    def _member(self, name: str) -> dict[str, Any]:
+        role = "consul" if self._hosts[name].role in ("server", "spare") else "node"
+        tags = {"role": role, "dc": "drill", "build": f"{self.version}:fake"}
+        return {"Name": name, "Status": self._state(name), "Addr": self._hosts[name].address, "Tags": tags}
 
     def _peer(self, name: str) -> dict[str, Any]:
         return {

@@ -80,6 +80,7 @@ class ConsulService(BaseService):
     undrawn: ClassVar[frozenset[str]] = frozenset(
         {"raft.state", "raft.term", "raft.commit_index", "consul.members_alive"}
     )
+    attach: ClassVar[str] = "hashidrill.services.consul.attach"
     address_variable: ClassVar[str] = "CONSUL_HTTP_ADDR"
     ui: ClassVar[str] = "/ui/"
     look: ClassVar[str] = "consul members"

@@ -70,6 +70,7 @@ class NomadService(BaseService):
             "nomad.plan_rejections",
         ),
     )  # fmt: skip
+    attach: ClassVar[str] = "hashidrill.services.nomad.attach"
     address_variable: ClassVar[str] = "NOMAD_ADDR"
     ui: ClassVar[str] = "/ui/"
     look: ClassVar[str] = "nomad node status"

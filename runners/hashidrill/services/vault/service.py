@@ -66,6 +66,7 @@ class VaultService(BaseService):
     )
     undrawn: ClassVar[frozenset[str]] = frozenset({"vault.is_active", "vault.sealed"})
     lanes: ClassVar[Sequence[Lane]] = (Lane("vault.active", "Vault active", bad="no active server", names=True),)
+    attach: ClassVar[str] = "hashidrill.services.vault.attach"
     address_variable: ClassVar[str] = "VAULT_ADDR"
     ui: ClassVar[str] = "/ui/"
     look: ClassVar[str] = "vault status"
@@ -93,7 +94,7 @@ class VaultService(BaseService):
 
     def check(self, draft: Draft, note: Note) -> None:
         services = draft.services or []
-        if self.spec.storage == "consul" and all(service.name != "consul" for service in services):
+        if not self.stands and self.spec.storage == "consul" and all(service.name != "consul" for service in services):
             note(("datacenter", "vault", "storage"), _NO_CONSUL)
 
     def binaries(self) -> Sequence[Wanted]:

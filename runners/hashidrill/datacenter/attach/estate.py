@@ -1,0 +1,139 @@
+"""What is in an attached datacenter: its hosts, the agents on them, who leads. Found by reading alone.
+
+A host is what several products mean by one machine: agents at the same address. It has the name that the first of the
+products gives it (Consul's, where Consul knows it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.datacenter.attach.product import Found, attachables
+from hashidrill.errors import AttachError, HashidrillError
+from hashidrill.util.tasks import all_at_once
+
+if TYPE_CHECKING:
+    from hashidrill.datacenter.attach.target import AttachTarget
+    from hashidrill.datacenter.attach.wire import Wire
+
+
+@dataclass(frozen=True)
+class FoundHost:
+    """One host; `roles` and `urls` are those of its agents, by service."""
+
+    name: str
+    address: str
+    roles: Mapping[str, str] = field(default_factory=dict)
+    urls: Mapping[str, str] = field(default_factory=dict)
+    meta: Mapping[str, str] = field(default_factory=dict)
+    """Of all products: interlocks look for what is called production in it."""
+
+
+@dataclass(frozen=True)
+class Estate:
+    """An attached datacenter as it was found."""
+
+    name: str
+    hosts: Mapping[str, FoundHost]
+    versions: Mapping[str, str] = field(default_factory=dict)
+    leaders: Mapping[str, str] = field(default_factory=dict)
+    """By service, the host that leads; "" for nobody."""
+    voters: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    datacenters: Mapping[str, str] = field(default_factory=dict)
+    """By service, the product's own name of its datacenter."""
+    specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By service, what stands for it under `datacenter:`."""
+    notes: Sequence[str] = ()
+
+    @property
+    def services(self) -> list[str]:
+        return list(self.specs)
+
+    def having(self, service: str, role: str = "") -> list[FoundHost]:
+        """The hosts with an agent of that service, in that role or in any."""
+        return [h for h in self.hosts.values() if service in h.roles and role in ("", h.roles[service])]
+
+    def as_datacenter(self) -> dict[str, Any]:
+        """What takes the place of an experiment's `datacenter:` (hashidrill.experiment.attached)."""
+        hosts = {name: {"address": one.address, "agents": dict(one.roles)} for name, one in self.hosts.items()}
+        return {"attached": {"name": self.name, "hosts": hosts}, **{name: dict(s) for name, s in self.specs.items()}}
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data: it holds no secret."""
+        return asdict(self)
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Estate:
+        hosts = {name: FoundHost(**one) for name, one in data["hosts"].items()}
+        return cls(**{**data, "hosts": hosts})
+
+
+async def discover(target: AttachTarget, wires: Mapping[str, Wire]) -> Estate:
+    """Asks each product what it knows. Raises AttachError with every reason why that cannot be had."""
+    found: dict[str, Found] = {}
+    reasons: dict[str, str] = {}
+
+    async def ask(name: str) -> None:
+        try:
+            found[name] = await attachables([name])[name].discover(wires[name])
+        except HashidrillError as error:
+            reasons[name] = str(error)
+
+    await all_at_once(partial(ask, name) for name in target.logins)
+    if reasons:
+        told = "\n".join(f"  {name}: {reasons[name]}" for name in target.logins if name in reasons)
+        raise AttachError(f"{target.path}: {target.name} cannot be attached:\n{told}")
+    return merged(target, {name: found[name] for name in target.logins})
+
+
+def merged(target: AttachTarget, found: Mapping[str, Found]) -> Estate:
+    """One estate of what each product found. Raises AttachError for two hosts that cannot be told apart."""
+    hosts: dict[str, FoundHost] = {}
+    names: dict[str, dict[str, str]] = {}
+    for service, one in found.items():
+        names[service] = {}
+        for node in one.nodes:
+            host = next((each for each in hosts.values() if each.address == node.address), None)
+            if host is not None and service in host.roles:
+                raise AttachError(
+                    f"{target.path}: {service}: {node.name} and {host.name} both have the address {node.address};"
+                    " agents that share one cannot be told apart"
+                )
+            if host is None and node.name in hosts:
+                other = hosts[node.name]
+                raise AttachError(
+                    f"{target.path}: {node.name} is {other.address} to {', '.join(other.roles)} and {node.address} to"
+                    f" {service}; hosts are told apart by their addresses, so this name would mean two of them"
+                )
+            host = host or FoundHost(node.name, node.address)
+            names[service][node.name] = host.name
+            login = target.logins[service]
+            url = login.agents.get(node.name) or node.url or login.url_of(node.name, node.address)
+            hosts[host.name] = FoundHost(
+                host.name, host.address, {**host.roles, service: node.role}, {**host.urls, service: url},
+                {**host.meta, **{f"{service}.{key}": value for key, value in node.meta.items()}},
+            )  # fmt: skip
+    _check_named(target, names)
+    return Estate(
+        target.name,
+        hosts,
+        versions={service: one.version for service, one in found.items()},
+        leaders={service: names[service].get(one.leader, "") for service, one in found.items()},
+        voters={s: tuple(names[s][v] for v in one.voters if v in names[s]) for s, one in found.items()},
+        datacenters={service: one.datacenter for service, one in found.items()},
+        specs={service: dict(attachables([service])[service].spec(one)) for service, one in found.items()},
+        notes=tuple(f"{service}: {note}" for service, one in found.items() for note in one.notes),
+    )
+
+
+def _check_named(target: AttachTarget, names: Mapping[str, Mapping[str, str]]) -> None:
+    """Raises AttachError where `agents` names a host that the product does not know: a mistake would go unseen."""
+    for service, login in target.logins.items():
+        if unknown := sorted(set(login.agents) - set(names[service])):
+            known = ", ".join(sorted(names[service]))
+            raise AttachError(
+                f"{target.path}: datacenter.{service}.agents: there is no {unknown[0]!r}; {service} knows {known}"
+            )

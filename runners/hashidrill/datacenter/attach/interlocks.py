@@ -1,0 +1,64 @@
+"""What must hold before an attached datacenter is touched, and while it is.
+
+Two moments: `check`, which reads alone and refuses before there is a recording; and `hold`, around the whole run in the
+engine's process, before the first write. Around each apply and revert of a fault, `Held.acting` is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from hashidrill.errors import InterlockError
+
+if TYPE_CHECKING:
+    from hashidrill.datacenter.attach.estate import Estate
+    from hashidrill.datacenter.attach.plan import Action, Plan
+    from hashidrill.datacenter.attach.target import AttachTarget
+    from hashidrill.datacenter.attach.wire import Wire
+
+
+class Held(Protocol):
+    """Interlocks that said yes, for as long as a run goes on."""
+
+    def acting(self, action: Action) -> AbstractAsyncContextManager[None]:
+        """Around each apply and revert of a fault. For `apply` it may raise InterlockError: nothing is applied then.
+
+        For `revert` it neither refuses nor delays: what is in force must go, whoever objects.
+        """
+
+
+class Interlocks(Protocol):
+    """Whoever has to say yes."""
+
+    async def check(self, plan: Plan) -> None:
+        """Reads, and raises InterlockError where this run must not be."""
+
+    def hold(self, plan: Plan, tell: Callable[[str], None]) -> AbstractAsyncContextManager[Held]:
+        """Around the whole run, before anything is written. Raises InterlockError where it must not be.
+
+        `tell` notes in the journal. Who wants to stop a run raises InterlockError in the block: faults are reverted.
+        """
+
+
+class Refusing:
+    """Says no to everything."""
+
+    async def check(self, plan: Plan) -> None:
+        self._refuse(plan)
+
+    def hold(self, plan: Plan, tell: Callable[[str], None]) -> AbstractAsyncContextManager[Held]:  # noqa: ARG002 - the protocol's
+        self._refuse(plan)
+
+    @staticmethod
+    def _refuse(plan: Plan) -> NoReturn:
+        raise InterlockError(
+            f"{plan.target.name}: this version of hashidrill only looks at an attached datacenter (`hashidrill doctor"
+            " --attach`); it has no interlocks yet, and touches nothing without them"
+        )
+
+
+def open_interlocks(target: AttachTarget, estate: Estate, wires: Mapping[str, Wire]) -> Interlocks:  # noqa: ARG001 - until they are there
+    """The interlocks of that datacenter."""
+    return Refusing()

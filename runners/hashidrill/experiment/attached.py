@@ -1,0 +1,39 @@
+"""An experiment over a datacenter that stands already: what was found takes the place of its `datacenter:`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.experiment.documents import Document
+from hashidrill.experiment.loader import resolve_document
+
+if TYPE_CHECKING:
+    from hashidrill.experiment.resolved import ResolvedExperiment
+
+_OURS = ("kind", "disk", "ready_within")
+"""What `datacenter:` says beside its products."""
+
+
+def attached_to(
+    document: Document, found: Mapping[str, Any], *, name: str, path: Path | str | None = None
+) -> ResolvedExperiment:
+    """The experiment with `found` as its `datacenter:`, resolved and checked as if it had been written so.
+
+    `found` is plain data: `attached`, and a part for each product. `name` names it in messages. Raises ExperimentError
+    as `resolve` does: a host or a role that the attached datacenter lacks is told as anywhere else.
+    """
+    over = Document(f"attached datacenter {name}", json.dumps({"datacenter": dict(found)}, indent=2))
+    whole = document.under(over, variant="", without=("datacenter",))
+    return resolve_document(whole, path=path or document.name, files=len(document.files))
+
+
+def asked_of_ours(document: Document) -> Iterator[str]:
+    """What the experiment says about its own datacenter, and what an attached one does not follow: `consul.config`."""
+    written = document.data.get("datacenter") if isinstance(document.data, dict) else None
+    for product, part in (written if isinstance(written, dict) else {}).items():
+        if product in _OURS or not isinstance(part, dict):
+            continue
+        yield from (f"{product}.{key}" for key in part)

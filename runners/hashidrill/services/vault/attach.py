@@ -1,0 +1,112 @@
+"""Vault in an attached datacenter: how its command line logs in, and which servers say that they are there.
+
+Variables as of https://developer.hashicorp.com/vault/docs/commands#environment-variables (1.21).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from hashidrill.datacenter.attach import product
+from hashidrill.datacenter.attach.login import Secret
+from hashidrill.datacenter.attach.reading import WeakTokenError, read_json
+from hashidrill.services.vault.model import Vault
+
+if TYPE_CHECKING:
+    from hashidrill.datacenter.attach.wire import Wire
+
+_HA = 'path "sys/ha-status" { capabilities = ["read"] }'
+_RAFT = 'path "sys/storage/raft/configuration" { capabilities = ["read"] }'
+
+
+class Part(product.Part):
+    """Vault of an attached datacenter."""
+
+    namespace: str | None = Field(default=None, description="Namespace (Enterprise)")
+
+
+class VaultAttach:
+    """Vault as a product that can be attached (hashidrill.datacenter.attach.product.Attachable)."""
+
+    name: ClassVar[str] = "vault"
+    Part: ClassVar[type[product.Part]] = Part
+    default_address: ClassVar[str] = "https://127.0.0.1:8200"
+    port: ClassVar[int] = 8200
+    token_header: ClassVar[str] = "X-Vault-Token"  # noqa: S105 - the header's name
+    variables: ClassVar[Mapping[str, str]] = {
+        "address": "VAULT_ADDR", "ca_file": "VAULT_CACERT", "ca_path": "VAULT_CAPATH",
+        "cert_file": "VAULT_CLIENT_CERT", "key_file": "VAULT_CLIENT_KEY", "server_name": "VAULT_TLS_SERVER_NAME",
+        "skip_verify": "VAULT_SKIP_VERIFY", "token": "VAULT_TOKEN", "namespace": "VAULT_NAMESPACE",
+    }  # fmt: skip
+
+    def headers(self, said: Mapping[str, str]) -> Mapping[str, str]:
+        return {"X-Vault-Namespace": said["namespace"]} if "namespace" in said else {}
+
+    def params(self, said: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
+        return {}
+
+    def fallback_token(self, environ: Mapping[str, str]) -> tuple[Secret, str]:
+        """What `vault login` leaves in the home directory."""
+        file = Path(environ.get("HOME", "/nonexistent")) / ".vault-token"
+        try:
+            token = file.read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            return Secret(), ""
+        return Secret(token), f"the file {file}"
+
+    async def discover(self, wire: Wire) -> product.Found:
+        """Servers from what the active one hears of the others, and from Raft where Vault stores there.
+
+        A server that is sealed is heard of only where Raft knows it.
+        """
+        seal = await read_json(wire, "/v1/sys/seal-status", needs="nothing")
+        found = re.match(r"\d+\.\d+\.\d+", str(seal.get("version", "")))
+        version, cluster, notes = found[0] if found else "", str(seal.get("cluster_name", "")), list[str]()
+        heard = (await read_json(wire, "/v1/sys/ha-status", needs=_HA)).get("nodes") or []
+        ids, voters = await self._raft(wire, notes) if seal.get("storage_type") == "raft" else ({}, [])
+        hostnames = Counter(str(one.get("hostname", "")) for one in heard)
+        nodes: dict[str, product.Node] = {}
+        leader = ""
+        for one in heard:
+            url = str(one.get("api_address", "")).rstrip("/")
+            address = urlsplit(url).hostname or ""
+            hostname = str(one.get("hostname", ""))
+            name = ids.get(address) or (hostname if hostname and hostnames[hostname] == 1 else address)
+            nodes[address] = product.Node(name, address, "server", {"cluster": cluster}, url)
+            leader = name if one.get("active_node") else leader
+        for address, name in ids.items():
+            if address not in nodes:
+                nodes[address] = product.Node(name, address, "server", {"cluster": cluster, "status": "not heard of"})
+                notes.append(f"{name} is in Raft's configuration and was not heard of: sealed, or down")
+        return product.Found(list(nodes.values()), version, leader, voters, cluster, notes)
+
+    async def _raft(self, wire: Wire, notes: list[str]) -> tuple[dict[str, str], list[str]]:
+        """(name of each server by its address, those that vote)."""
+        try:
+            answer = await read_json(wire, "/v1/sys/storage/raft/configuration", needs=_RAFT)
+        except WeakTokenError as weak:
+            notes.append(f"who votes is not known: {weak}")
+            return {}, []
+        servers = answer["data"]["config"]["servers"]
+        ids = {_host(one["address"]): one["node_id"] for one in servers}
+        return ids, [one["node_id"] for one in servers if one.get("voter")]
+
+    def spec(self, found: product.Found) -> Mapping[str, Any]:
+        most = product.most(Vault.model_fields["servers"])
+        storage = "raft" if found.voters else "consul"
+        counts = {"servers": min(len(found.nodes), most), "storage": storage, "unseal": "never"}
+        return {**({"version": found.version} if found.version else {}), **counts}
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
+
+
+ATTACH = VaultAttach()
