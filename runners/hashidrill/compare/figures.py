@@ -40,6 +40,7 @@ FEWEST_INTERVALS = 5
 """With fewer intervals that were measured on both sides, a round says no more than its two numbers."""
 LOST = "no_acknowledged_write_lost"
 """The hypothesis whose loads are read back at the end, so that what they lost can be counted."""
+SHORTEST_RECOVERY_S = 2.0
 SLOW = 2.0
 """Recovered: the p50 is at most this many times that of the steady state, where the experiment states no limit."""
 
@@ -122,7 +123,9 @@ def _of_load(load: str, experiment: Experiment, spec: object) -> Iterator[Figure
     yield Figure(f"{load}.latency.p50", "s", 5e-4, 1.2, True, partial(_latency, load=load, percent=50.0))
     yield Figure(f"{load}.latency.p99", "s", 2e-3, 1.5, False, partial(_latency, load=load, percent=99.0))
     yield Figure(f"{load}.errors", "share", 0.01, 1.5, True, partial(_errors, load=load))
-    if experiment.faults:
+    if experiment.recovery.for_ >= SHORTEST_RECOVERY_S and any(
+        step.fault != measure.NO_FAULT for step in experiment.faults
+    ):
         yield Figure(f"{load}.recovery", "s", 1.0, 1.5, True, partial(_recovery, load=load))
     if any(each.hypothesis == LOST and each.params.get("load") == load for each in experiment.expect):
         yield Figure(f"{load}.lost", "", 1.0, 1.5, True, partial(_lost, load=load))

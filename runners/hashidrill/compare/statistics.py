@@ -164,9 +164,11 @@ def decide(interval: Interval, margin: float, *, lower_is_better: bool = True) -
 def rounds_needed(interval: Interval, margin: float, *, alarms: float = ALARMS, confidence: float = CONFIDENCE) -> int:
     """How many more rounds it would probably take to decide: 0 when that is done, MOST_ROUNDS for that or more.
 
-    It takes ratio and noise as measured so far.
+    It takes ratio and noise as measured so far; before the first look, nothing but that look is forecast.
     """
-    if math.isnan(interval.sd) or not 0 < interval.ratio < math.inf:
+    if math.isnan(interval.sd):
+        return max(1, FIRST_LOOK - interval.rounds)
+    if not 0 < interval.ratio < math.inf:
         return MOST_ROUNDS
     away, limit = abs(math.log(interval.ratio)), math.log(margin)
     level, room = (alarms, away) if away >= limit else (1 - confidence, limit - math.log(interval.ratio))
@@ -229,8 +231,13 @@ def _half_width(sd: float, count: int, level: float, more: int) -> float:
     """Of an interval after `count` rounds, the last of which one looks after."""
     if count - 1 + more < 1:
         return math.inf
-    first = min(count, FIRST_LOOK_WITH_PRIOR if more else FIRST_LOOK)
-    return t_quantile(look_level(round(level, 12), first, count, more), count - 1 + more) * sd / math.sqrt(count)
+    first = FIRST_LOOK_WITH_PRIOR if more else FIRST_LOOK
+    each = look_level(round(level, 12), first, LAST_LOOK, more)
+    if (
+        count > LAST_LOOK
+    ):  # more looks leave less for each: as measured from 8 to 40 looks, and quicker than to simulate
+        each *= (LAST_LOOK / count) ** (2 / 3)
+    return t_quantile(each, count - 1 + more) * sd / math.sqrt(count)
 
 
 @lru_cache(maxsize=256)

@@ -90,12 +90,16 @@ def locate(name: str, version: str, *, explicit: str | None = None) -> Binary | 
     return _local(product, version, explicit, [])
 
 
-def cache_folder(name: str, version: str) -> Path:
-    """Where the cache keeps a binary."""
+def cache_root() -> Path:
+    """Our folder in the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
     # the XDG base directory specification: a relative path is to be ignored
-    root = cache if cache.is_absolute() else Path.home() / ".cache"
-    return root / "hashidrill" / "bin" / name / version
+    return (cache if cache.is_absolute() else Path.home() / ".cache") / "hashidrill"
+
+
+def cache_folder(name: str, version: str) -> Path:
+    """Where the cache keeps a binary."""
+    return cache_root() / "bin" / name / version
 
 
 def explicit_path(name: str) -> str | None:

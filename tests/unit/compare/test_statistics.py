@@ -172,7 +172,7 @@ def test_nothing_is_known_before_the_first_look() -> None:
     assert (found.low, found.high, found.rounds) == (0, math.inf, 2)
     assert decide(found, MARGIN) is Decision.CANNOT_TELL
     assert decide(ratio([]), MARGIN) is Decision.CANNOT_TELL
-    assert rounds_needed(found, MARGIN) == MOST_ROUNDS
+    assert rounds_needed(found, MARGIN) == 1
 
 
 def an_interval(low: float, middle: float, high: float) -> Interval:

@@ -149,8 +149,8 @@ class KvCas(ConsulLoad):
         return key, step.value or ""
 
     def _step(self, n: int) -> tuple[str, Step]:
-        """The shares are drawn from the number of the operation: the same run id gives the same sequence."""
-        draw = random.Random(f"{self.context.run_id}.{n}")
+        """The shares are drawn from the number of the operation: each run has the same, so that two can be compared."""
+        draw = random.Random(f"{self.name}.{n}")
         key = self._key(draw.randrange(self.params.keys))
         self._used.add(key)
         share = draw.random()

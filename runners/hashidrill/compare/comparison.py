@@ -1,0 +1,154 @@
+"""What rounds of two sides say about each figure, and about all of them together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.compare.figures import Figure, Measured, paired
+from hashidrill.compare.statistics import (
+    ALARMS,
+    CONFIDENCE,
+    LAST_LOOK,
+    MOST_ROUNDS,
+    Decision,
+    Interval,
+    Looks,
+    Prior,
+    decide,
+    ratio,
+    rounds_needed,
+)
+
+if TYPE_CHECKING:
+    from hashidrill.compare.rounds import Round
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One figure over all rounds. `baseline` and `candidate` are the medians of its numbers on each side."""
+
+    figure: Figure
+    decision: Decision
+    interval: Interval
+    margin: float
+    baseline: float
+    candidate: float
+    more_rounds: int
+    """How many more it would probably take; 0 when it is decided, MOST_ROUNDS for that or more."""
+    why: str = ""
+    """Why it was not measured, where it was not."""
+
+    def __str__(self) -> str:
+        """For a person: `kv-writes.latency.p50: worse: 612ms, was 401ms (1.53 times, 1.41 to 1.66)`."""
+        if self.why:
+            return f"{self.figure.name}: {self.decision}: {self.why}"
+        was = f"{self.figure.shown(self.candidate)}, was {self.figure.shown(self.baseline)}"
+        text = f"{self.figure.name}: {self.decision}: {was} ({times(self.interval)})"
+        return f"{text}; {_more(self.more_rounds)}" if self.decision is Decision.CANNOT_TELL else text
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: null for what is not measured, `"never"` for infinity."""
+        return {
+            "figure": self.figure.name, "unit": self.figure.unit, "decides": self.figure.decides,
+            "decision": str(self.decision), "margin": self.margin, "rounds": self.interval.rounds,
+            "baseline": _json(self.baseline), "candidate": _json(self.candidate), "ratio": _json(self.interval.ratio),
+            "low": _json(self.interval.low), "high": _json(self.interval.high), "more_rounds": self.more_rounds,
+            "why": self.why,
+        }  # fmt: skip
+
+
+def times(interval: Interval) -> str:
+    """For a person: `1.53 times, 1.41 to 1.66`."""
+    if math.isinf(interval.high):
+        return f"{interval.ratio:.2f} times, of {interval.rounds} rounds: too few for bounds"
+    return f"{interval.ratio:.2f} times, {interval.low:.2f} to {interval.high:.2f}"
+
+
+def compared(
+    rounds: Sequence[Round],
+    figures: Sequence[Figure],
+    *,
+    at_most: int = LAST_LOOK,
+    margins: Mapping[str, float] | None = None,
+    priors: Mapping[str, Prior] | None = None,
+    confidence: float = CONFIDENCE,
+    alarms: float = ALARMS,
+) -> list[Compared]:
+    """Each figure over the rounds that count. `at_most`: the number of rounds that was planned.
+
+    `margins` and `priors` are by the names of figures; a figure without a margin there has its own. The share of
+    alarms is that of all figures together.
+    """
+    return [
+        _compared(
+            rounds, figure, at_most=at_most, margin=(margins or {}).get(figure.name, figure.margin),
+            prior=(priors or {}).get(figure.name), confidence=confidence, alarms=alarms / max(1, len(figures)),
+        )
+        for figure in figures
+    ]  # fmt: skip
+
+
+def together(all_compared: Sequence[Compared]) -> Decision:
+    """WORSE where any figure is; CANNOT_TELL where one that decides is open, or where none decides."""
+    found = [each.decision for each in all_compared]
+    deciding = [each.decision for each in all_compared if each.figure.decides]
+    if Decision.WORSE in found:
+        return Decision.WORSE
+    if not deciding or Decision.CANNOT_TELL in deciding:
+        return Decision.CANNOT_TELL
+    return Decision.BETTER if Decision.BETTER in deciding else Decision.NO_WORSE
+
+
+def is_sure(all_compared: Sequence[Compared]) -> bool:
+    """Whether more rounds would change nothing: what `play` takes as `enough`."""
+    return together(all_compared) is not Decision.CANNOT_TELL
+
+
+def _compared(
+    rounds: Sequence[Round],
+    figure: Figure,
+    *,
+    at_most: int,
+    margin: float,
+    prior: Prior | None,
+    confidence: float,
+    alarms: float,
+) -> Compared:
+    sides = [(one.measured[figure.name], other.measured[figure.name]) for one, other in (each.sides for each in rounds)]
+    pairs = [pair for number, (one, other) in enumerate(sides) if (pair := paired(figure, one, other, seed=number))]
+    looks = Looks.of(at_most, prior)
+    interval = ratio(pairs, confidence=confidence, alarms=alarms, looks=looks, prior=prior)
+    decision = decide(interval, margin, lower_is_better=figure.lower_is_better)
+    more = 0
+    if decision is Decision.CANNOT_TELL:
+        more = max(1, rounds_needed(interval, margin, alarms=alarms, confidence=confidence))
+    return Compared(
+        figure, decision, interval, margin, _middle([one for one, _ in sides]), _middle([other for _, other in sides]),
+        more, "" if pairs or not sides else _unmeasured(sides),
+    )  # fmt: skip
+
+
+def _middle(measured: Sequence[Measured]) -> float:
+    """The lower median: always a number that was measured; NaN for none."""
+    known = sorted(each.number for each in measured if not math.isnan(each.number))
+    return known[(len(known) - 1) // 2] if known else math.nan
+
+
+def _unmeasured(sides: Sequence[tuple[Measured, Measured]]) -> str:
+    reasons = dict.fromkeys(each.why for pair in sides for each in pair if each.why)
+    return f"not measured on both sides in any of {len(sides)} rounds: {next(iter(reasons), 'no reason was given')}"
+
+
+def _more(count: int) -> str:
+    if count >= MOST_ROUNDS:
+        return f"this would take more than {MOST_ROUNDS} rounds: the noise is too large"
+    return f"about {count} more {'round' if count == 1 else 'rounds'} would tell"
+
+
+def _json(value: float) -> float | str | None:
+    if math.isnan(value):
+        return None
+    return "never" if math.isinf(value) else round(value, 9)

@@ -1,0 +1,215 @@
+"""Plays two sides of an experiment in turn: A B B A, until it is sure, or the rounds or the time are used up.
+
+Each round runs both sides once, one after the other, on the same machine, with the same loads at the same times. Who
+goes first alternates, so a machine that warms up, or gets busier, favours neither side. A run that is INVALID spoils
+its round, which is left out and counted: a run says nothing about a side when its generator was the slow one.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from hashidrill.compare.figures import Figure, Measured, figures
+from hashidrill.engine.launch import RUNS_DIR, run_experiment
+from hashidrill.errors import UsageError
+from hashidrill.events import Bus, Note
+from hashidrill.judging.validity import invalid_reasons
+from hashidrill.recording.reader import Recording
+
+if TYPE_CHECKING:
+    from hashidrill.experiment.model import Experiment
+    from hashidrill.experiment.resolved import ResolvedExperiment
+
+AT_MOST = 8
+SPOILT_AT_MOST = 3
+"""More spoilt rounds than this, and no fewer than those that count, end it: the machine does not get quieter."""
+STARTS_S = 12.0
+"""What a run takes beside its steady state, method and recovery: to start three agents, to read back, to close."""
+UNSTEADY = "steady-state"
+
+Stopped = Literal["enough", "rounds", "budget", "spoilt", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two: its name, and the experiment as it runs there."""
+
+    name: str
+    resolved: ResolvedExperiment
+
+
+@dataclass(frozen=True)
+class Played:
+    """One run of one side. `invalid`: why it says nothing; `unsteady`: it never got as far as its method."""
+
+    side: str
+    recording: Path
+    measured: Mapping[str, Measured] = field(repr=False)
+    invalid: str = ""
+    unsteady: bool = False
+
+
+@dataclass(frozen=True)
+class Round:
+    """One run of each side, in the order in which they were played; of a spoilt round there may be one alone."""
+
+    number: int
+    runs: Sequence[Played]
+    names: tuple[str, str]
+    """The baseline's name and the candidate's."""
+
+    @property
+    def counts(self) -> bool:
+        return len(self.runs) == len(self.names) and not any(run.invalid for run in self.runs)
+
+    @property
+    def sides(self) -> tuple[Played, Played]:
+        """The baseline's run and the candidate's. Only of a round that counts."""
+        by_name = {run.side: run for run in self.runs}
+        return by_name[self.names[0]], by_name[self.names[1]]
+
+
+@dataclass
+class Series:
+    """All that was played, and why it ended: `enough`, or out of `rounds`, `budget`, valid runs, or interrupted."""
+
+    figures: Sequence[Figure]
+    played: list[Round] = field(default_factory=list)
+    stopped: Stopped = "rounds"
+    took_s: float = 0.0
+
+    @property
+    def rounds(self) -> list[Round]:
+        """Those that count."""
+        return [each for each in self.played if each.counts]
+
+    @property
+    def spoilt(self) -> list[Played]:
+        """The runs that were INVALID."""
+        return [run for each in self.played for run in each.runs if run.invalid]
+
+    def never_steady(self, side: str) -> bool:
+        """Whether that side never got as far as its method, in two runs or more: it is sick without any fault."""
+        runs = [run for each in self.played for run in each.runs if run.side == side]
+        return len(runs) > 1 and all(run.unsteady for run in runs)
+
+    def why(self) -> str:
+        """For a person: how it ended, and what was left out."""
+        count, total = len(self.rounds), len(self.played)
+        text = {
+            "enough": f"sure after {count} rounds",
+            "rounds": f"all {total} rounds were played",
+            "budget": f"the time was used up after {count} rounds",
+            "spoilt": f"too many rounds were INVALID: {total - count} of {total}",
+            "interrupted": f"interrupted after {count} rounds",
+        }[self.stopped]
+        if not self.spoilt:
+            return text
+        reasons = "; ".join(dict.fromkeys(f"{run.side}: {run.invalid}" for run in self.spoilt))
+        return f"{text}; {len(self.spoilt)} INVALID runs were left out ({reasons})"
+
+
+def play(
+    baseline: Side,
+    candidate: Side,
+    *,
+    runs_dir: Path = RUNS_DIR,
+    at_most: int = AT_MOST,
+    budget_s: float | None = None,
+    enough: Callable[[Series], bool] | None = None,
+    events: Bus | None = None,
+    seed: int = 0,
+    run: Callable[..., Path] = run_experiment,
+    now_s: Callable[[], float] = time.monotonic,
+    into: Series | None = None,
+) -> Series:
+    """Play rounds until `enough`, asked after each that counts, or until rounds or time are used up.
+
+    No round is begun that would not end within `budget_s`, by the longest so far, or by what the experiment takes. Of a
+    round whose first run is INVALID the second is not played. Ctrl-C reverts what is in force, closes that recording,
+    and ends the series as `interrupted`: what was recorded stays. `into` goes on with an earlier series.
+
+    Raises UsageError for two sides of one name; what `run` raises passes through.
+    """
+    if baseline.name == candidate.name:
+        raise UsageError(f"both sides are called {baseline.name}: name them differently")
+    series = into if into is not None else Series(shared_figures(baseline, candidate))
+    game = _Game(baseline, candidate, runs_dir, events, run, at_most, math.inf if budget_s is None else budget_s)
+    began_s = now_s()
+    longest_s = 0.0
+    first = random.Random(seed).random() < 0.5
+    try:
+        while (stopped := game.over(series, now_s() - began_s, longest_s)) is None:
+            started_s = now_s()
+            series.played.append(game.round(len(series.played) + 1, first, series.figures))
+            if series.played[-1].counts:
+                longest_s = max(longest_s, now_s() - started_s)
+                if enough is not None and enough(series):
+                    stopped = "enough"
+                    break
+        series.stopped = stopped
+    except KeyboardInterrupt:
+        series.stopped = "interrupted"
+    series.took_s += now_s() - began_s
+    return series
+
+
+@dataclass(frozen=True)
+class _Game:
+    """How rounds are played, and when they are over."""
+
+    baseline: Side
+    candidate: Side
+    runs_dir: Path
+    events: Bus | None
+    run: Callable[..., Path]
+    at_most: int
+    budget_s: float
+
+    def over(self, series: Series, took_s: float, longest_s: float) -> Stopped | None:
+        count, spoilt = len(series.rounds), len(series.played) - len(series.rounds)
+        if count >= self.at_most:
+            return "rounds"
+        if spoilt > SPOILT_AT_MOST and spoilt >= count:
+            return "spoilt"
+        both_s = sum(expected_s(side.resolved.experiment) for side in (self.baseline, self.candidate))
+        return "budget" if took_s + (longest_s or both_s) > self.budget_s else None
+
+    def round(self, number: int, first: bool, wanted: Sequence[Figure]) -> Round:
+        """One run of each side; of one whose first is INVALID, that run alone."""
+        sides = (self.baseline, self.candidate) if first == (number % 2 == 1) else (self.candidate, self.baseline)
+        runs: list[Played] = []
+        for side in sides:
+            if self.events is not None:
+                self.events.publish(Note(text=f"round {number}: {side.name}"))
+            path = self.run(side.resolved, runs_dir=self.runs_dir, events=self.events)
+            runs.append(played(side.name, path, wanted))
+            if runs[-1].invalid:
+                break
+        return Round(number, runs, (self.baseline.name, self.candidate.name))
+
+
+def shared_figures(baseline: Side, candidate: Side) -> list[Figure]:
+    """The figures that both sides have. Raises UsageError for none."""
+    theirs = {each.name for each in figures(candidate.resolved.experiment)}
+    return [each for each in figures(baseline.resolved.experiment) if each.name in theirs]
+
+
+def expected_s(experiment: Experiment) -> float:
+    """What a run takes, if its steady state holds at once."""
+    method = max(step.at + step.for_ for step in experiment.method)
+    return float(STARTS_S + experiment.steady_state.for_ + method + experiment.recovery.for_)
+
+
+def played(side: str, path: Path, wanted: Sequence[Figure]) -> Played:
+    """A run that was recorded, with its figures. Reads the recording once, and keeps none of it."""
+    recording = Recording(path)
+    invalid = next(invalid_reasons(recording, recording.experiment), "")
+    measured = {each.name: each.of(recording) for each in wanted}
+    return Played(side, path, measured, invalid, recording.outcome == UNSTEADY)
