@@ -34,53 +34,17 @@ from hashidrill.capabilities import (
 from hashidrill.claims import Claim, Place, Restarts
 from hashidrill.observed import ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
 from hashidrill.outcome import Detail, Reason
+from hashidrill.rights import Right
 from hashidrill.units import Quantity
 
 C = TypeVar("C")
 
 __all__ = [
-    "TOOLS",
-    "AgentApi",
-    "AgentFiles",
-    "AgentProcess",
-    "ApiAnswer",
-    "Barrier",
-    "Claim",
-    "ClientTap",
-    "CpuCanary",
-    "CpuControl",
-    "Datacenter",
-    "Detail",
-    "DiskCanary",
-    "DiskControl",
-    "DiskSpace",
-    "EmitOperation",
-    "Evidence",
-    "Exchange",
-    "ExchangeRequest",
-    "Fault",
-    "Host",
-    "Hosts",
-    "Load",
-    "LoadCost",
-    "NetworkCanary",
-    "Observer",
-    "Operation",
-    "PacketFilter",
-    "Place",
-    "Probe",
-    "ProcessControl",
-    "Processes",
-    "Proxies",
-    "Reason",
-    "Requires",
-    "Restarts",
-    "Sample",
-    "Target",
-    "Timing",
-    "Toxic",
-    "Trouble",
-    "Undo",
+    "TOOLS", "AgentApi", "AgentFiles", "AgentProcess", "ApiAnswer", "Barrier", "Claim", "ClientTap", "CpuCanary",
+    "CpuControl", "Datacenter", "Detail", "DiskCanary", "DiskControl", "DiskSpace", "EmitOperation", "Evidence",
+    "Exchange", "ExchangeRequest", "Fault", "Host", "Hosts", "Load", "LoadCost", "NetworkCanary", "Observer",
+    "Operation", "PacketFilter", "Place", "Probe", "ProcessControl", "Processes", "Proxies", "Reason", "Requires",
+    "Restarts", "Right", "Sample", "Target", "Timing", "Toxic", "Trouble", "Undo",
 ]  # fmt: skip
 
 Trouble = tuple[tuple[str, ...], str]
@@ -283,6 +247,8 @@ class Fault(Protocol):
     """When it restarts the agent of its host."""
     holds_down: ClassVar[bool]
     """It holds the agent of its host down, or a restart would undo it: no restart of another fault may fall into it."""
+    at_a_time: ClassVar[int | None]
+    """How many of its hosts it disturbs at one time: 1 for a rolling change, 0 for none; None for all of them."""
 
     def __init__(self, params: Any, hosts: Hosts) -> None: ...
 
@@ -298,6 +264,9 @@ class Fault(Protocol):
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
         """What is wrong with putting it there: where in the step, and why."""
+
+    def rights(self) -> Sequence[Right]:
+        """What a token must be allowed, where the products have ACLs."""
 
     def plan(self, target: Target, *, fault_id: str) -> Undo:
         """What will be undone. Pure: nothing is touched, and the same arguments give the same names."""
@@ -365,6 +334,10 @@ class Load(Protocol):
     @classmethod
     def cost(cls, params: Any) -> LoadCost:
         """What it takes of this machine."""
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:
+        """What a token must be allowed for a load of that name, where the products have ACLs."""
 
     async def prepare(self) -> None:
         """Before the steady state, beside all other loads. Raises HashidrillError: then the run ends."""

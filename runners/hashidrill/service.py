@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from hashidrill.errors import SelectorError
 
 if TYPE_CHECKING:
-    from hashidrill.abc import Host, Hosts, Probe
+    from hashidrill.abc import ApiAnswer, Host, Hosts, Probe
+    from hashidrill.rights import Right
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,16 @@ class Lane:
     names: bool = False
 
 
+class Calls(Protocol):
+    """Requests to one product by address, with the token and the TLS files of its login."""
+
+    async def request(
+        self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None,
+        timeout_s: float = 5.0,
+    ) -> ApiAnswer:  # fmt: skip
+        """Raises FaultError where nobody answers; nothing for a status."""
+
+
 class Service(Protocol):
     """All that knows one product, like Consul: built from the product's part of an experiment's `datacenter:`.
 
@@ -238,6 +249,15 @@ class Service(Protocol):
     def probes(self, hosts: Hosts) -> Sequence[Probe]:
         """What it watches during a run."""
 
+    def rights(self) -> Sequence[Right]:
+        """What a token must be allowed for its probes, its selectors, and to be looked through beforehand."""
+
+    def policy(self, rights: Iterable[Right], why: Mapping[Right, str]) -> str:
+        """Its part of these rights as a policy that its command line takes; `why` is who needs each of them."""
+
+    async def lacking(self, calls: Calls, rights: Iterable[Right]) -> Sequence[Right]:
+        """Its part of these rights that the token has not. It only reads. Raises InterlockError where it cannot say."""
+
     def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         """What run.json says about it, from the configuration of its agents by host."""
 
@@ -325,6 +345,16 @@ class BaseService:
 
     def probes(self, hosts: Hosts) -> Sequence[Probe]:  # noqa: ARG002 - the protocol's
         return []
+
+    def rights(self) -> Sequence[Right]:
+        return ()
+
+    def policy(self, rights: Iterable[Right], why: Mapping[Right, str]) -> str:  # noqa: ARG002 - the protocol's
+        return ""
+
+    async def lacking(self, calls: Calls, rights: Iterable[Right]) -> Sequence[Right]:  # noqa: ARG002 - the protocol's
+        """It has no ACLs."""
+        return ()
 
     def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         """For run.json: each agent's configuration, by host."""

@@ -23,6 +23,7 @@ from hashidrill.claims import HOST, is_across, needs, takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.registry import near
+from hashidrill.rights import Right
 from hashidrill.units import shown
 from hashidrill.util.wait import pause
 
@@ -100,6 +101,7 @@ class BaseFault(Generic[P]):
     on_client: ClassVar[bool] = False
     restarts: ClassVar[Restarts | None] = None
     holds_down: ClassVar[bool] = False
+    at_a_time: ClassVar[int | None] = None
 
     def __init__(self, params: P, hosts: Hosts) -> None:
         self.params = params
@@ -116,6 +118,10 @@ class BaseFault(Generic[P]):
         return (needs(HOST), takes(self.kind))
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
+        return ()
+
+    def rights(self) -> Sequence[Right]:
+        """What is done to a host takes rights on that host, and none that a product gives."""
         return ()
 
     def plan(self, target: Target, *, fault_id: str) -> Undo:

@@ -14,6 +14,7 @@ class Noop(BaseFault[NoParams]):
     """Breaks nothing. Verifies before and after that the agent answers."""
 
     kind: ClassVar[str] = "noop"
+    at_a_time: ClassVar[int | None] = 0
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({Processes})
     observer: ClassVar[Observer] = Observer("whether the agent's HTTP API answers")
 

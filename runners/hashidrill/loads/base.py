@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hashidrill.abc import LoadCost
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pydantic import BaseModel
 
     from hashidrill.loads.context import LoadContext
+    from hashidrill.rights import Right
     from hashidrill.units import Quantity
 
 
@@ -39,6 +40,10 @@ class BaseLoad:
     @classmethod
     def cost(cls, params: Any) -> LoadCost:  # noqa: ARG003 - subclasses look at them
         return LoadCost()
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - subclasses look at them
+        return ()
 
     async def prepare(self) -> None:
         return

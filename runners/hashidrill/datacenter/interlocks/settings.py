@@ -10,8 +10,8 @@ from hashidrill.errors import InterlockError
 from hashidrill.experiment.strict import Strict
 from hashidrill.units import Duration, Percent
 
-PREFIX = "hashidrill/interlocks"
-"""Where the keys of interlocks are in Consul's KV store."""
+PREFIX = "hashidrill-interlocks"
+"""Where the keys of interlocks are in Consul's KV store: beside those of loads, which are below `hashidrill`."""
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]+$", max_length=40)]
 Key = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]*[A-Za-z0-9]$", max_length=200)]
 
@@ -96,7 +96,7 @@ class StopSettings(Strict):
 class AuditSettings(Strict):
     """Where each action leaves a line, beside the recording."""
 
-    prefix: Key = Field(default="hashidrill/audit", description="The folder of Consul's KV store for audit lines")
+    prefix: Key = Field(default="hashidrill-audit", description="The folder of Consul's KV store for audit lines")
     runs: int = Field(default=50, ge=1, le=1000, description="How many runs it keeps there; older ones are removed")
     webhook: str | None = Field(
         default=None, pattern=r"^https?://[^\s]+$", description="A URL that gets each line as JSON, by POST"

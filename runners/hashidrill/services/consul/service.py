@@ -5,7 +5,7 @@ Light to import: the command line finds Consul's kinds and roles here, and most 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.abc import Host, Hosts, Probe
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import httpx
 
     from hashidrill.experiment.draft import Draft, Note
+    from hashidrill.rights import Right
+    from hashidrill.service import Calls
     from hashidrill.units import Quantity
 
 _HTTP_TIMEOUT_S = 2.0
@@ -205,6 +207,21 @@ class ConsulService(BaseService):
 
         known = {host.name: host.address for host in self._hosts(hosts, "server", "spare")}
         return consul_probes(_Servers(hosts, self.name), port=HTTP_PORT, known=known)
+
+    def rights(self) -> Sequence[Right]:
+        from hashidrill.services.consul import rights  # noqa: PLC0415 - see above
+
+        return (*rights.READS, *rights.WATCHED)
+
+    def policy(self, rights: Iterable[Right], why: Mapping[Right, str]) -> str:
+        from hashidrill.services.consul.rights import policy  # noqa: PLC0415 - see above
+
+        return policy(rights, why)
+
+    async def lacking(self, calls: Calls, rights: Iterable[Right]) -> Sequence[Right]:
+        from hashidrill.services.consul.rights import lacking  # noqa: PLC0415 - see above
+
+        return await lacking(calls, rights)
 
     def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         """For run.json: each agent's configuration."""

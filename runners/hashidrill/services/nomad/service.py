@@ -5,7 +5,7 @@ Light to import: the command line finds Nomad's kinds and roles here, and most c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.abc import Host, Hosts, Probe
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from hashidrill.experiment.draft import Draft, Note
+    from hashidrill.rights import Right
+    from hashidrill.service import Calls
     from hashidrill.units import Quantity
 
 _READY_PATIENCE = 3
@@ -190,6 +192,21 @@ class NomadService(BaseService):
 
         of = {role: {host.name: host.address for host in self._hosts(hosts, role)} for role in ("server", "client")}
         return nomad_probes(of["server"], of["client"])
+
+    def rights(self) -> Sequence[Right]:
+        from hashidrill.services.nomad import rights  # noqa: PLC0415 - see above
+
+        return rights.READS
+
+    def policy(self, rights: Iterable[Right], why: Mapping[Right, str]) -> str:
+        from hashidrill.services.nomad.rights import policy  # noqa: PLC0415 - see above
+
+        return policy(rights, why)
+
+    async def lacking(self, calls: Calls, rights: Iterable[Right]) -> Sequence[Right]:
+        from hashidrill.services.nomad.rights import lacking  # noqa: PLC0415 - see above
+
+        return await lacking(calls, rights)
 
     def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         """For run.json: each agent's configuration."""

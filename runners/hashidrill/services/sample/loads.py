@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -13,6 +14,7 @@ from hashidrill.loads.base import AgentLoad
 from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.params import Timeout
 from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.rights import Right
 from hashidrill.units import Duration, Percent, Rate
 
 if TYPE_CHECKING:
@@ -37,6 +39,10 @@ class Get(AgentLoad):
         timeout: Timeout = Duration("30s")
 
     params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return ()
 
     @classmethod
     def cost(cls, params: Params) -> LoadCost:

@@ -5,7 +5,7 @@ Light to import: the command line finds Vault's kinds and roles here, and most c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.abc import Host, Hosts, Probe
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from hashidrill.experiment.draft import Draft, Note
+    from hashidrill.rights import Right
+    from hashidrill.service import Calls
     from hashidrill.services.vault.keys import KeyRing
     from hashidrill.services.vault.operator import Sealed
     from hashidrill.units import Quantity
@@ -183,6 +185,21 @@ class VaultService(BaseService):
         from hashidrill.services.vault.probes import vault_probes  # noqa: PLC0415 - see above
 
         return vault_probes({host.name: host.address for host in self._hosts(hosts)})
+
+    def rights(self) -> Sequence[Right]:
+        from hashidrill.services.vault import rights  # noqa: PLC0415 - see above
+
+        return rights.READS
+
+    def policy(self, rights: Iterable[Right], why: Mapping[Right, str]) -> str:
+        from hashidrill.services.vault.rights import policy  # noqa: PLC0415 - see above
+
+        return policy(rights, why)
+
+    async def lacking(self, calls: Calls, rights: Iterable[Right]) -> Sequence[Right]:
+        from hashidrill.services.vault.rights import lacking  # noqa: PLC0415 - see above
+
+        return await lacking(calls, rights)
 
     def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         """For run.json: each server's configuration. It holds no key."""

@@ -15,7 +15,7 @@ from hashidrill.util.redaction import Redactor
 
 NOON = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
 SECRET = "8e1c7f6e-secret-0000-token"
-PREFIX = "hashidrill/audit"
+PREFIX = "hashidrill-audit"
 
 
 def audited(world, main, *, webhook=None, post=None, told=None):
@@ -197,13 +197,13 @@ def test_each_line_is_sent_once_and_in_order():
 
 def test_a_token_that_may_not_write_lines_is_told_and_named():
     world, told = FakeKv(), []
-    world.denied.add(("PUT", "/v1/kv/hashidrill/audit"))
+    world.denied.add(("PUT", "/v1/kv/hashidrill-audit"))
 
     async def main(audit):
         assert not await audit.written(audit.note("apply", "disk.latency", "consul-1"), 3)
 
     audited(world, main, told=told)
-    assert any("the token may not write the key hashidrill/audit/run-7/0001" in text for text in told)
+    assert any("the token may not write the key hashidrill-audit/run-7/0001" in text for text in told)
 
 
 def test_pruning_needs_the_right_to():

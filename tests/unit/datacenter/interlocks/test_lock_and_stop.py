@@ -12,7 +12,7 @@ from hashidrill.datacenter.interlocks.kv import Kv, SilentError
 from hashidrill.datacenter.interlocks.lock import Holder
 from hashidrill.errors import InterlockError
 
-KEY, BUTTON = "hashidrill/interlocks/lock", "hashidrill/interlocks/stop"
+KEY, BUTTON = "hashidrill-interlocks/lock", "hashidrill-interlocks/stop"
 ANA = Holder("ana@desk", "run-1", "slow-leader-disk", "2026-11-23T13:00:00Z")
 BEN = Holder("ben@desk", "run-2", "frozen-leader", "2026-11-23T13:05:00Z")
 NOON = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
@@ -162,7 +162,7 @@ def test_a_token_that_may_not_lock_is_told_so_and_nothing_is_left():
     world.denied.add(("PUT", "/v1/kv/"))
 
     async def main():
-        with pytest.raises(InterlockError, match="the token may not write the key hashidrill/interlocks/lock"):
+        with pytest.raises(InterlockError, match="the token may not write the key hashidrill-interlocks/lock"):
             async with lock.held(Kv(world), KEY, 15, ANA, print):
                 raise AssertionError
         assert not world.sessions

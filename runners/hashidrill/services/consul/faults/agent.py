@@ -15,7 +15,8 @@ from hashidrill.claims import AGENT, ANSWERS, EVERYWHERE, HOST, LISTENER, START,
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, NoParams
-from hashidrill.services.consul import api
+from hashidrill.rights import Right
+from hashidrill.services.consul import api, rights
 from hashidrill.services.consul.faults import change as changes
 from hashidrill.services.consul.faults.declared import (
     ELECTIONS,
@@ -86,6 +87,9 @@ class AgentStop(BaseFault[StopParams]):
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
         return on_one_host(self.kind, place)
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, rights.right("agent_prefix", "", "write"))
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         host = self.hosts.host(target.host)
@@ -171,6 +175,9 @@ class ServerReplace(OfServers[NoParams]):
     def troubles(self, place: Place) -> Iterable[Trouble]:
         yield from super().troubles(place)
         yield from on_one_host(self.kind, place)
+
+    def rights(self) -> Sequence[Right]:
+        return rights.READS
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Which spare host it takes: the order of the servers decides, then which is free. Raises FaultError."""

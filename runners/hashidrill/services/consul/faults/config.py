@@ -16,7 +16,8 @@ from hashidrill.claims import AGENT, takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault
-from hashidrill.services.consul import api, settings
+from hashidrill.rights import Right
+from hashidrill.services.consul import api, rights, settings
 from hashidrill.services.consul.faults import change as changes
 from hashidrill.services.consul.faults.declared import (
     AGENT_CONFIG,
@@ -63,6 +64,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
     """Changes agent configuration: reloads where Consul can, otherwise restarts one agent after the other."""
 
     kind: ClassVar[str] = "consul.config"
+    at_a_time: ClassVar[int | None] = 1
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
         "the configuration that the agent shows, its process, and which backend answers its queries",
@@ -78,6 +80,9 @@ class ConsulConfig(BaseFault[ConfigParams]):
         if restarts and place.hosts & {*servers_in(place)}:
             claims += needs_majority(place, no_majority(place))
         return claims
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, rights.right("agent_prefix", "", "write"), rights.right("service", "consul"))
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         host = self.hosts.host(target.host)

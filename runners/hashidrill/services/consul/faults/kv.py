@@ -18,7 +18,8 @@ from hashidrill.claims import takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault
-from hashidrill.services.consul import api
+from hashidrill.rights import Right
+from hashidrill.services.consul import api, rights
 from hashidrill.services.consul.faults.declared import on_one_host
 from hashidrill.units import Size
 from hashidrill.util.tasks import all_at_once
@@ -58,6 +59,7 @@ class KvBloat(BaseFault[BloatParams]):
     """Fills the KV store with `keys` unused keys and deletes them on revert."""
 
     kind: ClassVar[str] = "consul.kv.bloat"
+    at_a_time: ClassVar[int | None] = 0
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
     observer: ClassVar[Observer] = Observer(
         "another server's own copy of the keys",
@@ -73,6 +75,9 @@ class KvBloat(BaseFault[BloatParams]):
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
         return on_one_host(self.kind, place)
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, rights.keys(self._folder))
 
     @property
     def _folder(self) -> str:

@@ -15,7 +15,8 @@ from hashidrill.errors import FaultError
 from hashidrill.experiment.model import NAME_PATTERN
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import NoParams, P, peers_of, table_of
-from hashidrill.services.consul import api
+from hashidrill.rights import Right
+from hashidrill.services.consul import api, rights
 from hashidrill.services.consul.faults import rpc
 from hashidrill.services.consul.faults.declared import (
     ELECTIONS,
@@ -54,6 +55,9 @@ class _LeaderFault(OfServers[P]):
         yield from on_one_host(self.kind, place)
         if len(servers_in(place)) == 1:
             yield ("on",), f"{self.kind} needs another server that can lead (datacenter.consul.servers is 1)"
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, rights.right("operator", "", "write"), rights.keys("hashidrill/nothing/"))
 
     def plan_more(self, target: Target) -> dict[str, Any]:
         others = [peer.name for peer in peers_of(self.hosts, target, "servers")]

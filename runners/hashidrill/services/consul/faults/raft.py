@@ -19,7 +19,8 @@ from hashidrill.claims import takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import NoParams
-from hashidrill.services.consul import boltdb
+from hashidrill.rights import Right
+from hashidrill.services.consul import boltdb, markers, rights
 from hashidrill.services.consul.faults import raft_writes
 from hashidrill.services.consul.faults.declared import AGENT_CONFIG, OfServers
 from hashidrill.services.consul.faults.raft_db import RaftDb
@@ -62,6 +63,9 @@ class RaftBloat(OfServers[BloatParams]):
         claims = super().uses(place)
         by_writes = takes(AGENT_CONFIG, "both set the server's configuration")
         return (*claims, by_writes) if self.params.by == "writes" else claims
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, rights.keys(f"{markers.PREFIX}/"))
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Free pages, and the agent's configuration. Raises FaultError for a server that cannot be bloated."""
@@ -127,6 +131,9 @@ class RaftCompact(OfServers[NoParams]):
 
     def requires(self) -> Requires:
         return replace(super().requires(), tools=frozenset({"bbolt"}))
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, rights.keys(f"{markers.PREFIX}/"))
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Which file it is, and what it holds. Raises FaultError for a server without raft.db."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
@@ -14,7 +14,8 @@ from hashidrill.capabilities import AgentApi
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault
-from hashidrill.services.consul import api
+from hashidrill.rights import Right
+from hashidrill.services.consul import api, rights
 from hashidrill.util.tasks import all_at_once
 
 _MOST = 10_000
@@ -33,6 +34,7 @@ class SessionExpire(BaseFault[ExpireParams]):
     """Destroys all sessions of a node, or those with a name, at once: the same effect as an expired TTL."""
 
     kind: ClassVar[str] = "consul.session.expire"
+    at_a_time: ClassVar[int | None] = 0
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
     observer: ClassVar[Observer] = Observer(
         "another server's own copy of the sessions and locks",
@@ -40,6 +42,9 @@ class SessionExpire(BaseFault[ExpireParams]):
     )
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = ExpireParams
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, rights.SESSIONS, rights.keys("", "read"))
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """The sessions and what they lock. Raises FaultError when there are none: then nothing would happen."""

@@ -6,7 +6,7 @@ was. The observer reads the snapshot's own file, and markers: keys that must be 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +18,8 @@ from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, P
 from hashidrill.faults.saved_first import RestoreParams, SaveParams
-from hashidrill.services.consul import markers
+from hashidrill.rights import Right
+from hashidrill.services.consul import markers, rights
 from hashidrill.services.consul.api import AGENT, said, when_led
 from hashidrill.services.consul.snapshots import Snapshot, SnapshotError, read_snapshot, restored_name, saved_name
 from hashidrill.util.files import private_folder, write_whole
@@ -28,12 +29,16 @@ _SNAPSHOT_WITHIN_S = 30.0
 
 
 class _OfTheState(BaseFault[P]):
+    at_a_time: ClassVar[int | None] = 0
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
         if place.many:
             text = f"{self.kind} affects the state that all servers share, so one host is enough; use on: consul:leader"
             yield ("on",), text
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, rights.STATE, rights.keys(f"{markers.PREFIX}/"))
 
 
 class SnapshotSave(_OfTheState[SaveParams]):

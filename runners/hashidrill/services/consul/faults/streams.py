@@ -12,7 +12,8 @@ from hashidrill.capabilities import AgentApi, NetworkCanary, PacketFilter
 from hashidrill.claims import EVERYWHERE, needs, takes
 from hashidrill.errors import FaultError, SelectorError
 from hashidrill.faults.base import NoParams, table_of
-from hashidrill.services.consul import api
+from hashidrill.rights import Right
+from hashidrill.services.consul import api, rights
 from hashidrill.services.consul.faults import rpc
 from hashidrill.services.consul.faults.declared import SELECTED, OfServers, consul_of, is_before, on_one_host
 
@@ -60,6 +61,9 @@ class StreamsGather(OfServers[NoParams]):
         elif not consul.binary and not is_before(UNTIL, consul):
             until = ".".join(map(str, UNTIL))
             yield ("on",), f"{self.kind} is for Consul before {until}, not {consul.version}: {TOO_NEW}"
+
+    def rights(self) -> Sequence[Right]:
+        return rights.READS
 
     def plan_more(self, target: Target) -> dict[str, Any]:
         hosts = self.hosts.all_hosts()

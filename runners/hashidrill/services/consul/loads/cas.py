@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import base64
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -25,6 +25,8 @@ from hashidrill.loads.params import LoadRate, Timeout
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.loads.turns import stamp
+from hashidrill.rights import Right
+from hashidrill.services.consul import rights
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.kv import FINAL_READS_WITHIN_S, PREFIX, Via
 from hashidrill.services.consul.loads.replies import write_reply
@@ -94,6 +96,10 @@ class KvCas(ConsulLoad):
             return self
 
     params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return (rights.keys(f"{PREFIX}/{name}/"),)
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)

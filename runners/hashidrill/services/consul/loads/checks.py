@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
@@ -23,6 +23,8 @@ from hashidrill.loads.arrivals import Arrivals, CheckServer
 from hashidrill.loads.context import LoadContext
 from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.patient import for_each, insist
+from hashidrill.rights import Right
+from hashidrill.services.consul import rights
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Via
 from hashidrill.units import Duration
@@ -80,6 +82,10 @@ class HealthChecks(ConsulLoad):
             return self
 
     params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return (rights.right("service", f"{PREFIX}-{name}", "write"),)
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -16,6 +17,8 @@ from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.params import LoadRate, Timeout
 from hashidrill.loads.patient import for_each
 from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.rights import Right
+from hashidrill.services.consul import rights
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.changes import mark
 from hashidrill.services.consul.loads.kv import Via
@@ -65,6 +68,10 @@ class ServiceChurn(ConsulLoad):
         timeout: Timeout = Duration("30s")
 
     params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:
+        return rights.registering(params.service, f"hashidrill-{name}" if params.through == "catalog" else "")
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
@@ -17,6 +18,8 @@ from hashidrill.loads.params import Keys, LoadRate, Timeout
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.loads.turns import Turns, stamp
+from hashidrill.rights import Right
+from hashidrill.services.consul import rights
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.changes import mark
 from hashidrill.services.consul.loads.replies import write_reply
@@ -74,6 +77,11 @@ def _path(key: str) -> str:
 
 class _KvLoad(ConsulLoad):
     """What both loads share: keys in turn, endpoints in turn, one HTTP client."""
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:
+        once = bool(getattr(params, "once", 0))
+        return (rights.keys(f"{PREFIX}/{name}/"), *([rights.keys(f"{ONCE_PREFIX}/{name}/")] if once else []))
 
     def __init__(self, name: str, params: Any, context: LoadContext) -> None:
         super().__init__(name, params, context)

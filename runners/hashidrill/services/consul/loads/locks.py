@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -24,6 +24,8 @@ from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.params import Timeout
 from hashidrill.loads.patient import insist
 from hashidrill.loads.schedule import Reply
+from hashidrill.rights import Right
+from hashidrill.services.consul import rights
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.contender import GONE, SESSION_GONE, Action, Contender, Pacing, answered
 from hashidrill.services.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Via
@@ -113,6 +115,10 @@ class Lock(ConsulLoad):
             )
 
     params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return (rights.keys(f"{PREFIX}/{name}/"), rights.SESSIONS)
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,6 +19,8 @@ from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.params import LoadRate, Timeout
 from hashidrill.loads.patient import insist
 from hashidrill.loads.schedule import OpenLoop, Reply
+from hashidrill.rights import Right
+from hashidrill.services.consul import rights
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.units import Duration, Rate
 from hashidrill.util.foreign import parse
@@ -77,6 +79,14 @@ class MetricsRead(ConsulLoad):
         timeout: Timeout = Duration("2s")
 
     params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:
+        asked = {
+            "fixed": (), "health": (rights.right("node_prefix"), rights.right("service", "consul")),
+            "kv": (rights.right("key", f"{PREFIX}/{name}", "write"),),
+        }  # fmt: skip
+        return (rights.right("agent_prefix"), *asked[params.find])
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -19,6 +20,8 @@ from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.params import LoadRate
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import UNDER_WAY, OpenLoop, Reply
+from hashidrill.rights import Right
+from hashidrill.services.consul import rights
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.kv import Via
 from hashidrill.units import Rate
@@ -65,6 +68,10 @@ class Registrations(ConsulLoad):
         via: Via = "consul:clients"
 
     params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:
+        return rights.registering(name, f"hashidrill-{name}" if params.through == "catalog" else "")
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)

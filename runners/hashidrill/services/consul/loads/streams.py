@@ -6,7 +6,7 @@ What agents do for the views that they keep, without the agents: a datacenter's 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import urlsplit
@@ -19,6 +19,8 @@ from hashidrill.loads.context import LoadContext
 from hashidrill.loads.http_client import connected
 from hashidrill.loads.params import Timeout
 from hashidrill.loads.schedule import CANCELLED
+from hashidrill.rights import Right
+from hashidrill.services.consul import rights
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.changes import newest_ns
 from hashidrill.services.consul.loads.held import Count, Establish, Held
@@ -62,6 +64,10 @@ class Streams(ConsulLoad):
         timeout: Timeout = Duration("30s")
 
     params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return (rights.right("service", params.service), rights.right("node_prefix"))
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)

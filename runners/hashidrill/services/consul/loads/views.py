@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -20,6 +21,8 @@ from hashidrill.loads.context import LoadContext
 from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.params import Timeout
 from hashidrill.loads.schedule import CANCELLED
+from hashidrill.rights import Right
+from hashidrill.services.consul import rights
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.held import SIGNALS, Count, Establish, Held
 from hashidrill.services.consul.loads.kv import Via
@@ -57,6 +60,10 @@ class Views(ConsulLoad):
         timeout: Timeout = Duration("30s")
 
     params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return (rights.right("service", params.service), rights.right("node_prefix"))
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)

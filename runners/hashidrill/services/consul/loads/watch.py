@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
@@ -21,6 +22,8 @@ from hashidrill.loads.context import LoadContext
 from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import CANCELLED
+from hashidrill.rights import Right
+from hashidrill.services.consul import rights
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.changes import newest_ns
 from hashidrill.services.consul.loads.held import SIGNALS, Count, Establish, Held
@@ -83,6 +86,12 @@ class Watch(ConsulLoad):
             return self
 
     params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        if params.service is not None:
+            return (rights.right("service", params.service), rights.right("node_prefix"))
+        return (rights.keys(f"{PREFIX}/{params.keys_of}/", "read"),)
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)

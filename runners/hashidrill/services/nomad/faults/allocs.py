@@ -13,7 +13,8 @@ from pydantic import Field, model_validator
 from hashidrill.abc import Claim, Evidence, Observer, Place, Target, Trouble, Undo
 from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.faults.base import P
-from hashidrill.services.nomad import api, jobs, tasks
+from hashidrill.rights import Right
+from hashidrill.services.nomad import api, jobs, rights, tasks
 from hashidrill.services.nomad.faults.declared import OfWork, work_of
 from hashidrill.units import Duration, Percent
 from hashidrill.util.wait import wait_until
@@ -48,6 +49,9 @@ class _OfAllocations(OfWork[P]):
     def troubles(self, place: Place) -> Iterable[Trouble]:
         if place.many:
             yield ("on",), f"{self.kind} picks from all allocations of a job, or of one node; write on: nomad:leader"
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, *rights.JOBS)
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """What is picked, and the processes of its tasks. Raises FaultError where too few run, or none can be seen."""

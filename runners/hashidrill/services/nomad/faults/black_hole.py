@@ -11,7 +11,8 @@ from hashidrill.capabilities import AgentFiles
 from hashidrill.claims import HOST, needs, takes
 from hashidrill.errors import FaultError
 from hashidrill.faults.base import NoParams
-from hashidrill.services.nomad import api, trial_jobs
+from hashidrill.rights import Right
+from hashidrill.services.nomad import api, rights, trial_jobs
 from hashidrill.services.nomad.agents import data_dir
 from hashidrill.services.nomad.faults.declared import OfNodes
 
@@ -32,6 +33,9 @@ class NodeBlackHole(OfNodes[NoParams]):
         "while the node is ineligible: the folder that the injector changes",
     )
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentFiles})
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, *rights.JOBS)
 
     @property
     def observed_within_s(self) -> float:

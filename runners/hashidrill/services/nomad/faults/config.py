@@ -13,7 +13,8 @@ from hashidrill.claims import AGENT, ANSWERS, HOST, needs, takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault
-from hashidrill.services.nomad import api, settings
+from hashidrill.rights import Right
+from hashidrill.services.nomad import api, rights, settings
 from hashidrill.util import nested
 from hashidrill.util.merged import merge
 from hashidrill.util.wait import wait_until
@@ -45,11 +46,15 @@ class NomadConfig(BaseFault[ConfigParams]):
 
     kind: ClassVar[str] = "nomad.config"
     Params: ClassVar[type[Strict]] = ConfigParams
+    at_a_time: ClassVar[int | None] = 1
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
     observer: ClassVar[Observer] = Observer(
         "the configuration that the agent shows, and its process",
         "the injector reads the file back; keys that the agent does not show rely on the process being a new one",
     )
+
+    def rights(self) -> Sequence[Right]:
+        return rights.READS
 
     @property
     def observed_within_s(self) -> float:

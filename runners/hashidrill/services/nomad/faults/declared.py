@@ -62,6 +62,7 @@ def work_of(job: str) -> Claim:
 class OfWork(BaseFault[P]):
     """Base of faults that are about a job, which all servers know: on one server, and never on several hosts."""
 
+    at_a_time: ClassVar[int | None] = 0
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
 
     def uses(self, place: Place) -> Sequence[Claim]:

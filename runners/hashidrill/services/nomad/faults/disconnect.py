@@ -12,7 +12,8 @@ from hashidrill.claims import ANSWERS, ON_CONNECTIONS, connections, needs, takes
 from hashidrill.errors import FaultError
 from hashidrill.faults.base import NoParams, table_of
 from hashidrill.packets import Block
-from hashidrill.services.nomad import api
+from hashidrill.rights import Right
+from hashidrill.services.nomad import api, rights
 from hashidrill.services.nomad.agents import RPC_PORT
 from hashidrill.services.nomad.durations import seconds
 from hashidrill.services.nomad.faults.declared import OfNodes
@@ -46,6 +47,9 @@ class NodeDisconnect(OfNodes[NoParams]):
         "the node's status in a follower's state, and when the node itself says that its last heartbeat was taken"
     )
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, PacketFilter, TaskProcesses})
+
+    def rights(self) -> Sequence[Right]:
+        return rights.READS
 
     @property
     def observed_within_s(self) -> float:

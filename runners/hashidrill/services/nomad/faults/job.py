@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from hashidrill.abc import Claim, Evidence, Observer, Place, Target, Undo
-from hashidrill.services.nomad import api, jobs, tasks
+from hashidrill.rights import Right
+from hashidrill.services.nomad import api, jobs, rights, tasks
 from hashidrill.services.nomad.faults.declared import OfWork, work_of
 
 _STOPPED_WITHIN_S = 45.0
@@ -30,6 +31,9 @@ class JobStop(OfWork[StopParams]):
         "the processes of the job's tasks on all nodes (/proc), and the job in a follower's state",
         "nothing for a job that runs; one that runs nothing is read through Nomad's HTTP API alone",
     )
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, *rights.JOBS)
 
     @property
     def observed_within_s(self) -> float:

@@ -14,7 +14,8 @@ from hashidrill.errors import FaultError
 from hashidrill.experiment.model import NAME_PATTERN
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault
-from hashidrill.services.nomad import api
+from hashidrill.rights import Right
+from hashidrill.services.nomad import api, rights
 from hashidrill.services.nomad.faults.declared import LEADERSHIP, nomad_of, not_among
 
 
@@ -44,6 +45,9 @@ class LeaderTransfer(BaseFault[TransferParams]):
         nomad = nomad_of(place)
         if nomad is not None and nomad.servers == 1:
             yield ("on",), f"{self.kind} needs another server that can lead (datacenter.nomad.servers is 1)"
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, rights.right("operator", "", "write"))
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError for a host that does not lead, and for one to whom nothing can be transferred."""

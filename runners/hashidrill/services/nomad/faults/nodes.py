@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -11,7 +11,8 @@ from hashidrill.abc import Evidence, Observer, Target, Undo
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import NoParams, P
-from hashidrill.services.nomad import api, trial_jobs
+from hashidrill.rights import Right
+from hashidrill.services.nomad import api, rights, trial_jobs
 from hashidrill.services.nomad.faults.declared import OfNodes
 from hashidrill.units import Duration
 
@@ -25,6 +26,9 @@ _OBSERVED_WITHIN_S = 15.0
 
 class _Ineligible(OfNodes[P]):
     """The node is taken out of scheduling, and put back."""
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, rights.right("node", "", "write"))
 
     @property
     def observed_within_s(self) -> float:

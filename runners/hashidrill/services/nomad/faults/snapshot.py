@@ -20,7 +20,8 @@ from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import P
 from hashidrill.faults.saved_first import RestoreParams, SaveParams
-from hashidrill.services.nomad import api, markers, tasks
+from hashidrill.rights import Right
+from hashidrill.services.nomad import api, markers, rights, tasks
 from hashidrill.services.nomad.faults.declared import OfWork
 from hashidrill.util.files import private_folder, write_whole
 from hashidrill.util.raft_archive import Archive, SnapshotError, packed_at, restored_name, saved_name, unpack
@@ -33,6 +34,9 @@ _STATE = "Nomad's state as a whole"
 class _OfTheState(OfWork[P]):
     def uses(self, place: Place) -> Sequence[Claim]:
         return (*super().uses(place), takes(_STATE, "both save or restore all of it", where=EVERYWHERE, local=False))
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, *rights.JOBS, rights.STATE)
 
 
 class SnapshotSave(_OfTheState[SaveParams]):

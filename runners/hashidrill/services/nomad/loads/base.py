@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -14,6 +15,8 @@ from hashidrill.loads.base import AgentLoad
 from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.patient import insist
 from hashidrill.loads.schedule import Reply
+from hashidrill.rights import Right
+from hashidrill.services.nomad import rights
 from hashidrill.units import Duration
 from hashidrill.util.foreign import parse
 
@@ -74,6 +77,10 @@ class NomadLoad(AgentLoad):
         except TimeoutError:
             pass
         self.context.sample("left", 1.0, f"the job {job_id} was not removed: no server answered")
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return (*rights.READS, *rights.JOBS, rights.work("read-fs"))
 
 
 def taken(answer: Answer) -> bool | None:

@@ -10,6 +10,8 @@ from hashidrill.capabilities import AgentApi
 from hashidrill.claims import ANSWERS, EVERYWHERE, needs, takes
 from hashidrill.errors import FaultError
 from hashidrill.faults.base import BaseFault, NoParams
+from hashidrill.rights import Right
+from hashidrill.services.vault import rights
 from hashidrill.services.vault.faults import seen
 from hashidrill.services.vault.operator import VaultOperator
 
@@ -30,6 +32,9 @@ class StepDown(BaseFault[NoParams]):
         "Vault's HTTP API, which also takes the request to step down",
     )
     once: ClassVar[bool] = True
+
+    def rights(self) -> Sequence[Right]:
+        return rights.path("sys/step-down", "update", "sudo")
 
     @property
     def observed_within_s(self) -> float:

@@ -14,6 +14,8 @@ from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault
 from hashidrill.registry import near
+from hashidrill.rights import Right
+from hashidrill.services.vault import rights
 from hashidrill.services.vault.faults import seen
 from hashidrill.services.vault.operator import VaultOperator
 from hashidrill.units import Duration
@@ -55,6 +57,7 @@ class VaultConfig(BaseFault[ConfigParams]):
     """Changes configuration keys of a server and restarts it; of several servers, one after the other."""
 
     kind: ClassVar[str] = "vault.config"
+    at_a_time: ClassVar[int | None] = 1
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset(
         {AgentApi, AgentFiles, ProcessControl, Processes, VaultOperator}
     )
@@ -73,6 +76,9 @@ class VaultConfig(BaseFault[ConfigParams]):
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
         return seen.only_on_vault(self.kind, place)
+
+    def rights(self) -> Sequence[Right]:
+        return rights.path("sys/config/state/sanitized", "read")
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError where the file has it already: nothing would change."""

@@ -10,6 +10,8 @@ from hashidrill.capabilities import AgentApi, ProcessControl
 from hashidrill.claims import AGENT, START, needs, takes
 from hashidrill.errors import FaultError
 from hashidrill.faults.base import BaseFault, NoParams
+from hashidrill.rights import Right
+from hashidrill.services.vault import rights
 from hashidrill.services.vault.faults import seen
 from hashidrill.services.vault.operator import VaultOperator
 from hashidrill.services.vault.policy import PROBE_SECRET
@@ -26,6 +28,9 @@ class Seal(BaseFault[NoParams]):
     observer: ClassVar[Observer] = Observer(
         "how the server answers a request for a secret", "Vault's HTTP API, which also takes the request to seal"
     )
+
+    def rights(self) -> Sequence[Right]:
+        return rights.path("sys/seal", "update", "sudo")
 
     @property
     def observed_within_s(self) -> float:

@@ -20,6 +20,8 @@ from hashidrill.errors import FaultError
 from hashidrill.experiment.model import Name
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, P
+from hashidrill.rights import Right
+from hashidrill.services.vault import rights
 from hashidrill.services.vault.faults import seen
 from hashidrill.services.vault.operator import VaultOperator
 from hashidrill.services.vault.snapshots import SnapshotError, read_snapshot, restored_name, saved_name
@@ -45,6 +47,7 @@ class RestoreParams(Strict):
 
 
 class _OfTheStorage(BaseFault[P]):
+    at_a_time: ClassVar[int | None] = 0
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, VaultOperator})
     once: ClassVar[bool] = True
 
@@ -58,6 +61,9 @@ class _OfTheStorage(BaseFault[P]):
             yield ("on",), _NO_RAFT.format(self.kind.rpartition(".")[2])
         if place.many and len(place.hosts) > 1:
             yield ("on",), f"{self.kind} is about the state that all servers share; write vault:active"
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.MARKERS, *rights.path("sys/storage/raft/snapshot", "read", "update"))
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError for a server that is not active."""

@@ -10,6 +10,8 @@ from hashidrill.capabilities import AgentApi
 from hashidrill.claims import ANSWERS, EVERYWHERE, needs, takes
 from hashidrill.errors import FaultError
 from hashidrill.faults.base import BaseFault, NoParams
+from hashidrill.rights import Right
+from hashidrill.services.vault import rights
 from hashidrill.services.vault.faults import seen
 from hashidrill.services.vault.operator import VaultOperator
 
@@ -23,6 +25,7 @@ class TokenRevoke(BaseFault[NoParams]):
     """
 
     kind: ClassVar[str] = "vault.token.revoke"
+    at_a_time: ClassVar[int | None] = 0
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, VaultOperator})
     observer: ClassVar[Observer] = Observer(
         "what another server answers to a look-up with that token",
@@ -37,6 +40,9 @@ class TokenRevoke(BaseFault[NoParams]):
         yield from seen.only_on_vault(self.kind, place)
         if place.many and len(place.hosts) > 1:
             yield ("on",), f"{self.kind} is put on one server, and {place.on} may be several; write vault:active"
+
+    def rights(self) -> Sequence[Right]:
+        return rights.path("auth/token/revoke", "update")
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError where the token is refused already."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
@@ -12,6 +13,8 @@ from hashidrill.loads.params import Keys, LoadRate, Timeout
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import Reply
 from hashidrill.loads.turns import Turns, stamp
+from hashidrill.rights import Right
+from hashidrill.services.vault import rights
 from hashidrill.services.vault.loads.base import (
     VaultLoad,
     Via,
@@ -83,6 +86,10 @@ class KvWrite(VaultLoad):
         timeout: Timeout = Duration("30s")
 
     params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return rights.SECRETS
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)
@@ -186,6 +193,10 @@ class KvRead(VaultLoad):
 
     def _key(self, n: int) -> str:
         return f"{self.name}/{self.context.run_id}/{n % self.params.keys}"
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return rights.SECRETS
 
     async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
         """Write all secrets. Raises WaitTimeoutError when Vault does not take them within `within_s` seconds."""

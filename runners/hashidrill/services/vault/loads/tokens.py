@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -14,6 +15,8 @@ from hashidrill.loads.params import LoadRate, Timeout
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import Reply
 from hashidrill.loads.turns import stamp
+from hashidrill.rights import Right
+from hashidrill.services.vault import rights
 from hashidrill.services.vault.loads.base import VaultLoad, Via, body_of, listed_names, read_json, write_reply
 from hashidrill.units import Duration, Percent
 
@@ -79,6 +82,10 @@ class TokenChurn(VaultLoad):
         timeout: Timeout = Duration("30s")
 
     params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return rights.TOKENS
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)
