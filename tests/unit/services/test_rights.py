@@ -108,7 +108,8 @@ WHY = dict.fromkeys(RIGHTS, "for x")
 
 def test_a_policy_of_consul_has_the_stronger_of_two_rules():
     assert consul.policy(RIGHTS, WHY) == (
-        '# for x\nkey_prefix "hashidrill/kv/" {\n  policy = "write"\n}\n# for x\nnode_prefix "" {\n  policy = "read"\n}\n'
+        '# for x\nkey_prefix "hashidrill/kv/" {\n  policy = "write"\n}\n'
+        '# for x\nnode_prefix "" {\n  policy = "read"\n}\n'
         '# for x\noperator = "read"\n'
     )
 
@@ -196,6 +197,14 @@ def test_a_policy_that_denies_allows_nothing_whatever_else_it_says():
     denied = {"Namespaces": [{"Name": "default", "Capabilities": ["deny", "submit-job", "read-job"]}]}
     answers = {**POLICIES, "/v1/acl/policy/a": {"RulesJSON": denied}}
     assert len(lacking(nomad, answers)[0]) == 2
+
+
+def test_a_namespace_by_its_name_goes_before_a_pattern():
+    rules = {"Namespaces": [
+        {"Name": "*", "Capabilities": ["submit-job"]}, {"Name": "default", "Capabilities": ["read-job"]},
+    ]}  # fmt: skip
+    answers = {**POLICIES, "/v1/acl/policy/a": {"RulesJSON": rules}}
+    assert lacking(nomad, answers)[0] == [Right("nomad", "namespace", "default", "submit-job")]
 
 
 def test_read_allows_no_write():

@@ -125,7 +125,7 @@ def test_only_the_last_runs_are_kept():
         await audit.written(audit.note("begin"), 5)
 
     audited(world, main)
-    assert {key.split("/")[2] for key in world.keys if key.startswith(f"{PREFIX}/")} == {"run-5", "run-6", "run-7"}
+    assert {key.split("/")[1] for key in world.keys if key.startswith(f"{PREFIX}/")} == {"run-5", "run-6", "run-7"}
     assert world.value(f"{PREFIX}-other/x") == "kept"
 
 
