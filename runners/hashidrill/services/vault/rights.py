@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hashidrill.errors import FaultError, InterlockError
 from hashidrill.rights import Right, of_service
@@ -61,5 +61,6 @@ async def lacking(calls: Calls, rights: Iterable[Right]) -> list[Right]:
     if not isinstance(said, dict):
         text = answer.body[:200].decode(errors="replace").strip()
         raise InterlockError(f"Vault did not say what its token may do: HTTP {answer.status} {text}")
-    found = said.get("data") if isinstance(said.get("data"), dict) else said
+    data = said.get("data")
+    found: dict[str, Any] = data if isinstance(data, dict) else said
     return [each for each, where in asked.items() if not {"root", each.access} & set(found.get(where) or ())]
