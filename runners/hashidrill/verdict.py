@@ -41,6 +41,10 @@ class Finding(enum.StrEnum):
         }[self]  # fmt: skip
 
 
+NOT_JUDGED = "not judged: "
+"""How the text of an expectation begins that nothing was tried of."""
+
+
 @dataclass(frozen=True)
 class Judgement:
     """One judged expectation: `text` is a line or a few for a person, `figures` the numbers behind it."""
@@ -65,6 +69,11 @@ class RunVerdict:
     doubts: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list, kw_only=True)
     """What a reader should know although it changes no verdict, like hypotheses that differ from those of the run."""
+
+    def text_of(self, judgement: Judgement) -> str:
+        """The judgement's text, without a reason that makes the whole run INVALID: that is said once, above them."""
+        reason = judgement.text.removeprefix(NOT_JUDGED)
+        return "not judged" if reason != judgement.text and reason in self.invalid else judgement.text
 
     @property
     def verdict(self) -> Verdict:

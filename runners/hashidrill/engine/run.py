@@ -30,6 +30,7 @@ from hashidrill.errors import (
     WaitTimeoutError,
 )
 from hashidrill.events import Bus, Tick, decode
+from hashidrill.experiment.conditions import Condition
 from hashidrill.experiment.model import Experiment
 from hashidrill.probes.runner import run_probes
 from hashidrill.recording.journal import Clock, Entry, Journal
@@ -39,6 +40,8 @@ from hashidrill.util.redaction import Redactor
 from hashidrill.util.wait import pause, wait_until
 
 Stop = Callable[[], Awaitable[str]]
+OTHER_WORK = Condition.parse("machine.others > 0")
+"""What processes outside of the run use, in CPUs."""
 _LOOK_EVERY_S = 0.25
 _TICK_EVERY_S = 0.5
 
@@ -231,9 +234,13 @@ async def _hold_steady_state(running: Run) -> None:
     async def held() -> tuple[str | None, str]:
         now = running.clock.now_ns()
         values = {c: running.monitor.value(c, now, c.window_s or steady.for_) for c in steady.require}
-        evidence = "; ".join(f"{condition} (measured {value:.6g})" for condition, value in values.items())
+        lacking = {condition: value for condition, value in values.items() if not condition.holds(value)}
+        evidence = "; ".join(f"{condition} (measured {value:.3g})" for condition, value in (lacking or values).items())
+        if any(condition.source == OTHER_WORK.source for condition in lacking):
+            others = running.monitor.value(OTHER_WORK, now, steady.for_)
+            evidence += f"; other work on this machine uses {others:.1f} of its CPUs"
         full = now - began >= for_s * 1e9
-        return (evidence if full and all(c.holds(v) for c, v in values.items()) else None), evidence
+        return (evidence if full and not lacking else None), evidence
 
     try:
         evidence = await wait_until("the steady state", held, within_s=steady.within, gap_s=_LOOK_EVERY_S)

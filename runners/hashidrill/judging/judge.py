@@ -22,7 +22,7 @@ from hashidrill.recording.provenance import Lookup
 from hashidrill.recording.seal import damage
 from hashidrill.util.files import write_whole
 from hashidrill.util.foreign import parse
-from hashidrill.verdict import Finding, Judgement, RunVerdict
+from hashidrill.verdict import NOT_JUDGED, Finding, Judgement, RunVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ def judge(
 
 def _unjudged(expectation: Expectation, why: str) -> Judgement:
     """A damaged recording proves nothing, not even for expectations that are judged in INVALID runs."""
-    text = f"not judged: {why}"
+    text = f"{NOT_JUDGED}{why}"
     issue = None if expectation.known_issue is None else expectation.known_issue.issue
     return Judgement(expectation.title, expectation.hypothesis, Finding.INVALID, text, {}, issue)
 
@@ -154,7 +154,7 @@ class _Case:
             return Finding.INVALID, str(error), {}, []
         if "method" not in self.recording.phases:
             why = self.invalid[0] if self.invalid else "the run never reached its method"
-            return Finding.INVALID, f"not judged: {why}", {}, []
+            return Finding.INVALID, f"{NOT_JUDGED}{why}", {}, []
         traced = TracedRecording(self.recording)
         finding, text, figures = _check(found, traced, expectation)
         if finding is Finding.INVALID:

@@ -301,7 +301,7 @@ def final_summary(console: Console, verdict: RunVerdict, recording: Recording, r
     say(console, "")
     say(console, f"{SYMBOLS[result]} {result.value}  {experiment_title(recording)}", f"bold {_COLOURS[result]}")
     say(console, f"  {meaning(verdict)}")
-    if ended := how_it_ended(recording):
+    if not verdict.invalid and (ended := how_it_ended(recording)):
         say(console, f"  {ended}", "yellow")
     for reason in (*verdict.invalid, *verdict.doubts):
         say(console, f"  ! {reason}", "yellow")
@@ -310,8 +310,11 @@ def final_summary(console: Console, verdict: RunVerdict, recording: Recording, r
         say(console, f"  {symbol} {judgement.title}", _FINDING_COLOURS[judgement.finding])
         issue = f" ({judgement.known_issue})" if judgement.known_issue else ""
         note = "" if judgement.finding in {Finding.HELD, Finding.BROKEN} else f"{word}{issue}: "
-        if judgement.text or note:
-            _paragraphs(console, f"{note}{judgement.text}".rstrip(": "))
+        text = verdict.text_of(judgement)
+        if text != judgement.text:
+            continue
+        if text or note:
+            _paragraphs(console, f"{note}{text}".rstrip(": "))
     for note in verdict.notes:
         say(console, f"  note: {note}", "yellow")
     say(console, "")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hashidrill.recording.reader import FaultWindow, Recording
-    from hashidrill.verdict import Judgement, RunVerdict
+    from hashidrill.verdict import RunVerdict
 
 SUMMARY_NAME = "summary.md"
 MOST_ROWS = 50
@@ -53,7 +53,7 @@ def markdown_summary(recording: Recording, verdict: RunVerdict, *, report: Path 
         f"### {SYMBOLS[result]} {result.value}: {plain(experiment_title(recording))}",
         " ".join(part for part in (tally(verdict), plain(ended)) if part),
         "\n".join(f"- {plain(reason)}" for reason in [*verdict.invalid, *verdict.doubts, *verdict.notes][:MOST_ROWS]),
-        _expectations(verdict.judgements),
+        _expectations(verdict),
         _faults(recording.faults),
         "\n".join(f"- Mark: {plain(text)}" for text in marked(recording)[:MOST_ROWS]),
         _figures(recording),
@@ -63,11 +63,11 @@ def markdown_summary(recording: Recording, verdict: RunVerdict, *, report: Path 
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _expectations(judgements: Sequence[Judgement]) -> str:
+def _expectations(verdict: RunVerdict) -> str:
     rows = [
         (f"{FINDINGS[judgement.finding][0]} {FINDINGS[judgement.finding][1]}", code(judgement.title),
-         plain(judgement.text) + (f" ({plain(judgement.known_issue)})" if judgement.known_issue else ""))
-        for judgement in judgements
+         plain(verdict.text_of(judgement)) + (f" ({plain(judgement.known_issue)})" if judgement.known_issue else ""))
+        for judgement in verdict.judgements
     ]  # fmt: skip
     return _table(("finding", "expectation", "evidence"), rows)
 

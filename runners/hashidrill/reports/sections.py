@@ -117,16 +117,16 @@ def _instant(text: object) -> datetime | None:
 
 def expectations(verdict: RunVerdict) -> Html:
     ordered = sorted(verdict.judgements, key=lambda judgement: _ORDER.index(judgement.finding))
-    return _section("Expectations", *[_expectation(judgement) for judgement in ordered])
+    return _section("Expectations", *[_expectation(judgement, verdict.text_of(judgement)) for judgement in ordered])
 
 
-def _expectation(judgement: Judgement) -> Html:
+def _expectation(judgement: Judgement, text: str) -> Html:
     symbol, word = FINDINGS[judgement.finding]
     figures = [human_figure(str(name), value) for name, value in judgement.figures.items()]
     return el(
         "article",
         el("p", el("span", f"{symbol} {word}", class_="badge"), " ", el("code", judgement.title), class_="head"),
-        *[el("pre" if rows else "p", part, class_="text") for rows, part in paragraphs(judgement.text)],
+        *[el("pre" if rows else "p", part, class_="text") for rows, part in paragraphs(text)],
         el("p", "Known issue: ", _issue(judgement.known_issue)) if judgement.known_issue else None,
         definitions(figures),
         class_=f"expectation {judgement.finding.value}",

@@ -367,6 +367,34 @@ def test_a_generator_that_is_busy_in_the_steady_state_has_nothing_left_for_the_m
     assert ("uses 0.85 of its one core" in game.error) is not fits
 
 
+def test_a_machine_that_is_taken_says_so_before_anything_is_broken(tmp_path):
+    """Only what does not hold is named, and who took it; on a machine that is free the same experiment runs."""
+    require = ["kv-writes.latency.p50 < 300ms", "machine.idle > 0.9"]
+    steady = {"for": "2s", "within": "10s", "require": require}
+
+    def on(others, idle):
+        async def traffic_of(traffic):
+            while True:
+                now = traffic.clock.now_ns()
+                traffic.sample(now, Sample("machine.others", others))
+                traffic.sample(now, Sample("machine.idle", idle))
+                traffic.emit(Operation("kv-writes", now, now, now, "ok"))
+                await anyio.sleep(0.1)
+
+        return traffic_of
+
+    (tmp_path / "free").mkdir()
+    game = Game(tmp_path, [SLOW], steady_state=steady)
+    assert game.run(from_start=on(1.02, 0.5)) == "steady-state"
+    _, said = steady_s(game)
+    assert said["evidence"] == (
+        "waited 10s for the steady state; last seen: machine.idle > 0.9 (measured 0.5); other work on this machine uses"
+        " 1.0 of its CPUs"
+    )
+    assert "fault.intent" not in game.events
+    assert Game(tmp_path / "free", [SLOW], steady_state=steady).run(from_start=on(0.02, 1.5)) == "complete"
+
+
 def test_a_load_whose_operations_hang_is_not_steady(tmp_path):
     """All that ended was quick; most did not end."""
     game = Game(tmp_path, [SLOW], steady_state=STEADY)

@@ -278,6 +278,17 @@ def test_each_expectation_is_said_with_its_finding_and_evidence(recording):
     assert "  ! unsure()\n    could not be judged: no operations" in text
 
 
+def test_why_a_whole_run_is_invalid_is_said_once(recording):
+    """Beside each of nine expectations it was a page; what an expectation alone lacks stays beside it."""
+    why = "the steady state never held, so no fault was applied: machine.idle > 0.9 (measured 0.6)"
+    unjudged = [Judgement(f"one_{n}()", "one", Finding.INVALID, f"not judged: {why}") for n in range(3)]
+    of_its_own = Judgement("other()", "other", Finding.INVALID, "not judged: its file is gone")
+    text = summary(RunVerdict([why], [*unjudged, of_its_own]), recording)
+    assert text.count("measured 0.6") == 1
+    assert "  ! one_0()\n  ! one_1()\n  ! one_2()\n" in text
+    assert "  ! other()\n    could not be judged: not judged: its file is gone" in text
+
+
 TABLE = "   level  streaming p50  changes\n    100%          4.7ms   20.0/s\n   8000%        623.3ms  292.6/s"
 
 
