@@ -12,7 +12,7 @@ import typer
 
 from hashidrill.errors import UsageError
 from hashidrill.reports.text import for_encoding, plain_line
-from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.util.files import COMPARISON_NAME, JOURNAL_NAME
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,15 +59,20 @@ def recordings(runs_dir: Path) -> list[Path]:
     return sorted(path.parent for path in runs_dir.glob(f"*/{JOURNAL_NAME}"))
 
 
-def find_recording(name: str, runs_dir: Path) -> Path:
-    """A recording by its path, its directory's name, or `last`. Raises UsageError."""
+def is_comparison(path: Path) -> bool:
+    """Whether it is the folder of what several recordings are compared by."""
+    return (path / COMPARISON_NAME).is_file()
+
+
+def find_recording(name: str, runs_dir: Path, *, comparisons: bool = False) -> Path:
+    """A recording by its path, its directory's name, or `last`; or a comparison, if that will do. Raises UsageError."""
     known = recordings(runs_dir)
     if name == "last":
         if known:
             return known[-1]
         raise UsageError(f"{runs_dir}: no recordings yet; make one with `hashidrill run EXPERIMENT`")
     for path in (Path(name), runs_dir / name):
-        if (path / JOURNAL_NAME).is_file():
+        if (path / JOURNAL_NAME).is_file() or (comparisons and is_comparison(path)):
             return path
     raise UsageError(f"there is no recording {name!r}; `hashidrill list runs` shows those in {runs_dir}")
 

@@ -73,9 +73,11 @@ def keys_page() -> str:
         "extend another. `hashidrill show --complete EXPERIMENT` prints the result.\n"
         "\n"
         "`variants` names overlays of `datacenter`, `load`, `clients` and `expect`, each merged over the experiment\n"
-        "in the same way; `{}` is the experiment as it is. `expect` holds for every variant; one with an `expect` of\n"
-        "its own is judged by that alone. `hashidrill run EXPERIMENT --variant NAME` runs one variant, and\n"
-        "`hashidrill show EXPERIMENT --variant NAME` prints it, complete.\n"
+        "in the same way; `{}` is the experiment as it is. `hashidrill run EXPERIMENT` runs each of them, `rounds`\n"
+        "times in turn (A B, B A, ...), and judges `compare` over the recordings\n"
+        "([comparisons](reference-verdicts.md#comparisons-of-variants)). `expect` holds for every variant; one with\n"
+        "an `expect` of its own is judged by that alone. `hashidrill run EXPERIMENT --variant NAME` runs one variant,\n"
+        "and `hashidrill show EXPERIMENT --variant NAME` prints it, complete.\n"
     )
     return head + "".join(_section(title, part, schema["$defs"]) for title, part in _parts("", schema, schema["$defs"]))
 

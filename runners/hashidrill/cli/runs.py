@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,10 +18,13 @@ from hashidrill.cli.common import (
     console,
     examples,
     find_recording,
+    is_comparison,
     print_json,
     recordings,
     warn_of_deprecated,
 )
+from hashidrill.compare.kept import read_comparison
+from hashidrill.compare.variants import play_variants
 from hashidrill.engine.heal import Healed, heal_run, sweep
 from hashidrill.engine.launch import RUNS_DIR, run_experiment
 from hashidrill.errors import UsageError
@@ -31,10 +35,12 @@ from hashidrill.experiment.resolved import ResolvedExperiment
 from hashidrill.experiment.variants import variant_of
 from hashidrill.hypothesis.files import check_folder
 from hashidrill.live import display as live
+from hashidrill.live.compared import comparison_summary
 from hashidrill.live.json_lines import JsonLines
 from hashidrill.provision.packages import ensure_system_packages
 from hashidrill.recording.provenance import HYPOTHESES_NAME
 from hashidrill.recording.reader import Recording
+from hashidrill.reports.compared import judge_and_report_comparison
 from hashidrill.reports.write import judge_and_report, judged
 from hashidrill.verdict import RunVerdict, Verdict, merge
 
@@ -89,6 +95,8 @@ def run(
 ) -> None:
     """Run experiments one after the other, each with a live view and a report.
 
+    An experiment with variants runs each of them, and compares.
+
     Exit codes: 0 PASS, 1 FAIL, 2 bad usage or bad YAML, 3 INVALID, 4 a fault could not be reverted, 130 interrupted.
     """
     if as_json and json_lines:
@@ -105,7 +113,11 @@ def run(
     say = console(stderr=as_json or json_lines)  # what operators read; the JSON may be piped to somebody else
     lines = (JsonLines(sys.stdout).event, audience) if json_lines else None
     ensure_system_packages(lambda text: live.say(say, text), install=install)
-    results = [_run_one(each, runs_dir, say, plain=plain or as_json or json_lines, lines=lines) for each in resolved]
+    plain = plain or as_json or json_lines
+    results = [
+        (_run_variants if each.experiment.variants else _run_one)(each, runs_dir, say, plain=plain, lines=lines)
+        for each in resolved
+    ]
     if as_json:
         print_json([result for _, result in results])
     elif len(results) > 1:
@@ -117,27 +129,85 @@ def _run_one(
     resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None = None
 ) -> tuple[int, dict[str, Any]]:
     """(exit code, what --json prints) of one run. `lines` gets its events beside the live view."""
-    title = resolved.experiment.metadata.title
-    plain = plain or not say.is_terminal
     interrupted = False
     try:
-        with live.LiveView(say, f"{resolved.name}: {title}", plain=plain) as view:
-            events = Bus(view.event)
-            if lines is not None:
-                events.subscribe(*lines)
-            recording_path = run_experiment(resolved, runs_dir=runs_dir, events=events)
+        recording, verdict, report = _recorded(resolved, runs_dir, say, plain=plain, lines=lines)
     except KeyboardInterrupt as stop:
         if not stop.args:
             raise
-        interrupted, recording_path = True, stop.args[0]
-    recording = Recording(recording_path)
-    verdict, report = judge_and_report(recording, near_to=resolved.path)
-    events.publish(judged(recording, verdict, report))
+        interrupted, recording = True, Recording(stop.args[0])
+        verdict, report = judge_and_report(recording, near_to=resolved.path)
     live.final_summary(say, verdict, recording, report)
     code = _exit_code(recording, verdict, interrupted=interrupted)
     if interrupted:
         raise typer.Exit(code)
     return code, _as_json(recording, verdict, report, code)
+
+
+def _recorded(
+    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None
+) -> tuple[Recording, RunVerdict, Path | None]:
+    """One run with its live view, judged and reported."""
+    title = (
+        f"{resolved.name}{f' ({resolved.variant})' if resolved.variant else ''}: {resolved.experiment.metadata.title}"
+    )
+    with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
+        events = Bus(view.event)
+        if lines is not None:
+            events.subscribe(*lines)
+        path = run_experiment(resolved, runs_dir=runs_dir, events=events)
+    recording = Recording(path)
+    verdict, report = judge_and_report(recording, near_to=resolved.path)
+    events.publish(judged(recording, verdict, report))
+    return recording, verdict, report
+
+
+def _run_variants(
+    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None = None
+) -> tuple[int, dict[str, Any]]:
+    """As `_run_one`, for every variant of an experiment, and what they are compared by."""
+    known: dict[Path, RunVerdict] = {}
+
+    def run_variant(one: ResolvedExperiment, *, runs_dir: Path, events: Bus) -> Path:
+        del events  # each run has its own live view
+        recording, verdict, _ = _recorded(one, runs_dir, say, plain=plain, lines=lines)
+        known[recording.path] = verdict
+        return recording.path
+
+    interrupted = False
+    try:
+        folder = play_variants(
+            resolved, runs_dir=runs_dir, run=run_variant, say=lambda text: live.say(say, text, "bold")
+        )
+    except KeyboardInterrupt as stop:
+        if not stop.args:
+            raise
+        interrupted, folder = True, stop.args[0]
+    code, result = _compared(folder, say, near_to=resolved.path, known=known)
+    if interrupted:
+        raise typer.Exit(code if code == _NOT_REVERTED else _INTERRUPTED)
+    return code, result
+
+
+def _compared(
+    folder: Path,
+    say: Console | None,
+    *,
+    near_to: Path | None,
+    known: Mapping[Path, RunVerdict] | None = None,
+    recorded_hypotheses: bool = False,
+) -> tuple[int, dict[str, Any]]:
+    """(exit code, what --json prints) of a comparison."""
+    verdict, report = judge_and_report_comparison(
+        read_comparison(folder), near_to=near_to, known=known, recorded_hypotheses=recorded_hypotheses
+    )
+    code = _worst([_exit_code(run.recording, run.verdict, interrupted=False) for run in verdict.runs]
+                  + [verdict.verdict.exit_code])  # fmt: skip
+    if say is not None:
+        comparison_summary(say, verdict, folder, report)
+    return code, verdict.to_data() | {
+        "exit_code": code, "recording": str(folder), "report": str(report) if report else None
+    }  # fmt: skip
 
 
 def _exit_code(recording: Recording, verdict: RunVerdict, *, interrupted: bool) -> int:
@@ -182,7 +252,9 @@ def _print_table(say: Console, results: list[tuple[int, dict[str, Any]]]) -> Non
 
 
 def check(
-    recording: Annotated[str, typer.Argument(metavar="RUN", help="A recording: its path, its name, or `last`.")],
+    recording: Annotated[
+        str, typer.Argument(metavar="RUN", help="A recording, or a comparison: its path, its name, or `last`.")
+    ],
     hypotheses: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder of your hypotheses (default: hypotheses/ here or above)."),
@@ -194,15 +266,23 @@ def check(
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Judge a recording again, offline, with the hypotheses on this machine.
+    """Judge a recording, or a comparison of several, again, offline, with the hypotheses on this machine.
 
     Runs no code from the recording. Names each hypothesis that differs from the one the run used.
     """
-    found = Recording(find_recording(recording, runs_dir))
+    path = find_recording(recording, runs_dir, comparisons=True)
     if hypotheses is not None:
         check_folder(hypotheses)
     if recorded_hypotheses:
-        sys.stderr.write(f"hashidrill: warning: running Python from {found.path / HYPOTHESES_NAME}\n")
+        sys.stderr.write(f"hashidrill: warning: running Python from {path / HYPOTHESES_NAME}\n")
+    if is_comparison(path):
+        code, result = _compared(
+            path, None if as_json else console(), near_to=hypotheses, recorded_hypotheses=recorded_hypotheses
+        )
+        if as_json:
+            print_json(result)
+        raise typer.Exit(code)
+    found = Recording(path)
     verdict, report = judge_and_report(found, near_to=hypotheses, recorded_hypotheses=recorded_hypotheses)
     code = _exit_code(found, verdict, interrupted=False)
     if as_json:

@@ -17,7 +17,7 @@ from pathlib import Path
 from hashidrill.errors import HashidrillError, UnknownNameError, UsageError
 from hashidrill.hypothesis.marked import Hypothesis, marked_in
 from hashidrill.registry import near
-from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.util.files import COMPARISON_NAME, JOURNAL_NAME
 
 FOLDER = "hypotheses"
 _SOURCE = "__hashidrill_source__"
@@ -71,9 +71,9 @@ def _folders(near_to: Path | None) -> list[Path]:
 
 
 def in_recording(path: Path) -> bool:
-    """Whether it is a recording, or lies in one."""
+    """Whether it is a recording or a comparison, or lies in one."""
     path = path.resolve()
-    return any((place / JOURNAL_NAME).exists() for place in (path, *path.parents))
+    return any((place / name).exists() for place in (path, *path.parents) for name in (JOURNAL_NAME, COMPARISON_NAME))
 
 
 def check_folder(named: Path) -> None:

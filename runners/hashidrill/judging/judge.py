@@ -143,7 +143,7 @@ class _Case:
         finding, text, figures, spoilt_by = self._find(expectation)
         known = expectation.known_issue
         if known is not None:
-            finding, text = _as_known(known, finding, text, figures)
+            finding, text = in_view_of(known, finding, text, figures)
         issue = None if known is None else known.issue
         return Judgement(expectation.title, expectation.hypothesis, finding, text, figures, issue), spoilt_by
 
@@ -165,7 +165,7 @@ class _Case:
         else:
             known = expectation.known_issue
             # a busy machine need not explain a break that the known issue accounts for; it may explain a worse one
-            explained = known is not None and _as_known(known, finding, text, figures)[0] is Finding.KNOWN
+            explained = known is not None and in_view_of(known, finding, text, figures)[0] is Finding.KNOWN
             doubts = [doubt for doubt in self.doubts if not (doubt.broken_only and explained)]
             spoilt_by = [doubt for doubt in doubts if _spoils(doubt, traced.reads, found, finding)]
             if spoilt_by:
@@ -179,7 +179,7 @@ class _Case:
         return Finding.INVALID, text, figures, spoilt_by
 
 
-def _as_known(known: KnownIssue, finding: Finding, text: str, figures: Mapping[str, Any]) -> tuple[Finding, str]:
+def in_view_of(known: KnownIssue, finding: Finding, text: str, figures: Mapping[str, Any]) -> tuple[Finding, str]:
     """The finding in view of a known issue: broken as expected, worse than known, or fixed."""
     if finding is Finding.HELD:
         said = f"it held, although known_issue names {known.issue}: if that is fixed, remove the known_issue"

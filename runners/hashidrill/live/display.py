@@ -50,16 +50,17 @@ from hashidrill.reports.text import (
 from hashidrill.verdict import Finding, RunVerdict, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
     from hashidrill.recording.reader import Recording
+    from hashidrill.verdict import Judgement
 
 TICKS = 60
 STATUS_EVERY_NS = 5_000_000_000
 RECENT = 6
-_COLOURS = {Verdict.PASS: "green", Verdict.FAIL: "red", Verdict.INVALID: "yellow"}
+COLOURS = {Verdict.PASS: "green", Verdict.FAIL: "red", Verdict.INVALID: "yellow"}
 
 
 def _latency(seconds: float | None) -> str:
@@ -299,22 +300,13 @@ def final_summary(console: Console, verdict: RunVerdict, recording: Recording, r
     """The verdict, each expectation, why the run is INVALID, the report, and what to do next."""
     result = verdict.verdict
     say(console, "")
-    say(console, f"{SYMBOLS[result]} {result.value}  {experiment_title(recording)}", f"bold {_COLOURS[result]}")
+    say(console, f"{SYMBOLS[result]} {result.value}  {experiment_title(recording)}", f"bold {COLOURS[result]}")
     say(console, f"  {meaning(verdict)}")
     if not verdict.invalid and (ended := how_it_ended(recording)):
         say(console, f"  {ended}", "yellow")
     for reason in (*verdict.invalid, *verdict.doubts):
         say(console, f"  ! {reason}", "yellow")
-    for judgement in verdict.judgements:
-        symbol, word = FINDINGS[judgement.finding]
-        say(console, f"  {symbol} {judgement.title}", _FINDING_COLOURS[judgement.finding])
-        issue = f" ({judgement.known_issue})" if judgement.known_issue else ""
-        note = "" if judgement.finding in {Finding.HELD, Finding.BROKEN} else f"{word}{issue}: "
-        text = verdict.text_of(judgement)
-        if text != judgement.text:
-            continue
-        if text or note:
-            _paragraphs(console, f"{note}{text}".rstrip(": "))
+    say_judgements(console, verdict.judgements, verdict.text_of)
     for note in verdict.notes:
         say(console, f"  note: {note}", "yellow")
     say(console, "")
@@ -322,6 +314,22 @@ def final_summary(console: Console, verdict: RunVerdict, recording: Recording, r
         say(console, f"  report     {report_path}")
     for name, command in _next_steps(verdict, recording):
         say(console, f"  {name:<9}  {command}")
+
+
+def say_judgements(
+    console: Console, judgements: Sequence[Judgement], text_of: Callable[[Judgement], str] = lambda each: each.text
+) -> None:
+    """Each with what was found, and below it the evidence, if `text_of` it is its own."""
+    for judgement in judgements:
+        symbol, word = FINDINGS[judgement.finding]
+        say(console, f"  {symbol} {judgement.title}", _FINDING_COLOURS[judgement.finding])
+        issue = f" ({judgement.known_issue})" if judgement.known_issue else ""
+        note = "" if judgement.finding in {Finding.HELD, Finding.BROKEN} else f"{word}{issue}: "
+        text = text_of(judgement)
+        if text != judgement.text:
+            continue
+        if text or note:
+            _paragraphs(console, f"{note}{text}".rstrip(": "))
 
 
 def _paragraphs(console: Console, text: str) -> None:

@@ -8,7 +8,7 @@ unless it is told to: a recording is data, and may be a stranger's.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hashidrill import __version__, hypothesis
 from hashidrill.errors import RecordingError, UnknownNameError
@@ -20,13 +20,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hashidrill.hypothesis import Hypothesis
-    from hashidrill.recording.reader import Recording
 
 HYPOTHESES_NAME = "hypotheses.json"
 FIRST_WITH_HYPOTHESES = 2
 """The format (hashidrill.recording.writer.FORMAT) since which a recording keeps them."""
 _SHOWN = 12
 """Of a SHA-256, in messages."""
+
+
+class Keeps(Protocol):
+    """What keeps hypotheses: a recording, or a comparison of several."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def format(self) -> int: ...
 
 
 class Lookup:
@@ -36,7 +44,7 @@ class Lookup:
     whoever made it. Ask the user before.
     """
 
-    def __init__(self, recording: Recording, near_to: Path | None, *, recorded: bool = False) -> None:
+    def __init__(self, recording: Keeps, near_to: Path | None, *, recorded: bool = False) -> None:
         self._recording = recording
         self._near_to = near_to
         self._recorded = recorded

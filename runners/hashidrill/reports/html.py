@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hashidrill.reports import sections
 from hashidrill.reports.figures import experiment_title
@@ -18,6 +18,7 @@ from hashidrill.reports.timeline import timeline
 from hashidrill.util.files import write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from hashidrill.recording.reader import Recording
@@ -38,6 +39,12 @@ def write_html(recording: Recording, verdict: RunVerdict, into: Path) -> Path:
 
 def render_html(recording: Recording, verdict: RunVerdict) -> Html:
     """The whole page."""
+    title = f"{verdict.verdict}: {experiment_title(recording)}"
+    return page(title, _sections(recording, verdict), timeline(recording))
+
+
+def page(title: str, content: Sequence[Html], timeline_data: Any = None) -> Html:
+    """A whole page. With `timeline_data`, its script draws the timeline."""
     css, javascript = _asset("report.css"), _asset("report.js")
     policy = f"default-src 'none'; style-src '{_hash(css)}'; script-src '{_hash(javascript)}'; img-src data:"
     head = el(
@@ -46,15 +53,11 @@ def render_html(recording: Recording, verdict: RunVerdict) -> Html:
         el("meta", http_equiv="Content-Security-Policy", content=policy),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("meta", name="color-scheme", content="light dark"),
-        el("title", f"{verdict.verdict}: {experiment_title(recording)}"),
+        el("title", title),
         raw_style(css),
     )
-    body = el(
-        "body",
-        el("main", *_sections(recording, verdict)),
-        data_script("timeline-data", timeline(recording)),
-        raw_script(javascript),
-    )
+    drawn = [] if timeline_data is None else [data_script("timeline-data", timeline_data), raw_script(javascript)]
+    body = el("body", el("main", *content), *drawn)
     return joined([Html("<!doctype html>\n"), el("html", head, "\n", body, lang="en"), "\n"])
 
 

@@ -69,7 +69,7 @@ def _expectations(verdict: RunVerdict) -> str:
          plain(verdict.text_of(judgement)) + (f" ({plain(judgement.known_issue)})" if judgement.known_issue else ""))
         for judgement in verdict.judgements
     ]  # fmt: skip
-    return _table(("finding", "expectation", "evidence"), rows)
+    return row_table(("finding", "expectation", "evidence"), rows)
 
 
 def _faults(faults: Sequence[FaultWindow]) -> str:
@@ -78,7 +78,7 @@ def _faults(faults: Sequence[FaultWindow]) -> str:
          _measured(fault.gone_proof), plain(state_of(fault)))
         for fault in faults
     ]  # fmt: skip
-    return _table(("fault", "host", "asked for", "measured in force", "measured afterwards", "state"), rows)
+    return row_table(("fault", "host", "asked for", "measured in force", "measured afterwards", "state"), rows)
 
 
 def _measured(evidence: object) -> str:
@@ -91,7 +91,7 @@ def _figures(recording: Recording) -> str:
          human_duration(row.p50_s), human_duration(row.p99_s), human_share(row.errors))
         for row in load_figures(recording)
     ]  # fmt: skip
-    return _table(("load", "part", "operations", "rate", "p50", "p99", "errors"), rows, numbers_from=2)
+    return row_table(("load", "part", "operations", "rate", "p50", "p99", "errors"), rows, numbers_from=2)
 
 
 _PRODUCTS = ("consul", "nomad", "vault")
@@ -125,7 +125,7 @@ def code(text: str) -> str:
     return f"`{one_line(text, 300).replace('`', chr(39)).replace('|', chr(92) + '|')}`" if text.strip() else NOTHING
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers_from: int | None = None) -> str:
+def row_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers_from: int | None = None) -> str:
     """A table, empty text for no rows; what does not fit into `MOST_ROWS` is counted below it."""
     if not rows:
         return ""

@@ -117,10 +117,10 @@ def _instant(text: object) -> datetime | None:
 
 def expectations(verdict: RunVerdict) -> Html:
     ordered = sorted(verdict.judgements, key=lambda judgement: _ORDER.index(judgement.finding))
-    return _section("Expectations", *[_expectation(judgement, verdict.text_of(judgement)) for judgement in ordered])
+    return section("Expectations", *[expectation(judgement, verdict.text_of(judgement)) for judgement in ordered])
 
 
-def _expectation(judgement: Judgement, text: str) -> Html:
+def expectation(judgement: Judgement, text: str) -> Html:
     symbol, word = FINDINGS[judgement.finding]
     figures = [human_figure(str(name), value) for name, value in judgement.figures.items()]
     return el(
@@ -149,16 +149,16 @@ def figures(recording: Recording) -> Html:
         for row in load_figures(recording)
     ]  # fmt: skip
     if not rows:
-        return _section("Key figures", el("p", "This recording holds no operations."))
+        return section("Key figures", el("p", "This recording holds no operations."))
     headings = ("load", "part", "operations", "rate", "p50", "p99", "longest", "errors")
     found = [el("p", text) for text in found_on_the_way(recording)]
     note = "Latency counts from when an operation was due, so a stall shows up as the latency users would have seen."
-    return _section("Key figures", table(headings, rows, numbers_from=2), *found, el("p", note, class_="note"))
+    return section("Key figures", table(headings, rows, numbers_from=2), *found, el("p", note, class_="note"))
 
 
 def timeline_frame() -> Html:
     """The place that the page's script draws into; the sentence in it stands where scripts are not allowed to run."""
-    return _section(
+    return section(
         "Timeline",
         el(
             "div",
@@ -172,12 +172,12 @@ def timeline_frame() -> Html:
 def fault_proofs(recording: Recording) -> Html:
     marks = [el("p", f"Mark: {text}.") for text in marked(recording)[:MOST_ROWS]]
     if not recording.faults:
-        return _section("Fault proofs", el("p", "No fault was applied."), *marks)
+        return section("Fault proofs", el("p", "No fault was applied."), *marks)
     headings = ("fault", "asked for", "measured in force", "before its revert", "measured afterwards", "in force for",
                 "state")  # fmt: skip
     rows = [_proof_row(fault) for fault in recording.faults[:MOST_ROWS]]
     more = len(recording.faults) - MOST_ROWS
-    return _section(
+    return section(
         "Fault proofs",
         el(
             "p",
@@ -230,10 +230,10 @@ def how_to_reproduce(recording: Recording) -> Html:
     again = el("p", "To judge this recording again without running anything:")
     judge = el("pre", el("code", f"hashidrill check {recording.path}"))
     if not command:
-        return _section(
+        return section(
             "How to reproduce", el("p", "The recording does not say which command started it."), again, judge
         )
-    return _section("How to reproduce", el("pre", el("code", command)), again, judge)
+    return section("How to reproduce", el("pre", el("code", command)), again, judge)
 
 
 def versions_and_machine(recording: Recording) -> Html:
@@ -246,7 +246,7 @@ def versions_and_machine(recording: Recording) -> Html:
         (name, str(binary.get("path", NOTHING)), str(binary.get("source", NOTHING)), str(binary.get("sha256", NOTHING)))
         for name, binary in binaries.items() if isinstance(binary, Mapping)
     ]  # fmt: skip
-    return _section(
+    return section(
         "Versions and machine",
         definitions([(str(name), str(value)) for name, value in versions.items() if value is not None]),
         definitions([_machine_figure(str(name), value) for name, value in machine.items()]),
@@ -278,14 +278,14 @@ def configuration(recording: Recording) -> Html:
         left = max(left - len(text), 0)
         lines = [el("code", f"{line}\n") for line in shown.splitlines()]
         blocks.append(el("details", el("summary", ", ".join(names)), el("pre", lines)))
-    return _section("Agent configuration", table(("host", "role", "address"), hosts) if hosts else None, *blocks)
+    return section("Agent configuration", table(("host", "role", "address"), hosts) if hosts else None, *blocks)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _section(title: str, *children: Content | Iterable[Content], id: str | None = None) -> Html:  # noqa: A002 - HTML's word
+def section(title: str, *children: Content | Iterable[Content], id: str | None = None) -> Html:  # noqa: A002 - HTML's word
     return el("section", el("h2", title), *children, id=id)
 
 

@@ -25,6 +25,7 @@ from hashidrill.recording.reader import EXPERIMENT_NAME, Recording
 from hashidrill.recording.seal import seal
 from hashidrill.recording.writer import FORMAT, RESOLVED_NAME, RecordingWriter
 from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.util.merged import merge
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +61,7 @@ class RecordingBuilder:
         self._guardrails: list[str] = []
         self._end: tuple[str, str, float | None] | None = ("complete", "", None)
         self._run: dict[str, Any] = {}
+        self._variant: tuple[str, dict[str, Any]] | None = None
 
     @property
     def hosts(self) -> list[str]:
@@ -253,8 +255,16 @@ class RecordingBuilder:
         self._run.update(info)
         return self
 
+    def variant(self, name: str, **overlay: Any) -> Self:
+        """A run of this variant: `overlay` is laid over the experiment's sections."""
+        self._variant = name, overlay
+        return self
+
     def experiment(self) -> dict[str, Any]:
         """The document that experiment.yaml holds."""
+        return merge(self._plain_experiment(), self._variant[1]) if self._variant else self._plain_experiment()
+
+    def _plain_experiment(self) -> dict[str, Any]:
         loads = dict.fromkeys([op.load for op in self._operations]) or {"kv-writes": None}
         return {
             "apiVersion": "hashidrill/v1", "kind": "Experiment",
@@ -280,10 +290,17 @@ class RecordingBuilder:
         writer.close()
         # JSON is YAML, and needs no library to write
         (self.path / EXPERIMENT_NAME).write_text(json.dumps(self.experiment(), indent=2) + "\n")
-        (self.path / RESOLVED_NAME).write_text(json.dumps(resolved_data(self.experiment()), indent=2) + "\n")
+        (self.path / RESOLVED_NAME).write_text(json.dumps(self._resolved(), indent=2) + "\n")
         writer.write_run(self._run_info())
         self._write_journal(dict(writer.written))
         return Recording(self.path)
+
+    def _resolved(self) -> dict[str, Any]:
+        found = resolved_data(self.experiment())
+        if self._variant:
+            name, overlay = self._variant
+            found["provenance"]["variant"] = {"name": name, "overlay": overlay}
+        return found
 
     def _write_journal(self, written: dict[str, int]) -> None:
         began = {"id": self.path.name, "format": FORMAT, "experiment": self.name, "version": "test", "pid": 1}

@@ -9,6 +9,8 @@ from typing import IO, TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from pathlib import Path
 
+COMPARISON_NAME = "comparison.json"
+"""What several recordings are compared by; it makes its folder a comparison."""
 JOURNAL_NAME = "journal.jsonl"
 """The file that makes a folder a recording."""
 

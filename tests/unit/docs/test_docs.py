@@ -79,7 +79,8 @@ def hypothesis_troubles(each: Page) -> list[str]:
 
 
 def shipped() -> dict[str, hypothesis.Hypothesis]:
-    return hypothesis.all_hypotheses(near_to=ROOT / "experiments")
+    near_to = ROOT / "experiments"
+    return hypothesis.all_hypotheses(near_to=near_to) | hypothesis.all_comparisons(near_to=near_to)
 
 
 def generated_troubles(each: Page) -> list[str]:

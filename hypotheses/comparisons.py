@@ -1,0 +1,200 @@
+"""Two variants of one experiment, side by side: is one no worse than the other, or better, and is that sure?"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from hashidrill.compare.figures import Figure, paired
+from hashidrill.compare.figures import figure as figure_of
+from hashidrill.compare.statistics import (
+    ALARMS,
+    CONFIDENCE,
+    Decision,
+    Interval,
+    Looks,
+    Paired,
+    decide,
+    ratio,
+    t_quantile,
+)
+from hashidrill.errors import HypothesisInvalidError, UsageError
+from hashidrill.hypothesis import Held, comparison, require
+from hashidrill.recording.reader import Recording
+from hashidrill.units import Duration, Percent, Size
+
+_MOST = 50
+"""As many rounds as an experiment may have."""
+_ROUNDS = 3
+"""Three rounds have an interval; of fewer nobody knows how much two equal runs differ."""
+_UNITS = {"s": Duration, "share": Percent, "bytes": Size}
+
+
+@comparison(rounds=True)
+def no_worse_than(
+    candidate: Sequence[Recording],
+    baseline: Sequence[Recording],
+    *,
+    figure: str,
+    by: Percent | None = None,
+    or_below: str | None = None,
+) -> Held:
+    """A figure of the candidate is no worse than that of the baseline, or by less than `by`.
+
+    `figure` is a figure that both have: `LOAD.latency.p50` and `.p99` (under fault, or in the whole method where there
+    is none), `LOAD.errors`, `LOAD.recovery`, `LOAD.lost`, `cpu`, `memory`, `written`. `by` is the difference that
+    counts; each figure has its own default (20 % for a p50). With `or_below`, like `300ms`, a candidate under that in
+    every round is no worse, whatever the baseline.
+
+    From three rounds on, the ratio of the two has an interval, and the comparison is INVALID if that does not tell (it
+    says how many more rounds would). With fewer rounds, every round has to say the same, by more than its own seconds
+    scatter: how much two equal runs differ is not known then.
+    """
+    measured = _measured(figure, candidate, baseline)
+    if or_below is not None:
+        limit = _limit(measured.figure, or_below)
+        if all(number < limit for number in measured.candidate):
+            return Held(f"{measured.said()}; the candidate is under {or_below}", **measured.figures())
+    margin = 1 + by if by is not None else measured.figure.margin
+    decision = measured.decided(margin)
+    require(
+        decision is not Decision.WORSE,
+        f"{measured.said()}: worse by {_percent(measured.ratio)}, and {_percent(margin)} was to be borne",
+        **measured.figures(),
+    )
+    if decision is Decision.CANNOT_TELL:
+        raise HypothesisInvalidError(f"cannot tell: {measured.said()}; {measured.how_to_tell(margin)}")
+    return Held(f"{measured.said()}: no worse by {_percent(margin)}", **measured.figures())
+
+
+@comparison(rounds=True)
+def better_than(
+    candidate: Sequence[Recording], baseline: Sequence[Recording], *, figure: str, by: Percent | None = None
+) -> Held:
+    """A figure of the candidate is better than that of the baseline, by `by` or more.
+
+    `figure`, `by` and what it takes to tell are those of `no_worse_than`: with `by: 50%`, the baseline's figure is at
+    least one and a half times the candidate's.
+    """
+    measured = _measured(figure, candidate, baseline)
+    margin = 1 + by if by is not None else measured.figure.margin
+    decision = measured.decided(margin)
+    better = decision is Decision.BETTER
+    require(
+        better or not measured.surely_not_better(margin),
+        f"{measured.said()}: not better by {_percent(margin)}",
+        **measured.figures(),
+    )
+    if not better:
+        raise HypothesisInvalidError(f"cannot tell: {measured.said()}; {measured.how_to_tell(margin)}")
+    return Held(f"{measured.said()}: better by {_percent(margin)} or more", **measured.figures())
+
+
+class _Measured:
+    """One figure in all rounds, of both sides."""
+
+    def __init__(self, figure: Figure, candidate: list[float], baseline: list[float], pairs: list[Paired]) -> None:
+        self.figure, self.candidate, self.baseline, self.pairs = figure, candidate, baseline, pairs
+        enough = len(pairs) >= _ROUNDS
+        self.interval: Interval | None = ratio(pairs, looks=Looks(len(pairs), len(pairs))) if enough else None
+
+    @property
+    def ratio(self) -> float:
+        """Candidate over baseline."""
+        return math.exp(sum(each.log for each in self.pairs) / len(self.pairs))
+
+    def decided(self, margin: float) -> Decision:
+        if self.interval is not None:
+            return decide(self.interval, margin, lower_is_better=self.figure.lower_is_better)
+        logs = self._worse_by()
+        if all(low > math.log(margin) for low, _ in logs):
+            return Decision.WORSE
+        if all(high < -math.log(margin) for _, high in logs):
+            return Decision.BETTER
+        return Decision.NO_WORSE if all(high < math.log(margin) for _, high in logs) else Decision.CANNOT_TELL
+
+    def surely_not_better(self, margin: float) -> bool:
+        if self.interval is None:
+            return all(low > -math.log(margin) for low, _ in self._worse_by())
+        if self.figure.lower_is_better:
+            return self.interval.low > 1 / margin
+        return self.interval.high < margin
+
+    def _worse_by(self) -> list[tuple[float, float]]:
+        """How much worse the candidate is in each round, as a logarithm: from, to."""
+        sign = 1 if self.figure.lower_is_better else -1
+        return [(sign * each.log - 2 * each.error, sign * each.log + 2 * each.error) for each in self.pairs]
+
+    def how_to_tell(self, margin: float) -> str:
+        if self.interval is None:
+            return f"with `rounds: {_ROUNDS}` or more there is an interval"
+        more = _more_rounds(self.interval, margin)
+        return f"about {more} more rounds would tell" if more else f"over {_MOST} rounds would be needed to tell"
+
+    def said(self) -> str:
+        shown = self.figure.shown
+        sure = ""
+        if self.interval is not None:
+            sure = f" ({self.interval.low:.2f} to {self.interval.high:.2f})"
+        return (
+            f"{self.figure.name} is {shown(_middle(self.candidate))}, of the baseline {shown(_middle(self.baseline))}:"
+            f" {self.ratio:.2f} times{sure} in {len(self.pairs)} round{'s' if len(self.pairs) > 1 else ''}"
+        )
+
+    def figures(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "candidate": self.figure.shown(_middle(self.candidate)), "ratio": self.ratio,
+            "baseline": self.figure.shown(_middle(self.baseline)), "rounds": len(self.pairs),
+        }  # fmt: skip
+        if self.interval is not None:
+            found |= {"ratio_low": self.interval.low, "ratio_high": self.interval.high}
+        return found
+
+
+def _measured(name: str, candidate: Sequence[Recording], baseline: Sequence[Recording]) -> _Measured:
+    """Raises HypothesisInvalidError where it was not measured on both sides of each round."""
+    try:
+        found = figure_of(name, candidate[0].experiment)
+        figure_of(name, baseline[0].experiment)
+    except UsageError as error:
+        raise HypothesisInvalidError(str(error)) from None
+    numbers: tuple[list[float], list[float]] = ([], [])
+    pairs = []
+    for number, (one, other) in enumerate(zip(candidate, baseline, strict=True), start=1):
+        ours, theirs = found.of(one), found.of(other)
+        pair = paired(found, theirs, ours)
+        if pair is None:
+            side, why = ("candidate", ours.why) if math.isnan(ours.number) else ("baseline", theirs.why)
+            raise HypothesisInvalidError(f"{name} of the {side} was not measured in round {number}: {why}")
+        pairs.append(pair)
+        numbers[0].append(ours.number)
+        numbers[1].append(theirs.number)
+    return _Measured(found, *numbers, pairs)
+
+
+def _limit(found: Figure, text: str) -> float:
+    kind = _UNITS.get(found.unit)
+    try:
+        return float(kind(text) if kind is not None else text)
+    except ValueError as error:
+        raise HypothesisInvalidError(f"or_below is no limit of {found.name}: {error}") from None
+
+
+def _more_rounds(interval: Interval, margin: float) -> int:
+    """How many more would make the interval short enough, with ratio and noise as measured; 0: too many.
+
+    All rounds are looked at once, at their end, so that the interval of more of them is a plain one.
+    """
+    away, limit = math.log(interval.ratio), math.log(margin)
+    level, room = (ALARMS, abs(away)) if abs(away) >= limit else (1 - CONFIDENCE, limit - away)
+    for count in range(interval.rounds + 1, _MOST + 1):
+        if t_quantile(level, count - 1) * interval.sd / math.sqrt(count) < room:
+            return count - interval.rounds
+    return 0
+
+
+def _middle(numbers: Sequence[float]) -> float:
+    return sorted(numbers)[(len(numbers) - 1) // 2]
+
+
+def _percent(margin: float) -> str:
+    return f"{(margin - 1) * 100:.0f} %"

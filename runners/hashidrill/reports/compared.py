@@ -1,0 +1,161 @@
+"""The reports of a comparison: what was found of each pair, and the figures of all variants side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hashidrill.compare.judged import judge_comparison
+from hashidrill.judging.judge import VERDICT_NAME
+from hashidrill.reports.html import REPORT_NAME, page
+from hashidrill.reports.markdown import MOST_ROWS, SUMMARY_NAME, code, plain, row_table
+from hashidrill.reports.markup import Html, el
+from hashidrill.reports.sections import FINDINGS, SYMBOLS, expectation, section, table
+from hashidrill.reports.text import counted
+from hashidrill.reports.write import judge_and_report
+from hashidrill.util.files import write_whole
+from hashidrill.verdict import Finding, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hashidrill.compare.judged import ComparisonVerdict, JudgedRun
+    from hashidrill.compare.kept import Kept
+    from hashidrill.recording.reader import Recording
+    from hashidrill.verdict import RunVerdict
+
+_MEANINGS = {
+    Verdict.PASS: "Every variant does what is expected of it, and every comparison holds.",
+    Verdict.FAIL: "At least one comparison or expectation does not hold.",
+    Verdict.INVALID: "This comparison proves nothing, good or bad.",
+}
+
+
+def judge_and_report_comparison(
+    kept: Kept,
+    *,
+    near_to: Path | None = None,
+    recorded_hypotheses: bool = False,
+    known: Mapping[Path, RunVerdict] | None = None,
+) -> tuple[ComparisonVerdict, Path | None]:
+    """Judge a comparison, and write verdict.json, report.html and summary.md into its folder.
+
+    (verdict, path of the report); no path where nothing could be written. `known` has the verdicts of recordings that
+    were judged and reported already; the others are now.
+    """
+
+    def judged_by(recording: Recording) -> RunVerdict:
+        found = (known or {}).get(recording.path)
+        how = {"near_to": near_to, "recorded_hypotheses": recorded_hypotheses}
+        return judge_and_report(recording, **how)[0] if found is None else found  # type: ignore[arg-type]
+
+    verdict = judge_comparison(kept, near_to=near_to, recorded_hypotheses=recorded_hypotheses, judged_by=judged_by)
+    report = kept.path / REPORT_NAME
+    try:
+        write_whole(kept.path / VERDICT_NAME, json.dumps(verdict.to_data(), indent=2, allow_nan=False) + "\n")
+        write_whole(report, str(render(verdict, kept.path)))
+        write_whole(kept.path / SUMMARY_NAME, markdown(verdict, kept.path))
+    except OSError:
+        return verdict, None
+    return verdict, report
+
+
+def meaning(verdict: ComparisonVerdict) -> str:
+    """The verdict in a sentence, and how many comparisons hold."""
+    held = sum(each.finding in {Finding.HELD, Finding.KNOWN} for each in verdict.comparisons)
+    total = len(verdict.comparisons)
+    said = f" {held} of {counted(total, 'comparison')} held." if total else " It has no `compare`."
+    return f"{_MEANINGS[verdict.verdict]}{said}"
+
+
+def run_line(run: JudgedRun) -> str:
+    """What came of one run."""
+    if run.refused:
+        return f"refused: it {run.refused}"
+    broken = [each.title for each in run.verdict.judgements if each.finding.verdict is not Verdict.PASS]
+    return "; ".join([*run.verdict.invalid[:1], *broken]) or "every expectation held"
+
+
+def figure_rows(verdict: ComparisonVerdict) -> list[tuple[str, ...]]:
+    """Name of the figure, then its number for each variant: the middle one of its rounds."""
+    return [(row.name, *(row.shown[name] for name in verdict.variants)) for row in verdict.figures]
+
+
+def text_lines(verdict: ComparisonVerdict) -> Iterator[str]:
+    """The figures side by side, as a table in plain text."""
+    rows = [("figure", *verdict.variants), *figure_rows(verdict)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows if len(rows) > 1 else ():
+        first, *others = (cell.ljust(width) if not n else cell.rjust(width)
+                          for n, (cell, width) in enumerate(zip(row, widths, strict=True)))  # fmt: skip
+        yield "  ".join([first, *others])
+
+
+def markdown(verdict: ComparisonVerdict, folder: Path) -> str:
+    """The summary for a pull request or a chat."""
+    runs = [
+        (f"{run.round}", code(run.variant), _verdict_of(run).value, plain(run_line(run)), code(str(_near(run, folder))))
+        for run in verdict.runs
+    ]
+    compared = [
+        (f"{FINDINGS[each.finding][0]} {FINDINGS[each.finding][1]}", code(each.title),
+         plain(each.text) + (f" ({plain(each.known_issue)})" if each.known_issue else ""))
+        for each in verdict.comparisons
+    ]  # fmt: skip
+    figures = [(code(name), *map(plain, shown)) for name, *shown in figure_rows(verdict)]
+    blocks = [
+        f"### {SYMBOLS[verdict.verdict]} {verdict.verdict.value}: {plain(verdict.title)}",
+        f"{meaning(verdict)} Variants: {', '.join(map(code, verdict.variants))}.",
+        "\n".join(f"- {plain(reason)}" for reason in [*verdict.invalid, *verdict.notes][:MOST_ROWS]),
+        row_table(("finding", "comparison", "evidence"), compared),
+        row_table(("figure", *map(code, verdict.variants)), figures, numbers_from=1),
+        row_table(("round", "variant", "verdict", "what came of it", "recording"), runs),
+        f"Report: [{REPORT_NAME}](<{REPORT_NAME}>)",
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def render(verdict: ComparisonVerdict, folder: Path) -> Html:
+    """The whole page."""
+    result = verdict.verdict
+    reasons = [*verdict.invalid, *verdict.notes][:MOST_ROWS]
+    banner = el(
+        "header",
+        el("p", el("span", SYMBOLS[result], class_="symbol", aria_hidden="true"), " ", result.value, class_="verdict"),
+        el("h1", verdict.title),
+        el("p", meaning(verdict)),
+        el("ul", [el("li", reason) for reason in reasons], class_="reasons") if reasons else None,
+        el("p", f"{verdict.experiment} \u00b7 {' against '.join(verdict.variants)}", class_="when"),
+        class_=f"banner {result.value.lower()}",
+    )
+    runs = [
+        (str(run.round), run.variant, _verdict_of(run).value, run_line(run), _link(run, folder)) for run in verdict.runs
+    ]
+    figures = figure_rows(verdict)
+    note = "The middle one of the rounds that count. Latencies are those under fault, from when an operation was due."
+    body = [
+        banner,
+        section("Comparisons", *[expectation(each, each.text) for each in verdict.comparisons]) if verdict.comparisons else Html(),
+        section("Figures side by side", table(("figure", *verdict.variants), figures, numbers_from=1),
+                el("p", note, class_="note")) if figures else Html(),
+        section("Runs", table(("round", "variant", "verdict", "what came of it", "recording"), runs)),
+        section("How to judge it again", el("p", el("code", f"hashidrill check {folder}"))),
+    ]  # fmt: skip
+    return page(f"{result}: {verdict.title}", body)
+
+
+def _verdict_of(run: JudgedRun) -> Verdict:
+    return Verdict.INVALID if run.refused else run.verdict.verdict
+
+
+def _near(run: JudgedRun, folder: Path) -> Path:
+    return Path(os.path.relpath(run.path, folder))
+
+
+def _link(run: JudgedRun, folder: Path) -> Html | str:
+    report = run.path / REPORT_NAME
+    if not report.is_file():
+        return run.path.name
+    return el("a", run.path.name, href=Path(os.path.relpath(report, folder)).as_posix())

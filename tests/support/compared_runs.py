@@ -1,0 +1,67 @@
+"""Comparisons of planted recordings: two variants of one experiment, and what each of their runs is to show."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.compare.kept import Kept, KeptRound
+from hashidrill.experiment.resolved import ResolvedExperiment
+from hashidrill.testing.recordings import RecordingBuilder, resolved_data
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+OVERLAYS: dict[str, dict[str, Any]] = {
+    "old": {},
+    "new": {"datacenter": {"consul": {"config": {"use_streaming_backend": True}}}},
+}
+NO_WORSE = {"no_worse_than": {"candidate": "new", "baseline": "old", "figure": "kv-writes.latency.p50"}}
+BETTER = {"better_than": {"candidate": "new", "baseline": "old", "figure": "kv-writes.latency.p50", "by": "50%"}}
+
+
+def planted(
+    path: Path, variant: str, *, p50_s: float = 0.02, seed: int = 0, took_effect: bool = True,
+    change: Callable[[RecordingBuilder], Any] = lambda built: built,
+) -> Path:  # fmt: skip
+    """A run of a variant, 10 ms before the fault and `p50_s` under it, which scatters by 20 %."""
+    built = RecordingBuilder(path).variant(variant, **OVERLAYS[variant])
+    streams = {"use_streaming_backend": True} if variant == "new" and took_effect else {}
+    slow = lambda at: p50_s * (1 + 0.2 * math.sin(7.1 * at + seed))  # noqa: E731 - it is the fault's latency over time
+    (
+        built.fault("disk.latency", "consul-1", at=10, until=30)
+        .load("kv-writes", rate=25, start=4, end=50, latency=lambda at: slow(at) if 10 <= at < 30 else 0.01)
+        .final_reads("kv-writes")
+        .run_info(config={"consul-1": {"server": True, **streams}})
+    )
+    change(built)
+    return built.build().path
+
+
+def compared(
+    path: Path, runs: Sequence[Mapping[str, Path]], *, compare: Sequence[Mapping[str, Any]] = (NO_WORSE,)
+) -> Kept:
+    """The comparison of these runs, each round a mapping of variant to recording, written into a folder of its own."""
+    plain = RecordingBuilder(path / "x").fault("disk.latency", "consul-1", at=10, until=30).experiment()
+    whole = ResolvedExperiment.from_data(resolved_data({**plain, "variants": OVERLAYS, "compare": list(compare)}))
+    variants = {}
+    for name, overlay in OVERLAYS.items():
+        built = RecordingBuilder(path / "x").variant(name, **overlay).fault("disk.latency", "consul-1", at=10, until=30)
+        variants[name] = ResolvedExperiment.from_data(resolved_data(built.experiment()))
+    folder = path / "compared"
+    folder.mkdir()
+    kept = Kept(folder, whole, variants, [KeptRound(tuple(each), dict(each)) for each in runs])
+    kept.write()
+    return kept
+
+
+def rounds_of(path: Path, p50s: Sequence[tuple[float, float]], **kwargs: Any) -> list[dict[str, Path]]:
+    """One round for each (old, new) p50 under fault, in seconds."""
+    return [
+        {
+            "old": planted(path / f"old-{number}", "old", p50_s=old, seed=number, **kwargs),
+            "new": planted(path / f"new-{number}", "new", p50_s=new, seed=number + 50, **kwargs),
+        }
+        for number, (old, new) in enumerate(p50s)
+    ]
