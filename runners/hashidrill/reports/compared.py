@@ -135,9 +135,10 @@ def render(verdict: ComparisonVerdict, folder: Path) -> Html:
     ]
     figures = figure_rows(verdict)
     note = "The middle one of the rounds that count. Latencies are those under fault, from when an operation was due."
+    comparisons = [expectation(each, each.text) for each in verdict.comparisons]
     body = [
         banner,
-        section("Comparisons", *[expectation(each, each.text) for each in verdict.comparisons]) if verdict.comparisons else Html(),
+        section("Comparisons", *comparisons) if comparisons else Html(),
         section("Figures side by side", table(("figure", *verdict.variants), figures, numbers_from=1),
                 el("p", note, class_="note")) if figures else Html(),
         section("Runs", table(("round", "variant", "verdict", "what came of it", "recording"), runs)),
