@@ -63,7 +63,10 @@ def test_what_takes_cpu_alone_goes_first_and_what_measures_goes_alone(request):
     """Whatever room a test is in: Consul's faults go on beside the first, the library's runs beside what comes last."""
     plugins = request.config.pluginmanager.get_plugins()
     [conftest] = [each for each in plugins if getattr(each, "__file__", None) == str(TESTS / "conftest.py")]
-    turns = {path: conftest.turn(SimpleNamespace(path=path)) for path in TESTS.rglob("test_*.py")}
+    turns = {
+        path: conftest.turn(SimpleNamespace(path=path, get_closest_marker=lambda _name: None))
+        for path in TESTS.rglob("test_*.py")
+    }
     folders = {folder: {turn for path, turn in turns.items() if path.is_relative_to(TESTS / folder)}
                for folder in ("unit", "plugin", "contract", "live")}  # fmt: skip
     assert folders == {"unit": {0}, "plugin": {0}, "contract": {1, 2}, "live": {2, 3, 4}}
