@@ -152,6 +152,8 @@ class Service(Protocol):
     """Whether it runs in a datacenter that names no service. Only Consul does."""
     agent_bytes: ClassVar[int]
     """The memory that one of its agents takes under an ordinary load, beside the program's own pages."""
+    acls: ClassVar[bool]
+    """Whether it has policies and tokens: `hashidrill acl` prints one."""
     after: ClassVar[tuple[str, ...]]
     """Services that are ready before its agents are started, where the datacenter has them."""
     roles: ClassVar[tuple[str, ...]]
@@ -273,6 +275,7 @@ class BaseService:
     Spec: ClassVar[type[BaseModel]]
     runs_by_default: ClassVar[bool] = False
     agent_bytes: ClassVar[int] = 70_000_000
+    acls: ClassVar[bool] = False
     after: ClassVar[tuple[str, ...]] = ()
     roles: ClassVar[tuple[str, ...]] = ()
     many: ClassVar[tuple[str, ...]] = ()

@@ -22,7 +22,7 @@ MODULES = {
     "demo": "runs", "run": "runs", "check": "runs", "heal": "runs", "capacity": "capacity", "validate": "validate",
     "list": "library", "show": "library", "new": "library", "schema": "library", "up": "datacenter",
     "status": "datacenter", "shell": "datacenter", "down": "datacenter", "doctor": "machine", "audit": "audit",
-    "retry": "retry",
+    "retry": "retry", "acl": "acl",
 }  # fmt: skip
 """Command to module of `hashidrill.cli`. Each module has `register(app)`, which adds its commands."""
 

@@ -356,6 +356,10 @@ class Experiment(Strict):
         default=[], max_length=MOST_ENTRIES, description="When one of these holds, revert all faults and end the method"
     )
     recovery: Recovery = Recovery()
+    breaks_quorum: bool = Field(
+        default=False,
+        description="In an existing datacenter it may break a quorum, if `--breaks-quorum` says so too",
+    )
     expect: list[Expectation] = Field(min_length=1, max_length=MOST_ENTRIES, description="The hypotheses to judge")
     variants: dict[Name, VariantSpec | None] = Field(
         default={}, max_length=MOST_VARIANTS, description="What to run instead of the experiment as it is, by name"

@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -65,15 +68,17 @@ class Audit:
 
     def __init__(
         self, kv: Kv, prefix: str, run: str, experiment: str, who: str, *, now: Callable[[], dt.datetime],
-        tell: Callable[[str], None], redactor: Redactor, webhook: str | None = None, post: Post | None = None,
+        tell: Callable[[str], None], redactor: Redactor, file: Path | None = None, webhook: str | None = None,
+        post: Post | None = None,
     ) -> None:  # fmt: skip
+        """`file` is that of the recording: a line of JSON for each."""
         self._kv, self._prefix, self._run, self._experiment, self._who = kv, prefix, run, experiment, who
         self._now, self._tell, self._redactor = now, tell, redactor
-        self._webhook, self._post = webhook, post
+        self._file, self._webhook, self._post = file, webhook, post
         self.lines: list[Line] = []
         self._unwritten: dict[int, Line] = {}
         self._changed = anyio.Event()
-        self._to_send, self._sent = anyio.create_memory_object_stream[Line](_WAITING)
+        self._to_send: deque[Line] = deque()
         self._told: set[str] = set()
 
     def note(self, verb: str, what: str = "", where: str = "", *, lasts_s: float | None = None, note: str = "") -> Line:
@@ -85,13 +90,14 @@ class Audit:
         )  # fmt: skip
         self.lines.append(line)
         self._tell(str(line))
+        self._keep(line)
         self._unwritten[line.number] = line
-        self._wake()
         if self._webhook is not None:
-            try:
-                self._to_send.send_nowait(line)
-            except anyio.WouldBlock:
+            if len(self._to_send) < _WAITING:
+                self._to_send.append(line)
+            else:
                 self._once("the audit webhook is too slow: some lines are not sent to it")
+        self._wake()
         return line
 
     async def written(self, line: Line, within_s: float) -> bool:
@@ -126,10 +132,7 @@ class Audit:
         if self._unwritten:
             self._tell(f"{len(self._unwritten)} of {len(self.lines)} audit lines are in this recording alone")
         with anyio.move_on_after(_WEBHOOK_WITHIN_S, shield=True):
-            while self._webhook is not None and self._sent.statistics().current_buffer_used:
-                await self._send_one(self._sent.receive_nowait())
-        self._to_send.close()
-        self._sent.close()
+            await self._send_all()
 
     async def prune(self, runs: int) -> None:
         """Removes the lines of older runs, so that `runs` are left with this one. Raises InterlockError."""
@@ -157,7 +160,12 @@ class Audit:
 
     async def _send(self) -> None:
         while True:
-            await self._send_one(await self._sent.receive())
+            await self._send_all()
+            await self._changed.wait()
+
+    async def _send_all(self) -> None:
+        while self._to_send:
+            await self._send_one(self._to_send.popleft())
 
     async def _send_one(self, line: Line) -> None:
         if self._webhook is None or self._post is None:
@@ -170,6 +178,17 @@ class Audit:
             self._once(
                 f"the audit webhook at {host} failed: {self._redactor.text(type(error).__name__)}; the run goes on"
             )
+
+    def _keep(self, line: Line) -> None:
+        """In the recording, at once: it is what is left where Consul is not."""
+        if self._file is None:
+            return
+        try:
+            fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "w") as file:
+                file.write(json.dumps(line.data()) + "\n")
+        except OSError as error:
+            self._once(f"audit lines could not be written to {self._file}: {error.strerror}")
 
     def _key(self, line: Line) -> str:
         return f"{self._prefix}/{self._run}/{line.number:04d}"

@@ -189,6 +189,14 @@ class Disturbed:
                 return f"{broken[1]} ({_labels([*active, window], group)})"
         return ""
 
+    def has_step(self, step: int) -> bool:
+        """Whether a fault of that step is in force: one that follows a role has not left its host yet."""
+        return any(each.step == step for each in self._now.values())
+
+    def only(self, fault_id: str) -> bool:
+        """Whether nothing else is in force."""
+        return not self._now.keys() - {fault_id}
+
     def begins(self, fault_id: str, window: Window) -> None:
         self._now[fault_id] = window
 

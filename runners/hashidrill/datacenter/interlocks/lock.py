@@ -16,6 +16,7 @@ import anyio
 
 from hashidrill.datacenter.interlocks.kv import Kv, SilentError
 from hashidrill.errors import InterlockError
+from hashidrill.util.tasks import beside
 from hashidrill.util.wait import pause
 
 _RELEASED_WITHIN_S = 10.0
@@ -59,12 +60,8 @@ async def held(kv: Kv, key: str, ttl_s: float, holder: Holder, tell: Callable[[s
     """The lock, renewed as long as the block lasts, and released at its end. Raises InterlockError when it is taken."""
     lock = Lock(await _acquired(kv, key, ttl_s, holder))
     try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(partial(_renew, kv, key, ttl_s, holder, lock=lock, tell=tell))
-            try:
-                yield lock
-            finally:
-                group.cancel_scope.cancel()
+        async with beside(partial(_renew, kv, key, ttl_s, holder, lock=lock, tell=tell)):
+            yield lock
     finally:
         with anyio.move_on_after(_RELEASED_WITHIN_S, shield=True):
             try:

@@ -65,13 +65,13 @@ class DenyList:
         return name.lower() not in self.allowed and looks_like_production(name, WORDS | self.words)
 
     def troubles(self, names: Iterable[Named], metas: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-        """What looks like production. `metas`: the meta of each node, by its name."""
+        """What looks like production. `metas`: the meta of each node; a key may begin with a product: `consul.env`."""
         for each in dict.fromkeys(names):
             if self.denies(each.name):
                 yield f"{each.what} {each.name!r}"
         for node, meta in metas.items():
             for key, value in meta.items():
-                if key.lower() in _ENVIRONMENT_KEYS and self._is_production(value):
+                if key.lower().rpartition(".")[2] in _ENVIRONMENT_KEYS and self._is_production(value):
                     yield f"node {node} says {key}: {value}"
 
     def _is_production(self, environment: str) -> bool:

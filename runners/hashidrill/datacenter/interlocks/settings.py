@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from hashidrill.errors import InterlockError
 from hashidrill.experiment.strict import Strict
+from hashidrill.rights import Right
 from hashidrill.units import Duration, Percent
 
 PREFIX = "hashidrill-interlocks"
@@ -112,6 +114,16 @@ class InterlockSettings(Strict):
     lock: LockSettings = LockSettings()
     stop: StopSettings = StopSettings()
     audit: AuditSettings = AuditSettings()
+
+
+def interlock_rights(settings: InterlockSettings) -> tuple[Right, ...]:
+    """What the token of a run must be allowed for its interlocks. It may not arm: whoever arms has another token."""
+    right = partial(Right, "consul")
+    return (
+        right("key", settings.arming.key), right("key", settings.stop.key), right("key", settings.lock.key, "write"),
+        right("key_prefix", f"{settings.audit.prefix}/", "write"), right("session_prefix", "", "write"),
+        right("service_prefix"),
+    )  # fmt: skip
 
 
 def settings_of(written: Any, where: str) -> InterlockSettings:

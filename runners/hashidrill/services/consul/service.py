@@ -41,6 +41,7 @@ class ConsulService(BaseService):
     """The Consul agents of a datacenter (hashidrill.service.Service)."""
 
     name: ClassVar[str] = "consul"
+    acls: ClassVar[bool] = True
     Spec: ClassVar[type[Consul]] = Consul
     runs_by_default: ClassVar[bool] = True
     agent_bytes: ClassVar[int] = 70_000_000  # 27 MB of its own at the start, up to 90 MB resident (2026-11)

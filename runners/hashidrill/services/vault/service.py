@@ -42,6 +42,7 @@ class VaultService(BaseService):
     """The Vault servers of a datacenter (hashidrill.service.Service)."""
 
     name: ClassVar[str] = "vault"
+    acls: ClassVar[bool] = True
     Spec: ClassVar[type[Vault]] = Vault
     agent_bytes: ClassVar[int] = 100_000_000  # idle, 55 to 89 MB of its own (PSS); at work, about 100 MB (2026-11)
     after: ClassVar[tuple[str, ...]] = ("consul",)
