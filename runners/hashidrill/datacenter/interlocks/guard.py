@@ -161,7 +161,7 @@ class Guard:
         said = self.settings.arming
         if said.file is None:
             entry = await self._kv.get(said.key)
-            return f"Consul's key {said.key}", entry and entry.value
+            return f"Consul's key {said.key}", None if entry is None else entry.value
         path = self._folder / said.file
         try:
             return str(path), await anyio.Path(path).read_text(errors="replace")
