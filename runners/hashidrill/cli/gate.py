@@ -1,0 +1,308 @@
+"""gate: says no to a change of configuration or version that would not survive a bad day."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from enum import StrEnum
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from hashidrill import registry
+from hashidrill.audit.rule import Severity
+from hashidrill.cli.common import Install, Json, RunsDir, console, examples, print_json
+from hashidrill.compare.rounds import AT_MOST
+from hashidrill.engine.launch import RUNS_DIR
+from hashidrill.errors import UsageError
+from hashidrill.events import Bus, Event, Note, Subscriber
+from hashidrill.gate.audited import audited
+from hashidrill.gate.calibrating import calibrate, calibration_lines
+from hashidrill.gate.configuration import Source, sources_of
+from hashidrill.gate.differences import differences
+from hashidrill.gate.document import as_document
+from hashidrill.gate.overlay import SECTIONS, role_of
+from hashidrill.gate.pages import change_lines, plan_lines, verdict_lines
+from hashidrill.gate.playing import InterruptedGate, Means, Plan, play_all, sides_of
+from hashidrill.gate.refused import check_taken
+from hashidrill.gate.result import Ran, Result
+from hashidrill.gate.sides import Side, from_git, product_of, sides
+from hashidrill.gate.suite import TAG, key_map, picked, suite
+from hashidrill.gate.verdict import GateVerdict
+from hashidrill.gate.writing import check_writable, write_all
+from hashidrill.live import display as live
+from hashidrill.provision import binaries
+from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.units import Duration
+
+_INTERRUPTED = 130
+_RUNS_EACH = 4
+"""Runs of an experiment that the choice by budget counts with: two rounds, the fewest that show a broken SLO."""
+OUTPUT = Path(".hashidrill/gate")
+
+
+class FailOnAudit(StrEnum):
+    """`--fail-on-audit`."""
+
+    error = "error"
+    warning = "warning"
+    info = "info"
+    never = "never"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    calls = (
+        "gate --baseline consul.d/ --candidate new/consul.d/",
+        "gate --git origin/main...HEAD --path consul.d --time-budget 10m",
+        "gate --baseline-version 1.10.3 --candidate-version 1.22.2 --suite raft/killed-leader",
+        "gate --calibrate",
+    )
+    app.command(epilog=examples(*calls))(gate)
+
+
+Paths = list[Path] | None
+
+
+def gate(
+    *,
+    baseline: Annotated[
+        Paths, typer.Option(metavar="FILE|DIR", help="Configuration of today, as an agent is given it. Repeatable.")
+    ] = None,
+    candidate: Annotated[
+        Paths, typer.Option(metavar="FILE|DIR", help="Configuration with the change. Repeatable.")
+    ] = None,
+    git: Annotated[
+        str | None,
+        typer.Option(metavar="BASE..HEAD", help="Both from a repository; BASE...HEAD: since the branches parted."),
+    ] = None,
+    path: Annotated[
+        list[str] | None, typer.Option(help="File or directory in the repository, with --git. Repeatable.")
+    ] = None,
+    baseline_version: Annotated[str | None, typer.Option(help="Version of the product today.")] = None,
+    candidate_version: Annotated[
+        str | None, typer.Option(help="Version with the change (default: that of the baseline).")
+    ] = None,
+    product: Annotated[
+        str | None, typer.Option(help="consul, nomad or vault (default: recognised by the configuration).")
+    ] = None,
+    agents: Annotated[
+        str | None,
+        typer.Option(help="Whose configuration it is: all, server or client (default: recognised by its keys)."),
+    ] = None,
+    suite_: Annotated[
+        list[str] | None, typer.Option("--suite", help=f"Experiments, or a tag (default: {TAG}). Repeatable.")
+    ] = None,
+    key_map_: Annotated[
+        Path | None, typer.Option("--key-map", help="YAML that says which experiments matter for which keys.")
+    ] = None,
+    time_budget: Annotated[str, typer.Option(help="How long all of it may take.")] = "10m",
+    rounds: Annotated[int, typer.Option(min=2, max=50, help="Most rounds of each experiment.")] = AT_MOST,
+    margin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIGURE=PERCENT", help="How much worse a figure may be: kv-writes.latency.p50=20%"),
+    ] = None,
+    fail_on_audit: Annotated[
+        FailOnAudit, typer.Option(help="Lowest severity of a new finding of the audit that is a regression.")
+    ] = FailOnAudit.error,
+    output: Annotated[
+        Path, typer.Option(help="Folder for gate.json, junit.xml, gate.sarif, summary.md and report.html.")
+    ] = OUTPUT,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read, audit, ask the agent, choose experiments; run nothing.")
+    ] = False,
+    calibrate_: Annotated[
+        bool, typer.Option("--calibrate", help="Measure what difference this machine can show, and keep it.")
+    ] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of gate.json.")] = False,
+    as_json: Json = False,
+    install: Install = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Say whether a change of configuration or version would survive a bad day.
+
+    Runs experiments on both sides in turn, with the same loads and faults, until it is sure. A figure that is surely
+    worse, or an expectation that the change breaks, is a regression. Leaves out keys that tie an agent to its machine.
+
+    Exit codes: 0 no regression or an improvement, 1 regression, 2 bad usage or a configuration that the agent refuses,
+    3 cannot tell, 4 a fault could not be reverted, 130 interrupted.
+    """
+    if schema:
+        sys.stdout.write(files("hashidrill.gate").joinpath("gate.schema.json").read_text(encoding="utf-8"))
+        return
+    say = console(stderr=as_json)
+    budget_s = _budget(time_budget)
+    if calibrate_:
+        of = (product or "consul", baseline_version)
+        _calibrate(say, suite_ or [TAG], of, budget_s, runs_dir, install=install)
+        return
+    began_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="hashidrill-gate-") as folder:
+        sources = _sources(baseline, candidate, git, path, Path(folder))
+        versions = _versions(baseline_version, candidate_version, files_given=any(sources))
+        both = sides(sources[0], sources[1], product=product_of(*sources, product), versions=versions)
+        named = both[0].config.product
+        members, mapped, margins = suite(suite_ or [TAG], named), key_map(key_map_), _margins(margin)
+        role = _role(agents, named, both)
+        result = _before(both, fail_on_audit)
+        for line in change_lines(result):
+            live.say(say, line)
+        _ask_agents(both, say, install=install)
+    if result.equal or result.audit.failing:
+        _end(result, output, say, as_json=as_json)
+    found = picked(members, named, result.differences.keys, mapped, budget_s=budget_s, runs=_RUNS_EACH)
+    result = replace(result, picked=found)
+    for line in plan_lines(result):
+        live.say(say, line)
+    plan = Plan(result.differences, versions, role, runs_dir, budget_s, rounds, margins)
+    for member in found.members:
+        sides_of(member, plan)  # what does not fit an experiment is said before the first one runs
+    if dry_run:
+        live.say(say, "--dry-run: nothing was run")
+        if as_json:
+            print_json(as_document(result))
+        return
+    check_writable(output)
+    ensure_system_packages(lambda text: live.say(say, text), install=install)
+    ran: list[Ran] = []
+    try:
+        play_all(found.members, plan, Means(lambda line: live.say(say, line), Bus(_notes(say))), ran=ran)
+    except InterruptedGate:
+        result = replace(result, ran=tuple(ran), seconds=time.monotonic() - began_s)
+        _tell(result, output, say, as_json=as_json)
+        raise typer.Exit(_INTERRUPTED) from None
+    _end(replace(result, ran=tuple(ran), seconds=time.monotonic() - began_s), output, say, as_json=as_json)
+
+
+def _sources(
+    baseline: Paths, candidate: Paths, git: str | None, path: list[str] | None, into: Path
+) -> tuple[list[Source], list[Source]]:
+    """Both sides' files, in one of three ways. Raises UsageError for none, or for two at once."""
+    if git is not None:
+        if baseline or candidate:
+            raise UsageError("--git names both sides: leave out --baseline and --candidate")
+        return from_git(git, path or [], into)
+    if path:
+        raise UsageError("--path is a path in a repository: use it with --git BASE..HEAD")
+    if candidate and not baseline:
+        raise UsageError("--candidate needs --baseline: the configuration of today")
+    before = sources_of(baseline or [])
+    return before, sources_of(candidate) if candidate else before
+
+
+def _versions(baseline: str | None, candidate: str | None, *, files_given: bool) -> tuple[str | None, str | None]:
+    """Raises UsageError where nothing says what is compared."""
+    if candidate is not None and baseline is None:
+        raise UsageError("--candidate-version needs --baseline-version: the version of today")
+    if baseline is None and not files_given:
+        raise UsageError(
+            "nothing to compare: give --baseline and --candidate, or --git and --path, or --baseline-version and"
+            " --candidate-version"
+        )
+    return baseline, candidate or baseline
+
+
+def _before(both: tuple[Side, Side], fail_on_audit: FailOnAudit) -> Result:
+    """What is known before anything runs."""
+    limit = None if fail_on_audit is FailOnAudit.never else Severity[fail_on_audit.name.upper()]
+    names = [_name(side) for side in both]
+    return Result(
+        (names[0], names[1]),
+        (both[0].version or "", both[1].version or ""),
+        differences(both[0].config, both[1].config),
+        audited(both[0].config, both[1].config, limit=limit),
+    )
+
+
+def _name(side: Side) -> str:
+    shown = [source.shown for source in side.config.sources]
+    text = shown[0] if len(shown) == 1 else f"{len(shown)} files of {Path(shown[0]).parent}" if shown else ""
+    return " ".join(part for part in (side.version, text) if part) or side.name
+
+
+def _ask_agents(both: tuple[Side, Side], say: Console, *, install: bool) -> None:
+    """Get the binaries, and have each read its side's configuration."""
+    for side in both:
+        config = side.config
+        version = side.version or registry.services()[config.product].Spec().version
+        if config.sources or side.version:
+            ensure_system_packages(
+                lambda text: live.say(say, text), wanted=[(config.product, version)], install=install
+            )
+            binary = binaries.ensure(config.product, version, progress=lambda text: live.say(say, text))
+            check_taken(side.name, config, version, binary.path)
+
+
+def _role(named: str | None, product: str, both: tuple[Side, Side]) -> str:
+    roles = SECTIONS[product]
+    if named is None:
+        return role_of(product, both[1].config.settings)
+    if named not in roles:
+        raise UsageError(f"--agents {named}: {product.capitalize()} has {', '.join(roles)}")
+    return named
+
+
+def _budget(text: str) -> float:
+    try:
+        return float(Duration(text))
+    except ValueError as error:
+        raise UsageError(f"--time-budget: {error}") from None
+
+
+def _margins(written: list[str] | None) -> dict[str, float]:
+    """`kv-writes.latency.p50=20%` is a ratio of 1.2."""
+    margins = {}
+    for text in written or []:
+        name, _, share = text.partition("=")
+        try:
+            margins[name.strip()] = 1 + float(share.strip().removesuffix("%")) / 100
+        except ValueError:
+            raise UsageError(f"--margin {text}: write it like kv-writes.latency.p50=20%") from None
+    return margins
+
+
+def _notes(say: Console) -> Subscriber:
+    """Which run goes on: a line for each, and none of what it does."""
+
+    def show(event: Event) -> None:
+        if isinstance(event, Note):
+            live.say(say, event.text)
+
+    return show
+
+
+def _tell(result: Result, output: Path, say: Console, *, as_json: bool) -> None:
+    for line in verdict_lines(result):
+        live.say(say, line)
+    write_all(result, output)
+    live.say(say, f"report: {output / 'report.html'}")
+    if as_json:
+        print_json(as_document(result))
+
+
+def _end(result: Result, output: Path, say: Console, *, as_json: bool) -> None:
+    _tell(result, output, say, as_json=as_json)
+    raise typer.Exit(result.verdict.exit_code)
+
+
+def _calibrate(
+    say: Console, names: list[str], of: tuple[str, str | None], budget_s: float, runs_dir: Path, *, install: bool
+) -> None:
+    """`of`: the product, and its version where that was asked for."""
+    product, version = product_of([], [], of[0]), of[1]
+    members = suite(names, product)
+    ensure_system_packages(lambda text: live.say(say, text), install=install)
+    known = 0
+    at = (product, version) if version else None
+    for found in calibrate(members, runs_dir=runs_dir, budget_s=budget_s, version=at, events=Bus(_notes(say))):
+        known += found.calibration is not None
+        for line in calibration_lines(found):
+            live.say(say, line)
+        if found.interrupted:
+            raise typer.Exit(_INTERRUPTED)
+    raise typer.Exit(0 if known else GateVerdict.CANNOT_TELL.exit_code)

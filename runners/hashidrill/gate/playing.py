@@ -1,0 +1,164 @@
+"""Plays the experiments of a gate on both sides, until each is settled, or the time is used up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from hashidrill.compare.calibration import kept
+from hashidrill.compare.comparison import compared
+from hashidrill.compare.rounds import AT_MOST, Series, Side, play
+from hashidrill.compare.statistics import ALARMS, Prior
+from hashidrill.errors import HashidrillError
+from hashidrill.events import Bus
+from hashidrill.experiment.loader import resolve
+from hashidrill.experiment.model import Experiment
+from hashidrill.experiment.variants import varied
+from hashidrill.gate.differences import Differences
+from hashidrill.gate.overlay import overlay
+from hashidrill.gate.result import PlayedRound, Ran
+from hashidrill.gate.suite import Member
+from hashidrill.gate.verdict import GateVerdict, Outcome, slos_of
+from hashidrill.recording.reader import Recording
+from hashidrill.reports.write import judge_and_report
+from hashidrill.verdict import RunVerdict
+
+NAMES = ("baseline", "candidate")
+REVERT = "revert"
+"""The outcome of a run that left a fault in force."""
+Judge = Callable[[Path], RunVerdict]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is played: both sides' configuration, for which agents, and how long it may take."""
+
+    differences: Differences
+    versions: tuple[str | None, str | None]
+    role: str
+    runs_dir: Path
+    budget_s: float
+    at_most: int = AT_MOST
+    margins: Mapping[str, float] | None = None
+
+
+class InterruptedGate(Exception):  # noqa: N818 - no error of anybody's
+    """Ctrl-C; what was found until then goes with it."""
+
+
+class StuckError(HashidrillError):
+    """A run left a fault in force: nothing more is injected."""
+
+    exit_code = 4
+
+
+def sides_of(member: Member, plan: Plan) -> tuple[Side, Side]:
+    """The experiment with each side's configuration. Raises ExperimentError."""
+    resolved = resolve(member.path)
+    product, kept_ = plan.differences.product, plan.differences.kept
+    written = (resolved.data.get("datacenter") or {}).get(product) or {}
+    made: list[Side] = []
+    for index, name in enumerate(NAMES):
+        over = overlay(product, kept_[index], kept_[1 - index], written, role=plan.role, version=plan.versions[index])
+        source = f"the {name}'s configuration, over {member.name}"
+        made.append(Side(name, varied(resolved, over, name=name, source=source)))
+    return made[0], made[1]
+
+
+@dataclass(frozen=True)
+class Means:
+    """How experiments are played and judged; tests take planted recordings."""
+
+    say: Callable[[str], None]
+    events: Bus | None = None
+    play: Callable[..., Series] = play
+    judge: Judge = lambda path: judge_and_report(Recording(path))[0]
+    priors: Callable[[Experiment], Mapping[str, Prior]] | None = None
+    """None: those of the last calibration of this machine."""
+    now_s: Callable[[], float] = time.monotonic
+
+
+def play_all(members: Sequence[Member], plan: Plan, means: Means, *, ran: list[Ran] | None = None) -> list[Ran]:
+    """In order; it ends with the first regression, since then the answer is known. `ran` has what was done so far.
+
+    Each experiment gets its share of the time that is left, by how long its runs take. The share of false alarms is
+    that of the whole gate: each experiment gets an equal part of it. Raises StuckError, InterruptedGate.
+    """
+    ran = [] if ran is None else ran
+    began_s = means.now_s()
+    for index, member in enumerate(members):
+        left_s = plan.budget_s - (means.now_s() - began_s)
+        share = member.run_s / sum(each.run_s for each in members[index:])
+        done, stopped = _one(member, plan, means, max(left_s * share, 0.0), ALARMS / len(members))
+        ran.append(done)
+        if stopped == "interrupted":
+            raise InterruptedGate
+        if done.outcome.verdict is GateVerdict.REGRESSION:
+            break
+    return ran
+
+
+def _one(member: Member, plan: Plan, means: Means, budget_s: float, alarms: float) -> tuple[Ran, str]:
+    began_s = means.now_s()
+    baseline, candidate = sides_of(member, plan)
+    look = _Looking(member, plan, alarms, (means.priors or _known)(baseline.resolved.experiment), cache(means.judge))
+
+    def enough(series: Series) -> bool:
+        outcome = look(series)
+        counted = ", ".join(f"{each.figure.name} {each.decision}" for each in outcome.figures if each.figure.decides)
+        means.say(f"{member.name}: {outcome.rounds} round{'' if outcome.rounds == 1 else 's'}: {counted}")
+        return outcome.settled
+
+    series = means.play(
+        baseline, candidate, runs_dir=plan.runs_dir, at_most=plan.at_most, budget_s=budget_s, enough=enough,
+        events=means.events,
+    )  # fmt: skip
+    rounds = []
+    for each in series.played:
+        paths = {run.side: run.recording for run in each.runs}
+        invalid = "; ".join(f"{run.side}: {run.invalid}" for run in each.runs if run.invalid)
+        rounds.append(PlayedRound(paths.get(NAMES[0]), paths.get(NAMES[1]), invalid))
+        for run in each.runs:
+            if Recording(run.recording).outcome == REVERT:
+                raise StuckError(f"a fault could not be reverted: `hashidrill heal {run.recording}`")
+    return Ran(member, look(series), tuple(rounds), series.why(), means.now_s() - began_s), series.stopped
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """What the rounds so far say."""
+
+    member: Member
+    plan: Plan
+    alarms: float
+    priors: Mapping[str, Prior]
+    judge: Judge
+
+    def __call__(self, series: Series) -> Outcome:
+        figures = compared(
+            series.rounds, series.figures, at_most=self.plan.at_most, margins=self.plan.margins, priors=self.priors,
+            alarms=self.alarms,
+        )  # fmt: skip
+        verdicts = [tuple(self.judge(run.recording) for run in each.sides) for each in series.rounds]
+        unsteady = _unsteady(series)
+        spoilt = tuple(dict.fromkeys(f"{run.side}: {run.invalid}" for run in series.spoilt))
+        slos = slos_of([(one, other) for one, other in verdicts], unsteady)
+        return Outcome(self.member.name, tuple(figures), slos, spoilt, len(series.rounds))
+
+
+def _unsteady(series: Series) -> list[dict[str, bool]]:
+    """For each side the runs in which its steady state never held, in order: a round ends with its first such run."""
+    of: dict[str, list[bool]] = {name: [] for name in NAMES}
+    for each in series.played:
+        for run in each.runs:
+            if run.unsteady or not run.invalid:
+                of[run.side].append(run.unsteady)
+    return [dict(zip(NAMES, pair, strict=True)) for pair in zip(*of.values(), strict=False)]
+
+
+def _known(experiment: Experiment) -> Mapping[str, Prior]:
+    calibration = kept(experiment)
+    return {} if calibration is None else calibration.priors

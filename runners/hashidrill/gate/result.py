@@ -1,0 +1,103 @@
+"""What a gate found: everything that its faces show, and nothing that they have to look up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hashidrill.audit.rule import Finding, Severity
+from hashidrill.gate.differences import Change, Differences
+from hashidrill.gate.suite import Member, Picked
+from hashidrill.gate.verdict import GateVerdict, Outcome, whole
+
+
+@dataclass(frozen=True)
+class PlayedRound:
+    """One recording of each side, and why it does not count, if it does not."""
+
+    baseline: Path | None
+    candidate: Path | None
+    invalid: str = ""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One experiment of the suite, run on both sides."""
+
+    member: Member
+    outcome: Outcome
+    rounds: tuple[PlayedRound, ...] = ()
+    stopped: str = ""
+    """Why no more rounds were played."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Audited:
+    """The audit of the files that changed. `new` are the findings that the baseline does not have."""
+
+    findings: tuple[Finding, ...] = ()
+    new: tuple[Finding, ...] = ()
+    limit: Severity | None = Severity.ERROR
+    """From which severity on a new finding is a regression; None for never."""
+
+    @property
+    def failing(self) -> list[Finding]:
+        return [each for each in self.new if self.limit is not None and each.severity >= self.limit]
+
+
+@dataclass(frozen=True)
+class Result:
+    """`names` are the two sides for people: their files or versions."""
+
+    names: tuple[str, str]
+    versions: tuple[str, str]
+    """Of the product, on both sides; "" for that of each experiment."""
+    differences: Differences
+    audit: Audited
+    picked: Picked = field(default_factory=lambda: Picked((), (), ()))
+    ran: tuple[Ran, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def equal(self) -> bool:
+        """Whether there is nothing to compare."""
+        return not self.differences.changes and self.versions[0] == self.versions[1]
+
+    @property
+    def verdict(self) -> GateVerdict:
+        if self.audit.failing:
+            return GateVerdict.REGRESSION
+        if self.equal:
+            return GateVerdict.NO_REGRESSION
+        return whole(each.outcome for each in self.ran)
+
+    @property
+    def not_run(self) -> list[Member]:
+        """Picked, and not run, because a regression was found before."""
+        done = {each.member.name for each in self.ran}
+        return [member for member in self.picked.members if member.name not in done]
+
+    def blamed(self, ran: Ran) -> Sequence[Change]:
+        """The changed keys that this experiment matters for; all of them where the map names none."""
+        mattering = [change for change in self.differences.changes if change.key in ran.member.mattering]
+        return mattering or self.differences.changes
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why the verdict is what it is, one line each."""
+        if self.audit.failing:
+            return [f"{each.path}:{each.place.line}: {each.rule_id} {each.message}" for each in self.audit.failing]
+        if self.equal:
+            return ["baseline and candidate are equal once what ties an agent to its machine is left out; nothing ran"]
+        said = []
+        for each in self.ran:
+            outcome = each.outcome
+            if outcome.verdict is self.verdict:
+                lines = {
+                    GateVerdict.REGRESSION: outcome.regressions, GateVerdict.CANNOT_TELL: outcome.unsure,
+                    GateVerdict.IMPROVEMENT: outcome.improvements, GateVerdict.NO_REGRESSION: [],
+                }[self.verdict]  # fmt: skip
+                said += [f"{each.member.name}: {line}" for line in lines]
+        return said

@@ -1,0 +1,198 @@
+"""From rounds to the gate's verdict.
+
+Of one experiment: a figure that is surely worse, or an expectation that holds for the baseline and breaks for the
+candidate, is a regression. An expectation that breaks for both says that the baseline is itself sick, and a gate cannot
+tell anything then. A figure that decides and stays undecided, and an expectation that broke once, cannot be told
+either. Of a suite: a regression anywhere is one, and what cannot be told anywhere keeps the whole from passing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hashidrill.compare.comparison import Compared, times
+from hashidrill.compare.statistics import MOST_ROUNDS, Decision
+from hashidrill.verdict import Finding, RunVerdict
+
+OFTEN = 2
+"""Rounds that must agree before an expectation counts as broken: one run may have had bad luck."""
+OUTWEIGHS = 3
+"""How many times as often it must break for the candidate alone as for the baseline alone."""
+STEADY = "steady state"
+
+
+class GateVerdict(StrEnum):
+    """What a gate says. `exit_code` is what the process ends with."""
+
+    REGRESSION = "regression"
+    CANNOT_TELL = "cannot tell"
+    IMPROVEMENT = "improvement"
+    NO_REGRESSION = "no regression"
+
+    @property
+    def exit_code(self) -> int:
+        return {GateVerdict.REGRESSION: 1, GateVerdict.CANNOT_TELL: 3}.get(self, 0)
+
+
+class SloState(StrEnum):
+    """What the rounds say of one expectation."""
+
+    HELD = "held"
+    BROKEN = "broken by the candidate"
+    SICK = "broken by the baseline itself"
+    UNSURE = "unsure"
+    UNKNOWN = "not judged"
+
+
+@dataclass(frozen=True)
+class Slo:
+    """An expectation over all rounds. `pairs`: whether it held for baseline and candidate, None where nobody knows."""
+
+    title: str
+    pairs: tuple[tuple[bool | None, bool | None], ...]
+    text: str = ""
+    """What the judge said of the last run that broke it."""
+
+    @property
+    def state(self) -> SloState:
+        known = [pair for pair in self.pairs if None not in pair]
+        worse, better = known.count((True, False)), known.count((False, True))
+        sick = better + known.count((False, False))
+        if worse >= OFTEN and worse >= OUTWEIGHS * better:
+            return SloState.BROKEN
+        if sick >= OFTEN and 2 * sick >= len(known):
+            return SloState.SICK
+        if not known:
+            return SloState.UNKNOWN
+        return SloState.UNSURE if worse or len(known) < OFTEN else SloState.HELD
+
+    def counted(self, side: int) -> str:
+        """`2 of 3`: the rounds in which it held for that side."""
+        known = [pair[side] for pair in self.pairs if pair[side] is not None]
+        return f"{sum(map(bool, known))} of {len(known)}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the rounds of one experiment say: `figures` and `slos`, and why rounds did not count."""
+
+    experiment: str
+    figures: tuple[Compared, ...] = ()
+    slos: tuple[Slo, ...] = ()
+    invalid: tuple[str, ...] = ()
+    rounds: int = 0
+    """Those that count."""
+
+    @property
+    def verdict(self) -> GateVerdict:
+        if self.regressions:
+            return GateVerdict.REGRESSION
+        if self.unsure:
+            return GateVerdict.CANNOT_TELL
+        return GateVerdict.IMPROVEMENT if self.improvements else GateVerdict.NO_REGRESSION
+
+    @property
+    def regressions(self) -> list[str]:
+        """One line for each, the broken expectations first."""
+        slos = [
+            f"{slo.title} holds for the baseline ({slo.counted(0)} rounds) and breaks for the candidate"
+            f" (it held in {slo.counted(1)})"
+            for slo in self.slos
+            if slo.state is SloState.BROKEN
+        ]
+        return slos + [figure_line(each) for each in self.figures if each.decision is Decision.WORSE]
+
+    @property
+    def improvements(self) -> list[str]:
+        return [figure_line(each) for each in self.figures if each.decision is Decision.BETTER]
+
+    @property
+    def unsure(self) -> list[str]:
+        """Why nothing can be told; empty where all is known."""
+        found = [
+            f"the baseline is itself sick: {slo.title} holds in {slo.counted(0)} rounds of it"
+            for slo in self.slos
+            if slo.state is SloState.SICK
+        ]
+        if found:
+            return found
+        if not self.rounds:
+            return ["no round counts", *self.invalid]
+        found += [
+            f"{slo.title} held in {slo.counted(0)} rounds of the baseline and {slo.counted(1)} of the candidate:"
+            " more rounds would tell"
+            for slo in self.slos
+            if slo.state is SloState.UNSURE
+        ]
+        return found + [
+            f"{figure_line(each)}{needed(each)}"
+            for each in self.figures
+            if each.decision is Decision.CANNOT_TELL and each.figure.decides
+        ]
+
+    @property
+    def settled(self) -> bool:
+        """Whether more rounds would change nothing."""
+        states = {slo.state for slo in self.slos}
+        if SloState.BROKEN in states or SloState.SICK in states:
+            return True
+        if any(each.decision is Decision.WORSE for each in self.figures):
+            return True
+        decided = all(each.decision is not Decision.CANNOT_TELL for each in self.figures if each.figure.decides)
+        return bool(self.rounds) and bool(self.figures) and decided and SloState.UNSURE not in states
+
+
+def figure_line(each: Compared) -> str:
+    """`kv-writes.latency.p50: 5ms -> 8ms, 1.60 times, 1.40 to 1.80`."""
+    shown = each.figure.shown
+    if each.why:
+        return f"{each.figure.name}: {each.why}"
+    return f"{each.figure.name}: {shown(each.baseline)} -> {shown(each.candidate)}, {times(each.interval)}"
+
+
+def needed(each: Compared) -> str:
+    """How many more rounds it would take."""
+    if each.why or not each.more_rounds:
+        return ""
+    if each.more_rounds >= MOST_ROUNDS:
+        return f"; this would take more than {MOST_ROUNDS} rounds: the noise is too large"
+    return f"; about {each.more_rounds} more round{'' if each.more_rounds == 1 else 's'} would tell"
+
+
+def whole(outcomes: Iterable[Outcome]) -> GateVerdict:
+    """Of a suite: a group cannot pass with a failing member, nor with one that cannot be told."""
+    verdicts = {outcome.verdict for outcome in outcomes}
+    order = (GateVerdict.REGRESSION, GateVerdict.CANNOT_TELL, GateVerdict.IMPROVEMENT, GateVerdict.NO_REGRESSION)
+    return next((verdict for verdict in order if verdict in verdicts), GateVerdict.CANNOT_TELL)
+
+
+def slos_of(
+    judged: Sequence[tuple[RunVerdict, RunVerdict]], unsteady: Sequence[Mapping[str, bool]] = ()
+) -> tuple[Slo, ...]:
+    """The expectations of these rounds (baseline, candidate), and the steady state where it failed to hold for a side.
+
+    `unsteady`: for each round that was played, whether the steady state never held on `baseline` and on `candidate`.
+    """
+    titles = list(dict.fromkeys(each.title for pair in judged for side in pair for each in side.judgements))
+    found = []
+    for title in titles:
+        pairs, text = [], ""
+        for pair in judged:
+            held = [_held(side, title) for side in pair]
+            pairs.append((held[0], held[1]))
+            if False in held:
+                broken = pair[1] if held[1] is False else pair[0]
+                text = next(each.text for each in broken.judgements if each.title == title)
+        found.append(Slo(title, tuple(pairs), text))
+    if any(any(each.values()) for each in unsteady):
+        pairs = [(not each.get("baseline", False), not each.get("candidate", False)) for each in unsteady]
+        found.append(Slo(STEADY, tuple(pairs), "the steady state never held, so no fault was applied"))
+    return tuple(found)
+
+
+def _held(verdict: RunVerdict, title: str) -> bool | None:
+    """A known issue breaks as it is known to; one that is fixed holds."""
+    finding = next((each.finding for each in verdict.judgements if each.title == title), Finding.INVALID)
+    return None if finding is Finding.INVALID else finding is not Finding.BROKEN

@@ -1,0 +1,71 @@
+"""Runs of a gate without a datacenter: each leaves a planted recording, whose latency its configuration decides."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hashidrill.compare.rounds import play
+from hashidrill.gate.playing import Means
+from hashidrill.judging.judge import judge
+from hashidrill.recording.reader import Recording
+from hashidrill.testing.recordings import RecordingBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hashidrill.experiment.resolved import ResolvedExperiment
+
+A_RUN_S = 40.0
+NORMAL_S, UNDER_FAULT_S = 0.01, 0.4
+
+
+class PlantedRuns:
+    """Plays runs by writing what they would have left.
+
+    `slower(configuration)` is the factor on latencies under fault, `back_s(configuration)` how long after the fault
+    they stay high, `ends(side)` how that run ends. Each takes A_RUN_S of a virtual clock.
+    """
+
+    def __init__(self, folder: Path, *, noise: float = 0.03) -> None:
+        self.folder, self.noise = folder, noise
+        self.slower: Callable[[dict[str, Any]], float] = lambda _config: 1.0
+        self.back_s: Callable[[dict[str, Any]], float] = lambda _config: 1.0
+        self.ends: Callable[[str], str] = lambda _side: "complete"
+        self.interrupt_at = -1
+        self.played: list[tuple[str, dict[str, Any]]] = []
+        self.now_s = 0.0
+        self.said: list[str] = []
+        self._draw = np.random.default_rng(7)
+
+    def run(self, resolved: ResolvedExperiment, *, runs_dir: Path, events: object) -> Path:
+        number, side = len(self.played), resolved.variant
+        consul = resolved.data["datacenter"]["consul"]
+        config = {**consul.get("config", {}), **consul.get("server_config", {}), "version": consul.get("version")}
+        self.played.append((side, config))
+        self.now_s += A_RUN_S
+        if number == self.interrupt_at:
+            raise KeyboardInterrupt
+        under_fault_s = UNDER_FAULT_S * self.slower(config) * math.exp(self._draw.normal(0, self.noise))
+        until = 30 + self.back_s(config)
+        run = RecordingBuilder(self.folder / f"run-{number}", name=resolved.name)
+        run.fault("disk.latency", at=10, until=30)
+        run.load("kv-writes", rate=20, latency=lambda t: under_fault_s if 10 <= t < until else NORMAL_S)
+        run.expect("writes_recover", load="kv-writes", p50_below="300ms", within="10s")
+        run.healthy().final_reads("kv-writes")
+        if (outcome := self.ends(side)) != "complete":
+            run.end(outcome, error="it was planted")
+        return run.build().path
+
+    def means(self) -> Means:
+        return Means(
+            say=self.said.append,
+            play=partial(play, run=self.run, now_s=lambda: self.now_s),
+            judge=lambda path: judge(Recording(path)),
+            priors=lambda _experiment: {},
+            now_s=lambda: self.now_s,
+        )
