@@ -7,7 +7,9 @@ import re
 import subprocess
 
 import pytest
+from typer.testing import CliRunner
 
+from hashidrill.cli.app import app
 from hashidrill.errors import UsageError
 from hashidrill.gate.configuration import configuration, sources_of
 from hashidrill.gate.data import shipped
@@ -168,3 +170,47 @@ class TestKeysThatTheTablesName:
             if "nknown or unsupported field" in refusal(binary("vault").path, [file], {}, tmp_path):
                 unknown.append(key)
         assert unknown == ["no_such_key", "listener.tcp.no_such_key"]
+
+
+@pytest.fixture
+def gate(tmp_path, monkeypatch):
+    """The command, in a folder with two configurations; the exit code and what it printed as JSON."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "before.hcl").write_text('node_name = "a"\nuse_streaming_backend = false')
+    (tmp_path / "same.hcl").write_text('node_name = "b"\nuse_streaming_backend = false')
+    (tmp_path / "after.hcl").write_text("use_streaming_backend = true")
+
+    def run(*words):
+        done = CliRunner().invoke(app, ["gate", *words, "--json"])
+        return done.exit_code, json.loads(done.stdout) if done.stdout.strip() else str(done.exception)
+
+    return run
+
+
+@pytest.mark.needs("consul 1.22.2")
+class TestTheCommand:
+    def test_what_is_equal_but_for_its_machine_is_no_regression_and_runs_nothing(self, gate, tmp_path):
+        code, document = gate("--baseline", "before.hcl", "--candidate", "same.hcl")
+        assert (code, document["verdict"], document["experiments"]) == (0, "no regression", [])
+        assert document["left_out"][0]["key"] == "node_name"
+        assert (tmp_path / ".hashidrill/gate/junit.xml").is_file()
+
+    def test_a_dry_run_says_what_it_would_run_and_why(self, gate, tmp_path):
+        code, document = gate("--baseline", "before.hcl", "--candidate", "after.hcl", "--dry-run")
+        assert code == 0
+        assert document["changes"][0]["key"] == "use_streaming_backend"
+        assert not (tmp_path / ".hashidrill").exists()
+
+    def test_what_consul_refuses_ends_it(self, gate, tmp_path):
+        (tmp_path / "bad.hcl").write_text("use_streaming_backen = true")
+        done = CliRunner().invoke(app, ["gate", "--baseline", "before.hcl", "--candidate", "bad.hcl"])
+        assert done.exception.exit_code == 2
+        assert "invalid config key use_streaming_backen" in str(done.exception)
+
+
+def test_a_version_that_cannot_be_had_says_each_way_that_was_tried(gate, monkeypatch, tmp_path):
+    monkeypatch.setenv("HASHIDRILL_RELEASES_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    done = CliRunner().invoke(app, ["gate", "--baseline-version", "1.99.9", "--candidate-version", "1.22.2"])
+    assert done.exception.exit_code == 2
+    assert "consul 1.99.9 could not be had" in str(done.exception)
