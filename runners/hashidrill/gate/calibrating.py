@@ -12,6 +12,7 @@ from hashidrill.compare.rounds import AT_MOST, Series, Side, play
 from hashidrill.events import Bus
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.variants import varied
+from hashidrill.gate.counting import counting
 from hashidrill.gate.overlay import overlay
 from hashidrill.gate.suite import Member
 
@@ -55,7 +56,7 @@ def calibrate(
         experiment = sides[0].resolved.experiment
         found = None
         if len(series.rounds) >= FEWEST_ROUNDS:
-            found = calibrated(experiment, series.rounds, series.figures, now=now())
+            found = calibrated(experiment, series.rounds, counting(series.figures, experiment), now=now())
             keep(experiment, found, folder)
         yield Calibrated(member, found, series.why(), series.stopped == "interrupted")
         if series.stopped == "interrupted":

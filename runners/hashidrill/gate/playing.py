@@ -17,6 +17,7 @@ from hashidrill.events import Bus
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.model import Experiment
 from hashidrill.experiment.variants import varied
+from hashidrill.gate.counting import counting
 from hashidrill.gate.differences import Differences
 from hashidrill.gate.overlay import overlay
 from hashidrill.gate.result import PlayedRound, Ran
@@ -104,7 +105,8 @@ def play_all(members: Sequence[Member], plan: Plan, means: Means, *, ran: list[R
 def _one(member: Member, plan: Plan, means: Means, budget_s: float, alarms: float) -> tuple[Ran, str]:
     began_s = means.now_s()
     baseline, candidate = sides_of(member, plan)
-    look = _Looking(member, plan, alarms, (means.priors or _known)(baseline.resolved.experiment), cache(means.judge))
+    experiment = baseline.resolved.experiment
+    look = _Looking(member, experiment, plan, alarms, (means.priors or _known)(experiment), cache(means.judge))
 
     def enough(series: Series) -> bool:
         outcome = look(series)
@@ -132,14 +134,16 @@ class _Looking:
     """What the rounds so far say."""
 
     member: Member
+    experiment: Experiment
     plan: Plan
     alarms: float
     priors: Mapping[str, Prior]
     judge: Judge
 
     def __call__(self, series: Series) -> Outcome:
+        wanted = counting(series.figures, self.experiment)
         figures = compared(
-            series.rounds, series.figures, at_most=self.plan.at_most, margins=self.plan.margins, priors=self.priors,
+            series.rounds, wanted, at_most=self.plan.at_most, margins=self.plan.margins, priors=self.priors,
             alarms=self.alarms,
         )  # fmt: skip
         verdicts = [tuple(self.judge(run.recording) for run in each.sides) for each in series.rounds]

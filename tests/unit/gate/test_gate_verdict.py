@@ -12,9 +12,13 @@ import pytest
 from hashidrill.audit.rule import Finding as AuditFinding
 from hashidrill.audit.rule import Severity
 from hashidrill.audit.tree import Place as AuditPlace
+from hashidrill.compare.figures import figures
+from hashidrill.experiment.library import find_experiment
+from hashidrill.experiment.loader import load_experiment
 from hashidrill.gate.audited import audited
 from hashidrill.gate.calibrating import calibrate, calibration_lines
 from hashidrill.gate.configuration import configuration, sources_of
+from hashidrill.gate.counting import counting
 from hashidrill.gate.data import shipped
 from hashidrill.gate.differences import differences
 from hashidrill.gate.document import as_document
@@ -207,6 +211,14 @@ YES, NO = True, False
 )
 def test_one_bad_run_is_no_broken_expectation(pairs, state):
     assert Slo("x", tuple(pairs)).state is state
+
+
+def test_a_load_that_is_there_for_its_pressure_alone_is_not_compared():
+    experiment = load_experiment(find_experiment("config/rollout-year-end"))
+    names = {figure.name for figure in figures(experiment)}
+    counted = {figure.name for figure in counting(figures(experiment), experiment)}
+    assert {name.partition(".")[0] for name in names} >= {"views", "elsewhere", "kv-writes", "cpu"}
+    assert {name.partition(".")[0] for name in counted} == {"kv-writes", "cpu", "memory", "written"}
 
 
 class TestAudit:
