@@ -319,6 +319,8 @@ class Load(Protocol):
     Params: ClassVar[type[BaseModel]]
     signals: ClassVar[Mapping[str, type[Quantity] | None]]
     """What it samples beside its operations and its level, and the unit (None: a plain number)."""
+    not_by_address: ClassVar[str]
+    """Why it cannot be offered to agents that are only reached by their API's address; "" if it can."""
 
     def __init__(self, name: str, params: Any, context: Any) -> None:
         """`context` is a `hashidrill.loads.context.LoadContext`."""

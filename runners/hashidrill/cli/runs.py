@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import typer
@@ -44,11 +44,18 @@ from hashidrill.reports.compared import judge_and_report_comparison
 from hashidrill.reports.write import judge_and_report, judged
 from hashidrill.verdict import RunVerdict, Verdict, merge
 
+if TYPE_CHECKING:
+    from hashidrill.engine.launch_attached import Attached
+
 DEMO = "raft/slow-leader-disk"
 _NOT_REVERTED, _INTERRUPTED = 4, 130
 Lines = tuple[Subscriber, Audience]
 """What writes the JSON lines, and who reads them."""
 
+AttachTo = Annotated[
+    Path | None,
+    typer.Option("--attach", metavar="FILE", help="Use this existing datacenter (a file of `kind: Attach`)."),
+]
 Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")]
 AsLines = Annotated[bool, typer.Option("--json-lines", help="Print each event of a run as one line of JSON, at once.")]
 ForWhom = Annotated[
@@ -60,10 +67,11 @@ ForWhom = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(epilog=examples("demo"))(demo)
-    calls = ("run raft/frozen-leader", "run experiments/raft/*.yaml --json", "run raft/frozen-leader --json-lines")
+    calls = ("run raft/frozen-leader", "run experiments/raft/*.yaml --json", "run raft/frozen-leader --json-lines",
+             "run state/snapshot-reset --attach staging.yaml")  # fmt: skip
     app.command(epilog=examples(*calls))(run)
     app.command(epilog=examples("check last", "check .hashidrill/runs/RUN --json"))(check)
-    app.command(epilog=examples("heal"))(heal)
+    app.command(epilog=examples("heal", "heal --attach staging.yaml"))(heal)
 
 
 def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUNS_DIR) -> None:
@@ -90,6 +98,7 @@ def run(
     variant: Annotated[
         str | None, typer.Option(metavar="NAME", help="Run this one variant of an experiment that has variants.")
     ] = None,
+    attach: AttachTo = None,
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
@@ -104,7 +113,11 @@ def run(
                          " run, has the verdict too")  # fmt: skip
     if audience is not Audience.OPERATOR and not json_lines:
         raise UsageError(f"--audience {audience} is about who reads the JSON lines; use it with --json-lines")
-    resolved = [resolve(find_experiment(name)) for name in experiments]  # check all of them before running any
+    there = None if attach is None else attached(attach)
+    # check all of them before running any
+    resolved = [
+        resolve(path) if there is None else there.over(path) for path in map(find_experiment, experiments)
+    ]  # fmt: skip
     if variant is not None:
         resolved = [variant_of(each, variant) for each in resolved]
     for each in resolved:
@@ -112,12 +125,16 @@ def run(
             warn_of_deprecated(each.document)
     say = console(stderr=as_json or json_lines)  # what operators read; the JSON may be piped to somebody else
     lines = (JsonLines(sys.stdout).event, audience) if json_lines else None
-    ensure_system_packages(lambda text: live.say(say, text), install=install)
+    if there is None:
+        ensure_system_packages(lambda text: live.say(say, text), install=install)
     plain = plain or as_json or json_lines
-    results = [
-        (_run_variants if each.experiment.variants else _run_one)(each, runs_dir, say, plain=plain, lines=lines)
-        for each in resolved
-    ]
+    if there is None:
+        results = [
+            (_run_variants if each.experiment.variants else _run_one)(each, runs_dir, say, plain=plain, lines=lines)
+            for each in resolved
+        ]
+    else:
+        results = [_run_one(each, runs_dir, say, plain=plain, lines=lines, go=there.run) for each in resolved]
     if as_json:
         print_json([result for _, result in results])
     elif len(results) > 1:
@@ -126,12 +143,13 @@ def run(
 
 
 def _run_one(
-    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None = None
-) -> tuple[int, dict[str, Any]]:
+    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None = None,
+    go: Callable[..., Path] = run_experiment,
+) -> tuple[int, dict[str, Any]]:  # fmt: skip
     """(exit code, what --json prints) of one run. `lines` gets its events beside the live view."""
     interrupted = False
     try:
-        recording, verdict, report = _recorded(resolved, runs_dir, say, plain=plain, lines=lines)
+        recording, verdict, report = _recorded(resolved, runs_dir, say, plain=plain, lines=lines, go=go)
     except KeyboardInterrupt as stop:
         if not stop.args:
             raise
@@ -145,8 +163,9 @@ def _run_one(
 
 
 def _recorded(
-    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None
-) -> tuple[Recording, RunVerdict, Path | None]:
+    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None,
+    go: Callable[..., Path] = run_experiment,
+) -> tuple[Recording, RunVerdict, Path | None]:  # fmt: skip
     """One run with its live view, judged and reported."""
     title = (
         f"{resolved.name}{f' ({resolved.variant})' if resolved.variant else ''}: {resolved.experiment.metadata.title}"
@@ -155,7 +174,7 @@ def _recorded(
         events = Bus(view.event)
         if lines is not None:
             events.subscribe(*lines)
-        path = run_experiment(resolved, runs_dir=runs_dir, events=events)
+        path = go(resolved, runs_dir=runs_dir, events=events)
     recording = Recording(path)
     verdict, report = judge_and_report(recording, near_to=resolved.path)
     events.publish(judged(recording, verdict, report))
@@ -294,15 +313,18 @@ def check(
 
 def heal(
     run_: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A recording (default: all recordings).")] = None,
+    attach: AttachTo = None,
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
     """Clean up after dead runs: revert faults that may be in force, and remove what is left of their sandboxes.
 
-    Leaves alone runs that are still active, and runs of another machine, container or user.
+    Leaves alone runs that are still active, and runs of another machine, container or user. With --attach, reverts what
+    runs against that datacenter left in force, from their journals.
     """
     paths = [find_recording(run_, runs_dir)] if run_ else recordings(runs_dir)
-    healed = [done for done in anyio.run(_heal_all, paths) if done is not None]
+    heal_all = _heal_all if attach is None else attached(attach).heal
+    healed = [done for done in anyio.run(heal_all, paths) if done is not None]
     removed = sweep()
     stuck = [name for one in healed for name in one.stuck]
     if run_ and healed and healed[0].refused:
@@ -328,6 +350,13 @@ def heal(
 
 async def _heal_all(paths: list[Path]) -> list[Healed | None]:
     return [await heal_run(path) for path in paths]
+
+
+def attached(path: Path) -> Attached:
+    """The existing datacenter that a file names, as it is now. Raises ExperimentError, AttachError."""
+    from hashidrill.engine.launch_attached import Attached  # noqa: PLC0415 - httpx, and what most runs do not need
+
+    return Attached.read(path)
 
 
 def _faults(names: list[str]) -> str:

@@ -68,8 +68,8 @@ def open_faults(entries: list[Entry]) -> list[dict[str, Any]]:
     return list(reversed(undos.values()))
 
 
-async def heal_run(run: Path, hosts: Hosts | None = None) -> Healed | None:
-    """Heal one run; None when there is nothing to do.
+async def heal_run(run: Path, hosts: Hosts | None = None, *, attached: str = "") -> Healed | None:
+    """Heal one run; None when there is nothing to do. `hosts` are those of the attached datacenter of that name.
 
     Raises UsageError for no journal, or one that cannot be written.
     """
@@ -91,7 +91,7 @@ async def heal_run(run: Path, hosts: Hosts | None = None) -> Healed | None:
         undos = open_faults([*entries, *(read_journal(later) if later.exists() else [])])
         if began is None or not (died or undos):
             return None
-        if reason := _out_of_sight(began):
+        if reason := _out_of_reach(began, attached) if attached else _out_of_sight(began):
             return Healed(run, died=died, refused=reason)
         # new entries must be later than the existing ones, so continue the run's clock from the last of them
         clock.origin_ns = time.monotonic_ns() - (entries[-1].t_ns + 1)
@@ -111,8 +111,19 @@ async def heal_run(run: Path, hosts: Hosts | None = None) -> Healed | None:
     return healed
 
 
+def _out_of_reach(began: Entry, attached: str) -> str:
+    """Why a run cannot be healed through the hosts of that datacenter; empty if it can."""
+    where = (began.data.get("attached") or {}).get("name", "")
+    if where == attached:
+        return ""
+    return f"it ran against {where}, not against {attached}" if where else f"it did not run against {attached}"
+
+
 def _out_of_sight(began: Entry) -> str:
     """Why heal can say nothing about the sandbox of that run; empty if it can look for it, and it has ended."""
+    if "attached" in began.data:
+        name = began.data["attached"].get("name", "")
+        return f"it ran against the attached datacenter {name}: `hashidrill heal --attach FILE` reverts what it left"
     root = Path(str(began.data.get("root", "")))
     if reason := elsewhere(began.data.get("origin") or {}):
         return reason

@@ -15,8 +15,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,9 @@ import psutil
 from hashidrill import __version__
 from hashidrill.datacenter.local.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.engine.closing import EXIT_CODES
+from hashidrill.engine.engine_process import REFUSED
 from hashidrill.engine.required import required_by
-from hashidrill.errors import MachineError, UnrecordedError, UsageError
+from hashidrill.errors import InterlockError, MachineError, UnrecordedError, UsageError
 from hashidrill.events import Bus, Note, decode
 from hashidrill.experiment.model import services_of
 from hashidrill.provision import binaries
@@ -88,24 +90,48 @@ def run_experiment(
         name: ensure_binary(name, version, explicit=explicit.get(name), progress=say)
         for name, version in binaries_for(experiment)
     }
+    engine = Engine("hashidrill.engine.in_sandbox", start_sandbox, {"PYTHONPATH": python_path()})
+    return record(resolved, engine, runs_dir=runs_dir, events=events, found=found)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How the engine's process is started: its module, what starts it, and what that is given beside the experiment."""
+
+    module: str
+    start: Callable[..., AbstractContextManager[Sandbox]]
+    environment: Mapping[str, str]
+    given: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    secrets: Sequence[str] = field(default=(), repr=False)
+    """What must stand in no file of the recording, beside what is in the environment and in the experiment."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """For run.json."""
+
+
+def record(
+    resolved: ResolvedExperiment, engine: Engine, *, runs_dir: Path, events: Bus, found: Mapping[str, binaries.Binary]
+) -> Path:
+    """Make a recording, start the engine, follow it, and close the recording: as `run_experiment` says."""
+    experiment = resolved.experiment
     redactor = Redactor()
     redactor.learn_environment(os.environ)
     redactor.learn(resolved.data)
+    redactor.know(*engine.secrets)
     with _interruptible() as interrupt:  # before the recording exists: otherwise nobody would close it
         recording = new_folder(runs_dir, "-".join(filter(None, [experiment.metadata.name, resolved.variant])))
         write_whole(recording / EXPERIMENT_NAME, redactor.yaml(resolved.text))
         write_whole(recording / RESOLVED_NAME, json.dumps(redactor.clean(resolved.to_data()), indent=2) + "\n")
         write_whole(recording / HYPOTHESES_NAME, json.dumps(resolved.hypotheses, indent=2) + "\n")
         clock = Clock()
-        info = redactor.clean(_info(experiment, recording, resolved, found))
+        info = redactor.clean({**_info(experiment, recording, resolved, found), **engine.info})
         write_run(recording, info)
         spec = {
             "recording": str(recording), "binaries": {name: str(binary.path) for name, binary in found.items()},
             "origin_ns": clock.origin_ns, "info": info, "resolved": resolved.to_data(),
-            "secrets": redactor.secrets,
+            "secrets": redactor.secrets, **engine.given,
         }  # fmt: skip
-        command = [sys.executable, "-P", "-m", "hashidrill.engine.in_sandbox", "{root}"]
-        with start_sandbox(command, {"PYTHONPATH": python_path()}, recording / ENGINE_LOG, given=spec) as box:
+        command = [sys.executable, "-P", "-m", engine.module, "{root}"]
+        with engine.start(command, engine.environment, recording / ENGINE_LOG, given=spec) as box:
             interrupt.pass_to(box.process)
             _follow(box, events)
         try:
@@ -250,6 +276,9 @@ def _close(
     entries = read_journal(recording / JOURNAL_NAME) if (recording / JOURNAL_NAME).exists() else []
     ends = [entry.data for entry in entries if entry.event == "end"]
     said = _tail(recording / ENGINE_LOG)
+    if not ends and said.startswith(REFUSED):
+        shutil.rmtree(recording)  # nothing was touched, and nothing was recorded
+        raise InterlockError(redactor.text(said.removeprefix(REFUSED)))
     if not ends and said.startswith(_NO_SANDBOX):
         shutil.rmtree(recording)  # nothing was recorded
         raise MachineError(f"{said}; `hashidrill doctor` shows what is missing and the command that installs it")
@@ -277,7 +306,7 @@ def _tail(log: Path) -> str:
 
 
 def _info(
-    experiment: Experiment, recording: Path, resolved: ResolvedExperiment, found: dict[str, binaries.Binary]
+    experiment: Experiment, recording: Path, resolved: ResolvedExperiment, found: Mapping[str, binaries.Binary]
 ) -> dict[str, Any]:
     """run.json, as far as it is known before the run."""
     variant = ["--variant", resolved.variant] if resolved.variant else []

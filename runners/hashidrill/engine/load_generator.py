@@ -95,9 +95,15 @@ class LoadGenerator:
     `async with LoadGenerator(clock, run_id) as loads:`, then `start`, `stop`, `final_reads`. When the process ends by
     itself, the block is cancelled and DatacenterError is raised from it. However the block is left, operations in
     flight are emitted first, and the process is gone afterwards.
+
+    `entrances` say what agents want beside an address, by the start of their URL (hashidrill.loads.entrance).
     """
 
-    def __init__(self, clock: Clock, run_id: str, *, command: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, clock: Clock, run_id: str, *, command: Sequence[str] | None = None,
+        entrances: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:  # fmt: skip
+        self._entrances = entrances or {}
         self._clock = clock
         self._run_id = run_id
         self._command = list(command or (sys.executable, "-P", "-m", "hashidrill.loads.in_generator"))
@@ -150,6 +156,7 @@ class LoadGenerator:
         spec = {
             "origin_ns": self._clock.origin_ns,
             "run_id": self._run_id,
+            "entrances": {url: dict(one) for url, one in self._entrances.items()},
             "loads": [
                 {
                     "name": load.name,

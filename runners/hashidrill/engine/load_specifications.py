@@ -26,7 +26,7 @@ class Reached(Protocol):
 
 async def load_specifications(experiment: Experiment, datacenter: Reached) -> list[LoadSpecification]:
     """Each load and client with the agents of its `via`, as they are now. Raises SelectorError."""
-    [address, *_] = datacenter.load_addresses()
+    address = next(iter(datacenter.load_addresses()), None)
     specifications = []
     for name, load in experiment.load.items():
         params = load.parameters

@@ -88,7 +88,7 @@ async def run(
     monitor = Monitor(experiment.measured, longest_window_s(experiment))
     outcome, error = "interrupted", ""
     details: dict[str, Any] = {}
-    undos = Path(info["root"]) / "undos" if info.get("root") else None
+    undos = Path(info.get("undos") or f"{info['root']}/undos") if info.get("undos") or info.get("root") else None
     with Journal(
         path / JOURNAL_NAME, clock, lambda entry: _publish(events, entry), redactor=redactor, undos=undos
     ) as journal:
@@ -97,6 +97,7 @@ async def run(
         journal.write(
             "run", sync=True, format=FORMAT, id=info["id"], experiment=experiment.metadata.name,
             root=info.get("root", ""), origin=info.get("origin", {}), sandbox=info.get("sandbox", ""),
+            **({"attached": info["attached"]} if "attached" in info else {}),
         )  # fmt: skip
         try:
             outcome, error = await _guarded(running, details, stop)

@@ -22,6 +22,7 @@ class BaseLoad:
     kind: ClassVar[str]
     Params: ClassVar[type[BaseModel]]
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {}
+    not_by_address: ClassVar[str] = ""
     params: Any
 
     def __init__(self, name: str, params: Any, context: LoadContext) -> None:

@@ -13,6 +13,9 @@ from hashidrill.recording.journal import Clock
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from hashidrill.loads.entrance import Entrance
+    from hashidrill.loads.http_client import HttpClient
+
 
 def _nowhere(_what: str, _value: float | None, _text: str) -> None:
     """Where samples go that nobody asked for."""
@@ -46,6 +49,14 @@ class LoadContext:
     access: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cpu: CpuMeter = field(default_factory=CpuMeter)
+    entrances: Mapping[str, Entrance] = field(default_factory=dict, repr=False)
+    """What agents want beside an address, by the start of their URL."""
+
+    def http(self, headers: Mapping[str, str] | None = None) -> HttpClient:
+        """A client to ask the agents with."""
+        from hashidrill.loads.http_client import HttpClient  # noqa: PLC0415 - to check an experiment asks nobody
+
+        return HttpClient(local_address=self.local_address, headers=headers, entrances=self.entrances)
 
     def sample(self, what: str, value: float | None, text: str = "") -> None:
         """Record a sample of the load's own, now, as the signal `LOAD.what`; no value is a failed sample.

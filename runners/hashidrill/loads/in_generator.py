@@ -36,6 +36,7 @@ from hashidrill.experiment.course import Course
 from hashidrill.experiment.model import ATTEMPTS
 from hashidrill.experiment.profile import Profile
 from hashidrill.loads.context import LoadContext
+from hashidrill.loads.entrance import opened
 from hashidrill.loads.lines import packed
 from hashidrill.loads.schedule import CpuMeter, LagMeter
 from hashidrill.loads.waiting import Waiting
@@ -84,6 +85,7 @@ class Generator:
         self._lag = LagMeter()
         self._cpu = CpuMeter()
         self._clock = Clock(spec["origin_ns"])
+        self._entrances = opened(spec.get("entrances", {}))
         self._courses = {load["name"]: _course(load["profile"]) for load in spec["loads"]}
         self._waiting = {name: Waiting() for load in spec["loads"] for name in _measured(load)}
         self._loads = {load["name"]: self._load(spec["run_id"], load) for load in spec["loads"]}
@@ -106,6 +108,7 @@ class Generator:
             namespace=load["namespace"],
             access=load["access"],
             others=load["others"],
+            entrances=self._entrances,
             emit_sample=lambda what, value, text: self._sample(f"{load['name']}.{what}", value, text),
         )
         built: Load = kind(load["name"], kind.Params.model_validate(load["params"]), context)

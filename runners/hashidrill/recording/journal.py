@@ -38,7 +38,7 @@ class Entry:
 
 
 EVENTS = {
-    "run": "the run began: id, format, experiment, root, origin (machine, boot, PID namespace, user), sandbox",
+    "run": "the run began: id, format, experiment, root, origin (machine, boot, namespace, user), sandbox, attached",
     "phase": "a phase began: load, start, ready, steady, method, recovery, quiesce, closed",
     "fault.intent": "fault_id, kind, target, undo, step: written and synced before apply",
     "fault.applied": "fault_id: apply returned",

@@ -19,7 +19,7 @@ from hashidrill.abc import ApiAnswer, Target
 from hashidrill.errors import FaultError
 from hashidrill.services.vault.api import VaultApi
 from hashidrill.services.vault.keys import KeyRing, Keys
-from hashidrill.services.vault.operator import HostOperator, Sealed, VaultOperator
+from hashidrill.services.vault.operator import OF_OURS, HostOperator, Sealed
 from hashidrill.services.vault.policy import MOUNT, PROBE_SECRET
 from hashidrill.testing.fakes import FakeDatacenter, FakeHost
 from hashidrill.testing.snapshots import archived
@@ -142,7 +142,7 @@ class FakeVault:
 
         return httpx.MockTransport(handle)
 
-    def api(self) -> VaultApi:
+    def api(self, *, transport: object = None) -> VaultApi:  # noqa: ARG002 - as the real one is made
         return VaultApi(transport=self.transport())
 
     def operated(self, folder: Path, hide: Callable[..., None] = lambda *_: None) -> tuple[KeyRing, Sealed]:
@@ -151,7 +151,7 @@ class FakeVault:
         if self.initialized:
             ring.keep(Keys(self.key, self.root, self.load))
         for host in self.hosts.values():
-            host.parts[VaultOperator] = HostOperator(host, ring, sealed, self.api)
+            host.parts |= dict.fromkeys(OF_OURS, HostOperator(host, ring, sealed, self.api))
         return ring, sealed
 
     def target(self, name: str) -> Target:

@@ -1,20 +1,20 @@
 """What must hold before an attached datacenter is touched, and while it is.
 
 Two moments: `check`, which reads alone and refuses before there is a recording; and `hold`, around the whole run in the
-engine's process, before the first write. Around each apply and revert of a fault, `Held.acting` is asked.
+engine's process, before the first write. Around each fault, `Held.admits` is asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from hashidrill.errors import InterlockError
 
 if TYPE_CHECKING:
     from hashidrill.datacenter.attach.estate import Estate
-    from hashidrill.datacenter.attach.plan import Action, Plan
+    from hashidrill.datacenter.attach.plan import Plan
     from hashidrill.datacenter.attach.target import AttachTarget
     from hashidrill.datacenter.attach.wire import Wire
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 class Held(Protocol):
     """Interlocks that said yes, for as long as a run goes on."""
 
-    def acting(self, action: Action) -> AbstractAsyncContextManager[None]:
-        """Around each apply and revert of a fault. For `apply` it may raise InterlockError: nothing is applied then.
+    async def stopped(self) -> str:
+        """Returns why the run must stop, if ever."""
 
-        For `revert` it neither refuses nor delays: what is in force must go, whoever objects.
-        """
+    def admits(self, acting: Any) -> AbstractAsyncContextManager[None]:
+        """Around each fault (engine.run_state.Acting). Raises InterlockError: nothing is applied then."""
 
 
 class Interlocks(Protocol):
@@ -38,7 +38,7 @@ class Interlocks(Protocol):
     def hold(self, plan: Plan, tell: Callable[[str], None]) -> AbstractAsyncContextManager[Held]:
         """Around the whole run, before anything is written. Raises InterlockError where it must not be.
 
-        `tell` notes in the journal. Who wants to stop a run raises InterlockError in the block: faults are reverted.
+        `tell` says something to whoever watches the run.
         """
 
 

@@ -5,14 +5,13 @@ A token is held in a Secret, which shows itself to nobody who does not ask for i
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from hashidrill.errors import AttachError
 from hashidrill.util.redaction import MARK
+from hashidrill.util.tls import Tls
 
 
 class Secret:
@@ -35,44 +34,6 @@ class Secret:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a secret is handed over by name, and never pickled")
-
-
-@dataclass(frozen=True)
-class Tls:
-    """The TLS files and names of one product. All empty: what the system trusts, and no certificate of our own."""
-
-    ca_file: str = ""
-    ca_path: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    server_name: str = ""
-    """The name that the server's certificate must have; "": that of its address."""
-    verify: bool = True
-
-    def context(self) -> ssl.SSLContext:
-        """Raises AttachError that names the file that cannot be used."""
-        context = ssl.create_default_context()
-        if self.ca_file or self.ca_path:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            try:
-                context.load_verify_locations(self.ca_file or None, self.ca_path or None)
-            except (OSError, ssl.SSLError) as error:
-                raise _unusable("CA certificate", self.ca_file or self.ca_path, error) from None
-        if not self.verify:
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        if self.cert_file or self.key_file:
-            if not self.cert_file:
-                raise AttachError(f"{self.key_file}: a client key without its certificate; give cert_file too")
-            try:
-                context.load_cert_chain(self.cert_file, self.key_file or None)
-            except (OSError, ssl.SSLError) as error:
-                raise _unusable("client certificate or key", f"{self.cert_file}, {self.key_file}", error) from None
-        return context
-
-
-def _unusable(what: str, file: str, error: Exception) -> AttachError:
-    why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return AttachError(f"{file}: the {what} cannot be used: {why}")
 
 
 @dataclass(frozen=True)
@@ -101,6 +62,10 @@ class Login:
         parts = urlsplit(self.address)
         bracketed = f"[{address}]" if ":" in address else address
         return f"{parts.scheme}://{bracketed}" + (f":{parts.port}" if parts.port else "")
+
+    def entrance(self) -> dict[str, Any]:
+        """What loads need to be let in, as plain data with the token in it (hashidrill.loads.entrance)."""
+        return {"tls": asdict(self.tls), "headers": dict(self.headers), "params": dict(self.params)}
 
     @property
     def secrets(self) -> list[str]:

@@ -15,7 +15,8 @@ from hashidrill.experiment.strict import Strict
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from hashidrill.datacenter.attach.login import Secret
+    from hashidrill.abc import Host
+    from hashidrill.datacenter.attach.login import Login, Secret
     from hashidrill.datacenter.attach.wire import Wire
 
 
@@ -76,6 +77,8 @@ class Attachable(Protocol):
     variables: ClassVar[Mapping[str, str]]
     """The variables of its command line by what they say: the keys of Part, and `token`, `ssl`, `http_auth`."""
     token_header: ClassVar[str]
+    health: ClassVar[str]
+    """A path that each of its agents answers, to everybody."""
 
     def headers(self, said: Mapping[str, str]) -> Mapping[str, str]:
         """Of each request, beside the token's; `said` has what the file and the environment say, by key."""
@@ -88,6 +91,9 @@ class Attachable(Protocol):
 
     async def discover(self, wire: Wire) -> Found:
         """Looks, and changes nothing. Raises AttachError that says what is missing, and for which purpose."""
+
+    def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:
+        """Capabilities that it adds to a host of one of its agents, with what carries them out."""
 
     def spec(self, found: Found) -> Mapping[str, Any]:
         """Its part of `datacenter:` for what was found: the version and how many there are."""

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError
 
-from hashidrill.datacenter.attach.login import Login, Secret, Tls
+from hashidrill.datacenter.attach.login import Login, Secret
 from hashidrill.datacenter.attach.product import Attachable, Part, attachables
 from hashidrill.errors import AttachError
 from hashidrill.experiment.explain import explain
@@ -32,6 +32,7 @@ from hashidrill.experiment.reading import read_document
 from hashidrill.experiment.strict import Strict
 from hashidrill.registry import near
 from hashidrill.units import shown
+from hashidrill.util.tls import Tls, TlsFileError
 
 if TYPE_CHECKING:
     from hashidrill.experiment.documents import Document
@@ -169,7 +170,10 @@ def _login(product: Attachable, part: Part, environ: Mapping[str, str], path: Pa
     headers = dict(product.headers(said))
     if token:
         headers[product.token_header] = token.reveal()
-    tls.context()  # so that a file that cannot be used is told before anything is asked
+    try:
+        tls.context()  # so that a file that cannot be used is told before anything is asked
+    except TlsFileError as error:
+        raise AttachError(str(error)) from None
     return Login(
         product.name, address, tls, headers, product.params(said), token, came_from,
         {host: _whole(product, url, f"datacenter.{product.name}.agents.{host}") for host, url in part.agents.items()},

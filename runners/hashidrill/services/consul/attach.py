@@ -19,7 +19,8 @@ from hashidrill.errors import AttachError
 from hashidrill.services.consul.model import Consul
 
 if TYPE_CHECKING:
-    from hashidrill.abc import ApiAnswer
+    from hashidrill.abc import ApiAnswer, Host
+    from hashidrill.datacenter.attach.login import Login
     from hashidrill.datacenter.attach.wire import Wire
 
 _ALIVE, _LEFT = 1, 3
@@ -44,6 +45,7 @@ class ConsulAttach:
     default_address: ClassVar[str] = "127.0.0.1:8500"
     port: ClassVar[int] = 8500
     token_header: ClassVar[str] = "X-Consul-Token"  # noqa: S105 - the header's name
+    health: ClassVar[str] = "/v1/status/leader"
     variables: ClassVar[Mapping[str, str]] = {
         "address": "CONSUL_HTTP_ADDR", "ssl": "CONSUL_HTTP_SSL", "verify": "CONSUL_HTTP_SSL_VERIFY",
         "ca_file": "CONSUL_CACERT", "ca_path": "CONSUL_CAPATH", "cert_file": "CONSUL_CLIENT_CERT",
@@ -107,6 +109,9 @@ class ConsulAttach:
             leader = await read_json(wire, "/v1/status/leader", needs="nothing")
             voters = [names[address] for address in map(_host, peers) if address in names]
             return names.get(_host(leader), ""), voters, [f"who votes is taken from the peers: {weak}"]
+
+    def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:  # noqa: ARG002 - the protocol's
+        return {}
 
     def spec(self, found: product.Found) -> Mapping[str, Any]:
         roles = [node.role for node in found.nodes]

@@ -19,6 +19,8 @@ from hashidrill.probes.leader import MajorityProbe
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import httpx
+
     from hashidrill.abc import Probe
 
 SERF_ALIVE = 1
@@ -180,14 +182,15 @@ def _signal(name: str) -> str | None:
 
 
 def consul_probes(
-    servers: Mapping[str, str], *, port: int = 8500, known: Mapping[str, str] | None = None
-) -> list[Probe]:
+    servers: Mapping[str, str], *, port: int = 8500, known: Mapping[str, str] | None = None,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> list[Probe]:  # fmt: skip
     """All probes of Consul for servers by host name and address. `run_probes` closes what they hold open.
 
     `servers` are read again for each sample; `known` are all that may ever be servers, where that is more.
     """
     known = servers if known is None else known
-    api = AgentsApi(port=port)
+    api = AgentsApi(port=port, transport=transport)
     probes: list[Probe] = [
         LeaderProbe(servers, api=api),
         MembersProbe(servers, api=api),

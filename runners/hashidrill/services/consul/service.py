@@ -207,7 +207,8 @@ class ConsulService(BaseService):
         from hashidrill.services.consul.probes import consul_probes  # noqa: PLC0415 - see above
 
         known = {host.name: host.address for host in self._hosts(hosts, "server", "spare")}
-        return consul_probes(_Servers(hosts, self.name), port=HTTP_PORT, known=known)
+        servers = _Servers(hosts, self.name)
+        return consul_probes(servers, port=HTTP_PORT, known=known, transport=self.transport)
 
     def rights(self) -> Sequence[Right]:
         from hashidrill.services.consul import rights  # noqa: PLC0415 - see above

@@ -21,6 +21,8 @@ from hashidrill.services.nomad.model import Nomad
 from hashidrill.util.tasks import all_at_once
 
 if TYPE_CHECKING:
+    from hashidrill.abc import Host
+    from hashidrill.datacenter.attach.login import Login
     from hashidrill.datacenter.attach.wire import Wire
 
 _NODE = 'node { policy = "read" }'
@@ -44,6 +46,7 @@ class NomadAttach:
     default_address: ClassVar[str] = "http://127.0.0.1:4646"
     port: ClassVar[int] = 4646
     token_header: ClassVar[str] = "X-Nomad-Token"  # noqa: S105 - the header's name
+    health: ClassVar[str] = "/v1/agent/health"
     variables: ClassVar[Mapping[str, str]] = {
         "address": "NOMAD_ADDR", "ca_file": "NOMAD_CACERT", "ca_path": "NOMAD_CAPATH",
         "cert_file": "NOMAD_CLIENT_CERT", "key_file": "NOMAD_CLIENT_KEY", "server_name": "NOMAD_TLS_SERVER_NAME",
@@ -112,6 +115,9 @@ class NomadAttach:
             if stub["Status"] != "ready" or stub["SchedulingEligibility"] != "eligible":
                 notes.append(f"{name} is {stub['Status']}, {stub['SchedulingEligibility']}")
         return [found[name] for name in newest]
+
+    def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:  # noqa: ARG002 - the protocol's
+        return {}
 
     def spec(self, found: product.Found) -> Mapping[str, Any]:
         roles = [node.role for node in found.nodes]

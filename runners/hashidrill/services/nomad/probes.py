@@ -22,6 +22,8 @@ from hashidrill.services.nomad.durations import seconds
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import httpx
+
     from hashidrill.abc import Probe
 
 TIMES = {
@@ -231,9 +233,11 @@ class EvaluationsProbe(_NomadProbe):
         return samples
 
 
-def nomad_probes(servers: Mapping[str, str], clients: Mapping[str, str]) -> list[Probe]:
+def nomad_probes(
+    servers: Mapping[str, str], clients: Mapping[str, str], transport: httpx.AsyncBaseTransport | None = None
+) -> list[Probe]:
     """All probes of Nomad for its agents by host name and address. `run_probes` closes what they hold open."""
-    api = AgentsApi(port=HTTP_PORT)
+    api = AgentsApi(port=HTTP_PORT, transport=transport)
     whole = (LeaderProbe, NodesProbe, AllocationsProbe, EvaluationsProbe)
     probes: list[Probe] = [kind(servers, api=api) for kind in whole]
     probes += [HeartbeatProbe(host, clients, api=api) for host in clients]

@@ -169,7 +169,7 @@ class NomadService(BaseService):
         """Name of the host that a majority of the servers takes for the leader."""
         from hashidrill.services.nomad import readiness  # noqa: PLC0415 - see above
 
-        return await readiness.leader(self._hosts(hosts, "server"))
+        return await readiness.leader(self._hosts(hosts, "server"), self.transport)
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
         """A leader, all servers in Raft, a key to sign with, all clients ready. Raises WaitTimeoutError.
@@ -183,7 +183,7 @@ class NomadService(BaseService):
 
         async def ready() -> tuple[bool | None, str, int | None]:
             await agents_run()
-            return await readiness.look(servers, clients)
+            return await readiness.look(servers, clients, self.transport)
 
         await wait_while_it_moves("Nomad to be ready", ready, still_s=within_s, within_s=_READY_PATIENCE * within_s)
 
@@ -192,7 +192,7 @@ class NomadService(BaseService):
         from hashidrill.services.nomad.probes import nomad_probes  # noqa: PLC0415 - see above
 
         of = {role: {host.name: host.address for host in self._hosts(hosts, role)} for role in ("server", "client")}
-        return nomad_probes(of["server"], of["client"])
+        return nomad_probes(of["server"], of["client"], self.transport)
 
     def rights(self) -> Sequence[Right]:
         from hashidrill.services.nomad import rights  # noqa: PLC0415 - see above

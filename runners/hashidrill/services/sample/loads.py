@@ -11,7 +11,6 @@ from hashidrill.abc import LoadCost
 from hashidrill.experiment.strict import Strict
 from hashidrill.loads.answer import read_error
 from hashidrill.loads.base import AgentLoad
-from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.params import Timeout
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.rights import Right
@@ -51,7 +50,7 @@ class Get(AgentLoad):
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled; every request is emitted exactly once."""
         context = self.context
-        async with HttpClient(local_address=context.local_address) as http:
+        async with context.http() as http:
 
             async def get(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - nothing is written
                 url = context.endpoints[n % len(context.endpoints)].rstrip("/")

@@ -5,6 +5,7 @@ Variables as of https://developer.hashicorp.com/vault/docs/commands#environment-
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -14,14 +15,21 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from hashidrill.capabilities import AgentApi
 from hashidrill.datacenter.attach import product
 from hashidrill.datacenter.attach.login import Secret
 from hashidrill.datacenter.attach.reading import WeakTokenError, read_json
+from hashidrill.errors import FaultError
+from hashidrill.services.vault.api import Said, Seal
 from hashidrill.services.vault.model import Vault
+from hashidrill.services.vault.operator import VaultOperator
 
 if TYPE_CHECKING:
+    from hashidrill.abc import Host
+    from hashidrill.datacenter.attach.login import Login
     from hashidrill.datacenter.attach.wire import Wire
 
+_TELLS_WITHIN_S, _SNAPSHOT_WITHIN_S = 2.0, 60.0
 _HA = 'path "sys/ha-status" { capabilities = ["read"] }'
 _RAFT = 'path "sys/storage/raft/configuration" { capabilities = ["read"] }'
 
@@ -40,6 +48,7 @@ class VaultAttach:
     default_address: ClassVar[str] = "https://127.0.0.1:8200"
     port: ClassVar[int] = 8200
     token_header: ClassVar[str] = "X-Vault-Token"  # noqa: S105 - the header's name
+    health: ClassVar[str] = "/v1/sys/seal-status"
     variables: ClassVar[Mapping[str, str]] = {
         "address": "VAULT_ADDR", "ca_file": "VAULT_CACERT", "ca_path": "VAULT_CAPATH",
         "cert_file": "VAULT_CLIENT_CERT", "key_file": "VAULT_CLIENT_KEY", "server_name": "VAULT_TLS_SERVER_NAME",
@@ -98,6 +107,10 @@ class VaultAttach:
         ids = {_host(one["address"]): one["node_id"] for one in servers}
         return ids, [one["node_id"] for one in servers if one.get("voter")]
 
+    def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:
+        """What an operator does who has a token and no keys; without a token, nothing."""
+        return {VaultOperator: ApiOperator(host)} if login.token else {}
+
     def spec(self, found: product.Found) -> Mapping[str, Any]:
         most = product.most(Vault.model_fields["servers"])
         storage = "raft" if found.voters else "consul"
@@ -107,6 +120,55 @@ class VaultAttach:
 
 def _host(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
+
+
+class ApiOperator:
+    """An operator who asks with the token that the datacenter was attached with (VaultOperator)."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    async def seal_status(self) -> Seal:
+        said = await self.ask("GET", "sys/seal-status", timeout_s=_TELLS_WITHIN_S)
+        if not said.ok:
+            return Seal(answered=False, text=said.text)
+        return Seal(True, bool(said.data.get("initialized")), bool(said.data.get("sealed", True)))
+
+    async def ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float = 5.0
+    ) -> Said:
+        content = None if body is None else json.dumps(dict(body)).encode()
+        try:
+            answer = await self._host.use(AgentApi).api(
+                method, f"/v1/{path}", body=content, timeout_s=timeout_s, agent="vault"
+            )
+        except FaultError as error:
+            return Said(0, text=f"{method} {path}: {error}")
+        text = f"{method} {path}: HTTP {answer.status}"
+        try:
+            data = answer.json() if answer.body else {}
+        except FaultError:
+            return Said(answer.status, text=f"{text} with a body that is not JSON")
+        data = data if isinstance(data, Mapping) else {}
+        errors = data.get("errors")
+        words = f": {'; '.join(map(str, errors))}" if isinstance(errors, list) and errors else ""
+        return Said(answer.status, data, text + words)
+
+    async def take_snapshot(self) -> bytes:
+        return await self._snapshot("GET")
+
+    async def restore_snapshot(self, packed: bytes) -> None:
+        await self._snapshot("POST", packed)
+
+    async def _snapshot(self, method: str, packed: bytes | None = None) -> bytes:
+        answer = await self._host.use(AgentApi).api(
+            method, "/v1/sys/storage/raft/snapshot", body=packed, timeout_s=_SNAPSHOT_WITHIN_S, agent="vault"
+        )
+        if not 200 <= answer.status < 300:
+            words = answer.body[:200].decode(errors="replace").strip()
+            done = "taken" if method == "GET" else "restored"
+            raise FaultError(f"{self._host.name}: no snapshot was {done}: HTTP {answer.status} {words}")
+        return answer.body
 
 
 ATTACH = VaultAttach()

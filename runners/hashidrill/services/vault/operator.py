@@ -1,4 +1,4 @@
-"""What an operator does with a Vault server: unseals it, leaves it sealed, and asks it with the root token."""
+"""What an operator does with a Vault server: unseals it, leaves it sealed, and asks it with a token that may do so."""
 
 from __future__ import annotations
 
@@ -26,7 +26,25 @@ _REVOKED_WITHIN_S = 10.0
 
 @runtime_checkable
 class VaultOperator(Protocol):
-    """Unseal the host's Vault server, keep it sealed, and ask it as its operator."""
+    """Ask the host's Vault server as its operator."""
+
+    async def seal_status(self) -> Seal: ...
+
+    async def ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float = 5.0
+    ) -> Said:
+        """One request to `/v1/PATH`, with the operator's token."""
+
+    async def take_snapshot(self) -> bytes:
+        """Of integrated storage, encrypted as it is stored. Raises FaultError."""
+
+    async def restore_snapshot(self, packed: bytes) -> None:
+        """Has Vault restore that: it begins some time after it has answered. Raises FaultError."""
+
+
+@runtime_checkable
+class VaultKeys(Protocol):
+    """Unseal the host's Vault server, and keep it sealed."""
 
     async def keep_sealed(self, fault_id: str) -> None:
         """From now on, hashidrill does not unseal it. Returns once nobody is about to."""
@@ -37,21 +55,13 @@ class VaultOperator(Protocol):
     async def unseal(self) -> None:
         """Returns once it is unsealed. Raises FaultError with what it said last."""
 
-    async def seal_status(self) -> Seal: ...
 
-    async def ask(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float = 5.0
-    ) -> Said:
-        """One request to `/v1/PATH`, with the root token."""
-
-    async def take_snapshot(self) -> bytes:
-        """Of integrated storage, encrypted as it is stored. Raises FaultError."""
-
-    async def restore_snapshot(self, packed: bytes) -> None:
-        """Has Vault restore that: it begins some time after it has answered. Raises FaultError."""
+@runtime_checkable
+class LoadTokens(Protocol):
+    """Revoke the token of our own loads, and make it again."""
 
     async def revoke_loads(self) -> None:
-        """Revokes the token of our own loads, and those that were made with it. Raises FaultError."""
+        """Revokes it, and those that were made with it. Raises FaultError."""
 
     async def allow_loads(self) -> None:
         """Makes that token again, as it was; nothing when it is there. Raises FaultError."""
@@ -91,7 +101,7 @@ async def try_unseal(api: VaultApi, address: str, key: str, *, timeout_s: float 
 
 
 class HostOperator:
-    """The operator of one host (VaultOperator)."""
+    """The operator of one host of a datacenter of ours (VaultOperator, VaultKeys, LoadTokens)."""
 
     def __init__(self, host: Host, ring: KeyRing, sealed: Sealed, make_api: Callable[[], VaultApi] = VaultApi) -> None:
         self._host, self._ring, self._sealed, self._make_api = host, ring, sealed, make_api
@@ -168,3 +178,7 @@ class HostOperator:
         async with self._make_api() as api:
             token = self._ring.keys.load
             return await api.call(self._host.address, "GET", "auth/token/lookup-self", token=token)
+
+
+OF_OURS: tuple[type[Any], ...] = (VaultOperator, VaultKeys, LoadTokens)
+"""What can be done to a host whose keys we have."""

@@ -19,6 +19,8 @@ from hashidrill.util.tasks import all_at_once
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import httpx
+
     from hashidrill.abc import Probe
 
 STORAGE_TIMES = {"vault.barrier.put": "vault.storage_put", "vault.barrier.get": "vault.storage_get"}
@@ -112,8 +114,8 @@ class MetricsProbe(_VaultProbe):
         return [*times, *leases]
 
 
-def vault_probes(servers: Mapping[str, str]) -> list[Probe]:
+def vault_probes(servers: Mapping[str, str], transport: httpx.AsyncBaseTransport | None = None) -> list[Probe]:
     """All probes of Vault for servers by host name and address. `run_probes` closes what they hold open."""
-    api = VaultApi()
+    api = VaultApi(transport=transport)
     whole: list[Probe] = [ActiveProbe(servers, api), SealProbe(servers, api)]
     return [*whole, *(MetricsProbe(servers, api, host=host) for host in servers)]

@@ -111,9 +111,9 @@ class VaultService(BaseService):
         self._sealed = Sealed()
 
     def parts(self, host: Host) -> Mapping[type[Any], Any]:
-        from hashidrill.services.vault.operator import HostOperator, VaultOperator  # noqa: PLC0415 - see above
+        from hashidrill.services.vault.operator import OF_OURS, HostOperator  # noqa: PLC0415 - see above
 
-        return {VaultOperator: HostOperator(host, self._ring, self._sealed)}
+        return dict.fromkeys(OF_OURS, HostOperator(host, self._ring, self._sealed))
 
     def agent(self, site: Site) -> AgentPlan:
         """Raises DatacenterError for `storage: consul` without Consul."""
@@ -139,7 +139,7 @@ class VaultService(BaseService):
             return servers
         from hashidrill.services.vault.api import VaultApi  # noqa: PLC0415 - see above
 
-        async with VaultApi() as api:
+        async with VaultApi(transport=self.transport) as api:
             active = await api.active(servers)
         if active is None:
             raise SelectorError(f"{self.name}:{role}: no server is active just now")
@@ -185,7 +185,7 @@ class VaultService(BaseService):
         """All from the control address, and without a token."""
         from hashidrill.services.vault.probes import vault_probes  # noqa: PLC0415 - see above
 
-        return vault_probes({host.name: host.address for host in self._hosts(hosts)})
+        return vault_probes({host.name: host.address for host in self._hosts(hosts)}, self.transport)
 
     def rights(self) -> Sequence[Right]:
         from hashidrill.services.vault import rights  # noqa: PLC0415 - see above

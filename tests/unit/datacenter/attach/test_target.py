@@ -9,10 +9,11 @@ import pickle
 import pytest
 
 from attached_estates import TOKEN, attach_file
-from hashidrill.datacenter.attach.login import Login, Secret, Tls
+from hashidrill.datacenter.attach.login import Login, Secret
 from hashidrill.datacenter.attach.target import AttachTarget, read_target
 from hashidrill.errors import AttachError, ExperimentError
 from hashidrill.util.redaction import MARK
+from hashidrill.util.tls import Tls
 
 OTHER = "11111111-2222-3333-4444-555555555555"
 

@@ -91,7 +91,8 @@ class _LeaderFault(OfServers[P]):
         answer = await leader.use(AgentApi).api(
             "POST", path, params=params, timeout_s=_TRANSFERRED_WITHIN_S, agent=api.AGENT
         )
-        if answer.status != 200 and to is None:  # a sick leader may be too slow to hand over
+        # a sick leader may be too slow to hand over
+        if answer.status != 200 and to is None and leader.can(PacketFilter):
             await api.check_quorum_without(self.hosts, leader)
             return await self._depose(undo, leader, to)
         if answer.status != 200:
@@ -129,10 +130,14 @@ class _LeaderFault(OfServers[P]):
     async def _tables(self, undo: Undo) -> list[str]:
         """The servers that have rules of this fault."""
         table = table_of(undo["fault_id"])
-        return [host.name for host in self._others(undo, []) if table in await host.use(PacketFilter).nft_tables()]
+        return [host.name for host in self._filtered(undo) if table in await host.use(PacketFilter).nft_tables()]
+
+    def _filtered(self, undo: Undo) -> list[Host]:
+        """The servers that rules of this fault can be on: with a transfer in its API, Consul needs none."""
+        return [host for host in self._others(undo, []) if host.can(PacketFilter)]
 
     async def revert(self, undo: Undo) -> None:
-        for host in self._others(undo, []):
+        for host in self._filtered(undo):
             await host.use(PacketFilter).clear_packet_rules(table_of(undo["fault_id"]))
 
 
@@ -146,7 +151,7 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
     """Moves leadership once: by a transfer, or by isolating the leader where Consul has no transfer."""
 
     kind: ClassVar[str] = "consul.leader.transfer"
-    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, PacketFilter})
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
     observer: ClassVar[Observer] = Observer(
         "the Raft state and term that each server reports of itself",
         "Consul's HTTP API, which also takes the transfer request; applying waits on another path",
@@ -174,6 +179,7 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
             raise FaultError(f"{self.params.to} is not a voter; the voters are {known}")
         host = self.hosts.host(target.host)
         if await api.version_of(host) < TRANSFER_SINCE:  # it will be cut off until the others elect another leader
+            host.use(PacketFilter)
             await api.check_quorum_without(self.hosts, host)
         return prior
 

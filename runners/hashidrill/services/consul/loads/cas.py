@@ -178,7 +178,7 @@ class KvCas(ConsulLoad):
         return endpoints[n % self.params.clients % len(endpoints)].rstrip("/")
 
     def _http(self) -> HttpClient:
-        return HttpClient(local_address=self.context.local_address)
+        return self.context.http()
 
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
         """One more consistent read of each key.

@@ -59,6 +59,7 @@ class HealthChecks(ConsulLoad):
     """Registers `checks` HTTP checks on each agent. An operation is one check; its latency is how late it came."""
 
     kind: ClassVar[str] = "consul.health_checks"
+    not_by_address: ClassVar[str] = "the agents would send their checks to this machine"
     signals: ClassVar[Mapping[str, None]] = {"registered": None}
 
     class Params(Strict):
@@ -232,7 +233,7 @@ class HealthChecks(ConsulLoad):
         return [endpoint.rstrip("/") for endpoint in self.context.endpoints]
 
     def _http(self) -> HttpClient:
-        return HttpClient(local_address=self.context.local_address)
+        return self.context.http()
 
 
 def _check(endpoint: str, number: int) -> str:

@@ -13,7 +13,6 @@ from hashidrill.abc import LoadCost, Reason
 from hashidrill.experiment.strict import Strict
 from hashidrill.loads.answer import Answer
 from hashidrill.loads.context import LoadContext
-from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.params import LoadRate, Timeout
 from hashidrill.loads.patient import for_each
 from hashidrill.loads.schedule import OpenLoop, Reply
@@ -86,7 +85,7 @@ class ServiceChurn(ConsulLoad):
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled."""
         context = self.context
-        async with HttpClient(local_address=context.local_address) as self._http:
+        async with context.http() as self._http:
             loop = OpenLoop(
                 self.name, self.params.rate, self._plan, self._change, context.clock, lag=context.lag,
                 waiting=context.waiting, course=context.course,
@@ -102,7 +101,7 @@ class ServiceChurn(ConsulLoad):
         try:
             async with (
                 asyncio.timeout(_LEAVE_WITHIN_S),
-                HttpClient(local_address=self.context.local_address) as self._http,
+                self.context.http() as self._http,
             ):
                 await for_each(sorted(self._registered), leave)
         except TimeoutError:

@@ -116,7 +116,7 @@ class _KvLoad(ConsulLoad):
         return self._key(n), ""
 
     def _http(self) -> HttpClient:
-        return HttpClient(local_address=self.context.local_address)
+        return self.context.http()
 
 
 class KvWrite(_KvLoad):

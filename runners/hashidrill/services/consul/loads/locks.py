@@ -212,7 +212,7 @@ class Lock(ConsulLoad):
         return f"{PREFIX}/{self.name}/{number % self.params.locks}"
 
     def _http(self) -> HttpClient:
-        return HttpClient(local_address=self.context.local_address)
+        return self.context.http()
 
 
 def reply_to(action: Action, answer: Answer) -> Reply:

@@ -48,6 +48,7 @@ class MetricsRead(ConsulLoad):
     """
 
     kind: ClassVar[str] = "consul.metrics.read"
+    not_by_address: ClassVar[str] = "it asks the servers at the addresses that Consul names, in plain HTTP"
 
     class Params(Strict):
         """Nothing is remembered from one look to the next, unless `remember` says so."""
@@ -101,7 +102,7 @@ class MetricsRead(ConsulLoad):
         return f"{PREFIX}/{self.name}"
 
     def client(self) -> HttpClient:
-        return HttpClient(local_address=self.context.local_address)
+        return self.context.http()
 
     async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
         """With `find: kv`, write the list of servers. Raises WaitTimeoutError when Consul does not take it."""

@@ -88,7 +88,7 @@ class Registrations(ConsulLoad):
         return f"{self.name}-{self.context.run_id}"[:60]
 
     def client(self) -> HttpClient:
-        return HttpClient(local_address=self.context.local_address)
+        return self.context.http()
 
     def _agent(self, n: int) -> str:
         """An instance stays with the agent that it was registered at."""

@@ -43,6 +43,7 @@ class Streams(ConsulLoad):
     """Opens `count` streaming subscriptions, spread over the servers that `via` selects."""
 
     kind: ClassVar[str] = "consul.streams"
+    not_by_address: ClassVar[str] = "it opens streams at the servers' port 8300, which wants an agent's certificate"
     asks: ClassVar[str] = "server"
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
         "open": None, "establish": Rate, "events": Rate, "lag": Duration,

@@ -18,7 +18,6 @@ from hashidrill.abc import LoadCost, Operation, Reason
 from hashidrill.experiment.strict import Strict
 from hashidrill.loads.answer import Answer, read_error
 from hashidrill.loads.context import LoadContext
-from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.params import Timeout
 from hashidrill.loads.schedule import CANCELLED
 from hashidrill.rights import Right
@@ -81,7 +80,7 @@ class Views(ConsulLoad):
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled."""
         self._emit = emit
-        async with HttpClient(local_address=self.context.local_address) as self._http, asyncio.TaskGroup() as tasks:
+        async with self.context.http() as self._http, asyncio.TaskGroup() as tasks:
             for agent in self.context.endpoints:
                 tasks.create_task(self._look_after(agent))
             await self._held.run()

@@ -19,7 +19,6 @@ from hashidrill.experiment.model import NAME_PATTERN
 from hashidrill.experiment.strict import Strict
 from hashidrill.loads.answer import Answer, read_error
 from hashidrill.loads.context import LoadContext
-from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import CANCELLED
 from hashidrill.rights import Right
@@ -105,7 +104,7 @@ class Watch(ConsulLoad):
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled."""
         self._emit = emit
-        async with HttpClient(local_address=self.context.local_address) as self._http, asyncio.TaskGroup() as tasks:
+        async with self.context.http() as self._http, asyncio.TaskGroup() as tasks:
             tasks.create_task(self._sample())
             await self._held.run()
 
@@ -114,7 +113,7 @@ class Watch(ConsulLoad):
         found: dict[str, str | None] = {}
         count = min(self.params.count, self.params.keys) if self.params.keys_of else 1
 
-        async with HttpClient(local_address=self.context.local_address) as http:
+        async with self.context.http() as http:
 
             async def read(n: int) -> None:
                 what, path = self._watched(n)

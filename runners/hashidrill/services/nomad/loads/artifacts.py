@@ -75,6 +75,7 @@ class Artifacts(NomadLoad):
     """
 
     kind: ClassVar[str] = "nomad.artifacts"
+    not_by_address: ClassVar[str] = "its store and its reports are for a datacenter of our own"
 
     class Params(Strict):
         """Nomad itself tries a failed download again only as often as the task's restart policy says: `retries`."""

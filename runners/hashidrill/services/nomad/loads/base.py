@@ -55,7 +55,7 @@ class NomadLoad(AgentLoad):
         return self.context.endpoints[n % len(self.context.endpoints)].rstrip("/")
 
     def client(self) -> HttpClient:
-        return HttpClient(local_address=self.context.local_address)
+        return self.context.http()
 
     async def register(self, client: HttpClient, job: Mapping[str, Any], job_id: str = "") -> None:
         """Until a server takes it. Raises WaitTimeoutError."""

@@ -17,7 +17,7 @@ from hashidrill.registry import near
 from hashidrill.rights import Right
 from hashidrill.services.vault import rights
 from hashidrill.services.vault.faults import seen
-from hashidrill.services.vault.operator import VaultOperator
+from hashidrill.services.vault.operator import VaultKeys, VaultOperator
 from hashidrill.units import Duration
 from hashidrill.util.merged import merge
 from hashidrill.util.wait import wait_until
@@ -59,7 +59,7 @@ class VaultConfig(BaseFault[ConfigParams]):
     kind: ClassVar[str] = "vault.config"
     at_a_time: ClassVar[int | None] = 1
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset(
-        {AgentApi, AgentFiles, ProcessControl, Processes, VaultOperator}
+        {AgentApi, AgentFiles, ProcessControl, Processes, VaultKeys, VaultOperator}
     )
     observer: ClassVar[Observer] = Observer(
         "the server's process and seal status, and the configuration that it shows while it is the active one",
@@ -111,7 +111,7 @@ class VaultConfig(BaseFault[ConfigParams]):
                 return (True if seal.answered and seal.initialized else None), str(seal)
 
             await wait_until(f"vault on {host.name} to start again", answers, within_s=_STARTED_WITHIN_S)
-            await host.use(VaultOperator).unseal()
+            await host.use(VaultKeys).unseal()
             await wait_until(
                 f"vault on {host.name} to know the active server",
                 lambda: seen.knows_active(host),

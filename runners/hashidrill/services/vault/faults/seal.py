@@ -13,7 +13,7 @@ from hashidrill.faults.base import BaseFault, NoParams
 from hashidrill.rights import Right
 from hashidrill.services.vault import rights
 from hashidrill.services.vault.faults import seen
-from hashidrill.services.vault.operator import VaultOperator
+from hashidrill.services.vault.operator import VaultKeys, VaultOperator
 from hashidrill.services.vault.policy import PROBE_SECRET
 from hashidrill.util.wait import wait_until
 
@@ -24,7 +24,7 @@ class Seal(BaseFault[NoParams]):
     """Seals the server, and keeps it sealed. Vault seals only its active server on request: a standby is restarted."""
 
     kind: ClassVar[str] = "vault.seal"
-    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, ProcessControl, VaultOperator})
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, ProcessControl, VaultKeys, VaultOperator})
     observer: ClassVar[Observer] = Observer(
         "how the server answers a request for a secret", "Vault's HTTP API, which also takes the request to seal"
     )
@@ -54,7 +54,7 @@ class Seal(BaseFault[NoParams]):
     async def apply(self, undo: Undo) -> None:
         host = self._host(undo)
         operator = host.use(VaultOperator)
-        await operator.keep_sealed(undo["fault_id"])
+        await host.use(VaultKeys).keep_sealed(undo["fault_id"])
         if undo["prior"]["active"]:
             said = await operator.ask("PUT", "sys/seal", timeout_s=_SEALED_WITHIN_S)
             if not said.ok:
@@ -83,7 +83,7 @@ class Seal(BaseFault[NoParams]):
         )
 
     async def revert(self, undo: Undo) -> None:
-        operator = self._host(undo).use(VaultOperator)
+        operator = self._host(undo).use(VaultKeys)
         await operator.leave(undo["fault_id"])
         await operator.unseal()
 

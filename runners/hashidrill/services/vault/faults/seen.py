@@ -89,6 +89,5 @@ def servers_of(hosts: Hosts) -> list[Host]:
 
 def only_on_vault(kind: str, place: Place) -> Iterable[Trouble]:
     """For a fault that a host without a Vault server cannot have."""
-    vault = place.parts.get(AGENT)
-    if place.hosts and (vault is None or not all(host.startswith(f"{AGENT}-") for host in place.hosts)):
+    if place.hosts and not place.hosts <= {*place.having(AGENT, "server")}:
         yield ("on",), f"{kind} is about Vault's servers, and {place.on} are none; write vault:active or host:vault-1"

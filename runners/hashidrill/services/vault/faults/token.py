@@ -13,7 +13,7 @@ from hashidrill.faults.base import BaseFault, NoParams
 from hashidrill.rights import Right
 from hashidrill.services.vault import rights
 from hashidrill.services.vault.faults import seen
-from hashidrill.services.vault.operator import VaultOperator
+from hashidrill.services.vault.operator import LoadTokens
 
 _TOKEN = "the token of our loads"  # noqa: S105 - what the claim is about
 
@@ -26,7 +26,7 @@ class TokenRevoke(BaseFault[NoParams]):
 
     kind: ClassVar[str] = "vault.token.revoke"
     at_a_time: ClassVar[int | None] = 0
-    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, VaultOperator})
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, LoadTokens})
     observer: ClassVar[Observer] = Observer(
         "what another server answers to a look-up with that token",
         "Vault's HTTP API, which also takes the request; a standby asks the active server",
@@ -46,18 +46,18 @@ class TokenRevoke(BaseFault[NoParams]):
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError where the token is refused already."""
-        said = await self.hosts.host(target.host).use(VaultOperator).loads_are_allowed()
+        said = await self.hosts.host(target.host).use(LoadTokens).loads_are_allowed()
         if not said.ok:
             raise FaultError(f"{target.host}: the token of our loads is refused already: {said.text}")
         return {}
 
     async def apply(self, undo: Undo) -> None:
-        await self._host(undo).use(VaultOperator).revoke_loads()
+        await self._host(undo).use(LoadTokens).revoke_loads()
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         servers = seen.servers_of(self.hosts)
         other = next((host for host in servers if host.name != undo["host"]), self._host(undo))
-        said = await other.use(VaultOperator).loads_are_allowed()
+        said = await other.use(LoadTokens).loads_are_allowed()
         return Evidence(
             said.status == 403 if present else said.ok,
             "the token is refused (403)" if present else "the token is known (200)",
@@ -66,7 +66,7 @@ class TokenRevoke(BaseFault[NoParams]):
         )
 
     async def revert(self, undo: Undo) -> None:
-        await self._host(undo).use(VaultOperator).allow_loads()
+        await self._host(undo).use(LoadTokens).allow_loads()
 
 
 KINDS = (TokenRevoke,)

@@ -46,7 +46,7 @@ class VaultLoad(AgentLoad):
 
     def client(self) -> HttpClient:
         headers = {"X-Vault-Token": self.context.access[TOKEN], "Content-Type": "application/json"}
-        return HttpClient(local_address=self.context.local_address, headers=headers)
+        return self.context.http(headers)
 
     def open_loop(
         self, plan: Callable[[int], tuple[str, str]], perform: Callable[[int, str, str], Awaitable[Reply]]

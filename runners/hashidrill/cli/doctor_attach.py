@@ -1,0 +1,172 @@
+"""`hashidrill doctor --attach FILE`: what can run against a datacenter that stands already, and why the rest cannot.
+
+It reads alone: a token that may read is enough.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from hashidrill import hypothesis, registry
+from hashidrill.cli.common import print_json, print_line
+from hashidrill.datacenter.attach.datacenter import attach, described
+from hashidrill.datacenter.attach.product import attachables
+from hashidrill.datacenter.attach.target import read_target
+from hashidrill.datacenter.attach.wire import UnansweredError
+from hashidrill.engine.attachable import absent, lacking, possible_kinds, unseen_signals, unselected
+from hashidrill.errors import HashidrillError
+from hashidrill.experiment.library import experiment_name, list_experiments
+from hashidrill.experiment.reading import read_experiment
+from hashidrill.util.tasks import all_at_once
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from hashidrill.datacenter.attach.estate import Estate
+    from hashidrill.datacenter.attach.target import AttachTarget
+    from hashidrill.datacenter.attach.wire import Wire
+
+_TELLS_WITHIN_S = 5.0
+_MOST_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What was found. Of each name, why it cannot be had there; "" where it can."""
+
+    target: AttachTarget
+    estate: Estate
+    silent: Mapping[str, str]
+    """By `HOST/SERVICE`, why that agent could not be asked."""
+    experiments: Mapping[str, Sequence[str]]
+    faults: Mapping[str, str]
+    loads: Mapping[str, str]
+    hypotheses: Mapping[str, str]
+
+
+def report(path: Path, *, json: bool) -> int:
+    """Print it; returns the exit code. Raises AttachError and ExperimentError where there is nothing to look at."""
+    target = read_target(path)
+    estate, silent = anyio.run(_look, target)
+    looked = examined(target, estate, silent)
+    if json:
+        print_json(as_data(looked))
+    else:
+        for line in lines(looked):
+            print_line(line)
+    return 0
+
+
+async def _look(target: AttachTarget) -> tuple[Estate, dict[str, str]]:
+    async with AsyncExitStack() as stack:
+        estate, wires = await attach(target, stack)
+        return estate, await unanswered(estate, wires)
+
+
+async def unanswered(estate: Estate, wires: Mapping[str, Wire]) -> dict[str, str]:
+    """By `HOST/SERVICE`, the agents whose own API does not answer, and why."""
+    found: dict[str, str] = {}
+
+    async def ask(host: str, service: str, url: str) -> None:
+        try:
+            health = attachables([service])[service].health
+            await wires[service].request("GET", health, url=url, timeout_s=_TELLS_WITHIN_S)
+        except UnansweredError as error:
+            found[f"{host}/{service}"] = str(error)
+
+    agents = [(host.name, service, url) for host in estate.hosts.values() for service, url in host.urls.items()]
+    await all_at_once(partial(ask, *agent) for agent in agents)
+    return {name: found[name] for name in sorted(found)}
+
+
+def examined(target: AttachTarget, estate: Estate, silent: Mapping[str, str]) -> Looked:
+    """What of the library, and of all kinds, can be had there."""
+    loads = {kind: _of_load(load, estate) for kind, load in registry.loads().items()}
+    unseen = {name: unseen_signals(one) for name, one in hypothesis.all_hypotheses().items()}
+    return Looked(
+        target, estate, silent,
+        experiments={experiment_name(path): _of_experiment(path, target, estate) for path in list_experiments()},
+        faults=possible_kinds(target, estate),
+        loads=loads,
+        hypotheses={
+            name: f"nobody samples {', '.join(signals)} there" if signals else "" for name, signals in unseen.items()
+        },
+    )  # fmt: skip
+
+
+def _of_load(load: Any, estate: Estate) -> str:
+    if load.not_by_address:
+        return str(load.not_by_address)
+    product = load.kind.partition(".")[0]
+    return f"there is no {product}" if product in registry.services() and product not in estate.services else ""
+
+
+def _of_experiment(path: Path, target: AttachTarget, estate: Estate) -> list[str]:
+    try:
+        document = read_experiment(path)
+        reasons = lacking(document, target, estate, path=path)
+        said = unselected(document, target, estate, path=path)
+    except HashidrillError as error:
+        return [str(error)]
+    first = next((line for line in said.splitlines() if line.strip()), "")
+    return [*reasons, *([first] if first and not reasons else [])]
+
+
+def lines(looked: Looked) -> list[str]:
+    """For people."""
+    estate, can = looked.estate, [name for name, why in looked.experiments.items() if not why]
+    told = [f"{estate.name}: {len(estate.hosts)} hosts"]
+    for service, login in looked.target.logins.items():
+        version = " ".join(filter(None, (service, estate.versions.get(service, ""))))
+        told.append(f"  {version} at {login.address}, {_agents(estate, service)}")
+        told.append(f"    token from {login.token_from}" if login.token else "    no token")
+    told += [f"  note: {note}" for note in estate.notes]
+    told += [f"  does not answer: {agent}: {why}" for agent, why in looked.silent.items()]
+    told.append(f"\n{len(can)} of {len(looked.experiments)} experiments can run there.")
+    told += [f"  {name}" for name in can]
+    told.append("\nThe others cannot:")
+    for name, why in looked.experiments.items():
+        if why:
+            more = f" (and {len(why) - _MOST_SHOWN} more)" if len(why) > _MOST_SHOWN else ""
+            told.append(f"  {name}: {'; '.join(why[:_MOST_SHOWN])}{more}")
+    for what, kinds in (("faults", looked.faults), ("loads", looked.loads), ("hypotheses", looked.hypotheses)):
+        had = sorted(kind for kind, why in kinds.items() if not why)
+        told.append(f"\n{len(had)} of {len(kinds)} {what} can be had there: {', '.join(had) or 'none'}")
+        told += [f"  {kind}: {why}" for kind, why in sorted(kinds.items()) if why]
+    told.append("\nWhat its hosts lack, because they are reached by the addresses of their APIs alone:")
+    told += [f"  {capability}" for capability in absent(looked.target, looked.estate)]
+    told.append("\nNo logs, and no figures of disks and processes, are recorded there.")
+    return [line for text in told for line in text.split("\n")]
+
+
+def _agents(estate: Estate, service: str) -> str:
+    roles = [host.roles[service] for host in estate.having(service)]
+    counted = [f"{roles.count(role)} {role}{'' if roles.count(role) == 1 else 's'}" for role in dict.fromkeys(roles)]
+    return ", ".join(counted)
+
+
+def as_data(looked: Looked) -> dict[str, Any]:
+    """For scripts."""
+    return {
+        "attached": described(looked.target, looked.estate),
+        "hosts": [
+            {"name": host.name, "address": host.address, "agents": dict(host.roles)}
+            for host in looked.estate.hosts.values()
+        ],
+        "silent": dict(looked.silent),
+        "experiments": [
+            {"name": name, "runs": not why, "why": list(why)} for name, why in looked.experiments.items()
+        ],
+        **{
+            what: [{"kind": kind, "possible": not why, "why": why} for kind, why in sorted(kinds.items())]
+            for what, kinds in (
+                ("faults", looked.faults), ("loads", looked.loads), ("hypotheses", looked.hypotheses),
+            )
+        },
+    }  # fmt: skip

@@ -1,0 +1,159 @@
+"""What of an experiment cannot be had in an attached datacenter, and why."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hashidrill import registry
+from hashidrill.capabilities import described
+from hashidrill.datacenter.attach.datacenter import AttachedHost
+from hashidrill.engine.required import make_fault
+from hashidrill.errors import AttachError, ExperimentError
+from hashidrill.experiment.attached import attached_to
+from hashidrill.experiment.conditions import PROBE_SIGNALS
+from hashidrill.experiment.loader import load_document
+from hashidrill.experiment.model import DatacenterSpec, services_of
+from hashidrill.experiment.selectors import aimed, parse_selector
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hashidrill.capabilities import Capable
+    from hashidrill.datacenter.attach.estate import Estate
+    from hashidrill.datacenter.attach.target import AttachTarget
+    from hashidrill.experiment.conditions import Condition
+    from hashidrill.experiment.documents import Document
+    from hashidrill.experiment.model import Experiment
+    from hashidrill.service import Service
+
+NOT_SEEN = {"disk": "disks", "process": "processes", "machine": "this machine's own work"}
+"""Signals of ours alone, by their first word, and what they are about."""
+
+
+def check_possible(document: Document, target: AttachTarget, estate: Estate, *, path: Path) -> None:
+    """Raises AttachError with everything that cannot be had there, ExperimentError as `validate` does."""
+    reasons = lacking(document, target, estate, path=path)
+    if reasons:
+        told = "".join(f"\n  {reason}" for reason in reasons)
+        raise AttachError(
+            f"{path}: cannot run on {target.name}, which is reached by the addresses of its APIs alone:{told}\n"
+            f"`hashidrill doctor --attach {target.path}` lists what can, and says what these mean"
+        )
+
+
+def lacking(document: Document, target: AttachTarget, estate: Estate, *, path: Path) -> list[str]:
+    """Why it cannot run there, apart from what `validate` would say of the experiment over it."""
+    experiment = load_document(document.unmarked(), near_to=path)
+    hosts = {name: AttachedHost(one, target.logins) for name, one in estate.hosts.items()}
+    return [
+        *_of_faults(experiment, hosts, standing(estate)), *_of_loads(experiment), *_of_clients(experiment),
+        *_of_conditions(experiment),
+    ]  # fmt: skip
+
+
+def unselected(document: Document, target: AttachTarget, estate: Estate, *, path: Path) -> str:
+    """What `validate` says of the experiment over that datacenter; "" for nothing."""
+    try:
+        attached_to(document.unmarked(), estate.as_datacenter(), name=target.name, path=path)
+    except ExperimentError as error:
+        return str(error)
+    return ""
+
+
+def standing(estate: Estate) -> list[Service]:
+    """The services of that datacenter."""
+    return services_of(DatacenterSpec.model_validate(estate.as_datacenter()))
+
+
+def _of_faults(
+    experiment: Experiment, hosts: Mapping[str, Capable], services: Sequence[Service]
+) -> Iterator[str]:  # fmt: skip
+    for number, step in enumerate(experiment.method, start=1):
+        if step in experiment.faults:
+            yield from (f"step {number}, {step.fault} on {step.on}: {why}" for why in _of_fault(step, hosts, services))
+
+
+def _of_fault(step: Any, hosts: Mapping[str, Capable], services: Sequence[Service]) -> Iterator[str]:
+    fault = make_fault(step, None)
+    if fault.on_client:
+        yield "an attached datacenter has no taps"
+        return
+    required = fault.requires()
+    meant = [hosts[name] for name in sorted(parse_selector(aimed(step.fault, step.on)).candidates(services))]
+    wanted = sorted(required.capabilities, key=described)
+    for lacks in dict.fromkeys(tuple(one for one in wanted if not host.can(one)) for host in meant or hosts.values()):
+        if lacks:
+            yield f"its host lacks {', '.join(one.__name__ for one in lacks)}"
+            break
+    if required.tools:
+        yield f"it needs {' and '.join(sorted(required.tools))} on its host"
+    if required.spare_servers:
+        yield "it needs a spare host, on which it may start a server"
+
+
+def possible_kinds(target: AttachTarget, estate: Estate) -> dict[str, str]:
+    """Every kind of fault, with why it cannot be had on any host there; "" where it can on some."""
+    hosts = [AttachedHost(one, target.logins) for one in estate.hosts.values()]
+    return {kind: _of_kind(fault, hosts) for kind, fault in registry.faults().items()}
+
+
+def _of_kind(fault: Any, hosts: Sequence[Capable]) -> str:
+    if fault.on_client:
+        return "an attached datacenter has no taps"
+    wanted: frozenset[type[Any]] = getattr(fault, "capabilities", frozenset())
+    if any(all(host.can(one) for one in wanted) for host in hosts):
+        product = fault.kind.partition(".")[0]
+        missing = product in registry.services() and not any(product in host.roles for host in hosts)
+        return f"there is no {product}" if missing else ""
+    never = sorted(one.__name__ for one in wanted if not any(host.can(one) for host in hosts))
+    return f"no host has {', '.join(never)}"
+
+
+def absent(target: AttachTarget, estate: Estate) -> list[str]:
+    """What a host there never has, of all that faults ask for: `DiskControl (slow or fail the operations ...)`."""
+    hosts = [AttachedHost(one, target.logins) for one in estate.hosts.values()]
+    wanted = frozenset[type[Any]]().union(*(getattr(one, "capabilities", ()) for one in registry.faults().values()))
+    return sorted(described(one) for one in wanted if not any(host.can(one) for host in hosts))
+
+
+def _of_loads(experiment: Experiment) -> Iterator[str]:
+    for name, load in experiment.load.items():
+        if why := registry.load(load.kind).not_by_address:
+            yield f"load {name} ({load.kind}): {why}"
+
+
+def _of_clients(experiment: Experiment) -> Iterator[str]:
+    for name in experiment.clients:
+        yield f"client {name}: an attached datacenter has no taps"
+
+
+def _of_conditions(experiment: Experiment) -> Iterator[str]:
+    places: list[tuple[str, Sequence[Condition]]] = [
+        ("steady_state", experiment.steady_state.require), ("guardrails", experiment.guardrails),
+        *((name, load.profile.conditions) for name, load in experiment.traffic.items() if load.profile is not None),
+    ]  # fmt: skip
+    for where, conditions in places:
+        for one in conditions:
+            if one.source in NOT_SEEN and one.source not in experiment.traffic:
+                yield f"{where}: {one.text}: figures of {NOT_SEEN[one.source]} are not to be had by address"
+
+
+def unseen_signals(hypothesis: Any) -> list[str]:
+    """The signals that a hypothesis names, by itself or in functions of its file, and that nobody samples there."""
+    tree = ast.parse(hypothesis.path.read_text())
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    named: set[str] = set()
+    reached, rest = set(), [hypothesis.name]
+    while rest:
+        name = rest.pop()
+        if name in reached or name not in functions:
+            continue
+        reached.add(name)
+        for node in ast.walk(functions[name]):
+            if isinstance(node, ast.Name):
+                rest.append(node.id)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named.add(node.value)
+    return sorted(each for each in named if each in PROBE_SIGNALS and each.partition(".")[0] in NOT_SEEN)

@@ -1,0 +1,88 @@
+"""The engine's process for an attached datacenter: `python -m hashidrill.engine.in_attached`.
+
+It runs outside of any sandbox. It reads its specification, tokens among it, from standard input, and writes events to
+standard output. SIGINT, SIGTERM, and the end of the pipe that its runner holds open cancel the run, which reverts what
+is in force: a runner that was killed leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hashidrill.datacenter.attach.datacenter import AttachedDatacenter, attach
+from hashidrill.datacenter.attach.estate import Estate
+from hashidrill.datacenter.attach.interlocks import Interlocks, open_interlocks
+from hashidrill.datacenter.attach.plan import plan_of
+from hashidrill.datacenter.attach.target import AttachTarget
+from hashidrill.datacenter.attach.wire import Wire
+from hashidrill.engine import run as engine
+from hashidrill.engine.engine_process import cancelled_when_told, exit_of, to_runner
+from hashidrill.engine.load_generator import LoadGenerator
+from hashidrill.errors import InterlockError
+from hashidrill.events import Bus, Note
+from hashidrill.experiment.resolved import ResolvedExperiment
+from hashidrill.recording.journal import Clock
+from hashidrill.sandbox.sandbox import read_given
+from hashidrill.util.redaction import Redactor
+
+Attach = Callable[[AttachTarget, AsyncExitStack], Awaitable[tuple[Estate, dict[str, Wire]]]]
+Open = Callable[[AttachTarget, Estate, Mapping[str, Wire]], Interlocks]
+
+
+def main() -> None:
+    """Exits as hashidrill.engine.in_sandbox does."""
+    spec = read_given()
+    sys.exit(exit_of(partial(run_given, spec)))
+
+
+async def run_given(
+    spec: dict[str, Any],
+    *,
+    look: Attach = attach,
+    interlocks: Open = open_interlocks,
+    run: Callable[..., Awaitable[str]] = engine.run,
+    datacenter: Callable[..., AttachedDatacenter] = AttachedDatacenter,
+) -> str:
+    """Returns how the run ended. Cancellation stops here: by then the run has reverted and closed.
+
+    Raises InterlockError where it must not be: nothing was touched then.
+    """
+    recording = Path(spec["recording"])
+    experiment = ResolvedExperiment.from_data(spec["resolved"]).experiment
+    target, expected = AttachTarget.received(spec["target"]), Estate.from_data(spec["estate"])
+    redactor = Redactor([*spec["secrets"], *target.secrets()])
+    events = Bus(to_runner)
+    async with AsyncExitStack() as stack, cancelled_when_told(spec.get("lifeline")):
+        found, wires = await look(target, stack)
+        check_same(expected, found)
+        plan = plan_of(experiment, target, found, run_id=spec["info"]["id"])
+        say = lambda text: events.publish(Note(text=redactor.text(text)))  # noqa: E731 - one line, handed on once
+        held = await stack.enter_async_context(interlocks(target, found, wires).hold(plan, say))
+        made = await stack.enter_async_context(
+            datacenter(experiment.datacenter, target, found, wires, artifacts=recording / "artifacts")
+        )
+        return await run(
+            experiment, made, recording, spec["info"], clock=Clock(spec["origin_ns"]), events=events, redactor=redactor,
+            load_generator=partial(LoadGenerator, entrances=made.entrances), stop=held.stopped, admits=held.admits,
+        )  # fmt: skip
+    return "interrupted"
+
+
+def check_same(expected: Estate, found: Estate) -> None:
+    """Raises InterlockError where hosts came, went or changed roles since the experiment was checked against them."""
+    shape = [
+        {(name, one.address, *sorted(one.roles.items())) for name, one in each.hosts.items()}
+        for each in (expected, found)
+    ]
+    if shape[0] != shape[1]:
+        changed = ", ".join(sorted({str(host[0]) for host in shape[0] ^ shape[1]}))
+        raise InterlockError(f"{found.name} has changed since it was looked at: {changed}; run it again")
+
+
+if __name__ == "__main__":
+    main()

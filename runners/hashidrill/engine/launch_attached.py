@@ -1,0 +1,154 @@
+"""Runs an experiment against an attached datacenter: looks, asks the interlocks, and starts an engine beside us."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from hashidrill.datacenter.attach.datacenter import AttachedDatacenter, attach, described
+from hashidrill.datacenter.attach.interlocks import open_interlocks
+from hashidrill.datacenter.attach.plan import Plan, plan_of
+from hashidrill.datacenter.attach.target import read_target
+from hashidrill.engine.attachable import check_possible
+from hashidrill.engine.heal import heal_run
+from hashidrill.engine.launch import RUNS_DIR, Engine, record
+from hashidrill.errors import AttachError
+from hashidrill.events import Bus
+from hashidrill.experiment.attached import attached_to
+from hashidrill.experiment.model import DatacenterSpec
+from hashidrill.experiment.reading import read_experiment
+from hashidrill.sandbox.sandbox import Sandbox, handed_over, python_path
+from hashidrill.util.files import private
+from hashidrill.util.redaction import without_secrets
+
+if TYPE_CHECKING:
+    from hashidrill.datacenter.attach.estate import Estate
+    from hashidrill.datacenter.attach.target import AttachTarget
+    from hashidrill.engine.heal import Healed
+    from hashidrill.experiment.resolved import ResolvedExperiment
+
+_REVERTS_WITHIN_S = 600.0
+"""How long an engine whose runner fails may take to revert; then it is left alone, and goes on."""
+
+
+@dataclass(frozen=True)
+class Attached:
+    """A datacenter that was looked at, for commands that run, heal and plan against it."""
+
+    target: AttachTarget
+    estate: Estate
+
+    @classmethod
+    def read(cls, path: Path) -> Attached:
+        """Raises ExperimentError for the file, AttachError where it cannot be attached."""
+        target = read_target(path)
+        return cls(target, anyio.run(_looked, target))
+
+    def over(self, path: Path) -> ResolvedExperiment:
+        """The experiment in a file over that datacenter. Raises ExperimentError, AttachError."""
+        document = read_experiment(path)
+        if isinstance(document.data, dict) and document.data.get("variants"):
+            raise AttachError(f"{path}: has variants, which are configurations of a datacenter of our own")
+        check_possible(document, self.target, self.estate, path=path)
+        return attached_to(document, self.estate.as_datacenter(), name=self.target.name, path=path)
+
+    def plan(self, resolved: ResolvedExperiment) -> Plan:
+        """What a run would touch, in order."""
+        return plan_of(resolved.experiment, self.target, self.estate)
+
+    def run(self, resolved: ResolvedExperiment, *, runs_dir: Path = RUNS_DIR, events: Bus | None = None) -> Path:
+        """See run_attached."""
+        return run_attached(resolved, self.target, self.estate, runs_dir=runs_dir, events=events)
+
+    async def heal(self, runs: Sequence[Path]) -> list[Healed | None]:
+        """Reverts what these runs left in force there, from their journals."""
+        healed = []
+        async with AsyncExitStack() as stack:
+            estate, wires = await attach(self.target, stack)
+            spec = DatacenterSpec.model_validate(estate.as_datacenter())
+            hosts = await stack.enter_async_context(AttachedDatacenter(spec, self.target, estate, wires))
+            for run in runs:
+                hosts.keep_artifacts(run / "artifacts")
+                healed.append(await heal_run(run, hosts, attached=self.target.name))
+        return healed
+
+
+async def _looked(target: AttachTarget) -> Estate:
+    async with AsyncExitStack() as stack:
+        return (await attach(target, stack))[0]
+
+
+def run_attached(
+    resolved: ResolvedExperiment, target: AttachTarget, estate: Estate, *, runs_dir: Path = RUNS_DIR,
+    events: Bus | None = None,
+) -> Path:  # fmt: skip
+    """Like `run_experiment`, against the attached datacenter that `resolved` was made for.
+
+    Raises InterlockError, before there is a recording, where the interlocks refuse it.
+    """
+    anyio.run(_allowed, plan_of(resolved.experiment, target, estate))
+    lifeline, other_end = os.pipe()
+    ours = os.fdopen(other_end, "wb")
+    info = {"attached": described(target, estate), "undos": str(_undos())}
+    given = {"target": target.handed_over(), "estate": estate.to_data(), "lifeline": lifeline}
+    environment = {**without_secrets(os.environ), "PYTHONPATH": python_path()}
+
+    @contextlib.contextmanager
+    def start(
+        command: Sequence[str], environment: Mapping[str, str], log: Path, *, given: Mapping[str, Any]
+    ) -> Iterator[Sandbox]:
+        with beside_us(command, environment, log, given=given, keep=lifeline) as process:
+            try:
+                yield process
+            finally:
+                ours.close()  # the engine reverts and ends, if it has not
+
+    engine = Engine("hashidrill.engine.in_attached", start, environment, given, target.secrets(), info)
+    try:
+        return record(resolved, engine, runs_dir=runs_dir, events=events or Bus(), found={})
+    finally:
+        ours.close()
+        os.close(lifeline)
+
+
+async def _allowed(plan: Plan) -> None:
+    """Raises InterlockError, and AttachError where it has gone since."""
+    async with AsyncExitStack() as stack:
+        estate, wires = await attach(plan.target, stack)
+        await open_interlocks(plan.target, estate, wires).check(plan)
+
+
+def _undos() -> Path:
+    """Where undos that hold secrets are kept until their faults are gone: a recording is sent around."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111 - HOME may be unset
+    return Path(state) / "hashidrill" / "undos" / os.urandom(8).hex()
+
+
+@contextlib.contextmanager
+def beside_us(
+    command: Sequence[str], environment: Mapping[str, str], log: Path, *, given: Mapping[str, Any], keep: int
+) -> Iterator[Sandbox]:
+    """An engine in a process and session of its own, which inherits the file descriptor `keep`.
+
+    On leaving, it has ended or goes on reverting: it is never killed, because nobody else would revert.
+    """
+    with handed_over(given) as stdin, private(log, "ab") as errors:
+        process = subprocess.Popen(
+            [part for part in command if part != "{root}"], env=dict(environment), stdin=stdin,
+            stdout=subprocess.PIPE, stderr=errors, start_new_session=True, pass_fds=(keep,),
+        )  # fmt: skip
+    try:
+        yield Sandbox(Path(), process)
+    finally:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_REVERTS_WITHIN_S)
+        if process.stdout is not None:
+            process.stdout.close()
