@@ -139,10 +139,10 @@ def ratio(
 def decide(interval: Interval, margin: float, *, lower_is_better: bool = True) -> Decision:
     """Against a margin, like 1.2 for 20 %.
 
-    WORSE: it is surely worse, and by the margin or more as far as it was measured. NO_WORSE: it is surely not worse by
-    the margin. BETTER: as WORSE, to the other side. Else it cannot be told. Two equal sides are called WORSE in at
-    most half of the share of alarms; a side that is worse by the margin or more is called NO_WORSE in at most half of
-    what the confidence leaves. What is worse by less than the margin may be called either.
+    NO_WORSE: it is surely not worse by the margin. WORSE: it is surely worse, and as far as it was measured by more
+    than half of the margin. BETTER: as WORSE, to the other side. Else it cannot be told. Two equal sides are called
+    WORSE in at most half of the share of alarms; a side that is worse by the margin or more is called NO_WORSE in at
+    most half of what the confidence leaves. What is worse by less than the margin may be called either.
     """
     low, middle, high, sure, surest = (
         (interval.low, interval.ratio, interval.high, interval.surely_low, interval.surely_high)
@@ -152,13 +152,12 @@ def decide(interval: Interval, margin: float, *, lower_is_better: bool = True) -
             for each in (interval.high, interval.ratio, interval.low, interval.surely_high, interval.surely_low)
         )
     )
-    if math.isnan(middle):
+    half = math.sqrt(margin)
+    if math.isnan(middle) or not low <= high:
         return Decision.CANNOT_TELL
-    if sure > 1 and middle >= margin:
-        return Decision.WORSE
-    if surest < 1 and middle <= 1 / margin:
-        return Decision.BETTER
-    return Decision.NO_WORSE if high < margin and low < margin else Decision.CANNOT_TELL
+    if high < margin:
+        return Decision.BETTER if surest < 1 and middle <= 1 / half else Decision.NO_WORSE
+    return Decision.WORSE if sure > 1 and middle >= half else Decision.CANNOT_TELL
 
 
 def rounds_needed(interval: Interval, margin: float, *, alarms: float = ALARMS, confidence: float = CONFIDENCE) -> int:
@@ -170,10 +169,10 @@ def rounds_needed(interval: Interval, margin: float, *, alarms: float = ALARMS, 
         return max(1, FIRST_LOOK - interval.rounds)
     if not 0 < interval.ratio < math.inf:
         return MOST_ROUNDS
-    away, limit = abs(math.log(interval.ratio)), math.log(margin)
-    level, room = (alarms, away) if away >= limit else (1 - confidence, limit - math.log(interval.ratio))
+    away, limit = math.log(interval.ratio), math.log(margin)
     for count in range(max(interval.rounds, 2), MOST_ROUNDS):
-        if _half_width(interval.sd, count, level, interval.degrees) < room:
+        usual, sure = (_half_width(interval.sd, count, each, interval.degrees) for each in (1 - confidence, alarms))
+        if usual < limit - away or (away >= limit / 2 and sure < away):
             return count - interval.rounds
     return MOST_ROUNDS
 

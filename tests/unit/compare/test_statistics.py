@@ -127,6 +127,24 @@ def test_looking_after_every_round_without_paying_for_it_would_raise_more_alarms
     assert 0.035 < paid < 0.065
 
 
+def test_one_as_large_as_the_margin_is_found_where_the_noise_lets_it() -> None:
+    """The noise of raft/slow-leader-disk-brief: the p50 of a round differs by 5 %. An estimate need not reach the margin:
+    every other one would not.
+    """
+    noise = 0.053
+    draw, ends = np.random.default_rng(13), []
+    for _ in range(150):
+        pairs: list[Paired] = []
+        while len(pairs) < 8:
+            pairs.append(Paired(math.log(MARGIN) + draw.normal(0, noise)))
+            ends.append(decide(ratio(pairs, alarms=ALARMS / 8, prior=Prior(noise, 6)), MARGIN))
+            if ends[-1] is not Decision.CANNOT_TELL:
+                break
+    told = [each for each in ends if each is not Decision.CANNOT_TELL]
+    assert told.count(Decision.WORSE) > 0.9 * 150
+    assert told.count(Decision.NO_WORSE) <= 0.05 * 150
+
+
 @pytest.mark.parametrize(("true_ratio", "at_least"), [(1.5, 0.90), (2.0, 0.97)])
 def test_a_planted_regression_is_found(true_ratio: float, at_least: float) -> None:
     draw = np.random.default_rng(11)
@@ -183,12 +201,14 @@ def an_interval(low: float, middle: float, high: float) -> Interval:
     ("interval", "decision"),
     [
         (an_interval(1.1, 1.3, 1.5), Decision.WORSE),
-        (an_interval(1.05, 1.15, 1.3), Decision.CANNOT_TELL),
+        (an_interval(1.05, 1.15, 1.3), Decision.WORSE),
+        (an_interval(1.01, 1.08, 1.3), Decision.CANNOT_TELL),
         (an_interval(1.02, 1.1, 1.18), Decision.NO_WORSE),
         (an_interval(0.9, 1.0, 1.15), Decision.NO_WORSE),
         (an_interval(0.8, 1.0, 1.25), Decision.CANNOT_TELL),
         (an_interval(0.5, 0.7, 0.9), Decision.BETTER),
-        (an_interval(0.85, 0.9, 0.95), Decision.NO_WORSE),
+        (an_interval(0.88, 0.93, 0.98), Decision.NO_WORSE),
+        (an_interval(0.99, 1.18, 1.4), Decision.CANNOT_TELL),
         (an_interval(math.nan, math.nan, math.nan), Decision.CANNOT_TELL),
         (an_interval(40, 60, 90), Decision.WORSE),
     ],
