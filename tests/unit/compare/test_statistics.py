@@ -128,8 +128,8 @@ def test_looking_after_every_round_without_paying_for_it_would_raise_more_alarms
 
 
 def test_one_as_large_as_the_margin_is_found_where_the_noise_lets_it() -> None:
-    """The noise of raft/slow-leader-disk-brief: the p50 of a round differs by 5 %. An estimate need not reach the margin:
-    every other one would not.
+    """With the noise of raft/slow-leader-disk-brief, whose p50 differs by 5 % from round to round. An estimate need not
+    reach the margin: every other one would not.
     """
     noise = 0.053
     draw, ends = np.random.default_rng(13), []
