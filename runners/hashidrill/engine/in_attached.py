@@ -62,7 +62,7 @@ async def run_given(
         check_same(expected, found)
         plan = plan_of(experiment, target, found, run_id=spec["info"]["id"])
         say = lambda text: events.publish(Note(text=redactor.text(text)))  # noqa: E731 - one line, handed on once
-        held = await stack.enter_async_context(interlocks(target, found, wires).hold(plan, say))
+        held = await stack.enter_async_context(interlocks(target, found, wires).hold(plan, say, recording))
         made = await stack.enter_async_context(
             datacenter(experiment.datacenter, target, found, wires, artifacts=recording / "artifacts")
         )

@@ -32,14 +32,16 @@ TRANSFER = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "5s
 class Allowing:
     """Interlocks that say yes, and note what they were asked."""
 
-    def __init__(self, *, stop_after_s=None, refuses=()):
+    def __init__(self, *, stop_after_s=None, refuses=(), allows=True):
         self.plan = None
         self.admitted = []
-        self._stop_after_s, self._refuses = stop_after_s, refuses
+        self._stop_after_s, self._refuses, self._allows = stop_after_s, refuses, allows
 
     @contextlib.asynccontextmanager
-    async def hold(self, plan, tell):
+    async def hold(self, plan, tell, recording):
         self.plan = plan
+        if not self._allows:
+            raise InterlockError("not armed")
         tell("held")
         yield self
         self.admitted.append("released")
@@ -153,11 +155,11 @@ def test_the_interlocks_are_held_around_the_run_and_asked_for_each_fault(tmp_pat
     assert game.interlocks.plan.run_id == "run-1"
 
 
-def test_without_interlocks_nothing_is_touched(tmp_path):
-    game = Attached(tmp_path)
+def test_nothing_is_touched_when_the_interlocks_say_no(tmp_path):
+    game = Attached(tmp_path, interlocks=Allowing(allows=False))
     looked = len(game.fake.asked)
-    with pytest.raises(InterlockError, match="touches nothing without them"):
-        game.run(interlocks=in_attached.open_interlocks)
+    with pytest.raises(InterlockError, match="not armed"):
+        game.run()
     assert {request.method for request in game.fake.asked[looked:]} == {"GET"}
     assert not (tmp_path / "journal.jsonl").exists()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from hashidrill.errors import InterlockError
@@ -35,10 +36,12 @@ class Interlocks(Protocol):
     async def check(self, plan: Plan) -> None:
         """Reads, and raises InterlockError where this run must not be."""
 
-    def hold(self, plan: Plan, tell: Callable[[str], None]) -> AbstractAsyncContextManager[Held]:
+    def hold(
+        self, plan: Plan, tell: Callable[[str], None], recording: Path | None = None
+    ) -> AbstractAsyncContextManager[Held]:
         """Around the whole run, before anything is written. Raises InterlockError where it must not be.
 
-        `tell` says something to whoever watches the run.
+        `tell` says something to whoever watches the run; `recording` is the folder of the run.
         """
 
 
@@ -48,7 +51,12 @@ class Refusing:
     async def check(self, plan: Plan) -> None:
         self._refuse(plan)
 
-    def hold(self, plan: Plan, tell: Callable[[str], None]) -> AbstractAsyncContextManager[Held]:  # noqa: ARG002 - the protocol's
+    def hold(
+        self,
+        plan: Plan,
+        tell: Callable[[str], None],  # noqa: ARG002 - as above
+        recording: Path | None = None,  # noqa: ARG002 - the protocol's
+    ) -> AbstractAsyncContextManager[Held]:
         self._refuse(plan)
 
     @staticmethod

@@ -66,7 +66,7 @@ class Wire:
                 headers={**self.login.headers, **(headers or {})}, extensions=extensions(self.login),
                 timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_WITHIN_S)),
             )  # fmt: skip
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, OSError) as error:  # httpx lets an alert of TLS 1.3 through as it is
             text, certificate = why(error)
             raise UnansweredError(f"{base}: {method} {path}: {text}", certificate=certificate) from None
         return ApiAnswer(answer.status_code, answer.content, {k.lower(): v for k, v in answer.headers.items()})
@@ -137,7 +137,10 @@ class AgentTransport(httpx.AsyncBaseTransport):
         request.extensions = {**request.extensions, **extensions(login)}
         if login.service not in self._made:
             self._made[login.service] = self._make(login)
-        return await self._made[login.service].handle_async_request(request)
+        try:
+            return await self._made[login.service].handle_async_request(request)
+        except ssl.SSLError as error:
+            raise httpx.ReadError(why(error)[0], request=request) from error
 
     async def aclose(self) -> None:
         """Nothing yet: several clients share it, and each closes it. `close` ends it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 
 import httpx
 import pytest
@@ -120,6 +121,28 @@ def test_a_certificate_that_is_not_accepted_is_told_as_such(target):
     wire = Wire(target.logins["consul"], transport=httpx.MockTransport(answer))
     with pytest.raises(AttachError, match=r"its certificate is not accepted: self-signed.*give ca_file, server_name"):
         run(discover(target, {"consul": wire}))
+
+
+def test_a_server_that_wants_a_client_certificate_is_told_as_such(target):
+    """TLS 1.3 says so only when the answer is read, and httpx lets that error through as it is."""
+
+    def answer(_request):
+        error = ssl.SSLError(1, "tlsv13 alert certificate required")
+        error.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+        raise error
+
+    wire = Wire(target.logins["consul"], transport=httpx.MockTransport(answer))
+    with pytest.raises(AttachError, match="TLS failed: it wants a client certificate; give ca_file"):
+        run(discover(target, {"consul": wire}))
+
+    async def probed():
+        place = Place("https://h:9", target.logins["consul"])
+        transport = AgentTransport(lambda *_: place, lambda _: httpx.MockTransport(answer))
+        async with httpx.AsyncClient(transport=transport) as client:
+            await client.get("http://10.73.0.11:8500/v1/status/leader")
+
+    with pytest.raises(httpx.ReadError, match="it wants a client certificate"):
+        run(probed())
 
 
 def test_plain_http_to_a_tls_port_and_something_that_is_no_consul_are_told(target):
