@@ -1,0 +1,195 @@
+"""Against a datacenter of somebody else: a real Consul with TLS, client certificates, ACLs and gossip encryption.
+
+What is seen of it afterwards is asked by another client than ours, as its operators would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from attached_consul import Staging
+from drills import environment, experiment, hashidrill, start
+from hashidrill.recording.journal import read_journal
+from hashidrill.recording.reader import Recording
+
+LOAD = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "via": "consul:clients"}}
+TRANSFER = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "2s"}
+EXPECT = [
+    {"writes_recover": {"load": "kv-writes", "p50_below": "500ms", "within": "10s"}},
+    {"no_acknowledged_write_lost": {"load": "kv-writes"}},
+]
+_WITHIN_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def staging(consul, tmp_path_factory):
+    estate = Staging(consul.path, tmp_path_factory.mktemp("staging"))
+    try:
+        estate.start()
+        yield estate
+    finally:
+        estate.stop()
+
+
+@pytest.fixture
+def home(tmp_path):
+    """An environment without any token of ours or theirs in it."""
+    (tmp_path / "home").mkdir()
+    return environment(HOME=tmp_path / "home", XDG_STATE_HOME=tmp_path / "state")
+
+
+@pytest.fixture
+def short(tmp_path):
+    """A transfer of the leadership under writes."""
+    return experiment(tmp_path / "moved-leader.yaml", method=[TRANSFER], load=LOAD, expect=EXPECT, servers=3)
+
+
+def armed(staging, path, home):
+    """By an operator of theirs."""
+    file = staging.attach_file(name="operator.yaml", token="management")
+    done = hashidrill("arm", path, "--attach", file, "--for", "10m", env=home)
+    assert done.returncode == 0, done.stderr
+
+
+def run(staging, path, tmp_path, home, **more):
+    file = staging.attach_file(**more)
+    done = hashidrill("run", path, "--attach", file, "--json", "--runs", tmp_path / "runs", env=home)
+    return done, (json.loads(done.stdout) if done.stdout.startswith("[") else [])
+
+
+def test_a_run_by_address_is_proven_and_judged_and_shows_no_token(staging, short, tmp_path, home):
+    armed(staging, short, home)
+    led = staging.leader()
+    done, said = run(staging, short, tmp_path, home)
+    assert done.returncode == 0, f"{done.stderr}\n{said}"
+    assert said[0]["verdict"] == "PASS"
+    recording = Recording(Path(said[0]["recording"]))
+    assert staging.leader() != led
+    assert [window.proven for window in recording.faults] == [True]
+    assert recording.run["attached"]["addresses"] == {"consul": staging.url("stage-1")}
+    assert len(recording.operations("kv-writes")) > 50
+    assert recording.operations("kv-writes").ok.mean() > 0.5
+    assert recording.series("raft.leader")
+    folder = tmp_path / "runs"
+    written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()) + done.stderr.encode()
+    for token in (staging.drill, staging.management):
+        assert token.encode() not in written
+    assert "staging-1" in (Path(said[0]["recording"]) / "report.html").read_text()
+
+
+def test_a_run_that_is_not_armed_is_refused_before_anything_happens(staging, tmp_path, home):
+    path = experiment(tmp_path / "unarmed.yaml", method=[TRANSFER], load=LOAD, expect=EXPECT, servers=3)
+    led = staging.leader()
+    done, said = run(staging, path, tmp_path, home)
+    assert (done.returncode, said) == (2, [])
+    assert "armed" in done.stderr
+    assert not (tmp_path / "runs").exists()
+    assert staging.leader() == led
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"ca": "other-ca"}, "its certificate is not accepted"),
+        ({"token": "unknown"}, "is not known there"),
+        ({"address": "https://127.77.0.9:8501"}, "is it reachable from this machine?"),
+        ({"address": "http://127.77.0.1:8501"}, "speaks TLS: write its address as https://127.77.0.1:8501"),
+    ],
+)
+def test_what_cannot_be_attached_has_its_own_message(staging, home, more, said):
+    (staging.folder / "unknown.token").write_text("99999999-8888-7777-6666-555555555555\n")
+    done = hashidrill("doctor", "--attach", staging.attach_file(name="bad.yaml", **more), env=home)
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_doctor_needs_no_right_to_write(staging, home):
+    done = hashidrill("doctor", "--attach", staging.attach_file(name="read.yaml", token="reader"), "--json", env=home)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {one["name"]: one["agents"] for one in found["hosts"]}["worker-1"] == {"consul": "client"}
+    assert {"state/snapshot-reset"} <= {one["name"] for one in found["experiments"] if one["runs"]}
+    assert found["silent"] == {}
+
+
+def begun(staging, path, tmp_path, home):
+    """A run whose fault is in force: (the runner, its journal, the pids of its engine)."""
+    runner = start("run", path, "--attach", staging.attach_file(), "--plain", "--runs", tmp_path / "runs", env=home)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for journal in (tmp_path / "runs").glob("*/journal.jsonl"):
+            if any(entry.event == "fault.proven" for entry in read_journal(journal)):
+                return runner, journal, engines(journal)
+        assert runner.poll() is None, runner.stderr.read()
+        time.sleep(0.1)
+    raise AssertionError("no fault was proven within a minute")
+
+
+def engines(journal):
+    """The engines of that run: their journal is open in them."""
+    held = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if any(fd.readlink() == journal for fd in (folder / "fd").iterdir()):
+                held.append(int(folder.name))
+    return held
+
+
+def process_table():
+    """Every command line and every environment that this user may read."""
+    found = b""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found += (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+    return found
+
+
+HELD = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "50s"}
+
+
+def test_a_killed_runner_leaves_an_engine_that_reverts_and_closes_the_recording(staging, tmp_path, home):
+    path = experiment(tmp_path / "killed-runner.yaml", method=[HELD], load=LOAD, expect=EXPECT, servers=3)
+    armed(staging, path, home)
+    runner, journal, pids = begun(staging, path, tmp_path, home)
+    assert pids
+    table = process_table()
+    assert staging.drill.encode() not in table
+    assert staging.management.encode() not in table
+    os.killpg(runner.pid, signal.SIGKILL)
+    runner.communicate()
+    deadline = time.monotonic() + _WITHIN_S
+    while engines(journal) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    events = [entry.event for entry in read_journal(journal)]
+    assert "fault.gone" in events
+    assert events[-1] == "end"
+    assert read_journal(journal)[-1].data["outcome"] == "interrupted"
+
+
+def test_what_a_killed_engine_left_is_healed_from_its_journal(staging, tmp_path, home):
+    path = experiment(tmp_path / "killed-engine.yaml", method=[HELD], load=LOAD, expect=EXPECT, servers=3)
+    armed(staging, path, home)
+    runner, journal, pids = begun(staging, path, tmp_path, home)
+    os.killpg(runner.pid, signal.SIGKILL)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    runner.communicate()
+    alone = hashidrill("heal", journal.parent, "--runs", tmp_path / "runs", env=home)
+    assert alone.returncode == 2
+    assert "heal --attach FILE" in alone.stderr
+    file = staging.attach_file()
+    healed = hashidrill("heal", journal.parent, "--attach", file, "--json", "--runs", tmp_path / "runs", env=home)
+    assert healed.returncode == 0, healed.stderr
+    [one] = json.loads(healed.stdout)["healed"]
+    assert len(one["reverted"]) == 1
+    assert (one["stuck"], one["refused"]) == ([], "")
+    again = hashidrill("heal", journal.parent, "--attach", file, "--json", env=home)
+    assert json.loads(again.stdout)["healed"] == []
