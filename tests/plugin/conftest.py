@@ -10,10 +10,12 @@ import types
 import pytest
 
 from hashidrill import hypothesis, registry
+from hashidrill.engine import launch
 from hashidrill.events import decode
 from hashidrill.testing.recordings import RecordingBuilder
 
 LOAD = "kv-writes"
+OVERLAY = {"datacenter": {"consul": {"config": {"performance": {"raft_multiplier": 5}}}}}
 
 # pytester forgets what a session inside of it imported: what is imported here is imported once
 registry.faults()
@@ -54,20 +56,37 @@ class Project:
 
     def run_experiment(self, resolved, *, runs_dir, events):
         """Stands for hashidrill.engine.launch.run_experiment."""
-        path = resolved.path
-        self.ran.append(path.stem)
+        name = "-".join(filter(None, [resolved.path.stem, resolved.variant]))
+        self.ran.append(name)
         self.runs_dirs.append(runs_dir)
         for event in self.events:
             events.publish(decode(event))
-        target = runs_dir / f"{path.stem}-{len(self.ran)}"
-        shutil.copytree(self.path / "planted" / path.stem, target)
+        target = runs_dir / f"{name}-{len(self.ran)}"
+        shutil.copytree(self.path / "planted" / name, target)
         return target
+
+    def plant_variants(self, builders, *, compare, rounds=1, **sections):
+        """An experiment with variants, and a recording of each; returns the path of the YAML, as a user types it.
+
+        `builders` are those of the runs by variant; their experiments are that of a file that says what differs.
+        """
+        overlays = {}
+        for name, builder in builders.items():
+            builder.path = self.path / "planted" / f"{builder.name}-{name}"
+            overlays[name] = {} if not overlays else OVERLAY
+            builder.variant(name, **overlays[name]).run_info(config={"consul-1": {"raft": len(overlays)}}).build()
+        first = next(iter(builders.values()))
+        document = {**first.experiment(), "variants": overlays, "compare": compare, "rounds": rounds, **sections}
+        path = self.path / "experiments" / f"{first.name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(document, indent=2))
+        return f"experiments/{path.name}"
 
 
 @pytest.fixture
 def project(pytester, monkeypatch):
     made = Project(pytester)
     fake = types.ModuleType("hashidrill.engine.launch")
-    fake.run_experiment = made.run_experiment
+    fake.run_experiment, fake.new_folder, fake.RUNS_DIR = made.run_experiment, launch.new_folder, launch.RUNS_DIR
     monkeypatch.setitem(sys.modules, "hashidrill.engine.launch", fake)
     return made

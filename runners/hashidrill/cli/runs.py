@@ -118,6 +118,11 @@ def run(
     resolved = [
         resolve(path) if there is None else there.over(path) for path in map(find_experiment, experiments)
     ]  # fmt: skip
+    if there is not None and (varying := [each for each in resolved if each.experiment.variants]):
+        raise UsageError(
+            f"{varying[0].path}: its variants differ in the datacenter or its traffic, and --attach changes no"
+            " datacenter: run it without --attach"
+        )
     if variant is not None:
         resolved = [variant_of(each, variant) for each in resolved]
     for each in resolved:
@@ -144,17 +149,10 @@ def run(
 
 def _run_one(
     resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None = None,
-    go: Callable[..., Path] = run_experiment,
+    go: Callable[..., Path] | None = None,
 ) -> tuple[int, dict[str, Any]]:  # fmt: skip
     """(exit code, what --json prints) of one run. `lines` gets its events beside the live view."""
-    interrupted = False
-    try:
-        recording, verdict, report = _recorded(resolved, runs_dir, say, plain=plain, lines=lines, go=go)
-    except KeyboardInterrupt as stop:
-        if not stop.args:
-            raise
-        interrupted, recording = True, Recording(stop.args[0])
-        verdict, report = judge_and_report(recording, near_to=resolved.path)
+    recording, verdict, report, interrupted = _recorded(resolved, runs_dir, say, plain=plain, lines=lines, go=go)
     live.final_summary(say, verdict, recording, report)
     code = _exit_code(recording, verdict, interrupted=interrupted)
     if interrupted:
@@ -164,21 +162,26 @@ def _run_one(
 
 def _recorded(
     resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None,
-    go: Callable[..., Path] = run_experiment,
-) -> tuple[Recording, RunVerdict, Path | None]:  # fmt: skip
-    """One run with its live view, judged and reported."""
-    title = (
-        f"{resolved.name}{f' ({resolved.variant})' if resolved.variant else ''}: {resolved.experiment.metadata.title}"
-    )
-    with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
-        events = Bus(view.event)
-        if lines is not None:
-            events.subscribe(*lines)
-        path = go(resolved, runs_dir=runs_dir, events=events)
+    go: Callable[..., Path] | None = None,
+) -> tuple[Recording, RunVerdict, Path | None, bool]:  # fmt: skip
+    """One run with its live view, judged and reported, and whether it was interrupted."""
+    of = f" ({resolved.variant})" if resolved.variant else ""
+    title = f"{resolved.name}{of}: {resolved.experiment.metadata.title}"
+    interrupted = False
+    try:
+        with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
+            events = Bus(view.event)
+            if lines is not None:
+                events.subscribe(*lines)
+            path = (go or run_experiment)(resolved, runs_dir=runs_dir, events=events)
+    except KeyboardInterrupt as stop:
+        if not stop.args:
+            raise
+        interrupted, path = True, stop.args[0]
     recording = Recording(path)
     verdict, report = judge_and_report(recording, near_to=resolved.path)
     events.publish(judged(recording, verdict, report))
-    return recording, verdict, report
+    return recording, verdict, report, interrupted
 
 
 def _run_variants(
@@ -189,8 +192,10 @@ def _run_variants(
 
     def run_variant(one: ResolvedExperiment, *, runs_dir: Path, events: Bus) -> Path:
         del events  # each run has its own live view
-        recording, verdict, _ = _recorded(one, runs_dir, say, plain=plain, lines=lines)
+        recording, verdict, _, interrupted = _recorded(one, runs_dir, say, plain=plain, lines=lines)
         known[recording.path] = verdict
+        if interrupted:
+            raise KeyboardInterrupt(recording.path)
         return recording.path
 
     interrupted = False

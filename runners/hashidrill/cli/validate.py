@@ -12,7 +12,7 @@ from hashidrill.cli.common import Json, examples, print_json, print_line, warn_o
 from hashidrill.engine.memory import check_memory
 from hashidrill.errors import ExperimentError, HashidrillError
 from hashidrill.experiment.library import find_experiment, list_experiments
-from hashidrill.experiment.loader import check_base, load_document
+from hashidrill.experiment.loader import check_base, load_document, resolve
 from hashidrill.experiment.reading import BASE_KIND, read_experiment
 
 
@@ -42,13 +42,29 @@ def validate(
         raise typer.Exit(ExperimentError.exit_code)
 
 
+def _check_variants(path: Path) -> None:
+    """What is checked of each variant beyond its file. Raises ExperimentError, and UsageError for an unknown figure."""
+    from hashidrill.compare.named import check_figures  # noqa: PLC0415 - numpy, which few experiments need here
+    from hashidrill.experiment.variants import variants_of  # noqa: PLC0415 - as above
+
+    resolved = resolve(path)
+    variants = variants_of(resolved)
+    for each in variants.values():
+        if each.document is not None:
+            check_memory(each.document, each.experiment)
+    check_figures(resolved, variants)
+
+
 def _error_of(path: Path) -> str | None:
     try:
         document = read_experiment(path)
         if isinstance(document.data, dict) and document.data.get("kind") == BASE_KIND:
             check_base(document, near_to=path)
             return None
-        check_memory(document, load_document(document, near_to=path))
+        experiment = load_document(document, near_to=path)
+        check_memory(document, experiment)
+        if experiment.variants:
+            _check_variants(path)
         warn_of_deprecated(document)
     except HashidrillError as error:
         return str(error)

@@ -5,28 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hashidrill.compare.figures import figure
 from hashidrill.compare.kept import Kept, KeptRound
+from hashidrill.compare.named import check_figures
 from hashidrill.engine.launch import RUNS_DIR, new_folder, run_experiment
 from hashidrill.events import Bus
 from hashidrill.experiment.variants import variants_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from hashidrill.experiment.resolved import ResolvedExperiment
-
-FIGURE = "figure"
-"""The parameter of a comparison that names a figure of both sides."""
-
-
-def check_figures(resolved: ResolvedExperiment, variants: Mapping[str, ResolvedExperiment]) -> None:
-    """Raises UsageError for a comparison of a figure that one of its sides does not have."""
-    for comparison in resolved.experiment.compare:
-        named = comparison.params.get(FIGURE)
-        sides = [variants[each] for each in comparison.params.values() if isinstance(each, str) and each in variants]
-        for side in sides if isinstance(named, str) else ():
-            figure(str(named), side.experiment)
 
 
 def play_variants(

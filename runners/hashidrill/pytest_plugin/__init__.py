@@ -40,7 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "experiment(path): run this experiment once, and have its recording in the `recording` fixture"
+        "markers",
+        "experiment(path, variant=None): run this experiment, or one variant of it, once, and have its recording in the"
+        " `recording` fixture",
     )
 
 
@@ -57,7 +59,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 def recording(request: pytest.FixtureRequest) -> Recording:
     """The recording of the experiment that `@pytest.mark.experiment(path)` names; it is run once in a session.
 
-    The path is relative to the test's file, or to rootdir. A run that is INVALID is an error of the test's set-up.
+    The path is relative to the test's file, or to rootdir; with `variant="NAME"`, it is a run of that variant. A run
+    that is INVALID is an error of the test's set-up.
     """
     from hashidrill.pytest_plugin.shared_runs import NotJudgedError  # noqa: PLC0415 - see the module's docstring
 
@@ -70,7 +73,7 @@ def recording(request: pytest.FixtureRequest) -> Recording:
         where = ", ".join(dict.fromkeys(map(str, places)))
         pytest.fail(f"there is no experiment {marker.args[0]} in any of: {where}", pytrace=False)
     try:
-        return runs(request.config).valid(found[0]).recording
+        return runs(request.config).valid(found[0], str(marker.kwargs.get("variant") or "")).recording
     except NotJudgedError as error:
         pytest.fail(str(error), pytrace=False)
 
@@ -96,8 +99,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def _summary(config: pytest.Config) -> Iterator[tuple[str, dict[str, bool]]]:
     if RUNS not in config.stash:
         return
-    for run in config.stash[RUNS].all():
-        yield run.summary, {"green" if run.verdict == "PASS" else "red": True}
+    for line, passed in config.stash[RUNS].summaries():
+        yield line, {"green" if passed else "red": True}
 
 
 def _asked_for(path: Path, config: pytest.Config) -> bool:

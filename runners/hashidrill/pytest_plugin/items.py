@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from hashidrill.experiment.model import Expectation, Experiment
 
+_FAILED = (Finding.BROKEN, Finding.FIXED)
 _PYTEST_MARKS = {"filterwarnings", "parametrize", "skip", "skipif", "usefixtures", "xfail"}
 
 
@@ -31,14 +32,21 @@ class ExperimentFile(pytest.File):
         except HashidrillError as error:
             raise self.CollectError(str(error)) from None
         self._mark(experiment)
-        names: dict[str, int] = {}
-        for index, expectation in enumerate(experiment.expect):
-            name = _name(expectation)
-            names[name] = names.get(name, 0) + 1
-            unique = name if names[name] == 1 else f"{name}#{names[name]}"
-            yield ExpectationItem.from_parent(self, name=unique, index=index)
+        if not experiment.variants:
+            yield from self._items(experiment, "")
+            return
+        for name, variant in runs(self.config).variants(self.path).items():
+            yield from self._items(variant.experiment, name)
+        for index, name in enumerate(_names(experiment.compare)):
+            yield ComparisonItem.from_parent(self, name=name, index=index)
+
+    def _items(self, experiment: Experiment, variant: str) -> Iterator[pytest.Item]:
+        """Those of an experiment, or of one variant: `old.writes_recover[load=kv-writes]`, which `-k old.` selects."""
+        of = f"{variant}." if variant else ""
+        for index, name in enumerate(_names(experiment.expect)):
+            yield ExpectationItem.from_parent(self, name=f"{of}{name}", index=index, variant=variant)
         if experiment.guardrails:
-            yield GuardrailsItem.from_parent(self, name="guardrails")
+            yield GuardrailsItem.from_parent(self, name=f"{of}guardrails", variant=variant)
 
     def _mark(self, experiment: Experiment) -> None:
         """Tags are markers (`-m gate`) and keywords (`-k gate`), and so is the experiment's name."""
@@ -50,7 +58,11 @@ class ExperimentFile(pytest.File):
 
 
 class _ExperimentItem(pytest.Item):
-    """What both sorts of items have in common."""
+    """What all sorts of items have in common."""
+
+    def __init__(self, *, variant: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._variant = variant
 
     def setup(self) -> None:
         """Fails, which is pytest's ERROR here, where there is nothing that counts."""
@@ -67,7 +79,14 @@ class _ExperimentItem(pytest.Item):
         raise NotImplementedError
 
     def run(self) -> Run:
-        return runs(self.config).get(self.path)
+        """Of several rounds of a variant, the one that did worst here."""
+        if not self._variant:
+            return runs(self.config).get(self.path)
+        return max(runs(self.config).of_variant(self.path, self._variant), key=self.worth)
+
+    def worth(self, run: Run) -> int:
+        """How bad a run is for this item: more is worse."""
+        raise NotImplementedError
 
     def note(self, run: Run, judgement: Judgement | None) -> None:
         """What JUnit and other reports carry as properties of this test."""
@@ -98,6 +117,12 @@ class ExpectationItem(_ExperimentItem):
         if judgement.finding is Finding.INVALID:
             raise NotJudgedError(f"{judgement.title} cannot be judged: {judgement.text}\n{run.see_again()}")
 
+    def worth(self, run: Run) -> int:
+        judgement = self._judgement(run)
+        if judgement is not None and judgement.finding in _FAILED:
+            return 2
+        return int(judgement is None or judgement.finding is Finding.INVALID or bool(run.judged.invalid))
+
     def runtest(self) -> None:
         run = self.run()
         judgement = self._judgement(run)
@@ -122,6 +147,9 @@ class GuardrailsItem(_ExperimentItem):
         if run.judged.invalid and not tripped:
             raise NotJudgedError(run.invalid_text())
 
+    def worth(self, run: Run) -> int:
+        return 2 if self._tripped(run) else int(bool(run.judged.invalid))
+
     def runtest(self) -> None:
         run = self.run()
         if tripped := self._tripped(run):
@@ -130,6 +158,53 @@ class GuardrailsItem(_ExperimentItem):
     @staticmethod
     def _tripped(run: Run) -> list[Judgement]:
         return [judgement for judgement in run.judged.judgements if judgement.hypothesis == GUARDRAIL]
+
+
+class ComparisonItem(pytest.Item):
+    """One comparison of the variants of an experiment."""
+
+    def __init__(self, *, index: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._index = index
+
+    def setup(self) -> None:
+        """Fails, which is pytest's ERROR here, where there is nothing that counts."""
+        why = ""
+        try:
+            compared = runs(self.config).compared(self.path)
+            verdict = compared.verdict
+            judgement = verdict.comparisons[self._index]
+            self.user_properties += [("experiment", compared.experiment), ("comparison", str(compared.folder))]
+            self.user_properties += [("finding", str(judgement.finding)), ("evidence", judgement.text)]
+            self.user_properties += [(f"figure.{name}", _property(value)) for name, value in judgement.figures.items()]
+            if verdict.invalid and judgement.finding not in _FAILED:
+                why = compared.invalid_text()
+            elif judgement.finding is Finding.INVALID:
+                why = f"{judgement.title} cannot be judged: {judgement.text}\n{compared.see_again()}"
+        except NotJudgedError as error:
+            why = str(error)
+        if why:
+            pytest.fail(why, pytrace=False)
+
+    def runtest(self) -> None:
+        compared = runs(self.config).compared(self.path)
+        judgement = compared.verdict.comparisons[self._index]
+        if judgement.finding is Finding.KNOWN:
+            pytest.xfail(f"{judgement.known_issue}: {judgement.text}")
+        if judgement.finding in _FAILED:
+            pytest.fail(_broken(compared.experiment, judgement, compared.see_again()), pytrace=False)
+
+    def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
+        return self.path, None, f"{self.path.stem}: {self.name}"
+
+
+def _names(expectations: list[Expectation]) -> Iterator[str]:
+    """A name for each; those of the same name are numbered."""
+    seen: dict[str, int] = {}
+    for expectation in expectations:
+        name = _name(expectation)
+        seen[name] = seen.get(name, 0) + 1
+        yield name if seen[name] == 1 else f"{name}#{seen[name]}"
 
 
 def _name(expectation: Expectation) -> str:
@@ -142,9 +217,13 @@ def _property(value: object) -> str:
 
 
 def _broken_text(run: Run, judgement: Judgement) -> str:
+    return _broken(run.experiment, judgement, run.see_again())
+
+
+def _broken(experiment: str, judgement: Judgement, see_again: str) -> str:
     """Title, why, figures, and where to look."""
     figures = [f"  {name} = {_property(value)}" for name, value in judgement.figures.items()]
-    lines = [f"{run.experiment}: {judgement.title}", judgement.text]
+    lines = [f"{experiment}: {judgement.title}", judgement.text]
     if figures:
         lines += ["figures:", *figures]
-    return "\n".join([*lines, run.see_again()])
+    return "\n".join([*lines, see_again])

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from hashidrill.compare.judged import judge_comparison
+from hashidrill.compare.kept import read_comparison
 from hashidrill.errors import HashidrillError, RecordingError, UsageError
 from hashidrill.events import Bus, Change, Phase, Proof
 from hashidrill.experiment.loader import resolve
+from hashidrill.experiment.variants import variant_of, variants_of
 from hashidrill.judging.comparison import differences
 from hashidrill.judging.judge import VERDICT_NAME, judge
 from hashidrill.recording.reader import Recording
-from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.reports.compared import judge_and_report_comparison
+from hashidrill.util.files import COMPARISON_NAME, JOURNAL_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import pytest
 
+    from hashidrill.compare.judged import ComparisonVerdict
+    from hashidrill.compare.kept import Kept
     from hashidrill.events import Event
     from hashidrill.experiment.model import Experiment
     from hashidrill.experiment.resolved import ResolvedExperiment
@@ -73,16 +81,50 @@ class Run:
         return f"recording: {path}\nsee it again: hashidrill check {path}"
 
 
+@dataclass(frozen=True)
+class Compared:
+    """The variants of one experiment: what they are compared by, or why there is none."""
+
+    experiment: str
+    verdict_: ComparisonVerdict | None = None
+    folder: Path | None = None
+    error: str = ""
+
+    @property
+    def verdict(self) -> ComparisonVerdict:
+        """Raises NotJudgedError."""
+        if self.verdict_ is None:
+            raise NotJudgedError(self.error)
+        return self.verdict_
+
+    @property
+    def summary(self) -> str:
+        verdict = self.verdict_.verdict if self.verdict_ else "INVALID"
+        return f"{verdict:<7} {self.experiment}  {self.folder or self.error.splitlines()[0]}"
+
+    def invalid_text(self) -> str:
+        """Why the comparison does not count, and where to look."""
+        reasons = "\n".join(f"  - {reason}" for reason in self.verdict.invalid)
+        return f"the comparison of {self.experiment} is INVALID:\n{reasons}\n{self.see_again()}"
+
+    def see_again(self) -> str:
+        return f"comparison: {self.folder}\nsee it again: hashidrill check {self.folder}"
+
+
 @dataclass
 class Runs:
-    """Runs by the file of their experiment, in the order in which they were asked for."""
+    """Runs by the file of their experiment (and variant), in the order in which they were asked for."""
 
     config: pytest.Config
-    _runs: dict[Path, Run] = field(default_factory=dict)
+    _runs: dict[tuple[Path, str], Run] = field(default_factory=dict)
+    _compared: dict[Path, Compared] = field(default_factory=dict)
     _resolved: dict[Path, ResolvedExperiment] = field(default_factory=dict)
+    _variants: dict[Path, dict[str, ResolvedExperiment]] = field(default_factory=dict)
 
-    def all(self) -> list[Run]:
-        return list(self._runs.values())
+    def summaries(self) -> list[tuple[str, bool]]:
+        """A line for each run and each comparison, and whether it passed."""
+        found = [(run.summary, run.verdict == "PASS") for run in self._runs.values()]
+        return found + [(each.summary, each.summary.startswith("PASS")) for each in self._compared.values()]
 
     def resolved(self, path: Path) -> ResolvedExperiment:
         """The experiment in a file, read once in a session. Raises HashidrillError."""
@@ -91,24 +133,81 @@ class Runs:
             self._resolved[path] = resolve(path)
         return self._resolved[path]
 
-    def get(self, path: Path) -> Run:
-        """The run of an experiment; the first call runs it, or finds its recording."""
+    def variants(self, path: Path) -> dict[str, ResolvedExperiment]:
+        """The variants of an experiment, by their names. Raises HashidrillError."""
         path = path.resolve()
-        if path not in self._runs:
-            self._runs[path] = self._new(path)
-        return self._runs[path]
+        if path not in self._variants:
+            self._variants[path] = variants_of(self.resolved(path))
+        return self._variants[path]
 
-    def valid(self, path: Path) -> Run:
+    def get(self, path: Path, variant: str = "") -> Run:
+        """The run of an experiment, or of one variant; the first call runs it, or finds its recording."""
+        key = path.resolve(), variant
+        if key not in self._runs:
+            self._runs[key] = self._new(*key)
+        return self._runs[key]
+
+    def compared(self, path: Path) -> Compared:
+        """The comparison of all variants; the first call runs them, or finds their recordings."""
+        path = path.resolve()
+        if path not in self._compared:
+            self._compared[path] = self._new_comparison(path)
+        return self._compared[path]
+
+    def of_variant(self, path: Path, variant: str) -> list[Run]:
+        """The runs of a variant in a comparison, one for each round that has one. Raises NotJudgedError."""
+        compared = self.compared(path)
+        name = f"{compared.experiment} ({variant})"
+        found = [
+            Run(name, error=f"{name}: {each.path} {each.refused}") if each.refused
+            else Run(name, each.recording, each.verdict)
+            for each in compared.verdict.runs if each.variant == variant
+        ]  # fmt: skip
+        if refused := [each for each in found if each.error]:
+            raise NotJudgedError(refused[0].error)
+        if not found:
+            raise NotJudgedError(compared.invalid_text())
+        return found
+
+    def valid(self, path: Path, variant: str = "") -> Run:
         """As `get`. Raises NotJudgedError when there is no recording, or the run is INVALID."""
-        run = self.get(path)
+        run = self.get(path, variant)
         if run.judged.invalid:
             raise NotJudgedError(run.invalid_text())
         return run
 
-    def _new(self, path: Path) -> Run:
+    def _new_comparison(self, path: Path) -> Compared:
         name = path.stem
         try:
             resolved = self.resolved(path)
+            name = resolved.name
+            if given := self.config.getoption("--hashidrill-recording"):
+                kept = replace(_find_comparison(given, name), experiment=resolved, variants=self.variants(path))
+                judged_by = partial(_judge_as_variant, variants=kept.variants, near_to=path)
+                return Compared(name, judge_comparison(kept, near_to=path, judged_by=judged_by), kept.path)
+            folder = self._play_now(resolved)
+            return Compared(name, judge_and_report_comparison(read_comparison(folder), near_to=path)[0], folder)
+        except HashidrillError as error:
+            return Compared(name, error=f"{name} could not be compared: {error}")
+
+    def _play_now(self, resolved: ResolvedExperiment) -> Path:
+        from hashidrill.compare.variants import play_variants  # noqa: PLC0415 - judging a recording needs no runner
+        from hashidrill.engine.launch import run_experiment  # noqa: PLC0415 - as above
+
+        events = Bus(lambda event: self._progress(resolved.name, event))
+        return play_variants(resolved, runs_dir=self._runs_dir, events=events, run=run_experiment)
+
+    @property
+    def _runs_dir(self) -> Path:
+        found: Path = self.config.getoption("--hashidrill-runs") or self.config.rootpath / ".hashidrill" / "runs"
+        return found
+
+    def _new(self, path: Path, variant: str) -> Run:
+        name = path.stem
+        try:
+            resolved = self.resolved(path)
+            if variant:
+                resolved = variant_of(resolved, variant)
             name, experiment = resolved.name, resolved.experiment
             given = self.config.getoption("--hashidrill-recording")
             if given:
@@ -124,9 +223,8 @@ class Runs:
     def _run_now(self, resolved: ResolvedExperiment) -> Path:
         from hashidrill.engine.launch import run_experiment  # noqa: PLC0415 - judging a recording needs no runner
 
-        runs_dir = self.config.getoption("--hashidrill-runs") or self.config.rootpath / ".hashidrill" / "runs"
         events = Bus(lambda event: self._progress(resolved.name, event))
-        return run_experiment(resolved, runs_dir=runs_dir, events=events)
+        return run_experiment(resolved, runs_dir=self._runs_dir, events=events)
 
     def _progress(self, name: str, event: Event) -> None:
         """A line for each phase and each fault, where the user asked pytest for more words (-v)."""
@@ -182,6 +280,31 @@ def _find(given: list[Path], experiment: Experiment) -> Recording:
         f"{path} is of another experiment of the name {asked}:\n{lines}\n"
         f"run it again without --hashidrill-recording, or judge that recording as what it is: hashidrill check {path}"
     )
+
+
+def _find_comparison(given: list[Path], asked: str) -> Kept:
+    """The newest comparison of the experiment of that name. Raises UsageError that names those that there are."""
+    found: dict[Path, Kept] = {}
+    for place in given:
+        if not place.is_dir():
+            raise UsageError(f"--hashidrill-recording {place}: there is no such directory")
+        files = [place / COMPARISON_NAME] if (place / COMPARISON_NAME).is_file() else place.glob(f"*/{COMPARISON_NAME}")
+        found |= {file.parent: read_comparison(file.parent) for file in files}
+    ours = sorted((path for path, kept in found.items() if kept.experiment.name == asked), key=lambda path: path.name)
+    if not ours:
+        there = ", ".join(sorted({kept.experiment.name for kept in found.values()})) or "none"
+        where = ", ".join(map(str, given))
+        raise UsageError(
+            f"no comparison of {asked} in {where} (--hashidrill-recording); there are those of: {there}. Its variants"
+            " are judged together: name the folder of the comparison, or the one that holds it"
+        )
+    return found[ours[-1]]
+
+
+def _judge_as_variant(recording: Recording, *, variants: Mapping[str, ResolvedExperiment], near_to: Path) -> RunVerdict:
+    """By what the experiment expects now of the variant that it is a run of."""
+    asked = variants.get(recording.variant)
+    return judge(recording, asked.experiment if asked else None, near_to=near_to)
 
 
 def _describe(path: Path) -> tuple[str, str]:

@@ -123,6 +123,11 @@ class Recording:
             return old_formats.experiment(self.path / EXPERIMENT_NAME)
         return self.resolved.experiment
 
+    @property
+    def variant(self) -> str:
+        """Which variant of its experiment it is a run of; nothing for an experiment without variants."""
+        return self.resolved.variant if self.format >= FIRST_RESOLVED else ""
+
     @cached_property
     def resolved(self) -> ResolvedExperiment:
         """The experiment as its run resolved it. Raises RecordingError when it does not read."""

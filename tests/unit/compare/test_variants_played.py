@@ -7,7 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from compared_runs import OVERLAYS, compared, planted, rounds_of
+from compared_runs import NO_WORSE, OVERLAYS, compared, planted, rounds_of
+from hashidrill.cli import runs
 from hashidrill.cli.app import app
 from hashidrill.compare.judged import judge_comparison
 from hashidrill.compare.kept import read_comparison
@@ -15,6 +16,7 @@ from hashidrill.compare.variants import play_variants
 from hashidrill.errors import UsageError
 from hashidrill.experiment.loader import resolve
 from hashidrill.reports.compared import judge_and_report_comparison
+from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.verdict import Verdict
 
 TEXT = """\
@@ -48,13 +50,18 @@ def resolved(tmp_path):
 class Runner:
     """Runs nothing: it leaves a planted recording of each variant, and notes the order."""
 
-    def __init__(self, *, stop_after=None):
+    def __init__(self, *, stop_after=None, p50_s=None, **kwargs):
         self.order = []
         self._stop_after = stop_after
+        self._p50_s = p50_s or {"old": 0.02, "new": 0.02}
+        self._kwargs = kwargs
 
     def __call__(self, one, *, runs_dir, events):
         self.order.append(one.variant)
-        path = planted(runs_dir / f"{len(self.order)}-{one.variant}", one.variant, seed=len(self.order))
+        path = planted(
+            runs_dir / f"{len(self.order)}-{one.variant}", one.variant, seed=len(self.order),
+            p50_s=self._p50_s[one.variant], **self._kwargs,
+        )  # fmt: skip
         if len(self.order) == self._stop_after:
             raise KeyboardInterrupt(path)
         return path
@@ -86,6 +93,19 @@ def test_a_figure_that_a_side_does_not_have_is_refused_before_anything_starts(tm
         play_variants(resolve(tmp_path / "x.yaml"), runs_dir=tmp_path / "runs", run=runner)
     assert runner.order == []
     assert not (tmp_path / "runs").exists()
+
+
+def test_validate_checks_every_variant_and_the_figures_that_are_compared(tmp_path):
+    (tmp_path / "x.yaml").write_text(TEXT)
+    assert CliRunner().invoke(app, ["validate", str(tmp_path / "x.yaml")]).exit_code == 0
+    for old, new, expected in (
+        ("latency.p50}", "latency.p5}", "no figure 'kv-writes.latency.p5'"),
+        ("use_streaming_backend: true}", "use_streaming_backend: true}, servers: 12", "(in the variant new)"),
+    ):
+        (tmp_path / "x.yaml").write_text(TEXT.replace(old, new))
+        called = CliRunner().invoke(app, ["validate", str(tmp_path / "x.yaml")])
+        assert called.exit_code == 2
+        assert expected in called.output.replace("\n    ", " ")
 
 
 def test_secrets_of_the_experiment_do_not_get_into_the_comparison(tmp_path):
@@ -153,3 +173,58 @@ def test_what_a_recording_says_cannot_get_into_the_page_as_markup(tmp_path):
     _, report = judge_and_report_comparison(compared(tmp_path, runs))
     assert "<script" not in report.read_text()
     assert "alert(1)" in report.read_text()
+
+
+@pytest.fixture
+def called(tmp_path, monkeypatch):
+    """`hashidrill run` of an experiment with variants, with an engine that leaves planted recordings."""
+    plain = RecordingBuilder(tmp_path / "x").fault("disk.latency", "consul-1", at=10, until=30).experiment()
+    plain["method"][0]["with"] = {"op": "fsync", "delay": "20ms"}
+    whole = plain | {"load": {"kv-writes": {"kind": "consul.kv.write", "rate": "50/s"}}}
+    whole |= {"variants": OVERLAYS, "rounds": 1, "compare": [NO_WORSE]}
+    (tmp_path / "planted.yaml").write_text(json.dumps(whole))
+    monkeypatch.setattr(runs, "ensure_system_packages", lambda *_, **__: None)
+    with_parameters = lambda built: built._method[0].update({"with": plain["method"][0]["with"]})  # noqa: E731
+
+    def call(*args, stop_after=None, new_s=0.02):
+        runner = Runner(stop_after=stop_after, p50_s={"old": 0.02, "new": new_s}, change=with_parameters)
+        monkeypatch.setattr(runs, "run_experiment", runner)
+        command = ["run", str(tmp_path / "planted.yaml"), "--runs", str(tmp_path / "runs"), *args]
+        return CliRunner().invoke(app, command), runner.order
+
+    return call
+
+
+@pytest.mark.parametrize(("new_s", "code", "verdict"), [(0.02, 0, "PASS"), (0.04, 1, "FAIL")])
+def test_run_plays_every_variant_and_ends_with_the_verdict_of_the_comparison(called, new_s, code, verdict):
+    made, order = called("--plain", new_s=new_s)
+    assert order == ["old", "new"]
+    assert made.exit_code == code
+    assert f"{verdict}  The planted recording" in made.output
+    assert "no_worse_than(candidate=new, baseline=old" in made.output
+
+
+def test_run_prints_the_comparison_as_json(called, tmp_path):
+    made, _ = called("--json", new_s=0.04)
+    [result] = json.loads(made.stdout)
+    assert (result["verdict"], result["exit_code"], made.exit_code) == ("FAIL", 1, 1)
+    assert (tmp_path / "runs" / result["recording"] / "comparison.json").is_file()
+    assert [each["finding"] for each in result["comparisons"]] == ["broken"]
+
+
+def test_every_run_of_a_comparison_ends_its_json_lines_with_its_own_verdict(called):
+    made, _ = called("--json-lines")
+    said = [json.loads(line) for line in made.stdout.splitlines()]
+    assert [each["verdict"] for each in said if each["event"] == "judged"] == ["PASS", "PASS"]
+
+
+def test_one_variant_is_run_and_judged_by_itself(called, tmp_path):
+    made, order = called("--plain", "--variant", "new")
+    assert (made.exit_code, order) == (0, ["new"])
+    assert not list((tmp_path / "runs").glob("*-compared-*"))
+
+
+def test_an_interrupted_comparison_exits_with_130_and_says_what_is_missing(called):
+    made, order = called("--plain", stop_after=1)
+    assert (made.exit_code, order) == (130, ["old"])
+    assert "round 1 has no recording of new: the pair is incomplete" in made.output
