@@ -118,13 +118,7 @@ def run(
     resolved = [
         resolve(path) if there is None else there.over(path) for path in map(find_experiment, experiments)
     ]  # fmt: skip
-    if there is not None and (varying := [each for each in resolved if each.experiment.variants]):
-        raise UsageError(
-            f"{varying[0].path}: its variants differ in the datacenter or its traffic, and --attach changes no"
-            " datacenter: run it without --attach"
-        )
-    if variant is not None:
-        resolved = [variant_of(each, variant) for each in resolved]
+    resolved = _selected(resolved, variant, attached=there is not None)
     for each in resolved:
         if each.document is not None:
             warn_of_deprecated(each.document)
@@ -145,6 +139,16 @@ def run(
     elif len(results) > 1:
         _print_table(say, results)
     raise typer.Exit(_worst([code for code, _ in results]))
+
+
+def _selected(resolved: list[ResolvedExperiment], variant: str | None, *, attached: bool) -> list[ResolvedExperiment]:
+    """The variant of each that is to run, if one is. Raises UsageError, and UnknownNameError for one that is not."""
+    if attached and (varying := [each for each in resolved if each.experiment.variants]):
+        raise UsageError(
+            f"{varying[0].path}: its variants differ in the datacenter or its traffic, and --attach changes no"
+            " datacenter: run it without --attach"
+        )
+    return resolved if variant is None else [variant_of(each, variant) for each in resolved]
 
 
 def _run_one(
