@@ -54,7 +54,8 @@ class PlantedRuns:
         until = 30 + self.back_s(config)
         run = RecordingBuilder(self.folder / f"run-{number}", name=resolved.name)
         run.fault("disk.latency", at=10, until=30)
-        run.load("kv-writes", rate=20, latency=lambda t: under_fault_s if 10 <= t < until else NORMAL_S)
+        for load in {"kv-writes", "kv-reads"} & set(resolved.experiment.load):
+            run.load(load, rate=20, latency=lambda t: under_fault_s if 10 <= t < until else NORMAL_S)
         run.expect("writes_recover", load="kv-writes", p50_below="300ms", within="10s")
         run.healthy().final_reads("kv-writes")
         if (outcome := self.ends(side)) != "complete":

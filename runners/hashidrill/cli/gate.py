@@ -28,7 +28,7 @@ from hashidrill.gate.differences import differences
 from hashidrill.gate.document import as_document
 from hashidrill.gate.overlay import SECTIONS, role_of
 from hashidrill.gate.pages import change_lines, plan_lines, verdict_lines
-from hashidrill.gate.playing import InterruptedGate, Means, Plan, play_all, sides_of
+from hashidrill.gate.playing import InterruptedGate, Means, Plan, play_all, runs_of, sides_of
 from hashidrill.gate.refused import check_taken
 from hashidrill.gate.result import Ran, Result
 from hashidrill.gate.sides import Side, from_git, product_of, sides
@@ -41,8 +41,6 @@ from hashidrill.provision.packages import ensure_system_packages
 from hashidrill.units import Duration
 
 _INTERRUPTED = 130
-_RUNS_EACH = 4
-"""Runs of an experiment that the choice by budget counts with: two rounds, the fewest that show a broken SLO."""
 OUTPUT = Path(".hashidrill/gate")
 
 
@@ -155,12 +153,12 @@ def gate(
         _ask_agents(both, say, install=install)
     if result.equal or result.audit.failing:
         _end(result, output, say, as_json=as_json)
-    found = picked(members, named, result.differences.keys, mapped, budget_s=budget_s, runs=_RUNS_EACH)
+    found = picked(members, named, result.differences.keys, mapped, budget_s=budget_s, runs=runs_of)
     result = replace(result, picked=found)
     for line in plan_lines(result):
         live.say(say, line)
     plan = Plan(result.differences, versions, role, runs_dir, budget_s, rounds, margins)
-    for member in found.members:
+    for member in (*found.members, *found.left):
         sides_of(member, plan)  # what does not fit an experiment is said before the first one runs
     if dry_run:
         live.say(say, "--dry-run: nothing was run")
@@ -171,7 +169,7 @@ def gate(
     ensure_system_packages(lambda text: live.say(say, text), install=install)
     ran: list[Ran] = []
     try:
-        play_all(found.members, plan, Means(lambda line: live.say(say, line), Bus(_notes(say))), ran=ran)
+        play_all(found, plan, Means(lambda line: live.say(say, line), Bus(_notes(say))), ran=ran)
     except InterruptedGate:
         result = replace(result, ran=tuple(ran), seconds=time.monotonic() - began_s)
         _tell(result, output, say, as_json=as_json)

@@ -45,7 +45,7 @@ def as_document(result: Result) -> dict[str, Any]:
             for each in result.audit.findings
         ],
         "experiments": [_experiment(each) for each in result.ran],
-        "not_run": [member.name for member in (*result.not_run, *result.picked.left)],
+        "not_run": [member.name for member in result.not_run],
         "unmapped_keys": list(result.picked.unmapped),
         "seconds": round(result.seconds, 1),
     }  # fmt: skip

@@ -63,7 +63,8 @@ def plan_lines(result: Result) -> Iterator[str]:
         why = f": matters for {', '.join(member.mattering)}: {member.why}" if member.mattering else ""
         yield f"runs {member.name} (about {human_duration(member.run_s)} a run){why}"
     if picked.left:
-        yield f"no time for {', '.join(member.name for member in picked.left)}; a longer --time-budget runs them too"
+        names = ", ".join(member.name for member in picked.left)
+        yield f"if time is left: {names}; a longer --time-budget runs them for sure"
     if picked.unmapped:
         yield f"no experiment is known to matter for {', '.join(picked.unmapped)}; --key-map can name some"
 
@@ -75,7 +76,8 @@ def verdict_lines(result: Result) -> Iterator[str]:
         yield from (f"  {each.title}: {_slo_words(each)}" for each in ran.outcome.slos)
         yield from (f"  {figure_line(each)}: {_figure_words(each)}" for each in ran.outcome.figures)
     if result.not_run:
-        yield f"not run, the answer was known: {', '.join(member.name for member in result.not_run)}"
+        why = "the answer was known" if result.verdict is GateVerdict.REGRESSION else "there was no time"
+        yield f"not run, {why}: {', '.join(member.name for member in result.not_run)}"
     yield f"{result.verdict.value.upper()} after {human_duration(result.seconds)}"
     yield from (f"  {reason}" for reason in result.reasons)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,13 +21,15 @@ from hashidrill.gate.counting import counting
 from hashidrill.gate.differences import Differences
 from hashidrill.gate.overlay import overlay
 from hashidrill.gate.result import PlayedRound, Ran
-from hashidrill.gate.suite import Member
+from hashidrill.gate.suite import Member, Picked
 from hashidrill.gate.verdict import GateVerdict, Outcome, slos_of
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.write import judge_and_report
 from hashidrill.verdict import RunVerdict
 
 NAMES = ("baseline", "candidate")
+RUNS, RUNS_CALIBRATED = 10, 6
+"""Five rounds, or three with a calibration: with fewer, a figure is seldom decided."""
 REVERT = "revert"
 """The outcome of a run that left a fault in force."""
 Judge = Callable[[Path], RunVerdict]
@@ -82,17 +84,29 @@ class Means:
     now_s: Callable[[], float] = time.monotonic
 
 
-def play_all(members: Sequence[Member], plan: Plan, means: Means, *, ran: list[Ran] | None = None) -> list[Ran]:
+def runs_of(member: Member) -> int:
+    """How many runs it probably takes: a calibration of this machine saves some (hashidrill.compare.statistics)."""
+    return RUNS if kept(member.experiment) is None else RUNS_CALIBRATED
+
+
+def play_all(picked: Picked, plan: Plan, means: Means, *, ran: list[Ran] | None = None) -> list[Ran]:
     """In order; it ends with the first regression, since then the answer is known. `ran` has what was done so far.
 
-    Each experiment gets its share of the time that is left, by how long its runs take. The share of false alarms is
-    that of the whole gate: each experiment gets an equal part of it. Raises StuckError, InterruptedGate.
+    Each experiment gets its share of the time that is left, by how long its runs take; when all that were picked took
+    less than that, those that there was no time for follow. The share of false alarms is that of the whole gate: each
+    experiment gets an equal part of it. Raises StuckError, InterruptedGate.
     """
     ran = [] if ran is None else ran
     began_s = means.now_s()
+    members = [*picked.members, *picked.left]
     for index, member in enumerate(members):
         left_s = plan.budget_s - (means.now_s() - began_s)
-        share = member.run_s / sum(each.run_s for each in members[index:])
+        if index >= len(picked.members):
+            if left_s < runs_of(member) * member.run_s:
+                continue
+            share = 1.0
+        else:
+            share = member.run_s / sum(each.run_s for each in picked.members[index:])
         done, stopped = _one(member, plan, means, max(left_s * share, 0.0), ALARMS / len(members))
         ran.append(done)
         if stopped == "interrupted":

@@ -75,9 +75,9 @@ class Result:
 
     @property
     def not_run(self) -> list[Member]:
-        """Picked, and not run, because a regression was found before."""
+        """Of the suite, and not run: a regression was found before, or there was no time."""
         done = {each.member.name for each in self.ran}
-        return [member for member in self.picked.members if member.name not in done]
+        return [member for member in (*self.picked.members, *self.picked.left) if member.name not in done]
 
     def blamed(self, ran: Ran) -> Sequence[Change]:
         """The changed keys that this experiment matters for; all of them where the map names none."""

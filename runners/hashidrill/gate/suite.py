@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,10 @@ class Member:
         steady, recovery = self.experiment.steady_state, self.experiment.recovery
         parts = [float(part.for_) for part in (steady, recovery) if part is not None]
         return START_S + sum(parts) + max(ends, default=0.0)
+
+
+Runs = Callable[[Member], int]
+"""How many runs of an experiment it probably takes to tell anything."""
 
 
 @dataclass(frozen=True)
@@ -128,12 +132,12 @@ _GROUP = ("keys", "experiments", "why")
 
 
 def picked(
-    members: Sequence[Member], product: str, changed: Sequence[str], mapped: KeyMap, *, budget_s: float, runs: int
+    members: Sequence[Member], product: str, changed: Sequence[str], mapped: KeyMap, *, budget_s: float, runs: Runs
 ) -> Picked:
     """In order of worth: first what the map names for the changed keys, then the rest of the suite.
 
     Experiments that matter for more of the keys, and that stand earlier in their lists, go first. Each is taken with
-    `runs` runs as long as the budget lasts, and at least one experiment is.
+    as many runs as `runs` says as long as the budget lasts, and at least one experiment is.
     """
     worth: dict[str, float] = {}
     keys: dict[str, list[str]] = {}
@@ -153,7 +157,7 @@ def picked(
     left: list[Member] = []
     spent = 0.0
     for member in ranked:
-        cost = runs * member.run_s
+        cost = runs(member) * member.run_s
         ours = replace(member, mattering=tuple(keys.get(member.name, ())), why=why.get(member.name, ""))
         if chosen and spent + cost > budget_s:
             left.append(ours)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ import pytest
 from docs_pages import PARSED, ROOT, page
 from hashidrill.abc import LoadCost
 from hashidrill.experiment.course import Course
-from hashidrill.experiment.loader import load_experiment
 from hashidrill.loads.context import LoadContext
 from hashidrill.testing.recordings import RecordingBuilder
 from virtual_time import VirtualClock, run
@@ -114,17 +112,3 @@ def test_the_example_of_a_hand_written_assertion_can_hold_and_break(examples, tm
             test(recording)
     [mark] = test.pytestmark
     assert (ROOT / "tests" / mark.args[0]).resolve().is_file()
-
-
-def test_the_example_of_a_gate_takes_over_what_matters_and_nothing_else(examples, tmp_path):
-    module = examples("playbooks/gate-a-config-change.md")("chaos/make_gate.py")
-    config = tmp_path / "server.json"
-    config.write_text(
-        json.dumps({"bind_addr": "192.0.2.1", "performance": {"raft_multiplier": 8}, "encrypt": "secret"})
-    )
-    module.make(config, tmp_path / "gate.yaml", "raft/killed-leader")
-    consul = load_experiment(tmp_path / "gate.yaml").datacenter.consul
-    assert consul.config == {}
-    assert consul.server_config["performance"] == {"raft_multiplier": 8}
-    assert consul.server_config["autopilot"] == {"cleanup_dead_servers": False}  # of the shipped experiment
-    assert not {"bind_addr", "encrypt"} & consul.server_config.keys()

@@ -24,14 +24,18 @@ from hashidrill.gate.differences import differences
 from hashidrill.gate.document import as_document
 from hashidrill.gate.machines import as_junit, as_sarif
 from hashidrill.gate.pages import as_markdown, pages, verdict_lines
-from hashidrill.gate.playing import InterruptedGate, Plan, StuckError, play_all
+from hashidrill.gate.playing import InterruptedGate, Plan, StuckError, play_all, sides_of
 from hashidrill.gate.result import Audited, Ran, Result
-from hashidrill.gate.suite import key_map, picked, suite
+from hashidrill.gate.suite import Picked, key_map, picked, suite
 from hashidrill.gate.verdict import GateVerdict, Outcome, Slo, SloState, whole
 from hashidrill.gate.writing import FILES, write_all
 from planted_gate import A_RUN_S, PlantedRuns
 
 ONE = "raft/slow-leader-disk"
+
+
+def four(_member):
+    return 4
 
 
 @pytest.fixture
@@ -50,8 +54,10 @@ def gated(tmp_path, runs):
             sides.append(configuration("consul", sources_of([tmp_path / f"{name}.hcl"], top=tmp_path)))
         found = differences(*sides)
         plan = Plan(found, versions, "all", tmp_path, budget_s)
-        chosen = picked(suite(names, "consul"), "consul", found.keys, key_map(), budget_s=budget_s, runs=4)
-        ran = play_all(chosen.members, plan, runs.means())
+        chosen = picked(
+            suite(names, "consul"), "consul", found.keys, key_map(), budget_s=budget_s, runs=lambda _member: 4
+        )
+        ran = play_all(chosen, plan, runs.means())
         shown = (versions[0] or "", versions[1] or "")
         audit = audited(*sides, limit=Severity.ERROR)
         return Result(("before.hcl", "after.hcl"), shown, found, audit, chosen, tuple(ran), runs.now_s)
@@ -150,13 +156,13 @@ class TestOneExperiment:
         plan = Plan(differences(config, config), ("1.22.2", "1.10.3"), "all", tmp_path, 10_000.0)
         ran: list[Ran] = []
         with pytest.raises(InterruptedGate):
-            play_all(suite([ONE], "consul"), plan, runs.means(), ran=ran)
+            play_all(Picked(tuple(suite([ONE], "consul")), (), ()), plan, runs.means(), ran=ran)
         assert ran[0].outcome.rounds == 1
 
     def test_two_versions_are_compared_without_any_configuration(self, tmp_path, runs):
         config = configuration("consul", [])
         plan = Plan(differences(config, config), ("1.22.2", "1.10.3"), "all", tmp_path, 10_000.0)
-        play_all(suite([ONE], "consul"), plan, runs.means())
+        play_all(Picked(tuple(suite([ONE], "consul")), (), ()), plan, runs.means())
         assert {(side, config["version"]) for side, config in runs.played} == {
             ("baseline", "1.22.2"), ("candidate", "1.10.3"),
         }  # fmt: skip
@@ -186,6 +192,15 @@ class TestASuite:
 
         assert whole(map(Member, members)) == verdict
 
+    def test_what_there_seemed_to_be_no_time_for_follows_where_there_is_some(self, gated, runs, tmp_path):
+        members = suite([ONE, "raft/slow-follower-disk"], "consul")
+        config = configuration("consul", [])
+        plan = Plan(differences(config, config), ("1.22.2", "1.10.3"), "all", tmp_path, 10_000.0)
+        ran = play_all(Picked((members[0],), (members[1],), ()), plan, runs.means())
+        assert len(ran) == 2
+        short = Plan(plan.differences, plan.versions, "all", tmp_path, 9 * A_RUN_S)
+        assert len(play_all(Picked((members[0],), (members[1],), ()), short, runs.means())) == 1
+
     def test_the_time_is_shared_and_what_one_leaves_the_next_one_has(self, gated, runs):
         gated(multiplier(3), multiplier(4), names=[ONE, "raft/slow-follower-disk"], budget_s=30 * A_RUN_S)
         assert runs.now_s <= 30 * A_RUN_S
@@ -211,6 +226,21 @@ YES, NO = True, False
 )
 def test_one_bad_run_is_no_broken_expectation(pairs, state):
     assert Slo("x", tuple(pairs)).state is state
+
+
+def test_a_side_takes_over_what_matters_and_nothing_else(tmp_path):
+    file = tmp_path / "server.json"
+    deployed = {"bind_addr": "192.0.2.1", "performance": {"raft_multiplier": 8}, "encrypt": "secret", "server": True}
+    file.write_text(json.dumps(deployed))
+    config = configuration("consul", sources_of([file]))
+    plan = Plan(differences(config, config), (None, None), "server", tmp_path, 1.0)
+    [member] = suite(["raft/killed-leader"], "consul")
+    for side in sides_of(member, plan):
+        consul = side.resolved.experiment.datacenter.services["consul"]
+        assert not consul.config.get("performance")  # the experiment's own value of what the side says
+        assert consul.server_config["performance"] == {"raft_multiplier": 8}
+        assert consul.server_config["autopilot"] == {"cleanup_dead_servers": False}  # of the shipped experiment
+        assert not {"bind_addr", "encrypt", "server"} & consul.server_config.keys()
 
 
 def test_a_load_that_is_there_for_its_pressure_alone_is_not_compared():
