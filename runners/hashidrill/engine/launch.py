@@ -39,6 +39,7 @@ from hashidrill.recording.reader import EXPERIMENT_NAME
 from hashidrill.recording.writer import FORMAT, RESOLVED_NAME, read_run, write_run
 from hashidrill.sandbox.sandbox import Sandbox, python_path, sandbox
 from hashidrill.util.files import JOURNAL_NAME, write_whole
+from hashidrill.util.merged import merge
 from hashidrill.util.redaction import Redactor
 from hashidrill.util.whereabouts import here
 
@@ -123,7 +124,7 @@ def record(
         write_whole(recording / RESOLVED_NAME, json.dumps(redactor.clean(resolved.to_data()), indent=2) + "\n")
         write_whole(recording / HYPOTHESES_NAME, json.dumps(resolved.hypotheses, indent=2) + "\n")
         clock = Clock()
-        info = redactor.clean({**_info(experiment, recording, resolved, found), **engine.info})
+        info = redactor.clean(merge(_info(experiment, recording, resolved, found), engine.info))
         write_run(recording, info)
         spec = {
             "recording": str(recording), "binaries": {name: str(binary.path) for name, binary in found.items()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -97,7 +98,10 @@ def run_attached(
     anyio.run(_allowed, plan_of(resolved.experiment, target, estate))
     lifeline, other_end = os.pipe()
     ours = os.fdopen(other_end, "wb")
-    info = {"attached": described(target, estate), "undos": str(_undos())}
+    info = {
+        "attached": described(target, estate), "undos": str(_undos()), "versions": dict(estate.versions),
+        "command": shlex.join(["hashidrill", "run", str(resolved.path), "--attach", target.path]),
+    }  # fmt: skip
     given = {"target": target.handed_over(), "estate": estate.to_data(), "lifeline": lifeline}
     environment = {**without_secrets(os.environ), "PYTHONPATH": python_path()}
 

@@ -33,6 +33,7 @@ from hashidrill.events import (
     Tick,
     Waiting,
 )
+from hashidrill.reports.attached import attached_to
 from hashidrill.reports.figures import experiment_title, how_it_ended
 from hashidrill.reports.sections import FINDINGS, SYMBOLS, meaning
 from hashidrill.reports.text import (
@@ -300,7 +301,8 @@ def final_summary(console: Console, verdict: RunVerdict, recording: Recording, r
     """The verdict, each expectation, why the run is INVALID, the report, and what to do next."""
     result = verdict.verdict
     say(console, "")
-    say(console, f"{SYMBOLS[result]} {result.value}  {experiment_title(recording)}", f"bold {COLOURS[result]}")
+    where = f" (against {name})" if (name := attached_to(recording)) else ""
+    say(console, f"{SYMBOLS[result]} {result.value}  {experiment_title(recording)}{where}", f"bold {COLOURS[result]}")
     say(console, f"  {meaning(verdict)}")
     if not verdict.invalid and (ended := how_it_ended(recording)):
         say(console, f"  {ended}", "yellow")

@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.reports import sections
+from hashidrill.reports.attached import attached_datacenter
 from hashidrill.reports.figures import experiment_title
 from hashidrill.reports.markup import Html, data_script, el, joined, raw_script, raw_style
 from hashidrill.reports.timeline import timeline
@@ -62,12 +63,14 @@ def page(title: str, content: Sequence[Html], timeline_data: Any = None) -> Html
 
 
 def _sections(recording: Recording, verdict: RunVerdict) -> list[Html]:
+    attached = attached_datacenter(recording)
     return [
         sections.banner(recording, verdict),
         sections.expectations(verdict),
         sections.figures(recording),
         sections.timeline_frame(),
         sections.fault_proofs(recording),
+        *([attached] if attached is not None else []),
         sections.how_to_reproduce(recording),
         sections.versions_and_machine(recording),
         sections.configuration(recording),

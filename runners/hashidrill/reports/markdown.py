@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hashidrill.reports.attached import attached_to
 from hashidrill.reports.figures import (
     asked,
     experiment_name,
@@ -104,7 +105,8 @@ def _footer(recording: Recording, report: Path | str | None) -> str:
     run_id = str(run.get("id") or recording.path.name)
     tools = [f"{name.capitalize()} {plain(str(known[name]))}" for name in _PRODUCTS if known.get(name)]
     tools.append(f"hashidrill {plain(str(run.get('hashidrill') or 'of an unknown version'))}")
-    lines = [f"Run {code(run_id)} of {code(experiment_name(recording))}, {', '.join(tools)}."]
+    where = f" against the attached datacenter {code(name)}" if (name := attached_to(recording)) else ""
+    lines = [f"Run {code(run_id)} of {code(experiment_name(recording))}{where}, {', '.join(tools)}."]
     if report is not None:
         target = re.sub(r"[<>\n\r]", "", str(report))
         lines.append(f"Report: [{plain(str(report))}](<{target}>)")
