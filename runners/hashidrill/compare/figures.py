@@ -192,8 +192,8 @@ class _Run:
 
     def enough(self, of: str, in_doubt: float) -> None:
         if in_doubt > IN_DOUBT_AT_MOST:
-            reasons = [each.reason for each in self.doubts if each.touches(Read(of))]
-            raise HypothesisInvalidError(f"{in_doubt:.0%} of it is in doubt: {reasons[0]}")
+            reason = next(each.reason for each in self.doubts if each.touches(Read(of)))
+            raise HypothesisInvalidError(f"{in_doubt:.0%} of it is in doubt: {reason}")
 
     @property
     def fault_spans(self) -> list[tuple[int, int]]:
@@ -307,7 +307,9 @@ def _per_interval(run: _Run, signal: str) -> tuple[Floats, float]:
     """
     start_ns, end_ns = run.loaded
     series = run.recording.series(signal).between(start_ns, end_ns)
-    run.enough(signal, float(run.doubtful(signal, series.t_ns).mean()) if len(series) else 1.0)
+    if not len(series):
+        raise HypothesisInvalidError(f"{signal} was not sampled in the method or after it")
+    run.enough(signal, float(run.doubtful(signal, series.t_ns).mean()))
     width_ns = int(2 * INTERVAL_S * SECOND)  # two samples of each agent
     at = ((series.t_ns - start_ns) // width_ns).astype(np.int64)
     hosts = np.array(series.host)

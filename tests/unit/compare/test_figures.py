@@ -108,6 +108,16 @@ def test_a_run_without_a_method_measures_nothing_and_says_so(tmp_path: Path) -> 
     assert "never reached its method" in figures(recording.experiment)[0].of(recording).why
 
 
+def test_agents_that_were_sampled_before_the_method_alone_have_no_cost(tmp_path: Path) -> None:
+    built = a_run(tmp_path / "run")
+    for signal in ("process.cpu", "process.rss", "process.write_rate"):
+        built.series(signal, 1.0, host="consul-1", end=9)
+    recording = built.build()
+    for name in ("cpu", "memory", "written"):
+        assert measured(recording, name).why
+        assert math.isnan(measured(recording, name).number)
+
+
 def test_a_name_that_is_unknown_gets_the_names_that_are_near(tmp_path: Path) -> None:
     experiment = a_run(tmp_path / "run").build().experiment
     with pytest.raises(UsageError, match=r"kv-writes\.latency\.p50"):
