@@ -9,8 +9,8 @@ from these runs as `play` would have played them: a round takes the two sides of
 of chance, 200 times. These share their runs, so their shares are less exact than 200 comparisons' would be.
 
 A block takes five runs of 28 s, 2 min 20 s. HASHIDRILL_BENCH_BLOCKS says how many: 14, in 33 minutes, are enough for 6
-that calibrate and 8 that compare. HASHIDRILL_BENCH_RUNS says where the runs are: what is there already is not run again,
-so it can be interrupted.
+that calibrate and 8 that compare. HASHIDRILL_BENCH_RUNS says where the runs are: what is there already is not run
+again, so it can be interrupted.
 """
 
 from __future__ import annotations
