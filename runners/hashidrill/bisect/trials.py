@@ -20,6 +20,8 @@ class Outcome(StrEnum):
     BROKEN = "broken"
     INVALID = "invalid"
     """The run says nothing. It is made again, and counts as neither."""
+    MEASURED = "measured"
+    """A figure was measured that nothing was compared with yet. No search sees this."""
     REFUSED = "refused"
     """The candidate cannot be run at all: the agent refuses its configuration, or it cannot be built."""
 
@@ -46,12 +48,14 @@ class Tally:
     broken: int = 0
     invalid: int = 0
     refused: str = ""
+    why_invalid: str = ""
 
     def __str__(self) -> str:
         if self.refused:
             return f"cannot be run: {self.refused}"
         said = f"broke in {self.broken} of {self.held + self.broken} runs"
-        return said + (f", and {self.invalid} more said nothing" if self.invalid else "")
+        why = f" ({self.why_invalid})" if self.why_invalid else ""
+        return said + (f", and {self.invalid} more said nothing{why}" if self.invalid else "")
 
 
 class Trials:
@@ -66,6 +70,7 @@ class Trials:
         for candidate, trial in before:
             self._before[candidate].append(trial)
         self._refused: dict[str, str] = {}
+        self._invalid: dict[str, str] = {}
         self._counts: defaultdict[str, Counter[Outcome]] = defaultdict(Counter)
         self._unresolved: set[str] = set()
 
@@ -82,8 +87,9 @@ class Trials:
     def tally(self, candidate: str) -> Tally:
         counts = self._counts.get(candidate, Counter[Outcome]())
         return Tally(
-            counts[Outcome.HELD], counts[Outcome.BROKEN], counts[Outcome.INVALID], self._refused.get(candidate, "")
-        )
+            counts[Outcome.HELD], counts[Outcome.BROKEN], counts[Outcome.INVALID], self._refused.get(candidate, ""),
+            self._invalid.get(candidate, ""),
+        )  # fmt: skip
 
     def ask(self, candidate: str) -> bool | None:
         """Whether it breaks, by one valid run; None when it cannot be resolved. Raises OutOfRunsError."""
@@ -97,6 +103,7 @@ class Trials:
             self._counts[candidate][trial.outcome] += 1
             if trial.outcome is not Outcome.INVALID:
                 return trial.outcome is Outcome.BROKEN
+            self._invalid[candidate] = trial.text
         self._unresolved.add(candidate)
         return None
 

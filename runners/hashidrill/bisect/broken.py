@@ -1,0 +1,120 @@
+"""What counts as broken: an expectation, or a figure that is worse than that of the good end by a factor."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from hashidrill.bisect.trials import Outcome, Trial
+from hashidrill.compare.figures import Figure, figure
+from hashidrill.errors import UsageError
+from hashidrill.judging.judge import judge
+from hashidrill.judging.validity import invalid_reasons
+from hashidrill.registry import near
+from hashidrill.verdict import Finding
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hashidrill.experiment.model import Experiment
+    from hashidrill.recording.reader import Recording
+    from hashidrill.verdict import Judgement
+
+REFERENCES = 3
+"""Runs of the good end whose median figure is the one that others are worse than."""
+_SAID_CHARACTERS = 200
+
+
+class Rule(Protocol):
+    """Judges the recording of a run."""
+
+    def trial(self, recording: Recording, near_to: Path) -> Trial: ...
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """Broken is a run in which an expectation is broken: those of one hypothesis, or (without a name) any."""
+
+    name: str | None = None
+
+    @classmethod
+    def of(cls, name: str | None, experiment: Experiment) -> Expectations:
+        """Raises UsageError for a hypothesis that the experiment does not expect."""
+        known = {expectation.hypothesis for expectation in experiment.expect}
+        if name is not None and name not in known:
+            raise UsageError(f"--expect {name}: {experiment.metadata.name} does not expect that: {near(name, known)}")
+        return cls(name)
+
+    def trial(self, recording: Recording, near_to: Path) -> Trial:
+        """By the hypotheses near the experiment's file."""
+        verdict = judge(recording, near_to=near_to)
+        judged = [each for each in verdict.judgements if self.name in {None, each.hypothesis}]
+        where = str(recording.path)
+        broken = [each for each in judged if each.finding is Finding.BROKEN]
+        if broken:
+            return Trial(Outcome.BROKEN, _said(broken[0]), where)
+        unknown = [each for each in judged if each.finding is Finding.INVALID]
+        if verdict.invalid or unknown or not judged:
+            why = verdict.invalid[0] if verdict.invalid else _said(unknown[0]) if unknown else "nothing was judged"
+            return Trial(Outcome.INVALID, why[:_SAID_CHARACTERS], where)
+        return Trial(Outcome.HELD, f"{len(judged)} of {len(judged)} expectations held", where)
+
+
+def _said(judgement: Judgement) -> str:
+    first = judgement.text.strip().splitlines()
+    return f"{judgement.title}: {first[0] if first else judgement.finding}"[:_SAID_CHARACTERS]
+
+
+@dataclass(frozen=True)
+class Worse:
+    """Broken is a run whose figure is worse than the reference by more than `factor`."""
+
+    figure: Figure
+    factor: float
+
+    @classmethod
+    def of(cls, name: str, factor: float, experiment: Experiment) -> Worse:
+        """Raises UsageError for a figure that the experiment does not have, and a factor that nothing is worse than."""
+        if not 1 < factor < math.inf:
+            raise UsageError(f"--factor {factor:g}: worse is more than 1 times as much, like --factor 1.5")
+        return cls(figure(name, experiment), factor)
+
+    def trial(self, recording: Recording, near_to: Path) -> Trial:  # noqa: ARG002 - as the protocol has it
+        """Measured, and not yet compared."""
+        where = str(recording.path)
+        invalid = next(invalid_reasons(recording, recording.experiment), None)
+        if invalid is not None:
+            return Trial(Outcome.INVALID, invalid[:_SAID_CHARACTERS], where)
+        measured = self.figure.of(recording)
+        if math.isnan(measured.number):
+            return Trial(Outcome.INVALID, f"{self.figure.name}: {measured.why}"[:_SAID_CHARACTERS], where)
+        number = min(measured.number, measured.at_most)  # what never came took at least that long
+        if math.isinf(number):
+            number = 1e9
+        return Trial(Outcome.MEASURED, f"{self.figure.name} {self.figure.shown(measured.number)}", where, number)
+
+    def limit(self, references: Sequence[Trial]) -> Limit:
+        """What is worse than the median of these."""
+        values = [trial.value for trial in references if trial.value is not None]
+        return Limit(self, statistics.median(values))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a figure is compared with. The size below which a difference means nothing is added to both sides."""
+
+    rule: Worse
+    reference: float
+
+    def compared(self, trial: Trial) -> Trial:
+        """The trial, broken or held."""
+        if trial.outcome is not Outcome.MEASURED or trial.value is None:
+            return trial
+        figure = self.rule.figure
+        ours, theirs = trial.value + figure.floor, self.reference + figure.floor
+        worse = ours / theirs if figure.lower_is_better else theirs / ours
+        text = f"{trial.text}, {worse:.2f} times that of the good end"
+        return replace(trial, outcome=Outcome.BROKEN if worse > self.rule.factor else Outcome.HELD, text=text)

@@ -1,0 +1,213 @@
+"""Candidates that are commits: each one's configuration, or a program of the user's that each one is built to."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.bisect.candidates import RefusedError
+from hashidrill.errors import UsageError
+from hashidrill.experiment.variants import varied
+from hashidrill.registry import near
+
+if TYPE_CHECKING:
+    from hashidrill.experiment.resolved import ResolvedExperiment
+
+CHECKOUT = "{checkout}"
+"""In the command of a client: the folder in which the commit was built."""
+BUILD_WITHIN_S = 1800.0
+_SHOWN = 10
+_DONE = ".hashidrill-built"
+_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+
+
+@dataclass(frozen=True)
+class Repository:
+    """The repository that the command is called in. Its work tree, index and HEAD are left alone."""
+
+    top: Path
+
+    @classmethod
+    def here(cls, folder: Path | None = None) -> Repository:
+        """Raises UsageError where there is none."""
+        return cls(Path(_git(folder or Path.cwd(), "rev-parse", "--show-toplevel").decode().strip()))
+
+    def between(self, revisions: str) -> list[str]:
+        """BASE and the commits after it up to HEAD, oldest first; of a merge, its first parent. Raises UsageError."""
+        base, dots, head = revisions.partition("..")
+        if not dots or not base or head.startswith(".") or revisions.startswith("-"):
+            raise UsageError(f"--git {revisions}: write two revisions, the good one first, like --git v1.4..HEAD")
+        start = self._commit(base)
+        end = self._commit(head or "HEAD")
+        found = _git(self.top, "rev-list", "--first-parent", "--reverse", f"{start}..{end}").decode().split()
+        if not found:
+            raise UsageError(f"--git {revisions}: there is no commit after {base} up to {head or 'HEAD'}")
+        parent = _git(self.top, "rev-parse", f"{found[0]}^").decode().strip()
+        if parent != start:
+            raise UsageError(
+                f"--git {revisions}: {base} is not on the first-parent line of {head or 'HEAD'}; start at"
+                f" {parent[:_SHOWN]}, where its line begins"
+            )
+        return [start, *found]
+
+    def _commit(self, revision: str) -> str:
+        found = _git(self.top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        return found.decode().strip()
+
+    def subject(self, commit: str) -> str:
+        """The first line of its message."""
+        return _git(self.top, "log", "-1", "--format=%s", commit).decode(errors="replace").strip()
+
+    def extract(self, commit: str, into: Path) -> None:
+        """Its files, without the repository."""
+        archive = _git(self.top, "archive", "--format=tar", commit)
+        into.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            tar.extractall(into, filter="data")
+
+
+def _git(folder: Path, *words: str) -> bytes:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=False)
+    except OSError as error:
+        raise UsageError(f"--git needs git: {error.strerror}") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().removeprefix("fatal: ")
+        what = said or f"there is no revision {words[-1].removesuffix('^{commit}')}"
+        raise UsageError(f"git {words[0]}: {what}")
+    return done.stdout
+
+
+Shell = Callable[[str, Path], tuple[int, bytes, bytes]]
+"""Runs a command line in a folder: its exit status, standard output and standard error."""
+
+
+def shell(command: str, folder: Path) -> tuple[int, bytes, bytes]:
+    """Runs in `sh`, as the user typed it. It may take half an hour."""
+    try:
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=folder, capture_output=True, check=False, timeout=BUILD_WITHIN_S,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return 124, b"", f"it took longer than {BUILD_WITHIN_S:g}s".encode()
+    return done.returncode, done.stdout, done.stderr
+
+
+@dataclass
+class Commits:
+    """What commits have in common as candidates: their order, their names for people, one checkout each."""
+
+    given: ResolvedExperiment
+    repository: Repository
+    names: Sequence[str]
+    work: Path
+    """Where checkouts go, a folder a commit."""
+    say: Callable[[str], None] = lambda _text: None
+    run: Shell = shell
+
+    def shown(self, name: str) -> str:
+        return f"{name[:_SHOWN]} ({self.repository.subject(name)})"
+
+    def made(self, name: str, command: str) -> tuple[Path, bytes]:
+        """The checkout of a commit, in which `command` has run once, and what that printed. Raises RefusedError."""
+        if not _COMMIT.fullmatch(name):
+            raise RefusedError(f"{name!r} is no commit")
+        folder = self.work / name
+        done = folder.with_name(name + _DONE)
+        if done.exists():  # a search that was resumed builds nothing twice
+            return folder, done.read_bytes()
+        self.say(f"building {self.shown(name)}")
+        shutil.rmtree(folder, ignore_errors=True)  # of a build that was killed
+        self.repository.extract(name, folder)
+        code, output, error = self.run(command, folder)
+        if code:
+            last = (error or output).decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+            raise RefusedError(f"`{command}` ended with exit status {code}: {last[0][:200]}")
+        done.write_bytes(output)
+        return folder, output
+
+
+@dataclass
+class Programs(Commits):
+    """A program, built at each commit, that a client of the experiment runs."""
+
+    build: str = ""
+    clients: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The command of each client that runs it, with `{checkout}` for the folder of the build."""
+
+    @property
+    def question(self) -> dict[str, Any]:
+        return {
+            "commits": list(self.names),
+            "build": self.build,
+            "clients": {k: list(v) for k, v in self.clients.items()},
+        }
+
+    def resolved(self, name: str) -> ResolvedExperiment:
+        folder, _ = self.made(name, self.build)
+        layer = {
+            "clients": {
+                client: {"command": [word.replace(CHECKOUT, str(folder.absolute())) for word in command]}
+                for client, command in self.clients.items()
+            }
+        }
+        return varied(self.given, layer, name="candidate", source=f"--client at {name[:_SHOWN]}")
+
+
+@dataclass
+class Produced(Commits):
+    """The configuration at each commit: what a command prints there, or the files at `paths` after it has run."""
+
+    configured: Callable[[Sequence[Path]], ResolvedExperiment] = field(kw_only=True)
+    """The experiment with the configuration in these files. Raises RefusedError, UsageError."""
+    command: str = ""
+    paths: Sequence[str] = ()
+
+    @property
+    def question(self) -> dict[str, Any]:
+        return {"commits": list(self.names), "command": self.command, "paths": list(self.paths)}
+
+    def resolved(self, name: str) -> ResolvedExperiment:
+        folder, printed = self.made(name, self.command or ":")
+        files = [folder / path for path in self.paths]
+        if not files:
+            kind = "json" if printed.lstrip().startswith(b"{") else "hcl"
+            files = [folder.with_name(f"{name}.{kind}")]
+            files[0].write_bytes(printed)
+        try:
+            return self.configured(files)
+        except UsageError as error:
+            raise RefusedError(str(error)) from None
+
+
+def clients_of(written: Sequence[str], given: ResolvedExperiment) -> dict[str, list[str]]:
+    """`--client NAME=COMMAND`, each as a list of words. Raises UsageError."""
+    known = given.experiment.clients
+    found = {}
+    for each in written:
+        name, equals, command = each.partition("=")
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            raise UsageError(f"--client {each}: {error}") from None
+        if not equals or not words:
+            raise UsageError(f"--client {each}: write NAME=COMMAND, like --client 'ingest={CHECKOUT}/ingest {{url}}'")
+        if name not in known:
+            raise UsageError(f"--client {name}: {given.name} has no such client: {near(name, known)}")
+        if not any(CHECKOUT in word for word in words):
+            raise UsageError(
+                f"--client {name}: its command does not name {CHECKOUT}, so every commit would run the same program"
+            )
+        found[name] = words
+    if not found:
+        raise UsageError("--build needs --client: the client that runs what was built, as NAME=COMMAND")
+    return found

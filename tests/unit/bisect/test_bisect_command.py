@@ -1,0 +1,363 @@
+"""`hashidrill bisect` with planted recordings in place of runs: what it searches, says, logs, and refuses."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hashidrill.bisect import keys
+from hashidrill.cli import bisect as command
+from hashidrill.cli.app import app
+from hashidrill.errors import BinaryError
+from hashidrill.testing.recordings import RecordingBuilder
+
+EXPERIMENT = """\
+apiVersion: hashidrill/v1
+kind: Experiment
+metadata: {name: small, title: A small one, why: It tests the search}
+datacenter: {consul: {version: "1.22.2", servers: 3, clients: 1, server_config: {performance: {raft_multiplier: 1}}}}
+load:
+  kv-writes: {kind: consul.kv.write, rate: 50/s, keys: 10}
+steady_state: {for: 1s, require: ["kv-writes.errors < 50%"]}
+method: [{fault: noop, on: "consul:leader", for: 20s}]
+expect:
+  - latency_stays: {load: kv-writes, p50_below: 300ms}
+  - available_during: {load: kv-writes}
+"""
+KEYS = 24
+
+
+def config(number: int, value: int) -> str:
+    """One of many settings that a Consul server may have, as HCL."""
+    return f"limits {{ request_limits {{ key_{number:02} = {value} }} }}\n"
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """A recording in which writes are slow or quick, that ended that way."""
+
+    @cache
+    def planted_(*, slow, ended):
+        built = RecordingBuilder(tmp_path_factory.mktemp("runs") / "run").fault("noop", at=10, until=30)
+        built.expect("latency_stays", load="kv-writes", p50_below="300ms")
+        built.expect("available_during", load="kv-writes")
+        return built.load("kv-writes", latency=2.0 if slow else 0.01).end(ended).build().path
+
+    return planted_
+
+
+@pytest.fixture
+def box(monkeypatch, tmp_path, planted):
+    """The command, whose runs are planted: `slow` says of the datacenter's data whether writes are slow."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "ensure_system_packages", lambda _say, **_: None)
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    (tmp_path / "good.hcl").write_text("server = true\n" + "".join(config(n, 1) for n in range(KEYS)))
+    (tmp_path / "bad.hcl").write_text("server = true\n" + "".join(config(n, 2) for n in range(KEYS)))
+    (tmp_path / "same.hcl").write_text((tmp_path / "good.hcl").read_text() + 'data_dir = "/var/lib/consul"\n')
+
+    class Box:
+        interrupted_at = stuck_at = 0
+        invalid_at: tuple[int, ...] = ()
+        refusal = staticmethod(lambda _settings: "")
+
+        def __init__(self):
+            self.made = []
+
+        @staticmethod
+        def slow(datacenter):
+            return limits(datacenter).get("key_17") == 2
+
+        def run(self, *more):
+            return CliRunner().invoke(app, ["bisect", *more])
+
+        def keys(self, *more):
+            return self.run("--experiment", "small.yaml", "--good", "good.hcl", "--bad", "bad.hcl", *more)
+
+    def runner(_runs_dir, _say, *, plain):
+        def run(resolved, _title):
+            box.made.append(resolved.data["datacenter"])
+            number = len(box.made)
+            if number == box.interrupted_at:
+                raise KeyboardInterrupt(tmp_path)
+            ended = "revert" if number == box.stuck_at else "steady-state" if number in box.invalid_at else "complete"
+            return planted(slow=box.slow(resolved.data["datacenter"]), ended=ended)
+
+        return run
+
+    box = Box()
+    monkeypatch.setattr(command, "_runner", runner)
+    monkeypatch.setattr(
+        command, "_asking", lambda _given, _say: lambda _p: lambda _f, _w, settings: box.refusal(settings)
+    )
+    monkeypatch.setattr(command.binaries, "ensure", lambda *_, **__: None)
+    return box
+
+
+def limits(datacenter) -> dict:
+    return datacenter["consul"].get("server_config", {}).get("limits", {}).get("request_limits", {})
+
+
+def logged(tmp_path: Path) -> list[dict]:
+    (log,) = (tmp_path / ".hashidrill" / "bisect").glob("*.jsonl")
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def test_the_changed_key_that_breaks_is_named_with_its_place(box, tmp_path):
+    result = box.keys()
+
+    assert result.exit_code == 0, result.output
+    assert "this change breaks it, of 24:" in result.output
+    assert "limits.request_limits.key_17: 1 -> 2  (bad.hcl:19:" in result.output
+    assert len({json.dumps(datacenter) for datacenter in box.made}) <= 8
+    lines = logged(tmp_path)
+    assert [line["kind"] for line in lines] == ["question", *["run"] * len(box.made), "answer"]
+    assert lines[-1]["found"] == ["limits.request_limits.key_17"]
+    assert lines[-1]["wrong_at_most"] < 0.01
+
+
+def test_two_keys_that_only_break_together_are_named(box):
+    box.slow = lambda datacenter: {limits(datacenter).get("key_03"), limits(datacenter).get("key_20")} == {2}
+
+    result = box.keys("--json")
+
+    document = json.loads(result.stdout)
+    assert document["found"] == ["limits.request_limits.key_03", "limits.request_limits.key_20"]
+    assert "these 2 changes together break it, of 24" in document["answer"]
+    assert document["candidates"][0]["shown"] == "good, unchanged"
+    assert all(run["recording"] for each in document["candidates"] for run in each["runs"])
+
+
+def test_what_the_agent_refuses_is_found_without_a_run(box):
+    """It takes key 4 changed only together with key 17, as when two keys need each other."""
+    box.refusal = lambda settings: (
+        "key_04 needs key_17"
+        if len({settings["limits"]["request_limits"][k] for k in ("key_04", "key_17")}) > 1
+        else ""
+    )
+
+    result = box.keys()
+
+    assert result.exit_code == 0, result.output
+    assert "cannot be run: key_04 needs key_17" in result.output
+    assert "whether all of them are needed is not known: the agent refuses some" in result.output
+    assert all(limits(d)["key_04"] == limits(d)["key_17"] for d in box.made)
+
+
+def test_a_key_that_only_one_side_says_falls_back_to_the_agents_default(box, tmp_path):
+    (tmp_path / "good.hcl").write_text('performance { leave_drain_time = "5s" }')
+    (tmp_path / "bad.hcl").write_text("performance { raft_multiplier = 9 }")
+    box.slow = lambda datacenter: (
+        "leave_drain_time" not in datacenter["consul"].get("config", {}).get("performance", {})
+    )
+
+    result = box.keys("--json")
+
+    assert json.loads(result.stdout)["found"] == ["performance.leave_drain_time"]
+    # the experiment's own raft_multiplier of 1 is taken away: the good side does not say it
+    assert all("raft_multiplier" not in str(d["consul"].get("server_config")) for d in box.made)
+
+
+def test_an_interrupted_search_goes_on_and_makes_no_run_twice(box, tmp_path):
+    whole = box.keys("--log", "whole.jsonl")
+    runs = len(box.made)
+    box.made.clear()
+    box.interrupted_at = 7
+
+    stopped = box.keys("--log", "log.jsonl")
+
+    assert stopped.exit_code == 130
+    assert "go on with: hashidrill bisect --resume log.jsonl" in stopped.output
+    box.interrupted_at = 0
+    result = box.run("--resume", "log.jsonl")
+    assert result.exit_code == 0, result.output
+    assert "6 runs are in log.jsonl" in result.output
+    assert result.output.splitlines()[-4:] == whole.output.splitlines()[-4:]
+    assert len(box.made) == runs + 1
+    assert box.run("--resume", "log.jsonl").exit_code == 0
+    assert len(box.made) == runs + 1
+
+
+def test_a_resumed_search_notices_another_configuration_or_experiment(box, tmp_path):
+    box.interrupted_at = 3
+    box.keys("--log", "log.jsonl")
+    (tmp_path / "bad.hcl").write_text((tmp_path / "bad.hcl").read_text().replace("key_05 = 2", "key_05 = 3"))
+    result = box.run("--resume", "log.jsonl")
+    assert "its runs answer another question: bad changed since then" in str(result.exception)
+
+    box.keys("--log", "other.jsonl")
+    (tmp_path / "small.yaml").write_text(EXPERIMENT.replace("50/s", "60/s"))
+    result = box.run("--resume", "other.jsonl")
+    assert "its runs answer another question: source changed since then" in str(result.exception)
+
+
+def test_invalid_runs_are_made_again_and_count_as_nothing(box):
+    box.invalid_at = (1, 4, 5)
+
+    result = box.keys("--json")
+
+    document = json.loads(result.stdout)
+    assert document["found"] == ["limits.request_limits.key_17"]
+    said = [run["outcome"] for each in document["candidates"] for run in each["runs"]]
+    assert said.count("invalid") == 3
+
+
+def test_a_good_end_whose_runs_are_all_invalid_is_no_answer(box):
+    box.invalid_at = tuple(range(1, 50))
+
+    result = box.keys()
+
+    assert result.exit_code == 3
+    assert (
+        "cannot tell: none broke in 0 of 0 runs, and 3 more said nothing (the steady state never held" in result.output
+    )
+    assert len(box.made) == 3
+
+
+def test_a_good_end_that_breaks_is_said(box):
+    box.slow = lambda _datacenter: True
+    result = box.keys()
+    assert result.exit_code == 2
+    assert "the good end is not good: good, unchanged broke in" in result.output
+    assert "nothing was searched" in result.output
+
+
+def test_a_bad_end_that_holds_is_said(box):
+    box.slow = lambda _datacenter: False
+    result = box.keys()
+    assert result.exit_code == 2
+    assert "the bad end is not bad: bad, all changes broke in 0 of" in result.output
+
+
+def test_ends_that_are_exchanged_are_said(box):
+    box.slow = lambda datacenter: limits(datacenter).get("key_17") == 1
+    result = box.keys()
+    assert result.exit_code == 2
+    assert "exchange them to find what fixed it" in result.output
+
+
+def test_a_search_without_enough_runs_says_what_it_takes(box):
+    result = box.keys("--tries", "4", "--json")
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["found"]) == (3, [])
+    assert "more runs: resume it with --tries" in document["takes"]
+
+
+def test_a_fault_that_stays_ends_the_search(box):
+    box.stuck_at = 2
+    result = box.keys()
+    assert "hashidrill heal" in str(result.exception)
+    assert result.exception.exit_code == 4
+
+
+def test_one_expectation_can_be_what_breaks(box):
+    """Writes are slow and acknowledged: the other expectation holds in each run."""
+    slow = box.keys("--expect", "latency_stays")
+    held = box.keys("--expect", "available_during")
+    assert slow.exit_code == 0, slow.output
+    assert "the bad end is not bad" in held.output
+
+
+def test_a_figure_that_gets_worse_can_be_what_breaks(box):
+    result = box.keys("--figure", "kv-writes.latency.p50", "--factor", "3")
+    assert result.exit_code == 0, result.output
+    assert "kv-writes.latency.p50 of the good end: 10ms, the median of 3 runs" in result.output
+    assert "limits.request_limits.key_17" in result.output
+    assert box.keys("--figure", "kv-writes.latency.p50", "--factor", "500").exit_code == 2
+
+
+def test_a_search_by_a_figure_resumes_with_the_same_reference(box):
+    whole = box.keys("--figure", "kv-writes.latency.p50", "--log", "whole.jsonl")
+    for stop in (2, 3, 4, 9):
+        box.made.clear()
+        box.interrupted_at = stop
+        name = f"{stop}.jsonl"
+        assert box.keys("--figure", "kv-writes.latency.p50", "--log", name).exit_code == 130
+        box.interrupted_at = 0
+        result = box.run("--resume", name)
+        assert result.output.splitlines()[-4:] == whole.output.splitlines()[-4:]
+
+
+def test_the_version_that_breaks_is_named(box, monkeypatch):
+    def ensure(_name, version, **_):
+        if version == "1.12.0":
+            raise BinaryError("consul 1.12.0: it cannot be had")
+
+    monkeypatch.setattr(command.binaries, "ensure", ensure)
+    box.slow = lambda datacenter: datacenter["consul"]["version"] >= "1.14.0"
+    found = box.run("--experiment", "small.yaml", "--versions", "1.10.3", "1.11.4", "1.12.0", "1.14.0", "1.22.2")
+    assert found.exit_code == 0, found.output
+    assert "one of consul 1.12.0, consul 1.14.0 is the first that breaks it" in found.output
+    assert "consul 1.12.0 cannot be run: consul 1.12.0: it cannot be had" in found.output
+
+    exchanged = box.run("--experiment", "small.yaml", "--versions", "1.22.2", "1.10.3")
+    assert "exchange them to find what fixed it" in exchanged.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--good", "good.hcl", "--bad", "bad.hcl"], "name the experiment that breaks"),
+        (["--experiment", "small.yaml"], "say what to search, one of"),
+        (["--experiment", "small.yaml", "--good", "good.hcl"], "needs both ends: --bad is missing"),
+        (["--experiment", "small.yaml", "--good", "good.hcl", "--bad", "no.hcl"], "no.hcl: there is no such file"),
+        (["--experiment", "small.yaml", "--good", "good.hcl", "--bad", "same.hcl"], "same to an agent: nothing"),
+        (["--experiment", "small.yaml", "--good", "good.hcl", "--bad", "same.hcl"], "to its machine: data_dir"),
+        (["--experiment", "small.yaml", "--versions", "1.10.3"], "--versions needs two or more"),
+        (["--experiment", "small.yaml", "--versions", "1.1.0", "1.1.0"], "1.1.0 is there more than once"),
+        (["--experiment", "small.yaml", "1.10.3", "1.22.2"], "Versions come after --versions"),
+        (["--experiment", "small.yaml", "--versions", "1", "2", "--product", "nomad"], "small does not run it"),
+        (["--experiment", "small.yaml", "--git", "a..b"], "--git needs what to take from each commit"),
+        (["--experiment", "small.yaml", "--git", "a..b", "--build", "make", "--path", "x"], "use one of them"),
+        (["--experiment", "small.yaml", "--git", "a..b", "--path", "x", "--client", "y=z"], "give the --build"),
+        (["--experiment", "small.yaml", "--versions", "1", "2", "--build", "make"], "--build goes with --git"),
+        (["--experiment", "no.yaml", "--versions", "1", "2"], "no.yaml"),
+        (["--experiment", "small.yaml", "--versions", "1", "2", "--expect", "a_b"], "small does not expect that"),
+        (["--experiment", "small.yaml", "--versions", "1", "2", "--figure", "kv.p50"], "no figure 'kv.p50'"),
+        (["--experiment", "small.yaml", "--versions", "1", "2", "--figure", "kv-writes.latency.p50", "--factor", "0.5"],
+         "worse is more than 1 times as much"),
+        (["--experiment", "small.yaml", "--versions", "1", "2", "--factor", "2"], "name it with --figure"),
+        (["--experiment", "small.yaml", "--versions", "1", "2", "--figure", "cpu", "--expect", "latency_stays"],
+         "both say what breaks"),
+        (["--resume", "none.jsonl"], "none.jsonl: this log cannot be read"),
+        (["--resume", "log.jsonl", "--experiment", "small.yaml"], "takes the question from its log"),
+    ],
+)  # fmt: skip
+def test_bad_usage_is_said_before_anything_runs(box, arguments, said):
+    result = box.run(*arguments)
+
+    assert result.exit_code != 0
+    assert said in str(result.exception).replace("\n    ", " ") + result.output
+    assert box.made == []
+
+
+def test_bad_hcl_is_said_with_its_place(box, tmp_path):
+    (tmp_path / "bad.hcl").write_text("limits {\n  rpc_rate = \n}\n")
+    result = box.keys()
+    assert "bad.hcl:" in str(result.exception)
+    assert box.made == []
+
+
+def test_a_secret_that_changes_is_in_no_log_and_no_answer(box, tmp_path):
+    for end, secret in (("good", "hunter2hunter2"), ("bad", "hunter3hunter3")):
+        (tmp_path / f"{end}.hcl").write_text(f'server = true\nlimits {{ shared_secret = "{secret}" }}')
+    box.slow = lambda datacenter: "hunter3" in json.dumps(datacenter)
+
+    result = box.keys()
+
+    log = "".join(json.dumps(line) for line in logged(tmp_path))
+    assert "limits.shared_secret" in result.output
+    assert "hunter" not in result.output + log
+
+
+def test_a_key_is_removed_with_the_block_that_is_empty_without_it():
+    settings = {"a": {"b": {"c": 1}}, "d": 2}
+    keys._take(settings, ("a", "b", "c"))
+    keys._take(settings, ("x", "y"))
+    assert settings == {"d": 2}
+    keys._put(settings, ("d", "e"), 3)
+    assert settings == {"d": {"e": 3}}
