@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import secrets
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -154,7 +155,7 @@ def _log_path(asked: Asked, log: Path | None, runs_dir: Path) -> Path:
         return log
     stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
     name = Path(str(asked["experiment"])).stem
-    return runs_dir.parent / "bisect" / f"{stamp}-{name}.jsonl"
+    return runs_dir.parent / "bisect" / f"{stamp}-{name}-{secrets.token_hex(2)}.jsonl"
 
 
 def _open(path: Path, question: _Question, resumed: bool) -> Log:
