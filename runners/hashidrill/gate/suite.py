@@ -65,10 +65,9 @@ def suite(names: Sequence[str], product: str) -> list[Member]:
     Raises UsageError for a suite without any experiment, UnknownNameError for what is neither a name nor a tag.
     """
     found: dict[str, Member] = {}
-    library = [(path, load_experiment(path)) for path in list_experiments()]
     for name in names:
-        tagged = [(path, experiment) for path, experiment in library if name in experiment.metadata.tags]
-        for path, experiment in tagged or [_named(name, library)]:
+        tagged = _tagged(name)
+        for path, experiment in tagged or [_named(name)]:
             member = Member(experiment_name(path), path, experiment)
             if product in experiment.datacenter.services:
                 found.setdefault(member.name, member)
@@ -84,11 +83,18 @@ def suite(names: Sequence[str], product: str) -> list[Member]:
     return list(found.values())
 
 
-def _named(name: str, library: Sequence[tuple[Path, Experiment]]) -> tuple[Path, Experiment]:
+def _tagged(tag: str) -> list[tuple[Path, Experiment]]:
+    """Tags stand in an experiment's own file, never in a base: one without the word need not be loaded."""
+    told = [path for path in list_experiments() if tag.encode() in path.read_bytes()]
+    loaded = [(path, load_experiment(path)) for path in told]
+    return [(path, experiment) for path, experiment in loaded if tag in experiment.metadata.tags]
+
+
+def _named(name: str) -> tuple[Path, Experiment]:
     try:
         path = find_experiment(name)
     except UnknownNameError as error:
-        tags = sorted({tag for _, experiment in library for tag in experiment.metadata.tags})
+        tags = sorted({tag for each in list_experiments() for tag in load_experiment(each).metadata.tags})
         raise UnknownNameError(f"--suite {name}: {error}; nor is it a tag: {near(name, tags)}") from None
     return path, load_experiment(path)
 

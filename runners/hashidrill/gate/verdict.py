@@ -120,17 +120,17 @@ class Outcome:
             return found
         if not self.rounds:
             return ["no round counts", *self.invalid]
+        found += [f"{slo.title} could not be judged in any round" for slo in self.slos if slo.state is SloState.UNKNOWN]
         found += [
             f"{slo.title} held in {slo.counted(0)} rounds of the baseline and {slo.counted(1)} of the candidate:"
             " more rounds would tell"
             for slo in self.slos
             if slo.state is SloState.UNSURE
         ]
-        return found + [
-            f"{figure_line(each)}{needed(each)}"
-            for each in self.figures
-            if each.decision is Decision.CANNOT_TELL and each.figure.decides
-        ]
+        open_ = [each for each in self.figures if each.decision is Decision.CANNOT_TELL and each.figure.decides]
+        whys = dict.fromkeys(each.why for each in open_ if each.why)
+        found += [f"{', '.join(each.figure.name for each in open_ if each.why == why)}: {why}" for why in whys]
+        return found + [f"{figure_line(each)}{needed(each)}" for each in open_ if not each.why]
 
     @property
     def settled(self) -> bool:
@@ -141,7 +141,8 @@ class Outcome:
         if any(each.decision is Decision.WORSE for each in self.figures):
             return True
         decided = all(each.decision is not Decision.CANNOT_TELL for each in self.figures if each.figure.decides)
-        return bool(self.rounds) and bool(self.figures) and decided and SloState.UNSURE not in states
+        open_ = {SloState.UNSURE, SloState.UNKNOWN} & states
+        return bool(self.rounds) and bool(self.figures) and decided and not open_
 
 
 def figure_line(each: Compared) -> str:

@@ -251,6 +251,14 @@ def test_a_load_that_is_there_for_its_pressure_alone_is_not_compared():
     assert {name.partition(".")[0] for name in counted} == {"kv-writes", "cpu", "memory", "written"}
 
 
+def test_an_expectation_that_nobody_could_judge_keeps_a_gate_from_passing():
+    held, unknown = Slo("held", ((YES, YES),) * 3), Slo("unknown", ((None, YES), (YES, None), (None, None)))
+    assert Outcome("x", slos=(held,), rounds=3).verdict is GateVerdict.NO_REGRESSION
+    outcome = Outcome("x", slos=(held, unknown), rounds=3)
+    assert outcome.verdict is GateVerdict.CANNOT_TELL
+    assert outcome.unsure == ["unknown could not be judged in any round"]
+
+
 class TestAudit:
     def test_a_finding_that_the_baseline_has_too_is_not_new(self, tmp_path):
         def side(name, text):
