@@ -28,7 +28,8 @@ class PlantedRuns:
     """Plays runs by writing what they would have left.
 
     `slower(configuration)` is the factor on latencies under fault, `back_s(configuration)` how long after the fault
-    they stay high, `ends(side)` how that run ends. Each takes A_RUN_S of a virtual clock.
+    they stay high, `ends(side)` how that run ends
+    (`never-ready`: it gave up waiting for its agents). Each takes A_RUN_S of a virtual clock.
     """
 
     def __init__(self, folder: Path, *, noise: float = 0.03) -> None:
@@ -58,7 +59,10 @@ class PlantedRuns:
             run.load(load, rate=20, latency=lambda t: under_fault_s if 10 <= t < until else NORMAL_S)
         run.expect("writes_recover", load="kv-writes", p50_below="300ms", within="10s")
         run.healthy().final_reads("kv-writes")
-        if (outcome := self.ends(side)) != "complete":
+        outcome = self.ends(side)
+        if outcome == "never-ready":
+            run.phase("start", at=0).phase("ready", at=2).end("crashed", error="no leader is known", at=62)
+        elif outcome != "complete":
             run.end(outcome, error="it was planted")
         return run.build().path
 

@@ -168,13 +168,20 @@ class _Looking:
 
 
 def _unsteady(series: Series) -> list[dict[str, bool]]:
-    """For each side the runs in which its steady state never held, in order: a round ends with its first such run."""
+    """Whether each side was sick without any fault, run by run: a round ends with its first run that does not count."""
     of: dict[str, list[bool]] = {name: [] for name in NAMES}
     for each in series.played:
         for run in each.runs:
-            if run.unsteady or not run.invalid:
-                of[run.side].append(run.unsteady)
+            sick = run.unsteady or _never_ready(run.recording)
+            if sick or not run.invalid:
+                of[run.side].append(sick)
     return [dict(zip(NAMES, pair, strict=True)) for pair in zip(*of.values(), strict=False)]
+
+
+def _never_ready(path: Path) -> bool:
+    """Whether the agents started, and the datacenter never came to be one: a configuration can do that."""
+    recording = Recording(path)
+    return recording.outcome == "crashed" and "ready" in recording.phases and "load" not in recording.phases
 
 
 def _known(experiment: Experiment) -> Mapping[str, Prior]:

@@ -189,7 +189,13 @@ def slos_of(
         found.append(Slo(title, tuple(pairs), text))
     if any(any(each.values()) for each in unsteady):
         pairs = [(not each.get("baseline", False), not each.get("candidate", False)) for each in unsteady]
-        found.append(Slo(STEADY, tuple(pairs), "the steady state never held, so no fault was applied"))
+        found.append(
+            Slo(
+                STEADY,
+                tuple(pairs),
+                "the datacenter never got ready, or its steady state never held: no fault was applied",
+            )
+        )
     return tuple(found)
 
 

@@ -122,8 +122,9 @@ class TestOneExperiment:
         assert result.verdict is GateVerdict.CANNOT_TELL
         assert "the baseline is itself sick: steady state" in result.reasons[0]
 
-    def test_one_that_the_candidate_alone_never_reaches_is_a_regression(self, gated, runs):
-        runs.ends = lambda side: "steady-state" if side == "candidate" else "complete"
+    @pytest.mark.parametrize("end", ["steady-state", "never-ready"])
+    def test_one_that_the_candidate_alone_never_reaches_is_a_regression(self, gated, runs, end):
+        runs.ends = lambda side: end if side == "candidate" else "complete"
         result = gated(multiplier(3), multiplier(7))
         assert result.verdict is GateVerdict.REGRESSION
         assert "steady state holds for the baseline" in result.reasons[0]
