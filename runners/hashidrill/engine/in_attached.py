@@ -57,7 +57,7 @@ async def run_given(
     target, expected = AttachTarget.received(spec["target"]), Estate.from_data(spec["estate"])
     redactor = Redactor([*spec["secrets"], *target.secrets()])
     events = Bus(to_runner)
-    async with AsyncExitStack() as stack, cancelled_when_told(spec.get("lifeline")):
+    async with cancelled_when_told(spec.get("lifeline")), AsyncExitStack() as stack:
         found, wires = await look(target, stack)
         check_same(expected, found)
         plan = plan_of(experiment, target, found, run_id=spec["info"]["id"])

@@ -43,7 +43,10 @@ class Allowing:
         if not self._allows:
             raise InterlockError("not armed")
         tell("held")
-        yield self
+        async with anyio.create_task_group() as group:  # as those that watch a lock
+            group.start_soon(anyio.sleep_forever)
+            yield self
+            group.cancel_scope.cancel()
         self.admitted.append("released")
 
     async def stopped(self):
