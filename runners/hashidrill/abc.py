@@ -207,6 +207,8 @@ class Requires:
     """Hosts without an agent, on which a fault may start a new server."""
     throttled_cores: float = 0.0
     """The cores that it leaves to a host: the machine must have more, or its observer cannot tell."""
+    elsewhere: frozenset[type[Any]] = frozenset()
+    """What its observer must be able to do on other hosts of the datacenter, whichever they are."""
 
     @classmethod
     def of_all(cls, each: Sequence[Requires]) -> Requires:
@@ -218,6 +220,7 @@ class Requires:
             any(one.sized_disk for one in each),
             sum(one.spare_servers for one in each),
             max((one.throttled_cores for one in each), default=0.0),
+            frozenset[type[Any]]().union(*(one.elsewhere for one in each)),
         )
 
 

@@ -87,6 +87,9 @@ def _of_fault(step: Any, hosts: Mapping[str, Capable], services: Sequence[Servic
         if lacks:
             yield f"its host lacks {', '.join(one.__name__ for one in lacks)}"
             break
+    for capability in sorted(required.elsewhere, key=described):
+        if not any(host.can(capability) for host in hosts.values()):
+            yield f"no host has {capability.__name__}, which its proof needs"
     if required.tools:
         yield f"it needs {' and '.join(sorted(required.tools))} on its host"
     if required.spare_servers:
@@ -103,18 +106,22 @@ def _of_kind(fault: Any, hosts: Sequence[Capable]) -> str:
     if fault.on_client:
         return "an attached datacenter has no taps"
     wanted: frozenset[type[Any]] = getattr(fault, "capabilities", frozenset())
-    if any(all(host.can(one) for one in wanted) for host in hosts):
+    elsewhere: frozenset[type[Any]] = getattr(fault, "elsewhere", frozenset())
+    seen = all(any(host.can(one) for host in hosts) for one in elsewhere)
+    if seen and any(all(host.can(one) for one in wanted) for host in hosts):
         product = fault.kind.partition(".")[0]
         missing = product in registry.services() and not any(product in host.roles for host in hosts)
         return f"there is no {product}" if missing else ""
-    never = sorted(one.__name__ for one in wanted if not any(host.can(one) for host in hosts))
+    never = sorted(one.__name__ for one in wanted | elsewhere if not any(host.can(one) for host in hosts))
     return f"no host has {', '.join(never)}"
 
 
 def absent(target: AttachTarget, estate: Estate) -> list[str]:
     """What a host there never has, of all that faults ask for: `DiskControl (slow or fail the operations ...)`."""
     hosts = [AttachedHost(one, target.logins) for one in estate.hosts.values()]
-    wanted = frozenset[type[Any]]().union(*(getattr(one, "capabilities", ()) for one in registry.faults().values()))
+    wanted = frozenset[type[Any]]().union(
+        *(getattr(fault, which, ()) for fault in registry.faults().values() for which in ("capabilities", "elsewhere"))
+    )
     return sorted(described(one) for one in wanted if not any(host.can(one) for host in hosts))
 
 

@@ -96,6 +96,8 @@ class BaseFault(Generic[P]):
     observer: ClassVar[Observer | None] = None
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset()
     """The capabilities that its host must have, for `requires`."""
+    elsewhere: ClassVar[frozenset[type[Any]]] = frozenset()
+    """Those that its observer needs of other hosts."""
     once: ClassVar[bool] = False
     undone_by: ClassVar[frozenset[str]] = frozenset()
     on_client: ClassVar[bool] = False
@@ -112,7 +114,7 @@ class BaseFault(Generic[P]):
         return 0.0
 
     def requires(self) -> Requires:
-        return Requires(self.capabilities)
+        return Requires(self.capabilities, elsewhere=self.elsewhere)
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (needs(HOST), takes(self.kind))

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from hashidrill import registry
 from hashidrill.datacenter.attach.product import Found, attachables
 from hashidrill.errors import AttachError, HashidrillError
 from hashidrill.util.tasks import all_at_once
@@ -93,7 +94,7 @@ def merged(target: AttachTarget, found: Mapping[str, Found]) -> Estate:
     """One estate of what each product found. Raises AttachError for two hosts that cannot be told apart."""
     hosts: dict[str, FoundHost] = {}
     names: dict[str, dict[str, str]] = {}
-    for service, one in found.items():
+    for service, one in sorted(found.items(), key=lambda item: list(registry.services()).index(item[0])):
         names[service] = {}
         for node in one.nodes:
             host = next((each for each in hosts.values() if each.address == node.address), None)

@@ -89,9 +89,14 @@ async def from_copy(hosts: Hosts, path: str, params: Mapping[str, str] | None = 
 
 
 async def node_named(hosts: Hosts, name: str) -> Mapping[str, Any]:
-    """A client of Nomad as the servers know it. Raises FaultError for a host that is none."""
+    """A client of Nomad as the servers know it. Raises FaultError for a host that is none.
+
+    By the host's address where Nomad calls it otherwise: another product may have named it.
+    """
     nodes = await when_led(hosts, "GET", "/v1/nodes")
     found = [node for node in nodes if node["Name"] == name]
+    if not found:
+        found = [node for node in nodes if node.get("Address") == hosts.host(name).address]
     if not found:
         known = ", ".join(sorted(node["Name"] for node in nodes))
         raise FaultError(f"{name} is no client of Nomad; the clients are {known or 'none'}")

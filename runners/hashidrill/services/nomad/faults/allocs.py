@@ -41,6 +41,7 @@ class PickParams(jobs.JobParams):
 class _OfAllocations(OfWork[P]):
     """`undo["prior"]["allocs"]` are the ids of those that were picked."""
 
+    elsewhere: ClassVar[frozenset[type[Any]]] = frozenset({tasks.TaskProcesses})
     params: Any
 
     def uses(self, place: Place) -> Sequence[Claim]:
