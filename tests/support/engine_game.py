@@ -108,6 +108,7 @@ class Traffic:
     def __init__(self, clock, from_start, during, final_reads):
         self.clock = clock
         self.emit = self.sample = self.waiting = None
+        self.specifications = ()
         self.told = []
         """(what, argument) of all that the engine told it of the method and its levels."""
         self._from_start, self._during, self._final_reads = from_start, during, final_reads
@@ -125,6 +126,7 @@ class Traffic:
         return await self._tasks.__aexit__(*exc)
 
     async def start(self, specifications, emit_operation, emit_sample, emit_waiting):
+        self.specifications = specifications
         self.emit, self.sample, self.waiting = emit_operation, emit_sample, emit_waiting
         if self._from_start is not None:
             self._tasks.start_soon(self._from_start, self)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -15,14 +14,12 @@ import anyio
 from hashidrill import hypothesis, registry
 from hashidrill.cli.common import print_json, print_line
 from hashidrill.datacenter.attach.datacenter import attach, described
-from hashidrill.datacenter.attach.product import attachables
+from hashidrill.datacenter.attach.estate import unanswered
 from hashidrill.datacenter.attach.target import read_target
-from hashidrill.datacenter.attach.wire import UnansweredError
 from hashidrill.engine.attachable import absent, lacking, possible_kinds, unseen_signals, unselected
 from hashidrill.errors import HashidrillError
 from hashidrill.experiment.library import experiment_name, list_experiments
 from hashidrill.experiment.reading import read_experiment
-from hashidrill.util.tasks import all_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,9 +27,7 @@ if TYPE_CHECKING:
 
     from hashidrill.datacenter.attach.estate import Estate
     from hashidrill.datacenter.attach.target import AttachTarget
-    from hashidrill.datacenter.attach.wire import Wire
 
-_TELLS_WITHIN_S = 5.0
 _MOST_SHOWN = 3
 
 
@@ -67,22 +62,6 @@ async def _look(target: AttachTarget) -> tuple[Estate, dict[str, str]]:
     async with AsyncExitStack() as stack:
         estate, wires = await attach(target, stack)
         return estate, await unanswered(estate, wires)
-
-
-async def unanswered(estate: Estate, wires: Mapping[str, Wire]) -> dict[str, str]:
-    """By `HOST/SERVICE`, the agents whose own API does not answer, and why."""
-    found: dict[str, str] = {}
-
-    async def ask(host: str, service: str, url: str) -> None:
-        try:
-            health = attachables([service])[service].health
-            await wires[service].request("GET", health, url=url, timeout_s=_TELLS_WITHIN_S)
-        except UnansweredError as error:
-            found[f"{host}/{service}"] = str(error)
-
-    agents = [(host.name, service, url) for host in estate.hosts.values() for service, url in host.urls.items()]
-    await all_at_once(partial(ask, *agent) for agent in agents)
-    return {name: found[name] for name in sorted(found)}
 
 
 def examined(target: AttachTarget, estate: Estate, silent: Mapping[str, str]) -> Looked:

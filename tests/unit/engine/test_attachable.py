@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from attached_estates import FakeEstate, attach_file, consul_target, of_nomad, of_vault
-from hashidrill.cli.doctor_attach import as_data, examined, lines, unanswered
+from hashidrill.cli.doctor_attach import as_data, examined, lines
+from hashidrill.datacenter.attach.estate import unanswered
 from hashidrill.datacenter.attach.target import read_target
 from hashidrill.engine import attachable
 from hashidrill.engine.attachable import check_possible, lacking, unseen_signals, unselected

@@ -295,3 +295,27 @@ def test_a_plan_has_what_would_be_touched_in_order_of_time(tmp_path):
     assert [(one.verb, one.at_s, one.name, one.step) for one in plan.actions] == [
         ("offer", 0.0, "kv-writes", -1), ("apply", 1.0, "first", 1), ("apply", 20.0, "", 0),
     ]  # fmt: skip
+
+
+def with_silent_client(folder):
+    """Its client agents listen to their own machines alone, as many do."""
+    game = Attached(folder, world=FakeDatacenter(servers=3, clients=2))
+    game.fake.silent = {"10.73.0.31", "10.73.0.32"}
+    return game
+
+
+def test_where_no_agent_of_a_via_answers_loads_go_to_the_address_that_was_given_and_that_is_said(tmp_path):
+    game = with_silent_client(tmp_path)
+    game.run()
+    assert [one.endpoints for one in game.traffic.specifications] == [["http://10.73.0.11:8500"]]
+    assert game.entrances["http://10.73.0.11:8500"]["headers"] == {"X-Consul-Token": TOKEN}
+    said = [entry.data["text"] for entry in game.journal if entry.event == "note"]
+    assert any("no load goes to agents that do not answer" in text and "client-1/consul" in text for text in said)
+    assert any("does not answer: client-1/consul" in note for note in game.writer.run["attached"]["notes"])
+
+
+def test_loads_go_to_the_agents_that_answer(tmp_path):
+    game = with_silent_client(tmp_path)
+    game.fake.silent = {"10.73.0.31"}
+    game.run()
+    assert [one.endpoints for one in game.traffic.specifications] == [["http://10.73.0.32:8500"]]

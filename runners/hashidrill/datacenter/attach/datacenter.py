@@ -18,7 +18,7 @@ import httpx
 
 from hashidrill.abc import ApiAnswer, ClientTap, Host, Probe, Target
 from hashidrill.capabilities import AgentApi, Capable
-from hashidrill.datacenter.attach.estate import Estate, FoundHost, discover
+from hashidrill.datacenter.attach.estate import Estate, FoundHost, discover, unanswered
 from hashidrill.datacenter.attach.login import Login
 from hashidrill.datacenter.attach.product import attachables
 from hashidrill.datacenter.attach.target import AttachTarget
@@ -80,6 +80,8 @@ class AttachedDatacenter:
     ) -> None:  # fmt: skip
         self.target, self.estate, self._wires, self._artifacts = target, estate, wires, artifacts
         self._turns: dict[str, anyio.Lock] = {}
+        self.silent: Mapping[str, str] = {}
+        """By `HOST/SERVICE`, the agents that did not answer at their own URL when the run began, and why."""
         self.hosts = {name: AttachedHost(one, target.logins, wires) for name, one in estate.hosts.items()}
         self._transport = AgentTransport(self._place_of, make_transport)
         self._ports = {product.port: service for service, product in attachables(target.logins).items()}
@@ -104,10 +106,10 @@ class AttachedDatacenter:
     @property
     def entrances(self) -> dict[str, dict[str, Any]]:
         """What agents want of loads, by the start of their URL."""
-        return {
-            url: self.target.logins[service].entrance()
-            for host in self.hosts.values() for service, url in host.urls.items()
-        }  # fmt: skip
+        logins = self.target.logins
+        urls = [(url, service) for host in self.hosts.values() for service, url in host.urls.items()]
+        urls += [(login.address, service) for service, login in logins.items()]
+        return {url: logins[service].entrance() for url, service in urls}
 
     # what faults ask for
 
@@ -178,16 +180,24 @@ class AttachedDatacenter:
             return (None if without else True), f"nobody leads {', '.join(without)}"
 
         await wait_until(f"{self.target.name} to have leaders", led, within_s=_MOST_READY_S, gap_s=1.0)
+        self.silent = await unanswered(self.estate, self._wires)
 
     async def endpoints(self, via: str | None) -> Sequence[str]:
-        """The URLs of the agents that a load goes through; none for None. Raises SelectorError."""
+        """The URLs of the agents that a load goes through; none for None. Raises SelectorError.
+
+        Those that answered when the run began; where none did, the address that the datacenter was attached by: many
+        agents listen to their own machine alone.
+        """
         if via is None:
             return []
         chosen, _, agent = via.partition("/")
         kind, _, name = chosen.partition(":")
         hosts = [self.host(name)] if kind == "host" else await self._service(kind).serving(name, self)
         own = agent or ("" if kind == "host" else kind)
-        return [self._url(self.hosts[host.name], own or next(iter(host.roles))) for host in hosts]
+        meant = [(self.hosts[host.name], own or next(iter(host.roles))) for host in hosts]
+        urls = {f"{host.name}/{service}": self._url(host, service) for host, service in meant}
+        answering = [url for agent, url in urls.items() if agent not in self.silent]
+        return answering or [self.target.logins[service].address for _, service in meant[:1]]
 
     @staticmethod
     def _url(host: AttachedHost, agent: str) -> str:
@@ -216,6 +226,8 @@ class AttachedDatacenter:
     async def keep(self, tell: Callable[[str], None]) -> None:
         """Its operators keep it. What is not measured is said once."""
         tell(f"{self.target.name} is attached: no logs, and no figures of disks and processes, are recorded")
+        if self.silent:
+            tell(f"no load goes to agents that do not answer at their own addresses: {', '.join(self.silent)}")
 
     def probes(self) -> Sequence[Probe]:
         """What the products say about themselves."""
@@ -227,7 +239,9 @@ class AttachedDatacenter:
             {"name": host.name, "address": host.address, "role": host.role, "agents": dict(host.roles)}
             for host in self.hosts.values()
         ]
-        return {"hosts": hosts, "attached": described(self.target, self.estate)}
+        silent = [f"does not answer: {agent}: {why}" for agent, why in self.silent.items()]
+        said = described(self.target, self.estate)
+        return {"hosts": hosts, "attached": {**said, "notes": [*said["notes"], *silent]}}
 
     async def collect_logs(self, into: Path) -> None:
         """There are none, and the recording says so."""

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill import registry
 from hashidrill.datacenter.attach.product import Found, attachables
+from hashidrill.datacenter.attach.wire import UnansweredError
 from hashidrill.errors import AttachError, HashidrillError
 from hashidrill.util.tasks import all_at_once
 
 if TYPE_CHECKING:
     from hashidrill.datacenter.attach.target import AttachTarget
     from hashidrill.datacenter.attach.wire import Wire
+
+_TELLS_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,22 @@ async def discover(target: AttachTarget, wires: Mapping[str, Wire]) -> Estate:
         told = "\n".join(f"  {name}: {reasons[name]}" for name in target.logins if name in reasons)
         raise AttachError(f"{target.path}: {target.name} cannot be attached:\n{told}")
     return merged(target, {name: found[name] for name in target.logins})
+
+
+async def unanswered(estate: Estate, wires: Mapping[str, Wire]) -> dict[str, str]:
+    """By `HOST/SERVICE`, the agents whose own API does not answer, and why."""
+    found: dict[str, str] = {}
+
+    async def ask(host: str, service: str, url: str) -> None:
+        try:
+            health = attachables([service])[service].health
+            await wires[service].request("GET", health, url=url, timeout_s=_TELLS_WITHIN_S)
+        except UnansweredError as error:
+            found[f"{host}/{service}"] = str(error)
+
+    agents = [(host.name, service, url) for host in estate.hosts.values() for service, url in host.urls.items()]
+    await all_at_once(partial(ask, *agent) for agent in agents)
+    return {name: found[name] for name in sorted(found)}
 
 
 def merged(target: AttachTarget, found: Mapping[str, Found]) -> Estate:
