@@ -89,7 +89,8 @@ class Drill:
         said = json.loads(done.stdout)
         [self.result] = said if path else [said]
         self.recording = Path(self.result["recording"])
-        self.journal = read_journal(self.recording / JOURNAL_NAME)
+        journal = self.recording / JOURNAL_NAME
+        self.journal = read_journal(journal) if journal.exists() else []  # a comparison has those of its runs
 
     @property
     def events(self):

@@ -11,7 +11,16 @@ from rich.table import Table
 
 from hashidrill import hypothesis, registry
 from hashidrill.abc import Observer
-from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, recordings
+from hashidrill.cli.common import (
+    Json,
+    RunsDir,
+    console,
+    examples,
+    find_recording,
+    is_comparison,
+    print_json,
+    recordings,
+)
 from hashidrill.engine.launch import RUNS_DIR
 from hashidrill.errors import HashidrillError, RecordingError, UnknownNameError, UsageError
 from hashidrill.experiment.library import experiment_name, find_experiment, list_experiments
@@ -22,6 +31,7 @@ from hashidrill.experiment.variants import variant_of
 from hashidrill.live import display as live
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.markdown import markdown_summary
+from hashidrill.util.files import JOURNAL_NAME
 
 _KINDS = ("experiments", "faults", "loads", "hypotheses", "runs")
 
@@ -144,8 +154,13 @@ def show(
         _show_kind(name, loads[name].__doc__, loads[name].Params)
     elif name in (hypotheses := hypothesis.all_hypotheses() | hypothesis.all_comparisons()):
         _show_kind(name, hypotheses[name].doc, hypotheses[name].Params)
-    elif name == "last" or (runs_dir / name).is_dir() or (Path(name) / "journal.jsonl").is_file():
-        _show_run(find_recording(name, runs_dir))
+    elif (
+        name == "last"
+        or (runs_dir / name).is_dir()
+        or (Path(name) / JOURNAL_NAME).is_file()
+        or is_comparison(Path(name))
+    ):
+        _show_run(find_recording(name, runs_dir, comparisons=True))
     else:
         path = _find_shown(name, [*faults, *loads, *hypotheses])
         if variant is not None:
@@ -166,6 +181,13 @@ def _find_shown(name: str, kinds: list[str]) -> Path:
 def _show_run(path: Path) -> None:
     from hashidrill.judging.judge import judge  # noqa: PLC0415 - only runs need it
 
+    if is_comparison(path):
+        from hashidrill.compare.judged import judge_comparison  # noqa: PLC0415 - as above
+        from hashidrill.compare.kept import read_comparison  # noqa: PLC0415 - as above
+        from hashidrill.reports.compared import markdown  # noqa: PLC0415 - as above
+
+        sys.stdout.write(markdown(judge_comparison(read_comparison(path)), path) + "\n")
+        return
     recording = Recording(path)
     report = path / "report.html"
     sys.stdout.write(markdown_summary(recording, judge(recording), report=report if report.exists() else None) + "\n")

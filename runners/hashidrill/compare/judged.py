@@ -85,11 +85,17 @@ class ComparisonVerdict:
         invalid = [Verdict.INVALID] if self.invalid else []
         return merge([*runs, *(each.finding.verdict for each in self.comparisons), *invalid])
 
+    @property
+    def outcome(self) -> str:
+        """How the runs ended: `complete` if all did, else as the first that did not."""
+        ends = [run.recording.outcome for run in self.runs]
+        return next((each for each in ends if each != "complete"), "complete") if ends else "interrupted"
+
     def to_data(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {
             "experiment": self.experiment, "verdict": self.verdict, "exit_code": self.verdict.exit_code,
-            "invalid": self.invalid, "notes": self.notes, "variants": self.variants,
+            "outcome": self.outcome, "invalid": self.invalid, "notes": self.notes, "variants": self.variants,
             "comparisons": [_judgement(each) for each in self.comparisons],
             "runs": [
                 {

@@ -132,6 +132,14 @@ def test_show_prints_a_variant_complete(tmp_path, resolved):
     assert "variants:" not in shown.output
 
 
+def test_show_prints_the_summary_of_a_comparison(tmp_path):
+    folder = compared(tmp_path, rounds_of(tmp_path, [(0.02, 0.04)])).path
+    for name, runs_dir in ((str(folder), tmp_path / "nowhere"), (folder.name, tmp_path)):
+        shown = CliRunner().invoke(app, ["show", name, "--runs", str(runs_dir)])
+        assert shown.output.startswith("### ✗ FAIL: The planted recording")
+        assert "| figure | `old` | `new` |" in shown.output
+
+
 def test_a_variant_that_is_not_there_is_bad_usage(resolved):
     called = CliRunner().invoke(app, ["run", str(resolved.path), "--variant", "odl"])
     assert "did you mean old?" in str(called.exception)
@@ -208,6 +216,7 @@ def test_run_prints_the_comparison_as_json(called, tmp_path):
     made, _ = called("--json", new_s=0.04)
     [result] = json.loads(made.stdout)
     assert (result["verdict"], result["exit_code"], made.exit_code) == ("FAIL", 1, 1)
+    assert result["outcome"] == "complete"
     assert (tmp_path / "runs" / result["recording"] / "comparison.json").is_file()
     assert [each["finding"] for each in result["comparisons"]] == ["broken"]
 
