@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill import measure
 from hashidrill.errors import HashidrillError
-from hashidrill.reports.timeline import timeline
+from hashidrill.reports.timeline import lanes, timeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ _SERIES = {"p50", "p99", "acknowledged", "errors"}
 
 
 def two_timelines(sides: Mapping[str, Recording]) -> dict[str, Any]:
-    """As `timeline`; every lane and series has the name of its side before its own. Times are seconds of the method."""
+    """As `timeline`; lanes and series have the names of their sides. Times are seconds of the method."""
     drawn = {name: _shifted(timeline(recording), -_begin_s(recording)) for name, recording in sides.items()}
     return {
         "start": min(each["start"] for each in drawn.values()),
@@ -27,9 +27,7 @@ def two_timelines(sides: Mapping[str, Recording]) -> dict[str, Any]:
         "faults": [
             fault | {"label": f"{name}: {fault['label']}"} for name, each in drawn.items() for fault in each["faults"]
         ],
-        "lanes": [
-            lane | {"title": f"{name}: {lane['title']}"} for name, each in drawn.items() for lane in each["lanes"]
-        ],
+        "lanes": _lanes(drawn),
         "marks": [
             mark | {"label": f"{name}: {mark['label']}"}
             for name, each in drawn.items()
@@ -38,6 +36,19 @@ def two_timelines(sides: Mapping[str, Recording]) -> dict[str, Any]:
         ],
         "panels": _panels(drawn),
     }
+
+
+def _lanes(drawn: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The marks of the method once, and who leads on each side: there is room for a side's name before it, no more."""
+    named = {lane.title for lane in lanes() if lane.names}
+    first = next(iter(drawn.values()))
+    found = [lane for lane in first["lanes"] if lane["title"] == "mark"]
+    for name, each in drawn.items():
+        for lane in each["lanes"]:
+            if lane["title"] in named:
+                segments = [one | {"label": f"{lane['title']}: {one['label']}"} for one in lane["segments"]]
+                found.append({"title": name, "segments": segments})
+    return found
 
 
 def _begin_s(recording: Recording) -> float:
@@ -61,7 +72,7 @@ def _panels(drawn: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
             for one in series:
                 if of_a_load:
                     one.pop("style", None)  # bars of two sides would hide each other
-            known = merged.setdefault(panel["title"], {**panel, "series": []})
+            known = merged.setdefault(panel["title"], {**panel, "series": [], "sides": True})
             known.pop("t", None)
             known["series"] += series
     return list(merged.values())

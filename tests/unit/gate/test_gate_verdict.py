@@ -331,6 +331,8 @@ class TestFaces:
         data = json.loads(re.search(r'id="timeline-data">(.*?)</script>', made["raft-slow-leader-disk.html"])[1])
         latency = next(panel for panel in data["panels"] if panel["title"] == "kv-writes: latency")
         assert {series["name"] for series in latency["series"]} >= {"baseline p50", "candidate p50"}
+        assert latency["sides"]
+        assert [lane["title"] for lane in data["lanes"]] == ["baseline", "candidate"]
         assert [round(fault["applied"][0]) for fault in data["faults"]] == [0, 0]  # from the begin of the method
         assert {fault["label"].split(":")[0] for fault in data["faults"]} == {"baseline", "candidate"}
 

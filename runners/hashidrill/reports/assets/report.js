@@ -198,8 +198,8 @@
 
   // ---- panels
   const colour = (panel, series, index) =>
-    series.style === "bars" ? "ce" : series.style === "faint" ? "cf" : `c${(panel.signal ? index : series.name === "p99" ? 1 : 0) % 8}`;
-  const dash = (panel, series, index) => (series.name === "p99" ? "5 2" : panel.signal ? DASHES[(index + Math.floor(index / 8)) % 4] : "");
+    series.style === "bars" ? "ce" : series.style === "faint" ? "cf" : `c${(panel.signal || panel.sides ? index : series.name === "p99" ? 1 : 0) % 8}`;
+  const dash = (panel, series, index) => (series.name === "p99" ? "5 2" : panel.signal || panel.sides ? DASHES[(index + Math.floor(index / 8)) % 4] : "");
   const path = (frame, scale, times, values) => {
     let text = "", open = false;
     times.forEach((t, index) => {
