@@ -244,6 +244,25 @@ def test_a_side_takes_over_what_matters_and_nothing_else(tmp_path):
         assert not {"bind_addr", "encrypt", "server"} & consul.server_config.keys()
 
 
+@pytest.mark.parametrize(
+    ("product", "text", "name", "at"),
+    [
+        ("nomad", 'server { heartbeat_grace = "30s" }', "nomad/client-disconnect", ("config", "server")),
+        ("vault", 'storage "raft" {\n performance_multiplier = 5\n path = "/x"\n}', "vault/killed-active",
+         ("config", "storage", "raft")),
+    ],
+)  # fmt: skip
+def test_each_product_gets_its_configuration_where_its_agents_read_it(tmp_path, product, text, name, at):
+    (tmp_path / "a.hcl").write_text(text)
+    config = configuration(product, sources_of([tmp_path / "a.hcl"]))
+    plan = Plan(differences(config, config), (None, None), "all", tmp_path, 1.0)
+    [member] = suite([name], product)
+    part = sides_of(member, plan)[1].resolved.data["datacenter"][product]
+    for key in at:
+        part = part[key]
+    assert part in ({"heartbeat_grace": "30s"}, {"performance_multiplier": 5})
+
+
 def test_a_load_that_is_there_for_its_pressure_alone_is_not_compared():
     experiment = load_experiment(find_experiment("config/rollout-year-end"))
     names = {figure.name for figure in figures(experiment)}
