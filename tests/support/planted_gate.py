@@ -62,6 +62,8 @@ class PlantedRuns:
         outcome = self.ends(side)
         if outcome == "never-ready":
             run.phase("start", at=0).phase("ready", at=2).end("crashed", error="no leader is known", at=62)
+        elif outcome == "starved":
+            run.end("steady-state", error="it did not hold; other work on this machine uses 1.0 of its CPUs")
         elif outcome != "complete":
             run.end(outcome, error="it was planted")
         return run.build().path

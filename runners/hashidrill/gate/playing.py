@@ -30,6 +30,8 @@ from hashidrill.verdict import RunVerdict
 NAMES = ("baseline", "candidate")
 RUNS, RUNS_CALIBRATED = 10, 6
 """Five rounds, or three with a calibration: with fewer, a figure is seldom decided."""
+OTHER_WORK = "other work on this machine"
+"""What the engine says of a steady state that did not hold, where other processes took more than their share."""
 REVERT = "revert"
 """The outcome of a run that left a fault in force."""
 Judge = Callable[[Path], RunVerdict]
@@ -172,10 +174,16 @@ def _unsteady(series: Series) -> list[dict[str, bool]]:
     of: dict[str, list[bool]] = {name: [] for name in NAMES}
     for each in series.played:
         for run in each.runs:
-            sick = run.unsteady or _never_ready(run.recording)
+            sick = (run.unsteady and not _starved(run.recording)) or _never_ready(run.recording)
             if sick or not run.invalid:
                 of[run.side].append(sick)
     return [dict(zip(NAMES, pair, strict=True)) for pair in zip(*of.values(), strict=False)]
+
+
+def _starved(path: Path) -> bool:
+    """Whether other work kept the machine busy while a steady state did not hold: then no side is to blame for that."""
+    ends = Recording(path).events("end")
+    return bool(ends) and OTHER_WORK in str(ends[-1].data.get("error", ""))
 
 
 def _never_ready(path: Path) -> bool:

@@ -129,6 +129,13 @@ class TestOneExperiment:
         assert result.verdict is GateVerdict.REGRESSION
         assert "steady state holds for the baseline" in result.reasons[0]
 
+    def test_a_machine_that_other_work_keeps_busy_says_nothing_of_the_baseline(self, gated, runs):
+        runs.ends = lambda _side: "starved"
+        result = gated(multiplier(3), multiplier(7))
+        assert result.verdict is GateVerdict.CANNOT_TELL
+        assert "no round counts" in result.reasons[0]
+        assert "sick" not in " ".join(result.reasons)
+
     def test_runs_that_prove_nothing_cannot_tell_anything(self, gated, runs):
         runs.ends = lambda _side: "unfit"
         result = gated(multiplier(3), multiplier(7))
