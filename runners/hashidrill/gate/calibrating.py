@@ -17,7 +17,7 @@ from hashidrill.gate.overlay import overlay
 from hashidrill.gate.suite import Member
 
 ROUNDS = 6
-"""As many as a comparison trusts (hashidrill.compare.statistics.MOST_TRUSTED)."""
+"""Enough for a comparison, which trusts no more than hashidrill.compare.statistics.MOST_TRUSTED of them."""
 
 
 @dataclass(frozen=True)
