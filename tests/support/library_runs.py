@@ -28,6 +28,7 @@ NOT_RUN: dict[str, str] = {
     "config/rollout-moderate": "what it measures is wrong while other runs take the machine's CPU",
     "config/rollout-year-end": "its load needs all of the machine for itself",
     "locks/lock-storm-rate-limited": "whether that storm outlives its cause depends on how busy the machine is",
+    "incidents/uber-m3-2019": "the p99 that it judges is wrong while other runs take the machine's CPU",
     "incidents/roblox-2021": "it takes seven minutes, and its load needs all of the machine for itself",
 }
 """Name of an experiment: why it is not run beside the others. `-m nightly` runs these, one at a time."""

@@ -110,8 +110,13 @@ def figures(experiment: Experiment) -> list[Figure]:
 
 
 def figure(name: str, experiment: Experiment) -> Figure:
-    """The figure of that name. Raises UsageError with the names that are near."""
-    found = {each.name: each for each in figures(experiment)}
+    """The figure of that name, also of a client that reports its operations. Raises UsageError with the near names.
+
+    `figures` leaves such clients out: nothing says beforehand whether a service reports.
+    """
+    services = {name for name, client in experiment.clients.items() if client.service}
+    reported = [each for name in services for each in _of_each(name, experiment)]
+    found = {each.name: each for each in [*figures(experiment), *reported]}
     if name not in found:
         raise UsageError(f"no figure {name!r} in experiment {experiment.metadata.name}: {near(name, found)}")
     return found[name]
@@ -120,6 +125,10 @@ def figure(name: str, experiment: Experiment) -> Figure:
 def _of_load(load: str, experiment: Experiment, spec: object) -> Iterator[Figure]:
     if not isinstance(spec, LoadSpec) and not getattr(spec, "rate", None):
         return
+    yield from _of_each(load, experiment)
+
+
+def _of_each(load: str, experiment: Experiment) -> Iterator[Figure]:
     yield Figure(f"{load}.latency.p50", "s", 5e-4, 1.2, True, partial(_latency, load=load, percent=50.0))
     yield Figure(f"{load}.latency.p99", "s", 2e-3, 1.5, False, partial(_latency, load=load, percent=99.0))
     yield Figure(f"{load}.errors", "share", 0.01, 1.5, True, partial(_errors, load=load))

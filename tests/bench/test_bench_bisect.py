@@ -1,0 +1,27 @@
+"""Ten bisections of 64 commits of the ingest service, each with another culprit. Takes about an hour and a half."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from uber_commits import COMMITS, bisected, write_history
+
+pytestmark = pytest.mark.bench
+_TIMES = 10
+
+
+@pytest.mark.timeout(3 * 3600)
+@pytest.mark.needs("datacenter")
+def test_the_culprit_is_found_each_time_with_at_most_8_builds(tmp_path):
+    culprits = random.Random(2019).sample(range(1, COMMITS + 1), _TIMES)
+    for number in culprits:
+        history = write_history(tmp_path / f"m3-{number}", number)
+        found = bisected(history)
+        runs = sum(len(each["runs"]) for each in found["candidates"])
+        right = found["found"] == [history.culprit]
+        said = "found" if right else "WRONG"
+        print(f"commit {number} of {COMMITS}: {said}, {len(found['candidates'])} builds, {runs} runs")
+        assert right, found["answer"]
+        assert len(found["candidates"]) <= 8

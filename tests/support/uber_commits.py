@@ -1,0 +1,78 @@
+"""64 commits of the ingest service of the sample, one of which makes each worker new; and a bisection of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drills import hashidrill
+from hashidrill.services.sample import ingest
+
+COMMITS = 64
+BEFORE = """\
+        worker = self._idle.pop() if self._idle else Worker(self._store)
+        worker.handle(point)
+        self._idle.append(worker)
+"""
+AFTER = """\
+        worker = Worker(self._store)
+        worker.handle(point)
+        self._idle.clear()
+"""
+CLIENT = "ingest={python} {checkout}/ingest.py --every 1 --points 60 {url}"
+
+
+@dataclass(frozen=True)
+class History:
+    """A repository whose tag `good` is followed by 64 commits. `culprit` is the commit that makes it slow."""
+
+    top: Path
+    culprit: str
+
+
+def write_history(top: Path, number: int) -> History:
+    """Commit `number` of 64 (from 1) is the culprit; the others change what nobody notices."""
+    top.mkdir(parents=True)
+    source = Path(ingest.__file__).read_text()
+    if source.count(BEFORE) != 1:
+        raise AssertionError("the two lines that the culprit changes are not in the service")
+
+    def git(*words: str) -> str:
+        command = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false", *words]
+        return subprocess.run(command, cwd=top, check=True, capture_output=True, text=True).stdout.strip()
+
+    def commit(message: str) -> str:
+        git("add", "-A")
+        git("commit", "-q", "-m", message)
+        return git("rev-parse", "HEAD")
+
+    git("init", "-q", "-b", "main")
+    (top / "ingest.py").write_text(source)
+    commit("take in metrics")
+    git("tag", "good")
+    culprit = ""
+    for each in range(1, COMMITS + 1):
+        if each == number:
+            (top / "ingest.py").write_text((top / "ingest.py").read_text().replace(BEFORE, AFTER))
+            culprit = commit("simplify the pool")
+            continue
+        with (top / "ingest.py").open("a") as file:
+            file.write(f"# revision {each}\n")
+        commit(f"revision {each}")
+    return History(top, culprit)
+
+
+def bisected(history: History, *more: str, within_s: float = 1500) -> dict[str, Any]:
+    """What `hashidrill bisect --json` says of it, by its p99."""
+    done = hashidrill(
+        "bisect", "--experiment", "incidents/uber-m3-2019", "--git", "good..HEAD",
+        "--build", "python3 -m py_compile ingest.py", "--client", CLIENT,
+        "--figure", "ingest.latency.p99", "--factor", "1.5", "--json", *more, cwd=history.top, within_s=within_s,
+    )  # fmt: skip
+    if done.returncode:
+        raise AssertionError(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
