@@ -25,7 +25,7 @@ APART = 0.25
 """A bad candidate breaks at least this much more often than a good one; otherwise there is nothing to find."""
 _PRIOR = 9.0
 """Both rates are Beta(1, 9) beforehand: one run in ten is wrong, and more is unlikely but possible."""
-ENDS_WRONG = 0.02
+ENDS_WRONG = 0.05
 """How likely it is, before any run, that an end that somebody calls good or bad is not."""
 
 
