@@ -1,0 +1,34 @@
+"""The page on the file of an existing datacenter names every key and every variable, and no other."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from hashidrill.datacenter.attach.product import attachables
+from places import ROOT
+
+PAGE = (ROOT / "playbooks" / "reference-attach.md").read_text()
+PRODUCTS = ("consul", "nomad", "vault")
+_UNDER = {"token": "token_file", "ssl": "address", "skip_verify": "verify", "http_auth": ""}
+"""Variables that have no key of their own, and the row that they stand in."""
+
+
+def rows():
+    table = PAGE.split("| key |")[1].split("\n\n")[0]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+    return {key.strip("`"): dict(zip(PRODUCTS, cells, strict=True)) for key, *cells in lines}
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_each_variable_stands_in_the_row_of_its_key(product):
+    told = {name for cells in rows().values() for name in re.findall(r"[A-Z]+_[A-Z_]+", cells[product])}
+    assert told == set(attachables()[product].variables.values())
+    for key, variable in attachables()[product].variables.items():
+        assert variable in rows()[_UNDER.get(key, key)][product], key
+
+
+def test_each_key_has_a_row():
+    keys = {key for product in attachables().values() for key in product.Part.model_fields}
+    assert set(rows()) - {""} == keys
