@@ -88,5 +88,6 @@ def project(pytester, monkeypatch):
     made = Project(pytester)
     fake = types.ModuleType("hashidrill.engine.launch")
     fake.run_experiment, fake.new_folder, fake.RUNS_DIR = made.run_experiment, launch.new_folder, launch.RUNS_DIR
+    fake.prepare = lambda *_: {}
     monkeypatch.setitem(sys.modules, "hashidrill.engine.launch", fake)
     return made

@@ -26,7 +26,7 @@ from hashidrill.cli.common import (
 from hashidrill.compare.kept import read_comparison
 from hashidrill.compare.variants import play_variants
 from hashidrill.engine.heal import Healed, heal_run, sweep
-from hashidrill.engine.launch import RUNS_DIR, run_experiment
+from hashidrill.engine.launch import RUNS_DIR, prepare, run_experiment
 from hashidrill.errors import UsageError
 from hashidrill.events import Audience, Bus, Subscriber
 from hashidrill.experiment.library import find_experiment
@@ -205,7 +205,7 @@ def _run_variants(
     interrupted = False
     try:
         folder = play_variants(
-            resolved, runs_dir=runs_dir, run=run_variant, say=lambda text: live.say(say, text, "bold")
+            resolved, runs_dir=runs_dir, run=run_variant, say=lambda text: live.say(say, text, "bold"), prepare=prepare
         )
     except KeyboardInterrupt as stop:
         if not stop.args:

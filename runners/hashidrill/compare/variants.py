@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hashidrill.compare.kept import Kept, KeptRound
 from hashidrill.compare.named import check_figures
-from hashidrill.engine.launch import RUNS_DIR, new_folder, run_experiment
+from hashidrill.engine.launch import RUNS_DIR, new_folder, prepare, run_experiment
 from hashidrill.events import Bus
 from hashidrill.experiment.variants import variants_of
 
@@ -24,17 +24,21 @@ def play_variants(
     events: Bus | None = None,
     run: Callable[..., Path] = run_experiment,
     say: Callable[[str], None] = lambda _: None,
+    prepare: Callable[[ResolvedExperiment, Callable[[str], None]], object] = prepare,
 ) -> Path:
     """Run every variant `rounds` times; returns the folder of the comparison. Blocks, in the main thread.
 
     The order alternates (A B, B A, ...), so that a machine that gets slower or warmer favours no side. What was played
     is written down after each run: Ctrl-C reverts what is in force, and then this raises KeyboardInterrupt, whose
     `args[0]` is the folder. Raises as `run_experiment` does, and UsageError before anything starts for a comparison of
-    a figure that there is not. `say` is told which variant comes next.
+    a figure that there is not. `say` is told which variant comes next. `prepare` gets what a variant needs: the
+    binaries of all of them are there before the first one runs.
     """
     events = events or Bus()
     variants = variants_of(resolved)
     check_figures(resolved, variants)
+    for one in variants.values():
+        prepare(one, say)
     names = list(variants)
     total = resolved.experiment.rounds
     folder = new_folder(runs_dir, f"{resolved.name}-compared")

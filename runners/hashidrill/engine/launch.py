@@ -77,22 +77,34 @@ def run_experiment(
     `ensure_binary` gets a binary, `start_sandbox` starts the engine's process: tests pass their own.
     """
     events = events or Bus()
-    experiment = resolved.experiment
-    if experiment.variants:
-        names = ", ".join(experiment.variants)
+    if resolved.experiment.variants:
+        names = ", ".join(resolved.experiment.variants)
         raise UsageError(f"{resolved.path}: {resolved.name} has variants ({names}), which run one by one: name one")
+    found = prepare(resolved, lambda text: events.publish(Note(text=text)), ensure_binary=ensure_binary)
+    engine = Engine("hashidrill.engine.in_sandbox", start_sandbox, {"PYTHONPATH": python_path()})
+    return record(resolved, engine, runs_dir=runs_dir, events=events, found=found)
+
+
+def prepare(
+    resolved: ResolvedExperiment,
+    say: Callable[[str], None],
+    *,
+    ensure_binary: Callable[..., binaries.Binary] = binaries.ensure,
+) -> dict[str, binaries.Binary]:
+    """The binaries of a run, got where they are not there; and whether this machine can carry it. Starts nothing.
+
+    `say` is told what takes long. Raises ExperimentError, BinaryError, MachineError.
+    """
     _check_clients(resolved)
     check_machine(resolved)
-    say = lambda text: events.publish(Note(text=text))  # noqa: E731 - one line, used once for each binary
+    experiment = resolved.experiment
     explicit = {
         each.name: each.explicit for service in services_of(experiment.datacenter) for each in service.binaries()
     }
-    found = {
+    return {
         name: ensure_binary(name, version, explicit=explicit.get(name), progress=say)
         for name, version in binaries_for(experiment)
     }
-    engine = Engine("hashidrill.engine.in_sandbox", start_sandbox, {"PYTHONPATH": python_path()})
-    return record(resolved, engine, runs_dir=runs_dir, events=events, found=found)
 
 
 @dataclass(frozen=True)

@@ -192,10 +192,10 @@ class Runs:
 
     def _play_now(self, resolved: ResolvedExperiment) -> Path:
         from hashidrill.compare.variants import play_variants  # noqa: PLC0415 - judging a recording needs no runner
-        from hashidrill.engine.launch import run_experiment  # noqa: PLC0415 - as above
+        from hashidrill.engine.launch import prepare, run_experiment  # noqa: PLC0415 - as above
 
         events = Bus(lambda event: self._progress(resolved.name, event))
-        return play_variants(resolved, runs_dir=self._runs_dir, events=events, run=run_experiment)
+        return play_variants(resolved, runs_dir=self._runs_dir, events=events, run=run_experiment, prepare=prepare)
 
     @property
     def _runs_dir(self) -> Path:

@@ -13,7 +13,7 @@ from hashidrill.cli.app import app
 from hashidrill.compare.judged import judge_comparison
 from hashidrill.compare.kept import read_comparison
 from hashidrill.compare.variants import play_variants
-from hashidrill.errors import UsageError
+from hashidrill.errors import BinaryError, UsageError
 from hashidrill.experiment.loader import resolve
 from hashidrill.reports.compared import judge_and_report_comparison
 from hashidrill.testing.recordings import RecordingBuilder
@@ -47,6 +47,10 @@ def resolved(tmp_path):
     return resolve(tmp_path / "planted.yaml")
 
 
+def nothing(_variant, _say):
+    """Every binary is there."""
+
+
 class Runner:
     """Runs nothing: it leaves a planted recording of each variant, and notes the order."""
 
@@ -69,7 +73,7 @@ class Runner:
 
 def test_the_order_turns_round_in_every_other_round(tmp_path, resolved):
     runner = Runner()
-    kept = read_comparison(play_variants(resolved, runs_dir=tmp_path / "runs", run=runner))
+    kept = read_comparison(play_variants(resolved, runs_dir=tmp_path / "runs", run=runner, prepare=nothing))
     assert runner.order == ["old", "new", "new", "old", "old", "new"]
     assert [set(each.recordings) for each in kept.rounds] == [{"old", "new"}] * 3
     assert kept.variants.keys() == OVERLAYS.keys()
@@ -78,7 +82,7 @@ def test_the_order_turns_round_in_every_other_round(tmp_path, resolved):
 
 def test_what_was_played_until_an_interrupt_is_written_down_and_is_invalid(tmp_path, resolved):
     with pytest.raises(KeyboardInterrupt) as stop:
-        play_variants(resolved, runs_dir=tmp_path / "runs", run=Runner(stop_after=3))
+        play_variants(resolved, runs_dir=tmp_path / "runs", run=Runner(stop_after=3), prepare=nothing)
     kept = read_comparison(stop.value.args[0])
     assert [sorted(each.recordings) for each in kept.rounds] == [["new", "old"], ["new"], []]
     verdict = judge_comparison(kept)
@@ -90,9 +94,20 @@ def test_a_figure_that_a_side_does_not_have_is_refused_before_anything_starts(tm
     (tmp_path / "x.yaml").write_text(TEXT.replace("latency.p50}", "latency.p5}"))
     runner = Runner()
     with pytest.raises(UsageError, match=r"no figure 'kv-writes.latency.p5'.*did you mean"):
-        play_variants(resolve(tmp_path / "x.yaml"), runs_dir=tmp_path / "runs", run=runner)
+        play_variants(resolve(tmp_path / "x.yaml"), runs_dir=tmp_path / "runs", run=runner, prepare=nothing)
     assert runner.order == []
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_version_that_cannot_be_had_is_told_before_the_first_variant_runs(tmp_path, resolved):
+    def ensure(one, _say):
+        if one.variant == "new":
+            raise BinaryError("consul 9.9.9 cannot be had")
+
+    runner = Runner()
+    with pytest.raises(BinaryError, match="cannot be had"):
+        play_variants(resolved, runs_dir=tmp_path / "runs", run=runner, prepare=ensure)
+    assert (runner.order, (tmp_path / "runs").exists()) == ([], False)
 
 
 def test_validate_checks_every_variant_and_the_figures_that_are_compared(tmp_path):
@@ -111,7 +126,7 @@ def test_validate_checks_every_variant_and_the_figures_that_are_compared(tmp_pat
 def test_secrets_of_the_experiment_do_not_get_into_the_comparison(tmp_path):
     secret = "config: {use_streaming_backend: true, encrypt: pUqJrVyVRj5jsiYEkM/tFQYfWyJIv4s3XkvDwy7Cu5s=}"
     (tmp_path / "x.yaml").write_text(TEXT.replace("config: {use_streaming_backend: true}", secret))
-    folder = play_variants(resolve(tmp_path / "x.yaml"), runs_dir=tmp_path / "runs", run=Runner())
+    folder = play_variants(resolve(tmp_path / "x.yaml"), runs_dir=tmp_path / "runs", run=Runner(), prepare=nothing)
     assert "pUqJrVyVRj5" not in "".join(file.read_text() for file in folder.iterdir())
 
 
@@ -192,6 +207,7 @@ def called(tmp_path, monkeypatch):
     whole |= {"variants": OVERLAYS, "rounds": 1, "compare": [NO_WORSE]}
     (tmp_path / "planted.yaml").write_text(json.dumps(whole))
     monkeypatch.setattr(runs, "ensure_system_packages", lambda *_, **__: None)
+    monkeypatch.setattr(runs, "prepare", nothing)
     with_parameters = lambda built: built._method[0].update({"with": plain["method"][0]["with"]})  # noqa: E731
 
     def call(*args, stop_after=None, new_s=0.02):
