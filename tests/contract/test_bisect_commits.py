@@ -113,6 +113,22 @@ def test_each_commit_is_built_once_in_a_checkout_of_its_own(git, given, tmp_path
     assert commits.shown(names[-1]) == f"{names[-1][:10]} (join)"
 
 
+def test_checkouts_may_be_inside_of_the_repository_and_have_names_that_git_knows(git, given, monkeypatch):
+    """As when the log is in the repository: a folder there is called like a commit, and git must not mix them up."""
+    top = Path(git("rev-parse", "--show-toplevel"))
+    repository = Repository.here()
+    names = repository.between("v1..HEAD")
+    clients = {"ingest": ["{checkout}/consul.hcl"]}
+    commits = Programs(given, repository, names, top, build=":", clients=clients)
+
+    for name in (names[0], names[1], names[3]):
+        commits.resolved(name)
+        assert commits.shown(name).startswith(name[:10])
+
+    monkeypatch.chdir(top / names[1])
+    assert Repository.here().between("v1..HEAD") == names
+
+
 def test_a_build_that_fails_cannot_be_run_and_says_why(git, given, tmp_path):
     del git
     repository = Repository.here()

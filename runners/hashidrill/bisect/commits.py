@@ -47,7 +47,7 @@ class Repository:
             raise UsageError(f"--git {revisions}: write two revisions, the good one first, like --git v1.4..HEAD")
         start = self._commit(base)
         end = self._commit(head or "HEAD")
-        found = _git(self.top, "rev-list", "--first-parent", "--reverse", f"{start}..{end}").decode().split()
+        found = _git(self.top, "rev-list", "--first-parent", "--reverse", f"{start}..{end}", "--").decode().split()
         if not found:
             raise UsageError(f"--git {revisions}: there is no commit after {base} up to {head or 'HEAD'}")
         parent = _git(self.top, "rev-parse", f"{found[0]}^").decode().strip()
@@ -64,11 +64,11 @@ class Repository:
 
     def subject(self, commit: str) -> str:
         """The first line of its message."""
-        return _git(self.top, "log", "-1", "--format=%s", commit).decode(errors="replace").strip()
+        return _git(self.top, "log", "-1", "--format=%s", commit, "--").decode(errors="replace").strip()
 
     def extract(self, commit: str, into: Path) -> None:
         """Its files, without the repository."""
-        archive = _git(self.top, "archive", "--format=tar", commit)
+        archive = _git(self.top, "archive", "--format=tar", commit, "--")
         into.mkdir(parents=True, exist_ok=True)
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             tar.extractall(into, filter="data")

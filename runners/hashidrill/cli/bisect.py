@@ -100,7 +100,7 @@ def bisect(
     say = console(stderr=as_json)
     asked = given if resume is None else _resumed(resume, given, log)
     work = _log_path(asked, log, runs_dir) if resume is None else resume
-    question = _Question.of(asked, work.with_suffix(""), lambda text: live.say(say, text))
+    question = _Question.of(asked, work.with_suffix(".builds"), lambda text: live.say(say, text))
     ensure_system_packages(lambda text: live.say(say, text), install=install)
     book = _open(work, question, resume is not None)
     live.say(say, f"log: {book.path}")
