@@ -154,6 +154,8 @@ class Service(Protocol):
     """The memory that one of its agents takes under an ordinary load, beside the program's own pages."""
     acls: ClassVar[bool]
     """Whether it has policies and tokens: `hashidrill acl` prints one."""
+    alive: ClassVar[str]
+    """A path that a server answers below 500 while it serves; "" for none."""
     after: ClassVar[tuple[str, ...]]
     """Services that are ready before its agents are started, where the datacenter has them."""
     roles: ClassVar[tuple[str, ...]]
@@ -276,6 +278,7 @@ class BaseService:
     runs_by_default: ClassVar[bool] = False
     agent_bytes: ClassVar[int] = 70_000_000
     acls: ClassVar[bool] = False
+    alive: ClassVar[str] = ""
     after: ClassVar[tuple[str, ...]] = ()
     roles: ClassVar[tuple[str, ...]] = ()
     many: ClassVar[tuple[str, ...]] = ()

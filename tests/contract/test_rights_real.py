@@ -22,10 +22,10 @@ from hashidrill.datacenter.interlocks import lock, stop
 from hashidrill.datacenter.interlocks.audit import Audit
 from hashidrill.datacenter.interlocks.kv import Kv
 from hashidrill.datacenter.interlocks.settings import InterlockSettings, interlock_rights
-from hashidrill.engine.rights import reasons, rights_of, together
 from hashidrill.errors import FaultError, InterlockError
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
+from hashidrill.experiment.rights import reasons, rights_of, together
 from hashidrill.rights import of_service
 from hashidrill.services.nomad.rights import STATE
 from hashidrill.util.redaction import Redactor

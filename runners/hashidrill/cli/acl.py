@@ -10,10 +10,10 @@ import typer
 from hashidrill import registry
 from hashidrill.cli.common import Json, examples, print_json
 from hashidrill.datacenter.interlocks.settings import InterlockSettings, interlock_rights
-from hashidrill.engine.rights import reasons, rights_of, together
 from hashidrill.errors import UsageError
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
+from hashidrill.experiment.rights import reasons, rights_of, together
 from hashidrill.registry import near
 from hashidrill.rights import of_service
 

@@ -7,10 +7,10 @@ import pytest
 
 from hashidrill import registry
 from hashidrill.abc import ApiAnswer
-from hashidrill.engine.rights import reasons, rights_of, together
 from hashidrill.errors import FaultError, InterlockError
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
+from hashidrill.experiment.rights import reasons, rights_of, together
 from hashidrill.faults.base import BaseFault
 from hashidrill.loads.base import BaseLoad
 from hashidrill.rights import Right

@@ -2,22 +2,47 @@
 
 Two moments: `check`, which reads alone and refuses before there is a recording; and `hold`, around the whole run in the
 engine's process, before the first write. Around each fault, `Held.admits` is asked.
+
+The decisions are in `datacenter/interlocks/`; here is what they are told of a plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+import datetime as dt
+import getpass
+import ipaddress
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
-from hashidrill.errors import InterlockError
+import httpx
+
+from hashidrill import registry
+from hashidrill.datacenter.interlocks.blast_radius import Window
+from hashidrill.datacenter.interlocks.guard import Guard, Subject
+from hashidrill.datacenter.interlocks.production import Named
+from hashidrill.datacenter.interlocks.settings import interlock_rights, settings_of
+from hashidrill.errors import FaultError
+from hashidrill.experiment.rights import rights_of
+from hashidrill.util.redaction import Redactor
+from hashidrill.util.tasks import all_at_once
 
 if TYPE_CHECKING:
     from hashidrill.datacenter.attach.estate import Estate
-    from hashidrill.datacenter.attach.plan import Plan
+    from hashidrill.datacenter.attach.plan import Action, Plan
     from hashidrill.datacenter.attach.target import AttachTarget
     from hashidrill.datacenter.attach.wire import Wire
+    from hashidrill.experiment.model import Experiment
+
+BREAKS_QUORUM = "breaks-quorum"
+"""What `AttachTarget.said` holds where the command says so."""
+_ANSWERS_WITHIN_S = 2.0
+_REVERTS_S = 60.0
+"""What the last reverts of a run may take."""
 
 
 class Held(Protocol):
@@ -41,32 +66,130 @@ class Interlocks(Protocol):
     ) -> AbstractAsyncContextManager[Held]:
         """Around the whole run, before anything is written. Raises InterlockError where it must not be.
 
-        `tell` says something to whoever watches the run; `recording` is the folder of the run.
+        `tell` says something to whoever watches the run. The audit lines go into `recording` too.
         """
 
 
-class Refusing:
-    """Says no to everything."""
+class Guarded:
+    """The interlocks of an attached datacenter."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
 
     async def check(self, plan: Plan) -> None:
-        self._refuse(plan)
+        await self._guard.check(subject_of(plan))
 
-    def hold(
-        self,
-        plan: Plan,
-        tell: Callable[[str], None],  # noqa: ARG002 - as above
-        recording: Path | None = None,  # noqa: ARG002 - the protocol's
-    ) -> AbstractAsyncContextManager[Held]:
-        self._refuse(plan)
+    @asynccontextmanager
+    async def hold(
+        self, plan: Plan, tell: Callable[[str], None], recording: Path | None = None
+    ) -> AsyncIterator[Held]:
+        async with self._guard.held(subject_of(plan), tell, recording) as held:
+            yield held
 
-    @staticmethod
-    def _refuse(plan: Plan) -> NoReturn:
-        raise InterlockError(
-            f"{plan.target.name}: this version of hashidrill only looks at an attached datacenter (`hashidrill doctor"
-            " --attach`); it has no interlocks yet, and touches nothing without them"
+
+def open_interlocks(target: AttachTarget, estate: Estate, wires: Mapping[str, Wire]) -> Interlocks:
+    """The interlocks of that datacenter. Raises InterlockError for settings that cannot be."""
+    services = registry.services()
+    lacking = {name: services[name](services[name].Spec()).lacking for name in wires if services[name].acls}
+    return Guarded(
+        Guard(
+            settings_of(target.interlocks, target.path), dict(wires), lacking=lacking,
+            down=partial(servers_down, estate, wires), now=lambda: dt.datetime.now(dt.UTC),
+            redactor=Redactor(target.secrets()), folder=Path(target.path).parent, post=post,
         )
+    )  # fmt: skip
 
 
-def open_interlocks(target: AttachTarget, estate: Estate, wires: Mapping[str, Wire]) -> Interlocks:  # noqa: ARG001 - until they are there
-    """The interlocks of that datacenter."""
-    return Refusing()
+def subject_of(plan: Plan) -> Subject:
+    """What interlocks look at of a run."""
+    target, estate, experiment = plan.target, plan.estate, plan.experiment
+    settings = settings_of(target.interlocks, target.path)
+    guards = {"interlocks": interlock_rights(settings)}
+    return Subject(
+        datacenter=target.name,
+        attach_file=target.path,
+        experiment=experiment.metadata.name,
+        run=plan.run_id or f"plan-of-{experiment.metadata.name}",
+        who=who(),
+        names=tuple(names_of(target, estate)),
+        metas={host.name: host.meta for host in estate.hosts.values()},
+        roles={host.name: host.roles for host in estate.hosts.values()},
+        voters=estate.voters,
+        windows=tuple(window_of(action, experiment) for action in plan.actions if action.verb == "apply"),
+        loads={name: load.kind for name, load in experiment.load.items()},
+        rights=rights_of(experiment, guards),
+        needs_s=longest_s(experiment),
+        may_break_quorum=experiment.breaks_quorum,
+        breaks_quorum=BREAKS_QUORUM in target.said,
+    )
+
+
+def who() -> str:
+    """Who runs this, for locks and audit lines."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def names_of(target: AttachTarget, estate: Estate) -> list[Named]:
+    """Whatever has a name there: the attach file, the products' datacenters, addresses, hosts."""
+    addresses = [urlsplit(login.address).hostname or "" for login in target.logins.values()]
+    return [
+        Named("attach file", target.name),
+        *(Named(f"datacenter of {service}", name) for service, name in estate.datacenters.items() if name),
+        *(Named("address", name) for name in addresses if not _is_ip(name)),
+        *(Named("host", host) for host in estate.hosts),
+    ]
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return not name
+    return True
+
+
+def window_of(action: Action, experiment: Experiment) -> Window:
+    """A fault of the method as the blast radius takes it."""
+    step = experiment.method[action.step]
+    named = {one.name: number for number, one in enumerate(experiment.method) if one.name}
+    return Window(
+        action.step, f"{action.what} on {action.on}", frozenset(action.hosts), action.at_s, action.at_s + action.for_s,
+        len(action.hosts) if action.many else 1, registry.fault(action.what).at_a_time,
+        frozenset(named[name] for name in step.after if name in named),
+    )  # fmt: skip
+
+
+def longest_s(experiment: Experiment) -> float:
+    """How long a run takes at most, until all is reverted."""
+    method_s = max(float(step.at + step.for_) for step in experiment.method)
+    before_s = float(experiment.datacenter.ready_within) + float(experiment.steady_state.within)
+    return before_s + method_s + float(experiment.recovery.for_) + _REVERTS_S
+
+
+async def servers_down(estate: Estate, wires: Mapping[str, Wire]) -> frozenset[str]:
+    """The servers that vote, and do not answer or do not serve."""
+    down: set[str] = set()
+
+    async def look(service: str, name: str) -> None:
+        try:
+            host, alive = estate.hosts[name], registry.services()[service].alive
+            answer = await wires[service].request("GET", alive, url=host.urls[service], timeout_s=_ANSWERS_WITHIN_S)
+        except FaultError:
+            down.add(name)
+            return
+        if answer.status >= 500:
+            down.add(name)
+
+    await all_at_once(partial(look, service, name) for service, names in estate.voters.items() for name in names)
+    return frozenset(down)
+
+
+async def post(url: str, data: dict[str, Any]) -> None:
+    """Sends one audit line. Raises FaultError where it is not taken."""
+    try:
+        async with httpx.AsyncClient(timeout=5.0) as client:
+            answer = await client.post(url, json=data)
+    except httpx.HTTPError as error:
+        raise FaultError(f"{type(error).__name__}") from None
+    if answer.is_error:
+        raise FaultError(f"HTTP {answer.status_code}")

@@ -42,6 +42,7 @@ class ConsulService(BaseService):
 
     name: ClassVar[str] = "consul"
     acls: ClassVar[bool] = True
+    alive: ClassVar[str] = "/v1/status/leader"
     Spec: ClassVar[type[Consul]] = Consul
     runs_by_default: ClassVar[bool] = True
     agent_bytes: ClassVar[int] = 70_000_000  # 27 MB of its own at the start, up to 90 MB resident (2026-11)

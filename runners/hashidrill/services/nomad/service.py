@@ -38,6 +38,7 @@ class NomadService(BaseService):
 
     name: ClassVar[str] = "nomad"
     acls: ClassVar[bool] = True
+    alive: ClassVar[str] = "/v1/status/leader"
     Spec: ClassVar[type[Nomad]] = Nomad
     agent_bytes: ClassVar[int] = 70_000_000  # idle, 32 to 39 MB of its own (PSS) and 93 MB resident (2026-11)
     after: ClassVar[tuple[str, ...]] = ("consul",)

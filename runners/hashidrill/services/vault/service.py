@@ -43,6 +43,7 @@ class VaultService(BaseService):
 
     name: ClassVar[str] = "vault"
     acls: ClassVar[bool] = True
+    alive: ClassVar[str] = "/v1/sys/health?standbyok=true&perfstandbyok=true"
     Spec: ClassVar[type[Vault]] = Vault
     agent_bytes: ClassVar[int] = 100_000_000  # idle, 55 to 89 MB of its own (PSS); at work, about 100 MB (2026-11)
     after: ClassVar[tuple[str, ...]] = ("consul",)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from hashidrill import registry
-from hashidrill.engine.required import make_fault
 from hashidrill.experiment.model import services_of
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def rights_of(experiment: Experiment, others: Mapping[str, Iterable[Right]] | No
                 names.append(who)
 
     for step in experiment.faults:
-        need(step.fault, make_fault(step, None).rights())
+        need(step.fault, registry.fault(step.fault)(step.parameters, None).rights())
     for name, spec in experiment.load.items():
         need(f"{spec.kind} ({name})", registry.load(spec.kind).rights(name, spec.parameters))
     for service in services_of(experiment.datacenter):

@@ -1,0 +1,160 @@
+"""`hashidrill arm`, `disarm` and `stop`: what an operator says to an existing datacenter."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import anyio
+import typer
+
+from hashidrill.cli.common import examples
+from hashidrill.datacenter.attach.interlocks import who
+from hashidrill.datacenter.attach.target import AttachTarget, read_target
+from hashidrill.datacenter.attach.wire import Wire
+from hashidrill.datacenter.interlocks import arming, operate
+from hashidrill.datacenter.interlocks.kv import Kv
+from hashidrill.datacenter.interlocks.settings import InterlockSettings, settings_of
+from hashidrill.errors import InterlockError, UsageError
+from hashidrill.experiment.library import find_experiment
+from hashidrill.experiment.loader import resolve
+from hashidrill.units import Duration
+
+T = TypeVar("T")
+AttachFile = Annotated[
+    Path, typer.Option("--attach", metavar="FILE", help="The existing datacenter (a file of `kind: Attach`).")
+]
+By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who says so (default: you, at this machine).")]
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Why, for whoever reads it later.")]
+KeyFile = Annotated[
+    Path | None, typer.Option("--key", metavar="FILE", help="Ed25519 key (PEM) that signs, where one is pinned.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    calls = (
+        "arm raft/slow-leader-disk --attach staging.yaml --for 2h",
+        "arm raft/slow-leader-disk --attach staging.yaml --for 2h --key me.pem",
+        "arm --new-key me.pem",
+    )
+    app.command(epilog=examples(*calls))(arm)
+    app.command(epilog=examples("disarm --attach staging.yaml"))(disarm)
+    app.command(epilog=examples("stop --attach staging.yaml", "stop --attach staging.yaml --release"))(stop)
+
+
+def arm(
+    experiments: Annotated[
+        list[str] | None, typer.Argument(metavar="EXPERIMENT...", help="Names or paths of experiments.")
+    ] = None,
+    *,
+    attach: Annotated[
+        Path | None,
+        typer.Option("--attach", metavar="FILE", help="The existing datacenter (a file of `kind: Attach`)."),
+    ] = None,
+    for_: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long, like 30m or 2h.")] = "1h",
+    by: By = "",
+    why: Why = "",
+    key: KeyFile = None,
+    new_key: Annotated[
+        Path | None, typer.Option("--new-key", metavar="FILE", help="Make a signing key there, and arm nothing.")
+    ] = None,
+) -> None:
+    """Allow experiments in an existing datacenter, for a while. Nothing runs there that is not armed.
+
+    Writes who, for what, until when: to a Consul key, or signed to a file where the attach file says so.
+    """
+    if new_key is not None:
+        _new_key(new_key)
+        return
+    if not experiments or attach is None:
+        raise UsageError("say what is armed and where: hashidrill arm EXPERIMENT... --attach FILE --for 2h")
+    names = [resolve(find_experiment(name)).experiment.metadata.name for name in experiments]
+    target, settings = _read(attach)
+    text = operate.made(
+        settings, names, target.name, by=by or who(), for_s=_duration(for_), now=_now(), why=why,
+        private_key=None if key is None else _bytes(key),
+    )  # fmt: skip
+    where = _with_consul(target, lambda kv: operate.arm(kv, settings, Path(target.path).parent, text))
+    sys.stdout.write(f"armed {', '.join(names)} in {target.name} for {for_} ({where})\n")
+
+
+def disarm(attach: AttachFile) -> None:
+    """Take the arming of an existing datacenter back. A run that goes on there reverts and stops."""
+    target, settings = _read(attach)
+    where = _with_consul(target, lambda kv: operate.disarm(kv, settings, Path(target.path).parent))
+    sys.stdout.write(f"disarmed {target.name} ({where})\n")
+
+
+def stop(
+    attach: AttachFile,
+    *,
+    by: By = "",
+    why: Why = "",
+    release: Annotated[bool, typer.Option("--release", help="Release the button: runs may start again.")] = False,
+) -> None:
+    """Press the stop button of an existing datacenter: whatever runs there reverts and stops, and nothing starts.
+
+    Works from any machine that reaches its Consul. The button stays pressed until it is released.
+    """
+    target, settings = _read(attach)
+    if release:
+        _with_consul(target, lambda kv: operate.release(kv, settings))
+        sys.stdout.write(f"the stop button of {target.name} is released\n")
+        return
+    _with_consul(target, lambda kv: operate.press(kv, settings, by or who(), _now(), why))
+    sys.stdout.write(
+        f"the stop button of {target.name} is pressed: runs there stop within {settings.stop.within}; release it with"
+        f" `hashidrill stop --attach {target.path} --release`\n"
+    )
+
+
+def _read(path: Path) -> tuple[AttachTarget, InterlockSettings]:
+    target = read_target(path)
+    return target, settings_of(target.interlocks, target.path)
+
+
+def _with_consul(target: AttachTarget, do: Callable[[Kv], Awaitable[T]]) -> T:
+    """Raises InterlockError where there is no Consul, or it does not answer."""
+    if "consul" not in target.logins:
+        raise InterlockError(f"{target.path}: the stop button and the arming are kept in Consul; add it there")
+
+    async def done() -> T:
+        async with Wire(target.logins["consul"]) as wire:
+            return await do(Kv(wire))
+
+    return anyio.run(done)
+
+
+def _new_key(path: Path) -> None:
+    key = arming.new_key()
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise UsageError(f"{path}: no key was made: {error.strerror}") from None
+    with os.fdopen(fd, "wb") as file:
+        file.write(key)
+    sys.stdout.write(f"{path} is yours alone. The attach file pins, under interlocks.arming:\n")
+    sys.stdout.write(f"  public_key: {arming.public_of(key)}\n")
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"--key {path}: cannot be read: {error.strerror}") from None
+
+
+def _duration(text: str) -> float:
+    try:
+        return float(Duration(text))
+    except ValueError as error:
+        raise UsageError(f"--for: {error}") from None
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC).replace(microsecond=0)

@@ -1,0 +1,157 @@
+"""What interlocks are told of a plan, and that a run in an estate is refused by them."""
+
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from attached_estates import FakeEstate, attach_file
+from hashidrill.abc import ApiAnswer
+from hashidrill.datacenter.attach import interlocks
+from hashidrill.datacenter.attach.estate import Estate, FoundHost
+from hashidrill.datacenter.attach.interlocks import names_of, open_interlocks, servers_down, subject_of, window_of
+from hashidrill.datacenter.attach.plan import Action, Plan
+from hashidrill.datacenter.attach.target import read_target
+from hashidrill.datacenter.interlocks.production import Named
+from hashidrill.errors import FaultError, InterlockError
+from hashidrill.experiment.library import find_experiment
+from hashidrill.experiment.loader import resolve
+from hashidrill.rights import Right
+
+SERVERS = ("consul-1", "consul-2", "consul-3")
+CONSUL = '  consul: {address: "http://10.73.0.11:8500", token_file: token}\n'
+ESTATE = Estate(
+    "staging",
+    {
+        name: FoundHost(name, f"10.73.0.1{n}", {"consul": "server"}, {"consul": f"http://10.73.0.1{n}:8500"},
+                        {"consul.environment": "staging"})
+        for n, name in enumerate(SERVERS, 1)
+    },
+    voters={"consul": SERVERS},
+    datacenters={"consul": "dc1"},
+)  # fmt: skip
+
+
+@pytest.fixture
+def target(tmp_path):
+    return read_target(attach_file(tmp_path, CONSUL), {})
+
+
+@pytest.fixture
+def plan(target):
+    experiment = resolve(find_experiment("raft/slow-leader-disk")).experiment
+    apply = Action("apply", "disk.latency", "consul:leader", SERVERS, "consul", 0.0, 20.0, step=0)
+    offer = Action("offer", "consul.kv.write", "consul:clients", (), "consul", 0.0, 40.0, "kv-writes", many=True)
+    return Plan(target, ESTATE, experiment, (offer, apply))
+
+
+def test_a_subject_has_what_the_plan_has(plan):
+    subject = subject_of(plan)
+    assert (subject.datacenter, subject.experiment) == ("staging", "slow-leader-disk")
+    [window] = subject.windows
+    assert (window.hosts, window.most, window.begins_s, window.ends_s) == (frozenset(SERVERS), 1, 0.0, 20.0)
+    assert subject.loads == {"kv-writes": "consul.kv.write"}
+    assert subject.metas["consul-1"] == {"consul.environment": "staging"}
+    assert Right("consul", "key", "hashidrill-interlocks/lock", "write") in subject.rights
+    assert not subject.breaks_quorum
+    assert not subject.may_break_quorum
+    said = replace(plan, target=plan.target.saying(interlocks.BREAKS_QUORUM))
+    assert subject_of(said).breaks_quorum
+    assert subject_of(replace(plan, run_id="20261123-x")).run == "20261123-x"
+
+
+def test_a_run_needs_all_of_its_phases(plan):
+    parts = plan.experiment
+    least = parts.steady_state.within + 20 + parts.recovery.for_
+    assert subject_of(plan).needs_s > least
+
+
+def test_a_step_on_many_hosts_may_disturb_all_of_them_and_a_rolling_one_one(plan):
+    many = Action("apply", "disk.latency", "consul:servers", SERVERS, "consul", 0.0, 20.0, many=True, step=0)
+    assert window_of(many, plan.experiment).at_once == 3
+    assert window_of(replace(many, what="consul.config"), plan.experiment).at_once == 1
+
+
+def test_a_window_knows_what_it_comes_after(plan):
+    method = [
+        {"fault": "noop", "on": "consul:leader", "for": "5s", "name": "first"},
+        {"fault": "noop", "on": "consul:leader", "for": "5s", "at": "5s", "after": ["first"]},
+    ]
+    experiment = plan.experiment.model_validate({**plan.experiment.model_dump(by_alias=True), "method": method})
+    action = Action("apply", "noop", "consul:leader", SERVERS, "consul", 5.0, 5.0, step=1)
+    assert window_of(action, experiment).after == {0}
+
+
+def test_everything_that_has_a_name_is_looked_at(tmp_path):
+    path = attach_file(tmp_path, '  consul: {address: "https://consul.prod.example:8501", token_file: token}\n')
+    assert Named("address", "consul.prod.example") in names_of(read_target(path, {}), ESTATE)
+    named = {(one.what, one.name) for one in names_of(read_target(path, {}), ESTATE)}
+    assert {("attach file", "staging"), ("datacenter of consul", "dc1"), ("host", "consul-2")} <= named
+
+
+def test_an_ip_address_is_no_name(target):
+    assert "address" not in {one.what for one in names_of(target, ESTATE)}
+
+
+# who is down
+
+
+class Wires:
+    def __init__(self, answers):
+        self.answers, self.asked = answers, []
+
+    async def request(self, method, path, *, url="", timeout_s=5.0, **_):
+        self.asked.append((method, path))
+        answer = self.answers[url]
+        if isinstance(answer, Exception):
+            raise answer
+        return ApiAnswer(answer, b"")
+
+
+def test_a_server_that_does_not_answer_or_does_not_serve_is_down():
+    urls = [f"http://10.73.0.1{n}:8500" for n in (1, 2, 3)]
+    wires = Wires(dict(zip(urls, [200, FaultError("refused"), 503], strict=True)))
+    assert anyio.run(servers_down, ESTATE, {"consul": wires}) == {"consul-2", "consul-3"}
+    assert {method for method, _ in wires.asked} == {"GET"}
+
+
+def test_one_that_wants_another_token_is_not_down():
+    wires = Wires({f"http://10.73.0.1{n}:8500": 403 for n in (1, 2, 3)})
+    assert anyio.run(servers_down, ESTATE, {"consul": wires}) == frozenset()
+
+
+# whole
+
+
+def test_an_estate_that_is_not_armed_is_refused_and_nothing_is_written(plan):
+    estate = FakeEstate()
+    estate.world.consul.services_listed = {}
+
+    async def main():
+        wires = estate.wires(plan.target)
+        try:
+            await open_interlocks(plan.target, ESTATE, wires).check(plan)
+        finally:
+            for wire in wires.values():
+                await wire.aclose()
+
+    with pytest.raises(InterlockError) as refused:
+        anyio.run(main)
+    assert refused.value.exit_code == 2
+    assert {request.method for request in estate.asked} <= {"GET"}
+
+
+def test_settings_that_cannot_be_are_refused_before_anybody_is_asked(tmp_path):
+    path = attach_file(tmp_path, CONSUL)
+    path.write_text(path.read_text() + "interlocks: {stop: {within: 1h}}\n")
+    with pytest.raises(InterlockError, match=r"interlocks\.stop\.within"):
+        open_interlocks(read_target(path, {}), ESTATE, {"consul": None})
+
+
+def test_without_consul_there_are_no_interlocks_and_no_run(tmp_path, target):
+    with pytest.raises(InterlockError, match="kept in Consul"):
+        open_interlocks(replace(target, logins={}), ESTATE, {})
+
+
+def test_who_runs_it_is_said_as_a_person_at_a_machine():
+    assert "@" in interlocks.who()
