@@ -17,6 +17,7 @@ class FakeKv:
     def __init__(self, keys=None, *, date="Mon, 23 Nov 2026 13:00:00 GMT"):
         self.keys = {key: [value.encode(), "", 1] for key, value in (keys or {}).items()}
         self.sessions = {}
+        self.shut = {}
         self.writes = []
         self.reads = []
         self.denied = set()
@@ -45,7 +46,9 @@ class FakeKv:
             self._end(session)
 
     def _end(self, session):
+        """What it holds goes with it, and stays shut for Consul's lock-delay."""
         self.sessions.pop(session, None)
+        self.shut |= {key: anyio.current_time() + 15 for key, entry in self.keys.items() if entry[1] == session}
         self.keys = {key: entry for key, entry in self.keys.items() if entry[1] != session}
 
     async def request(self, method, path, *, params=None, body=None, timeout_s=5.0, **_):
@@ -81,13 +84,10 @@ class FakeKv:
 
     def _kv(self, method, key, params, body):
         if method == "PUT":
-            held = self.keys[key][1] if key in self.keys else ""
-            session = params.get("acquire", "")
-            if session and (session not in self.sessions or held not in ("", session)):
-                return ApiAnswer(200, b"false")
-            self.keys[key] = [body, session or held, next(self._index)]
-            return ApiAnswer(200, b"true")
+            return ApiAnswer(200, json.dumps(self._written(key, params, body)).encode())
         if method == "DELETE":
+            if "cas" in params and str(self.keys.get(key, [0, 0, 0])[2]) != params["cas"]:
+                return ApiAnswer(200, b"false")
             gone = [each for each in self.keys if each == key or ("recurse" in params and each.startswith(key))]
             for each in gone:
                 del self.keys[each]
@@ -103,3 +103,14 @@ class FakeKv:
         value, session, index = self.keys[key]
         entry = {"Key": key, "Value": base64.b64encode(value).decode(), "ModifyIndex": index}
         return ApiAnswer(200, json.dumps([entry | ({"Session": session} if session else {})]).encode())
+
+    def _written(self, key, params, body):
+        held = self.keys[key][1] if key in self.keys else ""
+        session, released = params.get("acquire", ""), params.get("release", "")
+        shut = not held and anyio.current_time() < self.shut.get(key, 0)
+        if session and (session not in self.sessions or held not in ("", session) or shut):
+            return False
+        if released and held != released:
+            return False
+        self.keys[key] = [body, "" if released else session or held, next(self._index)]
+        return True

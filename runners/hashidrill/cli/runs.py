@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import anyio
 import typer
 from rich.console import Console
 
+from hashidrill.cli.attached import attached, for_run, resolve_all
 from hashidrill.cli.common import (
     Install,
     Json,
@@ -21,7 +22,6 @@ from hashidrill.cli.common import (
     is_comparison,
     print_json,
     recordings,
-    warn_of_deprecated,
 )
 from hashidrill.compare.kept import read_comparison
 from hashidrill.compare.variants import play_variants
@@ -32,7 +32,6 @@ from hashidrill.events import Audience, Bus, Subscriber
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.resolved import ResolvedExperiment
-from hashidrill.experiment.variants import variant_of
 from hashidrill.hypothesis.files import check_folder
 from hashidrill.live import display as live
 from hashidrill.live.compared import comparison_summary
@@ -43,9 +42,6 @@ from hashidrill.recording.reader import Recording
 from hashidrill.reports.compared import judge_and_report_comparison
 from hashidrill.reports.write import judge_and_report, judged
 from hashidrill.verdict import RunVerdict, Verdict, merge
-
-if TYPE_CHECKING:
-    from hashidrill.engine.launch_attached import Attached
 
 DEMO = "raft/slow-leader-disk"
 _NOT_REVERTED, _INTERRUPTED = 4, 130
@@ -99,6 +95,13 @@ def run(
         str | None, typer.Option(metavar="NAME", help="Run this one variant of an experiment that has variants.")
     ] = None,
     attach: AttachTo = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="With --attach: print what would be touched, in order. Touches nothing.")
+    ] = False,
+    breaks_quorum: Annotated[
+        bool,
+        typer.Option("--breaks-quorum", help="With --attach: a quorum may break, where an experiment says so too."),
+    ] = False,
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
@@ -113,15 +116,12 @@ def run(
                          " run, has the verdict too")  # fmt: skip
     if audience is not Audience.OPERATOR and not json_lines:
         raise UsageError(f"--audience {audience} is about who reads the JSON lines; use it with --json-lines")
-    there = None if attach is None else attached(attach)
-    # check all of them before running any
-    resolved = [
-        resolve(path) if there is None else there.over(path) for path in map(find_experiment, experiments)
-    ]  # fmt: skip
-    resolved = _selected(resolved, variant, attached=there is not None)
-    for each in resolved:
-        if each.document is not None:
-            warn_of_deprecated(each.document)
+    there = for_run(attach, plan=plan, breaks_quorum=breaks_quorum)
+    resolved = resolve_all(experiments, there, variant)  # check all of them before running any
+    if there is not None and plan:
+        from hashidrill.cli.plan import show  # noqa: PLC0415 - most runs print no plan
+
+        raise typer.Exit(show(there, resolved, as_json=as_json))
     say = console(stderr=as_json or json_lines)  # what operators read; the JSON may be piped to somebody else
     lines = (JsonLines(sys.stdout).event, audience) if json_lines else None
     if there is None:
@@ -139,16 +139,6 @@ def run(
     elif len(results) > 1:
         _print_table(say, results)
     raise typer.Exit(_worst([code for code, _ in results]))
-
-
-def _selected(resolved: list[ResolvedExperiment], variant: str | None, *, attached: bool) -> list[ResolvedExperiment]:
-    """The variant of each that is to run, if one is. Raises UsageError, and UnknownNameError for one that is not."""
-    if attached and (varying := [each for each in resolved if each.experiment.variants]):
-        raise UsageError(
-            f"{varying[0].path}: its variants differ in the datacenter or its traffic, and --attach changes no"
-            " datacenter: run it without --attach"
-        )
-    return resolved if variant is None else [variant_of(each, variant) for each in resolved]
 
 
 def _run_one(
@@ -359,13 +349,6 @@ def heal(
 
 async def _heal_all(paths: list[Path]) -> list[Healed | None]:
     return [await heal_run(path) for path in paths]
-
-
-def attached(path: Path) -> Attached:
-    """The existing datacenter that a file names, as it is now. Raises ExperimentError, AttachError."""
-    from hashidrill.engine.launch_attached import Attached  # noqa: PLC0415 - httpx, and what most runs do not need
-
-    return Attached.read(path)
 
 
 def _faults(names: list[str]) -> str:

@@ -48,9 +48,12 @@ class Attached:
     estate: Estate
 
     @classmethod
-    def read(cls, path: Path) -> Attached:
-        """Raises ExperimentError for the file, AttachError where it cannot be attached."""
-        target = read_target(path)
+    def read(cls, path: Path, *said: str) -> Attached:
+        """`said`: what the command says (AttachTarget.said).
+
+        Raises ExperimentError for the file, AttachError where it cannot be attached.
+        """
+        target = read_target(path).saying(*said)
         return cls(target, anyio.run(_looked, target))
 
     def over(self, path: Path) -> ResolvedExperiment:
@@ -64,6 +67,10 @@ class Attached:
     def plan(self, resolved: ResolvedExperiment) -> Plan:
         """What a run would touch, in order."""
         return plan_of(resolved.experiment, self.target, self.estate)
+
+    def allowed(self, resolved: ResolvedExperiment) -> None:
+        """Asks the interlocks, which only look. Raises InterlockError where they refuse the run."""
+        anyio.run(_allowed, self.plan(resolved))
 
     def run(self, resolved: ResolvedExperiment, *, runs_dir: Path = RUNS_DIR, events: Bus | None = None) -> Path:
         """See run_attached."""

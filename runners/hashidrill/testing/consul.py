@@ -169,6 +169,7 @@ class FakeConsul:
                     for name in sorted(self._members)
                 ]
             ),
+            ("GET", "/v1/catalog/services"): lambda *_: answered({"consul": []}),
             ("GET", "/v1/status/peers"): lambda *_: answered([self._address(name) for name in self.voters]),
             ("GET", "/v1/operator/raft/configuration"): lambda *_: answered(
                 {"Servers": [self._peer(name) for name in self.voters]}

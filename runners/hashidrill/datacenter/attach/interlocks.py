@@ -80,9 +80,7 @@ class Guarded:
         await self._guard.check(subject_of(plan))
 
     @asynccontextmanager
-    async def hold(
-        self, plan: Plan, tell: Callable[[str], None], recording: Path | None = None
-    ) -> AsyncIterator[Held]:
+    async def hold(self, plan: Plan, tell: Callable[[str], None], recording: Path | None = None) -> AsyncIterator[Held]:
         async with self._guard.held(subject_of(plan), tell, recording) as held:
             yield held
 

@@ -61,16 +61,16 @@ class Kv:
         [entry] = _list(answer)
         return Entry(_text(entry.get("Value")), entry.get("Session") or "", int(entry["ModifyIndex"]))
 
-    async def put(self, key: str, value: str, *, acquire: str = "") -> bool:
-        """False where another session holds the key, and `acquire` names ours."""
-        params = {"acquire": acquire} if acquire else None
+    async def put(self, key: str, value: str, *, acquire: str = "", release: str = "") -> bool:
+        """False where another session holds the key, and `acquire` or `release` names ours."""
+        params = {"acquire": acquire} if acquire else {"release": release} if release else None
         path, body = f"/v1/kv/{quote(key)}", value.encode()
         answer = await self._ask("PUT", path, f"write the key {key}", params=params, body=body)
         return answer.body.strip() == b"true"
 
-    async def delete(self, key: str, *, below: bool = False) -> None:
-        """The key, or all whose names begin like it."""
-        params = {"recurse": ""} if below else None
+    async def delete(self, key: str, *, below: bool = False, unchanged: int | None = None) -> None:
+        """The key, or all whose names begin like it; with `unchanged`, only one whose last change has that index."""
+        params = {"recurse": ""} if below else None if unchanged is None else {"cas": str(unchanged)}
         await self._ask("DELETE", f"/v1/kv/{quote(key)}", f"delete the key {key}", params=params)
 
     async def keys(self, prefix: str, *, folders: bool = False) -> Sequence[str]:

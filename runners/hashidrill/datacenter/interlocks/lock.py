@@ -65,7 +65,7 @@ async def held(kv: Kv, key: str, ttl_s: float, holder: Holder, tell: Callable[[s
     finally:
         with anyio.move_on_after(_RELEASED_WITHIN_S, shield=True):
             try:
-                await kv.end_session(lock.session)
+                await _release(kv, key, lock.session)
             except InterlockError as error:
                 tell(f"the lock {key} could not be released: {error}; it ends by itself within {2 * ttl_s:g}s")
 
@@ -81,7 +81,24 @@ async def _acquired(kv: Kv, key: str, ttl_s: float, holder: Holder) -> str:
         await _ended(kv, session)
         raise
     await _ended(kv, session)
-    raise _taken(entry.value if entry else "", key)
+    if entry is None or not entry.session:
+        raise InterlockError(
+            f"already locked: the holder of {key} died a moment ago, and Consul keeps it shut for 15s; try again then"
+        )
+    raise _taken(entry.value, key)
+
+
+async def _release(kv: Kv, key: str, session: str) -> None:
+    """Lets the key go, and then the session: a session that ends with the key keeps it shut for another 15 s.
+
+    The key is deleted unless somebody took it in between.
+    """
+    entry = await kv.get(key)
+    if entry is not None and entry.session == session and await kv.put(key, entry.value, release=session):
+        left = await kv.get(key)
+        if left is not None and not left.session:
+            await kv.delete(key, unchanged=left.modified)
+    await kv.end_session(session)
 
 
 async def _ended(kv: Kv, session: str) -> None:

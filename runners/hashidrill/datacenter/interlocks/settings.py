@@ -70,7 +70,7 @@ class LockSettings(Strict):
 
     key: Key = Field(default=f"{PREFIX}/lock", description="The Consul KV key that the session locks")
     ttl: Duration = Field(
-        default=Duration("15s"), description="How long the lock outlives a runner that died; Consul takes 10s to 24h"
+        default=Duration("30s"), description="How long the lock outlives a runner that died; Consul takes 10s to 24h"
     )
 
     @field_validator("ttl")

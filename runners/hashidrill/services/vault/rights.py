@@ -31,7 +31,8 @@ MARKERS = (*path("sys/policies/acl/hashidrill-*", "create", "update", "delete"),
 _OF_TOKENS = ("create", "lookup-accessor", "revoke-accessor")
 TOKENS = (*(right for each in _OF_TOKENS for right in path(f"auth/token/{each}", "create", "update")),
           *path("auth/token/accessors", "list", "sudo"), *path("auth/token/accessors/", "list", "sudo"))  # fmt: skip
-READS = path("sys/metrics", "read")
+_LOOKED = ("sys/metrics", "sys/ha-status", "sys/storage/raft/configuration")
+READS = tuple(right for each in _LOOKED for right in path(each, "read"))
 
 
 def policy(rights: Iterable[Right], why: Mapping[Right, str]) -> str:

@@ -36,6 +36,37 @@ def test_a_lock_is_held_and_renewed_and_gone_at_the_end():
     play(main)
 
 
+def test_the_next_game_day_may_begin_at_once():
+    """A session that ends with its key keeps that shut for 15 s: a lock is let go before its session is."""
+    world = FakeKv()
+
+    async def main():
+        for holder in (ANA, BEN, ANA):
+            async with lock.held(Kv(world), KEY, 15, holder, print):
+                pass
+        assert world.keys == {}
+
+    play(main)
+
+
+def test_somebody_who_takes_the_lock_while_it_is_let_go_keeps_it():
+    world = FakeKv()
+
+    class Late(Kv):
+        async def put(self, key, value, *, acquire="", release=""):
+            done = await super().put(key, value, acquire=acquire, release=release)
+            if release:
+                await super().put(key, "ben", acquire=await self.new_session("ben", 600))
+            return done
+
+    async def main():
+        async with lock.held(Late(world), KEY, 15, ANA, print):
+            pass
+        assert world.value(KEY) == "ben"
+
+    play(main)
+
+
 def test_a_second_game_day_is_kept_out_and_told_who_is_there():
     world = FakeKv()
 
@@ -91,6 +122,10 @@ def test_the_lock_of_a_runner_that_died_expires():
         with pytest.raises(InterlockError):
             await lock.check_free(kv, KEY)
         await anyio.sleep(2)
+        with pytest.raises(InterlockError, match=r"the holder .* died a moment ago, and Consul keeps it shut for 15s"):
+            async with lock.held(kv, KEY, 15, BEN, print):
+                raise AssertionError
+        await anyio.sleep(15)
         async with lock.held(kv, KEY, 15, BEN, print):
             pass
 
@@ -103,6 +138,7 @@ def test_a_lock_that_somebody_else_has_by_now_is_lost():
     async def main():
         async with lock.held(Kv(world), KEY, 15, ANA, print) as held:
             world._end(held.session)
+            world.shut.clear()
             other = await Kv(world).new_session("other", 600)
             await Kv(world).put(KEY, "{}", acquire=other)
             with anyio.fail_after(10):

@@ -1,0 +1,38 @@
+"""`hashidrill run --plan`: what a run would touch, and whether the interlocks would let it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.cli.common import print_json, print_line
+from hashidrill.errors import InterlockError
+from hashidrill.reports.plan import plan_data, plan_lines
+
+if TYPE_CHECKING:
+    from hashidrill.engine.launch_attached import Attached
+    from hashidrill.experiment.resolved import ResolvedExperiment
+
+_REFUSED = InterlockError.exit_code
+
+
+def show(there: Attached, resolved: Sequence[ResolvedExperiment], *, as_json: bool) -> int:
+    """Prints the plans, and what the interlocks say. Returns 0, or 2 where they would refuse one. Touches nothing."""
+    told: list[dict[str, Any]] = []
+    code = 0
+    for each in resolved:
+        plan, refused = there.plan(each), ""
+        try:
+            there.allowed(each)
+        except InterlockError as error:
+            code, refused = _REFUSED, str(error)
+        told.append({**plan_data(plan), "refused": refused})
+        if not as_json:
+            for line in plan_lines(plan):
+                print_line(line)
+            print_line(f"The interlocks refuse it: {refused}" if refused else "The interlocks let it run.")
+    if as_json:
+        print_json(told)
+    sys.stdout.flush()
+    return code

@@ -1,0 +1,76 @@
+"""What `run --plan` prints: what a run would touch, in order. It asks nobody, and changes nothing."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hashidrill import registry
+from hashidrill.engine.required import make_fault
+from hashidrill.units import Duration
+
+if TYPE_CHECKING:
+    from hashidrill.datacenter.attach.plan import Action, Plan
+    from hashidrill.experiment.model import Experiment
+
+
+def plan_data(plan: Plan) -> dict[str, Any]:
+    """For scripts."""
+    return {
+        "experiment": plan.experiment.metadata.name,
+        "datacenter": plan.target.name,
+        "actions": [_data(action, plan.experiment) for action in plan.actions],
+    }
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """For people."""
+    data = plan_data(plan)
+    yield f"{data['experiment']} in {data['datacenter']} would touch, in this order:"
+    for number, one in enumerate(data["actions"], start=1):
+        yield f"{number}. {_when(one)}: {one['what']} {one['where']}"
+        if one["params"]:
+            yield f"   with {', '.join(f'{key}: {value}' for key, value in one['params'].items())}"
+        if one["reverted"]:
+            yield f"   reverted: {one['reverted']}"
+        if one["observer"]:
+            yield f"   proven by {one['observer']}"
+        yield f"   needs {'; '.join(one['rights']) or 'no right of a product'}"
+
+
+def _when(one: Mapping[str, Any]) -> str:
+    if one["verb"] == "offer":
+        return f"from the steady state to {Duration(one['until_s'])}"
+    return f"{Duration(one['at_s'])} to {Duration(one['until_s'])} of the method"
+
+
+def _data(action: Action, experiment: Experiment) -> dict[str, Any]:
+    many = "all of" if action.many else "one of"
+    hosts = ", ".join(action.hosts) or "no host"
+    where = f"on {action.on}" + ("" if len(action.hosts) == 1 and action.on.endswith(hosts) else f" ({many} {hosts})")
+    common = {
+        "verb": action.verb, "what": action.what, "on": action.on, "hosts": list(action.hosts), "at_s": action.at_s,
+        "until_s": action.at_s + action.for_s,
+    }  # fmt: skip
+    if action.verb == "offer":
+        load = experiment.load[action.name]
+        rights = registry.load(load.kind).rights(action.name, load.parameters)
+        said = f"through {action.on} ({hosts}), as {action.name}"
+        return {
+            **common, "where": said, "params": load.params, "reverted": "", "observer": "",
+            "rights": [f"{right.service}: {right}" for right in rights],
+        }  # fmt: skip
+    step = experiment.method[action.step]
+    fault = make_fault(step, None)  # type: ignore[arg-type]  # actions that apply are steps with faults
+    params = getattr(step, "with_", {})
+    return {
+        **common, "where": where + (", following it" if getattr(step, "follow", False) else ""), "params": params,
+        "reverted": _first_line(inspect.getdoc(fault.revert) or "it takes its own effect away"),
+        "observer": fault.observer.through if fault.observer else "",
+        "rights": [f"{right.service}: {right}" for right in fault.rights()],
+    }  # fmt: skip
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0].rstrip(".")

@@ -1,0 +1,303 @@
+"""Interlocks against a real Consul of somebody else, with TLS and ACLs on, and a token with the generated policy alone.
+
+What is left in that Consul is asked by its own operator, with another client than ours.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from attached_consul import Staging
+from drills import environment, experiment, hashidrill, start
+from hashidrill.recording.journal import read_journal
+
+LOAD = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "via": "consul:clients"}}
+TRANSFER = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "2s"}
+EXPECT = [{"no_acknowledged_write_lost": {"load": "kv-writes"}}]
+ARMED, LOCK, STOP = (f"hashidrill-interlocks/{name}" for name in ("armed", "lock", "stop"))
+SECRET = "marked-secret-in-the-why-7f3a9c"
+
+
+class Estate(Staging):
+    """Somebody else's Consul, with an operator who arms, and a token that has what `hashidrill acl` printed."""
+
+    def keys(self):
+        """All of its KV store but what its operator put there to see that it works."""
+        found = {}
+        for entry in json.loads(self.ask("GET", "/v1/kv/?recurse")):
+            if entry["Key"] != "ready":
+                found[entry["Key"]] = base64.b64decode(entry["Value"] or "").decode()
+        return found
+
+    def clear(self):
+        for key in self.keys():
+            self.ask("DELETE", f"/v1/kv/{key}")
+        for session in json.loads(self.ask("GET", "/v1/session/list")):
+            self.ask("PUT", f"/v1/session/destroy/{session['ID']}")
+
+    def sessions(self):
+        return json.loads(self.ask("GET", "/v1/session/list"))
+
+    def token(self, rules):
+        """The name of a token file for these rules."""
+        secret = str(uuid.uuid4())
+        name = f"least-{secret[:8]}"
+        self.make_token(name, secret, rules)
+        (self.folder / f"{name}.token").write_text(secret + "\n")
+        return name
+
+    def secret(self, name):
+        return (self.folder / f"{name}.token").read_text().strip()
+
+
+@pytest.fixture(scope="module")
+def estate(consul, tmp_path_factory):
+    there = Estate(consul.path, tmp_path_factory.mktemp("staging"), network=78)
+    try:
+        there.start()
+        yield there
+    finally:
+        there.stop()
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    """What `hashidrill acl` prints for the experiment of this file."""
+    path = experiment(
+        tmp_path_factory.mktemp("acl") / "moved.yaml", method=[TRANSFER], load=LOAD, expect=EXPECT, servers=3
+    )
+    done = hashidrill("acl", "consul", path)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def least(estate, policy):
+    return estate.token(policy)
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / "home").mkdir()
+    return environment(HOME=tmp_path / "home", XDG_STATE_HOME=tmp_path / "state")
+
+
+@pytest.fixture
+def moved(tmp_path, estate):
+    estate.clear()
+    return experiment(tmp_path / "moved.yaml", method=[TRANSFER], load=LOAD, expect=EXPECT, servers=3)
+
+
+def say(estate, home, *words, token="management", **more):
+    file = estate.attach_file(name=f"operator-{token}.yaml", token=token, **more)
+    return hashidrill(*words, "--attach", file, env=home)
+
+
+def arm(estate, home, path, *words):
+    done = say(estate, home, "arm", path, "--for", "30m", *words)
+    assert done.returncode == 0, done.stderr
+
+
+def run(estate, home, tmp_path, path, *words, token, **more):
+    file = estate.attach_file(token=token, **more)
+    return hashidrill("run", path, "--attach", file, "--json", "--runs", tmp_path / "runs", *words, env=home)
+
+
+def test_with_the_generated_policy_alone_it_runs_and_leaves_audit_lines_and_no_secret(
+    estate, least, moved, home, tmp_path
+):
+    arm(estate, home, moved, "--why", "game day 12")
+    before, led = estate.keys(), estate.leader()
+    done = run(estate, home, tmp_path, moved, token=least)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    [said] = json.loads(done.stdout)
+    assert said["verdict"] == "PASS"
+    assert estate.leader() != led
+    left = {key: value for key, value in estate.keys().items() if key not in before}
+    recording = Path(said["recording"])
+    lines = [json.loads(left[key]) for key in sorted(left) if key.startswith("hashidrill-audit/")]
+    assert {key.partition("/")[2].partition("/")[0] for key in left if key.startswith("hashidrill-audit/")} == {
+        recording.name
+    }
+    assert [line["verb"] for line in lines] == ["begin", "load", "apply", "gone", "end"]
+    assert lines[2]["what"] == "consul.leader.transfer"
+    assert lines[2]["where"] == led
+    assert lines == [json.loads(line) for line in (recording / "audit.jsonl").read_text().splitlines()]
+    others = {key for key in left if not key.startswith("hashidrill-audit/")}
+    assert {key.rpartition("/")[0] for key in others} <= {"hashidrill/kv-writes", "hashidrill"}, "the load's own keys"
+    assert LOCK not in left
+    assert estate.sessions() == []
+    everything = json.dumps(estate.keys()).encode() + done.stdout.encode() + done.stderr.encode()
+    everything += b"".join(path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file())
+    everything += b"".join(path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file())
+    for token in (estate.secret(least), estate.management, estate.drill):
+        assert token.encode() not in everything
+
+
+def rules_of(policy):
+    """Each rule of the policy, with its comment."""
+    return ["# for" + part for part in policy.split("# for")[1:]]
+
+
+def test_with_one_rule_less_it_is_named_before_anything_starts(estate, policy, moved, home, tmp_path):
+    """Those that discovery does not need: what that needs has messages of its own."""
+    arm(estate, home, moved)
+    before = estate.keys()
+    rules = rules_of(policy)
+    left_out = [
+        rule for rule in rules if "hashidrill/kv-writes/" in rule or "session_prefix" in rule or "audit" in rule
+    ]
+    assert len(left_out) == 3
+    for rule in left_out:
+        weak = estate.token("".join(each for each in rules if each != rule))
+        done = run(estate, home, tmp_path, moved, token=weak)
+        assert done.returncode == 2, done.stdout
+        place = rule.splitlines()[1].partition(" {")[0]
+        assert f"consul: {place}: write" in " ".join(done.stderr.split())
+        assert "the token is too weak for moved" in done.stderr
+    assert estate.keys() == before
+    assert not (tmp_path / "runs").exists()
+
+
+def arming(**to):
+    now = dt.datetime.now(dt.UTC)
+    said = {
+        "armed_by": "ana", "experiments": ["moved"], "datacenter": "staging-1",
+        "since": (now - dt.timedelta(hours=1)).isoformat(), "until": (now + dt.timedelta(hours=1)).isoformat(),
+    }  # fmt: skip
+    return json.dumps(said | to)
+
+
+AGO, LATER = ((dt.datetime.now(dt.UTC) + dt.timedelta(hours=hours)).isoformat() for hours in (-0.5, 0.5))
+WHOLE = {"fault": "consul.config", "on": "consul:leader", "with": {"set": {"log_level": "warn"}}, "for": "5s"}
+REFUSED = {
+    "not armed": ({}, "not armed: there is nothing at"),
+    "expired": ({ARMED: arming(until=AGO)}, "expired at"),
+    "from the future": ({ARMED: arming(since=LATER)}, "is from the future"),
+    "armed for another": ({ARMED: arming(experiments=["frozen-leader"])}, "is for frozen-leader, not for moved"),
+    "armed elsewhere": ({ARMED: arming(datacenter="staging-2")}, "is for the datacenter 'staging-2'"),
+    "malformed": ({ARMED: "armed!"}, "is malformed"),
+    "stopped": ({ARMED: arming(), STOP: "{}"}, "the stop button is pressed"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(REFUSED))
+def test_what_stands_in_its_keys_refuses_a_run_before_anything_happens(case, estate, least, moved, home, tmp_path):
+    keys, said = REFUSED[case]
+    for key, value in keys.items():
+        estate.ask("PUT", f"/v1/kv/{key}", value.encode())
+    refused(estate, run(estate, home, tmp_path, moved, token=least), said, keys, tmp_path)
+
+
+def refused(estate, done, said, keys, tmp_path):
+    assert done.returncode == 2, done.stdout
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert estate.keys().keys() == keys.keys()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_one_that_looks_like_production_is_refused(estate, least, moved, home, tmp_path):
+    keys = {ARMED: arming()}
+    estate.ask("PUT", f"/v1/kv/{ARMED}", keys[ARMED].encode())
+    words = "interlocks: {production: {words: [stage]}}\n"
+    done = run(estate, home, tmp_path, moved, token=least, interlocks=words)
+    refused(estate, done, "looks like production: host 'stage-1'", keys, tmp_path)
+
+
+def test_one_that_somebody_else_has_locked_is_refused_and_says_who(estate, least, moved, home, tmp_path):
+    keys = {ARMED: arming(), LOCK: ""}
+    estate.ask("PUT", f"/v1/kv/{ARMED}", keys[ARMED].encode())
+    made = json.loads(estate.ask("PUT", "/v1/session/create", json.dumps({"TTL": "60s", "NodeChecks": []}).encode()))
+    holder = {"held_by": "ben@desk", "run": "run-9", "experiment": "frozen-leader", "since": "12:50"}
+    assert estate.ask("PUT", f"/v1/kv/{LOCK}?acquire={made['ID']}", json.dumps(holder).encode()) == b"true"
+    done = run(estate, home, tmp_path, moved, token=least)
+    refused(estate, done, "already locked: another game day holds", keys, tmp_path)
+    assert "ben@desk, with frozen-leader (run-9), since 12:50" in " ".join(done.stderr.split())
+    estate.clear()
+
+
+def test_a_method_that_may_break_the_quorum_is_refused(estate, least, moved, home, tmp_path):
+    keys = {ARMED: arming()}
+    estate.ask("PUT", f"/v1/kv/{ARMED}", keys[ARMED].encode())
+    two = [TRANSFER | {"for": "20s"}, TRANSFER | {"at": "5s"}]
+    path = experiment(tmp_path / "moved.yaml", method=two, load=LOAD, expect=EXPECT, servers=3)
+    done = run(estate, home, tmp_path, path, token=least)
+    if "breaks the quorum" not in done.stderr:  # two transfers may clash before that
+        assert done.returncode == 2, done.stderr
+    else:
+        refused(estate, done, "the command must say --breaks-quorum", keys, tmp_path)
+
+
+def test_a_plan_touches_nothing_and_says_what_the_interlocks_say(estate, least, moved, home, tmp_path):
+    arm(estate, home, moved)
+    before = estate.keys()
+    file = estate.attach_file(token=least)
+    done = hashidrill("run", moved, "--attach", file, "--plan", env=home)
+    assert done.returncode == 0, done.stderr
+    assert "consul.leader.transfer on consul:leader (one of stage-1, stage-2, stage-3)" in done.stdout
+    assert done.stdout.rstrip().endswith("The interlocks let it run.")
+    say(estate, home, "disarm")
+    assert hashidrill("run", moved, "--attach", file, "--plan", env=home).returncode == 2
+    del before[ARMED]
+    assert estate.keys() == before
+    assert estate.sessions() == []
+
+
+def test_the_stop_button_reverts_ends_the_run_and_lets_nothing_start(estate, least, tmp_path, home):
+    estate.clear()
+    held = TRANSFER | {"for": "60s"}
+    path = experiment(tmp_path / "moved.yaml", method=[held], load=LOAD, expect=EXPECT, servers=3)
+    arm(estate, home, path)
+    file = estate.attach_file(token=least)
+    runner = start("run", path, "--attach", file, "--plain", "--runs", tmp_path / "runs", env=home)
+    journal = proven(tmp_path, runner)
+    pressed_s = time.monotonic()
+    assert say(estate, home, "stop", "--why", "wrong cluster").returncode == 0
+    out, error = runner.communicate(timeout=90)
+    took_s = time.monotonic() - pressed_s
+    end = read_journal(journal)[-1]
+    assert end.data["outcome"] == "interrupted", f"{out}\n{error}"
+    assert "the stop button was pressed by" in end.data["error"]
+    assert "wrong cluster" in end.data["error"]
+    events = [entry.event for entry in read_journal(journal)]
+    assert "fault.gone" in events
+    assert took_s < 45, "two seconds to see it, and the time of its revert"
+    assert runner.returncode != 0
+    lines = [json.loads(value) for key, value in sorted(estate.keys().items()) if key.startswith("hashidrill-audit/")]
+    assert [line["verb"] for line in lines if line["verb"] in {"stop", "end"}] == ["stop", "end"]
+    assert estate.sessions() == []
+    again = hashidrill("run", path, "--attach", file, "--runs", tmp_path / "runs", env=home)
+    assert again.returncode == 2
+    assert "the stop button is pressed" in again.stderr
+    assert say(estate, home, "stop", "--release").returncode == 0
+
+
+def proven(tmp_path, runner):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for journal in (tmp_path / "runs").glob("*/journal.jsonl"):
+            if any(entry.event == "fault.proven" for entry in read_journal(journal)):
+                return journal
+        assert runner.poll() is None, runner.stderr.read()
+        time.sleep(0.1)
+    raise AssertionError("no fault was proven within a minute")
+
+
+def test_a_secret_in_what_a_person_writes_gets_nowhere(estate, least, tmp_path, home):
+    """`--why` goes into the arming, which is the person's own; nothing of ours copies it."""
+    estate.clear()
+    path = experiment(tmp_path / "moved.yaml", method=[TRANSFER], load=LOAD, expect=EXPECT, servers=3)
+    arm(estate, home, path, "--why", SECRET)
+    done = run(estate, home, tmp_path, path, token=least)
+    assert done.returncode == 0, done.stderr
+    audit = [value for key, value in estate.keys().items() if key.startswith("hashidrill-audit/")]
+    written = b"".join(each.read_bytes() for each in (tmp_path / "runs").rglob("*") if each.is_file())
+    assert SECRET.encode() not in written + json.dumps(audit).encode() + done.stdout.encode() + done.stderr.encode()
