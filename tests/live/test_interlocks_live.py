@@ -189,11 +189,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", sorted(REFUSED))
-def test_what_stands_in_its_keys_refuses_a_run_before_anything_happens(case, estate, least, moved, home, tmp_path):
+def test_what_stands_in_its_keys_refuses_a_run_before_anything_happens(case, estate, least, moved, home):
     keys, said = REFUSED[case]
     for key, value in keys.items():
         estate.ask("PUT", f"/v1/kv/{key}", value.encode())
-    refused(estate, run(estate, home, tmp_path, moved, token=least), said, keys, tmp_path)
+    refused(estate, run(estate, home, moved.parent, moved, token=least), said, keys, moved.parent)
 
 
 def refused(estate, done, said, keys, tmp_path):
