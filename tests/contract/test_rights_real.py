@@ -29,6 +29,7 @@ from hashidrill.experiment.rights import reasons, rights_of, together
 from hashidrill.rights import of_service
 from hashidrill.services.nomad.rights import STATE
 from hashidrill.util.redaction import Redactor
+from hashidrill.util.tasks import beside
 
 ROOT_TOKEN = "5f0a1c52-9a0b-4f3e-8a44-0f5a3c1b2d77"
 NAMES = {
@@ -227,11 +228,10 @@ def test_interlocks_work_with_their_rights_alone_and_not_with_one_less(consul):
                 kv, settings.audit.prefix, run, "x", "ana", now=lambda: dt.datetime.now(dt.UTC), tell=print,
                 redactor=Redactor(),
             )  # fmt: skip
-            async with anyio.create_task_group() as group:
-                group.start_soon(audit.keep)
+            async with beside(audit.keep):
                 await audit.prune(1)
-                assert await audit.written(audit.note("begin"), 5)
-                group.cancel_scope.cancel()
+                if not await audit.written(audit.note("begin"), 3):
+                    raise InterlockError("the token may not write audit lines")
             await audit.finish()
         await lock.check_free(kv, settings.lock.key)
 

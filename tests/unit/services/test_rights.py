@@ -167,7 +167,17 @@ def test_consul_is_asked_about_each_right_at_once_and_says_which_is_missing():
     assert missing == [Right("consul", "operator", "", "read")]
     [(_, _, asked)] = agent.asked
     assert {"Resource": "key", "Segment": "hashidrill/kv/", "Access": "write-prefix"} in asked
-    assert {"Resource": "node", "Segment": "hashidrill-check", "Access": "read"} in asked
+    assert {"Resource": "node", "Segment": "~check", "Access": "read"} in asked
+
+
+def test_a_rule_for_something_narrower_does_not_answer_for_all():
+    """The lie: a token that may write services called hashidrill passes for one that may read all of them."""
+
+    def answers(_, body):
+        return [{"Allow": one["Segment"].startswith("hashidrill")} for one in body]
+
+    everything = consul.right("service_prefix")
+    assert lacking(consul, answers, [everything, consul.right("service_prefix", "hashidrill")])[0] == [everything]
 
 
 def test_many_rights_take_several_questions():
@@ -230,9 +240,9 @@ def test_vault_is_asked_for_its_capabilities_on_each_path():
 
 def test_a_path_with_a_star_is_asked_about_by_a_name_below_it():
     rights = vault.path("hashidrill/data/*", "read")
-    missing, agent = lacking(vault, lambda *_: {"hashidrill/data/hashidrill-check": ["root"]}, rights)
+    missing, agent = lacking(vault, lambda *_: {"hashidrill/data/~check": ["root"]}, rights)
     assert missing == []
-    assert agent.asked[0][2] == {"paths": ["hashidrill/data/hashidrill-check"]}
+    assert agent.asked[0][2] == {"paths": ["hashidrill/data/~check"]}
 
 
 @pytest.mark.parametrize("name", sorted(PRODUCTS))

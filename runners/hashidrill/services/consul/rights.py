@@ -25,8 +25,8 @@ STATE = right("acl", "", "write")
 _ORDER = ("deny", "read", "list", "write")
 _AT_ONCE = 64
 """Most questions that Consul takes in one request."""
-_SAMPLE = "hashidrill-check"
-"""Stands for any name below a prefix."""
+_SAMPLE = "~check"
+"""Stands for any name below a prefix: no rule for something narrower begins like it."""
 
 
 def keys(prefix: str, access: str = "write") -> Right:

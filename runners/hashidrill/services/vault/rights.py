@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 NAME = "vault"
 _path = partial(Right, NAME, "path")
-_SAMPLE = "hashidrill-check"
-"""Stands for any name below a path that ends with a star."""
+_SAMPLE = "~check"
+"""Stands for any name below a path that ends with a star: no rule for something narrower begins like it."""
 
 
 def path(where: str, *capabilities: str) -> tuple[Right, ...]:
