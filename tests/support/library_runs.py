@@ -24,7 +24,7 @@ NOT_RUN: dict[str, str] = {
     "config/streaming-extreme": "it takes four minutes, and its load needs all of the machine for itself",
     "config/streaming-extreme-1-10-3": "it takes four minutes, and its load needs all of the machine for itself",
     "config/streaming-off-again": "its load needs all of the machine for itself",
-    "config/streaming-moderate": "it compares two arms under a load that needs all of the machine for itself",
+    "config/streaming-moderate": "it compares two variants under a load that needs all of the machine for itself",
     "config/rollout-moderate": "what it measures is wrong while other runs take the machine's CPU",
     "config/rollout-year-end": "its load needs all of the machine for itself",
     "locks/lock-storm-rate-limited": "whether that storm outlives its cause depends on how busy the machine is",

@@ -69,6 +69,15 @@ def test_a_candidate_under_the_limit_is_no_worse_whatever_the_ratio(tmp_path):
     assert "under 100ms" in verdict.comparisons[0].text
 
 
+@pytest.mark.parametrize(("limit", "finding"), [("100ms", Finding.HELD), ("10ms", Finding.INVALID)])
+def test_a_busy_machine_is_no_reason_to_doubt_a_limit_that_is_kept_and_one_to_doubt_the_rest(tmp_path, limit, finding):
+    compare = {"no_worse_than": {**NO_WORSE["no_worse_than"], "or_below": limit}}
+    busy = lambda built: built.series("machine.others", 1.8, every=1.0).series("machine.idle", 0.0, every=1.0)  # noqa: E731
+    runs = rounds_of(tmp_path, [(0.02, 0.06)], change=busy)
+    [found] = judge_comparison(compared(tmp_path, runs, compare=(compare,))).comparisons
+    assert found.finding is finding
+
+
 def test_a_known_issue_of_a_comparison_is_an_expected_failure(tmp_path):
     known = {**NO_WORSE, "known_issue": "hashicorp/consul#12080"}
     verdict = judged(tmp_path, [(0.02, 0.04)], compare=(known,))
