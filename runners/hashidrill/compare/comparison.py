@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from hashidrill.compare.rounds import Round
 
 
+LACKS, LACKS_TIMES, LACKS_SHARE = 2, 3, 0.25
+"""One side lacks a figure too often for chance: in this many rounds, this many times as often as the other side, and in
+this share of all rounds."""
+
+
 @dataclass(frozen=True)
 class Compared:
     """One figure over all rounds. `baseline` and `candidate` are the medians of its numbers on each side."""
@@ -39,7 +44,23 @@ class Compared:
     more_rounds: int
     """How many more it would probably take; 0 when it is decided, MOST_ROUNDS for that or more."""
     why: str = ""
-    """Why it was not measured, where it was not."""
+    """Why it was not measured, where it was not, or too often not on one side."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it keeps the whole from an answer.
+
+        It is undecided, and it decides, or looks worse by its margin. A p99 that was three times as high in the few
+        rounds that it takes to be sure of a p50 must not pass because nobody waited for it.
+        """
+        return self.decision is Decision.CANNOT_TELL and (self.figure.decides or self._looks_worse)
+
+    @property
+    def _looks_worse(self) -> bool:
+        times_worse = self.interval.ratio
+        if not self.figure.lower_is_better and times_worse:
+            times_worse = 1 / times_worse
+        return times_worse >= self.margin
 
     def __str__(self) -> str:
         """For a person: `kv-writes.latency.p50: worse: 612ms, was 401ms (1.53 times, 1.41 to 1.66)`."""
@@ -92,12 +113,12 @@ def compared(
 
 
 def together(all_compared: Sequence[Compared]) -> Decision:
-    """WORSE where any figure is; CANNOT_TELL where one that decides is open, or where none decides."""
+    """WORSE where any figure is; CANNOT_TELL where one is open (`Compared.is_open`), or where none decides."""
     found = [each.decision for each in all_compared]
     deciding = [each.decision for each in all_compared if each.figure.decides]
     if Decision.WORSE in found:
         return Decision.WORSE
-    if not deciding or Decision.CANNOT_TELL in deciding:
+    if not deciding or any(each.is_open for each in all_compared):
         return Decision.CANNOT_TELL
     return Decision.BETTER if Decision.BETTER in deciding else Decision.NO_WORSE
 
@@ -122,12 +143,15 @@ def _compared(
     looks = Looks.of(at_most, prior)
     interval = ratio(pairs, confidence=confidence, alarms=alarms, looks=looks, prior=prior)
     decision = decide(interval, margin, lower_is_better=figure.lower_is_better)
+    why = _unmeasured(sides) if sides and not pairs else ""
+    if why := why or _unmeasured_alone(sides, decision):
+        decision = Decision.CANNOT_TELL
     more = 0
     if decision is Decision.CANNOT_TELL:
         more = max(1, rounds_needed(interval, margin, alarms=alarms, confidence=confidence))
     return Compared(
         figure, decision, interval, margin, _middle([one for one, _ in sides]), _middle([other for _, other in sides]),
-        more, "" if pairs or not sides else _unmeasured(sides),
+        more, why,
     )  # fmt: skip
 
 
@@ -140,6 +164,24 @@ def _middle(measured: Sequence[Measured]) -> float:
 def _unmeasured(sides: Sequence[tuple[Measured, Measured]]) -> str:
     reasons = dict.fromkeys(each.why for pair in sides for each in pair if each.why)
     return f"not measured on both sides in any of {len(sides)} rounds: {next(iter(reasons), 'no reason was given')}"
+
+
+def _unmeasured_alone(sides: Sequence[tuple[Measured, Measured]], decision: Decision) -> str:
+    """Why the rounds that were measured do not speak for all: one side alone lacks the figure too often for chance.
+
+    The rounds that a side lacks may be its worst ones: it does not pass by the others. What a candidate shows to be
+    worse where it was measured stays worse.
+    """
+    lacks = [tuple(math.isnan(each.number) for each in pair) for pair in sides]
+    for name, index in (("baseline", 0), ("candidate", 1)):
+        reasons = [pair[index].why for pair, missing in zip(sides, lacks, strict=True)
+                   if missing[index] and not missing[1 - index]]  # fmt: skip
+        others = sum(missing[1 - index] and not missing[index] for missing in lacks)
+        if len(reasons) < max(LACKS, LACKS_TIMES * others) or len(reasons) < LACKS_SHARE * len(sides):
+            continue
+        if name == "baseline" or decision is not Decision.WORSE:
+            return f"not measured of the {name} alone in {len(reasons)} of {len(sides)} rounds: {reasons[0]}"
+    return ""
 
 
 def _more(count: int) -> str:

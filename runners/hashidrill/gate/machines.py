@@ -79,7 +79,7 @@ def _figure_case(each: Compared) -> Element:
     if each.decision is Decision.WORSE:
         SubElement(case, "failure", message=_xml(figure_line(each)))
     elif each.decision is Decision.CANNOT_TELL:
-        kind = "error" if each.figure.decides else "skipped"
+        kind = "error" if each.is_open else "skipped"
         SubElement(case, kind, message=_xml(f"cannot tell: {figure_line(each)}{needed(each)}"))
     SubElement(case, "system-out").text = _xml(figure_line(each))
     return case

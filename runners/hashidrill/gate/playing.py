@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 from hashidrill.compare.calibration import kept
 from hashidrill.compare.comparison import compared
 from hashidrill.compare.rounds import AT_MOST, Series, Side, play
+from hashidrill.compare.same import ran_the_same
 from hashidrill.compare.statistics import ALARMS, Prior
 from hashidrill.errors import HashidrillError
 from hashidrill.events import Bus
@@ -22,7 +23,7 @@ from hashidrill.gate.differences import Differences
 from hashidrill.gate.overlay import overlay
 from hashidrill.gate.result import PlayedRound, Ran
 from hashidrill.gate.suite import Member, Picked
-from hashidrill.gate.verdict import GateVerdict, Outcome, slos_of
+from hashidrill.gate.verdict import GateVerdict, Outcome, lacks_alone, slos_of
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.write import judge_and_report
 from hashidrill.verdict import RunVerdict
@@ -35,6 +36,8 @@ OTHER_WORK = "other work on this machine"
 REVERT = "revert"
 """The outcome of a run that left a fault in force."""
 Judge = Callable[[Path], RunVerdict]
+_NOBODYS = {"unfit", "interrupted", "died"}
+"""How a run ends by its machine or its user, whichever side it was of."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +169,8 @@ class _Looking:
         unsteady = _unsteady(series)
         spoilt = tuple(dict.fromkeys(f"{run.side}: {run.invalid}" for run in series.spoilt))
         slos = slos_of([(one, other) for one, other in verdicts], unsteady)
-        return Outcome(self.member.name, tuple(figures), slos, spoilt, len(series.rounds))
+        found = (*_of_one_side(series), *_same(series))
+        return Outcome(self.member.name, tuple(figures), slos, spoilt, len(series.rounds), found)
 
 
 def _unsteady(series: Series) -> list[dict[str, bool]]:
@@ -190,6 +194,29 @@ def _never_ready(path: Path) -> bool:
     """Whether the agents started, and the datacenter never came to be one: a configuration can do that."""
     recording = Recording(path)
     return recording.outcome == "crashed" and "ready" in recording.phases and "load" not in recording.phases
+
+
+def _of_one_side(series: Series) -> Iterator[str]:
+    """The candidate's runs that were INVALID, where the baseline's were not: those that are left passed a selection."""
+    runs = [
+        run
+        for run in series.spoilt
+        if not (run.unsteady or _never_ready(run.recording)) and Recording(run.recording).outcome not in _NOBODYS
+    ]
+    of = {name: [run for run in runs if run.side == name] for name in NAMES}
+    ours, theirs = len(of[NAMES[1]]), len(of[NAMES[0]])
+    if lacks_alone(ours, theirs):
+        them = str(theirs) if theirs else "none"
+        yield f"{ours} runs of the candidate were INVALID, and {them} of the baseline: {of[NAMES[1]][0].invalid}"
+
+
+def _same(series: Series) -> Iterator[str]:
+    """Whether the two sides turned out to have run the same."""
+    for each in series.rounds:
+        one, other = (Recording(run.recording) for run in each.sides)
+        if why := ran_the_same(one, other):
+            yield f"there was nothing to compare: {why}"
+            return
 
 
 def _known(experiment: Experiment) -> Mapping[str, Prior]:

@@ -3,7 +3,9 @@
 Of one experiment: a figure that is surely worse, or an expectation that holds for the baseline and breaks for the
 candidate, is a regression. An expectation that breaks for both says that the baseline is itself sick, and a gate cannot
 tell anything then. A figure that decides and stays undecided, and an expectation that broke once, cannot be told
-either. Of a suite: a regression anywhere is one, and what cannot be told anywhere keeps the whole from passing.
+either. What one side alone lacks hides what that side did then: runs that were INVALID, expectations that could not
+be judged. It keeps the rest from passing for all there was. Of a suite: a regression anywhere is one, and what cannot
+be told anywhere keeps the whole from passing.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from enum import StrEnum
 
 from hashidrill.compare.comparison import Compared, times
 from hashidrill.compare.statistics import MOST_ROUNDS, Decision
+from hashidrill.judging.judge import GUARDRAIL
 from hashidrill.verdict import Finding, RunVerdict
 
 OFTEN = 2
 """Rounds that must agree before an expectation counts as broken: one run may have had bad luck."""
 OUTWEIGHS = 3
 """How many times as often it must break for the candidate alone as for the baseline alone."""
+OFTEN_KNOWN = 3
+"""Rounds in which a known issue must show for the candidate alone, and in no other way: it may come and go."""
 STEADY = "steady state"
 
 
@@ -53,20 +58,28 @@ class Slo:
     title: str
     pairs: tuple[tuple[bool | None, bool | None], ...]
     text: str = ""
-    """What the judge said of the last run that broke it."""
+    """What the judge said of the last run that broke it, or could not be judged."""
+    often: int = OFTEN
+    """Rounds that must agree before it counts as broken."""
 
     @property
     def state(self) -> SloState:
         known = [pair for pair in self.pairs if None not in pair]
         worse, better = known.count((True, False)), known.count((False, True))
         sick = better + known.count((False, False))
-        if worse >= OFTEN and worse >= OUTWEIGHS * better:
+        if worse >= self.often and worse >= OUTWEIGHS * better:
             return SloState.BROKEN
         if sick >= OFTEN and 2 * sick >= len(known):
             return SloState.SICK
         if not known:
             return SloState.UNKNOWN
-        return SloState.UNSURE if worse or len(known) < OFTEN else SloState.HELD
+        return SloState.UNSURE if worse or len(known) < OFTEN or self.unjudged else SloState.HELD
+
+    @property
+    def unjudged(self) -> int:
+        """Rounds in which it could not be judged for the candidate alone, if they are too many to be chance."""
+        lacking = sum(pair[1] is None and pair[0] is not None for pair in self.pairs)
+        return lacking if lacks_alone(lacking, sum(pair[0] is None for pair in self.pairs)) else 0
 
     def counted(self, side: int) -> str:
         """`2 of 3`: the rounds in which it held for that side."""
@@ -84,6 +97,8 @@ class Outcome:
     invalid: tuple[str, ...] = ()
     rounds: int = 0
     """Those that count."""
+    doubts: tuple[str, ...] = ()
+    """Why these rounds do not tell, whatever was measured in them."""
 
     @property
     def verdict(self) -> GateVerdict:
@@ -120,14 +135,11 @@ class Outcome:
             return found
         if not self.rounds:
             return ["no round counts", *self.invalid]
-        found += [f"{slo.title} could not be judged in any round" for slo in self.slos if slo.state is SloState.UNKNOWN]
-        found += [
-            f"{slo.title} held in {slo.counted(0)} rounds of the baseline and {slo.counted(1)} of the candidate:"
-            " more rounds would tell"
-            for slo in self.slos
-            if slo.state is SloState.UNSURE
-        ]
-        open_ = [each for each in self.figures if each.decision is Decision.CANNOT_TELL and each.figure.decides]
+        found += self.doubts
+        if not self.slos and not any(each.figure.decides for each in self.figures):
+            found.append("nothing was judged, and no figure was measured that decides")
+        found += [_open_slo(slo) for slo in self.slos if slo.state in {SloState.UNSURE, SloState.UNKNOWN}]
+        open_ = [each for each in self.figures if each.is_open]
         whys = dict.fromkeys(each.why for each in open_ if each.why)
         found += [f"{', '.join(each.figure.name for each in open_ if each.why == why)}: {why}" for why in whys]
         return found + [f"{figure_line(each)}{needed(each)}" for each in open_ if not each.why]
@@ -140,9 +152,20 @@ class Outcome:
             return True
         if any(each.decision is Decision.WORSE for each in self.figures):
             return True
-        decided = all(each.decision is not Decision.CANNOT_TELL for each in self.figures if each.figure.decides)
-        open_ = {SloState.UNSURE, SloState.UNKNOWN} & states
-        return bool(self.rounds) and bool(self.figures) and decided and not open_
+        return bool(self.figures) and not self.unsure
+
+
+def _open_slo(slo: Slo) -> str:
+    if slo.state is SloState.UNKNOWN:
+        return f"{slo.title} could not be judged in any round{f': {slo.text}' if slo.text else ''}"
+    held = f"{slo.title} held in {slo.counted(0)} rounds of the baseline and {slo.counted(1)} of the candidate"
+    unjudged = f", and could not be judged in {slo.unjudged} of the candidate alone" if slo.unjudged else ""
+    return f"{held}{unjudged}: more rounds would tell"
+
+
+def lacks_alone(candidate: int, baseline: int) -> bool:
+    """Whether the candidate lacks something too often for chance: so many times, against so many of the baseline."""
+    return candidate >= OFTEN and candidate >= OUTWEIGHS * baseline
 
 
 def figure_line(each: Compared) -> str:
@@ -177,29 +200,30 @@ def slos_of(
     `unsteady`: for each round that was played, whether the steady state never held on `baseline` and on `candidate`.
     """
     titles = list(dict.fromkeys(each.title for pair in judged for side in pair for each in side.judgements))
-    found = []
-    for title in titles:
-        pairs, text = [], ""
-        for pair in judged:
-            held = [_held(side, title) for side in pair]
-            pairs.append((held[0], held[1]))
-            if False in held:
-                broken = pair[1] if held[1] is False else pair[0]
-                text = next(each.text for each in broken.judgements if each.title == title)
-        found.append(Slo(title, tuple(pairs), text))
+    found = [_slo(title, judged) for title in titles]
     if any(any(each.values()) for each in unsteady):
-        pairs = [(not each.get("baseline", False), not each.get("candidate", False)) for each in unsteady]
-        found.append(
-            Slo(
-                STEADY,
-                tuple(pairs),
-                "the datacenter never got ready, or its steady state never held: no fault was applied",
-            )
-        )
+        pairs = tuple((not each.get("baseline", False), not each.get("candidate", False)) for each in unsteady)
+        why = "the datacenter never got ready, or its steady state never held: no fault was applied"
+        found.append(Slo(STEADY, pairs, why))
     return tuple(found)
 
 
-def _held(verdict: RunVerdict, title: str) -> bool | None:
-    """A known issue breaks as it is known to; one that is fixed holds."""
-    finding = next((each.finding for each in verdict.judgements if each.title == title), Finding.INVALID)
-    return None if finding is Finding.INVALID else finding is not Finding.BROKEN
+def _slo(title: str, judged: Sequence[tuple[RunVerdict, RunVerdict]]) -> Slo:
+    """A known issue that the baseline has too breaks as it is known to; one that only the candidate has is broken."""
+    findings = [(_finding(one, title), _finding(other, title)) for one, other in judged]
+    returned = bool(findings) and set(findings) == {(Finding.FIXED, Finding.KNOWN)}
+    bad = {Finding.BROKEN, Finding.KNOWN} if returned else {Finding.BROKEN}
+    pairs = tuple(
+        (None if one is Finding.INVALID else one not in bad, None if other is Finding.INVALID else other not in bad)
+        for one, other in findings
+    )
+    said = [each for pair in judged for side in pair for each in side.judgements if each.title == title]
+    unjudged = [each.text for each in said if each.finding is Finding.INVALID]
+    text = next((each.text for each in reversed(said) if each.finding in bad), (unjudged or [""])[-1])
+    return Slo(title, pairs, text, OFTEN_KNOWN if returned else OFTEN)
+
+
+def _finding(verdict: RunVerdict, title: str) -> Finding:
+    """A guardrail that did not trip is not judged, and held; only one that was blind is INVALID."""
+    absent = Finding.HELD if title.startswith(f"{GUARDRAIL}(") else Finding.INVALID
+    return next((each.finding for each in verdict.judgements if each.title == title), absent)

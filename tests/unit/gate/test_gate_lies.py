@@ -1,0 +1,165 @@
+"""Lies that a gate must not tell: planted rounds that a careless gate would call "no regression"."""
+
+from __future__ import annotations
+
+import pytest
+
+from hashidrill.compare.comparison import compared
+from hashidrill.compare.figures import Figure, Measured
+from hashidrill.compare.rounds import Played, Round
+from hashidrill.compare.statistics import Decision
+from hashidrill.gate.configuration import configuration, sources_of
+from hashidrill.gate.differences import differences
+from hashidrill.gate.playing import Plan, play_all
+from hashidrill.gate.suite import key_map, picked, suite
+from hashidrill.gate.verdict import GateVerdict, Outcome, Slo, SloState, slos_of
+from hashidrill.verdict import Finding, Judgement, RunVerdict
+from planted_gate import PlantedRuns
+
+ONE = "raft/slow-leader-disk"
+YES, NO = True, False
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return PlantedRuns(tmp_path)
+
+
+@pytest.fixture
+def outcome(tmp_path, runs):
+    """What the rounds of one experiment say, with raft_multiplier 3 against 7."""
+
+    def play(*, at_most=8):
+        sides = []
+        for number in (3, 7):
+            (tmp_path / f"{number}.hcl").write_text(f"performance {{ raft_multiplier = {number} }}")
+            sides.append(configuration("consul", sources_of([tmp_path / f"{number}.hcl"])))
+        found = differences(*sides)
+        plan = Plan(found, (None, None), "all", tmp_path, 10_000.0, at_most)
+        chosen = picked(suite([ONE], "consul"), "consul", found.keys, key_map(), budget_s=10_000.0,
+                        runs=lambda _member: 4)  # fmt: skip
+        return play_all(chosen, plan, runs.means())[0].outcome
+
+    return play
+
+
+class TestRunsOfOneSide:
+    def test_a_candidate_whose_runs_fail_now_and_then_does_not_pass_by_those_that_did_not(self, outcome, runs):
+        breaks = iter([True, False] * 50)
+        runs.ends = lambda side: "fault" if side == "candidate" and next(breaks) else "complete"
+        found = outcome()
+        assert found.rounds >= 2
+        assert found.verdict is GateVerdict.CANNOT_TELL
+        assert any("runs of the candidate were INVALID, and none of the baseline" in line for line in found.unsure)
+
+    def test_a_machine_that_spoils_runs_of_both_sides_says_nothing_about_either(self, outcome, runs):
+        breaks = iter([True, False, False, False, False] * 50)
+        runs.ends = lambda _side: "fault" if next(breaks) else "complete"
+        assert outcome().verdict is GateVerdict.NO_REGRESSION
+
+    def test_a_machine_that_is_unfit_is_no_fault_of_the_side_that_ran_then(self, outcome, runs):
+        unfit = iter([True, True, *[False] * 50])
+        runs.ends = lambda side: "unfit" if side == "candidate" and next(unfit) else "complete"
+        assert outcome().verdict is GateVerdict.NO_REGRESSION
+
+    def test_two_sides_whose_agents_were_started_the_same_are_not_compared(self, outcome, runs):
+        runs.plant = lambda _side, _config, run: run.run_info(config={"consul-1": {"server": True}})
+        found = outcome()
+        assert found.verdict is GateVerdict.CANNOT_TELL
+        assert any("took no effect" in line for line in found.unsure)
+
+
+class TestExpectations:
+    def test_a_guardrail_that_trips_for_the_candidate_alone_is_a_regression(self, outcome, runs):
+        def plant(side, _config, run):
+            run.guardrail("kv-writes.errors > 90%", tripped_at=29 if side == "candidate" else None)
+
+        runs.plant = plant
+        found = outcome()
+        assert found.verdict is GateVerdict.REGRESSION
+        assert any("guardrail" in line for line in found.regressions)
+
+    def test_a_guardrail_that_is_blind_is_not_one_that_held(self):
+        blind = judged("guardrail(x)", Finding.INVALID, hypothesis="guardrail")
+        tripped = judged("guardrail(x)", Finding.BROKEN, hypothesis="guardrail")
+        [slo] = slos_of([(blind, tripped)] * 3)
+        assert slo.state is SloState.UNKNOWN
+
+    @pytest.mark.parametrize(
+        ("pairs", "state"),
+        [
+            ([(YES, YES), (YES, YES), *[(YES, None)] * 6], SloState.UNSURE),
+            ([(YES, YES), (YES, YES), (YES, None), (None, YES)], SloState.HELD),
+            ([(YES, YES), (YES, YES), (YES, YES), (YES, None)], SloState.HELD),
+        ],
+    )
+    def test_what_could_not_be_judged_for_the_candidate_alone_is_no_proof_that_it_held(self, pairs, state):
+        assert Slo("x", tuple(pairs)).state is state
+
+    def test_an_expectation_that_was_never_judged_keeps_it_from_passing(self):
+        found = Outcome("x", slos=(Slo("writes_recover", ((YES, None), (None, YES))),), rounds=2)
+        assert found.verdict is GateVerdict.CANNOT_TELL
+        assert "writes_recover could not be judged" in found.unsure[0]
+
+    def test_what_judged_nothing_and_measured_nothing_that_decides_cannot_tell(self):
+        found = Outcome("x", figures=(of_figure(decides=False, one=[1.0] * 3, other=[1.0] * 3),), rounds=3)
+        assert found.verdict is GateVerdict.CANNOT_TELL
+        assert not found.settled
+
+    def test_a_known_issue_that_the_candidate_brings_back_is_a_regression(self):
+        fixed, known = judged("x", Finding.FIXED), judged("x", Finding.KNOWN)
+        assert slos_of([(fixed, known)] * 3)[0].state is SloState.BROKEN
+        assert slos_of([(fixed, known)] * 2)[0].state is SloState.UNSURE
+
+    def test_a_known_issue_that_comes_and_goes_is_none(self):
+        fixed, known = judged("x", Finding.FIXED), judged("x", Finding.KNOWN)
+        assert slos_of([(fixed, known), (known, known), (fixed, known), (fixed, fixed)])[0].state is SloState.HELD
+        assert slos_of([(known, fixed)] * 3)[0].state is SloState.HELD
+
+
+def judged(title, finding, *, hypothesis="x"):
+    return RunVerdict([], [Judgement(title, hypothesis, finding, "a text")])
+
+
+class TestFigures:
+    def test_a_figure_that_could_not_be_measured_for_the_candidate_alone_does_not_pass_by_its_good_rounds(self):
+        found = of_figure(one=[1.0] * 8, other=[1.0, None, 1.01, None, None, 0.99, None, None])
+        assert found.decision is Decision.CANNOT_TELL
+        assert "of the candidate alone in 5 of 8 rounds: in doubt" in found.why
+
+    def test_nor_is_it_worse_by_what_could_not_be_measured_of_the_baseline(self):
+        assert of_figure(one=[1.0, None, 1.0, None, 1.0], other=[2.0] * 5).decision is Decision.CANNOT_TELL
+
+    def test_what_is_surely_worse_where_it_was_measured_stays_worse(self):
+        assert of_figure(one=[1.0] * 8, other=[2.0] * 5 + [None] * 3).decision is Decision.WORSE
+
+    def test_rounds_that_neither_side_measured_do_not_matter(self):
+        assert of_figure(one=[1.0] * 6 + [None] * 2, other=[1.0] * 6 + [None] * 2).decision is Decision.NO_WORSE
+
+    def test_a_tail_that_looks_worse_and_is_not_sure_yet_keeps_it_from_passing(self):
+        tail = of_figure(decides=False, one=[0.05] * 3, other=[0.12, 0.25, 0.18])
+        assert tail.decision is Decision.CANNOT_TELL
+        found = Outcome("x", figures=(tail, of_figure(one=[1.0] * 3, other=[1.0] * 3)), rounds=3)
+        assert not found.settled
+        assert found.verdict is GateVerdict.CANNOT_TELL
+        assert any(line.startswith("load.figure: 50ms -> 180ms") for line in found.unsure)
+
+    def test_noise_in_what_decides_nothing_does_not(self):
+        cost = of_figure(decides=False, one=[1.0, 1.3, 0.9], other=[1.1, 0.9, 1.2])
+        assert cost.decision is Decision.CANNOT_TELL
+        found = Outcome("x", figures=(cost, of_figure(one=[1.0] * 3, other=[1.0] * 3)), rounds=3)
+        assert found.settled
+        assert found.verdict is GateVerdict.NO_REGRESSION
+
+
+def of_figure(*, one, other, decides=True):
+    """A figure over rounds of these numbers; None is what was not measured."""
+    figure = Figure("load.figure", "s", 1e-4, 1.2, decides, lambda _run: Measured(0.0))
+    sides = [[Measured(each) if each else Measured(float("nan"), why="in doubt") for each in side]
+             for side in (one, other)]  # fmt: skip
+    rounds = [
+        Round(number, [Played(name, None, {figure.name: side[number]})
+                       for name, side in zip(("a", "b"), sides, strict=True)], ("a", "b"))
+        for number in range(len(one))
+    ]  # fmt: skip
+    return compared(rounds, [figure])[0]
