@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from enum import StrEnum
 from importlib.resources import files
@@ -17,6 +19,7 @@ from rich.console import Console
 from hashidrill import registry
 from hashidrill.audit.rule import Severity
 from hashidrill.cli.common import Install, Json, RunsDir, console, examples, print_json
+from hashidrill.compare.figures import figures
 from hashidrill.compare.rounds import AT_MOST
 from hashidrill.engine.launch import RUNS_DIR
 from hashidrill.errors import UsageError
@@ -34,10 +37,11 @@ from hashidrill.gate.result import Ran, Result
 from hashidrill.gate.sides import Side, from_git, product_of, sides
 from hashidrill.gate.suite import TAG, key_map, picked, suite
 from hashidrill.gate.verdict import GateVerdict
-from hashidrill.gate.writing import check_writable, write_all
+from hashidrill.gate.writing import check_writable, clear, write_all
 from hashidrill.live import display as live
 from hashidrill.provision import binaries
 from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.registry import near
 from hashidrill.units import Duration
 
 _INTERRUPTED = 130
@@ -140,12 +144,14 @@ def gate(
         _calibrate(say, suite_ or [TAG], of, budget_s, runs_dir, install=install)
         return
     began_s = time.monotonic()
+    clear(output)
     with tempfile.TemporaryDirectory(prefix="hashidrill-gate-") as folder:
         sources = _sources(baseline, candidate, git, path, Path(folder))
         versions = _versions(baseline_version, candidate_version, files_given=any(sources))
         both = sides(sources[0], sources[1], product=product_of(*sources, product), versions=versions)
         named = both[0].config.product
-        members, mapped, margins = suite(suite_ or [TAG], named), key_map(key_map_), _margins(margin)
+        members, mapped = suite(suite_ or [TAG], named), key_map(key_map_)
+        margins = _margins(margin, {one.name for member in members for one in figures(member.experiment)})
         role = _role(agents, named, both)
         result = _before(both, fail_on_audit)
         for line in change_lines(result):
@@ -252,15 +258,20 @@ def _budget(text: str) -> float:
         raise UsageError(f"--time-budget: {error}") from None
 
 
-def _margins(written: list[str] | None) -> dict[str, float]:
-    """`kv-writes.latency.p50=20%` is a ratio of 1.2."""
+def _margins(written: list[str] | None, known: Collection[str]) -> dict[str, float]:
+    """`kv-writes.latency.p50=20%` is a ratio of 1.2. Raises UsageError for a figure that no experiment has."""
     margins = {}
     for text in written or []:
-        name, _, share = text.partition("=")
+        name, _, share = (part.strip() for part in text.partition("="))
         try:
-            margins[name.strip()] = 1 + float(share.strip().removesuffix("%")) / 100
+            margin = float(share.removesuffix("%")) / 100
         except ValueError:
-            raise UsageError(f"--margin {text}: write it like kv-writes.latency.p50=20%") from None
+            margin = math.nan
+        if not 0 < margin < math.inf:
+            raise UsageError(f"--margin {text}: write it like kv-writes.latency.p50=20%")
+        if name not in known:
+            raise UsageError(f"--margin {text}: no experiment of the suite has this figure: {near(name, known)}")
+        margins[name] = 1 + margin
     return margins
 
 

@@ -12,16 +12,18 @@ from hashidrill.gate.result import Audited
 
 
 def audited(baseline: Configuration, candidate: Configuration, *, limit: Severity | None) -> Audited:
-    """Starts nothing. Findings name files as people know them."""
-    before = {source.text for source in baseline.sources}
-    changed = [source for source in candidate.sources if source.text not in before]
-    if not changed:
+    """Starts nothing. Findings name files as people know them.
+
+    A file that is gone changes what the others come to: what is new since then counts, wherever it stands.
+    """
+    if [source.text for source in baseline.sources] == [source.text for source in candidate.sources]:
         return Audited(limit=limit)
+    before = {source.text for source in baseline.sources}
+    names = {source.shown for source in candidate.sources if source.text not in before}
     known = {(each.rule_id, each.message) for each in _findings(baseline, baseline.sources)}
     found = _findings(candidate, candidate.sources)  # together: what one file lacks another one may say
-    names = {source.shown for source in changed}
-    ours = tuple(each for each in found if each.path in names)
-    return Audited(ours, tuple(each for each in ours if (each.rule_id, each.message) not in known), limit)
+    new = tuple(each for each in found if (each.rule_id, each.message) not in known)
+    return Audited(tuple(each for each in found if each.path in names or each in new), new, limit)
 
 
 def _findings(config: Configuration, sources: Sequence[Source]) -> list[Finding]:

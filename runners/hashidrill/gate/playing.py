@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from hashidrill.compare.calibration import kept
+from hashidrill.compare.calibration import STALE_DAYS, kept
 from hashidrill.compare.comparison import compared
 from hashidrill.compare.rounds import AT_MOST, Series, Side, play
 from hashidrill.compare.same import ran_the_same
@@ -220,5 +221,7 @@ def _same(series: Series) -> Iterator[str]:
 
 
 def _known(experiment: Experiment) -> Mapping[str, Prior]:
+    """A calibration that is too old says nothing of the machine as it is now."""
     calibration = kept(experiment)
-    return {} if calibration is None else calibration.priors
+    stale = calibration is None or calibration.age_days(dt.datetime.now(dt.UTC)) > STALE_DAYS
+    return {} if calibration is None or stale else calibration.priors

@@ -90,7 +90,9 @@ class Result:
         if self.audit.failing:
             return [f"{each.path}:{each.place.line}: {each.rule_id} {each.message}" for each in self.audit.failing]
         if self.equal:
-            return ["baseline and candidate are equal once what ties an agent to its machine is left out; nothing ran"]
+            told = "baseline and candidate are equal once what ties an agent to its machine is left out; nothing ran"
+            untested = [each.key for each in self.differences.left_out if each.differs]
+            return [told, *([f"differs, and no gate tests it: {', '.join(untested)}"] if untested else [])]
         said = []
         for each in self.ran:
             outcome = each.outcome

@@ -30,6 +30,19 @@ def write_all(result: Result, folder: Path) -> list[Path]:
     return [folder / name for name in texts]
 
 
+def clear(folder: Path) -> None:
+    """Takes away the result of an earlier gate: one that ends without a result must not leave the last one's.
+
+    Raises UsageError where that cannot be.
+    """
+    try:
+        if folder.is_dir():
+            for name in FILES:
+                (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"--output {folder}: cannot be cleared: {(error.strerror or '').lower()}") from None
+
+
 def check_writable(folder: Path) -> None:
     """Raises UsageError before anything runs, rather than after ten minutes."""
     try:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
+import datetime as dt
 
+import pytest
+from typer.testing import CliRunner
+
+from hashidrill.audit.rule import Severity
+from hashidrill.cli.app import app
+from hashidrill.compare.calibration import Calibration
 from hashidrill.compare.comparison import compared
 from hashidrill.compare.figures import Figure, Measured
 from hashidrill.compare.rounds import Played, Round
-from hashidrill.compare.statistics import Decision
+from hashidrill.compare.statistics import Decision, Prior
+from hashidrill.gate.audited import audited
 from hashidrill.gate.configuration import configuration, sources_of
 from hashidrill.gate.differences import differences
-from hashidrill.gate.playing import Plan, play_all
+from hashidrill.gate.playing import Plan, _known, play_all
+from hashidrill.gate.result import Audited, Result
 from hashidrill.gate.suite import key_map, picked, suite
 from hashidrill.gate.verdict import GateVerdict, Outcome, Slo, SloState, slos_of
 from hashidrill.verdict import Finding, Judgement, RunVerdict
@@ -163,3 +171,42 @@ def of_figure(*, one, other, decides=True):
         for number in range(len(one))
     ]  # fmt: skip
     return compared(rounds, [figure])[0]
+
+
+class TestWhatNoRunShows:
+    def test_a_file_that_goes_is_audited_by_what_it_leaves(self, tmp_path):
+        for side in ("before", "after"):
+            (tmp_path / side).mkdir()
+            (tmp_path / side / "a.hcl").write_text('data_dir = "/opt/consul"\nserver = true\nbootstrap_expect = 3\n')
+        (tmp_path / "before" / "join.hcl").write_text('retry_join = ["10.0.0.1"]')
+        before, after = (
+            configuration("consul", sources_of([tmp_path / side], top=tmp_path / side)) for side in ("before", "after")
+        )
+        assert [(each.path, each.rule_id) for each in audited(before, after, limit=Severity.INFO).new] == [
+            ("a.hcl", "HD101")
+        ]
+        assert not audited(after, after, limit=Severity.INFO).new
+
+    def test_what_differs_and_is_left_out_is_named_with_the_verdict(self, tmp_path):
+        sides = []
+        for policy in ("allow", "deny"):
+            (tmp_path / f"{policy}.hcl").write_text(f'acl {{ default_policy = "{policy}" }}\nnode_name = "a"')
+            sides.append(configuration("consul", sources_of([tmp_path / f"{policy}.hcl"])))
+        result = Result(("a", "b"), ("", ""), differences(*sides), Audited())
+        assert result.verdict is GateVerdict.NO_REGRESSION
+        assert result.reasons[1] == "differs, and no gate tests it: acl.default_policy"
+
+    def test_a_calibration_of_last_year_is_not_believed(self, monkeypatch):
+        at = dt.datetime.now(dt.UTC) - dt.timedelta(days=365)
+        monkeypatch.setattr("hashidrill.gate.playing.kept", lambda _: Calibration("x", at, {"x": Prior(0.01, 6)}))
+        assert _known(None) == {}
+
+    def test_the_result_of_an_earlier_gate_does_not_outlive_one_that_ends_without_any(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        out = tmp_path / ".hashidrill" / "gate"
+        out.mkdir(parents=True)
+        (out / "gate.json").write_text('{"verdict": "no regression"}')
+        (out / "notes.txt").write_text("of the user")
+        done = CliRunner().invoke(app, ["gate", "--baseline", "none.hcl", "--candidate", "none.hcl"])
+        assert done.exception.exit_code == 2
+        assert [path.name for path in out.iterdir()] == ["notes.txt"]
