@@ -119,7 +119,7 @@ def configuration(product: str, sources: Sequence[Source]) -> Configuration:
     settings: dict[str, Any] = {}
     places: dict[str, Place] = {}
     for source in sources:
-        said = plain(source.body)
+        said = plain(source.body, _Reading.of(product, source))
         if product in _REPLACED:
             gone = tuple(f"{key}." for key, value in said.items() if isinstance(value, Mapping))
             places = {key: place for key, place in places.items() if not (gone and key.startswith(gone))}
@@ -144,27 +144,44 @@ def joined(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, An
     return result
 
 
-def plain(body: tree.Mapping) -> dict[str, Any]:
-    """An HCL or JSON body as plain data: labels of a block are keys, a list of one object is that object."""
+@dataclass(frozen=True)
+class _Reading:
+    """What differs between the products: `unfolds` a list of one object to that object, `adds` up what is said twice.
+
+    Consul takes a list of one config entry, and refuses that entry without the list; in its JSON, of an object that is
+    said twice the later one counts (as `consul validate` of 1.22.2 shows).
+    """
+
+    unfolds: bool = True
+    adds: bool = True
+
+    @classmethod
+    def of(cls, product: str, source: Source) -> _Reading:
+        consul = product == "consul"
+        return cls(unfolds=not consul, adds=not (consul and source.text.lstrip().startswith("{")))
+
+
+def plain(body: tree.Mapping, reading: _Reading) -> dict[str, Any]:
+    """An HCL or JSON body as plain data: labels of a block are keys."""
     found: dict[str, Any] = {}
     for entry in body.entries:
-        value = _plain(entry.value)
+        value = _plain(entry.value, reading)
         for label in reversed(entry.labels):
             value = {label: value}
-        if isinstance(value, Mapping) and isinstance(found.get(entry.key), Mapping):
+        if reading.adds and isinstance(value, Mapping) and isinstance(found.get(entry.key), Mapping):
             found[entry.key] = merge(found[entry.key], value)
         else:
             found[entry.key] = value
     return found
 
 
-def _plain(value: tree.Value) -> Any:
+def _plain(value: tree.Value, reading: _Reading) -> Any:
     if isinstance(value, tree.Mapping):
-        return plain(value)
+        return plain(value, reading)
     if isinstance(value, tree.Sequence):
-        if len(value.items) == 1 and isinstance(value.items[0], tree.Mapping):
-            return plain(value.items[0])
-        return [_plain(item) for item in value.items]
+        if reading.unfolds and len(value.items) == 1 and isinstance(value.items[0], tree.Mapping):
+            return plain(value.items[0], reading)
+        return [_plain(item, reading) for item in value.items]
     return value.text if isinstance(value, tree.Expression) else value.value
 
 

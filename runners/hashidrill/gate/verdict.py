@@ -164,7 +164,7 @@ def _open_slo(slo: Slo) -> str:
 
 
 def lacks_alone(candidate: int, baseline: int) -> bool:
-    """Whether the candidate lacks something too often for chance: so many times, against so many of the baseline."""
+    """Takes the numbers of runs that lack something, and says whether that is more than bad luck of the candidate."""
     return candidate >= OFTEN and candidate >= OUTWEIGHS * baseline
 
 

@@ -60,6 +60,17 @@ class TestReading:
         assert config.settings == {"storage": {"raft": {"path": "/b"}}, "max_lease_ttl": "1h"}
         assert "storage.raft.node_id" not in config.places
 
+    def test_one_config_entry_of_consul_stays_a_list_which_is_what_consul_takes(self, read):
+        config = read("consul", a__hcl='config_entries { bootstrap = [{ kind = "service-defaults", name = "web" }] }')
+        assert config.settings == {"config_entries": {"bootstrap": [{"kind": "service-defaults", "name": "web"}]}}
+        assert read("nomad", a__json='{"server": [{"raft_multiplier": 2}]}').settings == {
+            "server": {"raft_multiplier": 2}
+        }
+
+    def test_of_an_object_that_consuls_json_says_twice_the_later_one_counts_alone(self, read):
+        twice = '{"limits": {"rpc_rate": 5}, "limits": {"rpc_max_burst": 7}}'
+        assert read("consul", a__json=twice).settings == {"limits": {"rpc_max_burst": 7}}
+
     def test_a_key_knows_the_line_where_it_was_said_last(self, read):
         config = read("consul", a__hcl="performance {\n  raft_multiplier = 1\n}", b__hcl="\n\nserver = true")
         assert str(config.place("performance.raft_multiplier")).endswith("a.hcl:2:3")
