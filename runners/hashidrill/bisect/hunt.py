@@ -15,7 +15,7 @@ from hashidrill.bisect.keys import ChangedKeys
 from hashidrill.bisect.ordered import TURN, CannotTell, Ordered
 from hashidrill.bisect.smallest import SmallestSet, WrongEnd, set_name
 from hashidrill.bisect.trials import AT_MOST, INVALID_IN_A_ROW, Outcome, Trial, Trials
-from hashidrill.errors import RevertError
+from hashidrill.errors import RevertError, UsageError
 from hashidrill.recording.reader import Recording
 
 if TYPE_CHECKING:
@@ -64,15 +64,27 @@ class Hunt:
         """Raises what a run raises; the log has all runs that ended before."""
         if self.log.runs:
             self.say(f"{len(self.log.runs)} runs are in {self.log.path}: the search goes on from there")
+        self._check_ends()
         if isinstance(self.rule, Worse):
             trouble = self._measure_good(self._ends()[0], self.rule)
             if trouble is not None:
                 return _cannot(trouble)
         before = [(candidate, self._compared(trial)) for candidate, trial in self.log.runs]
-        trials = Trials(self._play, at_most=self.at_most, before=before)
+        trials = Trials(self._play, at_most=self.at_most, before=before, shown=self.candidates.shown)
         if isinstance(self.candidates, ChangedKeys):
             return self._of_keys(self.candidates, trials)
         return self._of_list(self.candidates, trials)
+
+    def _check_ends(self) -> None:
+        """Raises UsageError for an end that cannot be run: no run of others would help."""
+        known = {candidate for candidate, _ in self.log.runs}
+        for end, name in zip(("good", "bad"), self._ends(), strict=True):
+            if name in known:
+                continue
+            try:
+                self.candidates.resolved(name)
+            except RefusedError as error:
+                raise UsageError(f"the {end} end ({self.candidates.shown(name)}) cannot be run: {error}") from None
 
     def _ends(self) -> tuple[str, str]:
         if isinstance(self.candidates, ChangedKeys):

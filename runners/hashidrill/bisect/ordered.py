@@ -140,7 +140,7 @@ class Ordered:
     def _blind(self, index: int) -> CannotTell:
         name = self.candidates[index]
         return CannotTell(
-            f"{name} {self.trials.tally(name)}",
+            f"{self.trials.shown(name)} {self.trials.tally(name)}",
             "runs of it that are valid: its recordings say what made them INVALID",
         )
 
@@ -150,7 +150,7 @@ class Ordered:
         noise = self.belief.noise()
         left = len(self._between(low, high))
         names = [self.candidates[at] for at in (low, high) if 0 <= at < len(self.candidates)]
-        why = "; ".join(f"{name} {self.trials.tally(name)}" for name in names)
+        why = "; ".join(f"{self.trials.shown(name)} {self.trials.tally(name)}" for name in names)
         if noise.a_run_tells < _LEAST_TELLING:
             return CannotTell(
                 f"good and bad are too alike: {why}", "an experiment, or a figure, that tells them better apart"

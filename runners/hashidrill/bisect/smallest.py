@@ -128,8 +128,8 @@ class SmallestSet:
             more = 5
             raise _GaveUpError(
                 CannotTell(
-                    f"after {self.trials.runs} runs, the most that were allowed, it is not sure enough: changes {name}"
-                    f" {self.trials.tally(name)}",
+                    f"after {self.trials.runs} runs, the most that were allowed, it is not sure enough:"
+                    f" {self.trials.shown(name)} {self.trials.tally(name)}",
                     f"at least {more} more runs: resume it with --tries {self.trials.at_most + more}",
                 )
             ) from None

@@ -62,9 +62,16 @@ class Trials:
     """Asks for runs, and keeps what each candidate's runs said. `before`: runs that were made already, as logged."""
 
     def __init__(
-        self, run: Callable[[str], Trial], *, at_most: int = AT_MOST, before: Iterable[tuple[str, Trial]] = ()
+        self,
+        run: Callable[[str], Trial],
+        *,
+        at_most: int = AT_MOST,
+        before: Iterable[tuple[str, Trial]] = (),
+        shown: Callable[[str], str] = str,
     ) -> None:
         self._run = run
+        self.shown = shown
+        """A candidate for a person."""
         self.at_most = at_most
         self._before: defaultdict[str, deque[Trial]] = defaultdict(deque)
         for candidate, trial in before:

@@ -148,6 +148,18 @@ def test_what_the_agent_refuses_is_found_without_a_run(box):
     assert all(limits(d)["key_04"] == limits(d)["key_17"] for d in box.made)
 
 
+def test_an_end_that_the_agent_refuses_is_said_at_once_with_its_words(box):
+    box.refusal = lambda settings: (
+        "key_05 is no such key" if settings["limits"]["request_limits"]["key_05"] == 2 else ""
+    )
+
+    result = box.keys()
+
+    assert "the bad end (bad, all changes) cannot be run: key_05 is no such key" in str(result.exception)
+    assert result.exception.exit_code == 2
+    assert box.made == []
+
+
 def test_a_key_that_only_one_side_says_falls_back_to_the_agents_default(box, tmp_path):
     (tmp_path / "good.hcl").write_text('performance { leave_drain_time = "5s" }')
     (tmp_path / "bad.hcl").write_text("performance { raft_multiplier = 9 }")
@@ -213,7 +225,8 @@ def test_a_good_end_whose_runs_are_all_invalid_is_no_answer(box):
 
     assert result.exit_code == 3
     assert (
-        "cannot tell: none broke in 0 of 0 runs, and 3 more said nothing (the steady state never held" in result.output
+        "cannot tell: good, unchanged broke in 0 of 0 runs, and 3 more said nothing (the steady state never held"
+        in result.output
     )
     assert len(box.made) == 3
 
