@@ -7,6 +7,7 @@ import re
 import pytest
 
 from hashidrill.datacenter.attach.product import attachables
+from hashidrill.datacenter.interlocks.settings import InterlockSettings
 from places import ROOT
 
 PAGE = (ROOT / "playbooks" / "reference-attach.md").read_text()
@@ -32,3 +33,19 @@ def test_each_variable_stands_in_the_row_of_its_key(product):
 def test_each_key_has_a_row():
     keys = {key for product in attachables().values() for key in product.Part.model_fields}
     assert set(rows()) - {""} == keys
+
+
+def told_of_interlocks():
+    """(key, default, text) of each row."""
+    table = PAGE.split("| key under `interlocks` |")[1].split("\n\n")[0]
+    return [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in table.splitlines()[2:]]
+
+
+def test_each_setting_of_the_interlocks_has_a_row_with_its_default():
+    right = []
+    for name, part in InterlockSettings.model_fields.items():
+        for key, one in type(part.default).model_fields.items():
+            shown = "" if one.default is None or one.default == [] else f"`{one.default}`"
+            right.append((f"`{name}.{key}`", shown, one.description))
+    assert told_of_interlocks() == right
+    assert len(right) > 15
