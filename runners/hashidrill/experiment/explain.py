@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from hashidrill.experiment.problems import Loc
 
+_MOST_KEYS = 12
+"""A longer list of keys takes a second line, for each of ten mistakes."""
 _PATTERNS = {
     NAME_PATTERN: "a name of lower-case words joined by dashes, like slow-leader-disk",
     VERSION_PATTERN: "a version, like 1.22.2",
@@ -32,7 +34,7 @@ def explain(error: Mapping[str, Any], model: type[BaseModel]) -> str:
     """One sentence: what was expected and what was found. `error` is one of ValidationError.errors() of `model`."""
     kind, ctx, loc = error["type"], error.get("ctx", {}), tuple(error["loc"])
     if kind == "extra_forbidden":
-        return f"unknown key {shown(loc[-1])}: {near(str(loc[-1]), keys_at(model, loc[:-1]))}"
+        return f"unknown key {shown(loc[-1])}: {_near_key(str(loc[-1]), model, loc[:-1])}"
     if kind == "missing":
         return f"{loc[-1]} is missing{_hint(field_at(model, loc))}"
     if kind in {"value_error", "assertion_error"}:
@@ -67,6 +69,17 @@ def keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
     """The keys that the mapping at `loc` may have, as YAML spells them."""
     inner = _model_of(_annotation_at(model, loc))
     return [] if inner is None else [field.alias or name for name, field in inner.model_fields.items()]
+
+
+def _near_key(name: str, model: type[BaseModel], loc: Loc) -> str:
+    """The near keys, or all; of a long list only those that need not be there, whose absence no other message tells."""
+    names = keys_at(model, loc)
+    said = near(name, names)
+    inner = _model_of(_annotation_at(model, loc))
+    if said.startswith("there are") and len(names) > _MOST_KEYS and inner is not None:
+        optional = [field.alias or each for each, field in inner.model_fields.items() if not field.is_required()]
+        return near(name, optional)
+    return said
 
 
 def field_at(model: type[BaseModel], loc: Loc) -> FieldInfo | None:

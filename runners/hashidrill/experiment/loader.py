@@ -281,9 +281,8 @@ class _Loading:
         if params is None:
             return None
         sides = list(self._sides(params, (*loc, name))) if name == contrast.NAME else []
-        return rules.Expectation(
-            name, params, sides, _hypothesis(name, self._near_to, compares=loc[0] == "compare").sides
-        )
+        compares = _hypothesis(name, self._near_to, compares=True).sides if loc[0] == "compare" else ()
+        return rules.Expectation(name, params, sides, compares)
 
     def _sides(self, params: BaseModel, loc: Loc) -> Iterator[rules.Side]:
         """What a contrast passes to another hypothesis, for its good and its bad side."""
