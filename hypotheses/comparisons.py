@@ -41,9 +41,10 @@ def no_worse_than(
     """A figure of the candidate is no worse than that of the baseline, or by less than `by`.
 
     `figure` is a figure that both have: `LOAD.latency.p50` and `.p99` (under fault, or in the whole method where there
-    is none), `LOAD.errors`, `LOAD.recovery`, `LOAD.lost`, `cpu`, `memory`, `written`. `by` is the difference that
-    counts; each figure has its own default (20 % for a p50). With `or_below`, like `300ms`, a candidate under that in
-    every round is no worse, whatever the baseline; seconds in which other work kept the machine busy count for that.
+    is none), `LOAD.steady.p50` (before it), `LOAD.errors`, `LOAD.recovery`, `LOAD.lost`, `cpu`, `memory`, `written`.
+    `by` is the difference that counts; each figure has its own default (20 % for a p50). With `or_below`, like `300ms`,
+    a candidate under that in every round is no worse, whatever the baseline; seconds in which other work kept the
+    machine busy count for that.
 
     From three rounds on, the ratio of the two has an interval, and the comparison is INVALID if that does not tell (it
     says how many more rounds would). With fewer rounds, every round has to say the same, by more than its own seconds

@@ -27,15 +27,16 @@ NORMAL_S, UNDER_FAULT_S = 0.01, 0.4
 class PlantedRuns:
     """Plays runs by writing what they would have left.
 
-    `slower(configuration)` is the factor on latencies under fault, `back_s(configuration)` how long after the fault
-    they stay high, `ends(side)` how that run ends
-    (`never-ready`: it gave up waiting for its agents), `plant(side, configuration, run)` plants what else it left. Each
-    takes A_RUN_S of a virtual clock.
+    `slower(configuration)` is the factor on latencies under fault, `every_day(configuration)` on all others,
+    `back_s(configuration)` how long after the fault they stay high, `ends(side)` how that run ends (`never-ready`: it
+    gave up waiting for its agents), `plant(side, configuration, run)` plants what else it left. Each takes A_RUN_S of a
+    virtual clock.
     """
 
     def __init__(self, folder: Path, *, noise: float = 0.03) -> None:
         self.folder, self.noise = folder, noise
         self.slower: Callable[[dict[str, Any]], float] = lambda _config: 1.0
+        self.every_day: Callable[[dict[str, Any]], float] = lambda _config: 1.0
         self.back_s: Callable[[dict[str, Any]], float] = lambda _config: 1.0
         self.ends: Callable[[str], str] = lambda _side: "complete"
         self.plant: Callable[[str, dict[str, Any], RecordingBuilder], object] = lambda _side, _config, _run: None
@@ -55,12 +56,13 @@ class PlantedRuns:
             raise KeyboardInterrupt
         under_fault_s = UNDER_FAULT_S * self.slower(config) * math.exp(self._draw.normal(0, self.noise))
         until = 30 + self.back_s(config)
+        normal_s = NORMAL_S * self.every_day(config)
         run = RecordingBuilder(self.folder / f"run-{number}", name=resolved.name)
         run.variant(side, datacenter={"consul": consul})
         run.run_info(config={"consul-1": config})
         run.fault("disk.latency", at=10, until=30)
         for load in {"kv-writes", "kv-reads"} & set(resolved.experiment.load):
-            run.load(load, rate=20, latency=lambda t: under_fault_s if 10 <= t < until else NORMAL_S)
+            run.load(load, rate=20, latency=lambda t: under_fault_s if 10 <= t < until else normal_s)
         run.expect("writes_recover", load="kv-writes", p50_below="300ms", within="10s")
         run.healthy().final_reads("kv-writes")
         self.plant(side, config, run)

@@ -45,6 +45,7 @@ def test_every_figure_of_an_experiment_is_measured(tmp_path: Path) -> None:
     assert {name: each.why for name, each in found.items() if math.isnan(each.number)} == {}
     assert found["kv-writes.latency.p50"].number == pytest.approx(0.5)
     assert found["kv-writes.latency.p99"].number == pytest.approx(0.5)
+    assert found["kv-writes.steady.p50"].number == pytest.approx(0.01)
     assert found["kv-writes.errors"].number == 0
     assert found["kv-writes.recovery"].number == pytest.approx(2.6, abs=0.3)
     assert found["kv-writes.lost"].number == 0

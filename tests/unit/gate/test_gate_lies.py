@@ -173,6 +173,13 @@ def of_figure(*, one, other, decides=True):
     return compared(rounds, [figure])[0]
 
 
+def test_what_a_change_costs_every_day_is_seen_beside_a_fault_that_costs_more(outcome, runs):
+    runs.every_day = lambda config: 5.0 if config["performance"]["raft_multiplier"] == 7 else 1.0
+    found = outcome()
+    assert found.verdict is GateVerdict.REGRESSION
+    assert any(line.startswith("kv-writes.steady.p50: 10ms -> 50ms") for line in found.regressions)
+
+
 class TestWhatNoRunShows:
     def test_a_file_that_goes_is_audited_by_what_it_leaves(self, tmp_path):
         for side in ("before", "after"):
