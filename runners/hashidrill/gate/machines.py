@@ -34,10 +34,10 @@ def as_junit(result: Result) -> str:
     _add(root, "hashidrill gate", [_change_case(result)], result.seconds)
     for ran in result.ran:
         cases = [*map(_slo_case, ran.outcome.slos), *map(_figure_case, ran.outcome.figures)]
-        if not cases:
+        if ran.outcome.doubts or not cases:
             told = Element("testcase", name="rounds")
-            SubElement(told, "error", message=_xml("; ".join(ran.outcome.unsure)))
-            cases = [told]
+            SubElement(told, "error", message=_xml("; ".join(ran.outcome.doubts or ran.outcome.unsure)))
+            cases.append(told)
         _add(root, ran.member.name, cases, ran.seconds)
     indent(root)
     return tostring(root, encoding="unicode", xml_declaration=True) + "\n"

@@ -17,8 +17,9 @@ from hashidrill.compare.statistics import Decision, Prior
 from hashidrill.gate.audited import audited
 from hashidrill.gate.configuration import configuration, sources_of
 from hashidrill.gate.differences import differences
+from hashidrill.gate.machines import as_junit
 from hashidrill.gate.playing import Plan, _known, play_all
-from hashidrill.gate.result import Audited, Result
+from hashidrill.gate.result import Audited, Ran, Result
 from hashidrill.gate.suite import key_map, picked, suite
 from hashidrill.gate.verdict import GateVerdict, Outcome, Slo, SloState, slos_of
 from hashidrill.verdict import Finding, Judgement, RunVerdict
@@ -75,6 +76,14 @@ class TestRunsOfOneSide:
         found = outcome()
         assert found.verdict is GateVerdict.CANNOT_TELL
         assert any("took no effect" in line for line in found.unsure)
+
+    def test_and_junit_is_not_green_either(self, tmp_path):
+        found = Outcome("x", figures=(of_figure(one=[1.0] * 3, other=[1.0] * 3),), rounds=3, doubts=("took no effect",))
+        [member] = suite([ONE], "consul")
+        config = configuration("consul", [])
+        result = Result(("a", "b"), ("", ""), differences(config, config), Audited(), ran=(Ran(member, found),))
+        assert 'errors="1"' in as_junit(result)
+        assert "took no effect" in as_junit(result)
 
 
 class TestExpectations:
