@@ -69,7 +69,7 @@ class Hunt:
             trouble = self._measure_good(self._ends()[0], self.rule)
             if trouble is not None:
                 return _cannot(trouble)
-        before = [(candidate, self._compared(trial)) for candidate, trial in self.log.runs]
+        before = [(candidate, self._compared(trial)) for candidate, trial in self.log.telling]
         trials = Trials(self._play, at_most=self.at_most, before=before, shown=self.candidates.shown)
         if isinstance(self.candidates, ChangedKeys):
             return self._of_keys(self.candidates, trials)
@@ -118,7 +118,7 @@ class Hunt:
     def _measure_good(self, good: str, rule: Worse) -> CannotTell | None:
         """Runs the good end until its figure is known: what others are compared with."""
         while True:
-            trials = [trial for candidate, trial in self.log.runs if candidate == good]
+            trials = [trial for candidate, trial in self.log.telling if candidate == good]
             measured = [trial for trial in trials if trial.value is not None][:REFERENCES]
             if len(measured) == REFERENCES:
                 self._limit = rule.limit(measured)

@@ -37,6 +37,7 @@ class Log:
         self.runs: list[tuple[str, Trial]] = []
         """Candidate and run, in the order in which they ended."""
         self.answer: Mapping[str, Any] | None = None
+        self._answered_at = 0
         self._descriptor = descriptor
 
     @classmethod
@@ -78,6 +79,15 @@ class Log:
             os.close(descriptor)
             raise
         return log
+
+    @property
+    def telling(self) -> list[tuple[str, Trial]]:
+        """The runs to go on with: without those that said nothing before a search ended, which get another chance."""
+        return [
+            (candidate, trial)
+            for number, (candidate, trial) in enumerate(self.runs)
+            if number >= self._answered_at or trial.outcome is not Outcome.INVALID
+        ]
 
     def check(self, question: Mapping[str, Any]) -> None:
         """Raises UsageError when this is another question than the one that the runs were made for."""
@@ -121,6 +131,7 @@ class Log:
             raise _damaged(self.path, number)
         if kind == _ANSWER:
             self.answer = {key: value for key, value in line.items() if key != "kind"}
+            self._answered_at = len(self.runs)
             return
         try:
             trial = Trial(Outcome(line["outcome"]), str(line["text"]), str(line["recording"]), _number(line["value"]))

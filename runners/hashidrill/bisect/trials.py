@@ -9,7 +9,7 @@ from enum import StrEnum
 
 AT_MOST = 60
 """Runs of a search at most, those that say nothing included."""
-INVALID_IN_A_ROW = 3
+INVALID_IN_A_ROW = 5
 """Once this many runs of one candidate in a row say nothing, it counts as one that cannot be resolved."""
 
 
