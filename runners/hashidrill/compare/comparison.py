@@ -56,11 +56,20 @@ class Compared:
         return self.decision is Decision.CANNOT_TELL and (self.figure.decides or self._looks_worse)
 
     @property
+    def may_be_better(self) -> bool:
+        """Whether it decides, and looks better by its margin, without being surely so yet."""
+        return self.figure.decides and self.decision is Decision.NO_WORSE and self._times_worse <= 1 / self.margin
+
+    @property
     def _looks_worse(self) -> bool:
+        return self._times_worse >= self.margin
+
+    @property
+    def _times_worse(self) -> float:
         times_worse = self.interval.ratio
         if not self.figure.lower_is_better and times_worse:
             times_worse = 1 / times_worse
-        return times_worse >= self.margin
+        return times_worse
 
     def __str__(self) -> str:
         """For a person: `kv-writes.latency.p50: worse: 612ms, was 401ms (1.53 times, 1.41 to 1.66)`."""
@@ -124,7 +133,12 @@ def together(all_compared: Sequence[Compared]) -> Decision:
 
 
 def is_sure(all_compared: Sequence[Compared]) -> bool:
-    """Whether more rounds would change nothing: what `play` takes as `enough`."""
+    """Whether more rounds would change nothing: what `play` takes as `enough`.
+
+    It takes fewer rounds to be sure that a figure is no worse than that it is better: one that looks so is played on.
+    """
+    if any(each.may_be_better for each in all_compared):
+        return False
     return together(all_compared) is not Decision.CANNOT_TELL
 
 

@@ -152,6 +152,8 @@ class Outcome:
             return True
         if any(each.decision is Decision.WORSE for each in self.figures):
             return True
+        if any(each.may_be_better for each in self.figures):
+            return False
         return bool(self.figures) and not self.unsure
 
 
