@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +21,12 @@ from hashidrill.experiment.loader import load_experiment
 
 TESTS = places.TESTS
 HERE = Path(__file__).name
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """pytest collects them into one namespace: with two of a name, a run of everything ends before its first test."""
+    names = Counter(path.name for path in TESTS.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_every_file_with_nightly_tests_is_in_the_table_and_no_other():
