@@ -27,6 +27,7 @@ from hashidrill.engine.launch import binaries_for
 from hashidrill.errors import RecordingError
 from hashidrill.provision.binaries import cache_root
 from hashidrill.util.files import private_folder, write_whole
+from hashidrill.util.foreign import parse
 from hashidrill.util.whereabouts import here
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def keep(experiment: Experiment, calibration: Calibration, folder: Path | None =
 def kept(experiment: Experiment, folder: Path | None = None) -> Calibration | None:
     """The last one of this machine, these versions and this experiment; None where none is, or none that reads."""
     try:
-        document: dict[str, Any] = json.loads(_file(experiment, folder).read_bytes())
+        document: dict[str, Any] = parse(_file(experiment, folder).read_bytes())
         priors = {name: Prior(float(each["sd"]), int(each["rounds"])) for name, each in document["figures"].items()}
         return Calibration(str(document["experiment"]), dt.datetime.fromisoformat(document["at"]), priors)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from hashidrill.errors import InterlockError, UsageError
+from hashidrill.util import foreign
 
 KEY_FORM = "ed25519:"
 _FIELDS = {"armed_by", "experiments", "datacenter", "since", "until", "why"}
@@ -212,8 +213,8 @@ def _opened(text: str, where: str, public_key: str) -> str:
 
 def _object(text: str, where: str) -> dict[str, Any]:
     try:
-        data = json.loads(text, parse_constant=lambda name: name)
-    except (ValueError, RecursionError) as error:
+        data = foreign.parse(text)
+    except ValueError as error:
         raise _malformed(where, f"it is not JSON: {error}") from None
     if not isinstance(data, dict):
         raise _malformed(where, "it is no JSON object")

@@ -16,6 +16,7 @@ import anyio
 
 from hashidrill.datacenter.interlocks.kv import Kv, SilentError
 from hashidrill.errors import InterlockError
+from hashidrill.util.foreign import parse
 from hashidrill.util.tasks import beside
 from hashidrill.util.wait import pause
 
@@ -133,7 +134,7 @@ async def _renew(kv: Kv, key: str, ttl_s: float, holder: Holder, *, lock: Lock, 
 
 def _taken(value: str, key: str) -> InterlockError:
     try:
-        said = str(Holder(**json.loads(value)))
+        said = str(Holder(**parse(value)))
     except (ValueError, TypeError):
         said = f"somebody who did not say who ({value[:100]!r})"
     return InterlockError(

@@ -12,6 +12,7 @@ import anyio
 from hashidrill.datacenter.interlocks.kv import Kv, SilentError
 from hashidrill.datacenter.interlocks.lock import Lock
 from hashidrill.errors import InterlockError
+from hashidrill.util.foreign import parse
 from hashidrill.util.wait import pause
 
 _UNSEEN_S = 10.0
@@ -36,9 +37,9 @@ class Pressed:
 def read(text: str) -> Pressed:
     """Whatever stands in the key: a button that somebody pressed by hand counts too."""
     try:
-        data = json.loads(text)
+        data = parse(text)
         return Pressed(*(str(data.get(key, "")) for key in ("stopped_by", "at", "why")))
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError):
         return Pressed("", "", text.strip()[:200])
 
 
