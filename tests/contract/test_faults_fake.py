@@ -42,10 +42,17 @@ def test_a_fault_keeps_its_contract_on_the_fake(kind: str, params: dict[str, Any
 
 
 def _used_and_declared(kind: str, params: dict[str, Any], root: Path) -> tuple[set[type], set[type]]:
-    """The capabilities of its own host: those that the fault calls when it is put on and taken away, and its own."""
-    world, used = a_world(kind, root), set()
+    """The capabilities of its own host: those that the fault calls when it is put on and taken away, and its own.
+
+    It need not declare one that it uses only where the host has it: one that it asked about first.
+    """
+    world, used, asked_about = a_world(kind, root), set(), set()
 
     class Recorded(FakeHost):
+        def can(self, capability: type) -> bool:
+            asked_about.add(capability)
+            return super().can(capability)
+
         def use(self, capability: type) -> Any:
             used.add(capability)
             return super().use(capability)
@@ -54,7 +61,8 @@ def _used_and_declared(kind: str, params: dict[str, Any], root: Path) -> tuple[s
     cls = registry.fault(kind)
     fault = cls(cls.Params.model_validate(params), world)
     anyio.run(lambda: check_fault(fault, lambda: world.target("consul-1"), **nature(kind)))
-    return used, set(fault.requires().capabilities)
+    declared = set(fault.requires().capabilities)
+    return used - (asked_about - declared), declared
 
 
 def test_a_fault_uses_the_capabilities_of_its_host_that_it_declares_and_no_others(tmp_path: Path):
