@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -10,6 +9,8 @@ import urllib.request
 from dataclasses import dataclass
 
 import pytest
+
+from ports import free_ports
 
 CONSUL_VERSIONS = [
     pytest.param("1.22.2", marks=pytest.mark.needs("datacenter", "consul 1.22.2")),
@@ -71,25 +72,3 @@ def consul_servers(request, tmp_path_factory, binary):
             process.send_signal(signal.SIGCONT)
             process.kill()
             process.wait()
-
-
-def free_ports(count, addresses):
-    """Ports that are free on all addresses just now."""
-    found = []
-    while len(found) < count:
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            port = probe.getsockname()[1]
-        if port not in found and all(_free(address, port) for address in addresses):
-            found.append(port)
-    return found
-
-
-def _free(address, port):
-    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-        with socket.socket(type=kind) as probe:
-            try:
-                probe.bind((address, port))
-            except OSError:
-                return False
-    return True

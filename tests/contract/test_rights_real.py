@@ -30,6 +30,7 @@ from hashidrill.rights import of_service
 from hashidrill.services.nomad.rights import STATE
 from hashidrill.util.redaction import Redactor
 from hashidrill.util.tasks import beside
+from ports import free_ports
 
 ROOT_TOKEN = "5f0a1c52-9a0b-4f3e-8a44-0f5a3c1b2d77"
 NAMES = {
@@ -89,8 +90,6 @@ def running(command, ready, folder, env=None):
 
 @pytest.fixture(scope="module")
 def consul(binary, tmp_path_factory):
-    from conftest import free_ports
-
     folder = tmp_path_factory.mktemp("consul-acl")
     http, serf, rpc = free_ports(3, ["127.0.0.1"])
     ports = {"http": http, "serf_lan": serf, "server": rpc, "dns": -1, "grpc": -1, "grpc_tls": -1, "serf_wan": -1}
@@ -109,8 +108,6 @@ def consul(binary, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def nomad(binary, tmp_path_factory):
-    from conftest import free_ports
-
     folder = tmp_path_factory.mktemp("nomad-acl")
     http, serf, rpc = free_ports(3, ["127.0.0.1"])
     config = folder / "config.json"
@@ -130,8 +127,6 @@ def nomad(binary, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def vault(binary, tmp_path_factory):
-    from conftest import free_ports
-
     folder = tmp_path_factory.mktemp("vault-acl")
     [port] = free_ports(1, ["127.0.0.1"])
     command = [
