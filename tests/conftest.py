@@ -178,8 +178,9 @@ def alone(path):
 
 @pytest.fixture(autouse=True)
 def _the_library_goes_ahead(request, library_runs, consul_reports):
-    """From the first test on after those that need the machine for themselves."""
-    if library_runs is not None and turn(request.node) > 2:
+    """From the first test on that waits for them: three at a time are all that two cores carry. Tests with agents of
+    their own beside them made runs INVALID, and rightly so."""
+    if library_runs is not None and turn(request.node) > 3:
         library_runs.begin()
 
 
@@ -205,7 +206,7 @@ def consul_reports(ground, request, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def library_runs(ground, request, tmp_path_factory):
-    """The runs of the library's experiments, where tests of them were selected: they go on beside other tests."""
+    """The runs of the library's experiments, where tests of them were selected: three at a time."""
     items = [item for item in request.session.items if item.path.name == LIBRARY_TESTS]
     named = {item.callspec.params.get("name") for item in items if hasattr(item, "callspec")}
     if not items:
