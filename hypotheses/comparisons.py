@@ -14,6 +14,7 @@ from hashidrill.compare.statistics import (
     Looks,
     Paired,
     decide,
+    lower_median,
     ratio,
     t_quantile,
 )
@@ -134,15 +135,16 @@ class _Measured:
         sure = ""
         if self.interval is not None:
             sure = f" ({self.interval.low:.2f} to {self.interval.high:.2f})"
+        candidate, baseline = shown(lower_median(self.candidate)), shown(lower_median(self.baseline))
         return (
-            f"{self.figure.name} is {shown(_middle(self.candidate))}, of the baseline {shown(_middle(self.baseline))}:"
+            f"{self.figure.name} is {candidate}, of the baseline {baseline}:"
             f" {self.ratio:.2f} times{sure} in {len(self.pairs)} round{'s' if len(self.pairs) > 1 else ''}"
         )
 
     def figures(self) -> dict[str, Any]:
         found: dict[str, Any] = {
-            "candidate": self.figure.shown(_middle(self.candidate)), "ratio": self.ratio,
-            "baseline": self.figure.shown(_middle(self.baseline)), "rounds": len(self.pairs),
+            "candidate": self.figure.shown(lower_median(self.candidate)), "ratio": self.ratio,
+            "baseline": self.figure.shown(lower_median(self.baseline)), "rounds": len(self.pairs),
         }  # fmt: skip
         if self.interval is not None:
             found |= {"ratio_low": self.interval.low, "ratio_high": self.interval.high}
@@ -173,7 +175,7 @@ def _under(name: str, candidate: Sequence[Recording], limit: str) -> Held | None
     most = _limit(found, limit)
     if not all(number < most for number in numbers):  # NaN, which was not measured, is not under it either
         return None
-    middle = found.shown(_middle(numbers))
+    middle = found.shown(lower_median(numbers))
     return Held(f"{name} is {middle}, under {limit} in every round", candidate=middle, rounds=len(numbers))
 
 
@@ -203,10 +205,6 @@ def _more_rounds(interval: Interval, margin: float) -> int:
         if t_quantile(level, count - 1) * interval.sd / math.sqrt(count) < room:
             return count - interval.rounds
     return 0
-
-
-def _middle(numbers: Sequence[float]) -> float:
-    return sorted(numbers)[(len(numbers) - 1) // 2]
 
 
 def _percent(margin: float) -> str:

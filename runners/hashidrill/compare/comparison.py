@@ -18,6 +18,7 @@ from hashidrill.compare.statistics import (
     Looks,
     Prior,
     decide,
+    lower_median,
     ratio,
     rounds_needed,
 )
@@ -163,16 +164,11 @@ def _compared(
     more = 0
     if decision is Decision.CANNOT_TELL:
         more = max(1, rounds_needed(interval, margin, alarms=alarms, confidence=confidence))
+    was, now = (lower_median([pair[side].number for pair in sides]) for side in (0, 1))
     return Compared(
-        figure, decision, interval, margin, _middle([one for one, _ in sides]), _middle([other for _, other in sides]),
+        figure, decision, interval, margin, was, now,
         more, why,
     )  # fmt: skip
-
-
-def _middle(measured: Sequence[Measured]) -> float:
-    """The lower median: always a number that was measured; NaN for none."""
-    known = sorted(each.number for each in measured if not math.isnan(each.number))
-    return known[(len(known) - 1) // 2] if known else math.nan
 
 
 def _unmeasured(sides: Sequence[tuple[Measured, Measured]]) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hashidrill import hypothesis
 from hashidrill.compare.figures import figures
 from hashidrill.compare.same import ran_the_same
+from hashidrill.compare.statistics import lower_median
 from hashidrill.errors import HashidrillError, HypothesisInvalidError, RecordingError
 from hashidrill.judging.comparison import differences
 from hashidrill.judging.doubts import doubts
@@ -266,7 +267,7 @@ def _figures(kept: Kept, runs: Sequence[JudgedRun]) -> list[FigureRow]:
     for name, one in of_each[0].items() if of_each else ():
         if all(name in other for other in of_each):
             numbers = {
-                variant: _middle(
+                variant: lower_median(
                     [one.of(run.recording).number for run in runs if run.variant == variant and run.counts]
                 )
                 for variant in kept.variants
@@ -275,9 +276,3 @@ def _figures(kept: Kept, runs: Sequence[JudgedRun]) -> list[FigureRow]:
                 shown = {variant: one.shown(number) for variant, number in numbers.items()}
                 rows.append(FigureRow(name, one.unit, numbers, shown))
     return rows
-
-
-def _middle(numbers: Sequence[float]) -> float:
-    """The median, the lower one of two; NaN for none."""
-    known = sorted(each for each in numbers if not math.isnan(each))
-    return known[(len(known) - 1) // 2] if known else math.nan

@@ -187,6 +187,12 @@ def smallest_difference(prior: Prior, rounds: int, *, alarms: float = ALARMS, co
     return _exp(max(_half_width(prior.sd, rounds, level, trusted) for level in (alarms, 1 - confidence)))
 
 
+def lower_median(numbers: Sequence[float]) -> float:
+    """The median, of two the lower one: always a number that was measured. NaN counts as none; NaN for none."""
+    known = sorted(each for each in numbers if not math.isnan(each))
+    return known[(len(known) - 1) // 2] if known else math.nan
+
+
 def of_intervals(logs: Floats, seed: int = 0) -> Paired:
     """One round from the logarithms of candidate over baseline in each interval of it. Raises ValueError for none.
 
