@@ -64,6 +64,10 @@ class SteadyStateError(DatacenterError):
     """The steady state never held; no fault was applied."""
 
 
+OTHER_WORK = "other work on this machine"
+"""What the message of a SteadyStateError names where the processes of others took the CPUs that the run asked for."""
+
+
 class FaultError(HashidrillError):
     """A fault could not be applied, or was not proven in force. The run is INVALID."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hashidrill.compare.rounds import play
+from hashidrill.errors import OTHER_WORK
 from hashidrill.gate.playing import Means
 from hashidrill.judging.judge import judge
 from hashidrill.recording.reader import Recording
@@ -70,7 +71,7 @@ class PlantedRuns:
         if outcome == "never-ready":
             run.phase("start", at=0).phase("ready", at=2).end("crashed", error="no leader is known", at=62)
         elif outcome == "starved":
-            run.end("steady-state", error="it did not hold; other work on this machine uses 1.0 of its CPUs")
+            run.end("steady-state", error=f"it did not hold; {OTHER_WORK} uses 1.0 of its CPUs")
         elif outcome != "complete":
             run.end(outcome, error="it was planted")
         return run.build().path

@@ -20,6 +20,7 @@ from hashidrill.engine.run_state import Admits, Run, RunnableDatacenter, admits_
 from hashidrill.engine.second_revert import revert_again
 from hashidrill.engine.steps import carry_out
 from hashidrill.errors import (
+    OTHER_WORK,
     FaultError,
     HashidrillError,
     InterlockError,
@@ -40,7 +41,7 @@ from hashidrill.util.redaction import Redactor
 from hashidrill.util.wait import pause, wait_until
 
 Stop = Callable[[], Awaitable[str]]
-OTHER_WORK = Condition.parse("machine.others > 0")
+_OTHERS = Condition.parse("machine.others > 0")
 """What processes outside of the run use, in CPUs."""
 _LOOK_EVERY_S = 0.25
 _TICK_EVERY_S = 0.5
@@ -237,9 +238,9 @@ async def _hold_steady_state(running: Run) -> None:
         values = {c: running.monitor.value(c, now, c.window_s or steady.for_) for c in steady.require}
         lacking = {condition: value for condition, value in values.items() if not condition.holds(value)}
         evidence = "; ".join(f"{condition} (measured {value:.3g})" for condition, value in (lacking or values).items())
-        if any(condition.source == OTHER_WORK.source for condition in lacking):
-            others = running.monitor.value(OTHER_WORK, now, steady.for_)
-            evidence += f"; other work on this machine uses {others:.1f} of its CPUs"
+        if any(condition.source == _OTHERS.source for condition in lacking):
+            others = running.monitor.value(_OTHERS, now, steady.for_)
+            evidence += f"; {OTHER_WORK} uses {others:.1f} of its CPUs"
         full = now - began >= for_s * 1e9
         return (evidence if full and not lacking else None), evidence
 

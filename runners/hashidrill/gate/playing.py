@@ -14,7 +14,7 @@ from hashidrill.compare.comparison import compared
 from hashidrill.compare.rounds import AT_MOST, Series, Side, play
 from hashidrill.compare.same import ran_the_same
 from hashidrill.compare.statistics import ALARMS, Prior
-from hashidrill.errors import HashidrillError
+from hashidrill.errors import OTHER_WORK, HashidrillError
 from hashidrill.events import Bus
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.model import Experiment
@@ -32,8 +32,6 @@ from hashidrill.verdict import RunVerdict
 NAMES = ("baseline", "candidate")
 RUNS, RUNS_CALIBRATED = 10, 6
 """Five rounds, or three with a calibration: with fewer, a figure is seldom decided."""
-OTHER_WORK = "other work on this machine"
-"""What the engine says of a steady state that did not hold, where other processes took more than their share."""
 REVERT = "revert"
 """The outcome of a run that left a fault in force."""
 Judge = Callable[[Path], RunVerdict]
