@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import re
 import signal
 import time
 import uuid
@@ -217,6 +218,7 @@ def test_one_that_looks_like_production_is_refused(estate, least, moved, home, t
     words = "interlocks: {production: {words: [stage]}}\n"
     done = run(estate, home, tmp_path, moved, token=least, interlocks=words)
     refused(estate, done, "looks like production: host 'stage-", keys, tmp_path)
+    assert re.search(r"host 'stage-\d+'", " ".join(done.stderr.split())), done.stderr
 
 
 def test_one_that_somebody_else_has_locked_is_refused_and_says_who(estate, least, moved, home, tmp_path):
