@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attached_estates import FakeEstate, attach_file, consul_target, of_nomad, of_vault
+from folded import unfolded
 from hashidrill.cli.doctor_attach import as_data, examined, lines
 from hashidrill.datacenter.attach.estate import unanswered
 from hashidrill.datacenter.attach.target import read_target
@@ -99,7 +100,7 @@ def test_an_experiment_that_cannot_run_is_refused_with_every_reason(staging):
 
 def test_a_product_that_is_not_there_is_said(staging):
     path = find_experiment("nomad/drain-under-load")
-    assert "the datacenter has no nomad" in unselected(read_experiment(path), *staging, path=path)
+    assert "the datacenter has no nomad" in unfolded(unselected(read_experiment(path), *staging, path=path))
 
 
 def test_a_hypothesis_on_signals_that_nobody_samples_there_is_found_also_through_its_helpers():

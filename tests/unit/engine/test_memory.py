@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 import places
+from folded import across_lines, unfolded
 from hashidrill.cli import validate
 from hashidrill.engine import launch as runner
 from hashidrill.engine import memory
@@ -69,14 +70,14 @@ def test_disks_that_would_fill_the_memory_are_refused_with_the_size_that_fits(ma
 
 def test_the_size_that_is_named_fits_and_a_little_more_does_not(machine, experiment):
     machine(1_234_567_890)
-    with pytest.raises(ExperimentError, match="at most 231MB each"):
+    with pytest.raises(ExperimentError, match=across_lines("at most 231MB each")):
         check(experiment("232MB"))
     check(experiment("231MB"))
 
 
 def test_a_size_counts_without_a_fault_that_fills_it_too(machine, experiment):
     """A load can fill it as well."""
-    with pytest.raises(ExperimentError, match="at most 1500MB each"):
+    with pytest.raises(ExperimentError, match=across_lines("at most 1500MB each")):
         check(experiment("4000GB", fault="process.pause"))
 
 
@@ -89,12 +90,12 @@ def test_disks_on_the_real_disk_need_no_memory(machine, tmp_path):
 
 def test_validate_and_run_refuse_it_before_anything_is_started(machine, experiment, tmp_path):
     path = experiment("4000GB")
-    assert "4 hosts with a disk of 4000GB each" in validate._error_of(path)
+    assert "4 hosts with a disk of 4000GB each" in unfolded(validate._error_of(path))
 
     def started(*_args, **_kwargs):
         raise AssertionError("a binary was asked for")
 
-    with pytest.raises(ExperimentError, match="4 hosts with a disk"):
+    with pytest.raises(ExperimentError, match=across_lines("4 hosts with a disk")):
         runner.run_experiment(resolve(path), runs_dir=tmp_path / "runs", ensure_binary=started)
     assert not (tmp_path / "runs").exists()
 
@@ -102,7 +103,7 @@ def test_validate_and_run_refuse_it_before_anything_is_started(machine, experime
 @pytest.mark.parametrize("size", ["0B", "0.5B", "999kB"])
 def test_a_disk_without_a_limit_is_no_disk_with_a_size(experiment, size):
     """tmpfs takes a size of 0 for no limit."""
-    with pytest.raises(ExperimentError, match="a disk needs at least 1MB"):
+    with pytest.raises(ExperimentError, match=across_lines("a disk needs at least 1MB")):
         load_experiment(experiment(size))
 
 

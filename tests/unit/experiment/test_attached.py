@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from folded import across_lines
 from hashidrill.errors import ExperimentError
 from hashidrill.experiment.attached import asked_of_ours, attached_to
 from hashidrill.experiment.library import find_experiment
@@ -58,12 +59,12 @@ def test_a_datacenter_of_ours_is_as_before():
 
 
 def test_a_host_that_only_our_datacenter_has_is_the_usual_error():
-    with pytest.raises(ExperimentError, match="there is no host 'consul-1': there are: ip-10-0-0-1"):
+    with pytest.raises(ExperimentError, match=across_lines("there is no host 'consul-1': there are: ip-10-0-0-1")):
         attached("raft/bloated-leader-avoided")
 
 
 def test_a_role_that_nobody_has_is_the_usual_error():
-    with pytest.raises(ExperimentError, match="never matches: no host of the attached datacenter is"):
+    with pytest.raises(ExperimentError, match=across_lines("never matches: no host of the attached datacenter is")):
         attached("raft/slow-follower-disk", servers=1)
 
 

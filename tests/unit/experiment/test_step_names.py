@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from folded import across_lines
 from hashidrill.errors import ExperimentError
 from hashidrill.experiment.loader import load_experiment
 
@@ -39,15 +40,15 @@ def test_an_expectation_names_a_step(tmp_path):
 
 
 def test_a_name_that_no_step_has_is_refused_with_near_ones(tmp_path):
-    with pytest.raises(ExperimentError, match=r"did you mean first-pause or second-pause"):
+    with pytest.raises(ExperimentError, match=across_lines("did you mean first-pause or second-pause")):
         load(tmp_path, TWICE, "third-pause")
 
 
 def test_two_steps_of_one_name_are_refused(tmp_path):
-    with pytest.raises(ExperimentError, match=r"method\[0\] already has the name 'second-pause'"):
+    with pytest.raises(ExperimentError, match=across_lines("method[0] already has the name 'second-pause'")):
         load(tmp_path, [{**step, "name": "second-pause"} for step in TWICE])
 
 
 def test_a_kind_of_fault_is_no_name(tmp_path):
-    with pytest.raises(ExperimentError, match=r"'noop' is a kind of fault"):
+    with pytest.raises(ExperimentError, match=across_lines("'noop' is a kind of fault")):
         load(tmp_path, [*TWICE, {"name": "noop", "fault": "noop", "on": "host:consul-1", "for": "1s"}])
