@@ -59,7 +59,9 @@ class Lacking:
 def needs_of(item: Any) -> list[str]:
     """What a collected test needs, in full (`consul 1.22.2`), without repetition."""
     marked = [need for mark in item.iter_markers("needs") for need in mark.args]
-    asked = [need for fixture in getattr(item, "fixturenames", ()) for need in FIXTURES.get(fixture, ())]
+    values = getattr(getattr(item, "callspec", None), "params", {})  # a parameter's name is among those of fixtures
+    fixtures = [name for name in getattr(item, "fixturenames", ()) if name not in values]
+    asked = [need for fixture in fixtures for need in FIXTURES.get(fixture, ())]
     return list(dict.fromkeys(in_full(need) for need in (*asked, *marked)))
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import places
 import provision
 from hashidrill.errors import BinaryError, MachineError
 from provision import FIXTURES, TOOLS, Provision, in_full, needs_of
@@ -48,6 +49,23 @@ def provided(got, *items, in_ci=False):
 def test_unit_tests_need_nothing(got, request):
     provided(got, Item(), Item(fixtures=("tmp_path", "monkeypatch")))
     assert got.order == []
+    without = [item for item in request.session.items if item.path.is_relative_to(places.TESTS / "unit")]
+    assert request.node in without
+    assert {item.nodeid: needs_of(item) for item in without if needs_of(item)} == {}
+
+
+def test_what_takes_minutes_to_build_is_needed_in_its_own_tier_alone(request):
+    """Whoever runs a tier gets what its tests need: one unmarked test built Nomad for all."""
+    tiers = ("nomad", "vault", "nightly", "bench")
+    unmarked = [item for item in request.session.items if not any(map(item.get_closest_marker, tiers))]
+    assert request.node in unmarked
+    built = {item.nodeid: need for item in unmarked for need in needs_of(item) if need.split(" ")[0] in tiers}
+    assert built == {}
+
+
+@pytest.mark.parametrize("consul", ["a value of the test's own"])
+def test_a_parameter_with_the_name_of_a_fixture_needs_nothing(request, consul):
+    assert "consul" in request.node.fixturenames
     assert needs_of(request.node) == []
 
 
