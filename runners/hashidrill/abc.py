@@ -324,6 +324,9 @@ class Load(Protocol):
     """What it samples beside its operations and its level, and the unit (None: a plain number)."""
     not_by_address: ClassVar[str]
     """Why it cannot be offered to agents that are only reached by their API's address; "" if it can."""
+    divides: ClassVar[bool]
+    """Whether several generators can share it: all its operations come from an OpenLoop on its context's course, and
+    operation n is the same whoever offers it. Only the first of them prepares it, reads back and cleans up."""
 
     def __init__(self, name: str, params: Any, context: Any) -> None:
         """`context` is a `hashidrill.loads.context.LoadContext`."""
@@ -349,6 +352,9 @@ class Load(Protocol):
 
     async def run(self, emit: EmitOperation) -> None:
         """Until cancelled. Emits every operation exactly once, cancelled ones as `unknown`."""
+
+    def reached(self, n: int) -> None:
+        """Before the final reads of a load that several generators shared: all of them together offered n operations."""
 
     async def final_reads(self) -> Mapping[str, str | None]:
         """What the datacenter holds, at the end, for each key this load wrote. Empty for loads that do not write."""

@@ -66,6 +66,8 @@ STOP_WITHIN_S = 15.0
 FINAL_READS_WITHIN_S = 90.0
 READY_WITHIN_S = 90.0
 EXIT_WITHIN_S = 5.0
+FLEET_EXIT_WITHIN_S = 30.0
+"""Workers end their generators, which clean up, and their scheduler takes them away."""
 _STDERR_BYTES = 4096
 
 
@@ -96,17 +98,21 @@ class LoadGenerator:
     itself, the block is cancelled and DatacenterError is raised from it. However the block is left, operations in
     flight are emitted first, and the process is gone afterwards.
 
-    `entrances` say what agents want beside an address, by the start of their URL (hashidrill.loads.entrance).
+    `entrances` say what agents want beside an address, by the start of their URL (hashidrill.loads.entrance). With a
+    `fleet`, the process is the conductor of several workers, which speaks as one generator (hashidrill.generators).
     """
 
     def __init__(
         self, clock: Clock, run_id: str, *, command: Sequence[str] | None = None,
-        entrances: Mapping[str, Mapping[str, Any]] | None = None,
+        entrances: Mapping[str, Mapping[str, Any]] | None = None, fleet: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self._entrances = entrances or {}
+        self._fleet = fleet
+        self._exit_within_s = EXIT_WITHIN_S if fleet is None else FLEET_EXIT_WITHIN_S
+        program = "hashidrill.loads.in_generator" if fleet is None else "hashidrill.generators.conductor"
         self._clock = clock
         self._run_id = run_id
-        self._command = list(command or (sys.executable, "-P", "-m", "hashidrill.loads.in_generator"))
+        self._command = list(command or (sys.executable, "-P", "-m", program))
         self._emit_operation: EmitOperation = lambda _: None
         self._emit_sample: EmitSample = lambda _t_ns, _sample: None
         self._emit_waiting: EmitWaiting = lambda _load, _begun, _ended: None
@@ -173,6 +179,8 @@ class LoadGenerator:
                 for load in loads
             ],
         }
+        if self._fleet is not None:
+            spec["fleet"] = dict(self._fleet)
         await self._say(json.dumps(spec), "ready", READY_WITHIN_S)
 
     async def begin(self, t_ns: int) -> None:
@@ -221,7 +229,7 @@ class LoadGenerator:
 
     async def _end_process(self) -> None:
         with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(EXIT_WITHIN_S):
+            with anyio.move_on_after(self._exit_within_s):
                 if self._process.stdin is not None:
                     await self._process.stdin.aclose()
                 await self._process.wait()

@@ -28,14 +28,35 @@ class Piece:
         return self.level + self.slope_per_s * (t_ns - self.start_ns) / _NS
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one of several generators offers of a load: operation number `index`, and every `of`-th from there on."""
+
+    index: int = 0
+    of: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Of the generators that share a load, this one does what is done once."""
+        return self.index == 0
+
+    def count(self, operations: int) -> int:
+        """How many of that number of operations are in it."""
+        return max(0, -(-(operations - self.index) // self.of))
+
+
 class Course:
     """One load's level: 1 until the method begins, then what its profile says.
 
-    `profile` holds the pieces of the method; their times count from its start.
+    `profile` holds the pieces of the method; their times count from its start. `share`: which of the operations that
+    follow from it are offered here.
     """
 
-    def __init__(self, profile: Sequence[Piece] = ()) -> None:
+    def __init__(self, profile: Sequence[Piece] = (), share: Share = Share()) -> None:
         self._profile = profile
+        self.share = share
+        self.start_ns: int | None = None
+        """When operation 0 is due, where that was agreed with other generators; None: when the load begins."""
         self.pieces: list[Piece] = [Piece(0, 1.0)]
         self.changes = 0
         """Counts changes, so that whoever planned with the pieces knows to look again."""

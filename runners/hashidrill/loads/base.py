@@ -23,6 +23,7 @@ class BaseLoad:
     Params: ClassVar[type[BaseModel]]
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {}
     not_by_address: ClassVar[str] = ""
+    divides: ClassVar[bool] = False
     params: Any
 
     def __init__(self, name: str, params: Any, context: LoadContext) -> None:
@@ -47,6 +48,9 @@ class BaseLoad:
         return ()
 
     async def prepare(self) -> None:
+        return
+
+    def reached(self, n: int) -> None:  # noqa: ARG002 - subclasses look at it
         return
 
     async def final_reads(self) -> Mapping[str, str | None]:

@@ -6,9 +6,15 @@ The engine starts it as `python -m hashidrill.loads.in_generator` and speaks JSO
             LEVEL T_NS` (of a ramp that the engine steers), `hold T_NS` and `go T_NS` (the method's clock stands still
             meanwhile), `stop` and `final_reads`. Its end means: stop and exit.
     stdout  {"ready": true}, {"operations": [[...], ...]}, {"waiting": {LOAD: [[DUE_NS, ...], [DUE_NS, ...]]}} (in
-            flight for long, and not any more), {"sample": [...]}, {"stopped": true},
-            {"final_reads": LOAD, "values": {...}}, {"final_reads_failed": LOAD, "error": "..."},
+            flight for long, and not any more), {"sample": [...]}, {"stopped": true, "at_ns": T_NS, "emitted":
+            {LOAD: OPERATIONS}}, {"final_reads": LOAD, "values": {...}}, {"final_reads_failed": LOAD, "error": "..."},
             {"final_reads_done": true}, {"error": "..."}
+
+Where several generators share the loads (`together` in the specification; hashidrill.generators), it offers its share
+of each, and obeys besides: `start T_NS` (operation 0 of all loads is due then), `clock ORIGIN_NS` (when the run's clock
+was 0, on the clock of this machine), `reached LOAD N`, `reads`, `clean_up`. It says {"prepared": true} and waits for
+`start`; {"upto": T_NS} means that it has reported every operation that ended by then; then {"reads_done": true} and
+{"cleaned": true}.
 
 SIGTERM stops the loads, reports what was in flight, and ends the process.
 """
@@ -25,6 +31,7 @@ import resource
 import signal
 import sys
 import time
+from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +39,7 @@ import uvloop
 
 from hashidrill import registry
 from hashidrill.errors import HashidrillError
-from hashidrill.experiment.course import Course
+from hashidrill.experiment.course import Course, Share
 from hashidrill.experiment.model import ATTEMPTS
 from hashidrill.experiment.profile import Profile
 from hashidrill.loads.context import LoadContext
@@ -63,9 +70,11 @@ class Outbox:
     def __init__(self, transport: asyncio.WriteTransport) -> None:
         self._transport = transport
         self._operations: list[tuple[Any, ...]] = []
+        self.emitted: Counter[str] = Counter()
 
     def operation(self, op: Operation) -> None:
         self._operations.append(packed(op))
+        self.emitted[op.load] += 1
 
     def flush(self) -> None:
         batch, self._operations = self._operations, []
@@ -86,10 +95,16 @@ class Generator:
         self._cpu = CpuMeter()
         self._clock = Clock(spec["origin_ns"])
         self._entrances = opened(spec.get("entrances", {}))
-        self._courses = {load["name"]: _course(load["profile"]) for load in spec["loads"]}
+        self._courses = {load["name"]: _course(load) for load in spec["loads"]}
         self._waiting = {name: Waiting() for load in spec["loads"] for name in _measured(load)}
         self._loads = {load["name"]: self._load(spec["run_id"], load) for load in spec["loads"]}
+        # what is done once for a load that several generators share
+        self._ours = {name: load for name, load in self._loads.items() if self._courses[name].share.first}
+        self._together = bool(spec.get("together"))
+        self._agreed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._running: asyncio.Task[None] | None = None
+        self.stopped_ns = 0
+        """When the loads were stopped, on the run's clock."""
         self._clean = False
 
     def _load(self, run_id: str, load: dict[str, Any]) -> Load:
@@ -143,12 +158,36 @@ class Generator:
         for course in self._courses.values():
             course.go(t_ns)
 
+    def agree(self, t_ns: int) -> None:
+        """All generators start at `t_ns` of the run's clock."""
+        if not self._agreed.done():
+            self._agreed.set_result(t_ns)
+
+    def set_clock(self, origin_ns: int) -> None:
+        """The run's clock was 0 when the clock of this machine was `origin_ns`."""
+        self._clock.origin_ns = origin_ns
+
+    def reached(self, load: str, n: int) -> None:
+        """All generators together offered n operations of that load."""
+        if load in self._ours:
+            self._ours[load].reached(n)
+
+    async def _start_together(self) -> None:
+        self._outbox.message(prepared=True)
+        start_ns = await self._agreed
+        for course in self._courses.values():
+            course.start_ns = start_ns
+        while (left_ns := start_ns - self._clock.now_ns()) > 0:  # noqa: ASYNC110 - for a time, not for an event
+            await asyncio.sleep(left_ns / 1e9)
+
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for load in self._loads.values():
+            for load in self._ours.values():
                 tasks.create_task(load.prepare())
         # what lives now lives to the end: the collector need not walk it in the middle of a run
         gc.freeze()
+        if self._together:
+            await self._start_together()
         self._outbox.message(ready=True)
         async with asyncio.TaskGroup() as tasks:
             for load in self._loads.values():
@@ -182,6 +221,8 @@ class Generator:
         taken = {load: waiting.take(self._clock.now_ns()) for load, waiting in self._waiting.items()}
         if said := {load: lists for load, lists in taken.items() if any(lists)}:
             self._outbox.message(waiting=said)
+        if self._together:
+            self._outbox.message(upto=self._clock.now_ns())
 
     def _sample_levels(self, known: dict[str, Piece]) -> None:
         """The level of each load whose course took a turn since it was put into `known`."""
@@ -199,13 +240,14 @@ class Generator:
         """Idempotent. Every operation has been written when this returns."""
         running, self._running = self._running, None
         if running is not None:
+            self.stopped_ns = self._clock.now_ns()
             running.cancel()
             await asyncio.wait([running])
         self._flush()
 
-    async def final_reads(self) -> None:
+    async def reads(self) -> None:
         """Report each load's final reads, or why they could not be had. Then what the loads put there may go."""
-        for name, load in self._loads.items():
+        for name, load in self._ours.items():
             try:
                 values = await load.final_reads()
             except HashidrillError as error:
@@ -213,8 +255,6 @@ class Generator:
                 continue
             for part in _parts(values.items()):
                 self._outbox.message(final_reads=name, values=dict(part))
-        await self.clean_up()
-        self._outbox.message(final_reads_done=True)
 
     async def clean_up(self) -> None:
         """Idempotent. Before the final reads it would change what those are to find."""
@@ -222,7 +262,7 @@ class Generator:
             return
         self._clean = True
         async with asyncio.TaskGroup() as tasks:
-            for load in self._loads.values():
+            for load in self._ours.values():
                 tasks.create_task(load.clean_up())
 
 
@@ -231,8 +271,9 @@ def _measured(load: dict[str, Any]) -> list[str]:
     return [load["name"], load["name"] + ATTEMPTS] if load["kind"] == registry.CLIENT else [load["name"]]
 
 
-def _course(profile: dict[str, Any] | None) -> Course:
-    return Course() if profile is None else Course(Profile.model_validate(profile).pieces())
+def _course(load: dict[str, Any]) -> Course:
+    profile, share = load["profile"], Share(*load.get("share", ()))
+    return Course(() if profile is None else Profile.model_validate(profile).pieces(), share)
 
 
 def _parts(items: Iterable[tuple[str, str | None]]) -> Iterator[list[tuple[str, str | None]]]:
@@ -280,24 +321,47 @@ async def _obey(commands: asyncio.StreamReader, outbox: Outbox) -> None:
     try:
         while command := (await commands.readline()).strip():
             match command.decode().split():
-                case ["stop"]:
-                    await generator.stop()
-                    outbox.message(stopped=True)
-                case ["final_reads"]:
-                    await generator.final_reads()
-                case ["begin", t_ns]:
-                    generator.begin(int(t_ns))
-                case ["hold", t_ns]:
-                    generator.hold(int(t_ns))
-                case ["go", t_ns]:
-                    generator.go(int(t_ns))
+                case [word] if word in _ASKED:
+                    await _ASKED[word](generator, outbox)
+                case [word, t_ns] if word in _TIMES:
+                    _TIMES[word](generator, int(t_ns))
                 case ["level", load, level, t_ns]:
                     generator.level(load, float(level), int(t_ns))
+                case ["reached", load, n]:
+                    generator.reached(load, int(n))
                 case _:
                     raise ValueError(f"unknown command {command!r}")
     finally:
         await generator.stop()
         await generator.clean_up()
+
+
+async def _stop(generator: Generator, outbox: Outbox) -> None:
+    await generator.stop()
+    outbox.message(stopped=True, at_ns=generator.stopped_ns, emitted=dict(outbox.emitted))
+
+
+async def _final_reads(generator: Generator, outbox: Outbox) -> None:
+    await generator.reads()
+    await generator.clean_up()
+    outbox.message(final_reads_done=True)
+
+
+async def _reads(generator: Generator, outbox: Outbox) -> None:
+    await generator.reads()
+    outbox.message(reads_done=True)
+
+
+async def _clean_up(generator: Generator, outbox: Outbox) -> None:
+    await generator.clean_up()
+    outbox.message(cleaned=True)
+
+
+_ASKED = {"stop": _stop, "final_reads": _final_reads, "reads": _reads, "clean_up": _clean_up}
+_TIMES = {
+    "begin": Generator.begin, "hold": Generator.hold, "go": Generator.go, "start": Generator.agree,
+    "clock": Generator.set_clock,
+}  # fmt: skip
 
 
 def _as_exception(failure: BaseException) -> Exception:

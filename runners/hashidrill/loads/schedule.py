@@ -110,8 +110,9 @@ class OpenLoop:
 
     `plan(n)` names the key and value of operation n; `perform(n, key, value)` sends it. `perform` raises nothing: what
     goes wrong with the datacenter is a Reply, so an exception is a bug of ours and ends the run. `course` is the level
-    of the load over time (`LoadContext.course`): a load that does not hand it on has no profile. `detail(n)` is asked
-    once for each operation, when it has ended: that is recorded of it, unless its reply has a detail.
+    of the load over time (`LoadContext.course`): a load that does not hand it on has no profile. It also has the share
+    of the operations that this generator offers: `n` counts those of all generators. `detail(n)` is asked once for each
+    operation, when it has ended: that is recorded of it, unless its reply has a detail.
     """
 
     def __init__(
@@ -150,14 +151,15 @@ class OpenLoop:
                 self._settle(n, UNDER_WAY, emit)
 
     async def _start_all(self, tasks: asyncio.TaskGroup, emit: EmitOperation) -> None:
-        pace = Pace(self._course, self._rate_per_s, self._clock.now_ns())
-        n = 0
+        agreed_ns, share = self._course.start_ns, self._course.share
+        pace = Pace(self._course, self._rate_per_s, self._clock.now_ns() if agreed_ns is None else agreed_ns)
+        n = share.index
         while True:
             now_ns = self._clock.now_ns()
             due_ns = pace.due_ns(n)
             while due_ns is not None and due_ns <= now_ns:
                 self._start_one(n, due_ns, tasks, emit)
-                n += 1
+                n += share.of
                 due_ns = pace.due_ns(n)
             wait_s = _LOOK_EVERY_S if due_ns is None else min(_LOOK_EVERY_S, (due_ns - now_ns) / _NS)
             # Event loops keep time in milliseconds and round: a shorter sleep would be a busy loop.

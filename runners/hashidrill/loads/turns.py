@@ -25,6 +25,11 @@ class Turns:
         self.in_turn = 0
         """How many writes went to the keys that are written in turn."""
 
+    def skip_to(self, n: int) -> None:
+        """The writes before `n` have had their turns, whoever made them: other generators share the load."""
+        while self.once + self.in_turn < n:
+            self.next()
+
     def next(self) -> tuple[bool, int]:
         """Whether the next write has a key of its own, and the number of its key among those of its sort."""
         self._owed += min(self._once, self._most / (self.once + self.in_turn + 1))

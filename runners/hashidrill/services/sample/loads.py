@@ -25,6 +25,7 @@ Via = Annotated[str, Field(pattern=r"^(sample:[a-z]+|host:[a-z][a-z0-9-]*)$", de
 class Get(AgentLoad):
     """Asks for `keys` things in turn. A share of the requests, `fresh`, is for something new."""
 
+    divides: ClassVar[bool] = True
     kind: ClassVar[str] = "sample.get"
     asks: ClassVar[str] = "program of the sample"
 

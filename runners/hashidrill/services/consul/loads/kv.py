@@ -123,6 +123,7 @@ class KvWrite(_KvLoad):
     """Writes unique values and reads back at the end what the datacenter kept."""
 
     kind: ClassVar[str] = "consul.kv.write"
+    divides: ClassVar[bool] = True
 
     class Params(Strict):
         """`rate` writes a second, each with a value of `value` bytes that is unique in the run.
@@ -160,6 +161,7 @@ class KvWrite(_KvLoad):
             await self._open_loop(self.params.rate, put).run(emit)
 
     def _plan(self, n: int) -> tuple[str, str]:
+        self._turns.skip_to(n)
         once, number = self._turns.next()
         return self._once_key(number) if once else self._key(number), stamp(self.context.run_id, n)
 
@@ -170,6 +172,9 @@ class KvWrite(_KvLoad):
 
     def _once_key(self, number: int) -> str:
         return f"{self._once_folder(number // self._folder_keys)}{number}"
+
+    def reached(self, n: int) -> None:
+        self._turns.skip_to(n)
 
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
         """The identity of the value that each key tried holds now (None: there is no such key); consistent reads.
@@ -239,6 +244,7 @@ class KvRead(_KvLoad):
     """Reads `keys` keys round robin. They exist before the load starts, so a missing key is an error."""
 
     kind: ClassVar[str] = "consul.kv.read"
+    divides: ClassVar[bool] = True
 
     class Params(Strict):
         """`rate` reads a second over `keys` keys; `mode` is Consul's consistency mode."""

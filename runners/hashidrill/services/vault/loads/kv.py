@@ -67,6 +67,7 @@ class KvWrite(VaultLoad):
     """Writes unique secrets, and at the end reads back what Vault kept and has its storage list it."""
 
     kind: ClassVar[str] = "vault.kv.write"
+    divides: ClassVar[bool] = True
     signals: ClassVar = {"unlisted": None}  # secrets that were read at the end, and that the storage does not list
 
     class Params(Strict):
@@ -100,6 +101,7 @@ class KvWrite(VaultLoad):
         return f"{self.name}/{self.context.run_id}/{'once' if once else 'turn'}"
 
     def _plan(self, n: int) -> tuple[str, str]:
+        self._turns.skip_to(n)
         once, number = self._turns.next()
         return f"{self._place(once=once)}/{number}", stamp(self.context.run_id, n)
 
@@ -113,6 +115,9 @@ class KvWrite(VaultLoad):
                 return write_reply(await client.request("POST", url, body=body, timeout_s=self._timeout_s))
 
             await self.open_loop(self._plan, put).run(emit)
+
+    def reached(self, n: int) -> None:
+        self._turns.skip_to(n)
 
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
         """The identity of the secret that each key tried holds now (None: there is none).
@@ -180,6 +185,7 @@ class KvRead(VaultLoad):
     """Reads `keys` secrets round robin. They exist before the load starts, so a missing one is an error."""
 
     kind: ClassVar[str] = "vault.kv.read"
+    divides: ClassVar[bool] = True
 
     class Params(Strict):
         """`rate` reads a second over `keys` secrets."""

@@ -1,0 +1,77 @@
+"""TLS between the runner and its workers without a shared secret: each knows the other's certificate beforehand.
+
+The runner's certificate is in the specification of a worker's job, and the worker's in the first line that it prints,
+which the runner reads through Nomad. Both are public; the keys stay where they were made. Tokens go to a worker over
+that connection alone.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import ssl
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+_VALID = dt.timedelta(days=2)
+_EARLIER = dt.timedelta(days=1)
+"""Clocks of two machines differ; the certificates are pinned, so their dates matter little."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A key of this process alone, and its certificate (both PEM)."""
+
+    certificate: str
+    key: bytes = field(repr=False)
+
+    @classmethod
+    def made(cls, name: str) -> Identity:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+        now = dt.datetime.now(dt.UTC)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _EARLIER)
+            .not_valid_after(now + _VALID)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return cls(certificate.public_bytes(serialization.Encoding.PEM).decode(), private)
+
+    def worker_side(self, runner: str) -> ssl.SSLContext:
+        """Lets in nobody but the runner, by its certificate. Raises ssl.SSLError."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.verify_mode = ssl.CERT_REQUIRED
+        return self._loaded(context, runner)
+
+    def runner_side(self, worker: str) -> ssl.SSLContext:
+        """Speaks to nobody but that worker, by its certificate: its address says nothing. Raises ssl.SSLError."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        return self._loaded(context, worker)
+
+    def _loaded(self, context: ssl.SSLContext, other: str) -> ssl.SSLContext:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_verify_locations(cadata=other)
+        # OpenSSL takes keys from files alone; this one is in a folder of ours for as long as it takes to read
+        with tempfile.TemporaryDirectory(prefix="hashidrill-") as folder:
+            path = Path(folder) / "identity.pem"
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(self.key + b"\n" + self.certificate.encode())
+            context.load_cert_chain(path)
+        return context

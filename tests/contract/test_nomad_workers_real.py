@@ -1,0 +1,58 @@
+"""Load generators as a job of a real Nomad: what they offer together, and how they end when somebody is killed."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+import hashidrill
+import places
+from hashidrill.sandbox.sandbox import sandbox
+
+pytestmark = [pytest.mark.live, pytest.mark.nomad, pytest.mark.needs("datacenter", "nomad", "consul 1.22.2")]
+
+
+@pytest.fixture(scope="module")
+def told(binary, tmp_path_factory):
+    """What the script said, by its part."""
+    log = tmp_path_factory.mktemp("workers") / "log"
+    script = places.SUPPORT / "real_nomad_workers.py"
+    paths = [str(binary("nomad").path), str(binary("consul", "1.22.2").path)]
+    command = [sys.executable, str(script), *paths, "{root}"]
+    with sandbox(command, {"PYTHONPATH": f"{hashidrill.__path__[0]}/.."}, log) as box:
+        lines = [json.loads(line) for line in box.output]
+    assert lines, log.read_text()
+    return {line["part"]: line for line in lines}
+
+
+def test_where_no_client_says_where_hashidrill_is_no_job_is_submitted(told):
+    assert "0 of 3 can" in told["refused"]["error"]
+    assert "nomad node meta apply" in told["refused"]["error"]
+    assert told["refused"]["jobs"] == []
+
+
+def test_three_workers_offer_what_one_generator_would(told):
+    part = told["together"]
+    assert "error" not in part, part
+    assert part["nodes"] == 3
+    assert (part["whole"], part["once"], part["ordered"]) == (True, True, True), part
+    assert part["apart_ms"] < 5
+    assert part["uncertain_ms"] < 5
+    assert part["written"] > 20
+    assert (part["lost"], part["token_in_job"], part["jobs"]) == (0, False, []), part
+
+
+def test_a_worker_that_nomad_stops_ends_the_run(told):
+    part = told["killed_worker"]
+    assert "worker w" in part["error"], part
+    assert part["jobs"] == []
+
+
+def test_the_workers_of_a_killed_runner_end_by_themselves_and_their_job_is_found(told):
+    part = told["killed_runner"]
+    assert "error" not in part, part
+    assert part["took_s"] < 30
+    assert part["jobs"] == ["hashidrill-generators-killed-runner"]
+    assert part["purged"] == [True]

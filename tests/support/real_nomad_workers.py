@@ -1,0 +1,172 @@
+"""Inside of a sandbox: load generators as a job of a real Nomad, against a real Consul.
+
+python real_nomad_workers.py NOMAD CONSUL ROOT. One JSON line for each part.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import anyio
+
+from hashidrill.datacenter.attach.login import Login
+from hashidrill.datacenter.attach.wire import Wire
+from hashidrill.datacenter.local.datacenter import LocalDatacenter
+from hashidrill.engine.load_generator import LoadGenerator, LoadSpecification
+from hashidrill.errors import DatacenterError
+from hashidrill.experiment.model import DatacenterSpec
+from hashidrill.generators.nomad_spawner import left, purge
+from hashidrill.recording.journal import Clock
+from hashidrill.services.consul.loads.kv import KvWrite
+from hashidrill.util.wait import wait_until
+
+WORKERS = 3
+RATE = "60/s"
+TOKEN = "5a7d1c9e-token-of-consul"
+_SPEC = {
+    "consul": {"servers": 1, "clients": 1, "config": {"performance": {"raft_multiplier": 1}}},
+    "nomad": {"servers": 1, "clients": WORKERS},
+    "ready_within": "60s",
+}
+_ENOUGH = 120
+LEASE_S = 3.0
+
+
+class World:
+    """The datacenter, and what came out of its generators."""
+
+    def __init__(self, datacenter, wire, nomad, consul):
+        self.datacenter, self.wire, self.nomad, self.consul = datacenter, wire, nomad, consul
+        self.operations, self.samples = [], []
+
+    async def asked(self, method, path, body=None, **params):
+        content = None if body is None else json.dumps(body).encode()
+        answer = await self.wire.request(method, path, body=content, params=params)
+        assert answer.status == 200, (path, answer)
+        return answer.json()
+
+    def generator(self, run_id):
+        fleet = {"spawner": "nomad", "workers": WORKERS, "lease_s": LEASE_S, "lost_after_s": 2.0,
+                 "login": Login("nomad", self.nomad).handed_over()}  # fmt: skip
+        # nobody asks by this URL: a token on its way to the workers
+        entrance = {"tls": {}, "headers": {"X-Consul-Token": TOKEN}, "params": {}}
+        return LoadGenerator(Clock(), run_id, fleet=fleet, entrances={"http://127.0.0.1:1": entrance})
+
+    async def start(self, loads):
+        params = KvWrite.Params.model_validate({"rate": RATE, "keys": 7, "once": "50%"})
+        self.operations.clear()
+        await loads.start([LoadSpecification("kv", KvWrite.kind, params, self.consul)], self.operations.append,
+                          lambda _t_ns, sample: self.samples.append(sample))  # fmt: skip
+
+    async def has(self, number):
+        async def enough():
+            return len(self.operations) >= number or None, f"{len(self.operations)} operations"
+
+        await wait_until("operations", enough, within_s=60)
+
+    async def python_is(self, python):
+        for node in await self.asked("GET", "/v1/nodes"):
+            body = {"NodeID": node["ID"], "Meta": {"hashidrill_python": python}}
+            await self.asked("POST", "/v1/client/metadata", body, node_id=node["ID"])
+
+        async def known():
+            nodes = [await self.asked("GET", f"/v1/node/{one['ID']}") for one in await self.asked("GET", "/v1/nodes")]
+            return all((node["Meta"] or {}).get("hashidrill_python") for node in nodes) or None, "meta"
+
+        await wait_until("the servers to know the meta", known, within_s=30)
+
+    async def allocations(self, run_id):
+        return await self.asked("GET", f"/v1/job/hashidrill-generators-{run_id}/allocations")
+
+
+async def refused(world):
+    try:
+        async with world.generator("refused") as loads:
+            await world.start(loads)
+    except DatacenterError as error:
+        return {"error": str(error), "jobs": await left(world.wire)}
+    return {"error": ""}
+
+
+async def together(world):
+    async with world.generator("together") as loads:
+        await world.start(loads)
+        nodes = {one["NodeName"] for one in await world.allocations("together")}
+        job = json.dumps(await world.asked("GET", "/v1/job/hashidrill-generators-together"))
+        await world.has(_ENOUGH)
+        await loads.stop()
+        read = await loads.final_reads()
+    numbers = sorted(int(op.value.rpartition(".")[2]) for op in world.operations)
+    ends = [op.end_ns for op in world.operations]
+    due = sorted(op.intended_ns for op in world.operations)[: _ENOUGH - 10]
+    written = {op.key for op in world.operations if op.outcome == "ok"}
+    uncertain = [one.value for one in world.samples if one.signal.endswith(".uncertainty")]
+    return {
+        "nodes": len(nodes), "whole": numbers[:_ENOUGH - 10] == list(range(_ENOUGH - 10)),
+        "once": len(set(numbers)) == len(numbers), "ordered": ends == sorted(ends),
+        "apart_ms": max(abs(t - due[0] - n * 1e9 / 60) for n, t in enumerate(due)) / 1e6,
+        "uncertain_ms": max(uncertain) * 1e3, "lost": sum(read["kv"].get(key) is None for key in written),
+        "written": len(written), "sum": next(one.text for one in world.samples if one.signal == "workers.kv.offered"),
+        "token_in_job": TOKEN in job, "jobs": await left(world.wire),
+    }  # fmt: skip
+
+
+async def killed_worker(world):
+    try:
+        async with world.generator("killed-worker") as loads:
+            await world.start(loads)
+            [first, *_] = await world.allocations("killed-worker")
+            await world.asked("POST", f"/v1/allocation/{first['ID']}/stop")
+            await world.has(10**6)
+    except DatacenterError as error:
+        return {"error": str(error), "jobs": await left(world.wire)}
+    return {"error": ""}
+
+
+async def killed_runner(world):
+    began = None
+    try:
+        async with world.generator("killed-runner") as loads:
+            await world.start(loads)
+            os.kill(loads._process.pid, signal.SIGKILL)
+            began = time.monotonic()
+            await world.has(10**6)
+    except DatacenterError:
+        pass
+
+    async def ended():
+        states = [one["ClientStatus"] for one in await world.allocations("killed-runner")]
+        return all(state in {"complete", "failed"} for state in states) or None, str(states)
+
+    await wait_until("the workers to end by themselves", ended, within_s=40)
+    took_s = time.monotonic() - began
+    found = await left(world.wire)
+    return {"took_s": took_s, "jobs": found, "purged": [await purge(world.wire, job) for job in found]}
+
+
+async def main():
+    nomad, consul, root = (Path(word) for word in sys.argv[1:4])
+    spec = DatacenterSpec.model_validate(_SPEC)
+    datacenter = LocalDatacenter(spec, root, {"nomad": nomad, "consul": consul}, artifacts=root / "artifacts")
+    await datacenter.start()
+    await datacenter.wait_ready()
+    [url, *_] = await datacenter.endpoints("nomad:servers")
+    async with Wire(Login("nomad", url)) as wire:
+        world = World(datacenter, wire, url, await datacenter.endpoints("consul:servers"))
+        print(json.dumps({"part": "refused", **await refused(world)}), flush=True)
+        await world.python_is(sys.executable)
+        for part in (together, killed_worker, killed_runner):
+            try:
+                line = await part(world)
+            except Exception as error:  # the test shows it
+                line = {"error": repr(error)}
+            print(json.dumps({"part": part.__name__, **line}), flush=True)
+
+
+if __name__ == "__main__":
+    anyio.run(main)
