@@ -19,7 +19,7 @@ def dialed_by(identity: Identity) -> Dial:
         if worker.name not in contexts:
             contexts[worker.name] = identity.runner_side(worker.certificate)
         return await asyncio.open_connection(
-            worker.address, worker.port, ssl=contexts[worker.name], server_hostname="", limit=_LIMIT_BYTES
+            worker.address, worker.port, ssl=contexts[worker.name], server_hostname="hashidrill", limit=_LIMIT_BYTES
         )
 
     return dial
