@@ -14,6 +14,8 @@ from hashidrill.sandbox.sandbox import python_path
 from hashidrill.util.redaction import without_secrets
 
 _INTRODUCED_WITHIN_S = 30.0
+_GONE_WITHIN_S = 15.0
+"""What its loads put into the datacenter is cleaned up meanwhile."""
 
 
 class LocalSpawner:
@@ -47,8 +49,14 @@ class LocalSpawner:
         return "" if process.returncode is None else f"its process ended with exit code {process.returncode}"
 
     async def take_away(self) -> None:
-        for process in self._processes.values():
+        left = [process for process in self._processes.values() if process.returncode is None]
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+        for process in left:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GONE_WITHIN_S):
+                    await process.wait()
             if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+                process.kill()
                 await process.wait()

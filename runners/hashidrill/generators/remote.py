@@ -117,6 +117,8 @@ class Remote:
             self.drops += 1
             away_s = (self._now_ns() - self._heard_ns) / 1e9
             if away_s > self._lost_after_s:
+                if self.ending:  # all that counts was said before
+                    return
                 raise LostError(self.worker, f"nothing was heard of it for {away_s:.1f}s: {why}")
             await asyncio.sleep(_AGAIN_S)
 

@@ -141,9 +141,13 @@ class Worker:
             self._over = ENDED
 
     async def _begin(self, spec: dict[str, Any], files: Mapping[str, str]) -> None:
-        if self._folder is not None and files:
-            spec = {**spec, "entrances": unpacked(spec.get("entrances", {}), files, self._folder)}
-        self._child = await self._start(self._send, self._child_ended)
+        try:
+            if self._folder is not None and files:
+                spec = {**spec, "entrances": unpacked(spec.get("entrances", {}), files, self._folder)}
+            self._child = await self._start(self._send, self._child_ended)
+        except OSError as error:  # a full disk, no memory for a process
+            self._fail(f"its generator could not be started: {error}")
+            return
         self._child.say(json.dumps(spec).encode() + b"\n")
 
     def _child_ended(self, code: int, said: str) -> None:
@@ -174,16 +178,22 @@ class Worker:
             silent_s = (self._now_ns() - self._heard_ns) / 1e9
             if silent_s > self._lease_s:
                 self._over, self.why = SILENT, f"the runner was silent for {silent_s:.1f}s"
+        if self._over == FAILED and self._writer is not None:
+            with contextlib.suppress(StreamError):  # the stream itself may be why
+                self._writer.write(self._link.send(json.dumps({"error": self.why}).encode()))
         if self._child is not None:
             await self._child.end()
-        # what it said last is worth a moment: that it ended, above all
-        for _ in range(int(_EXIT_WITHIN_S / _LOOK_EVERY_S)):
-            if self._over != ENDED or not self._link.outstanding:
-                break
-            await asyncio.sleep(_LOOK_EVERY_S)
+        await self._delivered()
         if self._writer is not None:
             self._writer.close()
         return self._over
+
+    async def _delivered(self) -> None:
+        """What it says last is worth a moment: that it ended, or why it failed."""
+        for _ in range(int(_EXIT_WITHIN_S / _LOOK_EVERY_S)):
+            if self._over == SILENT or self._writer is None or not self._link.outstanding:
+                break
+            await asyncio.sleep(_LOOK_EVERY_S)
 
 
 class GeneratorProcess:
