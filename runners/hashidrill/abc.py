@@ -354,7 +354,7 @@ class Load(Protocol):
         """Until cancelled. Emits every operation exactly once, cancelled ones as `unknown`."""
 
     def reached(self, n: int) -> None:
-        """Before the final reads of a load that several generators shared: all of them together offered n operations."""
+        """Before the final reads of a load that several generators share: they offered n operations between them."""
 
     async def final_reads(self) -> Mapping[str, str | None]:
         """What the datacenter holds, at the end, for each key this load wrote. Empty for loads that do not write."""

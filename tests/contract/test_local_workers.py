@@ -170,7 +170,10 @@ def test_nobody_but_its_runner_is_let_in():
             impostor = Identity.made("impostor")
             with pytest.raises(ssl.SSLError):
                 await asyncio.open_connection(
-                    worker.address, worker.port, ssl=ours.runner_side(impostor.certificate), server_hostname="hashidrill"
+                    worker.address,
+                    worker.port,
+                    ssl=ours.runner_side(impostor.certificate),
+                    server_hostname="hashidrill",
                 )
         finally:
             await spawner.take_away()

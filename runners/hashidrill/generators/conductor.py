@@ -59,7 +59,7 @@ class Conductor:
         names = [worker.name for worker in workers]
         self._spec = spec
         self._say = say
-        self._now_ns = lambda: now_ns() - spec["origin_ns"]
+        self._clock_ns, self._origin_ns = now_ns, int(spec["origin_ns"])
         self._files = packed(spec.get("entrances", {}))
         self.division = Division(spec["loads"], names)
         self._merge = Merge(names)
@@ -77,6 +77,10 @@ class Conductor:
         self._changed = asyncio.Condition()
         self.starts_ns = 0
         """When all began, on the run's clock."""
+
+    def _now_ns(self) -> int:
+        """Of the run's clock."""
+        return self._clock_ns() - self._origin_ns
 
     async def conduct(self, commands: asyncio.StreamReader) -> None:
         """Until the commands end. Raises LostError, StreamError, ClockError, DivisionError: then the run is INVALID."""
@@ -222,7 +226,7 @@ class Conductor:
         does not count.
         """
         for name, remote in self.remotes.items():
-            self._silent[name] += name not in self._held
+            self._silent[name] += remote.connected and name not in self._held
             if self._silent[name] * EMIT_EVERY_S > self._lost_after_s:
                 raise LostError(remote.worker, f"its generator has reported nothing for {self._lost_after_s:g}s")
 

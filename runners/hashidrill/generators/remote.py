@@ -81,6 +81,10 @@ class Remote:
         """How often the connection was lost."""
 
     @property
+    def connected(self) -> bool:
+        return self._writer is not None
+
+    @property
     def offset(self) -> Offset:
         """Its clock less ours, as last measured."""
         return self._exchanges.offset()

@@ -68,9 +68,8 @@ def test_the_sums_and_clocks_are_in_the_recording():
 
 def test_all_start_at_one_instant():
     fleet = played(ahead_s=(0.0, 5000.0, -700.0))
-    assert {world.child.began_s for world in fleet.worlds.values()} == {
-        pytest.approx(1000 + fleet.conductor.starts_ns / NS, abs=0.003)
-    }
+    began = [world.child.began_s for world in fleet.worlds.values()]
+    assert began == pytest.approx([1000 + fleet.conductor.starts_ns / NS] * 3, abs=0.003)
 
 
 def test_a_clock_that_drifts_is_followed_for_ten_minutes():
@@ -82,8 +81,8 @@ def test_a_clock_that_drifts_is_followed_for_ten_minutes():
     # 36 ms apart at the end, if nobody looked
     by_name = {line[5]: line[1] for line in operations}
     assert max(abs(due_ns - pace.due_ns(int(key[4:]))) for key, due_ns in by_name.items()) < 1000
-    last = fleet.worlds["w2"].child
-    assert abs(last.now_ns() - (fleet.worlds["w1"].child.now_ns())) < 5_000_000
+    for name in fleet.worlds:
+        assert max(abs(sample[2]) for sample in fleet.played.samples(f"workers.{name}.offset")) < 0.001
 
 
 class TestLies:
@@ -205,7 +204,7 @@ class TestLease:
 
         codes, took_s, fleet = run(main())
         assert codes == [3, 3, 3]
-        assert 15 <= took_s <= 16
+        assert 14.5 <= took_s <= 16, "from what was heard last"
         assert all(task.cancelled() or task.done() for world in fleet.worlds.values() for task in world.child.tasks)
 
     def test_the_end_of_the_engine_ends_all_workers_at_once(self):
