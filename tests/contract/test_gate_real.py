@@ -86,7 +86,7 @@ class TestGit:
         ("revisions", "paths", "said"),
         [
             ("main", ["consul.d"], "write two revisions"),
-            ("none..main", ["consul.d"], "git archive: not a valid object name.*fetch-depth"),
+            ("none..main", ["consul.d"], "git ls-tree: Not a valid object name none.*fetch-depth"),
             ("main~1..main", ["elsewhere"], "elsewhere"),
             ("main~1..main", [], "--git needs --path"),
             ("--output=x..main", ["consul.d"], "is no revision"),

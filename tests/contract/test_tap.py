@@ -158,6 +158,23 @@ def test_refused_is_refused_by_the_kernel_and_counted_truly(count):
     assert attempts[-1].fault == ""
 
 
+def test_a_tap_that_cannot_count_refusals_leaves_no_port_behind(monkeypatch):
+    def not_allowed(_port):
+        raise FaultError("counting SYNs needs CAP_NET_RAW")
+
+    monkeypatch.setattr("hashidrill.retry.door._syn_watcher", not_allowed)
+
+    async def main():
+        tap = Tap(Upstream(), plan=First("refused"))
+        with pytest.raises(FaultError, match="CAP_NET_RAW"):
+            async with tap:
+                pass
+        return tap
+
+    tap = asyncio.run(main())
+    assert tap._door.socket.fileno() == -1
+
+
 @needs_packets
 def test_refused_for_a_time():
     def work(tap):

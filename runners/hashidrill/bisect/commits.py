@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shlex
 import shutil
 import subprocess
-import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +15,7 @@ from hashidrill.bisect.candidates import RefusedError
 from hashidrill.errors import UsageError
 from hashidrill.experiment.variants import varied
 from hashidrill.registry import near
+from hashidrill.util.checkout import check_out, git
 
 if TYPE_CHECKING:
     from hashidrill.experiment.resolved import ResolvedExperiment
@@ -38,7 +37,7 @@ class Repository:
     @classmethod
     def here(cls, folder: Path | None = None) -> Repository:
         """Raises UsageError where there is none."""
-        return cls(Path(_git(folder or Path.cwd(), "rev-parse", "--show-toplevel").decode().strip()))
+        return cls(Path(git("rev-parse", "--show-toplevel", folder=folder).decode().strip()))
 
     def between(self, revisions: str) -> list[str]:
         """BASE and the commits after it up to HEAD, oldest first; of a merge, its first parent. Raises UsageError."""
@@ -47,10 +46,12 @@ class Repository:
             raise UsageError(f"--git {revisions}: write two revisions, the good one first, like --git v1.4..HEAD")
         start = self._commit(base)
         end = self._commit(head or "HEAD")
-        found = _git(self.top, "rev-list", "--first-parent", "--reverse", f"{start}..{end}", "--").decode().split()
+        found = (
+            git("rev-list", "--first-parent", "--reverse", f"{start}..{end}", "--", folder=self.top).decode().split()
+        )
         if not found:
             raise UsageError(f"--git {revisions}: there is no commit after {base} up to {head or 'HEAD'}")
-        parent = _git(self.top, "rev-parse", f"{found[0]}^").decode().strip()
+        parent = git("rev-parse", f"{found[0]}^", folder=self.top).decode().strip()
         if parent != start:
             raise UsageError(
                 f"--git {revisions}: {base} is not on the first-parent line of {head or 'HEAD'}; start at"
@@ -59,31 +60,17 @@ class Repository:
         return [start, *found]
 
     def _commit(self, revision: str) -> str:
-        found = _git(self.top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        wanted = f"{revision}^{{commit}}"
+        found = git("rev-parse", "--verify", "--quiet", "--end-of-options", wanted, folder=self.top)
         return found.decode().strip()
 
     def subject(self, commit: str) -> str:
         """The first line of its message."""
-        return _git(self.top, "log", "-1", "--format=%s", commit, "--").decode(errors="replace").strip()
+        return git("log", "-1", "--format=%s", commit, "--", folder=self.top).decode(errors="replace").strip()
 
     def extract(self, commit: str, into: Path) -> None:
         """Its files, without the repository."""
-        archive = _git(self.top, "archive", "--format=tar", commit, "--")
-        into.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            tar.extractall(into, filter="data")
-
-
-def _git(folder: Path, *words: str) -> bytes:
-    try:
-        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=False)
-    except OSError as error:
-        raise UsageError(f"--git needs git: {error.strerror}") from None
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().removeprefix("fatal: ")
-        what = said or f"there is no revision {words[-1].removesuffix('^{commit}')}"
-        raise UsageError(f"git {words[0]}: {what}")
-    return done.stdout
+        check_out(commit, into, folder=self.top)
 
 
 Shell = Callable[[str, Path], tuple[int, bytes, bytes]]

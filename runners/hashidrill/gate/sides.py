@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import subprocess
-import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +10,7 @@ from hashidrill.errors import UsageError
 from hashidrill.gate.configuration import PRODUCTS, Configuration, Source, configuration, recognised, sources_of
 from hashidrill.gate.data import shipped
 from hashidrill.registry import near
+from hashidrill.util.checkout import check_out, git
 
 
 @dataclass(frozen=True)
@@ -74,9 +72,9 @@ def _top_level(product: str) -> set[str]:
 
 
 def from_git(revisions: str, paths: Sequence[str], into: Path) -> tuple[list[Source], list[Source]]:
-    """Both sides from a repository: `BASE..HEAD`, and the paths in it. `git archive` leaves the working tree alone.
+    """Both sides from a repository: `BASE..HEAD`, and the paths in it. The working tree is left alone.
 
-    Raises UsageError: no repository, no such revision, no such path in it.
+    Raises UsageError: no repository, no such revision, no such path in it, a link that leads out of it.
     """
     base, dots, head = revisions.partition("..")
     if not dots or not base:
@@ -87,26 +85,14 @@ def from_git(revisions: str, paths: Sequence[str], into: Path) -> tuple[list[Sou
     if not paths:
         raise UsageError("--git needs --path: the file or directory in the repository that an agent reads")
     if "..." in revisions:  # since the branches parted, as in a pull request
-        base = _git("merge-base", base, head).decode().strip()
-    return _archived(base, paths, into / "baseline"), _archived(head, paths, into / "candidate")
+        base = git("merge-base", base, head).decode().strip()
+    return _files_at(base, paths, into / "baseline"), _files_at(head, paths, into / "candidate")
 
 
-def _archived(revision: str, paths: Sequence[str], into: Path) -> list[Source]:
-    archive = _git("archive", "--format=tar", revision, "--", *paths)
-    into.mkdir(parents=True)
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        tar.extractall(into, filter="data")
-    return sources_of([into / path for path in paths], top=into)
-
-
-def _git(*words: str) -> bytes:
-    try:
-        # an `archive` from below the top of a repository would name paths from there, as the user does
-        done = subprocess.run(["git", *words], capture_output=True, check=False)
-    except OSError as error:
-        raise UsageError(f"--git needs git: {error.strerror}") from None
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().removeprefix("fatal: ")
-        shallow = "; a shallow clone lacks it: fetch it, as with `fetch-depth: 0`" if "valid" in said else ""
-        raise UsageError(f"git {' '.join(words[:1])}: {said}{shallow}")
-    return done.stdout
+def _files_at(revision: str, paths: Sequence[str], into: Path) -> list[Source]:
+    here = check_out(revision, into, paths=paths)
+    for file in into.rglob("*"):
+        # what a stranger's branch links to is read on this machine, and quoted in messages
+        if file.is_symlink() and not file.resolve().is_relative_to(into.resolve()):
+            raise UsageError(f"{file.relative_to(into)}: links to {file.readlink()}, outside of the repository")
+    return sources_of([here / path for path in paths], top=here)

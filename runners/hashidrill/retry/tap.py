@@ -104,7 +104,11 @@ class Tap:
 
     async def __aenter__(self) -> Self:
         self._door.bind()
-        await self.give(self.plan)
+        try:
+            await self.give(self.plan)
+        except BaseException:  # then nobody calls __aexit__
+            await self.close()
+            raise
         return self
 
     async def __aexit__(

@@ -71,7 +71,10 @@ def test_the_user_gets_into_its_host_and_sees_nothing_on_the_way(tmp_path, monke
     assert given == [(host, -1, 1001)]
 
 
-def test_a_folder_that_only_root_can_enter_keeps_agents_roots(machine, tmp_path):
+def test_a_folder_that_only_root_can_enter_keeps_agents_roots(machine, monkeypatch, tmp_path):
+    another = str(tmp_path.stat().st_uid + 1)  # nobody may run this test, and then it is nobody's folder
+    monkeypatch.setenv("SUDO_UID", another)
+    monkeypatch.setenv("SUDO_GID", another)
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     assert agent_user(closed / "hashidrill-1") is None
