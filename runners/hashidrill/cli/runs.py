@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,6 +45,8 @@ from hashidrill.verdict import RunVerdict, Verdict, merge
 
 DEMO = "raft/slow-leader-disk"
 _NOT_REVERTED, _INTERRUPTED = 4, 130
+_STOPPED = "interrupted"
+"""The outcome of a run that somebody ended: by Ctrl-C, by the stop button, by an arming that ended."""
 Lines = tuple[Subscriber, Audience]
 """What writes the JSON lines, and who reads them."""
 
@@ -109,7 +111,8 @@ def run(
 
     An experiment with variants runs each of them, and compares.
 
-    Exit codes: 0 PASS, 1 FAIL, 2 bad usage or bad YAML, 3 INVALID, 4 a fault could not be reverted, 130 interrupted.
+    Exit codes: 0 PASS, 1 FAIL, 2 bad usage or bad YAML, 3 INVALID, 4 a fault could not be reverted, 130 interrupted (by
+    Ctrl-C, or stopped from outside: then no further experiment starts).
     """
     if as_json and json_lines:
         raise UsageError("--json and --json-lines both print to standard output: use one; `judged`, the last line of a"
@@ -133,12 +136,27 @@ def run(
             for each in resolved
         ]
     else:
-        results = [_run_one(each, runs_dir, say, plain=plain, lines=lines, go=there.run) for each in resolved]
+        results = _run_until_stopped(resolved, runs_dir, say, plain=plain, lines=lines, go=there.run)
     if as_json:
         print_json([result for _, result in results])
     elif len(results) > 1:
         _print_table(say, results)
     raise typer.Exit(_worst([code for code, _ in results]))
+
+
+def _run_until_stopped(
+    experiments: Sequence[ResolvedExperiment], runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None,
+    go: Callable[..., Path],
+) -> list[tuple[int, dict[str, Any]]]:  # fmt: skip
+    """As `_run_one` of each, until one is stopped or leaves a fault in force: nobody wants the next one then."""
+    results: list[tuple[int, dict[str, Any]]] = []
+    for each in experiments:
+        results.append(_run_one(each, runs_dir, say, plain=plain, lines=lines, go=go))
+        if results[-1][0] in {_NOT_REVERTED, _INTERRUPTED}:
+            break
+    if left := len(experiments) - len(results):
+        live.say(say, f"stopped: {left} of {len(experiments)} experiments were not begun")
+    return results
 
 
 def _run_one(
@@ -148,7 +166,7 @@ def _run_one(
     """(exit code, what --json prints) of one run. `lines` gets its events beside the live view."""
     recording, verdict, report, interrupted = _recorded(resolved, runs_dir, say, plain=plain, lines=lines, go=go)
     live.final_summary(say, verdict, recording, report)
-    code = _exit_code(recording, verdict, interrupted=interrupted)
+    code = _exit_code(recording, verdict, interrupted=interrupted or recording.outcome == _STOPPED)
     if interrupted:
         raise typer.Exit(code)
     return code, _as_json(recording, verdict, report, code)
@@ -235,9 +253,10 @@ def _exit_code(recording: Recording, verdict: RunVerdict, *, interrupted: bool) 
 
 
 def _worst(codes: list[int]) -> int:
-    """A fault that was not reverted outranks everything; then as verdicts merge."""
-    if _NOT_REVERTED in codes:
-        return _NOT_REVERTED
+    """A fault that was not reverted outranks everything, an interruption the verdicts; these merge."""
+    for code in (_NOT_REVERTED, _INTERRUPTED):
+        if code in codes:
+            return code
     by_code = {verdict.exit_code: verdict for verdict in Verdict}
     return merge(by_code[code] for code in codes).exit_code
 

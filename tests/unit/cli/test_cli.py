@@ -17,8 +17,8 @@ from hashidrill.cli.app import app
 from hashidrill.datacenter.up import running
 from hashidrill.errors import HashidrillError, MachineError
 from hashidrill.events import Began, Bus, End, Figures, InForce, Intent, Phase, Proof, Seen, Tick, Where, decode
-from hashidrill.experiment.library import list_experiments
-from hashidrill.experiment.loader import load_experiment
+from hashidrill.experiment.library import find_experiment, list_experiments
+from hashidrill.experiment.loader import load_experiment, resolve
 from hashidrill.experiment.schema import schema_text
 from hashidrill.recording.journal import Clock, Journal
 from hashidrill.testing.recordings import RecordingBuilder
@@ -377,6 +377,62 @@ def test_an_interrupted_run_is_judged_reported_and_exit_code_130(hashidrill, rec
     assert said.code == 130
     assert "interrupted" in said.stdout
     assert (path / "report.html").is_file()
+
+
+class Stopped:
+    """An existing datacenter, where these recordings are what each run leaves."""
+
+    def __init__(self, *paths):
+        self.left = list(paths)
+
+    def run(self, resolved, *, runs_dir, events):  # noqa: ARG002 - as the real one is called
+        return self.left.pop(0)
+
+
+@pytest.fixture
+def there(hashidrill, monkeypatch):
+    """`hashidrill run ... --attach FILE`, where runs leave these recordings."""
+
+    def against(*paths):
+        estate = Stopped(*paths)
+        monkeypatch.setattr(runs, "for_run", lambda *_, **__: estate)
+        monkeypatch.setattr(
+            runs, "resolve_all", lambda names, *_: [resolve(find_experiment(name)) for name in names]
+        )
+        return estate, lambda *more: hashidrill(
+            "run", "raft/slow-leader-disk", "raft/frozen-leader", "--attach", "x", *more
+        )
+
+    return against
+
+
+def test_a_run_that_the_stop_button_ended_is_exit_code_130_and_nothing_more_begins(there, recorded):
+    estate, run = there(recorded("stopped", outcome="interrupted"), recorded("never"))
+    said = run("--json")
+    assert said.code == 130
+    assert [(one["outcome"], one["verdict"], one["exit_code"]) for one in said.json] == [
+        ("interrupted", "INVALID", 130)
+    ]
+    assert len(estate.left) == 1
+    assert "stopped: 1 of 2 experiments were not begun" in said.stderr
+
+
+def test_nothing_more_begins_in_a_datacenter_where_a_fault_is_still_in_force(there, recorded):
+    estate, run = there(recorded("stuck", outcome="revert", **SLOW_FOR_EVER), recorded("never"))
+    assert run().code == 4
+    assert len(estate.left) == 1
+
+
+def test_one_run_after_the_other_where_nobody_stops_them(there, recorded):
+    estate, run = there(recorded("a"), recorded("b", refused=True))
+    said = run()
+    assert (said.code, estate.left) == (3, [])
+    assert "not begun" not in said.stdout + said.stderr
+
+
+def test_an_interruption_outranks_the_verdicts_and_nothing_else():
+    assert runs._worst([0, 130, 1]) == 130
+    assert runs._worst([130, 4]) == 4
 
 
 def test_codes_merge_as_verdicts_do():
