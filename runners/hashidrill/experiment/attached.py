@@ -25,7 +25,9 @@ def attached_to(
     `found` is plain data: `attached`, and a part for each product. `name` names it in messages. Raises ExperimentError
     as `resolve` does: a host or a role that the attached datacenter lacks is told as anywhere else.
     """
-    over = Document(f"attached datacenter {name}", json.dumps({"datacenter": dict(found)}, indent=2))
+    standing = {**found["attached"], "left_out": list(asked_of_ours(document))}
+    there = {"datacenter": {**found, "attached": standing}}
+    over = Document(f"attached datacenter {name}", json.dumps(there, indent=2))
     whole = document.under(over, variant="", without=("datacenter",))
     return resolve_document(whole, path=path or document.name, files=len(document.files))
 

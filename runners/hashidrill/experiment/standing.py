@@ -22,6 +22,8 @@ class Attached(Strict):
 
     name: str
     hosts: dict[str, AttachedHost] = Field(min_length=1)
+    left_out: list[str] = []
+    """What the experiment says about a datacenter of its own, and what this one does not follow: `consul.version`."""
 
     def places(self) -> dict[str, list[AgentPlace]]:
         """The agents of each service, at their hosts.

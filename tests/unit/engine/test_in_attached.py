@@ -218,6 +218,21 @@ def test_the_recording_names_the_datacenter_and_holds_no_token(tmp_path):
     assert any("no logs, and no figures of disks" in entry.data.get("text", "") for entry in game.journal)
 
 
+def test_what_the_experiment_says_of_its_own_datacenter_is_said_not_to_count(tmp_path):
+    """One that was written for another version must not pass for a test of that one."""
+    game = Attached(tmp_path, datacenter={"consul": {"version": "1.10.3", "config": {"log_level": "warn"}}})
+    assert game.run() == "complete"
+    said = "what the experiment says of its own datacenter does not count: consul.version, consul.config"
+    assert said in game.writer.run["attached"]["notes"]
+    assert said in [entry.data.get("text") for entry in game.journal]
+
+
+def test_an_experiment_that_says_nothing_of_its_own_datacenter_gets_no_note(tmp_path):
+    game = Attached(tmp_path)
+    game.run()
+    assert game.writer.run["attached"]["notes"] == []
+
+
 def test_a_fault_that_its_host_cannot_have_is_not_applied(tmp_path):
     """The check before the run refuses it; where somebody got past that, the engine does."""
     game = Attached(tmp_path, [{"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "1s"}, "for": "5s"}])

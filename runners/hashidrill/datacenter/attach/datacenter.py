@@ -80,6 +80,7 @@ class AttachedDatacenter:
     ) -> None:  # fmt: skip
         self.target, self.estate, self._wires, self._artifacts = target, estate, wires, artifacts
         self._turns: dict[str, anyio.Lock] = {}
+        self._left_out = [] if spec.attached is None else spec.attached.left_out
         self.silent: Mapping[str, str] = {}
         """By `HOST/SERVICE`, the agents that did not answer at their own URL when the run began, and why."""
         self.hosts = {name: AttachedHost(one, target.logins, wires) for name, one in estate.hosts.items()}
@@ -226,6 +227,8 @@ class AttachedDatacenter:
     async def keep(self, tell: Callable[[str], None]) -> None:
         """Its operators keep it. What is not measured is said once."""
         tell(f"{self.target.name} is attached: no logs, and no figures of disks and processes, are recorded")
+        for note in self._not_followed():
+            tell(note)
         if self.silent:
             tell(f"no load goes to agents that do not answer at their own addresses: {', '.join(self.silent)}")
 
@@ -241,7 +244,13 @@ class AttachedDatacenter:
         ]
         silent = [f"does not answer: {agent}: {why}" for agent, why in self.silent.items()]
         said = described(self.target, self.estate)
-        return {"hosts": hosts, "attached": {**said, "notes": [*said["notes"], *silent]}}
+        return {"hosts": hosts, "attached": {**said, "notes": [*said["notes"], *self._not_followed(), *silent]}}
+
+    def _not_followed(self) -> list[str]:
+        """What whoever reads the verdict must know: the experiment may have been written for another version."""
+        if not self._left_out:
+            return []
+        return [f"what the experiment says of its own datacenter does not count: {', '.join(self._left_out)}"]
 
     async def collect_logs(self, into: Path) -> None:
         """There are none, and the recording says so."""
