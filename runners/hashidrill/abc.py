@@ -311,6 +311,20 @@ class LoadCost:
     """Views that each agent keeps ready, at a level of 100%."""
 
 
+@dataclass(frozen=True)
+class Left:
+    """Something that a load puts into a product, in a place of its own, and that nobody needs once the run is over."""
+
+    service: str
+    what: str
+    """In the product's words: `keys below`, `key`."""
+    name: str
+    """The place: `hashidrill/kv-writes/`."""
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.name}"
+
+
 class Load(Protocol):
     """Traffic, open loop: an operation starts when it is due, however slow the earlier ones are.
 
@@ -346,6 +360,10 @@ class Load(Protocol):
     @classmethod
     def rights(cls, name: str, params: Any) -> Sequence[Right]:
         """What a token must be allowed for a load of that name, where the products have ACLs."""
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:
+        """What a run of that load may leave, also one that died: a datacenter of somebody else gets rid of it."""
 
     async def prepare(self) -> None:
         """Before the steady state, beside all other loads. Raises HashidrillError: then the run ends."""

@@ -193,6 +193,13 @@ def test_what_a_killed_engine_left_is_healed_from_its_journal(staging, tmp_path,
     assert healed.returncode == 0, healed.stderr
     [one] = json.loads(healed.stdout)["healed"]
     assert len(one["reverted"]) == 1
+    assert one["left"] == []
+    keys = json.loads(staging.ask("GET", "/v1/kv/?keys"))
+    assert [key for key in keys if key.startswith(("hashidrill/", "hashidrill-once/"))] == [], "nothing of its load"
+    lines = [key for key in keys if key.startswith(f"hashidrill-audit/{journal.parent.name}/heal-")]
+    told = [json.loads(staging.ask("GET", f"/v1/kv/{key}?raw")) for key in lines]
+    assert [line["verb"] for line in told] == ["heal", "revert", "gone", "clean-up", "clean-up", "end"]
+    assert told[1]["what"] == "consul.leader.transfer"
     assert (one["stuck"], one["refused"]) == ([], "")
     again = hashidrill("heal", journal.parent, "--attach", file, "--json", env=home)
     assert json.loads(again.stdout)["healed"] == []

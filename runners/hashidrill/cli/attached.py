@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from hashidrill.cli.common import warn_of_deprecated
 from hashidrill.errors import UsageError
@@ -14,6 +16,12 @@ from hashidrill.experiment.variants import variant_of
 if TYPE_CHECKING:
     from hashidrill.engine.launch_attached import Attached
     from hashidrill.experiment.resolved import ResolvedExperiment
+
+
+AttachTo = Annotated[
+    Path | None,
+    typer.Option("--attach", metavar="FILE", help="Use this existing datacenter (a file of `kind: Attach`)."),
+]
 
 
 def attached(path: Path, *said: str) -> Attached:

@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 from hashidrill.util.lazy import later
 
 MODULES = {
-    "demo": "runs", "run": "runs", "check": "runs", "heal": "runs", "capacity": "capacity", "gate": "gate",
+    "demo": "runs", "run": "runs", "check": "runs", "heal": "heal", "capacity": "capacity", "gate": "gate",
     "bisect": "bisect", "validate": "validate",
     "list": "library", "show": "library", "new": "library", "schema": "library", "up": "datacenter",
     "status": "datacenter", "shell": "datacenter", "down": "datacenter", "doctor": "machine", "audit": "audit",

@@ -1,4 +1,4 @@
-"""demo, run, check, heal: make recordings and judge them."""
+"""demo, run, check: make recordings and judge them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import anyio
 import typer
 from rich.console import Console
 
-from hashidrill.cli.attached import attached, for_run, resolve_all
+from hashidrill.cli.attached import AttachTo, for_run, resolve_all
 from hashidrill.cli.common import (
     Install,
     Json,
@@ -21,11 +20,9 @@ from hashidrill.cli.common import (
     find_recording,
     is_comparison,
     print_json,
-    recordings,
 )
 from hashidrill.compare.kept import read_comparison
 from hashidrill.compare.variants import play_variants
-from hashidrill.engine.heal import Healed, heal_run, sweep
 from hashidrill.engine.launch import RUNS_DIR, prepare, run_experiment
 from hashidrill.errors import UsageError
 from hashidrill.events import Audience, Bus, Subscriber
@@ -50,10 +47,6 @@ _STOPPED = "interrupted"
 Lines = tuple[Subscriber, Audience]
 """What writes the JSON lines, and who reads them."""
 
-AttachTo = Annotated[
-    Path | None,
-    typer.Option("--attach", metavar="FILE", help="Use this existing datacenter (a file of `kind: Attach`)."),
-]
 Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")]
 AsLines = Annotated[bool, typer.Option("--json-lines", help="Print each event of a run as one line of JSON, at once.")]
 ForWhom = Annotated[
@@ -69,7 +62,6 @@ def register(app: typer.Typer) -> None:
              "run state/snapshot-reset --attach staging.yaml")  # fmt: skip
     app.command(epilog=examples(*calls))(run)
     app.command(epilog=examples("check last", "check .hashidrill/runs/RUN --json"))(check)
-    app.command(epilog=examples("heal", "heal --attach staging.yaml"))(heal)
 
 
 def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUNS_DIR) -> None:
@@ -327,70 +319,3 @@ def check(
     else:
         live.final_summary(console(), verdict, found, report)
     raise typer.Exit(code)
-
-
-def heal(
-    run_: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A recording (default: all recordings).")] = None,
-    attach: AttachTo = None,
-    as_json: Json = False,
-    runs_dir: RunsDir = RUNS_DIR,
-) -> None:
-    """Clean up after dead runs: revert faults that may be in force, and remove what is left of their sandboxes.
-
-    Leaves alone runs that are still active, and runs of another machine, container or user. With --attach, reverts what
-    runs against that datacenter left in force, from their journals.
-    """
-    paths = [find_recording(run_, runs_dir)] if run_ else recordings(runs_dir)
-    heal_all = _heal_all if attach is None else attached(attach).heal
-    healed = [done for done in anyio.run(heal_all, paths) if done is not None]
-    removed = sweep()
-    stuck = [name for one in healed for name in one.stuck]
-    if run_ and healed and healed[0].refused:
-        raise UsageError(f"{healed[0].run}: did nothing: {healed[0].refused}")
-    if as_json:
-        runs = [
-            {
-                "run": str(one.run),
-                "reverted": one.reverted,
-                "ended": one.ended,
-                "stuck": one.stuck,
-                "refused": one.refused,
-            }
-            for one in healed
-        ]
-        print_json({"healed": runs, "removed": [str(path) for path in removed]})
-    else:
-        _print_healed(console(), healed, removed)
-    if stuck:
-        sys.stderr.write(f"hashidrill: still in force: {', '.join(stuck)}; see the journal of the run\n")
-        raise typer.Exit(_NOT_REVERTED)
-
-
-async def _heal_all(paths: list[Path]) -> list[Healed | None]:
-    return [await heal_run(path) for path in paths]
-
-
-def _faults(names: list[str]) -> str:
-    return f"{len(names)} fault{'' if len(names) == 1 else 's'}"
-
-
-def _print_healed(say: Console, healed: list[Healed], removed: list[Path]) -> None:
-    for one in healed:
-        if one.refused:
-            live.say(say, f"{one.run.name}: did nothing: {one.refused}")
-            continue
-        did = [
-            f"{_faults(names)} {what}"
-            for names, what in (
-                (one.reverted, "reverted and proven gone"),
-                (one.ended, "ended with the sandbox, which has no process left"),
-                (one.stuck, "may still be in force"),
-            )
-            if names
-        ]
-        how = "its runner died" if one.died else "it ended with a fault not proven gone"
-        live.say(say, f"{one.run.name}: {how}; {'; '.join(did) or 'no fault was in force'}")
-    for path in removed:
-        live.say(say, f"removed {path}")
-    if not healed and not removed:
-        live.say(say, "nothing to heal")

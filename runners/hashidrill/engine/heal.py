@@ -14,7 +14,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ class Healed:
     """What heal did for one run: names of faults.
 
     `reverted`: reverted and proven gone. `ended`: gone with their hosts. `stuck`: may still be in force. `refused` says
-    why heal did nothing at all.
+    why heal did nothing at all. `cleaned`: what its loads had left in an attached datacenter; `left`: what is still there.
     """
 
     run: Path
@@ -55,6 +55,16 @@ class Healed:
     stuck: list[str] = field(default_factory=list)
     died: bool = True
     refused: str = ""
+    cleaned: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+Told = Callable[[str, Mapping[str, Any]], None]
+"""Takes what heal does, as it does it: `heal`, `revert`, `gone`, `stuck`, and the undo that it is about."""
+
+
+def _untold(_verb: str, _undo: Mapping[str, Any]) -> None:
+    """For a run in a sandbox: its recording says it all."""
 
 
 def open_faults(entries: list[Entry]) -> list[dict[str, Any]]:
@@ -68,7 +78,9 @@ def open_faults(entries: list[Entry]) -> list[dict[str, Any]]:
     return list(reversed(undos.values()))
 
 
-async def heal_run(run: Path, hosts: Hosts | None = None, *, attached: str = "") -> Healed | None:
+async def heal_run(
+    run: Path, hosts: Hosts | None = None, *, attached: str = "", told: Told = _untold
+) -> Healed | None:
     """Heal one run; None when there is nothing to do. `hosts` are those of the attached datacenter of that name.
 
     Raises UsageError for no journal, or one that cannot be written.
@@ -97,11 +109,14 @@ async def heal_run(run: Path, hosts: Hosts | None = None, *, attached: str = "")
         clock.origin_ns = time.monotonic_ns() - (entries[-1].t_ns + 1)
         written = journal if died else stack.enter_context(Journal(later, clock))
         healed = Healed(run, died=died)
+        told("heal", {})
         for undo in undos:
             if hosts is None:
                 done = await _look(undo, began, written, before_s=entries[-1].wall)
             else:
+                told("revert", undo)
                 done = await settle(undo, hosts, written)
+                told("gone" if done == "reverted" else done, undo)
             getattr(healed, done).append(undo["fault_id"])
         if died:
             journal.write(

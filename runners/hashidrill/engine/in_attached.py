@@ -17,6 +17,7 @@ from typing import Any
 from hashidrill.datacenter.attach.datacenter import AttachedDatacenter, attach
 from hashidrill.datacenter.attach.estate import Estate
 from hashidrill.datacenter.attach.interlocks import Interlocks, open_interlocks
+from hashidrill.datacenter.attach.leftovers import leaving_nothing
 from hashidrill.datacenter.attach.plan import plan_of
 from hashidrill.datacenter.attach.target import AttachTarget
 from hashidrill.datacenter.attach.wire import Wire
@@ -63,6 +64,7 @@ async def run_given(
         plan = plan_of(experiment, target, found, run_id=spec["info"]["id"])
         say = lambda text: events.publish(Note(text=redactor.text(text)))  # noqa: E731 - one line, handed on once
         held = await stack.enter_async_context(interlocks(target, found, wires).hold(plan, say, recording))
+        await stack.enter_async_context(leaving_nothing(experiment, wires, spec["info"]["id"], held.note, say))
         made = await stack.enter_async_context(
             datacenter(experiment.datacenter, target, found, wires, artifacts=recording / "artifacts")
         )

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from hashidrill.datacenter.attach.datacenter import AttachedDatacenter, attach, described
+from hashidrill.datacenter.attach.datacenter import attach, described
 from hashidrill.datacenter.attach.interlocks import open_interlocks
 from hashidrill.datacenter.attach.plan import Plan, plan_of
 from hashidrill.datacenter.attach.target import read_target
 from hashidrill.engine.attachable import check_possible
-from hashidrill.engine.heal import heal_run
+from hashidrill.engine.heal_attached import heal_attached
 from hashidrill.engine.launch import RUNS_DIR, Engine, record
 from hashidrill.errors import AttachError
 from hashidrill.events import Bus
 from hashidrill.experiment.attached import attached_to
-from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.experiment.reading import read_experiment
 from hashidrill.sandbox.sandbox import Sandbox, handed_over, python_path
 from hashidrill.util.files import private
@@ -76,17 +75,9 @@ class Attached:
         """See run_attached."""
         return run_attached(resolved, self.target, self.estate, runs_dir=runs_dir, events=events)
 
-    async def heal(self, runs: Sequence[Path]) -> list[Healed | None]:
-        """Reverts what these runs left in force there, from their journals."""
-        healed = []
-        async with AsyncExitStack() as stack:
-            estate, wires = await attach(self.target, stack)
-            spec = DatacenterSpec.model_validate(estate.as_datacenter())
-            hosts = await stack.enter_async_context(AttachedDatacenter(spec, self.target, estate, wires))
-            for run in runs:
-                hosts.keep_artifacts(run / "artifacts")
-                healed.append(await heal_run(run, hosts, attached=self.target.name))
-        return healed
+    async def heal(self, runs: Sequence[Path], tell: Callable[[str], None]) -> list[Healed | None]:
+        """See heal_attached."""
+        return await heal_attached(self.target, runs, tell)
 
 
 async def _looked(target: AttachTarget) -> Estate:

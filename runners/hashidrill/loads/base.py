@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from hashidrill.abc import Left
     from hashidrill.loads.context import LoadContext
     from hashidrill.rights import Right
     from hashidrill.units import Quantity
@@ -45,6 +46,10 @@ class BaseLoad:
 
     @classmethod
     def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - subclasses look at them
+        return ()
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - subclasses look at them
         return ()
 
     async def prepare(self) -> None:

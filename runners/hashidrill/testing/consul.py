@@ -180,10 +180,14 @@ class FakeConsul:
                 [one for one in self.sessions.values() if one["Node"] == node]
             ),
             ("GET", "/v1/kv/"): self._keys,
+            ("PUT", "/v1/kv/"): self._hold,
             ("PUT", "/v1/agent/reload"): lambda host, *_: self._reload(host),
             ("PUT", "/v1/agent/leave"): lambda host, *_: self._asked_to_leave(host),
             ("PUT", "/v1/session/create"): lambda host, _path, _params, body: answered(
                 {"ID": self.make_session(host.name, json.loads(body)["Name"])}
+            ),
+            ("PUT", "/v1/session/renew/"): lambda _host, session, *_: (
+                answered([self.sessions[session]]) if session in self.sessions else ApiAnswer(404, b"not found")
             ),
             ("PUT", "/v1/session/destroy/"): lambda _host, session, *_: self._destroy(session),
             ("PUT", "/v1/txn"): lambda _host, _path, _params, body: self._transaction(json.loads(body)),
@@ -261,6 +265,19 @@ class FakeConsul:
         for key, entry in self.kv.entries.items():
             if entry.session == session:
                 self.kv.entries[key] = replace(entry, session="")
+        return answered(value=True)
+
+    def _hold(self, _host: Machine, key: str, params: Mapping[str, str], body: bytes) -> ApiAnswer | None:
+        """`?acquire` and `?release`; None for a plain write."""
+        session = params.get("acquire", params.get("release"))
+        if session is None:
+            return None
+        there = self.kv.entries.get(key)
+        held = there.session if there else ""
+        if session not in self.sessions or (held != session if "release" in params else held not in ("", session)):
+            return answered(value=False)
+        self.kv.answer("PUT", f"/v1/kv/{key}", {}, body)
+        self.kv.entries[key] = replace(self.kv.entries[key], session=session if "acquire" in params else "")
         return answered(value=True)
 
     def _keys(self, _host: Machine, prefix: str, params: Mapping[str, str], _body: bytes) -> ApiAnswer | None:

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from hashidrill import __version__, cli
-from hashidrill.cli import runs
+from hashidrill.cli import heal, runs
 from hashidrill.cli.app import app
 from hashidrill.datacenter.up import running
 from hashidrill.errors import HashidrillError, MachineError
@@ -576,13 +576,13 @@ def test_a_reader_that_goes_away_neither_ends_the_run_nor_changes_its_exit_code(
 
 def test_nothing_to_heal_is_said(hashidrill, recorded, monkeypatch):
     recorded("a")
-    monkeypatch.setattr(runs, "sweep", list)
+    monkeypatch.setattr(heal, "sweep", list)
     assert hashidrill("heal").stdout == "nothing to heal\n"
     assert hashidrill("heal", "--json").json == {"healed": [], "removed": []}
 
 
 def test_a_dead_run_is_healed_and_named(hashidrill, tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "sweep", list)
+    monkeypatch.setattr(heal, "sweep", list)
     path = tmp_path / ".hashidrill" / "runs" / "dead"
     path.mkdir(parents=True)
     with Journal(path / JOURNAL_NAME, Clock()) as journal:
@@ -597,7 +597,7 @@ def test_a_dead_run_is_healed_and_named(hashidrill, tmp_path, monkeypatch):
 
 
 def test_a_run_that_goes_on_is_not_healed_and_that_is_said(hashidrill, tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "sweep", list)
+    monkeypatch.setattr(heal, "sweep", list)
     path = tmp_path / ".hashidrill" / "runs" / "alive"
     path.mkdir(parents=True)
     with Journal(path / JOURNAL_NAME, Clock()) as journal:

@@ -34,7 +34,7 @@ class Allowing:
 
     def __init__(self, *, stop_after_s=None, refuses=(), allows=True):
         self.plan = None
-        self.admitted = []
+        self.admitted, self.noted = [], []
         self._stop_after_s, self._refuses, self._allows = stop_after_s, refuses, allows
 
     @contextlib.asynccontextmanager
@@ -59,6 +59,9 @@ class Allowing:
             raise InterlockError(f"{acting.kind} must not be on {acting.target.host}")
         self.admitted.append((acting.kind, acting.target.host))
         yield
+
+    def note(self, verb, what="", where="", note=""):
+        self.noted.append((verb, what, where, note))
 
 
 class Attached:
@@ -180,6 +183,54 @@ def test_the_stop_button_reverts_and_ends_the_run(tmp_path):
     assert game.run() == "interrupted"
     assert game.events.count("fault.gone") == 1
     assert game.journal[-1].data["error"] == "somebody pressed stop"
+
+
+THEIRS = {"app/config": b"theirs", "hashidrill/kv-writes-of-ben/1": b"theirs", "hashidrill-once/kv-writes/run-0/0/1": b"x"}
+
+
+def filled(world, **keys):
+    """What this run's load put there, its process killed before it could clean up; and what others did."""
+    ours = [f"hashidrill/kv-writes/{n}" for n in range(20)] + ["hashidrill-once/kv-writes/run-1/0/7"]
+    for key, value in {**THEIRS, **dict.fromkeys(ours, b"ours"), **keys}.items():
+        world.consul.kv.answer("PUT", f"/v1/kv/{key}", {}, value)
+
+
+def test_a_run_leaves_none_of_its_keys_and_all_of_the_others(tmp_path):
+    game = Attached(tmp_path)
+    filled(game.fake.world)
+    assert game.run() == "complete"
+    assert {key: entry.value for key, entry in game.fake.world.consul.kv.entries.items()} == THEIRS
+    assert game.interlocks.noted == [
+        ("clean-up", "consul.kv.write", "keys below hashidrill/kv-writes/", "20 removed"),
+        ("clean-up", "consul.kv.write", "keys below hashidrill-once/kv-writes/run-1/", "1 removed"),
+    ]
+    assert game.interlocks.admitted[-1] == "released", "the lock is held until nothing is left"
+
+
+def test_neither_does_one_that_is_stopped_nor_one_that_crashes(tmp_path):
+    game = Attached(tmp_path, [TRANSFER | {"for": "50s"}], interlocks=Allowing(stop_after_s=10))
+    filled(game.fake.world)
+    assert game.run() == "interrupted"
+    assert set(game.fake.world.consul.kv.entries) == set(THEIRS)
+
+    async def crashing(*_, **__):
+        filled(game.fake.world)
+        raise OSError("whatever ended it")
+
+    with pytest.raises(OSError, match="whatever ended it"):
+        game.run(run=crashing)
+    assert set(game.fake.world.consul.kv.entries) == set(THEIRS)
+
+
+def test_what_could_not_be_removed_is_told_and_in_the_audit(tmp_path):
+    game = Attached(tmp_path)
+    filled(game.fake.world)
+    game.fake.weak = {"/v1/kv/hashidrill/kv-writes/"}
+    assert game.run() == "complete"
+    [(verb, _, where, note), *_] = game.interlocks.noted
+    assert (verb, where) == ("left", "keys below hashidrill/kv-writes/")
+    assert "HTTP 403 Permission denied" in note
+    assert "hashidrill/kv-writes/3" in game.fake.world.consul.kv.entries
 
 
 def test_a_datacenter_that_changed_since_it_was_looked_at_is_not_touched(tmp_path):

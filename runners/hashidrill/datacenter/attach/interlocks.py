@@ -12,7 +12,7 @@ import datetime as dt
 import getpass
 import ipaddress
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -22,17 +22,21 @@ from urllib.parse import urlsplit
 import httpx
 
 from hashidrill import registry
+from hashidrill.datacenter.interlocks import lock
+from hashidrill.datacenter.interlocks.audit import Audit
 from hashidrill.datacenter.interlocks.blast_radius import Window
-from hashidrill.datacenter.interlocks.guard import Guard, Subject
+from hashidrill.datacenter.interlocks.guard import AUDIT_NAME, CONSUL, Guard, Subject
+from hashidrill.datacenter.interlocks.kv import Kv
 from hashidrill.datacenter.interlocks.production import Named
 from hashidrill.datacenter.interlocks.settings import interlock_rights, settings_of
-from hashidrill.errors import FaultError
+from hashidrill.errors import FaultError, InterlockError
 from hashidrill.experiment.rights import rights_of
 from hashidrill.util.redaction import Redactor
-from hashidrill.util.tasks import all_at_once
+from hashidrill.util.tasks import all_at_once, beside
 
 if TYPE_CHECKING:
     from hashidrill.datacenter.attach.estate import Estate
+    from hashidrill.datacenter.attach.leftovers import Told
     from hashidrill.datacenter.attach.plan import Action, Plan
     from hashidrill.datacenter.attach.target import AttachTarget
     from hashidrill.datacenter.attach.wire import Wire
@@ -53,6 +57,9 @@ class Held(Protocol):
 
     def admits(self, acting: Any) -> AbstractAsyncContextManager[None]:
         """Around each fault (engine.run_state.Acting). Raises InterlockError: nothing is applied then."""
+
+    def note(self, verb: str, what: str = "", where: str = "", note: str = "") -> None:
+        """An audit line. It waits for nothing and raises nothing."""
 
 
 class Interlocks(Protocol):
@@ -162,6 +169,58 @@ def longest_s(experiment: Experiment) -> float:
     method_s = max(float(step.at + step.for_) for step in experiment.method)
     before_s = float(experiment.datacenter.ready_within) + float(experiment.steady_state.within)
     return before_s + method_s + float(experiment.recovery.for_) + _REVERTS_S
+
+
+@asynccontextmanager
+async def witnessed(
+    target: AttachTarget, wires: Mapping[str, Wire], run: str, experiment: str, tell: Callable[[str], None],
+    recording: Path,
+) -> AsyncIterator[Told]:  # fmt: skip
+    """Takes the audit lines of what is done after a run, by somebody whom no interlock may hold up.
+
+    Where there is nowhere to write them, it says so, and the block goes on.
+    """
+    try:
+        written = settings_of(target.interlocks, target.path).audit
+    except InterlockError as error:
+        tell(f"no audit lines are written: {error}")
+        yield _unheard
+        return
+    if CONSUL not in wires:
+        tell("no audit lines are written: the attach file names no consul")
+        yield _unheard
+        return
+    now = dt.datetime.now(dt.UTC)
+    audit = Audit(
+        Kv(wires[CONSUL]), written.prefix, run, experiment, who(), now=lambda: dt.datetime.now(dt.UTC), tell=tell,
+        redactor=Redactor(target.secrets()), file=recording / AUDIT_NAME, webhook=written.webhook, post=post,
+        series=f"heal-{now:%Y%m%dT%H%M%SZ}-",
+    )  # fmt: skip
+
+    def note(verb: str, what: str = "", where: str = "", note: str = "") -> None:
+        audit.note(verb, what, where, note=note)
+
+    try:
+        async with beside(audit.keep):
+            yield note
+    finally:
+        await audit.finish()
+
+
+def _unheard(verb: str, what: str = "", where: str = "", note: str = "") -> None:
+    """Takes audit lines for which there is no place."""
+
+
+async def alone(
+    target: AttachTarget, wires: Mapping[str, Wire], run: str, experiment: str, do: Callable[[], Awaitable[None]],
+    tell: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Does it while no run of anybody else goes on there. Raises InterlockError."""
+    if CONSUL not in wires:
+        raise InterlockError("the lock is kept in Consul, and the attach file names none")
+    said = settings_of(target.interlocks, target.path).lock
+    since = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    await lock.alone(Kv(wires[CONSUL]), said.key, said.ttl, lock.Holder(who(), run, experiment, since), do, tell)
 
 
 async def servers_down(estate: Estate, wires: Mapping[str, Wire]) -> frozenset[str]:

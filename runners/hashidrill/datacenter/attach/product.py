@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from pydantic import Field
 
 from hashidrill import registry
+from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from hashidrill.abc import Host
+    from hashidrill.abc import Host, Left
     from hashidrill.datacenter.attach.login import Login, Secret
     from hashidrill.datacenter.attach.wire import Wire
 
@@ -66,6 +67,15 @@ class Found:
     """What was left out and why."""
 
 
+class Product:
+    """Base of attachable products: what most of them need not do."""
+
+    name: ClassVar[str]
+
+    async def remove(self, wire: Wire, left: Left) -> int:  # noqa: ARG002 - subclasses ask by it
+        raise FaultError(f"{left}: hashidrill does not know how to take it out of {self.name}")
+
+
 class Attachable(Protocol):
     """How one product is logged in to and looked through. One object a product: `ATTACH` of its `Service.attach`."""
 
@@ -94,6 +104,9 @@ class Attachable(Protocol):
 
     def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:
         """Capabilities that it adds to a host of one of its agents, with what carries them out."""
+
+    async def remove(self, wire: Wire, left: Left) -> int:
+        """Takes away what a run left, and says how many there were: keys of a folder. Idempotent. Raises FaultError."""
 
     def spec(self, found: Found) -> Mapping[str, Any]:
         """Its part of `datacenter:` for what was found: the version and how many there are."""

@@ -1,6 +1,7 @@
 """One line for each action: who did what, where, until when. In Consul, in the recording, and to a webhook.
 
-A line in Consul is one key, `PREFIX/RUN/0001`; the folders of older runs are removed. A line that cannot be written is
+A line in Consul is one key, `PREFIX/RUN/0001` (of heal: `PREFIX/RUN/heal-TIME-0001`); the folders of older runs are
+removed. A line that cannot be written is
 written later, and again where a restore of Consul's state took it away. No line holds up a revert: the lines of reverts
 are written by a task of their own, and `written` waits for the line of an apply, for a bounded time.
 
@@ -47,7 +48,7 @@ class Line:
     experiment: str
     who: str
     verb: str
-    """begin, load, apply, revert, gone, stuck, stop, end."""
+    """begin, load, apply, gone, stuck, stop, clean-up, left, end; heal and revert of `hashidrill heal`."""
     what: str = ""
     where: str = ""
     until: str = ""
@@ -69,12 +70,14 @@ class Audit:
     def __init__(
         self, kv: Kv, prefix: str, run: str, experiment: str, who: str, *, now: Callable[[], dt.datetime],
         tell: Callable[[str], None], redactor: Redactor, file: Path | None = None, webhook: str | None = None,
-        post: Post | None = None,
+        post: Post | None = None, series: str = "",
     ) -> None:  # fmt: skip
-        """`file` is that of the recording: a line of JSON for each."""
+        """`file` is that of the recording: a line of JSON for each. `series` begins the names of keys: lines of another
+        process about the same run must not overwrite those that are there.
+        """
         self._kv, self._prefix, self._run, self._experiment, self._who = kv, prefix, run, experiment, who
         self._now, self._tell, self._redactor = now, tell, redactor
-        self._file, self._webhook, self._post = file, webhook, post
+        self._file, self._webhook, self._post, self._series = file, webhook, post, series
         self.lines: list[Line] = []
         self._unwritten: dict[int, Line] = {}
         self._changed = anyio.Event()
@@ -116,6 +119,8 @@ class Audit:
 
     async def finish(self) -> None:
         """Writes what is missing in Consul, for a bounded time. What stays unwritten is told."""
+        if not self.lines:
+            return
         with anyio.move_on_after(_FLUSHED_WITHIN_S, shield=True):
             while True:
                 try:
@@ -191,7 +196,7 @@ class Audit:
             self._once(f"audit lines could not be written to {self._file}: {error.strerror}")
 
     def _key(self, line: Line) -> str:
-        return f"{self._prefix}/{self._run}/{line.number:04d}"
+        return f"{self._prefix}/{self._run}/{self._series}{line.number:04d}"
 
     def _wake(self) -> None:
         self._changed.set()

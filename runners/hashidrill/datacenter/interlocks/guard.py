@@ -226,6 +226,10 @@ class Held:
         self._audit.note("stop", self._subject.experiment, note=why)
         return why
 
+    def note(self, verb: str, what: str = "", where: str = "", note: str = "") -> None:
+        """An audit line. It waits for nothing and raises nothing."""
+        self._audit.note(verb, what, where, note=note)
+
     @asynccontextmanager
     async def admits(self, acting: Any) -> AsyncIterator[None]:
         """Around one fault (hashidrill.engine.run_state.Acting). Raises InterlockError: then nothing is applied.

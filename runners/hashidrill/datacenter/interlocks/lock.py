@@ -7,7 +7,7 @@ cannot renew for a whole TTL takes the lock for lost and stops: somebody else ma
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -21,6 +21,8 @@ from hashidrill.util.tasks import beside
 from hashidrill.util.wait import pause
 
 _RELEASED_WITHIN_S = 10.0
+_SHUT_S = 20.0
+"""Consul keeps a key shut for 15 s after the session that held it was lost."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,38 @@ class Lock:
     def lose(self, why: str) -> None:
         self.why = self.why or why
         self.lost.set()
+
+
+async def alone(
+    kv: Kv, key: str, ttl_s: float, holder: Holder, do: Callable[[], Awaitable[None]], tell: Callable[[str], None]
+) -> None:
+    """Does it while nobody else's run can go on: under the lock, or while the lock is still that of the same dead run.
+
+    Waits for a lock whose holder died a moment ago. Raises InterlockError that says who holds it.
+    """
+    gives_up_s = anyio.current_time() + _SHUT_S
+    while True:
+        entry = await kv.get(key)
+        if entry is not None and entry.session:
+            if _run_of(entry.value) != holder.run:
+                raise _taken(entry.value, key)
+            await do()
+            return
+        try:
+            async with held(kv, key, ttl_s, holder, tell):
+                await do()
+                return
+        except InterlockError:
+            if anyio.current_time() >= gives_up_s:
+                raise
+        await pause(1.0)
+
+
+def _run_of(value: str) -> str:
+    try:
+        return str(parse(value).get("run", ""))
+    except (ValueError, AttributeError):
+        return ""
 
 
 async def check_free(kv: Kv, key: str) -> None:

@@ -16,10 +16,11 @@ from hashidrill.datacenter.attach import product
 from hashidrill.datacenter.attach.login import Secret
 from hashidrill.datacenter.attach.reading import WeakTokenError, parsed, read, read_json
 from hashidrill.errors import AttachError
+from hashidrill.services.consul import keys
 from hashidrill.services.consul.model import Consul
 
 if TYPE_CHECKING:
-    from hashidrill.abc import ApiAnswer, Host
+    from hashidrill.abc import ApiAnswer, Host, Left
     from hashidrill.datacenter.attach.login import Login
     from hashidrill.datacenter.attach.wire import Wire
 
@@ -37,7 +38,7 @@ class Part(product.Part):
     partition: str | None = Field(default=None, description="Admin partition (Enterprise)")
 
 
-class ConsulAttach:
+class ConsulAttach(product.Product):
     """Consul as a product that can be attached (hashidrill.datacenter.attach.product.Attachable)."""
 
     name: ClassVar[str] = "consul"
@@ -112,6 +113,9 @@ class ConsulAttach:
 
     def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:  # noqa: ARG002 - the protocol's
         return {}
+
+    async def remove(self, wire: Wire, left: Left) -> int:
+        return await keys.remove(wire, left)
 
     def spec(self, found: product.Found) -> Mapping[str, Any]:
         roles = [node.role for node in found.nodes]

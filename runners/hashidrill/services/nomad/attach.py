@@ -38,7 +38,7 @@ class Part(product.Part):
     region: str | None = Field(default=None, description="Region")
 
 
-class NomadAttach:
+class NomadAttach(product.Product):
     """Nomad as a product that can be attached (hashidrill.datacenter.attach.product.Attachable)."""
 
     name: ClassVar[str] = "nomad"

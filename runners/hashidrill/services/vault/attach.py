@@ -40,7 +40,7 @@ class Part(product.Part):
     namespace: str | None = Field(default=None, description="Namespace (Enterprise)")
 
 
-class VaultAttach:
+class VaultAttach(product.Product):
     """Vault as a product that can be attached (hashidrill.datacenter.attach.product.Attachable)."""
 
     name: ClassVar[str] = "vault"

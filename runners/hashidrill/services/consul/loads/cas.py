@@ -27,14 +27,14 @@ from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.loads.turns import stamp
 from hashidrill.rights import Right
 from hashidrill.services.consul import rights
-from hashidrill.services.consul.loads.base import ConsulLoad
+from hashidrill.services.consul.loads.base import ConsulLoad, left
 from hashidrill.services.consul.loads.kv import FINAL_READS_WITHIN_S, PREFIX, Via
 from hashidrill.services.consul.loads.replies import write_reply
 from hashidrill.units import Duration, Percent
 from hashidrill.util.foreign import parse
 
 if TYPE_CHECKING:
-    from hashidrill.abc import EmitOperation
+    from hashidrill.abc import EmitOperation, Left
 
 
 TABLE = "cas"
@@ -100,6 +100,10 @@ class KvCas(ConsulLoad):
     @classmethod
     def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
         return (rights.keys(f"{PREFIX}/{name}/"),)
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+        return (left(f"{PREFIX}/{name}/{run_id}/"),)
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)

@@ -20,7 +20,7 @@ from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.loads.turns import Turns, stamp
 from hashidrill.rights import Right
 from hashidrill.services.consul import rights
-from hashidrill.services.consul.loads.base import ConsulLoad
+from hashidrill.services.consul.loads.base import ConsulLoad, left
 from hashidrill.services.consul.loads.changes import mark
 from hashidrill.services.consul.loads.replies import write_reply
 from hashidrill.units import Duration, Percent, Size
@@ -29,7 +29,7 @@ from hashidrill.util.foreign import parse
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from hashidrill.abc import EmitOperation
+    from hashidrill.abc import EmitOperation, Left
 
 PREFIX = "hashidrill"
 ONCE_PREFIX = "hashidrill-once"
@@ -82,6 +82,12 @@ class _KvLoad(ConsulLoad):
     def rights(cls, name: str, params: Any) -> Sequence[Right]:
         once = bool(getattr(params, "once", 0))
         return (rights.keys(f"{PREFIX}/{name}/"), *([rights.keys(f"{ONCE_PREFIX}/{name}/")] if once else []))
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:
+        """Keys in turn stay for the next run in a datacenter of ours."""
+        once = bool(getattr(params, "once", 0))
+        return (left(f"{PREFIX}/{name}/"), *([left(f"{ONCE_PREFIX}/{name}/{run_id}/")] if once else []))
 
     def __init__(self, name: str, params: Any, context: LoadContext) -> None:
         super().__init__(name, params, context)
@@ -236,8 +242,8 @@ class KvWrite(_KvLoad):
                         return
         except TimeoutError:
             pass
-        left = self._turns.once
-        self.context.sample("left", float(left), f"{left} keys below {self._once_folder()} were not deleted")
+        many = self._turns.once
+        self.context.sample("left", float(many), f"{many} keys below {self._once_folder()} were not deleted")
 
 
 class KvRead(_KvLoad):

@@ -22,11 +22,11 @@ from hashidrill.loads.answer import Answer, read_error
 from hashidrill.loads.context import LoadContext
 from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.params import Timeout
-from hashidrill.loads.patient import insist
+from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import Reply
 from hashidrill.rights import Right
 from hashidrill.services.consul import rights
-from hashidrill.services.consul.loads.base import ConsulLoad
+from hashidrill.services.consul.loads.base import ConsulLoad, left
 from hashidrill.services.consul.loads.contender import GONE, SESSION_GONE, Action, Contender, Pacing, answered
 from hashidrill.services.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Via
 from hashidrill.services.consul.loads.replies import write_reply
@@ -34,7 +34,7 @@ from hashidrill.units import Duration
 from hashidrill.util.foreign import parse
 
 if TYPE_CHECKING:
-    from hashidrill.abc import EmitOperation
+    from hashidrill.abc import EmitOperation, Left
 
 LONGEST_TTL = Duration("24h")
 """Consul's own limit. The shortest is the servers' `session_ttl_min`, 10 s unless their configuration says less."""
@@ -42,6 +42,7 @@ LONGEST_LOCK_DELAY = Duration("60s")
 """Consul cuts longer ones down to this."""
 MOST_PER_S = 5000
 _LOOK_EVERY_S = 0.25
+_LEAVE_WITHIN_S = 4.0
 _SAMPLE_EVERY = 4
 
 
@@ -120,10 +121,17 @@ class Lock(ConsulLoad):
     def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
         return (rights.keys(f"{PREFIX}/{name}/"), rights.SESSIONS)
 
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+        """The locks. A session that nobody ended, because the run died, ends by its TTL."""
+        return (left(f"{PREFIX}/{name}/"),)
+
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)
         self._contenders: list[Contender] = []
         self._lost_by_those_who_left = 0
+        self._sessions: set[str] = set()
+        """Those that were made, and not ended."""
 
     async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
         """Make a session and end it: Consul says now whether it takes the TTL.
@@ -202,7 +210,33 @@ class Lock(ConsulLoad):
             ]
             body = self._session_body(action.holder) if action.op == "session" else None
             answer = await http.request("PUT", f"{base}/v1/session/{path}", body=body, timeout_s=timeout_s)
+            self._note_session(action, answer)
         return reply_to(action, answer)
+
+    def _note_session(self, action: Action, answer: Answer) -> None:
+        if action.op == "session" and answer.status == 200 and (made := _session_id(answer)) is not None:
+            self._sessions.add(made)
+        elif action.op == "end" and answer.status == 200:
+            self._sessions.discard(action.session)
+
+    async def clean_up(self) -> None:
+        """End the sessions, for a few seconds: those of an agent that is sick end by their TTL."""
+        endpoints = self.context.endpoints
+        try:
+            async with asyncio.timeout(_LEAVE_WITHIN_S), self._http() as http:
+
+                async def end(session: str) -> None:
+                    for endpoint in endpoints:
+                        url = f"{endpoint.rstrip('/')}/v1/session/destroy/{session}"
+                        if (await http.request("PUT", url, timeout_s=_LEAVE_WITHIN_S)).status == 200:
+                            self._sessions.discard(session)
+                            return
+
+                await for_each(sorted(self._sessions), end)
+        except TimeoutError:
+            pass
+        if many := len(self._sessions):
+            self.context.sample("left", float(many), f"{many} sessions were not ended: each ends by its TTL")
 
     def _session_body(self, holder: str) -> bytes:
         times = {"TTL": _go(self.params.ttl), "LockDelay": _go(self.params.lock_delay)}

@@ -21,14 +21,14 @@ from hashidrill.loads.patient import insist
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.rights import Right
 from hashidrill.services.consul import rights
-from hashidrill.services.consul.loads.base import ConsulLoad
+from hashidrill.services.consul.loads.base import ConsulLoad, left
 from hashidrill.units import Duration, Rate
 from hashidrill.util.foreign import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hashidrill.abc import EmitOperation
+    from hashidrill.abc import EmitOperation, Left
     from hashidrill.loads.context import LoadContext
 
 HTTP_PORT = 8500
@@ -88,6 +88,10 @@ class MetricsRead(ConsulLoad):
             "kv": (rights.right("key", f"{PREFIX}/{name}", "write"),),
         }  # fmt: skip
         return (rights.right("agent_prefix"), *asked[params.find])
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+        return (left(f"{PREFIX}/{name}"),) if params.find == "kv" else ()
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)

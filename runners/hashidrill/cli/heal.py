@@ -1,0 +1,109 @@
+"""heal: clean up after dead runs."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import anyio
+import typer
+
+from hashidrill.cli.attached import AttachTo, attached
+from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, recordings
+from hashidrill.engine.heal import Healed, heal_run, sweep
+from hashidrill.engine.launch import RUNS_DIR
+from hashidrill.errors import UsageError
+from hashidrill.live import display as live
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_NOT_REVERTED = 4
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=examples("heal", "heal --attach staging.yaml"))(heal)
+
+
+def heal(
+    run_: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A recording (default: all recordings).")] = None,
+    attach: AttachTo = None,
+    as_json: Json = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Clean up after dead runs: revert faults that may be in force, and remove what is left of their sandboxes.
+
+    Leaves alone runs that are still active, and runs of another machine, container or user. With --attach, reverts what
+    runs against that datacenter left in force, from their journals, removes what their loads left, and writes audit
+    lines.
+
+    Exit codes: 0 nothing is left, 2 bad usage, 4 a fault is still in force, or something of a load is still there.
+    """
+    paths = [find_recording(run_, runs_dir)] if run_ else recordings(runs_dir)
+    heal_all = _heal_all if attach is None else partial(attached(attach).heal, tell=_tell)
+    healed = [done for done in anyio.run(heal_all, paths) if done is not None]
+    removed = sweep()
+    if run_ and healed and healed[0].refused:
+        raise UsageError(f"{healed[0].run}: did nothing: {healed[0].refused}")
+    if as_json:
+        print_json({"healed": [_as_json(one) for one in healed], "removed": [str(path) for path in removed]})
+    else:
+        _print_healed(console(), healed, removed)
+    stuck = [name for one in healed for name in one.stuck]
+    left = [name for one in healed for name in one.left]
+    if stuck:
+        sys.stderr.write(f"hashidrill: still in force: {', '.join(stuck)}; see the journal of the run\n")
+    if left:
+        sys.stderr.write(f"hashidrill: still there: {'; '.join(left)}\n")
+    if stuck or left:
+        raise typer.Exit(_NOT_REVERTED)
+
+
+async def _heal_all(paths: list[Path]) -> list[Healed | None]:
+    return [await heal_run(path) for path in paths]
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _as_json(one: Healed) -> dict[str, Any]:
+    return {
+        "run": str(one.run), "reverted": one.reverted, "ended": one.ended, "stuck": one.stuck, "refused": one.refused,
+        "cleaned": one.cleaned, "left": one.left,
+    }  # fmt: skip
+
+
+def _print_healed(say: Console, healed: list[Healed], removed: list[Path]) -> None:
+    for one in healed:
+        if one.refused:
+            live.say(say, f"{one.run.name}: did nothing: {one.refused}")
+            continue
+        did = [
+            f"{_faults(names)} {what}"
+            for names, what in (
+                (one.reverted, "reverted and proven gone"),
+                (one.ended, "ended with the sandbox, which has no process left"),
+                (one.stuck, "may still be in force"),
+            )
+            if names
+        ] or ["no fault was in force"]
+        did += [f"removed {text}" for text in one.cleaned]
+        live.say(say, f"{one.run.name}: {_how(one)}; {'; '.join(did)}")
+    for path in removed:
+        live.say(say, f"removed {path}")
+    if not healed and not removed:
+        live.say(say, "nothing to heal")
+
+
+def _how(one: Healed) -> str:
+    if one.died:
+        return "its runner died"
+    return "it ended with a fault not proven gone" if one.reverted or one.stuck or one.ended else "it ended, and left something"
+
+
+def _faults(names: list[str]) -> str:
+    return f"{len(names)} fault{'' if len(names) == 1 else 's'}"

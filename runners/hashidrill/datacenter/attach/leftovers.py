@@ -1,0 +1,94 @@
+"""What the loads of a run leave in the products of somebody else, and getting rid of it.
+
+A load cleans up after itself as far as it can. Here is what it cannot do: when its process was killed, when its agent did
+not answer any more, and for the keys that the next run would overwrite in a datacenter of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+
+from hashidrill import registry
+from hashidrill.datacenter.attach.product import attachables
+from hashidrill.errors import FaultError
+from hashidrill.util.tasks import all_at_once
+from hashidrill.util.wait import pause
+
+if TYPE_CHECKING:
+    from hashidrill.abc import Left
+    from hashidrill.datacenter.attach.wire import Wire
+    from hashidrill.experiment.model import Experiment
+
+_WITHIN_S, _AGAIN_S = 30.0, 0.5
+
+
+class Told(Protocol):
+    """Takes an audit line: it neither raises nor waits."""
+
+    def __call__(self, verb: str, what: str = "", where: str = "", note: str = "") -> None: ...
+
+
+def leavings(experiment: Experiment, run_id: str) -> dict[Left, str]:
+    """What a run of it may leave, and the kind of the load whose it is."""
+    return {
+        left: load.kind
+        for name, load in experiment.load.items()
+        for left in registry.load(load.kind).leaves(name, load.parameters, run_id)
+    }
+
+
+async def sweep(
+    found: Mapping[Left, str], wires: Mapping[str, Wire], told: Told, *, within_s: float = _WITHIN_S
+) -> tuple[Sequence[str], Sequence[str]]:
+    """(what was removed, what could not be and why), each also told as an audit line. Raises nothing."""
+    ends_s = anyio.current_time() + within_s
+    done: dict[Left, tuple[int, str]] = {}
+
+    async def one(left: Left) -> None:
+        done[left] = await _removed(left, wires, ends_s)
+
+    await all_at_once(partial(one, left) for left in found)
+    removed, kept = [], []
+    for left, kind in found.items():
+        count, why = done[left]
+        if why:
+            told("left", kind, str(left), note=why)
+            kept.append(f"{left}: {why}")
+        elif count:
+            told("clean-up", kind, str(left), note=f"{count} removed")
+            removed.append(f"{left}: {count}")
+    return removed, kept
+
+
+async def _removed(left: Left, wires: Mapping[str, Wire], ends_s: float) -> tuple[int, str]:
+    """(how many, why not): asks again until `ends_s`, because a datacenter that heals may be silent for a while."""
+    if left.service not in wires:
+        return 0, f"the attach file names no {left.service}"
+    why = "it was still there when the time for it was over"
+    with anyio.CancelScope(deadline=ends_s):
+        while True:
+            try:
+                return await attachables([left.service])[left.service].remove(wires[left.service], left), ""
+            except FaultError as error:
+                why = str(error)
+            await pause(_AGAIN_S)
+    return 0, why
+
+
+@asynccontextmanager
+async def leaving_nothing(
+    experiment: Experiment, wires: Mapping[str, Wire], run_id: str, told: Told, say: Callable[[str], None]
+) -> AsyncIterator[None]:
+    """Around a run: however the block ends, what its loads left is gone afterwards, or `say` says that it is not."""
+    try:
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            _, kept = await sweep(leavings(experiment, run_id), wires, told)
+            for text in kept:
+                say(f"left behind: {text}; `hashidrill heal --attach FILE` tries again")

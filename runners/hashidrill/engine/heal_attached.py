@@ -1,0 +1,140 @@
+"""Heals runs against an attached datacenter: reverts what they left in force, and takes away what their loads left.
+
+Everything that it does leaves audit lines in Consul and in the recording, as a run's own actions do. No interlock holds
+up a revert. The keys of loads have the names of the loads, so nobody's run may go on while they are removed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.datacenter.attach.datacenter import AttachedDatacenter, attach
+from hashidrill.datacenter.attach.interlocks import alone, witnessed
+from hashidrill.datacenter.attach.leftovers import Told, leavings, sweep
+from hashidrill.datacenter.interlocks.guard import AUDIT_NAME
+from hashidrill.engine.heal import Healed, heal_run
+from hashidrill.errors import HashidrillError
+from hashidrill.experiment.model import DatacenterSpec
+from hashidrill.experiment.resolved import ResolvedExperiment
+from hashidrill.recording.journal import read_journal
+from hashidrill.recording.writer import RESOLVED_NAME
+from hashidrill.util.files import JOURNAL_NAME
+
+if TYPE_CHECKING:
+    from hashidrill.abc import Hosts
+    from hashidrill.datacenter.attach.estate import Estate
+    from hashidrill.datacenter.attach.target import AttachTarget
+    from hashidrill.datacenter.attach.wire import Wire
+
+Look = Callable[["AttachTarget", AsyncExitStack], Awaitable[tuple["Estate", dict[str, "Wire"]]]]
+
+
+async def heal_attached(
+    target: AttachTarget, runs: Sequence[Path], tell: Callable[[str], None], *, look: Look = attach,
+    datacenter: Callable[..., AttachedDatacenter] = AttachedDatacenter,
+) -> list[Healed | None]:  # fmt: skip
+    """What was done for each run; None where there was nothing to do. `tell` hears what it does, as it does it."""
+    healed = []
+    async with AsyncExitStack() as stack:
+        estate, wires = await look(target, stack)
+        spec = DatacenterSpec.model_validate(estate.as_datacenter())
+        hosts = await stack.enter_async_context(datacenter(spec, target, estate, wires))
+        for run in runs:
+            hosts.keep_artifacts(run / "artifacts")
+            healed.append(await _heal(run, hosts, target, wires, tell))
+    return healed
+
+
+async def _heal(
+    run: Path, hosts: Hosts, target: AttachTarget, wires: Mapping[str, Wire], tell: Callable[[str], None]
+) -> Healed | None:
+    began = _began(run)
+    name, run_id = str(began.get("experiment", "")), str(began.get("id", run.name))
+    async with witnessed(target, wires, run_id, name, tell, run) as note:
+        done = await heal_run(run, hosts, attached=target.name, told=partial(_note, note, name))
+        ours = (began.get("attached") or {}).get("name") == target.name
+        if ours and (done is None or not done.refused) and unswept(run):
+            if done is None:
+                done = Healed(run, died=False)
+                note("heal", name)
+            await _clean(run, run_id, target, wires, done=done, note=note, tell=tell)
+        if done is not None and not done.refused:
+            note("end", name, note=_finished(done))
+    return done
+
+
+async def _clean(
+    run: Path, run_id: str, target: AttachTarget, wires: Mapping[str, Wire], *, done: Healed, note: Told,
+    tell: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Fills `cleaned` and `left` of what was done."""
+
+    async def do() -> None:
+        cleaned, left = await sweep(found, wires, note)
+        done.cleaned.extend(cleaned)
+        done.left.extend(left)
+
+    try:
+        experiment = ResolvedExperiment.from_data(json.loads((run / RESOLVED_NAME).read_text())).experiment
+        found = leavings(experiment, run_id)
+        if found:
+            await alone(target, wires, run_id, experiment.metadata.name, do, tell)
+    except (HashidrillError, OSError, ValueError) as error:
+        why = f"what its loads left was not touched: {error}"
+        note("left", note=why)
+        done.left.append(why)
+
+
+def unswept(run: Path) -> bool:
+    """Whether what its loads left may still be there: it, or the last heal, did not end, or left something."""
+    ended, left = True, False
+    for verb in _verbs(run / AUDIT_NAME):
+        if verb in {"begin", "heal"}:
+            ended, left = False, False
+        elif verb == "left":
+            left = True
+        elif verb == "end":
+            ended = True
+    return left or not ended
+
+
+def _verbs(path: Path) -> list[str]:
+    """The verbs of the audit lines that the recording holds. A line that was torn, as its engine died, says nothing."""
+    verbs = []
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            verbs.append(str(json.loads(line)["verb"]))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return verbs
+
+
+def _began(run: Path) -> Mapping[str, Any]:
+    path = run / JOURNAL_NAME
+    entries = read_journal(path) if path.is_file() else []
+    return next((entry.data for entry in entries if entry.event == "run"), {})
+
+
+def _note(note: Told, experiment: str, verb: str, undo: Mapping[str, Any]) -> None:
+    note(verb, str(undo.get("kind", experiment)), str(undo.get("host", "")))
+
+
+def _finished(done: Healed) -> str:
+    """For the last audit line: what heal finished, and what it could not."""
+    said = [
+        f"{what}: {', '.join(names)}"
+        for names, what in (
+            (done.reverted, "reverted"), (done.stuck, "still in force"), (done.cleaned, "removed"), (done.left, "left"),
+        )
+        if names
+    ]  # fmt: skip
+    return "; ".join(said) or "there was nothing to do"

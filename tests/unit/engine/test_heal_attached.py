@@ -1,0 +1,193 @@
+"""`heal --attach`: reverts, removes what loads left, and leaves audit lines, as a run's own actions do."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import pytest
+
+from attached_estates import TOKEN
+from hashidrill.abc import ApiAnswer
+from hashidrill.datacenter.attach.datacenter import AttachedDatacenter
+from hashidrill.datacenter.attach.estate import discover
+from hashidrill.engine.heal_attached import heal_attached, unswept
+from hashidrill.recording.journal import Clock, Journal, read_journal
+from test_in_attached import THEIRS, Attached, filled, intent
+from virtual_time import run
+
+AUDIT, LOCK = "hashidrill-audit/", "hashidrill-interlocks/lock"
+
+
+class Dead:
+    """A run against the fake datacenter whose engine was killed with a fault in force, and its recording."""
+
+    def __init__(self, folder, *, audit=("begin", "load", "apply"), name="staging"):
+        self.game = Attached(folder)
+        self.path, self.told = folder, []
+        with Journal(folder / "journal.jsonl", Clock()) as journal:
+            journal.write("run", id="run-1", experiment="short", root="", attached={"name": name})
+            event, data = intent(self.game)
+            journal.write(event, sync=True, **data)
+        (folder / "resolved.json").write_text(json.dumps(self.game.resolved.to_data()))
+        lines = [json.dumps({"verb": verb}) for verb in audit]
+        (folder / "audit.jsonl").write_text("\n".join(lines) + '\n{"verb": "ap')
+        filled(self.world)
+
+    @property
+    def world(self):
+        return self.game.fake.world
+
+    @property
+    def keys(self):
+        return {key: entry.value for key, entry in self.world.consul.kv.entries.items()}
+
+    def lines(self):
+        return [json.loads(value) for key, value in sorted(self.keys.items()) if key.startswith(AUDIT)]
+
+    def left(self):
+        """Of everything that is in this Consul, what is neither an audit line nor somebody else's."""
+        found = {key for key in self.keys if not key.startswith(AUDIT)} - set(THEIRS)
+        return found | set(self.world.consul.sessions)
+
+    def heal(self):
+        fake = self.game.fake
+
+        async def look(target, stack):
+            wires = fake.wires(target)
+            for wire in wires.values():
+                await stack.enter_async_context(wire)
+            return await discover(target, wires), wires
+
+        transport = lambda login: fake.transport(login.service)  # noqa: E731 - one line, used once
+        [done] = run(
+            heal_attached(
+                self.game.target, [self.path], self.told.append, look=look,
+                datacenter=partial(AttachedDatacenter, make_transport=transport),
+            )
+        )  # fmt: skip
+        return done
+
+    def locked_by(self, run_id):
+        session = self.world.consul.make_session("consul-1", "hashidrill", LOCK)
+        value = json.dumps({"held_by": "ben", "run": run_id, "experiment": "x", "since": "12:00"}).encode()
+        self.world.consul.answer(self.world.hosts["consul-1"], "PUT", f"/v1/kv/{LOCK}", {"acquire": session}, value)
+        return session
+
+
+@pytest.fixture
+def dead(tmp_path):
+    return Dead(tmp_path)
+
+
+def test_what_it_does_is_in_the_audit_as_every_other_action_is(dead):
+    done = dead.heal()
+    assert (done.reverted, done.stuck, done.left) == (["0-transfer"], [], [])
+    said = [(line["verb"], line.get("what", ""), line.get("where", "")) for line in dead.lines()]
+    assert said == [
+        ("heal", "short", ""),
+        ("revert", "consul.leader.transfer", "consul-1"),
+        ("gone", "consul.leader.transfer", "consul-1"),
+        ("clean-up", "consul.kv.write", "keys below hashidrill/kv-writes/"),
+        ("clean-up", "consul.kv.write", "keys below hashidrill-once/kv-writes/run-1/"),
+        ("end", "short", ""),
+    ]
+    last = dead.lines()[-1]
+    assert last["note"].startswith("reverted: 0-transfer; removed: keys below hashidrill/kv-writes/: 20, ")
+    assert {line["run"] for line in dead.lines()} == {"run-1"}
+    assert all("@" in line["who"] for line in dead.lines())
+    assert any(text.startswith("audit: revert consul.leader.transfer on consul-1 by ") for text in dead.told)
+    assert TOKEN not in json.dumps(dead.lines()) + "".join(dead.told) + (dead.path / "audit.jsonl").read_text()
+
+
+def test_nothing_is_left_in_consul_but_audit_lines_and_what_is_others(dead):
+    assert len(dead.left()) == 21
+    dead.heal()
+    assert dead.left() == set()
+    assert {key: value for key, value in dead.keys.items() if not key.startswith(AUDIT)} == THEIRS
+
+
+def test_the_lines_of_the_run_itself_are_not_overwritten(dead):
+    dead.world.consul.kv.answer("PUT", f"/v1/kv/{AUDIT}run-1/0001", {}, b'{"verb": "begin"}')
+    dead.heal()
+    assert dead.keys[f"{AUDIT}run-1/0001"] == b'{"verb": "begin"}'
+    assert {key.rpartition("/")[0] for key in dead.keys if key.startswith(AUDIT)} == {f"{AUDIT}run-1"}
+
+
+def test_a_second_heal_has_nothing_to_do_and_writes_nothing(dead):
+    dead.heal()
+    before = dead.keys
+    assert dead.heal() is None
+    assert dead.keys == before
+
+
+def test_the_lock_of_the_dead_run_itself_is_in_nobodys_way(dead):
+    session = dead.locked_by("run-1")
+    assert dead.heal().left == []
+    assert dead.left() == {LOCK, session}, "it ends by its TTL"
+
+
+def test_keys_are_not_touched_while_the_run_of_somebody_else_goes_on_and_the_fault_is_reverted_all_the_same(dead):
+    """The keys have the name of the load: they may be those that the other run writes now."""
+    dead.locked_by("run-of-ben")
+    done = dead.heal()
+    assert done.reverted == ["0-transfer"]
+    assert len([key for key in dead.keys if key.startswith("hashidrill/kv-writes/")]) == 20
+    assert "another game day holds hashidrill-interlocks/lock: ben, with x (run-of-ben)" in done.left[0]
+    assert [line["verb"] for line in dead.lines()][-2:] == ["left", "end"]
+    dead.world.consul.sessions.clear()
+    dead.world.consul.kv.entries.pop(LOCK)
+    again = dead.heal()
+    assert (again.died, again.left, len(again.cleaned)) == (False, [], 2)
+    assert dead.left() == set()
+
+
+def test_a_consul_that_takes_no_audit_line_does_not_hold_up_the_revert(dead):
+    kv = dead.world.consul.kv
+    answer = kv.answer
+    refused = ApiAnswer(500, b"No cluster leader")
+    kv.answer = lambda method, path, *rest: (
+        refused if method == "PUT" and AUDIT in path else answer(method, path, *rest)
+    )
+    done = dead.heal()
+    assert done.reverted == ["0-transfer"]
+    assert any("audit lines are in this recording alone" in text for text in dead.told)
+    verbs = [json.loads(line)["verb"] for line in (dead.path / "audit.jsonl").read_text().splitlines()[4:]]
+    assert verbs[:3] == ["heal", "revert", "gone"]
+
+
+def test_one_that_ran_against_another_datacenter_is_left_alone_and_leaves_no_line(tmp_path):
+    dead = Dead(tmp_path, name="another")
+    assert dead.heal().refused == "it ran against another, not against staging"
+    assert dead.lines() == []
+    assert len(dead.left()) == 21
+
+
+def test_its_own_end_is_the_last_line_of_the_journal(dead):
+    dead.heal()
+    assert [entry.event for entry in read_journal(dead.path / "journal.jsonl")][-3:] == [
+        "fault.reverted", "fault.gone", "end",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("verbs", "unknown"),
+    [
+        (["begin", "load", "apply", "gone", "clean-up", "end"], False),
+        (["begin", "load", "apply"], True),
+        (["begin", "load", "left", "end"], True),
+        (["begin", "left", "end", "heal", "clean-up", "end"], False),
+        (["begin", "heal", "left", "end"], True),
+        (["begin", "end", "heal", "revert"], True),
+        ([], False),
+    ],
+)
+def test_whether_anything_may_be_left_is_told_by_the_audit_lines(tmp_path, verbs, unknown):
+    (tmp_path / "audit.jsonl").write_text("".join(json.dumps({"verb": verb}) + "\n" for verb in verbs))
+    assert unswept(tmp_path) is unknown
+
+
+def test_a_recording_without_audit_lines_touched_nothing(tmp_path):
+    assert not unswept(tmp_path)
+
+
