@@ -102,7 +102,8 @@ def _print_healed(say: Console, healed: list[Healed], removed: list[Path]) -> No
 def _how(one: Healed) -> str:
     if one.died:
         return "its runner died"
-    return "it ended with a fault not proven gone" if one.reverted or one.stuck or one.ended else "it ended, and left something"
+    open_ = one.reverted or one.stuck or one.ended
+    return "it ended with a fault not proven gone" if open_ else "it ended, and left something"
 
 
 def _faults(names: list[str]) -> str:

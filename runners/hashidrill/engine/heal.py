@@ -46,7 +46,8 @@ class Healed:
     """What heal did for one run: names of faults.
 
     `reverted`: reverted and proven gone. `ended`: gone with their hosts. `stuck`: may still be in force. `refused` says
-    why heal did nothing at all. `cleaned`: what its loads had left in an attached datacenter; `left`: what is still there.
+    why heal did nothing at all. `cleaned`: what its loads had left in an attached datacenter; `left`: what is still
+    there.
     """
 
     run: Path
@@ -78,9 +79,7 @@ def open_faults(entries: list[Entry]) -> list[dict[str, Any]]:
     return list(reversed(undos.values()))
 
 
-async def heal_run(
-    run: Path, hosts: Hosts | None = None, *, attached: str = "", told: Told = _untold
-) -> Healed | None:
+async def heal_run(run: Path, hosts: Hosts | None = None, *, attached: str = "", told: Told = _untold) -> Healed | None:
     """Heal one run; None when there is nothing to do. `hosts` are those of the attached datacenter of that name.
 
     Raises UsageError for no journal, or one that cannot be written.

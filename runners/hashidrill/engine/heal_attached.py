@@ -55,7 +55,7 @@ async def _heal(
 ) -> Healed | None:
     began = _began(run)
     name, run_id = str(began.get("experiment", "")), str(began.get("id", run.name))
-    async with witnessed(target, wires, run_id, name, tell, run) as note:
+    async with witnessed(target, wires, run_id, name, tell=tell, recording=run) as note:
         done = await heal_run(run, hosts, attached=target.name, told=partial(_note, note, name))
         ours = (began.get("attached") or {}).get("name") == target.name
         if ours and (done is None or not done.refused) and unswept(run):
@@ -83,7 +83,7 @@ async def _clean(
         experiment = ResolvedExperiment.from_data(json.loads((run / RESOLVED_NAME).read_text())).experiment
         found = leavings(experiment, run_id)
         if found:
-            await alone(target, wires, run_id, experiment.metadata.name, do, tell)
+            await alone(target, wires, run_id, experiment.metadata.name, do=do, tell=tell)
     except (HashidrillError, OSError, ValueError) as error:
         why = f"what its loads left was not touched: {error}"
         note("left", note=why)

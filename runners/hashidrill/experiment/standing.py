@@ -22,7 +22,7 @@ class Attached(Strict):
 
     name: str
     hosts: dict[str, AttachedHost] = Field(min_length=1)
-    left_out: list[str] = []
+    left_out: list[str] = Field(default=[])
     """What the experiment says about a datacenter of its own, and what this one does not follow: `consul.version`."""
 
     def places(self) -> dict[str, list[AgentPlace]]:

@@ -385,7 +385,7 @@ class Stopped:
     def __init__(self, *paths):
         self.left = list(paths)
 
-    def run(self, resolved, *, runs_dir, events):  # noqa: ARG002 - as the real one is called
+    def run(self, resolved, *, runs_dir, events):
         return self.left.pop(0)
 
 
@@ -396,9 +396,7 @@ def there(hashidrill, monkeypatch):
     def against(*paths):
         estate = Stopped(*paths)
         monkeypatch.setattr(runs, "for_run", lambda *_, **__: estate)
-        monkeypatch.setattr(
-            runs, "resolve_all", lambda names, *_: [resolve(find_experiment(name)) for name in names]
-        )
+        monkeypatch.setattr(runs, "resolve_all", lambda names, *_: [resolve(find_experiment(name)) for name in names])
         return estate, lambda *more: hashidrill(
             "run", "raft/slow-leader-disk", "raft/frozen-leader", "--attach", "x", *more
         )

@@ -6,6 +6,7 @@ import json
 from functools import partial
 
 import pytest
+from test_in_attached import THEIRS, Attached, filled, intent
 
 from attached_estates import TOKEN
 from hashidrill.abc import ApiAnswer
@@ -13,7 +14,6 @@ from hashidrill.datacenter.attach.datacenter import AttachedDatacenter
 from hashidrill.datacenter.attach.estate import discover
 from hashidrill.engine.heal_attached import heal_attached, unswept
 from hashidrill.recording.journal import Clock, Journal, read_journal
-from test_in_attached import THEIRS, Attached, filled, intent
 from virtual_time import run
 
 AUDIT, LOCK = "hashidrill-audit/", "hashidrill-interlocks/lock"
@@ -189,5 +189,3 @@ def test_whether_anything_may_be_left_is_told_by_the_audit_lines(tmp_path, verbs
 
 def test_a_recording_without_audit_lines_touched_nothing(tmp_path):
     assert not unswept(tmp_path)
-
-

@@ -185,7 +185,9 @@ def test_the_stop_button_reverts_and_ends_the_run(tmp_path):
     assert game.journal[-1].data["error"] == "somebody pressed stop"
 
 
-THEIRS = {"app/config": b"theirs", "hashidrill/kv-writes-of-ben/1": b"theirs", "hashidrill-once/kv-writes/run-0/0/1": b"x"}
+THEIRS = {
+    "app/config": b"theirs", "hashidrill/kv-writes-of-ben/1": b"theirs", "hashidrill-once/kv-writes/run-0/0/1": b"x",
+}  # fmt: skip
 
 
 def filled(world, **keys):

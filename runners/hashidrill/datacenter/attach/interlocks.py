@@ -173,7 +173,7 @@ def longest_s(experiment: Experiment) -> float:
 
 @asynccontextmanager
 async def witnessed(
-    target: AttachTarget, wires: Mapping[str, Wire], run: str, experiment: str, tell: Callable[[str], None],
+    target: AttachTarget, wires: Mapping[str, Wire], run: str, experiment: str, *, tell: Callable[[str], None],
     recording: Path,
 ) -> AsyncIterator[Told]:  # fmt: skip
     """Takes the audit lines of what is done after a run, by somebody whom no interlock may hold up.
@@ -212,7 +212,7 @@ def _unheard(verb: str, what: str = "", where: str = "", note: str = "") -> None
 
 
 async def alone(
-    target: AttachTarget, wires: Mapping[str, Wire], run: str, experiment: str, do: Callable[[], Awaitable[None]],
+    target: AttachTarget, wires: Mapping[str, Wire], run: str, experiment: str, *, do: Callable[[], Awaitable[None]],
     tell: Callable[[str], None],
 ) -> None:  # fmt: skip
     """Does it while no run of anybody else goes on there. Raises InterlockError."""
@@ -220,7 +220,9 @@ async def alone(
         raise InterlockError("the lock is kept in Consul, and the attach file names none")
     said = settings_of(target.interlocks, target.path).lock
     since = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    await lock.alone(Kv(wires[CONSUL]), said.key, said.ttl, lock.Holder(who(), run, experiment, since), do, tell)
+    await lock.alone(
+        Kv(wires[CONSUL]), said.key, said.ttl, lock.Holder(who(), run, experiment, since), do=do, tell=tell
+    )
 
 
 async def servers_down(estate: Estate, wires: Mapping[str, Wire]) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """What the loads of a run leave in the products of somebody else, and getting rid of it.
 
-A load cleans up after itself as far as it can. Here is what it cannot do: when its process was killed, when its agent did
-not answer any more, and for the keys that the next run would overwrite in a datacenter of ours.
+A load cleans up after itself as far as it can. Here is what it cannot do: when its process was killed, when its agent
+did not answer any more, and for the keys that the next run would overwrite in a datacenter of ours.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Lock:
 
 
 async def alone(
-    kv: Kv, key: str, ttl_s: float, holder: Holder, do: Callable[[], Awaitable[None]], tell: Callable[[str], None]
+    kv: Kv, key: str, ttl_s: float, holder: Holder, *, do: Callable[[], Awaitable[None]], tell: Callable[[str], None]
 ) -> None:
     """Does it while nobody else's run can go on: under the lock, or while the lock is still that of the same dead run.
 
