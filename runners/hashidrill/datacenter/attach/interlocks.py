@@ -13,7 +13,7 @@ import getpass
 import ipaddress
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -191,6 +191,7 @@ async def witnessed(
         yield _unheard
         return
     now = dt.datetime.now(dt.UTC)
+    _end_line(recording / AUDIT_NAME)
     audit = Audit(
         Kv(wires[CONSUL]), written.prefix, run, experiment, who(), now=lambda: dt.datetime.now(dt.UTC), tell=tell,
         redactor=Redactor(target.secrets()), file=recording / AUDIT_NAME, webhook=written.webhook, post=post,
@@ -205,6 +206,14 @@ async def witnessed(
             yield note
     finally:
         await audit.finish()
+
+
+def _end_line(path: Path) -> None:
+    """A line that was torn, as its writer died, must not swallow the next one."""
+    with suppress(OSError):
+        if path.is_file() and not path.read_bytes().endswith(b"\n"):
+            with path.open("ab") as file:
+                file.write(b"\n")
 
 
 def _unheard(verb: str, what: str = "", where: str = "", note: str = "") -> None:
