@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from ruamel.yaml import YAML
@@ -126,9 +126,9 @@ def command_trouble(line: str, *, complete: bool, made: set[str]) -> str:
     if words[0].startswith("-"):
         known = {name for parameter in COMMANDS.params for name in [*parameter.opts, "-h", "--help"]}
         return "" if set(words) <= known else f"hashidrill has no option {words}"
-    command = COMMANDS.commands.get(words[0])
+    command, words, trouble = command_of(words, complete=complete)
     if command is None:
-        return f"there is no command {words[0]!r}"
+        return trouble
     try:
         values = command.make_context(words[0], words[1:], parent=context).params
     except TyperException as error:
@@ -136,9 +136,24 @@ def command_trouble(line: str, *, complete: bool, made: set[str]) -> str:
             return ""  # in running text a command may be named without its arguments
         return error.format_message()
     named = [*(values.get("experiments") or []), *([values["like"]] if values.get("like") else [])]
-    if words[0] == "show":
+    if words[0] == "show" and "name" in values:
         named.append(values["name"])
     return next((f"there is no {name!r}" for name in named if not there(name, made)), "")
+
+
+def command_of(words: list[str], *, complete: bool) -> tuple[Any, list[str], str]:
+    """(the command, down to that of a group; its words; what is wrong where there is none)."""
+    command = COMMANDS.commands.get(words[0])
+    if command is None:
+        return None, words, f"there is no command {words[0]!r}"
+    while hasattr(command, "commands") and words[1:] and not words[1].startswith("-"):
+        if words[1] not in command.commands:
+            return None, words, f"there is no command '{words[0]} {words[1]}'"
+        command, words = command.commands[words[1]], words[1:]
+    if hasattr(command, "commands"):  # a group, named without any of its commands
+        needless = not complete or {"-h", "--help"} & set(words)
+        return None, words, "" if needless else f"{words[0]} needs one of its commands"
+    return command, words, ""
 
 
 def there(name: str, made: set[str]) -> bool:

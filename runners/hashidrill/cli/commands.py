@@ -21,6 +21,7 @@ from hashidrill.util.lazy import later
 MODULES = {
     "demo": "runs", "run": "runs", "check": "runs", "heal": "heal", "capacity": "capacity", "gate": "gate",
     "bisect": "bisect", "validate": "validate",
+    "gameday": "gameday",
     "list": "library", "show": "library", "new": "library", "schema": "library", "up": "datacenter",
     "status": "datacenter", "shell": "datacenter", "down": "datacenter", "doctor": "machine", "audit": "audit",
     "retry": "retry", "acl": "acl", "arm": "interlocks", "disarm": "interlocks",

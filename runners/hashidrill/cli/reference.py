@@ -14,6 +14,7 @@ import typer
 from hashidrill.cli.app import app
 from hashidrill.cli.library import rows_of
 from hashidrill.experiment.schema import experiment_schema
+from hashidrill.gameday.schema import gameday_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,14 +26,25 @@ _MADE = "Generated from the code by `python -m hashidrill.cli.reference`; do not
 def commands_page() -> str:
     """Every command with its arguments and options."""
     context = typer.Context(typer.main.get_command(app), info_name="hashidrill")
-    listed, sections = [], []
+    listed: list[str] = []
+    sections: list[str] = []
     for name in context.command.list_commands(context):  # type: ignore[attr-defined]  # it is a group
         command = context.command.get_command(context, name)  # type: ignore[attr-defined]
-        about = (command.help or "").strip()
-        listed.append(f"| [{name}](#{name}) | {about.partition(chr(10))[0]} |\n")
-        sections.append(f"\n## {name}\n\n{about}\n{_parameters(command)}{_examples(command.epilog or '')}")
+        listed.append(f"| [{name}](#{name}) | {_about(command).partition(chr(10))[0]} |\n")
+        sections += _sections(name, command, 2)
     head = f"# Reference: commands\n\n{_MADE}\n`--help` after any command prints the same.\n\n"
     return head + "| command | what it does |\n| --- | --- |\n" + "".join(listed) + "".join(sections)
+
+
+def _about(command: Any) -> str:
+    return (command.help or "").strip()
+
+
+def _sections(name: str, command: Any, level: int) -> Iterator[str]:
+    """That of a command; a group has those of its commands below its own."""
+    yield f"\n{'#' * level} {name}\n\n{_about(command)}\n{_parameters(command)}{_examples(command.epilog or '')}"
+    for below, one in getattr(command, "commands", {}).items():
+        yield from _sections(f"{name} {below}", one, level + 1)
 
 
 def _parameters(command: Any) -> str:
@@ -145,6 +157,17 @@ def _meaning(about: Schema, definitions: Schema) -> str:
 _LIMITS = {"minimum": "at least", "maximum": "at most"}
 
 
+def game_day_page() -> str:
+    """Every key of a game day."""
+    schema = gameday_schema()
+    head = (
+        f"# Reference: the keys of a game day\n\n{_MADE}\n"
+        "A game day is a file of `kind: GameDay`, which `hashidrill gameday run FILE` leads through, and `hashidrill\n"
+        "validate FILE` checks. [first-game-day.md](first-game-day.md) shows how a day goes.\n"
+    )
+    return head + "".join(_section(title, part, schema["$defs"]) for title, part in _parts("", schema, schema["$defs"]))
+
+
 def library_page() -> str:
     """The shipped experiments, faults, loads and hypotheses, a line each, as `hashidrill list` prints them."""
     head = f"# Reference: the library\n\n{_MADE}"
@@ -175,6 +198,7 @@ def _cell(text: str) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference-commands.md": commands_page,
+    "reference-gameday.md": game_day_page,
     "reference-keys.md": keys_page,
     "reference-library.md": library_page,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,10 +15,17 @@ from hashidrill.experiment.library import find_experiment, list_experiments
 from hashidrill.experiment.loader import check_base, load_document, resolve
 from hashidrill.experiment.reading import BASE_KIND, read_experiment
 
+if TYPE_CHECKING:
+    from hashidrill.experiment.documents import Document
+
+_GAME_DAY = "GameDay"
+"""As hashidrill.gameday.model.KIND, whose import most files need not pay for."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog=examples("validate", "validate experiments/raft/*.yaml"))(validate)
+    calls = ("validate", "validate experiments/raft/*.yaml", "validate playbooks/first-game-day.yaml")
+    app.command(epilog=examples(*calls))(validate)
 
 
 def validate(
@@ -27,7 +34,7 @@ def validate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check experiments without running anything. Exits with 2 if one has an error."""
+    """Check experiments, or game days, without running anything. Exits with 2 if one has an error."""
     paths = [find_experiment(name) for name in experiments] if experiments else list_experiments()
     results = [{"experiment": str(path), "error": _error_of(path)} for path in paths]
     if as_json:
@@ -55,9 +62,19 @@ def _check_variants(path: Path) -> None:
     check_figures(resolved, variants)
 
 
+def _check_day(document: Document, path: Path) -> None:
+    """A game day, with every experiment that it names. Raises ExperimentError."""
+    from hashidrill.gameday.plan import plan_of  # noqa: PLC0415 - few files are game days
+
+    plan_of(document, folder=path.parent)
+
+
 def _error_of(path: Path) -> str | None:
     try:
         document = read_experiment(path)
+        if isinstance(document.data, dict) and document.data.get("kind") == _GAME_DAY:
+            _check_day(document, path)
+            return None
         if isinstance(document.data, dict) and document.data.get("kind") == BASE_KIND:
             check_base(document, near_to=path)
             return None

@@ -18,7 +18,9 @@ from hashidrill.cli.app import app
 from hashidrill.engine.closing import EXIT_CODES
 from hashidrill.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS
 from hashidrill.experiment.loader import load_experiment
+from hashidrill.experiment.reading import read_document
 from hashidrill.experiment.selectors import FORMS
+from hashidrill.gameday.plan import is_game_day, read_plan
 from hashidrill.verdict import Finding
 
 if TYPE_CHECKING:
@@ -310,6 +312,9 @@ def test_the_readme_is_read_in_one_sitting():
     assert len(page("README.md").text.splitlines()) <= 160
 
 
-def test_files_of_playbooks_that_are_yaml_are_experiments():
+def test_files_of_playbooks_that_are_yaml_are_experiments_or_game_days():
     for path in [*(ROOT / "playbooks").rglob("*.yaml"), *(ROOT / "playbooks").rglob("*.yml")]:
-        load_experiment(path)
+        if is_game_day(read_document(path)):
+            read_plan(path)
+        else:
+            load_experiment(path)

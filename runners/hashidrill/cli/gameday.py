@@ -1,0 +1,252 @@
+"""gameday: run, resume and report whole game days."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import typer
+from rich.console import Console
+
+from hashidrill.cli.common import Install, Json, RunsDir, console, examples, print_json
+from hashidrill.engine.heal import heal_run, sweep
+from hashidrill.engine.launch import RUNS_DIR, new_folder
+from hashidrill.errors import HashidrillError, UsageError
+from hashidrill.gameday.before import look_at
+from hashidrill.gameday.conduct import Lead, Unattended, conduct, left_recording
+from hashidrill.gameday.journal import DAY_JOURNAL, DayJournal
+from hashidrill.gameday.outcome import outcome_of
+from hashidrill.gameday.pages import surprise_line, tally, write_reports
+from hashidrill.gameday.plan import Plan, PlannedRun, read_plan
+from hashidrill.gameday.playing import play
+from hashidrill.gameday.terminal import Terminal
+from hashidrill.live import display as live
+from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.reports.sections import SYMBOLS
+from hashidrill.util.files import JOURNAL_NAME, write_whole
+from hashidrill.verdict import Verdict
+
+DAYS, DAY_FILE = "days", "day.yaml"
+_INTERRUPTED = 130
+_DAY_HELP = "A day: its folder, the folder's name, or `last`."
+
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Ask nobody: for scheduled days. Predictions stay empty, and the report says so.")
+]
+Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    day = "playbooks/first-game-day.yaml"
+    epilog = examples(f"gameday run {day}", "gameday resume", "gameday report last")
+    group = typer.Typer(callback=gameday, no_args_is_help=True, rich_markup_mode="rich", epilog=epilog)
+    group.command(epilog=examples(f"gameday run {day}", f"gameday run {day} --yes"))(run)
+    group.command(epilog=examples("gameday resume", "gameday resume .hashidrill/days/DAY --yes"))(resume)
+    group.command(epilog=examples("gameday report", "gameday report .hashidrill/days/DAY --json"))(report)
+    app.add_typer(group, name="gameday")
+
+
+def gameday() -> None:
+    """Run a whole game day: checks before it, predictions, experiments in order, a report with what surprised whom.
+
+    A day is a file of `kind: GameDay`; playbooks/first-game-day.yaml is one to start from.
+    """
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `kind: GameDay`.")],
+    *,
+    yes: Yes = False,
+    plain: Plain = False,
+    as_json: Json = False,
+    install: Install = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Begin a game day, and lead through it step by step. Keeps it in `days/` next to the directory of recordings.
+
+    Ctrl-C stops it at any moment; `hashidrill gameday resume` goes on where it was.
+
+    Exit codes: the worst verdict of the day (0 PASS, 1 FAIL, 3 INVALID, which includes a no-go), 2 bad usage or bad
+    YAML, 4 a fault could not be reverted, 130 interrupted.
+    """
+    plan = read_plan(file)
+    _check_asking(plan, yes=yes, as_json=as_json)
+    say = console(stderr=as_json)
+    ensure_system_packages(lambda text: live.say(say, text), install=install)
+    folder = new_folder(runs_dir.parent / DAYS, plan.day.metadata.name)
+    write_whole(folder / DAY_FILE, plan.text)
+    head = {"name": plan.day.metadata.name, "file": str(file), "folder": str(plan.folder), "sources": plan.sources}
+    with DayJournal.create(folder, head) as journal:
+        code = _go_on(plan, journal, say, yes=yes, plain=plain or as_json, as_json=as_json)
+    raise typer.Exit(code)
+
+
+def resume(
+    day: Annotated[
+        str | None, typer.Argument(metavar="[DAY]", help=f"{_DAY_HELP} Default: the last one not over.")
+    ] = None,
+    *,
+    yes: Yes = False,
+    plain: Plain = False,
+    as_json: Json = False,
+    install: Install = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Go on with a day that was interrupted: nothing that was answered is asked again, nothing that ran runs again.
+
+    A run that was interrupted is run again; the report names the interrupted one. Exit codes as of `gameday run`.
+    """
+    folder = _find(day, runs_dir.parent / DAYS, open_only=day is None)
+    say = console(stderr=as_json)
+    with DayJournal.resume(folder) as journal:
+        plan = _plan_of(folder, journal)
+        changed = [name for name, source in plan.sources.items() if journal.head["sources"].get(name) != source]
+        if changed:
+            raise UsageError(
+                f"{folder}: {', '.join(changed)} changed since this day began: undo that, or begin a new day"
+            )
+        _check_asking(plan, yes=yes, as_json=as_json)
+        ensure_system_packages(lambda text: live.say(say, text), install=install)
+        _tidy(folder, journal)
+        code = _go_on(plan, journal, say, yes=yes, plain=plain or as_json, as_json=as_json)
+    raise typer.Exit(code)
+
+
+def report(
+    day: Annotated[str, typer.Argument(metavar="[DAY]", help=_DAY_HELP)] = "last",
+    as_json: Json = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Write the report of a day again, from its journal: HTML, Markdown, JSON, and the action items as a task list.
+
+    Works for a day that is not over, too. Exits with 0 if it could be written.
+    """
+    folder = _find(day, runs_dir.parent / DAYS)
+    journal = DayJournal.read(folder)
+    found = outcome_of(_plan_of(folder, journal), journal)
+    page = write_reports(found, folder)
+    if as_json:
+        print_json(found)
+    else:
+        _summary(console(), found, folder, page)
+
+
+def _check_asking(plan: Plan, *, yes: bool, as_json: bool) -> None:
+    """Raises UsageError before anything starts."""
+    if as_json and not yes:
+        raise UsageError("--json prints to standard output, where a day asks its questions: use it with --yes")
+    if yes and (missing := plan.needs_a_person()):
+        listed = "; ".join(missing)
+        raise UsageError(
+            f"--yes asks nobody, but somebody must confirm: {listed}. Run the day without --yes, or write"
+            " `unattended: true` next to each `confirm` that a scheduled day may go without"
+        )
+
+
+def _go_on(plan: Plan, journal: DayJournal, say: Console, *, yes: bool, plain: bool, as_json: bool) -> int:
+    """To the end of the day, or to where it is interrupted; the exit code."""
+    folder = journal.path.parent
+    again = f"hashidrill gameday resume {shlex.quote(str(folder))}{' --yes' if yes else ''}"
+
+    def tell(text: str, style: str = "") -> None:
+        live.say(say, text, style)
+
+    lead: Lead
+    if yes:
+        lead = Unattended(tell, time.sleep)
+    else:
+        lead = terminal = Terminal(plan, tell, _ask, resume=again, today=dt.date.today)
+        terminal.welcome()
+    journal.session(unattended=yes)
+    tell(f"the day's folder: {folder}")
+    try:
+        conduct(plan, journal, lead, _player(plan, say, plain=plain), lambda check: look_at(plan, check, folder, tell))
+    except KeyboardInterrupt:
+        write_reports(outcome_of(plan, journal), folder)
+        tell("")
+        tell("The day is interrupted; everything so far is kept. Go on with:")
+        tell(f"  {again}")
+        return _INTERRUPTED
+    except HashidrillError:
+        tell("")
+        tell(f"The day stops here; once this is fixed, go on with: {again}")
+        raise
+    found = outcome_of(plan, journal)
+    page = write_reports(found, folder)
+    if as_json:
+        print_json(found)
+    else:
+        _summary(say, found, folder, page)
+    return int(found["exit_code"])
+
+
+def _player(plan: Plan, say: Console, *, plain: bool) -> Callable[[PlannedRun, Path], dict[str, Any]]:
+    def go(planned: PlannedRun, folder: Path) -> dict[str, Any]:
+        title = f"{planned.name}: {planned.resolved.experiment.metadata.title}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
+            return play(plan, planned, folder, view=view.event)
+
+    return go
+
+
+def _tidy(folder: Path, journal: DayJournal) -> None:
+    """Closes the recording of a run whose runner died, and removes what is left of its sandbox."""
+    if not journal.dangling:
+        return
+    left = left_recording(journal, folder)
+    if left and (folder / left / JOURNAL_NAME).is_file():
+        anyio.run(heal_run, folder / left)
+    sweep()
+
+
+def _plan_of(folder: Path, journal: DayJournal) -> Plan:
+    """What the day was begun with. Raises ExperimentError for what does not read any more."""
+    return read_plan(folder / DAY_FILE, folder=Path(str(journal.head["folder"])))
+
+
+def _find(name: str | None, days: Path, *, open_only: bool = False) -> Path:
+    """A day's folder. Raises UsageError."""
+    there = sorted(path.parent for path in days.glob(f"*/{DAY_JOURNAL}"))
+    if open_only:
+        there = [path for path in there if "end" not in DayJournal.read(path).done]
+    if name is None or name == "last":
+        if there:
+            return there[-1]
+        what = "no day that is not over" if open_only else "no days yet"
+        raise UsageError(f"{days}: {what}; begin one with `hashidrill gameday run FILE`")
+    for path in (Path(name), days / name):
+        if (path / DAY_JOURNAL).is_file():
+            return path.absolute()
+    raise UsageError(f"there is no day {name!r}; those in {days}: {', '.join(path.name for path in there) or 'none'}")
+
+
+def _ask(prompt: str) -> str:
+    """Raises KeyboardInterrupt where nobody can answer any more: a closed terminal, the end of a pipe."""
+    try:
+        return input(prompt)
+    except EOFError:
+        raise KeyboardInterrupt from None
+
+
+def _summary(say: Console, found: dict[str, Any], folder: Path, page: Path) -> None:
+    verdict = Verdict(found["verdict"])
+    live.say(say, "")
+    live.say(say, f"{SYMBOLS[verdict]} {verdict.value}  {found['title']}", "bold")
+    live.say(say, f"  {found['because']} {tally(found)}")
+    for each in found["runs"]:
+        live.say(say, f"  {each['verdict'] or each['state']:<8} {each['name']}")
+    for surprise in found["surprises"]:
+        live.say(say, f"  surprise: {surprise_line(surprise)}")
+    for action in found["actions"]:
+        live.say(say, f"  to do: {action['what']} ({action['name']}, due {action['due']})")
+    live.say(say, f"  report     {page}")
+    live.say(say, f"  for chats  {folder / 'report.md'}")
+    if found["actions"]:
+        live.say(say, f"  to do      {folder / 'actions.md'}")

@@ -1,0 +1,67 @@
+"""Go or no-go: what is looked at before a day begins. It starts nothing, and breaks nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from hashidrill.engine.launch import check_machine, prepare
+from hashidrill.engine.memory import available_bytes
+from hashidrill.errors import HashidrillError
+from hashidrill.experiment.conditions import Condition
+from hashidrill.gameday.conduct import Looked
+from hashidrill.gameday.model import MACHINE, GoCheck
+from hashidrill.gameday.plan import Plan
+from hashidrill.provision import machine
+from hashidrill.reports.text import counted, human_bytes, human_number
+from hashidrill.units import Size
+
+Say = Callable[[str], None]
+
+
+def look_at(plan: Plan, check: GoCheck, folder: Path, say: Say) -> Looked:
+    """What a check finds here. `folder` is where the recordings will be; `say` is told what takes long."""
+    if check.condition is not None:
+        return condition_holds(check.condition, machine_figures(folder))
+    if check.check == "doctor":
+        return _doctor()
+    return _fits(plan, say)
+
+
+def machine_figures(folder: Path) -> Mapping[str, float]:
+    """What MACHINE names, of this machine now. Bytes, CPUs, and the load of a minute for each CPU."""
+    cpus = len(os.sched_getaffinity(0))
+    return {
+        "memory_available": float(available_bytes()),
+        "disk_free": float(shutil.disk_usage(folder).free),
+        "cpus": float(cpus),
+        "load": os.getloadavg()[0] / cpus,
+    }
+
+
+def condition_holds(condition: Condition, figures: Mapping[str, float]) -> Looked:
+    """Whether it does, and what was measured."""
+    value = figures[condition.what]
+    shown = human_bytes(value) if MACHINE[condition.what] is Size else human_number(round(value, 2))
+    return condition.holds(value), f"it is {shown}"
+
+
+def _fits(plan: Plan, say: Say) -> Looked:
+    try:
+        for run in plan.runs:
+            check_machine(run.resolved)
+            prepare(run.resolved, say)
+    except HashidrillError as error:
+        return False, f"{run.name}: {' '.join(str(error).split())}"
+    return True, f"{counted(len(plan.runs), 'experiment')}, with all that they need"
+
+
+def _doctor() -> Looked:
+    found = machine.detect()
+    lacking = [each for each in found if each.required and not each.ok]
+    if lacking:
+        said = "; ".join(f"{each.name} is missing: {each.fix or each.detail}" for each in lacking)
+        return False, f"{said}; see `hashidrill doctor`"
+    return True, "`hashidrill doctor` finds nothing missing that a run needs"

@@ -1,0 +1,76 @@
+"""Plays one run of a game day for real, judges it, and reads from its recording what people had predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from hashidrill.engine.launch import run_experiment
+from hashidrill.errors import RecordingError
+from hashidrill.events import Bus, Subscriber
+from hashidrill.gameday import measures
+from hashidrill.gameday.journal import Result
+from hashidrill.gameday.plan import Plan, PlannedRun
+from hashidrill.recording.reader import Recording
+from hashidrill.reports.figures import LoadFigures, load_figures
+from hashidrill.reports.sections import PARTS
+from hashidrill.reports.text import human_duration, human_number, human_rate, human_share
+from hashidrill.reports.write import judge_and_report
+from hashidrill.verdict import RunVerdict
+
+Runner = Callable[..., Path]
+
+
+def play(
+    plan: Plan, run: PlannedRun, folder: Path, *, view: Subscriber, runner: Runner = run_experiment,
+    told: Callable[[RunVerdict, Recording, Path | None], None] = lambda *_: None,
+) -> Result:  # fmt: skip
+    """What came of it, as the journal keeps it. `told` gets the verdict at once; `runner` makes the recording.
+
+    Raises KeyboardInterrupt with the recording for a run that was interrupted, and what `runner` raises.
+    """
+    path = runner(run.resolved, runs_dir=folder, events=Bus(view))
+    recording = Recording(path)
+    verdict, report = judge_and_report(recording, near_to=run.resolved.path)
+    told(verdict, recording, report)
+    return result_of(plan, run, recording, verdict, report)
+
+
+def result_of(plan: Plan, run: PlannedRun, recording: Recording, verdict: RunVerdict, report: Path | None) -> Result:
+    """The same for a recording that is there."""
+    day = plan.day
+    questions = {name: day.questions[name] for name in run.questions}
+    alerts = {name: day.alerts[name] for name in run.alerts}
+    measured = measures.answers(recording, verdict, questions, alerts)
+    return {
+        "verdict": verdict.verdict.value,
+        "outcome": recording.outcome,
+        "recording": str(recording.path),
+        "report": report is not None,
+        "reasons": [*verdict.invalid, *verdict.doubts, *verdict.notes],
+        "expectations": [
+            {"title": each.title, "finding": each.finding.value, "text": verdict.text_of(each)}
+            for each in verdict.judgements
+        ],
+        "measured": {name: each.to_data() for name, each in measured.items()},
+        "figures": _figures(recording),
+        "passed": [] if verdict.invalid else measures.passed(recording, day.abort.measured),
+    }  # fmt: skip
+
+
+FIGURES = ("load", "part", "operations", "rate", "p50", "p99", "errors")
+
+
+def _figures(recording: Recording) -> list[list[str]]:
+    """Rows below FIGURES, as people read them; none of a recording that does not read, whose verdict says so."""
+    try:
+        return [_row(each) for each in load_figures(recording)]
+    except RecordingError:
+        return []
+
+
+def _row(each: LoadFigures) -> list[str]:
+    return [
+        each.load, PARTS[each.part], human_number(each.operations), human_rate(each.rate_per_s),
+        human_duration(each.p50_s), human_duration(each.p99_s), human_share(each.errors),
+    ]  # fmt: skip

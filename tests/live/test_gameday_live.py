@@ -1,0 +1,88 @@
+"""`hashidrill gameday`, as a timer starts it: killed at random moments, and resumed to the report of an unbroken day.
+
+Takes a minute and a half.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import signal
+import subprocess
+
+import pytest
+
+from drills import hashidrill, start
+from hashidrill.gameday.journal import DAY_JOURNAL
+
+SMALL = """\
+apiVersion: hashidrill/v1
+kind: Experiment
+metadata: {{name: {name}, title: A small one, why: It tests the day}}
+datacenter: {{consul: {{servers: 1, clients: 0, config: {{performance: {{raft_multiplier: 1}}}}}}}}
+load:
+  kv-writes: {{kind: consul.kv.write, rate: 20/s, keys: 10}}
+steady_state: {{for: 1s, require: ["kv-writes.errors < 50%"]}}
+method: [{{fault: disk.latency, on: "consul:leader", with: {{op: fsync, delay: 100ms}}, for: 2s}}]
+recovery: {{for: 1s}}
+expect: [{{no_acknowledged_write_lost: {{load: kv-writes}}}}]
+"""
+DAY = """\
+apiVersion: hashidrill/v1
+kind: GameDay
+metadata: {name: small-day, title: A small day}
+people: {ada: {role: lead}, grace: {role: on-call}}
+before: [{check: machine}]
+questions:
+  leader: {measure: leader, ask: Who leads afterwards?}
+  stop: {measure: stop, load: kv-writes, ask: How long do writes stop?}
+experiments: [{experiment: one.yaml}, {experiment: two.yaml}]
+repeat_invalid: 3
+"""
+SEED = int(os.environ.get("HASHIDRILL_KILL_SEED", secrets.randbelow(10**6)))
+KILLS = 5
+LATEST_S = 9.0
+"""A run of these experiments ends about as long after the command was typed."""
+
+
+def facts(found):
+    """What does not depend on when and how often it was interrupted."""
+    runs = [
+        (run["name"], run["state"], run["verdict"], [(each["title"], each["finding"]) for each in run["expectations"]],
+         [(q["name"], q["measured"], [(a["person"], a["came"]) for a in q["answers"]]) for q in run["questions"]])
+        for run in found["runs"]
+    ]  # fmt: skip
+    return found["outcome"], found["verdict"], found["exit_code"], [each["ok"] for each in found["checks"]], runs
+
+
+@pytest.mark.nightly
+def test_a_day_killed_at_five_random_moments_is_resumed_to_the_same_report(tmp_path):
+    (tmp_path / "day.yaml").write_text(DAY)
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(SMALL.format(name=name))
+    whole = hashidrill("gameday", "run", tmp_path / "day.yaml", "--yes", "--json", cwd=tmp_path, within_s=200)
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    runs = tmp_path / "broken" / "runs"
+    chance = random.Random(SEED)
+    for _ in range(KILLS):
+        days = list(runs.parent.glob(f"days/*/{DAY_JOURNAL}"))
+        begin = ("resume", days[0].parent) if days else ("run", tmp_path / "day.yaml")
+        process = start("gameday", *begin, "--yes", "--plain", "--runs", runs, cwd=tmp_path)
+        try:
+            stdout, stderr = process.communicate(timeout=chance.uniform(1, LATEST_S))
+        except subprocess.TimeoutExpired:
+            process.send_signal(chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT]))
+            stdout, stderr = process.communicate(timeout=60)
+        assert "Traceback" not in stdout + stderr, f"seed {SEED}: {stdout}{stderr}"
+    [day] = [path.parent for path in runs.parent.glob(f"days/*/{DAY_JOURNAL}")]
+    hashidrill("gameday", "resume", day, "--yes", "--runs", runs, cwd=tmp_path, within_s=200)
+    done = hashidrill("gameday", "report", day, "--json", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert facts(found) == facts(json.loads(whole.stdout)), f"seed {SEED}: {done.stdout}"
+    for entry in found["interrupted"]:
+        assert not entry["recording"] or (day / entry["recording"]).is_dir()
+    recordings = {run["recording"] for run in found["runs"]} | {each["recording"] for each in found["interrupted"]}
+    recordings |= {each["recording"] for run in found["runs"] for each in run["before"]}
+    assert {f"runs/{path.name}" for path in (day / "runs").iterdir()} <= recordings, "a recording that nothing names"

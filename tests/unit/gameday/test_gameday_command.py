@@ -1,0 +1,225 @@
+"""`hashidrill gameday`: exit codes, what is refused before anything starts, resuming, and reports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from folded import unfolded
+from game_days import DAY, day_file
+from hashidrill.cli import gameday
+from hashidrill.cli.app import app
+from hashidrill.errors import HashidrillError
+from hashidrill.gameday.journal import DAY_JOURNAL
+from hashidrill.testing.recordings import RecordingBuilder
+
+UNATTENDED = {"before": [{"confirm": "Nobody deploys", "unattended": True}]}
+
+
+def recorded(folder, number, *, slow_until=22.0, proven=True):
+    run = RecordingBuilder(folder / f"2026030{number}-000000-planted-0000")
+    run.fault("disk.latency", "consul-1", at=10, until=20, proven=proven)
+    run.load("kv-writes", latency=lambda t: 3.0 if 10 <= t < slow_until else 0.01).final_reads("kv-writes").healthy()
+    run.expect("writes_recover", load="kv-writes", within="10s")
+    return run.build().path
+
+
+class Machine:
+    """Stands for what makes recordings: each experiment leaves the planted one."""
+
+    def __init__(self):
+        self.planted, self.ran = {}, []
+
+    def run(self, resolved, *, runs_dir, events):
+        del events
+        self.ran.append(resolved.name)
+        how = dict(self.planted.get(resolved.name, {}))
+        if (error := how.pop("error", None)) is not None:
+            raise error
+        stops = how.pop("stops", False)
+        path = recorded(runs_dir, len(self.ran), **how)
+        if stops:
+            raise KeyboardInterrupt(path)
+        return path
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    planted = Machine()
+    real = gameday.play
+    monkeypatch.setattr(gameday, "play", lambda *a, **named: real(*a, **named, runner=planted.run))
+    monkeypatch.setattr(gameday, "ensure_system_packages", lambda *_, **__: None)
+    monkeypatch.setattr(gameday, "look_at", lambda *_: (True, "planted"))
+    monkeypatch.setattr(gameday.time, "sleep", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    return planted
+
+
+def called(*arguments, typed=None):
+    done = CliRunner().invoke(app, ["gameday", *map(str, arguments)], input=typed)
+    if isinstance(done.exception, HashidrillError):
+        return done.exception.exit_code, done.stdout, str(done.exception)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def the_day(tmp_path):
+    [folder] = (tmp_path / ".hashidrill/days").iterdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("planted", "verdict", "code"),
+    [
+        ({}, "PASS", 0),
+        ({"killed-leader": {"slow_until": 40.0}}, "FAIL", 1),
+        ({"slow-follower-disk": {"proven": False}}, "INVALID", 3),
+    ],
+)
+def test_the_exit_code_is_the_worst_verdict_of_the_day(machine, tmp_path, planted, verdict, code):
+    machine.planted = planted
+    found = called("run", day_file(tmp_path, **UNATTENDED), "--yes", "--json")
+    assert found[0] == code, found
+    data = json.loads(found[1])
+    assert (data["verdict"], data["exit_code"]) == (verdict, code)
+    folder = the_day(tmp_path)
+    assert {
+        "report.html",
+        "report.md",
+        "report.json",
+        "actions.json",
+        "actions.md",
+        DAY_JOURNAL,
+        "day.yaml",
+        "runs",
+    } <= {path.name for path in folder.iterdir()}
+    for run in data["runs"]:
+        assert (folder / run["recording"] / "report.html").is_file()
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_what_happened_is_read_from_the_recording(machine, tmp_path):
+    del machine
+    code, said, _ = called("run", day_file(tmp_path, **UNATTENDED), "--yes", "--json")
+    [question] = [each for each in json.loads(said)["runs"][0]["questions"] if each["name"] == "stop"]
+    assert code == 0
+    assert question["happened"].startswith("3")  # acknowledgements stand still for as long as the first slow one takes
+
+
+def test_what_needs_a_person_is_refused_on_a_scheduled_day_before_anything_starts(machine, tmp_path):
+    path = day_file(tmp_path, before=[{"confirm": "Nobody deploys"}])
+    code, _, said = called("run", path, "--yes")
+    assert code == 2
+    assert "somebody must confirm: Nobody deploys" in said
+    assert "unattended: true" in said
+    assert machine.ran == []
+    assert not (tmp_path / ".hashidrill").exists()
+
+
+def test_json_without_yes_is_refused(machine, tmp_path):
+    code, _, said = called("run", day_file(tmp_path), "--json")
+    assert (code, machine.ran) == (2, [])
+    assert "use it with --yes" in said
+
+
+def test_a_file_that_is_not_right_starts_nothing(machine, tmp_path):
+    code, _, said = called("run", day_file(tmp_path, people={"a": {"role": "scribe"}}), "--yes")
+    assert (code, machine.ran) == (2, [])
+    assert "nobody is the lead" in unfolded(said)
+    assert called("run", tmp_path / "none.yaml")[0] == 2
+    assert not (tmp_path / ".hashidrill").exists()
+
+
+def test_a_no_go_is_exit_code_3_and_runs_nothing(machine, tmp_path, monkeypatch):
+    monkeypatch.setattr(gameday, "look_at", lambda *_: (False, "no memory"))
+    code, said, _ = called("run", day_file(tmp_path), "--yes")
+    assert (code, machine.ran) == (3, [])
+    assert "No-go: a check before the day did not hold, so nothing was started." in said
+
+
+def test_an_interrupted_day_is_resumed_and_the_interrupted_run_is_named(machine, tmp_path):
+    machine.planted = {"slow-follower-disk": {"stops": True}}
+    code, said, _ = called("run", day_file(tmp_path, **UNATTENDED), "--yes")
+    assert code == 130
+    folder = the_day(tmp_path)
+    assert f"hashidrill gameday resume {folder} --yes" in unfolded(said)
+    assert json.loads((folder / "report.json").read_text())["outcome"] == "unfinished"
+    machine.planted = {}
+    code, said, _ = called("resume", "--yes", "--json")
+    found = json.loads(said)
+    assert (code, found["outcome"]) == (0, "done")
+    assert machine.ran == ["killed-leader", "slow-follower-disk", "slow-follower-disk"]
+    assert [entry["step"] for entry in found["interrupted"]] == ["run:second:1"]
+    assert len(found["sessions"]) == 2
+
+
+def test_a_day_that_stops_at_an_error_says_how_to_go_on(machine, tmp_path):
+    machine.planted = {"killed-leader": {"error": HashidrillError("planted: the binary is gone")}}
+    code, said, error = called("run", day_file(tmp_path, **UNATTENDED), "--yes")
+    assert code == 2
+    assert "the binary is gone" in error
+    assert "once this is fixed, go on with: hashidrill gameday resume" in unfolded(said)
+    machine.planted = {}
+    assert called("resume", the_day(tmp_path), "--yes")[0] == 0
+
+
+def test_a_day_is_led_from_a_pipe_and_resumed_where_the_pipe_ended(machine, tmp_path):
+    path = day_file(tmp_path)
+    code, said, _ = called("run", path, typed="y\ny\nanother\n2s\n")
+    assert code == 130
+    assert "Step 2 of 4" in said
+    rest = "same\n30s\n\nnotes\n\n\n\n\n\ny\n\n\n\ny\n"
+    code, said, _ = called("resume", typed=rest)
+    assert code == 0, said
+    assert machine.ran == ["killed-leader", "slow-follower-disk"]
+    found = json.loads((the_day(tmp_path) / "report.json").read_text())
+    answers = [answer["answer"] for question in found["runs"][0]["questions"] for answer in question["answers"]]
+    assert answers == ["another", "same", "2s", "30s"]
+
+
+def test_an_experiment_that_changed_since_the_day_began_is_not_run(machine, tmp_path):
+    text = Path(__file__).resolve().parents[3] / "experiments"
+    mine = tmp_path / "mine.yaml"
+    mine.write_text((text / "raft/frozen-leader.yaml").read_text().replace("../bases/", f"{text}/bases/"))
+    experiments = [{"experiment": "raft/killed-leader", "name": "first"}, {"experiment": "mine.yaml", "name": "second"}]
+    machine.planted = {"killed-leader": {"stops": True}}
+    assert called("run", day_file(tmp_path, **UNATTENDED, experiments=experiments), "--yes")[0] == 130
+    mine.write_text(mine.read_text() + "# changed\n")
+    code, _, said = called("resume", "--yes")
+    assert (code, machine.ran) == (2, ["killed-leader"])
+    assert "second changed since this day began" in said
+
+
+def test_a_report_is_written_again_from_the_journal(machine, tmp_path):
+    del machine
+    called("run", day_file(tmp_path, **UNATTENDED), "--yes")
+    folder = the_day(tmp_path)
+    before = (folder / "report.html").read_text()
+    for name in ("report.html", "report.md", "report.json"):
+        (folder / name).unlink()
+    for day in ([], ["last"], [folder], [folder.name]):
+        assert called("report", *day)[0] == 0
+        assert (folder / "report.html").read_text() == before
+    assert json.loads(called("report", "--json")[1])["name"] == DAY["metadata"]["name"]
+
+
+@pytest.mark.parametrize("command", ["resume", "report"])
+def test_a_day_that_is_not_there_is_said(machine, tmp_path, command):
+    del machine, tmp_path
+    code, _, said = called(command)
+    assert code == 2
+    assert "begin one with `hashidrill gameday run FILE`" in said
+    code, _, said = called(command, "last-week")
+    assert code == 2
+    assert "there is no day 'last-week'" in said
+
+
+def test_there_is_nothing_to_resume_after_the_end(machine, tmp_path):
+    del machine
+    called("run", day_file(tmp_path, **UNATTENDED), "--yes")
+    code, _, said = called("resume", "--yes")
+    assert code == 2
+    assert "no day that is not over" in said
