@@ -168,7 +168,8 @@ def turn(item):
         return 1 if item.path.name == CONSUL_FAULTS else 2
     if any(item.get_closest_marker(product) for product in PRODUCTS_OF_TIERS):
         return 2  # agents of three products start, on all cores: beside it a run is INVALID, and rightly so
-    return 4 if item.path.name == LIBRARY_TESTS else 3
+    of_the_library = item.path.name == LIBRARY_TESTS or "demo" in getattr(item, "fixturenames", ())
+    return 4 if of_the_library else 3
 
 
 def alone(path):

@@ -21,6 +21,8 @@ from hashidrill.util.wait import wait_until
 from streaming_server import StreamingServer
 from watched_consul import WatchedConsul
 
+pytestmark = pytest.mark.long
+
 
 class Offered:
     """A load that runs: what it emitted and sampled, and ways to wait for more of it."""

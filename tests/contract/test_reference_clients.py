@@ -16,6 +16,8 @@ from hashidrill.retry.private_consul import private_consul
 from hashidrill.util.wait import pause, wait_until
 from scripted_server import ScriptedServer
 
+pytestmark = pytest.mark.long
+
 AT_A_TIME = 20
 LONG_S = 2.5
 """Longer than the timeout of every client that has a short one."""

@@ -20,6 +20,7 @@ EVERYDAY = ("requests-bare", "go-net-http", "curl", "curl-retry", "go-retryableh
 """What people have, good and bad; the whole matrix takes minutes."""
 
 
+@pytest.mark.long
 def test_the_verdicts_on_everyday_clients_are_right(consul, bin_folder, tell):
     """All but jitter, which a busy machine cannot tell; then its verdict is INVALID, and says so."""
     clients = [client for client in JUDGED if client.name in EVERYDAY]

@@ -16,6 +16,8 @@ import pytest
 
 from hashidrill.util.users import is_machine_root
 
+pytestmark = pytest.mark.long
+
 curl = pytest.mark.needs("curl")
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from claims import START_WITHIN_S, Agent, free_ports, wait
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def start(consul, tmp_path):

@@ -11,6 +11,8 @@ import pytest
 from claims import Answer, Scripted, failing, run, wait  # noqa: F401 - `run` is a fixture
 from hashidrill.sandbox.syscalls import process_state
 
+pytestmark = pytest.mark.long
+
 LEADERLESS = Answer(500, b"No cluster leader")
 UNAVAILABLE = Answer(500, b'{"errors": ["error performing token check"]}')
 KEY = Answer(body=b'[{"Key": "key", "Value": "eA==", "Flags": 0}]', headers={"X-Consul-Index": "7"})

@@ -9,7 +9,7 @@ import pytest
 from drills import Drill
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.recording.reader import Recording
-from library_runs import EACH_TIME, FLAGSHIP, LIBRARY, NOT_RUN, OF_OTHER_TIERS, LibraryRuns, needs_of_experiment
+from library_runs import EACH_TIME, FLAGSHIP, IN_CI, LIBRARY, NOT_RUN, OF_OTHER_TIERS, LibraryRuns, needs_of_experiment
 
 _TOLERATED_SHARE, _OF_THE_DISK_S = 0.02, 0.25
 _SICK_TIMES, _WELL_S, _WELL_WITHIN_S = 20, 0.3, 10.0
@@ -25,7 +25,8 @@ def runs(demo, library_runs):
 
 def tiered(name):
     marks = [pytest.mark.needs(*needs_of_experiment(name))]
-    return pytest.param(name, marks=marks if name in EACH_TIME else [*marks, pytest.mark.nightly])
+    tier = [] if name in EACH_TIME else [pytest.mark.long if name in IN_CI else pytest.mark.nightly]
+    return pytest.param(name, marks=marks + tier)
 
 
 @pytest.mark.parametrize("name", [tiered(name) for name in sorted(set(LIBRARY) - set(NOT_RUN) - set(OF_OTHER_TIERS))])
@@ -49,9 +50,10 @@ def test_an_experiment_passes_and_its_faults_are_proven(name, runs):
 
 def test_what_is_not_run_exists_and_says_why():
     assert set(NOT_RUN) <= set(LIBRARY), "NOT_RUN names what is no longer in the library"
-    assert set(EACH_TIME) <= set(LIBRARY), "EACH_TIME names what is no longer in the library"
-    assert not set(EACH_TIME) & set(NOT_RUN)
-    assert all((NOT_RUN | EACH_TIME).values())
+    assert set(EACH_TIME | IN_CI) <= set(LIBRARY), "EACH_TIME or IN_CI names what is no longer in the library"
+    assert not set(EACH_TIME | IN_CI) & set(NOT_RUN)
+    assert not set(EACH_TIME) & set(IN_CI)
+    assert all((NOT_RUN | EACH_TIME | IN_CI).values())
 
 
 def test_the_whole_library_is_looked_at():

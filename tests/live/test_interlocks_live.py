@@ -20,6 +20,8 @@ from attached_consul import Staging
 from drills import environment, experiment, hashidrill, start
 from hashidrill.recording.journal import read_journal
 
+pytestmark = pytest.mark.long
+
 LOAD = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "via": "consul:clients"}}
 TRANSFER = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "2s"}
 EXPECT = [{"no_acknowledged_write_lost": {"load": "kv-writes"}}]

@@ -11,6 +11,8 @@ import places
 from drills import Drill, drilled, environment, hashidrill
 from hashidrill.recording.reader import Recording
 
+pytestmark = pytest.mark.long
+
 with places.importable(places.SUPPORT / "noop_service"):
     from hashidrill_noop import TOKEN
 

@@ -29,11 +29,12 @@ def test_no_two_files_of_tests_have_one_name():
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_every_file_with_nightly_tests_is_in_the_table_and_no_other():
+@pytest.mark.parametrize("tier", ["long", "nightly"])
+def test_every_file_with_tests_of_a_tier_is_in_the_table_and_no_other(tier):
     page = (ROOT / "CONTRIBUTING.md").read_text()
-    [row] = [line for line in page.splitlines() if line.startswith("| `uv run pytest -m nightly` |")]
+    [row] = [line for line in page.splitlines() if line.startswith(f"| `uv run pytest -m {tier}` |")]
     of_this = str(Path(__file__).relative_to(ROOT))
-    marked = {str(path.relative_to(ROOT)) for path in TESTS.rglob("*.py") if "mark.nightly" in path.read_text()} - {
+    marked = {str(path.relative_to(ROOT)) for path in TESTS.rglob("*.py") if f"mark.{tier}" in path.read_text()} - {
         of_this
     }
     assert set(re.findall(r"`(tests/[\w/]+\.py)`", row)) == marked
@@ -52,8 +53,8 @@ def test_no_test_is_marked_with_what_no_command_runs():
     """`pyproject.toml` leaves some tiers out, and the table has a command for each."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
     left_out = re.search(r'"-m", "([^"]+)"', (ROOT / "pyproject.toml").read_text())[1]
-    assert sorted(left_out.split(" and ")) == ["not bench", "not nightly", "not nomad", "not vault"]
-    for tier in ("bench", "nightly", "nomad", "vault"):
+    assert sorted(left_out.split(" and ")) == ["not bench", "not long", "not nightly", "not nomad", "not vault"]
+    for tier in ("bench", "long", "nightly", "nomad", "vault"):
         assert re.search(rf"^\| `uv run pytest -m {tier}\b", page, re.MULTILINE), tier
 
 
@@ -91,7 +92,9 @@ def on_the_real_thing():
     by_contract = {kind for kind, *_ in (*fault_cases.HOST_CASES, *fault_cases.LINK_CASES, *fault_cases.TAP_CASES)}
     of_consul = {kind for run in consul_fault_cases.RUNS for kind, *_ in consul_fault_cases.cases_of(run)
                  if "long" not in run}  # fmt: skip
-    methods = [load_experiment(library_runs.LIBRARY[name]).method for name in library_runs.EACH_TIME]
+    methods = [
+        load_experiment(library_runs.LIBRARY[name]).method for name in (*library_runs.EACH_TIME, *library_runs.IN_CI)
+    ]
     return by_contract | of_consul | {step.fault for method in methods for step in method}
 
 
