@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from hashidrill.compare.figures import Figure, paired
 from hashidrill.compare.figures import figure as figure_of
+from hashidrill.compare.measured import Figure
+from hashidrill.compare.pairing import fair, paired
 from hashidrill.compare.statistics import (
     ALARMS,
     CONFIDENCE,
@@ -18,6 +19,7 @@ from hashidrill.compare.statistics import (
     ratio,
     t_quantile,
 )
+from hashidrill.compare.words import difference
 from hashidrill.errors import HypothesisInvalidError, UsageError
 from hashidrill.hypothesis import Held, comparison, require
 from hashidrill.recording.reader import Recording
@@ -122,7 +124,8 @@ class _Measured:
     def _worse_by(self) -> list[tuple[float, float]]:
         """How much worse the candidate is in each round, as a logarithm: from, to."""
         sign = 1 if self.figure.lower_is_better else -1
-        return [(sign * each.log - 2 * each.error, sign * each.log + 2 * each.error) for each in self.pairs]
+        known = [(sign * each.log, 2 * max(each.error, each.counted)) for each in self.pairs]
+        return [(log - scatter, log + scatter) for log, scatter in known]
 
     def how_to_tell(self, margin: float) -> str:
         if self.interval is None:
@@ -132,13 +135,13 @@ class _Measured:
 
     def said(self) -> str:
         shown = self.figure.shown
-        sure = ""
-        if self.interval is not None:
-            sure = f" ({self.interval.low:.2f} to {self.interval.high:.2f})"
-        candidate, baseline = shown(lower_median(self.candidate)), shown(lower_median(self.baseline))
+        middles = lower_median(self.baseline), lower_median(self.candidate)
+        bounds = None if self.interval is None else (self.interval.low, self.interval.high)
+        much, sure = difference(self.figure, *middles, self.ratio, bounds)
+        differs = f"{much}{f' ({sure})' if sure else ''} " if much else ""
         return (
-            f"{self.figure.name} is {candidate}, of the baseline {baseline}:"
-            f" {self.ratio:.2f} times{sure} in {len(self.pairs)} round{'s' if len(self.pairs) > 1 else ''}"
+            f"{self.figure.name} is {shown(middles[1])}, of the baseline {shown(middles[0])}:"
+            f" {differs}in {len(self.pairs)} round{'s' if len(self.pairs) > 1 else ''}"
         )
 
     def figures(self) -> dict[str, Any]:
@@ -157,7 +160,7 @@ def _measured(name: str, candidate: Sequence[Recording], baseline: Sequence[Reco
     numbers: tuple[list[float], list[float]] = ([], [])
     pairs = []
     for number, (one, other) in enumerate(zip(candidate, baseline, strict=True), start=1):
-        ours, theirs = found.of(one), found.of(other)
+        theirs, ours = fair(found, found.of(other), found.of(one))
         pair = paired(found, theirs, ours)
         if pair is None:
             side, why = ("candidate", ours.why) if math.isnan(ours.number) else ("baseline", theirs.why)

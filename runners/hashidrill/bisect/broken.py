@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from hashidrill.bisect.trials import Outcome, Trial
-from hashidrill.compare.figures import Figure, figure
+from hashidrill.compare.figures import figure
+from hashidrill.compare.measured import Figure
 from hashidrill.errors import UsageError
 from hashidrill.judging.judge import judge
 from hashidrill.judging.validity import invalid_reasons

@@ -21,7 +21,7 @@ import numpy as np
 import psutil
 
 from hashidrill import __version__
-from hashidrill.compare.figures import Figure, paired
+from hashidrill.compare.pairing import paired
 from hashidrill.compare.statistics import ALARMS, Paired, Prior, smallest_difference
 from hashidrill.engine.launch import binaries_for
 from hashidrill.errors import RecordingError
@@ -31,6 +31,7 @@ from hashidrill.util.foreign import parse
 from hashidrill.util.whereabouts import here
 
 if TYPE_CHECKING:
+    from hashidrill.compare.measured import Figure
     from hashidrill.compare.rounds import Round
     from hashidrill.experiment.model import Experiment
 

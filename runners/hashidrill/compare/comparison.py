@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.compare.figures import Figure, Measured, paired
+from hashidrill.compare.pairing import fair, paired
 from hashidrill.compare.statistics import (
     ALARMS,
     CONFIDENCE,
@@ -22,8 +22,10 @@ from hashidrill.compare.statistics import (
     ratio,
     rounds_needed,
 )
+from hashidrill.compare.words import difference
 
 if TYPE_CHECKING:
+    from hashidrill.compare.measured import Figure, Measured
     from hashidrill.compare.rounds import Round
 
 
@@ -77,8 +79,23 @@ class Compared:
         if self.why:
             return f"{self.figure.name}: {self.decision}: {self.why}"
         was = f"{self.figure.shown(self.candidate)}, was {self.figure.shown(self.baseline)}"
-        text = f"{self.figure.name}: {self.decision}: {was} ({times(self.interval)})"
+        text = f"{self.figure.name}: {self.decision}: {was}" + (f" ({self.differs})" if self.differs else "")
         return f"{text}; {_more(self.more_rounds)}" if self.decision is Decision.CANNOT_TELL else text
+
+    @property
+    def difference(self) -> tuple[str, str]:
+        """By how much the sides differ and its bounds, for a person; ("", "") where that says nothing."""
+        known = not math.isinf(self.interval.high)
+        bounds = (self.interval.low, self.interval.high) if known else None
+        return difference(self.figure, self.baseline, self.candidate, self.interval.ratio, bounds)
+
+    @property
+    def differs(self) -> str:
+        """`1.53 times, 1.41 to 1.66`."""
+        much, bounds = self.difference
+        if not much:
+            return ""
+        return f"{much}, {bounds or f'of {self.interval.rounds} rounds: too few for bounds'}"
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: null for what is not measured, `"never"` for infinity."""
@@ -89,13 +106,6 @@ class Compared:
             "low": _json(self.interval.low), "high": _json(self.interval.high), "more_rounds": self.more_rounds,
             "why": self.why,
         }  # fmt: skip
-
-
-def times(interval: Interval) -> str:
-    """For a person: `1.53 times, 1.41 to 1.66`."""
-    if math.isinf(interval.high):
-        return f"{interval.ratio:.2f} times, of {interval.rounds} rounds: too few for bounds"
-    return f"{interval.ratio:.2f} times, {interval.low:.2f} to {interval.high:.2f}"
 
 
 def compared(
@@ -153,7 +163,10 @@ def _compared(
     confidence: float,
     alarms: float,
 ) -> Compared:
-    sides = [(one.measured[figure.name], other.measured[figure.name]) for one, other in (each.sides for each in rounds)]
+    sides = [
+        fair(figure, one.measured[figure.name], other.measured[figure.name])
+        for one, other in (each.sides for each in rounds)
+    ]
     pairs = [pair for number, (one, other) in enumerate(sides) if (pair := paired(figure, one, other, seed=number))]
     looks = Looks.of(at_most, prior)
     interval = ratio(pairs, confidence=confidence, alarms=alarms, looks=looks, prior=prior)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hashidrill.compare.figures import Figure, Measured, figures
+from hashidrill.compare.figures import figures
+from hashidrill.compare.measured import Figure, Measured
 from hashidrill.engine.launch import RUNS_DIR, run_experiment
 from hashidrill.errors import UsageError
 from hashidrill.events import Bus, Note

@@ -19,6 +19,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,6 +68,8 @@ class Paired:
 
     log: float
     error: float = 0.0
+    counted: float = 0.0
+    """The standard error of what was counted, from counting alone: known beforehand, and never too large."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +136,15 @@ def ratio(
     # no round is more exact than its own seconds are
     variance = max(variance, float(np.mean([each.error**2 for each in pairs])))
     error, degrees = math.sqrt(variance / count), count - 1 + more
-    usual, sure = (t_quantile(_level(1 - c, looks, prior), degrees) * error for c in (confidence, 1 - alarms))
+    # counts that agree by luck are no more exact than counting is; that is known, and not estimated from the rounds
+    least = float(np.mean([each.counted**2 for each in pairs]))
+    levels = [_level(1 - each, looks, prior) for each in (confidence, 1 - alarms)]
+    usual, sure = (
+        max(t_quantile(level, degrees) * error, _normal_quantile(level) * math.sqrt(least / count)) for level in levels
+    )
     return Interval(
         _exp(middle - usual), _exp(middle), _exp(middle + usual), _exp(middle - sure), _exp(middle + sure),
-        count, math.sqrt(variance), more,
+        count, math.sqrt(max(variance, least)), more,
     )  # fmt: skip
 
 
@@ -306,6 +314,11 @@ def t_quantile(alpha: float, degrees: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if t_tails(np.array([middle]), degrees)[0] > alpha else (low, middle)
     return high
+
+
+def _normal_quantile(alpha: float) -> float:
+    """How many standard errors beyond which, to both sides, `alpha` of a normal distribution is."""
+    return NormalDist().inv_cdf(1 - alpha / 2)
 
 
 def _exp(value: float) -> float:

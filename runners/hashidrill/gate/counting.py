@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hashidrill.compare.figures import Figure
+from hashidrill.compare.measured import Figure
 from hashidrill.experiment.model import Experiment
 
 

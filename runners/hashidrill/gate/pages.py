@@ -28,7 +28,7 @@ _TONES = {
     GateVerdict.REGRESSION: "fail", GateVerdict.CANNOT_TELL: "invalid", GateVerdict.IMPROVEMENT: "pass",
     GateVerdict.NO_REGRESSION: "pass",
 }  # fmt: skip
-_FIGURES = ("figure", "baseline", "candidate", "ratio", "95 %", "margin", "verdict")
+_FIGURES = ("figure", "baseline", "candidate", "difference", "95 %", "margin", "verdict")
 _SLOS = ("expectation", "baseline held", "candidate held", "verdict")
 
 
@@ -139,11 +139,10 @@ def _slo_rows(ran: Ran) -> list[tuple[str, ...]]:
 def _figure_rows(ran: Ran) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for each in ran.outcome.figures:
-        shown, interval = each.figure.shown, each.interval
-        known = interval.high != float("inf")
+        shown = each.figure.shown
+        much, bounds = each.difference
         rows.append((
-            each.figure.name, shown(each.baseline), shown(each.candidate),
-            f"{interval.ratio:.2f}" if known else "", f"{interval.low:.2f} to {interval.high:.2f}" if known else "",
+            each.figure.name, shown(each.baseline), shown(each.candidate), much if bounds else "", bounds,
             f"{each.margin:g}", _figure_words(each),
         ))  # fmt: skip
     return rows

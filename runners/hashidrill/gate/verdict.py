@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hashidrill.compare.comparison import Compared, times
+from hashidrill.compare.comparison import Compared
 from hashidrill.compare.statistics import MOST_ROUNDS, Decision
 from hashidrill.judging.judge import GUARDRAIL
 from hashidrill.verdict import Finding, RunVerdict
@@ -121,7 +121,8 @@ class Outcome:
 
     @property
     def improvements(self) -> list[str]:
-        return [figure_line(each) for each in self.figures if each.decision is Decision.BETTER]
+        """Of the figures that decide: what only raises an alarm, like the cost, promises nothing."""
+        return [figure_line(each) for each in self.figures if each.figure.decides and each.decision is Decision.BETTER]
 
     @property
     def unsure(self) -> list[str]:
@@ -175,7 +176,8 @@ def figure_line(each: Compared) -> str:
     shown = each.figure.shown
     if each.why:
         return f"{each.figure.name}: {each.why}"
-    return f"{each.figure.name}: {shown(each.baseline)} -> {shown(each.candidate)}, {times(each.interval)}"
+    differs = f", {each.differs}" if each.differs else ""
+    return f"{each.figure.name}: {shown(each.baseline)} -> {shown(each.candidate)}{differs}"
 
 
 def needed(each: Compared) -> str:

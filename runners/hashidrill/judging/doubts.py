@@ -16,6 +16,7 @@ import numpy as np
 from hashidrill import measure, registry
 from hashidrill.abc import Reason
 from hashidrill.experiment.model import ATTEMPTS, ClientSpec
+from hashidrill.judging.machine import SUSTAINED_S, machine_use, runs_of
 from hashidrill.loads.schedule import OVERLOADED
 from hashidrill.measure import SECOND
 from hashidrill.service import SILENT_S, Sampled
@@ -24,18 +25,15 @@ from hashidrill.units import Duration, Rate
 if TYPE_CHECKING:
     from hashidrill.experiment.model import Experiment, LoadSpec
     from hashidrill.judging.traced import Read
-    from hashidrill.recording.reader import Bools, Floats, Int64s, Operations, Recording
+    from hashidrill.recording.reader import Floats, Int64s, Operations, Recording
 
 LATE_S = 0.05
 LATE_SHARE_MAX = 0.10
 _LATE_HALF = 0.5
 LAG_P99_MAX_S = 0.25
 SATURATED_CORES = 0.9
-SUSTAINED_S = 3
-"""This many bad seconds in a row are more than a burst."""
-OTHERS_SHARE = 0.25
-IDLE_SHARE = 0.05
-"""Shares of the machine's CPUs: other work above the first, with less than the second idle, starves the datacenter."""
+SHED = "operations that could not be started"
+"""What such doubts are about: too many were waiting for the product already, or the generator was too slow."""
 _FEWEST_DUE = 5
 _FOREVER_NS = 2**62
 _GENERATOR = frozenset({"generator.cpu", "generator.lag"})
@@ -132,7 +130,7 @@ def _saturated(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
     if "generator.cpu" not in recording.signals:
         return
     series = recording.series("generator.cpu")
-    for first, last in _runs(series.value > SATURATED_CORES):
+    for first, last in runs_of(series.value > SATURATED_CORES):
         if last - first + 1 < SUSTAINED_S:
             continue
         yield Doubt(
@@ -159,17 +157,17 @@ def _behind(load: str, ops: Operations) -> Iterator[Doubt]:
             yield Doubt(
                 f"load {load}: {int(refused.sum())} of {len(ops)} operations could not be started: {OVERLOADED};"
                 " lower its rate",
-                start_ns, end_ns, frozenset({load}),
+                start_ns, end_ns, frozenset({load}), about=SHED,
             )  # fmt: skip
     start_ns, bins = _seconds(ops)
     shares, p99s = np.array([_lateness(each) for each in bins]).T
     bad = np.zeros(len(bins), np.bool_)
-    for first, last in _runs((shares > _LATE_HALF) & (p99s > LAG_P99_MAX_S)):
+    for first, last in runs_of((shares > _LATE_HALF) & (p99s > LAG_P99_MAX_S)):
         bad[first : last + 1] = last - first + 1 >= SUSTAINED_S
     share, p99 = _lateness(ops.lag_s)
     if share > LATE_SHARE_MAX and p99 > LAG_P99_MAX_S:
         bad |= shares > LATE_SHARE_MAX
-    for first, last in _runs(bad):
+    for first, last in runs_of(bad):
         from_ns, to_ns = start_ns + first * SECOND, start_ns + (last + 1) * SECOND
         late, worst = _lateness(ops.between(from_ns, to_ns).lag_s)
         yield Doubt(
@@ -292,21 +290,16 @@ def _faded_faults(recording: Recording) -> Iterator[Doubt]:
 
 def _starved_machine(recording: Recording) -> Iterator[Doubt]:
     """Where other work took CPU time that the datacenter needed: an SLO that broke then says nothing about it."""
-    if not {"machine.others", "machine.idle"} <= set(recording.signals):
+    use = machine_use(recording)
+    if use is None:
         return
-    cpus = recording.run.get("machine", {}).get("cpus") or 1
-    others, idle = recording.series("machine.others"), recording.series("machine.idle")
-    count = min(len(others), len(idle))  # both of each sample, in the same order
-    starved = (others.value[:count] > OTHERS_SHARE * cpus) & (idle.value[:count] < IDLE_SHARE * cpus)
-    for first, last in _runs(starved):
-        if last - first + 1 < SUSTAINED_S:
-            continue
-        most = float(others.value[first : last + 1].max())
+    for first, last in runs_of(use.starved):
+        most = float(use.others[first : last + 1].max())
         yield Doubt(
-            f"other work kept this machine busy: processes outside of the run used up to {most:.1f} of {cpus} CPUs and"
-            f" left almost none idle for {last - first + 1} s in a row",
-            int(others.t_ns[first - 1]) if first else int(others.t_ns[0]) - SECOND,
-            int(others.t_ns[last]), late_only=True, broken_only=True, about="other work",
+            f"other work kept this machine busy: processes outside of the run used up to {most:.1f} of {use.cpus} CPUs"
+            f" and left almost none idle for {last - first + 1} s in a row",
+            int(use.t_ns[first - 1]) if first else int(use.t_ns[0]) - SECOND,
+            int(use.t_ns[last]), late_only=True, broken_only=True, about="other work",
         )  # fmt: skip
 
 
@@ -337,10 +330,3 @@ def _merged(t_ns: Int64s) -> Iterator[tuple[int, int]]:
     """Spans around moments that are less than a second apart."""
     for group in np.split(t_ns, np.flatnonzero(np.diff(t_ns) > SECOND) + 1):
         yield int(group[0]), int(group[-1]) + 1
-
-
-def _runs(mask: Bools) -> Iterator[tuple[int, int]]:
-    """First and last index of each run of True."""
-    edges = np.diff(np.concatenate(([0], np.asarray(mask, np.int8), [0])))
-    stops = np.flatnonzero(edges == -1) - 1
-    yield from zip(np.flatnonzero(edges == 1).tolist(), stops.tolist(), strict=True)

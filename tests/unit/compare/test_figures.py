@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from hashidrill.abc import Reason
 from hashidrill.compare.figures import Figure, Measured, figure, figures, paired
+from hashidrill.compare.pairing import fair
 from hashidrill.errors import UsageError
 from hashidrill.testing.recordings import RecordingBuilder
 
@@ -117,6 +119,83 @@ def test_agents_that_were_sampled_before_the_method_alone_have_no_cost(tmp_path:
     for name in ("cpu", "memory", "written"):
         assert measured(recording, name).why
         assert math.isnan(measured(recording, name).number)
+
+
+COSTS = ("cpu", "memory", "written")
+
+
+def with_agents(path: Path, *, gone: dict[str, float], factor: float = 1.0) -> Recording:
+    """Three agents; each of `gone` is sampled until then."""
+    built = a_run(path)
+    for host in ("consul-1", "consul-2", "consul-3"):
+        for signal, value in (("process.cpu", 0.5), ("process.rss", 100e6), ("process.write_rate", 1e6)):
+            built.series(signal, value * factor, host=host, end=gone.get(host, 50.0))
+    return built.build()
+
+
+@pytest.mark.parametrize("name", COSTS)
+@pytest.mark.parametrize("dies_at", [8.0, 12.0, 35.0])
+def test_an_agent_that_is_gone_makes_no_side_cheaper(tmp_path: Path, name: str, dies_at: float) -> None:
+    whole = with_agents(tmp_path / "whole", gone={})
+    lacks = with_agents(tmp_path / "lacks", gone={"consul-3": dies_at})
+    found = figure(name, whole.experiment)
+    one, other = found.of(whole), found.of(lacks)
+    assert paired(found, one, other) is None
+    assert paired(found, other, one) is None
+    missed = fair(found, one, other)[1]
+    assert math.isnan(missed.number)
+    assert "consul-3 the longest" in missed.why
+
+
+@pytest.mark.parametrize("name", ["cpu", "written"])
+def test_what_costs_more_without_one_of_its_agents_costs_more(tmp_path: Path, name: str) -> None:
+    whole = with_agents(tmp_path / "whole", gone={})
+    found = figure(name, whole.experiment)
+    assert ratio_of(found, found.of(whole), found.of(with_agents(tmp_path / "x", gone={"consul-3": 30}, factor=3))) > 2
+
+
+def test_an_agent_that_both_sides_lack_as_long_keeps_nothing_from_being_compared(tmp_path: Path) -> None:
+    """As in an experiment that kills one."""
+    runs = [with_agents(tmp_path / f"{factor}", gone={"consul-3": 20}, factor=factor) for factor in (1.0, 0.5)]
+    for name in COSTS:
+        found = figure(name, runs[0].experiment)
+        assert ratio_of(found, found.of(runs[0]), found.of(runs[1])) == pytest.approx(0.5, abs=0.1)
+
+
+def shedding(path: Path, seconds: float, *, generator: float = 0.2) -> Recording:
+    """From 12 on, for so many seconds, as many operations again could not be started."""
+    built = a_run(path).series("generator.cpu", lambda t: generator if 11 <= t < 33 else 0.2, every=1.0)
+    for number in range(round(seconds * 50)):
+        at = 12 + number / 50
+        built.write("kv-writes", f"shed/{number}", "x", start=at, end=at, outcome="fail", reason=Reason.OVERLOADED)
+    return built.build()
+
+
+@pytest.mark.parametrize("seconds", [3, 9])
+def test_operations_that_were_not_started_are_demand_that_was_not_served(tmp_path: Path, seconds: float) -> None:
+    """A product that stalls until the generator can keep no more waiting made them."""
+    served, shed = shedding(tmp_path / "served", 0), shedding(tmp_path / "shed", seconds)
+    errors = figure("kv-writes.errors", served.experiment)
+    assert errors.of(shed).number == pytest.approx(seconds * 50 / (2000 + seconds * 50))
+    assert ratio_of(errors, errors.of(served), errors.of(shed)) > 1.5
+    tail = figure("kv-writes.latency.p99", served.experiment)
+    assert tail.of(shed).number == math.inf
+
+
+def test_operations_that_a_generator_without_any_cpu_left_did_not_start_say_nothing(tmp_path: Path) -> None:
+    busy = measured(shedding(tmp_path / "busy", 9, generator=0.99), "kv-writes.latency.p50")
+    assert math.isnan(busy.number)
+    assert "used up its core" in busy.why
+
+
+def test_a_load_that_is_too_much_for_the_generator_on_both_sides_compares_nothing(tmp_path: Path) -> None:
+    runs = [shedding(tmp_path / f"{seconds}", seconds) for seconds in (16, 18)]
+    found = figure("kv-writes.errors", runs[0].experiment)
+    one, other = fair(found, *(found.of(run) for run in runs))
+    assert math.isnan(one.number)
+    assert "lower the load's rate" in other.why
+    served = shedding(tmp_path / "served", 0)
+    assert ratio_of(found, found.of(served), found.of(runs[1])) > 1
 
 
 def test_a_name_that_is_unknown_gets_the_names_that_are_near(tmp_path: Path) -> None:

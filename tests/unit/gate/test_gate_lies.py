@@ -7,6 +7,7 @@ import datetime as dt
 import pytest
 from typer.testing import CliRunner
 
+from hashidrill.abc import Reason
 from hashidrill.audit.rule import Severity
 from hashidrill.cli.app import app
 from hashidrill.compare.calibration import Calibration
@@ -187,6 +188,110 @@ def test_what_a_change_costs_every_day_is_seen_beside_a_fault_that_costs_more(ou
     found = outcome()
     assert found.verdict is GateVerdict.REGRESSION
     assert any(line.startswith("kv-writes.steady.p50: 10ms -> 50ms") for line in found.regressions)
+
+
+def machine(run, *, others, idle, cpus=2):
+    """What the machine's own samples say all the time: in CPUs, the rest is the run's own."""
+    run.run_info(machine={"cpus": cpus})
+    run.series("machine.others", others, every=1.0).series("machine.idle", idle, every=1.0)
+
+
+def never_steady(run):
+    run.phase("start", at=0).phase("ready", at=2).phase("steady", at=4)
+
+
+class TestOtherWorkOnTheMachine:
+    """The experiment asks for no idle CPU: what the machine was like is in the recording all the same."""
+
+    @pytest.mark.parametrize("side", ["baseline", "candidate"])
+    def test_a_side_that_it_kept_from_getting_steady_is_neither_sick_nor_a_regression(self, outcome, runs, side):
+        def plant(of, _config, run):
+            machine(run, others=1.7 if of == side else 0.1, idle=0.05 if of == side else 1.4)
+            if of == side:
+                never_steady(run)
+
+        runs.plant, runs.ends = plant, lambda of: "steady-state" if of == side else "complete"
+        found = outcome()
+        assert found.verdict is GateVerdict.CANNOT_TELL
+        assert found.unsure[0] == "no round counts"
+        assert any("other work on this machine took 1.7 of its 2 CPUs" in line for line in found.unsure)
+
+    def test_rounds_that_it_disturbed_are_left_out_and_the_others_tell(self, outcome, runs):
+        busy = iter([True, True, *[False] * 50])
+
+        def plant(of, _config, run):
+            starved = of == "candidate" and next(busy)
+            machine(run, others=1.8 if starved else 0.1, idle=0.0 if starved else 1.4)
+            if starved:
+                run.end("steady-state", error="it was planted")
+
+        runs.plant = plant
+        found = outcome()
+        assert found.verdict is GateVerdict.NO_REGRESSION
+        assert [line for line in found.invalid if line.startswith("candidate: other work on this machine took 1.8")]
+
+    def test_a_candidate_that_burns_the_cpu_itself_is_caught_though_others_use_some(self, outcome, runs):
+        """Nothing is idle then, and with what the baseline takes there would be enough for both."""
+
+        def plant(of, _config, run):
+            machine(run, others=0.6, idle=0.0 if of == "candidate" else 0.9)
+
+        runs.plant = plant
+        runs.slower = lambda config: 1.8 if config["performance"]["raft_multiplier"] == 7 else 1.0
+        found = outcome()
+        assert found.verdict is GateVerdict.REGRESSION
+        assert any("kv-writes.latency.p50" in line for line in found.regressions)
+
+    @pytest.mark.parametrize("others", [0.0, 0.6])
+    def test_and_so_is_one_that_never_gets_steady_for_that(self, outcome, runs, others):
+        def plant(of, _config, run):
+            machine(run, others=others, idle=0.0 if of == "candidate" else 1.5 - others)
+            if of == "candidate":
+                never_steady(run)
+
+        runs.plant, runs.ends = plant, lambda of: "steady-state" if of == "candidate" else "complete"
+        found = outcome()
+        assert found.verdict is GateVerdict.REGRESSION
+        assert any("steady state" in line for line in found.regressions)
+
+
+class TestWhatIsMissing:
+    def test_a_candidate_whose_agent_dies_is_no_improvement(self, outcome, runs):
+        def plant(of, _config, run):
+            for host in ("consul-1", "consul-2", "consul-3"):
+                end = 12 if of == "candidate" and host == "consul-3" else 50
+                for signal, value in (("process.cpu", 0.5), ("process.rss", 1e8), ("process.write_rate", 1e6)):
+                    run.series(signal, value, host=host, end=end)
+
+        runs.plant = plant
+        found = outcome()
+        assert found.verdict is GateVerdict.NO_REGRESSION
+        costs = {each.figure.name: each for each in found.figures if not each.figure.name.startswith("kv-")}
+        assert {each.decision for each in costs.values()} == {Decision.CANNOT_TELL}
+        assert all("consul-3 the longest" in each.why for each in costs.values())
+
+    def test_what_only_costs_less_raises_no_hopes(self, outcome, runs):
+        def plant(of, _config, run):
+            for host in ("consul-1", "consul-2", "consul-3"):
+                run.series("process.cpu", 0.9 if of == "baseline" else 0.3, host=host)
+
+        runs.plant = plant
+        found = outcome()
+        assert found.verdict is GateVerdict.NO_REGRESSION
+        assert found.improvements == []
+
+    @pytest.mark.parametrize("seconds", [4, 12])
+    def test_operations_that_were_shed_for_the_candidate_alone_count_against_it(self, outcome, runs, seconds):
+        def plant(of, _config, run):
+            for number in range(seconds * 20 if of == "candidate" else 0):
+                at = 12 + number / 20
+                run.write("kv-writes", f"shed/{number}", "x", start=at, end=at, outcome="fail",
+                          reason=Reason.OVERLOADED)  # fmt: skip
+
+        runs.plant = plant
+        found = outcome()
+        assert found.verdict is GateVerdict.REGRESSION
+        assert any(line.startswith("kv-writes.errors") for line in found.regressions)
 
 
 class TestWhatNoRunShows:
