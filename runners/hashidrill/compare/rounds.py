@@ -2,7 +2,8 @@
 
 Each round runs both sides once, one after the other, on the same machine, with the same loads at the same times. Who
 goes first alternates, so a machine that warms up, or gets busier, favours neither side. A run that is INVALID spoils
-its round, which is left out and counted: a run says nothing about a side when its generator was the slow one.
+its round, which is left out and counted: a run says nothing about a side when its generator was the slow one. So does a
+run that other work on the machine disturbed, however it ended.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from hashidrill.compare.disturbed import Use, use_of
 from hashidrill.compare.figures import figures
 from hashidrill.compare.measured import Figure, Measured
 from hashidrill.engine.launch import RUNS_DIR, run_experiment
@@ -31,7 +33,7 @@ AT_MOST = 8
 SPOILT_AT_MOST = 3
 """More spoilt rounds than this, and no fewer than those that count, end it: the machine does not get quieter."""
 STARTS_S = 12.0
-"""What a run takes beside its steady state, method and recovery: to start three agents, to read back, to close."""
+"""What a run takes beside its own phases: the datacenter's start and end, the final reads, the judging (2 cores)."""
 UNSTEADY = "steady-state"
 
 Stopped = Literal["enough", "rounds", "budget", "spoilt", "interrupted"]
@@ -54,6 +56,13 @@ class Played:
     measured: Mapping[str, Measured] = field(repr=False)
     invalid: str = ""
     unsteady: bool = False
+    use: Use | None = None
+    """What it took of the machine."""
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other work on the machine spoiled it: then it counts neither for its side nor against it."""
+        return self.use is not None and bool(self.use.why)
 
 
 @dataclass(frozen=True)
@@ -94,11 +103,6 @@ class Series:
     def spoilt(self) -> list[Played]:
         """The runs that were INVALID."""
         return [run for each in self.played for run in each.runs if run.invalid]
-
-    def never_steady(self, side: str) -> bool:
-        """Whether that side never got as far as its method, in two runs or more: it is sick without any fault."""
-        runs = [run for each in self.played for run in each.runs if run.side == side]
-        return len(runs) > 1 and all(run.unsteady for run in runs)
 
     def why(self) -> str:
         """For a person: how it ended, and what was left out."""
@@ -148,7 +152,7 @@ def play(
     try:
         while (stopped := game.over(series, now_s() - began_s, longest_s)) is None:
             started_s = now_s()
-            series.played.append(game.round(len(series.played) + 1, first, series.figures))
+            series.played.append(game.round(len(series.played) + 1, first, series))
             if series.played[-1].counts:
                 longest_s = max(longest_s, now_s() - started_s)
                 if enough is not None and enough(series):
@@ -182,7 +186,7 @@ class _Game:
         both_s = sum(expected_s(side.resolved.experiment) for side in (self.baseline, self.candidate))
         return "budget" if took_s + (longest_s or both_s) > self.budget_s else None
 
-    def round(self, number: int, first: bool, wanted: Sequence[Figure]) -> Round:
+    def round(self, number: int, first: bool, series: Series) -> Round:
         """One run of each side; of one whose first is INVALID, that run alone."""
         sides = (self.baseline, self.candidate) if first == (number % 2 == 1) else (self.candidate, self.baseline)
         runs: list[Played] = []
@@ -190,7 +194,8 @@ class _Game:
             if self.events is not None:
                 self.events.publish(Note(text=f"round {number}: {side.name}"))
             path = self.run(side.resolved, runs_dir=self.runs_dir, events=self.events)
-            runs.append(played(side.name, path, wanted))
+            before = [run for each in series.played for run in each.runs] + runs
+            runs.append(played(side.name, path, series.figures, before))
             if runs[-1].invalid:
                 break
         return Round(number, runs, (self.baseline.name, self.candidate.name))
@@ -204,13 +209,18 @@ def shared_figures(baseline: Side, candidate: Side) -> list[Figure]:
 
 def expected_s(experiment: Experiment) -> float:
     """What a run takes, if its steady state holds at once."""
-    method = max(step.at + step.for_ for step in experiment.method)
+    method = max((step.at + step.for_ for step in experiment.method), default=0.0)
     return float(STARTS_S + experiment.steady_state.for_ + method + experiment.recovery.for_)
 
 
-def played(side: str, path: Path, wanted: Sequence[Figure]) -> Played:
-    """A run that was recorded, with its figures. Reads the recording once, and keeps none of it."""
+def played(side: str, path: Path, wanted: Sequence[Figure], before: Sequence[Played] = ()) -> Played:
+    """A run that was recorded, with its figures. Reads the recording once, and keeps none of it.
+
+    `before`: earlier runs of both sides, which show what a run takes of the machine.
+    """
     recording = Recording(path)
-    invalid = next(invalid_reasons(recording, recording.experiment), "")
-    measured = {each.name: each.of(recording) for each in wanted}
-    return Played(side, path, measured, invalid, recording.outcome == UNSTEADY)
+    use = use_of(recording, [run.use for run in before if run.use is not None])
+    invalid = use.why or next(invalid_reasons(recording, recording.experiment), "")
+    # a side that starved itself is measured as it was
+    measured = {each.name: each.of(recording, though_busy=use.starved and not use.why) for each in wanted}
+    return Played(side, path, measured, invalid, recording.outcome == UNSTEADY, use)

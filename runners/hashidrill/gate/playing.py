@@ -14,7 +14,7 @@ from hashidrill.compare.comparison import compared
 from hashidrill.compare.rounds import AT_MOST, Series, Side, play
 from hashidrill.compare.same import ran_the_same
 from hashidrill.compare.statistics import ALARMS, Prior
-from hashidrill.errors import OTHER_WORK, HashidrillError
+from hashidrill.errors import HashidrillError
 from hashidrill.events import Bus
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.model import Experiment
@@ -177,16 +177,10 @@ def _unsteady(series: Series) -> list[dict[str, bool]]:
     of: dict[str, list[bool]] = {name: [] for name in NAMES}
     for each in series.played:
         for run in each.runs:
-            sick = (run.unsteady and not _starved(run.recording)) or _never_ready(run.recording)
+            sick = (run.unsteady or _never_ready(run.recording)) and not run.disturbed
             if sick or not run.invalid:
                 of[run.side].append(sick)
     return [dict(zip(NAMES, pair, strict=True)) for pair in zip(*of.values(), strict=False)]
-
-
-def _starved(path: Path) -> bool:
-    """Whether other work kept the machine busy while a steady state did not hold: then no side is to blame for that."""
-    ends = Recording(path).events("end")
-    return bool(ends) and OTHER_WORK in str(ends[-1].data.get("error", ""))
 
 
 def _never_ready(path: Path) -> bool:
@@ -200,7 +194,8 @@ def _of_one_side(series: Series) -> Iterator[str]:
     runs = [
         run
         for run in series.spoilt
-        if not (run.unsteady or _never_ready(run.recording)) and Recording(run.recording).outcome not in _NOBODYS
+        if not (run.disturbed or run.unsteady or _never_ready(run.recording))
+        and Recording(run.recording).outcome not in _NOBODYS
     ]
     of = {name: [run for run in runs if run.side == name] for name in NAMES}
     ours, theirs = len(of[NAMES[1]]), len(of[NAMES[0]])

@@ -10,6 +10,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from hashidrill.compare.rounds import expected_s
 from hashidrill.errors import UnknownNameError, UsageError
 from hashidrill.experiment.library import experiment_name, find_experiment, list_experiments
 from hashidrill.experiment.loader import load_experiment
@@ -19,8 +20,6 @@ from hashidrill.gate.data import shipped
 from hashidrill.registry import near
 
 TAG = "gate"
-START_S = 12.0
-"""What a run takes beside its own phases: the datacenter's start and end, the final reads, the judging (2 cores)."""
 
 KeyMap = Mapping[str, Sequence[Mapping[str, Any]]]
 """Product to groups of `keys`, `experiments` and `why`, as in keys.yaml."""
@@ -39,10 +38,7 @@ class Member:
     @property
     def run_s(self) -> float:
         """About how long one run of it takes."""
-        ends = [float(step.at) + float(step.for_) for step in self.experiment.method]
-        steady, recovery = self.experiment.steady_state, self.experiment.recovery
-        parts = [float(part.for_) for part in (steady, recovery) if part is not None]
-        return START_S + sum(parts) + max(ends, default=0.0)
+        return expected_s(self.experiment)
 
 
 Runs = Callable[[Member], int]

@@ -43,6 +43,8 @@ class Runs:
         self.now = 0.0
         self.draw = np.random.default_rng(4)
         self.spoil: Callable[[int, str], bool] = lambda _number, _side: False
+        self.ends: Callable[[str], str] = lambda _side: "complete"
+        self.busy: Callable[[int], bool] = lambda _number: False
         self.interrupt_at = -1
         self.next_side = ""
         self.bus = Bus(self._note)
@@ -63,6 +65,11 @@ class Runs:
         built.expect("no_acknowledged_write_lost", load="kv-writes").healthy().final_reads("kv-writes")
         if self.spoil(number, side):
             built.end("crashed", error="it was planted")
+        elif self.ends(side) != "complete":
+            built.end(self.ends(side), error="it was planted")
+        if self.busy(number):
+            built.run_info(machine={"cpus": 2})
+            built.series("machine.others", 1.8, every=1.0).series("machine.idle", 0.0, every=1.0)
         return built.build().path
 
     def play(self, sides: tuple[Side, Side], **more: object) -> Series:
@@ -163,13 +170,20 @@ def test_two_sides_of_one_name_are_refused(runs: Runs, sides: tuple[Side, Side])
 
 
 def test_a_side_that_never_gets_steady_is_told_from_one_that_broke_down(runs: Runs, sides: tuple[Side, Side]) -> None:
+    runs.ends = lambda side: "steady-state" if side == "baseline" else "crashed"
     series = runs.play(sides, at_most=2)
-    assert not series.never_steady("baseline")
-    sick = [
-        Round(n, [Played("baseline", Path("x"), {}, "never steady", True)], ("baseline", "candidate")) for n in (1, 2)
-    ]
-    assert Series([], sick).never_steady("baseline")
-    assert not Series([], sick).never_steady("candidate")
+    assert {run.side for run in series.spoilt if run.unsteady} == {"baseline"}
+    assert {run.side for run in series.spoilt if not run.unsteady} == {"candidate"}
+
+
+def test_a_run_that_other_work_disturbed_spoils_its_round_however_it_ended(
+    runs: Runs, sides: tuple[Side, Side]
+) -> None:
+    runs.busy = lambda number: number == 2
+    series = runs.play(sides, at_most=3)
+    assert [len(each.runs) for each in series.played] == [2, 1, 2, 2]
+    assert [run.disturbed for run in series.spoilt] == [True]
+    assert "other work on this machine took 1.8 of its 2 CPUs" in series.why()
 
 
 def planted(baseline: list[float], candidate: list[float], figure: Figure) -> list[Round]:

@@ -1,0 +1,103 @@
+"""Did other work on the machine spoil a run? Then it says nothing about its side, whatever came of it.
+
+What counts as other work are processes outside of the run, whatever the experiment asks of the machine. A side whose
+own agents use up the CPU is not disturbed: with what the run itself takes when nothing starves it, as the leaner of
+the two sides showed, there would have been enough for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hashidrill import measure
+from hashidrill.compare.measured import IN_DOUBT_AT_MOST
+from hashidrill.errors import OTHER_WORK
+from hashidrill.judging.machine import IDLE_SHARE, MachineUse, machine_use
+
+if TYPE_CHECKING:
+    from hashidrill.recording.reader import Recording
+
+VARIES = 1.5
+"""A run that is not starved takes no more than this many times what the leaner side takes in the middle."""
+FEWEST_S = 5
+"""With fewer seconds that were not starved, nobody knows what a run takes by itself."""
+_UNSTEADY = "steady-state"
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a run and other work took of the machine: in its method and recovery, or while it never got that far."""
+
+    own: float
+    """CPUs that the run itself took while nothing starved it, in the middle; NaN where that is not known."""
+    starved: bool
+    """Whether other work left almost nothing in too much of its time."""
+    why: str = ""
+    """Why other work spoiled it; empty where it did not."""
+
+
+def use_of(recording: Recording, others: Iterable[Use]) -> Use:
+    """`others` are earlier runs of both sides."""
+    lean = min((each.own for each in others if not math.isnan(each.own)), default=math.nan)
+    use = _measured(recording)
+    if use is None:
+        return Use(math.nan, starved=False, why=_said(recording))
+    mask = use.starved
+    known = use.own[~mask & ~np.isnan(use.own)]
+    own = float(np.median(known)) if len(known) >= FEWEST_S else math.nan
+    starved = float(mask.mean()) > IN_DOUBT_AT_MOST
+    if starved and not _fits(use.cpus, float(np.median(use.others[mask])), lean):
+        return Use(own, starved, why=_starved(use))
+    return Use(own, starved, why=_asked_for(recording, use, lean))
+
+
+def _measured(recording: Recording) -> MachineUse | None:
+    """Of the method and the recovery, or else of the steady state; None where nothing was sampled then."""
+    use, phases = machine_use(recording), recording.phases
+    if use is None:
+        return None
+    span = phases.get("steady", (0, 0))
+    if "method" in phases:
+        span = measure.method(recording)[0], measure.loads_end_ns(recording)
+    use = use.between(*span)
+    return use if len(use.t_ns) else None
+
+
+def _fits(cpus: float, others: float, lean: float) -> bool:
+    """Whether the run would have had enough beside that other work, had it been as lean as the other side."""
+    return others + VARIES * lean <= (1 - IDLE_SHARE) * cpus  # False for NaN
+
+
+def _starved(use: MachineUse) -> str:
+    mask = use.starved
+    return (
+        f"{OTHER_WORK} took {float(np.median(use.others[mask])):.1f} of its {use.cpus} CPUs and left almost none idle in"
+        f" {float(mask.mean()):.0%} of the time"
+    )
+
+
+def _asked_for(recording: Recording, use: MachineUse, lean: float) -> str:
+    """Why a steady state that asks for a quiet machine did not hold, if other work is to blame for it."""
+    if recording.outcome != _UNSTEADY:
+        return ""
+    others = float(np.nanmedian(use.others))
+    left = use.cpus - (float(np.nanmedian(use.own)) if math.isnan(lean) else lean)
+    would_be, without = {"others": others, "idle": left - others}, {"others": 0.0, "idle": left}
+    for condition in recording.experiment.steady_state.require:
+        if condition.source != "machine" or condition.what not in would_be:
+            continue
+        if condition.holds(without[condition.what]) and not condition.holds(would_be[condition.what]):
+            return f"{OTHER_WORK} took {others:.1f} of its {use.cpus} CPUs: {condition} did not hold"
+    return ""
+
+
+def _said(recording: Recording) -> str:
+    """What the run itself says, where the machine was not sampled."""
+    ends = recording.events("end")
+    said = str(ends[-1].data.get("error", "")) if ends else ""
+    return said if OTHER_WORK in said else ""
