@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from hashidrill.bisect.trials import Outcome, Trial
 from hashidrill.compare.figures import figure
 from hashidrill.compare.measured import Figure
+from hashidrill.compare.words import difference
 from hashidrill.errors import UsageError
 from hashidrill.judging.judge import judge
 from hashidrill.judging.validity import invalid_reasons
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 REFERENCES = 3
 """Runs of the good end whose median figure is the one that others are worse than."""
 _SAID_CHARACTERS = 200
+_MOST_LOG = 700.0
+"""e to more than this is too large for a float."""
 
 
 class Rule(Protocol):
@@ -37,7 +42,10 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Expectations:
-    """Broken is a run in which an expectation is broken: those of one hypothesis, or (without a name) any."""
+    """Broken is a run in which an expectation is broken: those of one hypothesis, or (without a name) any.
+
+    A known issue that breaks as it is known to is broken for who names it: that is what is searched for.
+    """
 
     name: str | None = None
 
@@ -54,7 +62,8 @@ class Expectations:
         verdict = judge(recording, near_to=near_to)
         judged = [each for each in verdict.judgements if self.name in {None, each.hypothesis}]
         where = str(recording.path)
-        broken = [each for each in judged if each.finding is Finding.BROKEN]
+        bad = {Finding.BROKEN} if self.name is None else {Finding.BROKEN, Finding.KNOWN}
+        broken = [each for each in judged if each.finding in bad]
         if broken:
             return Trial(Outcome.BROKEN, _said(broken[0]), where)
         unknown = [each for each in judged if each.finding is Finding.INVALID]
@@ -115,7 +124,9 @@ class Limit:
         if trial.outcome is not Outcome.MEASURED or trial.value is None:
             return trial
         figure = self.rule.figure
-        ours, theirs = trial.value + figure.floor, self.reference + figure.floor
-        worse = ours / theirs if figure.lower_is_better else theirs / ours
-        text = f"{trial.text}, {worse:.2f} times that of the good end"
+        ours, theirs = (float(figure.log(np.array([each]))[0]) for each in (trial.value, self.reference))
+        worse = math.exp(min(ours - theirs if figure.lower_is_better else theirs - ours, _MOST_LOG))
+        never = trial.text.endswith(figure.shown(math.inf))
+        much, _ = difference(figure, self.reference, math.inf if never else trial.value, worse)
+        text = f"{trial.text}, of the good end {figure.shown(self.reference)}" + (f": {much}" if much else "")
         return replace(trial, outcome=Outcome.BROKEN if worse > self.rule.factor else Outcome.HELD, text=text)

@@ -4,6 +4,9 @@ Each new candidate is the middle of the bracket between the last one that seems 
 so a list of n takes about log2(n) of them. Before the search goes on, the more doubtful end of its bracket runs again
 until both are sure enough (`turn`); when nothing is left between them, until the answer is. A bracket that turns out
 wrong opens again: what runs say moves the belief, never a decision that cannot be taken back.
+
+The belief takes runs to be alike from first to last. Control runs of the ends (hashidrill.bisect.controls) notice when
+they are not: where a candidate answers against what is believed of it, and before an answer is given.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hashidrill.bisect.belief import ENDS_WRONG, Belief, Noise
+from hashidrill.bisect.controls import ChangedEndError, Controls
 from hashidrill.bisect.trials import OutOfRunsError, Trials
 
 WRONG_AT_MOST = 0.01
@@ -44,9 +48,17 @@ class CannotTell:
     takes: str
 
 
+def changed_end(changed: ChangedEndError) -> CannotTell:
+    """What became of the search: runs before and after that cannot be told apart."""
+    return CannotTell(str(changed), "a machine that stays as it is, and a new search (not --resume)")
+
+
 @dataclass
 class Ordered:
-    """One search. `known_ends`: the first is known to be good and the last to be bad, by runs made before."""
+    """One search. `known_ends`: the first is known to be good and the last to be bad, by runs made before.
+
+    `controls`: of the search that this is a part of, which confirms its answer itself.
+    """
 
     candidates: Sequence[str]
     trials: Trials
@@ -54,6 +66,7 @@ class Ordered:
     turn: float = TURN
     noise: Noise = field(default_factory=Noise.unknown)
     known_ends: bool = False
+    controls: Controls | None = None
 
     def __post_init__(self) -> None:
         count = len(self.candidates)
@@ -64,18 +77,28 @@ class Ordered:
         self.belief = Belief(count, [end, *[(1 - 2 * end) / inside] * inside, end], self.noise)
         self._run: set[int] = {0, count - 1} if self.known_ends else set()
         self._unresolved: set[int] = set()
+        self._confirmed = self.controls is not None or self.known_ends
+        self._controls = self.controls or Controls(self.trials, self.candidates[0], self.candidates[-1])
+        self._ends_known = self.known_ends
 
     def search(self) -> Turn | CannotTell:
         """Runs candidates until the answer is sure, or nothing more can be told."""
         try:
             trouble = None if self.known_ends else self._run_ends()
+            self._ends_known = True
             while trouble is None:
                 low, high = self._bracket()
                 wrong = 1 - float(self.belief.turns[low + 1 : high + 1].sum())
                 between = self._between(low, high)
-                if not between and wrong <= self.wrong:
+                if between or wrong > self.wrong:
+                    trouble = self._step(low, high, between)
+                elif self._confirmed or low < 0 or high >= len(self.candidates):
                     return Turn(low, high, wrong)
-                trouble = self._step(low, high, between)
+                else:
+                    self._confirmed = True
+                    self._learn(self._controls.confirm(self.belief.noise()))
+        except ChangedEndError as changed:
+            return changed_end(changed)
         except OutOfRunsError:
             return self._out_of_runs()
         finally:
@@ -133,9 +156,19 @@ class Ordered:
         if broken is None:
             self._unresolved.add(index)
             return False
+        against = (self.belief.bad(index) >= 0.5) is not broken
+        contradicts = self._ends_known and against and self._controls.contradicts(self.candidates[index])
         self._run.add(index)
         self.belief.observe(index, broken=broken)
+        if contradicts:
+            self._learn(self._controls.after(broken=broken, noise=self.belief.noise()))
         return True
+
+    def _learn(self, controls: Sequence[tuple[str, bool]]) -> None:
+        """Control runs are runs of a candidate too, where this search has it."""
+        for name, broken in controls:
+            if name in self.candidates:
+                self.belief.observe(self.candidates.index(name), broken=broken)
 
     def _blind(self, index: int) -> CannotTell:
         name = self.candidates[index]

@@ -15,10 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hashidrill.bisect.belief import Belief, Noise
-from hashidrill.bisect.ordered import WRONG_AT_MOST, CannotTell, Ordered, Turn
+from hashidrill.bisect.controls import ChangedEndError, Controls
+from hashidrill.bisect.ordered import WRONG_AT_MOST, CannotTell, Ordered, Turn, changed_end
 from hashidrill.bisect.trials import OutOfRunsError, Trials
 
 _TURN = 0.9
+_DECISION = 6
+"""It takes about so many runs to decide on one set."""
 
 
 def set_name(members: Sequence[int]) -> str:
@@ -78,6 +81,9 @@ class SmallestSet:
     _decisions: int = 0
     _wrong: float = 0.0
 
+    def __post_init__(self) -> None:
+        self._controls = Controls(self.trials, set_name([]), set_name(range(self.count)))
+
     def search(self) -> Smallest | WrongEnd | CannotTell:
         """Runs sets of changes until the answer is sure, or nothing more can be told."""
         try:
@@ -90,14 +96,23 @@ class SmallestSet:
                 needed = [*before[turn.last_good : turn.first_bad], *needed]
                 before = before[: turn.last_good]
             found, apart = self._ddmin(needed)
+            if all(self.trials.answers[-_DECISION:]):  # where one of the last runs held, not everything breaks
+                self._controls.confirm(self.noise)
         except _GaveUpError as gave_up:
             return gave_up.answer
+        except ChangedEndError as changed:
+            return changed_end(changed)
+        except OutOfRunsError:
+            return self._out_of_runs(set_name([])).answer
         return Smallest(tuple(sorted(found)), apart, self._wrong)
 
     def _turn(self, base: Sequence[int], others: Sequence[int], *, known_ends: bool) -> Turn:
         """Which prefix of `others`, added to `base`, is the first that breaks."""
         names = [set_name([*base, *others[:size]]) for size in range(len(others) + 1)]
-        search = Ordered(names, self.trials, self._next_share(), _TURN, self.noise, known_ends=known_ends)
+        share = self._next_share()
+        search = Ordered(
+            names, self.trials, share, _TURN, self.noise, known_ends=known_ends, controls=self._controls
+        )  # fmt: skip
         answer = search.search()
         self.noise = search.noise
         if isinstance(answer, CannotTell):
@@ -123,19 +138,25 @@ class SmallestSet:
                 broken = self.trials.ask(name)
                 if broken is None:
                     return None
+                contradicts = self._controls.contradicts(name) and (belief.bad(0) >= 0.5) is not broken
                 belief.observe(0, broken=broken)
+                if contradicts:
+                    self._controls.after(broken=broken, noise=belief.noise())
         except OutOfRunsError:
-            more = 5
-            raise _GaveUpError(
-                CannotTell(
-                    f"after {self.trials.runs} runs, the most that were allowed, it is not sure enough:"
-                    f" {self.trials.shown(name)} {self.trials.tally(name)}",
-                    f"at least {more} more runs: resume it with --tries {self.trials.at_most + more}",
-                )
-            ) from None
+            raise self._out_of_runs(name) from None
         self.noise = belief.noise()
         self._wrong += min(belief.bad(0), 1 - belief.bad(0))
         return belief.bad(0) > 0.5
+
+    def _out_of_runs(self, name: str) -> _GaveUpError:
+        more = 5
+        return _GaveUpError(
+            CannotTell(
+                f"after {self.trials.runs} runs, the most that were allowed, it is not sure enough:"
+                f" {self.trials.shown(name)} {self.trials.tally(name)}",
+                f"at least {more} more runs: resume it with --tries {self.trials.at_most + more}",
+            )
+        )
 
     def _next_share(self) -> float:
         """A part of the allowed chance of a wrong answer; all parts together are never more than it."""

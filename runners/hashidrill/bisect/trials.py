@@ -80,6 +80,8 @@ class Trials:
         self._invalid: dict[str, str] = {}
         self._counts: defaultdict[str, Counter[Outcome]] = defaultdict(Counter)
         self._unresolved: set[str] = set()
+        self.answers: list[bool] = []
+        """Whether it broke, of each valid run so far."""
 
     @property
     def runs(self) -> int:
@@ -109,6 +111,7 @@ class Trials:
                 break
             self._counts[candidate][trial.outcome] += 1
             if trial.outcome is not Outcome.INVALID:
+                self.answers.append(trial.outcome is Outcome.BROKEN)
                 return trial.outcome is Outcome.BROKEN
             self._invalid[candidate] = trial.text
         self._unresolved.add(candidate)

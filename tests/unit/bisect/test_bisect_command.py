@@ -10,8 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from hashidrill.bisect import keys
+from hashidrill.bisect.broken import Expectations, Limit, Worse
+from hashidrill.bisect.trials import Outcome, Trial
 from hashidrill.cli import bisect as command
 from hashidrill.cli.app import app
+from hashidrill.compare.measured import Figure, Measured
 from hashidrill.errors import BinaryError
 from hashidrill.testing.recordings import RecordingBuilder
 
@@ -377,3 +380,34 @@ def test_a_key_is_removed_with_the_block_that_is_empty_without_it():
     assert settings == {"d": 2}
     keys._put(settings, ("d", "e"), 3)
     assert settings == {"d": {"e": 3}}
+
+
+def test_a_known_issue_is_broken_for_who_names_it_and_for_nobody_else(tmp_path):
+    built = RecordingBuilder(tmp_path / "run").fault("noop", at=10, until=30).load("kv-writes", latency=2.0)
+    built.expect("latency_stays", load="kv-writes", p50_below="300ms", known_issue="https://example.com/issues/1")
+    recording = built.build()
+    named = Expectations.of("latency_stays", recording.experiment).trial(recording, tmp_path / "x.yaml")
+    assert named.outcome is Outcome.BROKEN
+    assert named.text.startswith("latency_stays")
+    assert Expectations.of(None, recording.experiment).trial(recording, tmp_path / "x.yaml").outcome is Outcome.HELD
+
+
+def test_a_machine_that_changed_during_the_search_is_no_answer(box, tmp_path):
+    """From the tenth run on, everything is slow."""
+    slow = box.slow
+    box.slow = lambda datacenter: len(box.made) > 9 or slow(datacenter)
+
+    result = box.keys()
+
+    assert result.exit_code == 3
+    assert "cannot tell: the known good end (good, unchanged) no longer answers good" in " ".join(result.output.split())
+    assert logged(tmp_path)[-1]["found"] == []
+
+
+def test_a_figure_that_never_came_back_is_no_number_of_times_as_bad():
+    found = Figure("kv-writes.recovery", "s", 1.0, 1.5, True, lambda _: Measured(0.0))
+    limit = Limit(Worse(found, 2.0), 2.0)
+    never = limit.compared(Trial(Outcome.MEASURED, "kv-writes.recovery never", value=40.0))
+    assert (never.outcome, never.text) == (Outcome.BROKEN, "kv-writes.recovery never, of the good end 2s")
+    later = limit.compared(Trial(Outcome.MEASURED, "kv-writes.recovery 3s", value=3.0))
+    assert (later.outcome, later.text) == (Outcome.HELD, "kv-writes.recovery 3s, of the good end 2s: 1.33 times")

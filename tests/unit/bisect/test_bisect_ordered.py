@@ -8,7 +8,7 @@ import pytest
 
 from hashidrill.bisect.belief import Belief, Noise
 from hashidrill.bisect.ordered import CannotTell, Ordered, Turn
-from hashidrill.bisect.trials import INVALID_IN_A_ROW, Trials
+from hashidrill.bisect.trials import INVALID_IN_A_ROW, Outcome, Trial, Trials
 from noisy_runs import Planted
 
 NAMES = [str(index) for index in range(65)]
@@ -161,6 +161,81 @@ def test_the_rates_of_wrong_runs_are_learnt():
     assert 0.14 < learnt.good_breaks < 0.26
     assert learnt.bad_breaks > 0.95
     assert learnt.a_run_tells < Noise.unknown().a_run_tells
+
+
+class Changing:
+    """Runs on a machine that changes after so many of them: then most answers are `then`, whatever the candidate."""
+
+    def __init__(self, after: int, share: float, then: Outcome, seed: int) -> None:
+        self.first_bad = 1 + seed % 24
+        self.planted = Planted(from_(self.first_bad), 0.02, 0.02, seed=seed)
+        self.after, self.share, self.then = after, share, then
+        self.chance = random.Random(seed)
+
+    def __call__(self, candidate: str) -> Trial:
+        planted = self.planted(candidate)
+        changed = len(self.planted.made) > self.after and self.chance.random() < self.share
+        return Trial(self.then) if changed else planted
+
+
+@pytest.mark.parametrize("share", [0.9, 1.0])
+@pytest.mark.parametrize("after", [4, 6, 8, 10])
+def test_a_machine_that_gets_busy_names_no_culprit_and_says_that_the_good_end_changed(after, share):
+    """Without control runs, each of these searches named one that is none."""
+    said = 0
+    for seed in range(20):
+        machine = Changing(after, share, Outcome.BROKEN, seed)
+        answer, trials = searched(machine, NAMES[:25], at_most=60)
+        named = isinstance(answer, Turn) and answer.last_good >= 0
+        assert not named or answer.first_bad == machine.first_bad
+        said += isinstance(answer, CannotTell) and "the known good end (0) no longer answers good" in answer.why
+        assert trials.runs < 60
+
+    assert said >= 17
+
+
+def test_answers_that_contradict_each_other_do_not_lead_round_in_circles():
+    """Six of ten runs break, whatever the candidate: most of these searches used up all their runs on one of them."""
+    runs, changed = [], 0
+    for seed in range(20):
+        answer, trials = searched(Changing(6, 0.6, Outcome.BROKEN, seed), NAMES[:25], at_most=60)
+        runs.append(trials.runs)
+        changed += isinstance(answer, CannotTell) and "no longer answers good" in answer.why
+
+    assert changed >= 12
+    assert sum(runs) / len(runs) < 45
+
+
+def test_bad_ones_that_hold_later_are_noticed_by_the_bad_end():
+    said = wrong = 0
+    for seed in range(20):
+        machine = Changing(8, 1.0, Outcome.HELD, seed)
+        answer, _ = searched(machine, NAMES[:25], at_most=60)
+        said += isinstance(answer, CannotTell) and "the known bad end (24) no longer answers bad" in answer.why
+        wrong += isinstance(answer, Turn) and answer.first_bad not in {machine.first_bad, 25}
+
+    assert said >= 12
+    assert wrong <= 1
+
+
+def test_the_good_end_that_says_nothing_any_more_is_said():
+    planted = Planted(from_(9))
+    silent = Planted(from_(9), invalid=1.0)
+    trials = Trials(lambda name: (silent if name == "0" and len(planted.made) > 9 else planted)(name), at_most=60)
+
+    answer = Ordered(NAMES, trials).search()
+
+    assert isinstance(answer, CannotTell)
+    assert "the known good end (0) says nothing any more" in answer.why
+    assert "the machine was busy" in answer.why
+
+
+def test_a_quiet_search_pays_for_one_control_run():
+    planted = Planted(from_(20))
+    answer, trials = searched(planted)
+    assert answer.first_bad == 20
+    assert planted.made[-1] == "0"
+    assert trials.runs <= 17
 
 
 def test_a_list_needs_two_ends():

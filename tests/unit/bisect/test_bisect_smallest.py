@@ -119,6 +119,22 @@ def test_a_search_that_runs_out_says_what_it_takes_wherever_it_stands():
         assert "--tries" in answer.takes
 
 
+@pytest.mark.parametrize("after", [4, 8, 12])
+def test_a_machine_that_gets_busy_names_no_change(after):
+    wrong = said = 0
+    for seed in range(20):
+        culprit, planted = seed % 24, Planted(all_of(seed % 24), 0.02, 0.02, seed=seed)
+        busy = Planted(lambda _: True, bad_holds=0.05, seed=seed)
+        run = lambda name, planted=planted, busy=busy: (busy if len(planted.made) >= after else planted)(name)  # noqa: E731
+        answer, trials = searched(run)
+        wrong += isinstance(answer, Smallest) and answer.changes != (culprit,)
+        said += isinstance(answer, CannotTell) and "the known good end (none) no longer answers good" in answer.why
+        assert trials.runs < 60
+
+    assert wrong == 0
+    assert said >= (4 if after == 12 else 17)
+
+
 def test_one_change_is_its_own_answer():
     answer, trials = searched(Planted(all_of(0)), count=1)
 
