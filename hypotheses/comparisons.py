@@ -160,7 +160,7 @@ def _measured(name: str, candidate: Sequence[Recording], baseline: Sequence[Reco
     numbers: tuple[list[float], list[float]] = ([], [])
     pairs = []
     for number, (one, other) in enumerate(zip(candidate, baseline, strict=True), start=1):
-        theirs, ours = fair(found, found.of(other), found.of(one))
+        theirs, ours = fair(found.of(other), found.of(one))
         pair = paired(found, theirs, ours)
         if pair is None:
             side, why = ("candidate", ours.why) if math.isnan(ours.number) else ("baseline", theirs.why)

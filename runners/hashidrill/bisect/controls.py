@@ -5,9 +5,9 @@ round in circles where the answers of one candidate contradict each other. So wh
 be on by what was believed of it runs again: the good end where it broke, the bad one where it held.
 
 Each answer of an end moves the odds that it has changed sides, from none on (a CUSUM test, Page 1954); while they are
-above none, the end runs again. The odds are those of one wrong run in five, the most that bisect promises to stand: what
-a search learns from its first runs is too little to rely on, and from later ones it learns the change. A bad end that
-was seen to hold more often than that is given as much.
+above none, the end runs again. The odds are those of one wrong run in five, the most that bisect promises to stand:
+what a search learns from its first runs is too little to rely on, and from later ones it learns the change. A bad end
+that was seen to hold more often than that is given as much.
 """
 
 from __future__ import annotations

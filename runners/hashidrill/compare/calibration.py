@@ -1,8 +1,8 @@
 """What difference this machine can show: rounds of an experiment against itself, kept for later comparisons.
 
-Kept in the cache directory, by machine, versions and experiment: `$XDG_CACHE_HOME/hashidrill/calibration/KEY.json`. The
-configuration of the agents is no part of the key. It is what changes in a comparison, and the noise comes from the
-machine, the faults and the loads.
+Kept in the cache directory, by machine, versions, experiment and size of its datacenter:
+`$XDG_CACHE_HOME/hashidrill/calibration/KEY.json`. The configuration of the agents is no part of the key. It is what
+changes in a comparison, and the noise comes from the machine, the number of agents, the faults and the loads.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ FEWEST_ROUNDS = 3
 """With fewer rounds, there is no telling how noisy a figure is."""
 STALE_DAYS = 30
 _RUN_BY = {"load", "clients", "method", "recovery", "steady_state"}
+_NO_SIZE = {"version", "binary", "config", "server_config", "client_config"}
 _LEAST_SD = 1e-3
 
 
@@ -84,12 +85,21 @@ def noise(pairs: Sequence[Paired]) -> Prior:
 
 
 def key_of(experiment: Experiment) -> str:
-    """By machine, versions and what is run."""
+    """By machine, versions and what is run, with how many agents."""
     machine = {**{name: here()[name] for name in ("host", "machine")}, "cpus": os.cpu_count(),
                "memory": psutil.virtual_memory().total, "kernel": os.uname().release}  # fmt: skip
     said = experiment.model_dump(mode="json", by_alias=True, include=_RUN_BY)
-    what = [machine, __version__, binaries_for(experiment), experiment.metadata.name, said]
+    what = [machine, __version__, binaries_for(experiment), experiment.metadata.name, said, _datacenter(experiment)]
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _datacenter(experiment: Experiment) -> dict[str, Any]:
+    """All of it but its agents' configuration, and their versions, which are those of the binaries."""
+    said = experiment.datacenter.model_dump(mode="json", by_alias=True)
+    return {
+        part: {key: value for key, value in of.items() if key not in _NO_SIZE} if isinstance(of, dict) else of
+        for part, of in said.items()
+    }
 
 
 def keep(experiment: Experiment, calibration: Calibration, folder: Path | None = None) -> Path:

@@ -164,8 +164,7 @@ def _compared(
     alarms: float,
 ) -> Compared:
     sides = [
-        fair(figure, one.measured[figure.name], other.measured[figure.name])
-        for one, other in (each.sides for each in rounds)
+        fair(one.measured[figure.name], other.measured[figure.name]) for one, other in (each.sides for each in rounds)
     ]
     pairs = [pair for number, (one, other) in enumerate(sides) if (pair := paired(figure, one, other, seed=number))]
     looks = Looks.of(at_most, prior)

@@ -75,10 +75,8 @@ def _fits(cpus: float, others: float, lean: float) -> bool:
 
 def _starved(use: MachineUse) -> str:
     mask = use.starved
-    return (
-        f"{OTHER_WORK} took {float(np.median(use.others[mask])):.1f} of its {use.cpus} CPUs and left almost none idle in"
-        f" {float(mask.mean()):.0%} of the time"
-    )
+    took = f"{OTHER_WORK} took {float(np.median(use.others[mask])):.1f} of its {use.cpus} CPUs"
+    return f"{took} and left almost none idle in {float(mask.mean()):.0%} of the time"
 
 
 def _asked_for(recording: Recording, use: MachineUse, lean: float) -> str:

@@ -30,7 +30,7 @@ def paired(figure: Figure, baseline: Measured, candidate: Measured, *, seed: int
 
     By its intervals, where enough of them were measured on both sides; else by the two numbers.
     """
-    baseline, candidate = fair(figure, baseline, candidate)
+    baseline, candidate = fair(baseline, candidate)
     if math.isnan(baseline.number) or math.isnan(candidate.number):
         return None
     one, other = baseline.intervals, candidate.intervals
@@ -45,7 +45,7 @@ def paired(figure: Figure, baseline: Measured, candidate: Measured, *, seed: int
     return Paired(float(log[0]), counted=_counting_error(figure, baseline, candidate))
 
 
-def fair(figure: Figure, baseline: Measured, candidate: Measured) -> tuple[Measured, Measured]:
+def fair(baseline: Measured, candidate: Measured) -> tuple[Measured, Measured]:
     """Both as they can be compared: not measured where one looks better by what it lacks, or both say nothing.
 
     A cost without that of an agent that was gone is a lower bound: it may show that this side costs more, never less.
@@ -70,14 +70,13 @@ def _unknown(why: str) -> Measured:
 
 
 def _shed(measured: Measured) -> str:
-    return f"{measured.shed:.0%} of its operations could not be started, and as many of the other side: lower the load's rate"
+    share = f"{measured.shed:.0%} of its operations could not be started"
+    return f"{share}, and about as many of the other side: lower the load's rate"
 
 
 def _gone(measured: Measured) -> str:
-    return (
-        f"its agents were gone for {measured.absent:.0%} of their time, {measured.who} the longest: what they would have"
-        " taken is not in it"
-    )
+    gone = f"its agents were gone for {measured.absent:.0%} of their time, {measured.who} the longest"
+    return f"{gone}: what they would have taken is not in it"
 
 
 def _log_ratio(figure: Figure, baseline: Floats, candidate: Floats, at_most: float) -> Floats:

@@ -22,6 +22,8 @@ class LeftOut:
     why: str
     differs: bool
     """Whether the two sides disagree about it: what the gate then says nothing about."""
+    acts: bool = False
+    """Whether what the datacenter does may depend on it."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,28 @@ class Differences:
     kept: tuple[Mapping[str, Any], Mapping[str, Any]]
 
     @property
+    def untested(self) -> list[str]:
+        """Keys that differ, that may change what the datacenter does, and that no gate tests."""
+        return [each.key for each in self.left_out if each.differs and each.acts]
+
+    @property
     def keys(self) -> list[str]:
         return [change.key for change in self.changes]
 
 
 def why_left_out(product: str, key: str) -> str | None:
     """The reason for leaving this dotted key out, None where it is kept."""
+    group = _left_out(product, key)
+    return None if group is None else str(group["why"])
+
+
+def _left_out(product: str, key: str) -> Mapping[str, Any] | None:
+    """The group of left_out.yaml that has it."""
     for group in shipped("left_out.yaml")[product]:
         for pattern in group["keys"]:
             if fnmatchcase(key, pattern) or fnmatchcase(key, f"{pattern}.*"):
-                return str(group["why"])
+                found: Mapping[str, Any] = group
+                return found
     return None
 
 
@@ -74,8 +88,8 @@ def differences(baseline: Configuration, candidate: Configuration) -> Difference
     left, changes = [], []
     for key in dict.fromkeys([*before, *after]):
         old, new = before.get(key), after.get(key)
-        if why := why_left_out(product, key):
-            left.append(LeftOut(key, why, not same(old, new)))
+        if group := _left_out(product, key):
+            left.append(LeftOut(key, str(group["why"]), not same(old, new), bool(group.get("acts"))))
         elif not same(old, new):
             changes.append(Change(key, old, new, candidate.place(key) or baseline.place(key)))
     kept = tuple(_kept(product, side.settings) for side in (baseline, candidate))

@@ -70,7 +70,7 @@ class Result:
         if self.audit.failing:
             return GateVerdict.REGRESSION
         if self.equal:
-            return GateVerdict.NO_REGRESSION
+            return GateVerdict.CANNOT_TELL if self.differences.untested else GateVerdict.NO_REGRESSION
         return whole(each.outcome for each in self.ran)
 
     @property
@@ -85,14 +85,18 @@ class Result:
         return mattering or self.differences.changes
 
     @property
+    def _untested(self) -> list[str]:
+        """What differs beside what was compared."""
+        keys = self.differences.untested
+        return [f"differs, and no gate tests it: {', '.join(keys)}"] if keys else []
+
+    @property
     def reasons(self) -> list[str]:
         """Why the verdict is what it is, one line each."""
         if self.audit.failing:
             return [f"{each.path}:{each.place.line}: {each.rule_id} {each.message}" for each in self.audit.failing]
         if self.equal:
-            told = "baseline and candidate are equal once what ties an agent to its machine is left out; nothing ran"
-            untested = [each.key for each in self.differences.left_out if each.differs]
-            return [told, *([f"differs, and no gate tests it: {', '.join(untested)}"] if untested else [])]
+            return ["nothing that can be compared differs, and nothing ran", *self._untested]
         said = []
         for each in self.ran:
             outcome = each.outcome
@@ -102,4 +106,4 @@ class Result:
                     GateVerdict.IMPROVEMENT: outcome.improvements, GateVerdict.NO_REGRESSION: [],
                 }[self.verdict]  # fmt: skip
                 said += [f"{each.member.name}: {line}" for line in lines]
-        return said
+        return said + self._untested

@@ -125,7 +125,10 @@ def test_a_machine_that_gets_busy_names_no_change(after):
     for seed in range(20):
         culprit, planted = seed % 24, Planted(all_of(seed % 24), 0.02, 0.02, seed=seed)
         busy = Planted(lambda _: True, bad_holds=0.05, seed=seed)
-        run = lambda name, planted=planted, busy=busy: (busy if len(planted.made) >= after else planted)(name)  # noqa: E731
+
+        def run(name, planted=planted, busy=busy):
+            return (busy if len(planted.made) >= after else planted)(name)
+
         answer, trials = searched(run)
         wrong += isinstance(answer, Smallest) and answer.changes != (culprit,)
         said += isinstance(answer, CannotTell) and "the known good end (none) no longer answers good" in answer.why

@@ -77,7 +77,14 @@ def test_a_folder_that_cannot_be_written_is_one_message(tmp_path: Path, resolved
 def test_it_is_that_of_a_version_and_an_experiment_and_not_of_a_configuration(resolved) -> None:
     config = varied(resolved, {"datacenter": {"consul": {"config": {"performance": {"raft_multiplier": 5}}}}}, name="b")
     older = varied(resolved, {"datacenter": {"consul": {"version": "1.10.3"}}}, name="c")
+    larger = varied(resolved, {"datacenter": {"consul": {"servers": 5}}}, name="e")
+    smaller_disk = varied(resolved, {"datacenter": {"disk": {"size": "64MiB"}}}, name="f")
     busier = varied(resolved, {"load": {"kv-writes": {"rate": "100/s"}}}, name="d")
     mine = key_of(resolved.experiment)
     assert key_of(config.experiment) == mine
-    assert mine not in {key_of(older.experiment), key_of(busier.experiment)}
+    assert mine not in {key_of(each.experiment) for each in (older, busier, larger, smaller_disk)}
+
+
+def test_a_calibration_of_three_servers_serves_no_five(tmp_path: Path, resolved) -> None:
+    keep(resolved.experiment, calibrated(resolved.experiment, EQUAL, [P50], now=NOW), tmp_path)
+    assert kept(varied(resolved, {"datacenter": {"consul": {"servers": 5}}}, name="e").experiment, tmp_path) is None

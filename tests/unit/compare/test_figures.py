@@ -142,7 +142,7 @@ def test_an_agent_that_is_gone_makes_no_side_cheaper(tmp_path: Path, name: str, 
     one, other = found.of(whole), found.of(lacks)
     assert paired(found, one, other) is None
     assert paired(found, other, one) is None
-    missed = fair(found, one, other)[1]
+    missed = fair(one, other)[1]
     assert math.isnan(missed.number)
     assert "consul-3 the longest" in missed.why
 
@@ -191,7 +191,7 @@ def test_operations_that_a_generator_without_any_cpu_left_did_not_start_say_noth
 def test_a_load_that_is_too_much_for_the_generator_on_both_sides_compares_nothing(tmp_path: Path) -> None:
     runs = [shedding(tmp_path / f"{seconds}", seconds) for seconds in (16, 18)]
     found = figure("kv-writes.errors", runs[0].experiment)
-    one, other = fair(found, *(found.of(run) for run in runs))
+    one, other = fair(*(found.of(run) for run in runs))
     assert math.isnan(one.number)
     assert "lower the load's rate" in other.why
     served = shedding(tmp_path / "served", 0)

@@ -314,8 +314,30 @@ class TestWhatNoRunShows:
             (tmp_path / f"{policy}.hcl").write_text(f'acl {{ default_policy = "{policy}" }}\nnode_name = "a"')
             sides.append(configuration("consul", sources_of([tmp_path / f"{policy}.hcl"])))
         result = Result(("a", "b"), ("", ""), differences(*sides), Audited())
-        assert result.verdict is GateVerdict.NO_REGRESSION
+        assert result.verdict is GateVerdict.CANNOT_TELL
+        assert result.reasons[0] == "nothing that can be compared differs, and nothing ran"
         assert result.reasons[1] == "differs, and no gate tests it: acl.default_policy"
+        assert 'errors="1"' in as_junit(result)
+
+    def test_a_key_that_only_says_which_agent_it_is_changes_nothing(self, tmp_path):
+        sides = []
+        for name in ("a", "b"):
+            (tmp_path / f"{name}.hcl").write_text(f'node_name = "{name}"')
+            sides.append(configuration("consul", sources_of([tmp_path / f"{name}.hcl"])))
+        result = Result(("a", "b"), ("", ""), differences(*sides), Audited())
+        assert result.verdict is GateVerdict.NO_REGRESSION
+        assert result.reasons == ["nothing that can be compared differs, and nothing ran"]
+
+    def test_what_no_gate_tests_is_named_beside_what_was_tested(self, tmp_path, outcome):
+        sides = []
+        for policy, number in (("allow", 3), ("deny", 4)):
+            file = tmp_path / f"{policy}.hcl"
+            file.write_text(f'acl {{ default_policy = "{policy}" }}\nperformance {{ raft_multiplier = {number} }}')
+            sides.append(configuration("consul", sources_of([file])))
+        [member] = suite([ONE], "consul")
+        result = Result(("a", "b"), ("", ""), differences(*sides), Audited(), ran=(Ran(member, outcome()),))
+        assert result.verdict is GateVerdict.NO_REGRESSION
+        assert result.reasons == ["differs, and no gate tests it: acl.default_policy"]
 
     def test_a_calibration_of_last_year_is_not_believed(self, monkeypatch):
         at = dt.datetime.now(dt.UTC) - dt.timedelta(days=365)
