@@ -51,7 +51,8 @@ def no_worse_than(
 
     From three rounds on, the ratio of the two has an interval, and the comparison is INVALID if that does not tell (it
     says how many more rounds would). With fewer rounds, every round has to say the same, by more than its own seconds
-    scatter: how much two equal runs differ is not known then.
+    scatter: how much two equal runs differ is not known then. A figure without seconds (recovery, memory, bytes
+    written, a p99 of few operations) cannot be told by so few rounds.
     """
     if or_below is not None and (under := _under(figure, candidate, or_below)):
         return under
@@ -107,6 +108,8 @@ class _Measured:
     def decided(self, margin: float) -> Decision:
         if self.interval is not None:
             return decide(self.interval, margin, lower_is_better=self.figure.lower_is_better)
+        if self._scatter_unknown:
+            return Decision.CANNOT_TELL
         logs = self._worse_by()
         if all(low > math.log(margin) for low, _ in logs):
             return Decision.WORSE
@@ -114,9 +117,15 @@ class _Measured:
             return Decision.BETTER
         return Decision.NO_WORSE if all(high < math.log(margin) for _, high in logs) else Decision.CANNOT_TELL
 
+    @property
+    def _scatter_unknown(self) -> bool:
+        """Whether these few rounds have no seconds to scatter. What is counted has at least the scatter of counting."""
+        counts = self.figure.odds or not self.figure.unit
+        return not counts and any(each.alone for each in self.pairs)
+
     def surely_not_better(self, margin: float) -> bool:
         if self.interval is None:
-            return all(low > -math.log(margin) for low, _ in self._worse_by())
+            return not self._scatter_unknown and all(low > -math.log(margin) for low, _ in self._worse_by())
         if self.figure.lower_is_better:
             return self.interval.low > 1 / margin
         return self.interval.high < margin

@@ -178,6 +178,19 @@ def test_a_broken_expectation_of_one_side_fails_though_the_comparison_holds(tmp_
     assert judge_comparison(compared(tmp_path, runs)).verdict is Verdict.FAIL
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_one_number_against_another_is_no_sure_difference_and_no_sure_equality(tmp_path, rounds):
+    """How far the recoveries of two equal runs lie apart is not known before there are three rounds."""
+    recovery = {"no_worse_than": {**NO_WORSE["no_worse_than"], "figure": "kv-writes.recovery"}}
+    [found] = judged(tmp_path, [(0.02, 0.02)] * rounds, compare=(recovery,)).comparisons
+    assert found.finding is Finding.INVALID
+    assert "with `rounds: 3` or more there is an interval" in found.text
+    lost = {"no_worse_than": {**NO_WORSE["no_worse_than"], "figure": "kv-writes.lost"}}
+    (tmp_path / "lost").mkdir()
+    [found] = judged(tmp_path / "lost", [(0.02, 0.02)] * rounds, compare=(lost,)).comparisons
+    assert found.finding is Finding.HELD, "none lost is counted"
+
+
 # a user's own
 
 
