@@ -261,7 +261,9 @@ class TestWhatIsMissing:
             for host in ("consul-1", "consul-2", "consul-3"):
                 end = 12 if of == "candidate" and host == "consul-3" else 50
                 for signal, value in (("process.cpu", 0.5), ("process.rss", 1e8), ("process.write_rate", 1e6)):
-                    run.series(signal, value, host=host, end=end)
+                    for at in range(4, 50):
+                        there = at < end
+                        run.sample(signal, value if there else None, at=at, host=host, ok=there)
 
         runs.plant = plant
         found = outcome()
