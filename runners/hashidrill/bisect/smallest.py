@@ -21,7 +21,7 @@ from hashidrill.bisect.trials import OutOfRunsError, Trials
 
 _TURN = 0.9
 _DECISION = 6
-"""It takes about so many runs to decide on one set."""
+"""About five runs decide on one set."""
 
 
 def set_name(members: Sequence[int]) -> str:
