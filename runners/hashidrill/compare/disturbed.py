@@ -69,7 +69,7 @@ def _measured(recording: Recording) -> MachineUse | None:
 
 
 def _fits(cpus: float, others: float, lean: float) -> bool:
-    """Whether the run would have had enough beside that other work, had it been as lean as the other side."""
+    """Whether the run would have had enough with that other work going on, had it been as lean as the other side."""
     return others + VARIES * lean <= (1 - IDLE_SHARE) * cpus  # False for NaN
 
 

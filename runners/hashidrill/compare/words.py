@@ -36,7 +36,7 @@ def _times(ratio: float) -> str:
 
 
 def _points(figure: Figure, share: float, ratio: float) -> float:
-    """Percentage points from a share to that of so many times its odds, as `Figure.log` has them."""
+    """Percentage points from a share to the one whose odds, as `Figure.log` has them, are `ratio` times as high."""
     odds = ratio * (share + figure.floor) / (1 - share + figure.floor)
     there = 1 + figure.floor if math.isinf(odds) else (odds * (1 + figure.floor) - figure.floor) / (1 + odds)
     return 100 * (min(max(there, 0.0), 1.0) - share)
