@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import shlex
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from rich.console import Console
 from hashidrill.cli.common import Install, Json, RunsDir, console, examples, print_json
 from hashidrill.engine.heal import heal_run, sweep
 from hashidrill.engine.launch import RUNS_DIR, new_folder
-from hashidrill.errors import HashidrillError, UsageError
+from hashidrill.errors import HashidrillError, RevertError, UsageError
 from hashidrill.gameday.before import look_at
 from hashidrill.gameday.conduct import Lead, Unattended, conduct, left_recording
 from hashidrill.gameday.journal import DAY_JOURNAL, DayJournal
@@ -27,7 +28,9 @@ from hashidrill.gameday.playing import play
 from hashidrill.gameday.terminal import Terminal
 from hashidrill.live import display as live
 from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.recording.reader import Recording
 from hashidrill.reports.sections import SYMBOLS
+from hashidrill.reports.text import for_encoding
 from hashidrill.util.files import JOURNAL_NAME, write_whole
 from hashidrill.verdict import Verdict
 
@@ -167,12 +170,13 @@ def _go_on(plan: Plan, journal: DayJournal, say: Console, *, yes: bool, plain: b
     tell(f"the day's folder: {folder}")
     try:
         conduct(plan, journal, lead, _player(plan, say, plain=plain), lambda check: look_at(plan, check, folder, tell))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         write_reports(outcome_of(plan, journal), folder)
         tell("")
         tell("The day is interrupted; everything so far is kept. Go on with:")
         tell(f"  {again}")
-        return _INTERRUPTED
+        stuck = bool(stop.args) and Recording(stop.args[0]).outcome == "revert"
+        return RevertError.exit_code if stuck else _INTERRUPTED
     except HashidrillError:
         tell("")
         tell(f"The day stops here; once this is fixed, go on with: {again}")
@@ -214,11 +218,10 @@ def _plan_of(folder: Path, journal: DayJournal) -> Plan:
 def _find(name: str | None, days: Path, *, open_only: bool = False) -> Path:
     """A day's folder. Raises UsageError."""
     there = sorted(path.parent for path in days.glob(f"*/{DAY_JOURNAL}"))
-    if open_only:
-        there = [path for path in there if "end" not in DayJournal.read(path).done]
     if name is None or name == "last":
-        if there:
-            return there[-1]
+        for path in reversed(there):
+            if not open_only or "end" not in DayJournal.read(path).done:
+                return path.absolute()
         what = "no day that is not over" if open_only else "no days yet"
         raise UsageError(f"{days}: {what}; begin one with `hashidrill gameday run FILE`")
     for path in (Path(name), days / name):
@@ -229,10 +232,13 @@ def _find(name: str | None, days: Path, *, open_only: bool = False) -> Path:
 
 def _ask(prompt: str) -> str:
     """Raises KeyboardInterrupt where nobody can answer any more: a closed terminal, the end of a pipe."""
-    try:
-        return input(prompt)
-    except EOFError:
-        raise KeyboardInterrupt from None
+    while True:
+        try:
+            return input(for_encoding(prompt, sys.stdout.encoding))
+        except EOFError:
+            raise KeyboardInterrupt from None
+        except UnicodeDecodeError:
+            sys.stdout.write("    that is not text in this terminal's encoding; type it again\n")
 
 
 def _summary(say: Console, found: dict[str, Any], folder: Path, page: Path) -> None:

@@ -19,11 +19,11 @@ from hashidrill.testing.recordings import RecordingBuilder
 UNATTENDED = {"before": [{"confirm": "Nobody deploys", "unattended": True}]}
 
 
-def recorded(folder, number, *, slow_until=22.0, proven=True):
+def recorded(folder, number, *, slow_until=22.0, proven=True, outcome="complete"):
     run = RecordingBuilder(folder / f"2026030{number}-000000-planted-0000")
     run.fault("disk.latency", "consul-1", at=10, until=20, proven=proven)
     run.load("kv-writes", latency=lambda t: 3.0 if 10 <= t < slow_until else 0.01).final_reads("kv-writes").healthy()
-    run.expect("writes_recover", load="kv-writes", within="10s")
+    run.expect("writes_recover", load="kv-writes", within="10s").end(outcome)
     return run.build().path
 
 
@@ -156,6 +156,11 @@ def test_an_interrupted_day_is_resumed_and_the_interrupted_run_is_named(machine,
     assert len(found["sessions"]) == 2
 
 
+def test_a_day_interrupted_with_a_fault_that_stays_is_exit_code_4(machine, tmp_path):
+    machine.planted = {"killed-leader": {"stops": True, "outcome": "revert"}}
+    assert called("run", day_file(tmp_path, **UNATTENDED), "--yes")[0] == 4
+
+
 def test_a_day_that_stops_at_an_error_says_how_to_go_on(machine, tmp_path):
     machine.planted = {"killed-leader": {"error": HashidrillError("planted: the binary is gone")}}
     code, said, error = called("run", day_file(tmp_path, **UNATTENDED), "--yes")
@@ -215,6 +220,12 @@ def test_a_day_that_is_not_there_is_said(machine, tmp_path, command):
     code, _, said = called(command, "last-week")
     assert code == 2
     assert "there is no day 'last-week'" in said
+
+
+def test_bytes_that_are_no_text_are_asked_for_again(machine, tmp_path):
+    code, said, _ = called("run", day_file(tmp_path), typed=b"\xff\xfe\ny\n")
+    assert (code, machine.ran) == (130, [])
+    assert "type it again" in said
 
 
 def test_there_is_nothing_to_resume_after_the_end(machine, tmp_path):
