@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import shlex
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -158,13 +159,15 @@ def _go_on(plan: Plan, journal: DayJournal, say: Console, *, yes: bool, plain: b
     again = f"hashidrill gameday resume {shlex.quote(str(folder))}{' --yes' if yes else ''}"
 
     def tell(text: str, style: str = "") -> None:
-        live.say(say, text, style)
+        for part in _folded(text, say):
+            live.say(say, part, style)
 
     lead: Lead
     if yes:
         lead = Unattended(tell, time.sleep)
     else:
-        lead = terminal = Terminal(plan, tell, _ask, resume=again, today=dt.date.today)
+        ask = lambda prompt: _ask(prompt, say)  # noqa: E731 - one line, used once
+        lead = terminal = Terminal(plan, tell, ask, resume=again, today=dt.date.today, resumed=bool(journal.sessions))
         terminal.welcome()
     journal.session(unattended=yes)
     tell(f"the day's folder: {folder}")
@@ -230,11 +233,24 @@ def _find(name: str | None, days: Path, *, open_only: bool = False) -> Path:
     raise UsageError(f"there is no day {name!r}; those in {days}: {', '.join(path.name for path in there) or 'none'}")
 
 
-def _ask(prompt: str) -> str:
+def _folded(line: str, say: Console) -> list[str]:
+    """A line as a person reads it on a terminal: folded between words, below its own indentation."""
+    if not say.is_terminal or len(line) <= say.width or " " not in line.strip():
+        return [line]
+    lead = " " * (len(line) - len(line.lstrip(" ")))
+    return textwrap.wrap(
+        line, max(say.width, 30), subsequent_indent=lead, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _ask(prompt: str, say: Console) -> str:
     """Raises KeyboardInterrupt where nobody can answer any more: a closed terminal, the end of a pipe."""
+    *before, last = _folded(prompt.rstrip(), say)
+    for part in before:
+        live.say(say, part)
     while True:
         try:
-            return input(for_encoding(prompt, sys.stdout.encoding))
+            return input(for_encoding(f"{last} ", sys.stdout.encoding))
         except EOFError:
             raise KeyboardInterrupt from None
         except UnicodeDecodeError:

@@ -40,6 +40,12 @@ class Terminal:
         day = self._plan.day
         self._say("")
         self._say(day.metadata.title, "bold")
+        if self._resumed:
+            self._say(
+                "The day goes on where it stopped. Nothing that was answered is asked again. Ctrl-C stops it again:"
+            )
+            self._say("everything is kept, and you go on with the same command.")
+            return
         if day.metadata.why:
             self._say(day.metadata.why)
         for goal in day.goals:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from folded import unfolded
@@ -220,6 +222,17 @@ def test_a_day_that_is_not_there_is_said(machine, tmp_path, command):
     code, _, said = called(command, "last-week")
     assert code == 2
     assert "there is no day 'last-week'" in said
+
+
+@pytest.mark.parametrize("width", [10, 40, 80])
+def test_lines_are_folded_between_words_on_a_terminal_and_never_in_a_log(width):
+    line = f"    {'a word ' * 30}and hashidrill gameday resume /a/path/that/is/longer/than/any/terminal/is/wide --yes"
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=width)
+    folded = gameday._folded(line, terminal)
+    assert " ".join(part.strip() for part in folded).split() == line.split()
+    assert all(part.startswith("    ") for part in folded)
+    assert max(len(part) for part in folded if "/" not in part) <= max(width, 30)
+    assert gameday._folded(line, Console(file=io.StringIO(), width=width)) == [line]
 
 
 def test_bytes_that_are_no_text_are_asked_for_again(machine, tmp_path):

@@ -116,6 +116,15 @@ def test_no_is_a_no_go(tmp_path):
     assert "NO-GO: Nobody deploys: Ada says no" in sitting.text
 
 
+def test_a_resumed_day_says_that_it_goes_on_and_how_to_stop(tmp_path):
+    plan = planned(tmp_path)
+    sitting = Sitting(plan)
+    lead = Terminal(plan, sitting.say, sitting.ask, resume="x", today=lambda: TODAY, resumed=True)
+    lead.welcome()
+    assert "goes on where it stopped" in sitting.text
+    assert "Ctrl-C stops it again" in sitting.text
+
+
 @pytest.mark.parametrize("typed", range(len(WHOLE)))
 def test_a_terminal_closed_at_any_prompt_loses_no_answer_and_asks_none_twice(tmp_path, typed):
     plan, folder = planned(tmp_path), folder_of(tmp_path)
