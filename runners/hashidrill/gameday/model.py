@@ -197,7 +197,9 @@ class GameDay(Strict):
     people: dict[Name, Person] = Field(min_length=1, max_length=MOST_ENTRIES, description="Who takes part, by key")
     before: list[GoCheck] = Field(default=[], max_length=MOST_ENTRIES, description="What must be so before it begins")
     alerts: dict[Name, Condition] = Field(
-        default={}, max_length=MOST_ENTRIES, description="Your alerts, as conditions: which would have fired?"
+        default={},
+        max_length=MOST_ENTRIES,
+        description="Your alerts, as conditions over the last seconds, as in `guardrails`",
     )
     questions: dict[Name, Question] = Field(
         default={}, max_length=MOST_ENTRIES, description="What people predict before each run, by name"

@@ -84,11 +84,7 @@ def _titled(title: str, lines: Sequence[str]) -> str:
 
 def _run_blocks(run: Found) -> str:
     head = f"## {plain(run['name'])}: {state(run)}\n\n{plain(run['title'])}"
-    predictions = [
-        (plain(question["ask"]), plain(answer["name"]), plain(answer["answer"]) or NOTHING,
-         plain(question["happened"]) or NOTHING, _CAME[answer["came"]])
-        for question in run["questions"] for answer in question["answers"]
-    ]  # fmt: skip
+    predictions = [(*map(plain, row[:4]), _CAME[row[4]]) for row in prediction_rows(run)]
     expectations = [
         (" ".join(FINDINGS[Finding(each["finding"])]), code(each["title"]), plain(each["text"]))
         for each in run["expectations"]
@@ -128,6 +124,19 @@ def state(run: Found) -> str:
 
 def surprise_line(each: Found) -> str:
     return f"{each['run']}: {each['ask']} {each['name']} said {each['answer']}; it was {each['happened']}"
+
+
+def prediction_rows(run: Found) -> list[tuple[str, str, str, str, str]]:
+    """Question, who, what they predicted, what happened, the result. One row where nobody answered."""
+    rows = []
+    for question in run["questions"]:
+        given = [each for each in question["answers"] if each["came"] != "not asked"]
+        answers = question["answers"] if given else [{"name": "nobody", "answer": "", "came": "not asked"}]
+        rows += [
+            (question["ask"], each["name"], each["answer"] or NOTHING, question["happened"] or NOTHING, each["came"])
+            for each in answers
+        ]
+    return rows
 
 
 def interrupted_lines(found: Found) -> list[str]:
@@ -221,10 +230,8 @@ def _tone(run: Found) -> str:
 
 def _predictions(run: Found) -> Html | None:
     rows: list[tuple[Content, ...]] = [
-        (question["ask"], answer["name"], answer["answer"] or NOTHING, question["happened"] or NOTHING,
-         el("span", _CAME[answer["came"]], class_=f"badge {_TONES[answer['came']]}"))
-        for question in run["questions"] for answer in question["answers"]
-    ]  # fmt: skip
+        (*row[:4], el("span", _CAME[row[4]], class_=f"badge {_TONES[row[4]]}")) for row in prediction_rows(run)
+    ]
     if not rows:
         return None
     return el("div", el("h3", "Predictions"), table(("question", "who", "predicted", "what happened", ""), rows))

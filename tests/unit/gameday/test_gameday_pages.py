@@ -10,7 +10,7 @@ import pytest
 
 from game_days import DAY, HOSTILE, Plays, Script, folder_of, planned, result, whole_day
 from hashidrill.errors import UsageError
-from hashidrill.gameday.pages import checklist, html, markdown, write_reports
+from hashidrill.gameday.pages import checklist, html, markdown, prediction_rows, write_reports
 
 ACTION = {"what": "Alert on commit times", "owner": "grace", "due": "2026-04-01"}
 PREDICTIONS = {("first", "ada", "stop"): 30.0, ("first", "grace", "leader"): "another"}
@@ -59,6 +59,15 @@ def test_a_day_without_predictions_says_so(tmp_path):
     found = whole_day(planned(tmp_path), folder_of(tmp_path))
     assert "No predictions: nobody was asked." in Tags(html(found)).text
     assert "No predictions: nobody was asked." in markdown(found)
+
+
+def test_a_question_that_nobody_answered_takes_one_row_and_one_that_somebody_did_a_row_for_each(found):
+    rows = [row[:2] for row in prediction_rows(found["runs"][0])]
+    assert rows == [
+        ("Who leads afterwards?", "Ada"), ("Who leads afterwards?", "Grace"),
+        ("How long do writes stop?", "Ada"), ("How long do writes stop?", "Grace"),
+    ]  # fmt: skip
+    assert {row[1:3] for row in prediction_rows(found["runs"][1])} == {("nobody", "\N{EN DASH}")}
 
 
 def test_an_aborted_day_and_a_no_go_say_so_at_the_top(tmp_path):
