@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from hashidrill.history.notify import VARIABLE as NOTIFY
+from hashidrill.history.place import VARIABLE as HISTORY
 from hashidrill.sandbox.sandbox import work_parent
 from leaks import VARIABLE, Ground
 from provision import CONSUL_VERSION, Provision, in_full, needs_of
@@ -41,22 +43,36 @@ def ground():
     work = Path(tempfile.mkdtemp(prefix="hdt-", dir=work_parent()))
     work.chmod(0o711)  # under root, agents are another user, and find their files below it
     compiled = tempfile.mkdtemp(prefix="hdt-pyc-")
+    histories = tempfile.mkdtemp(prefix="hdt-history-")
+    Path(histories).chmod(0o777)  # agents' users, and ordinary ones, run hashidrill too
     # hundreds of commands are started, and where nothing may be compiled into this checkout, each would compile it all
-    os.environ |= {VARIABLE: str(work), "PYTHONPYCACHEPREFIX": compiled}
+    os.environ |= {VARIABLE: str(work), "PYTHONPYCACHEPREFIX": compiled, HISTORY: f"{histories}/session.sqlite"}
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.pop(NOTIFY, None)
     try:
         ground = Ground(work)
         yield ground
         left = ground.left_after(_GONE_WITHIN_S)
     finally:
-        for name in (VARIABLE, "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE"):
+        for name in (VARIABLE, "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE", HISTORY, NOTIFY):
             os.environ.pop(name, None)
             if name in before:
                 os.environ[name] = before[name]
-        for folder in (work, compiled):
+        for folder in (work, compiled, histories):
             shutil.rmtree(folder, ignore_errors=True)
     if left:
         pytest.fail("the tests left on this machine:\n  " + "\n  ".join(left), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def _a_history_of_its_own(ground):
+    """No test writes into the user's history, or has runs of other tests in its own."""
+    of_session = os.environ[HISTORY]
+    folder = tempfile.mkdtemp(prefix="test-", dir=Path(of_session).parent)
+    os.environ[HISTORY] = f"{folder}/history.sqlite"
+    yield
+    os.environ[HISTORY] = of_session
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import xml.etree.ElementTree as ET
 
@@ -10,6 +11,9 @@ import pytest
 
 from hashidrill.errors import MachineError
 from hashidrill.experiment.loader import load_text
+from hashidrill.history.database import opened
+from hashidrill.history.place import history_file
+from hashidrill.history.store import Store
 from hashidrill.judging.comparison import differences
 from hashidrill.judging.judge import read_verdict
 
@@ -339,3 +343,28 @@ class TestJUnit:
             assert len(properties["evidence"]) > 40
         assert float({e.get("name"): e.get("value") for e in cases["writes_recover"].iter("property")}
                      ["figure.recovered_after_s"]) == 13.5  # fmt: skip
+
+    def test_says_that_a_verdict_turned_and_the_history_has_both_runs(self, project, monkeypatch):
+        """As properties of each test of the run that failed, and in the last lines."""
+        sent = []
+        monkeypatch.setenv("HASHIDRILL_NOTIFY", "https://hooks.example.org/s3cr3t")
+        monkeypatch.setattr("hashidrill.history.turned.send", lambda url, body, *, tell: sent.append(body["before"]))
+        turned = []
+        for number, recovery in enumerate((2.0, 14, 14)):
+            builder = recovers(project.builder(recovery=recovery)).run_info(id=f"run-{number}")
+            shutil.rmtree(builder.path, ignore_errors=True)
+            result = project.run("--junitxml=junit.xml", project.plant(builder))
+            [case] = ET.parse(project.path / "junit.xml").iter("testcase")
+            properties = {each.get("name"): each.get("value") for each in case.iter("property")}
+            turned.append(properties.get("turned", ""))
+            assert ("turned from PASS to FAIL" in result.stdout.str()) == bool(turned[-1])
+            assert "s3cr3t" not in result.stdout.str()
+        assert [text.partition(":")[0] for text in turned] == ["", "slow-disk turned from PASS to FAIL", ""]
+        assert sent == ["PASS"]
+        with opened(history_file()) as database:
+            assert [run.id for run in Store(database).runs()] == ["run-0", "run-1", "run-2"]
+
+    def test_a_recording_that_is_judged_again_is_no_new_run(self, project):
+        builder = recovers(project.builder())
+        project.run("--hashidrill-recording", builder.path, project.plant(builder))
+        assert not history_file().exists()

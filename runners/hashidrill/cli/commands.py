@@ -19,9 +19,8 @@ from typer.core import TyperCommand, TyperGroup
 from hashidrill.util.lazy import later
 
 MODULES = {
-    "demo": "runs", "run": "runs", "check": "runs", "heal": "heal", "capacity": "capacity", "gate": "gate",
-    "bisect": "bisect", "validate": "validate",
-    "gameday": "gameday",
+    "demo": "runs", "run": "runs", "check": "runs", "heal": "heal", "gameday": "gameday", "history": "history",
+    "capacity": "capacity", "gate": "gate", "bisect": "bisect", "validate": "validate",
     "list": "library", "show": "library", "new": "library", "schema": "library", "up": "datacenter",
     "status": "datacenter", "shell": "datacenter", "down": "datacenter", "doctor": "machine", "audit": "audit",
     "retry": "retry", "acl": "acl", "arm": "interlocks", "disarm": "interlocks",

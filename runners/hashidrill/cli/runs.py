@@ -21,6 +21,7 @@ from hashidrill.cli.common import (
     is_comparison,
     print_json,
 )
+from hashidrill.cli.remembering import Memory, Notify
 from hashidrill.compare.kept import read_comparison
 from hashidrill.compare.variants import play_variants
 from hashidrill.engine.launch import RUNS_DIR, prepare, run_experiment
@@ -74,7 +75,7 @@ def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUN
     live.say(
         say, "In about ten seconds each fsync of its leader's disk will take 500 ms. Watch the latency and the leader."
     )
-    code, _ = _run_one(resolve(find_experiment(DEMO)), runs_dir, say, plain=plain)
+    code, _ = _run_one(resolve(find_experiment(DEMO)), runs_dir, say, plain=plain, memory=Memory.of())
     raise typer.Exit(code)
 
 
@@ -96,6 +97,7 @@ def run(
         bool,
         typer.Option("--breaks-quorum", help="With --attach: a quorum may break, where an experiment says so too."),
     ] = False,
+    notify: Notify = None,
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
@@ -111,6 +113,7 @@ def run(
                          " run, has the verdict too")  # fmt: skip
     if audience is not Audience.OPERATOR and not json_lines:
         raise UsageError(f"--audience {audience} is about who reads the JSON lines; use it with --json-lines")
+    memory = Memory.of(notify)
     there = for_run(attach, plan=plan, breaks_quorum=breaks_quorum)
     resolved = resolve_all(experiments, there, variant)  # check all of them before running any
     if there is not None and plan:
@@ -124,11 +127,13 @@ def run(
     plain = plain or as_json or json_lines
     if there is None:
         results = [
-            (_run_variants if each.experiment.variants else _run_one)(each, runs_dir, say, plain=plain, lines=lines)
+            (_run_variants if each.experiment.variants else _run_one)(
+                each, runs_dir, say, plain=plain, lines=lines, memory=memory
+            )
             for each in resolved
         ]
     else:
-        results = _run_until_stopped(resolved, runs_dir, say, plain=plain, lines=lines, go=there.run)
+        results = _run_until_stopped(resolved, runs_dir, say, plain=plain, lines=lines, go=there.run, memory=memory)
     if as_json:
         print_json([result for _, result in results])
     elif len(results) > 1:
@@ -138,12 +143,12 @@ def run(
 
 def _run_until_stopped(
     experiments: Sequence[ResolvedExperiment], runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None,
-    go: Callable[..., Path],
+    go: Callable[..., Path], memory: Memory,
 ) -> list[tuple[int, dict[str, Any]]]:  # fmt: skip
     """As `_run_one` of each, until one is stopped or leaves a fault in force: nobody wants the next one then."""
     results: list[tuple[int, dict[str, Any]]] = []
     for each in experiments:
-        results.append(_run_one(each, runs_dir, say, plain=plain, lines=lines, go=go))
+        results.append(_run_one(each, runs_dir, say, plain=plain, lines=lines, go=go, memory=memory))
         if results[-1][0] in {_NOT_REVERTED, _INTERRUPTED}:
             break
     if left := len(experiments) - len(results):
@@ -152,16 +157,17 @@ def _run_until_stopped(
 
 
 def _run_one(
-    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None = None,
-    go: Callable[..., Path] | None = None,
+    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, memory: Memory,
+    lines: Lines | None = None, go: Callable[..., Path] | None = None,
 ) -> tuple[int, dict[str, Any]]:  # fmt: skip
     """(exit code, what --json prints) of one run. `lines` gets its events beside the live view."""
     recording, verdict, report, interrupted = _recorded(resolved, runs_dir, say, plain=plain, lines=lines, go=go)
     live.final_summary(say, verdict, recording, report)
+    kept = memory.keep(recording, verdict, say)
     code = _exit_code(recording, verdict, interrupted=interrupted or recording.outcome == _STOPPED)
     if interrupted:
         raise typer.Exit(code)
-    return code, _as_json(recording, verdict, report, code)
+    return code, _as_json(recording, verdict, report, code) | kept
 
 
 def _recorded(
@@ -189,8 +195,9 @@ def _recorded(
 
 
 def _run_variants(
-    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None = None
-) -> tuple[int, dict[str, Any]]:
+    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, memory: Memory,
+    lines: Lines | None = None,
+) -> tuple[int, dict[str, Any]]:  # fmt: skip
     """As `_run_one`, for every variant of an experiment, and what they are compared by."""
     known: dict[Path, RunVerdict] = {}
 
@@ -198,6 +205,7 @@ def _run_variants(
         del events  # each run has its own live view
         recording, verdict, _, interrupted = _recorded(one, runs_dir, say, plain=plain, lines=lines)
         known[recording.path] = verdict
+        memory.keep(recording, verdict, say)
         if interrupted:
             raise KeyboardInterrupt(recording.path)
         return recording.path

@@ -116,7 +116,7 @@ class DatacenterSpec(_Parts):
         """So that what was written out runs the same services when it is read again."""
         written: dict[str, Any] = dump(self)
         if self.attached is None:
-            del written["attached"]
+            written.pop("attached", None)  # it is not there where only what was set is asked for
         kept = {key: part for key, part in written.items() if key not in registry.services() or key in self.services}
         return kept if self.services else kept | dict.fromkeys(by_default())
 

@@ -92,6 +92,8 @@ class _ExperimentItem(pytest.Item):
         """What JUnit and other reports carry as properties of this test."""
         self.user_properties.append(("experiment", run.experiment))
         self.user_properties.append(("recording", str(run.recording.path)))
+        if run.turned:
+            self.user_properties.append(("turned", run.turned))
         if judgement is not None:
             self.user_properties.append(("finding", str(judgement.finding)))
             self.user_properties.append(("evidence", judgement.text))

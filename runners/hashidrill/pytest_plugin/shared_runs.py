@@ -47,6 +47,8 @@ class Run:
     recording_: Recording | None = None
     judged_: RunVerdict | None = None
     error: str = ""
+    turned: str = ""
+    """That its verdict turned from PASS to FAIL, and when it last passed."""
 
     @property
     def recording(self) -> Recording:
@@ -69,7 +71,7 @@ class Run:
     @property
     def summary(self) -> str:
         where = self.recording_.path if self.recording_ else self.error.splitlines()[0]
-        return f"{self.verdict:<7} {self.experiment}  {where}"
+        return f"{self.verdict:<7} {self.experiment}  {where}{f'  ({self.turned})' if self.turned else ''}"
 
     def invalid_text(self) -> str:
         """Why the run does not count, and where to look."""
@@ -120,11 +122,13 @@ class Runs:
     _compared: dict[Path, Compared] = field(default_factory=dict)
     _resolved: dict[Path, ResolvedExperiment] = field(default_factory=dict)
     _variants: dict[Path, dict[str, ResolvedExperiment]] = field(default_factory=dict)
+    _told: list[str] = field(default_factory=list)
 
     def summaries(self) -> list[tuple[str, bool]]:
         """A line for each run and each comparison, and whether it passed."""
         found = [(run.summary, run.verdict == "PASS") for run in self._runs.values()]
-        return found + [(each.summary, each.summary.startswith("PASS")) for each in self._compared.values()]
+        found += [(each.summary, each.summary.startswith("PASS")) for each in self._compared.values()]
+        return found + [(f"note: {text}", False) for text in self._told]
 
     def resolved(self, path: Path) -> ResolvedExperiment:
         """The experiment in a file, read once in a session. Raises HashidrillError."""
@@ -186,7 +190,10 @@ class Runs:
                 judged_by = partial(_judge_as_variant, variants=kept.variants, near_to=path)
                 return Compared(name, judge_comparison(kept, near_to=path, judged_by=judged_by), kept.path)
             folder = self._play_now(resolved)
-            return Compared(name, judge_and_report_comparison(read_comparison(folder), near_to=path)[0], folder)
+            verdict = judge_and_report_comparison(read_comparison(folder), near_to=path)[0]
+            for run in verdict.runs:
+                self._keep(run.recording, run.verdict)
+            return Compared(name, verdict, folder)
         except HashidrillError as error:
             return Compared(name, error=f"{name} could not be compared: {error}")
 
@@ -216,7 +223,8 @@ class Runs:
             recording = Recording(self._run_now(resolved))
             if (recording.path / VERDICT_NAME).exists():
                 return Run(name, recording, judge(recording, near_to=path))
-            return Run(name, recording, _report(recording, path))
+            verdict = _report(recording, path)
+            return Run(name, recording, verdict, turned=self._keep(recording, verdict))
         except HashidrillError as error:
             return Run(name, error=f"{name} could not be run: {error}")
 
@@ -225,6 +233,20 @@ class Runs:
 
         events = Bus(lambda event: self._progress(resolved.name, event))
         return run_experiment(resolved, runs_dir=self._runs_dir, events=events)
+
+    def _keep(self, recording: Recording, verdict: RunVerdict) -> str:
+        """In the history, as `hashidrill run` does; a line where its verdict turned, which a webhook is told too."""
+        from hashidrill.history.notify import checked  # noqa: PLC0415 - judging a recording needs no history
+        from hashidrill.history.pages import turn_line  # noqa: PLC0415 - as above
+        from hashidrill.history.turned import keep  # noqa: PLC0415 - as above
+
+        try:
+            webhook = checked(None)
+        except HashidrillError as error:
+            webhook = None
+            self._told.append(str(error))
+        turn = keep(recording, verdict, webhook=webhook, tell=self._told.append)
+        return turn_line(turn) if turn else ""
 
     def _progress(self, name: str, event: Event) -> None:
         """A line for each phase and each fault, where the user asked pytest for more words (-v)."""

@@ -45,7 +45,8 @@ _SECRET_PAIRS = {
     ("encryption", "key"), ("encrypt", "key"), ("signing", "key"), ("unseal", "key"), ("unseal", "keys"),
     ("master", "key"), ("http", "auth"), ("consul", "license"), ("nomad", "license"), ("vault", "license"),
 }  # fmt: skip
-_SECRET_NAMES = {"encrypt"}
+_SECRET_NAMES = {"encrypt", "hashidrill_notify"}
+"""The URL of a webhook lets whoever knows it write there."""
 _ABOUT_SECRETS_ENDS = {
     "ttl", "type", "persistence", "path", "file", "files", "dir", "name", "names", "policy", "policies", "accessor",
     "period", "count", "bucket", "length", "size", "version", "enabled", "expiry", "address", "url", "engine", "host",

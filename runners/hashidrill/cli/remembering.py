@@ -1,0 +1,52 @@
+"""What a run leaves in the history, and whom it tells when its verdict turned from PASS to FAIL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from hashidrill.history.data import turn_data
+from hashidrill.history.model import Run, Turn
+from hashidrill.history.notify import VARIABLE, checked
+from hashidrill.history.pages import turn_line
+from hashidrill.history.turned import keep
+from hashidrill.live import display as live
+from hashidrill.recording.reader import Recording
+from hashidrill.verdict import RunVerdict
+
+Notify = Annotated[
+    str | None,
+    typer.Option(
+        "--notify", metavar="URL",
+        help=f"Webhook to tell when a verdict turns from PASS to FAIL. Rather set {VARIABLE}: it is a secret.",
+    ),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Keeps runs in the history, and tells the webhook."""
+
+    webhook: str | None = None
+
+    @classmethod
+    def of(cls, notify: str | None = None) -> Memory:
+        """Raises UsageError for what is no URL."""
+        return cls(checked(notify))
+
+    def keep(self, recording: Recording, verdict: RunVerdict, say: Console) -> dict[str, Any]:
+        """Says the turn, if it is one, and returns what --json prints of it. Nothing here fails a run."""
+        tell = lambda text: live.say(say, f"note: {text}", "yellow")  # noqa: E731 - said once, in one line
+        turn = keep(recording, verdict, webhook=self.webhook, tell=tell)
+        if turn is not None:
+            _say_turn(turn, say)
+        return {"turned": turn_data(turn)}
+
+
+def _say_turn(turn: Turn, say: Console) -> None:
+    live.say(say, turn_line(turn), "bold red")
+    if isinstance(turn.now, Run):
+        live.say(say, f"  what changed: hashidrill history changed {turn.experiment} --run {turn.now.id}")
