@@ -20,7 +20,7 @@ from hashidrill.util.lazy import later
 
 MODULES = {
     "demo": "runs", "run": "runs", "check": "runs", "heal": "heal", "gameday": "gameday", "history": "history",
-    "capacity": "capacity", "gate": "gate", "bisect": "bisect", "validate": "validate",
+    "schedule": "schedule", "capacity": "capacity", "gate": "gate", "bisect": "bisect", "validate": "validate",
     "list": "library", "show": "library", "new": "library", "schema": "library", "up": "datacenter",
     "status": "datacenter", "shell": "datacenter", "down": "datacenter", "doctor": "machine", "audit": "audit",
     "retry": "retry", "acl": "acl", "arm": "interlocks", "disarm": "interlocks",

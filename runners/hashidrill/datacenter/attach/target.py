@@ -153,6 +153,11 @@ def _refuse_tokens(document: Document, name: str, written: Mapping[str, Any]) ->
     document.raise_problems()
 
 
+def login_of_environment(product: Attachable, environ: Mapping[str, str]) -> Login:
+    """As the product's own command line logs in, with nothing written in a file. Raises AttachError."""
+    return _login(product, product.Part(), environ, Path())
+
+
 def _login(product: Attachable, part: Part, environ: Mapping[str, str], path: Path) -> Login:
     """Raises AttachError."""
     said = {key: environ[variable] for key, variable in product.variables.items() if environ.get(variable, "").strip()}

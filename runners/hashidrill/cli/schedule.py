@@ -1,0 +1,212 @@
+"""schedule: an experiment or a game day that runs by itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import platform
+import pwd
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+import anyio
+import typer
+
+from hashidrill.cli.common import console, examples
+from hashidrill.errors import AttachError, UsageError
+from hashidrill.experiment.library import find_experiment
+from hashidrill.experiment.loader import load_experiment
+from hashidrill.history.place import VARIABLE as HISTORY
+from hashidrill.history.place import history_file
+from hashidrill.live.display import say
+from hashidrill.schedules import github, nomad, systemd
+from hashidrill.schedules.cron import cron as read_cron
+from hashidrill.schedules.cron import next_times
+from hashidrill.schedules.job import Job
+from hashidrill.util.files import write_whole
+
+_OURS = "# Written by `hashidrill schedule`"
+_SHOWN = 3
+_WORKFLOWS = Path(".github/workflows")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    calls = (
+        "schedule raft/slow-leader-disk --cron '17 2 * * *' --nomad",
+        "schedule raft/slow-leader-disk --cron '0 9 * * MON-FRI' --systemd --time-zone Europe/Berlin",
+        "schedule raft/slow-leader-disk --cron '17 2 * * *' --github",
+    )
+    app.command(epilog=examples(*calls))(schedule)
+
+
+def schedule(
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="An experiment, by name or path, or the file of a game day.")
+    ],
+    *,
+    cron: Annotated[str, typer.Option(metavar="FIELDS", help="When: minute, hour, day, month, day of the week.")],
+    to_nomad: Annotated[bool, typer.Option("--nomad", help="Write a Nomad periodic batch job.")] = False,
+    to_github: Annotated[bool, typer.Option("--github", help="Write a GitHub Actions workflow.")] = False,
+    to_systemd: Annotated[bool, typer.Option("--systemd", help="Write a systemd service and its timer.")] = False,
+    submit: Annotated[
+        bool, typer.Option("--submit", help="Register the Nomad job too, at NOMAD_ADDR with NOMAD_TOKEN.")
+    ] = False,
+    time_zone: Annotated[str, typer.Option(help="Whose clock the fields are by.")] = "UTC",
+    attach: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Run in this existing datacenter, as `run --attach` does.")
+    ] = None,
+    node: Annotated[
+        str, typer.Option(help="Host that Nomad runs it on (default: this one; `any`: all have the same paths).")
+    ] = "",
+    command: Annotated[
+        str, typer.Option(metavar="WORDS", help="How hashidrill is started there (default: as it is here).")
+    ] = "",
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the files go (default: here, or .github/workflows).")
+    ] = None,
+) -> None:
+    """Have an experiment or a game day run on a schedule, by Nomad, GitHub Actions or systemd.
+
+    Each run is in the history. A run of a Nomad job does not begin before the last one has ended.
+    """
+    if [to_nomad, to_github, to_systemd].count(True) != 1:
+        raise UsageError("who runs it? Give one of --nomad, --github and --systemd")
+    if submit and not to_nomad:
+        raise UsageError("--submit registers a Nomad job: use it with --nomad")
+    if node and not to_nomad:
+        raise UsageError("--node is a host of Nomad: use it with --nomad")
+    when = read_cron(cron)
+    zone = _zone(time_zone)
+    found, words = _what(what, attach, relative=to_github)
+    start = shlex.split(command) or (["uv", "run", "hashidrill"] if to_github else [_ourselves()])
+    here = Path.cwd()
+    job = Job(found, [*start, *words], when, time_zone, here, {} if to_github else _environment(), _user())
+    files = _files(job, node, to_nomad=to_nomad, to_github=to_github)
+    folder = output or (_WORKFLOWS if to_github else Path())
+    for name, text in files.items():
+        _write(folder / name, text)
+    out = console()
+    for name in files:
+        say(out, f"wrote {folder / name}")
+    times = ", ".join(f"{each:%a %Y-%m-%d %H:%M}" for each in next_times(when, dt.datetime.now(zone), _SHOWN))
+    say(out, f"runs at {times} ({time_zone}), and so on")
+    if submit:
+        say(out, f"registered: {anyio.run(_submit, files[f'{job.name}.nomad.hcl'])}")
+    else:
+        say(out, f"next: {_next_step(folder, list(files), job, to_nomad=to_nomad, to_github=to_github)}")
+
+
+def _files(job: Job, node: str, *, to_nomad: bool, to_github: bool) -> Mapping[str, str]:
+    if to_nomad:
+        on = "" if node == "any" else node or platform.node()
+        return {f"{job.name}.nomad.hcl": nomad.job_file(job, node=on)}
+    return {f"{job.name}.yml": github.workflow(job)} if to_github else systemd.unit_files(job)
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise UsageError(f"--time-zone {name}: there is no such time zone; like UTC or Europe/Berlin") from None
+
+
+def _what(what: str, attach: Path | None, *, relative: bool) -> tuple[str, list[str]]:
+    """(the name, the words after `hashidrill`) of a game day or an experiment. Raises HashidrillError for neither."""
+    attached = [] if attach is None else ["--attach", _path(attach, relative=relative)]
+    if attach is not None and not attach.is_file():
+        raise UsageError(f"--attach {attach}: there is no such file")
+    path = Path(what)
+    if path.is_file() and (day := _game_day(path)) is not None:
+        return day, ["gameday", "run", _path(path, relative=relative), "--yes", *attached]
+    file = find_experiment(what)
+    experiment = load_experiment(file)
+    named = what if relative and not path.is_file() else _path(file, relative=relative)
+    return experiment.metadata.name, ["run", named, "--plain", *attached]
+
+
+def _game_day(path: Path) -> str | None:
+    """The name of the game day in that file; None where it is something else, or does not read."""
+    from ruamel.yaml import YAML  # noqa: PLC0415 - an experiment needs none
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
+
+    try:
+        data: Any = YAML(typ="safe").load(path.read_text())
+    except (OSError, ValueError, YAMLError):
+        return None
+    if not isinstance(data, dict) or data.get("kind") != "GameDay":
+        return None
+    metadata = data.get("metadata")
+    return str(metadata.get("name") or path.stem) if isinstance(metadata, dict) else path.stem
+
+
+def _path(path: Path, *, relative: bool) -> str:
+    """As the run will find it. Raises UsageError for a file outside of the repository that a workflow runs in."""
+    whole = path.resolve()
+    if not relative:
+        return str(whole)
+    try:
+        return whole.relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        raise UsageError(f"{path}: a workflow has the files of its repository alone: call this in its root") from None
+
+
+def _ourselves() -> str:
+    """The path of this hashidrill. Raises UsageError where it is not installed as a program."""
+    beside = Path(sys.executable).with_name("hashidrill")
+    found = str(beside) if beside.is_file() else shutil.which("hashidrill")
+    if found is None:
+        raise UsageError("--command: say how hashidrill is started: its program is not beside this Python")
+    return found
+
+
+def _environment() -> Mapping[str, str]:
+    """What a run needs to know: where its caches and its history are."""
+    home = os.environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
+    return {"HOME": home, HISTORY: str(history_file().absolute())}
+
+
+def _user() -> str:
+    return "" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+
+
+def _write(path: Path, text: str) -> None:
+    """Raises UsageError for a file of somebody else, or a folder that cannot be written."""
+    try:
+        if path.exists() and not path.read_text(errors="replace").startswith(_OURS):
+            raise UsageError(f"{path}: is there, and this command did not write it: move it, or name another --output")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text)
+        path.chmod(0o644)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+async def _submit(text: str) -> str:
+    from hashidrill.datacenter.attach.product import attachable  # noqa: PLC0415 - writing a file needs no HTTP
+    from hashidrill.datacenter.attach.target import login_of_environment  # noqa: PLC0415 - as above
+    from hashidrill.datacenter.attach.wire import UnansweredError, Wire  # noqa: PLC0415 - as above
+
+    product = attachable("nomad")
+    if product is None:
+        raise UsageError("--submit: this hashidrill does not know Nomad")
+    login = login_of_environment(product, os.environ)
+    try:
+        async with Wire(login) as wire:
+            return await nomad.submit(wire, text)
+    except (UnansweredError, AttachError) as error:
+        raise UsageError(f"--submit: {error}; is NOMAD_ADDR right?") from None
+
+
+def _next_step(folder: Path, names: Sequence[str], job: Job, *, to_nomad: bool, to_github: bool) -> str:
+    paths = [shlex.quote(str(folder / name)) for name in names]
+    if to_nomad:
+        return f"nomad job run {paths[0]}"
+    if to_github:
+        return f"git add {paths[0]}, commit it, and set the secret HASHIDRILL_NOTIFY for a webhook"
+    return f"cp {' '.join(paths)} /etc/systemd/system/ && systemctl enable --now {job.name}.timer"

@@ -1,0 +1,39 @@
+"""What runs on a schedule: the command line, where it runs, and the name of the job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hashidrill.schedules.cron import Cron
+
+WEBHOOK = "HASHIDRILL_NOTIFY"
+"""The variable with the URL of the webhook. It is a secret, and stands in none of the files that are written here."""
+NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]+")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One experiment or game day, and when it runs."""
+
+    what: str
+    """The name of the experiment or game day."""
+    words: Sequence[str]
+    """The command line."""
+    cron: Cron
+    zone: str = "UTC"
+    directory: Path = Path("/")
+    """Where it runs, absolute: its recordings are below it."""
+    environment: Mapping[str, str] | None = None
+    user: str = ""
+    """Who runs it, where that is not root."""
+
+    @property
+    def name(self) -> str:
+        return f"hashidrill-{NOT_IN_A_NAME.sub('-', self.what).strip('-')}"
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        return self.environment or {}

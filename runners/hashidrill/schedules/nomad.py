@@ -1,0 +1,125 @@
+"""A Nomad periodic batch job, as HCL; and how it is registered.
+
+What is written is what is registered: Nomad parses the file (`/v1/jobs/parse`), checks it (`/v1/validate/job`, which is
+where its own parser reads the cron expression), and registers what it parsed. Paths and fields of 1.10.5.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.errors import UsageError
+from hashidrill.schedules.job import WEBHOOK, Job
+
+if TYPE_CHECKING:
+    from hashidrill.datacenter.attach.wire import Wire
+
+_WITHIN_S = 10.0
+
+
+def job_file(job: Job, *, node: str = "") -> str:
+    """The job. `node`: the name of the host that it is for; "" for any, where all have the same paths."""
+    on_node = (
+        f"""
+  # the paths below are those of this machine
+  constraint {{
+    attribute = "${{attr.unique.hostname}}"
+    value     = {_text(node)}
+  }}
+"""
+        if node
+        else ""
+    )
+    user = f"\n      user   = {_text(job.user)}" if job.user else ""
+    environment = "".join(f"        {name} = {_text(value)}\n" for name, value in job.variables.items())
+    return f"""\
+# Written by `hashidrill schedule`. Register it with `nomad job run {job.name}.nomad.hcl`, or with --submit.
+# Its clients need the raw_exec driver: hashidrill makes namespaces of its own.
+job {_text(job.name)} {{
+  type        = "batch"
+  datacenters = ["*"]
+
+  periodic {{
+    crons            = [{_text(str(job.cron))}]
+    time_zone        = {_text(job.zone)}
+    prohibit_overlap = true
+  }}
+{on_node}
+  group "drill" {{
+    # a run that fails is a finding: it is not run again
+    restart {{
+      attempts = 0
+      mode     = "fail"
+    }}
+    reschedule {{
+      attempts  = 0
+      unlimited = false
+    }}
+
+    task "hashidrill" {{
+      driver = "raw_exec"{user}
+
+      config {{
+        command  = {_text(job.words[0])}
+        args     = {_list(job.words[1:])}
+        work_dir = {_text(str(job.directory))}
+      }}
+
+      env {{
+{environment}      }}
+
+      # `nomad var put nomad/jobs/{job.name} notify=URL` has a webhook told when a verdict turns to FAIL
+      template {{
+        data        = <<-EOF
+          {{{{ if nomadVarExists "nomad/jobs/{job.name}" }}}}{{{{ with nomadVar "nomad/jobs/{job.name}" }}}}{WEBHOOK}={{{{ .notify }}}}{{{{ end }}}}{{{{ end }}}}
+          EOF
+        destination = "${{NOMAD_SECRETS_DIR}}/notify.env"
+        env         = true
+      }}
+
+      # an interrupted run reverts its faults first; a client allows max_kill_timeout at most, 30 s by default
+      kill_signal  = "SIGINT"
+      kill_timeout = "30s"
+
+      resources {{
+        cpu    = 1000
+        memory = 1024
+      }}
+    }}
+  }}
+}}
+"""  # noqa: E501 - a line of a template is one line of its file
+
+
+def _text(value: str) -> str:
+    """A string of HCL: as JSON's, with its two interpolations escaped."""
+    return json.dumps(value, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")
+
+
+def _list(values: Any) -> str:
+    return f"[{', '.join(_text(value) for value in values)}]"
+
+
+async def submit(wire: Wire, text: str) -> str:
+    """Have Nomad parse, check and register the job; returns its id. Raises UsageError with what Nomad says.
+
+    Raises UnansweredError where nobody answers.
+    """
+    parsed = await _asked(wire, "POST", "/v1/jobs/parse", {"JobHCL": text, "Canonicalize": False})
+    checked = await _asked(wire, "PUT", "/v1/validate/job", {"Job": parsed})
+    if wrong := [*(checked.get("ValidationErrors") or []), *filter(None, [checked.get("Error")])]:
+        raise UsageError(f"{wire.login.address}: Nomad refuses the job: {'; '.join(map(str, wrong))}")
+    await _asked(wire, "PUT", "/v1/jobs", {"Job": parsed})
+    return str(parsed["ID"])
+
+
+async def _asked(wire: Wire, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    answer = await wire.request(method, path, body=json.dumps(body).encode(), timeout_s=_WITHIN_S)
+    if answer.status != 200:
+        said = answer.body[:400].decode(errors="replace").strip()
+        needs = "; its token needs submit-job and parse-job in this namespace" if answer.status == 403 else ""
+        raise UsageError(f"{wire.login.address}: {method} {path}: HTTP {answer.status} {said}{needs}")
+    found = answer.json()
+    return found if isinstance(found, dict) else {}
