@@ -75,11 +75,10 @@ class TestNomad:
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
 class TestCalendar:
     pytestmark = needs_systemd
 
-    def test_systemd_runs_it_when_cron_would(self, text, zone):
+    def test_systemd_runs_it_when_cron_would(self, text):
         found = cron(text)
         after = dt.datetime(2026, 1, 10, 3, 30, tzinfo=dt.UTC)
         elapses = set()
@@ -91,8 +90,9 @@ class TestCalendar:
             stamps = re.findall(r"\w{3} (\d{4}-\d\d-\d\d \d\d:\d\d):00 UTC", done.stdout)
             elapses |= {dt.datetime.fromisoformat(each).replace(tzinfo=dt.UTC) for each in stamps}
         expected = next_times(found, after, 6)
-        assert sorted(elapses)[:6] == expected
-        for line in on_calendar(found, zone):
+        assert expected
+        assert sorted(elapses)[: len(expected)] == expected
+        for line in on_calendar(found, "Europe/Berlin"):
             subprocess.run(["systemd-analyze", "calendar", line], check=True, capture_output=True)
 
 
