@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from hashidrill.cli.common import Install, Json, RunsDir, console, examples, print_json
+from hashidrill.cli.remembering import Memory, Notify
 from hashidrill.engine.heal import heal_run, sweep
 from hashidrill.engine.launch import RUNS_DIR, new_folder
 from hashidrill.errors import HashidrillError, RevertError, UsageError
@@ -27,6 +28,7 @@ from hashidrill.gameday.pages import surprise_line, tally, write_reports
 from hashidrill.gameday.plan import Plan, PlannedRun, read_plan
 from hashidrill.gameday.playing import play
 from hashidrill.gameday.terminal import Terminal
+from hashidrill.history.store import record_day
 from hashidrill.live import display as live
 from hashidrill.provision.packages import ensure_system_packages
 from hashidrill.recording.reader import Recording
@@ -69,6 +71,7 @@ def run(
     yes: Yes = False,
     plain: Plain = False,
     as_json: Json = False,
+    notify: Notify = None,
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
@@ -79,6 +82,7 @@ def run(
     Exit codes: the worst verdict of the day (0 PASS, 1 FAIL, 3 INVALID, which includes a no-go), 2 bad usage or bad
     YAML, 4 a fault could not be reverted, 130 interrupted.
     """
+    memory = Memory.of(notify)
     plan = read_plan(file)
     _check_asking(plan, yes=yes, as_json=as_json)
     say = console(stderr=as_json)
@@ -87,7 +91,7 @@ def run(
     write_whole(folder / DAY_FILE, plan.text)
     head = {"name": plan.day.metadata.name, "file": str(file), "folder": str(plan.folder), "sources": plan.sources}
     with DayJournal.create(folder, head) as journal:
-        code = _go_on(plan, journal, say, yes=yes, plain=plain or as_json, as_json=as_json)
+        code = _go_on(plan, journal, say, memory, yes=yes, plain=plain or as_json, as_json=as_json)
     raise typer.Exit(code)
 
 
@@ -99,6 +103,7 @@ def resume(
     yes: Yes = False,
     plain: Plain = False,
     as_json: Json = False,
+    notify: Notify = None,
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
@@ -106,6 +111,7 @@ def resume(
 
     A run that was interrupted is run again; the report names the interrupted one. Exit codes as of `gameday run`.
     """
+    memory = Memory.of(notify)
     folder = _find(day, runs_dir.parent / DAYS, open_only=day is None)
     say = console(stderr=as_json)
     with DayJournal.resume(folder) as journal:
@@ -118,7 +124,7 @@ def resume(
         _check_asking(plan, yes=yes, as_json=as_json)
         ensure_system_packages(lambda text: live.say(say, text), install=install)
         _tidy(folder, journal)
-        code = _go_on(plan, journal, say, yes=yes, plain=plain or as_json, as_json=as_json)
+        code = _go_on(plan, journal, say, memory, yes=yes, plain=plain or as_json, as_json=as_json)
     raise typer.Exit(code)
 
 
@@ -153,7 +159,9 @@ def _check_asking(plan: Plan, *, yes: bool, as_json: bool) -> None:
         )
 
 
-def _go_on(plan: Plan, journal: DayJournal, say: Console, *, yes: bool, plain: bool, as_json: bool) -> int:
+def _go_on(
+    plan: Plan, journal: DayJournal, say: Console, memory: Memory, *, yes: bool, plain: bool, as_json: bool
+) -> int:  # fmt: skip
     """To the end of the day, or to where it is interrupted; the exit code."""
     folder = journal.path.parent
     again = f"hashidrill gameday resume {shlex.quote(str(folder))}{' --yes' if yes else ''}"
@@ -172,7 +180,13 @@ def _go_on(plan: Plan, journal: DayJournal, say: Console, *, yes: bool, plain: b
     journal.session(unattended=yes)
     tell(f"the day's folder: {folder}")
     try:
-        conduct(plan, journal, lead, _player(plan, say, plain=plain), lambda check: look_at(plan, check, folder, tell))
+        conduct(
+            plan,
+            journal,
+            lead,
+            _player(plan, say, memory, plain=plain),
+            lambda check: look_at(plan, check, folder, tell),
+        )
     except KeyboardInterrupt as stop:
         write_reports(outcome_of(plan, journal), folder)
         tell("")
@@ -186,6 +200,7 @@ def _go_on(plan: Plan, journal: DayJournal, say: Console, *, yes: bool, plain: b
         raise
     found = outcome_of(plan, journal)
     page = write_reports(found, folder)
+    record_day(folder, tell=lambda text: tell(f"note: {text}", "yellow"))
     if as_json:
         print_json(found)
     else:
@@ -193,12 +208,14 @@ def _go_on(plan: Plan, journal: DayJournal, say: Console, *, yes: bool, plain: b
     return int(found["exit_code"])
 
 
-def _player(plan: Plan, say: Console, *, plain: bool) -> Callable[[PlannedRun, Path], dict[str, Any]]:
+def _player(plan: Plan, say: Console, memory: Memory, *, plain: bool) -> Callable[[PlannedRun, Path], dict[str, Any]]:
     def go(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         title = f"{planned.name}: {planned.resolved.experiment.metadata.title}"
         folder.mkdir(mode=0o700, exist_ok=True)
         with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
-            return play(plan, planned, folder, view=view.event)
+            result, recording, verdict = play(plan, planned, folder, view=view.event)
+        memory.keep(recording, verdict, say)
+        return result
 
     return go
 

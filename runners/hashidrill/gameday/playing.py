@@ -22,18 +22,16 @@ Runner = Callable[..., Path]
 
 
 def play(
-    plan: Plan, run: PlannedRun, folder: Path, *, view: Subscriber, runner: Runner = run_experiment,
-    told: Callable[[RunVerdict, Recording, Path | None], None] = lambda *_: None,
-) -> Result:  # fmt: skip
-    """What came of it, as the journal keeps it. `told` gets the verdict at once; `runner` makes the recording.
+    plan: Plan, run: PlannedRun, folder: Path, *, view: Subscriber, runner: Runner = run_experiment
+) -> tuple[Result, Recording, RunVerdict]:
+    """What came of it, as the journal keeps it; the recording, which `runner` makes; and its verdict.
 
     Raises KeyboardInterrupt with the recording for a run that was interrupted, and what `runner` raises.
     """
     path = runner(run.resolved, runs_dir=folder, events=Bus(view))
     recording = Recording(path)
     verdict, report = judge_and_report(recording, near_to=run.resolved.path)
-    told(verdict, recording, report)
-    return result_of(plan, run, recording, verdict, report)
+    return result_of(plan, run, recording, verdict, report), recording, verdict
 
 
 def result_of(plan: Plan, run: PlannedRun, recording: Recording, verdict: RunVerdict, report: Path | None) -> Result:

@@ -16,6 +16,8 @@ from hashidrill.cli import gameday
 from hashidrill.cli.app import app
 from hashidrill.errors import HashidrillError
 from hashidrill.gameday.journal import DAY_JOURNAL
+from hashidrill.history.database import opened
+from hashidrill.history.store import Store
 from hashidrill.testing.recordings import RecordingBuilder
 
 UNATTENDED = {"before": [{"confirm": "Nobody deploys", "unattended": True}]}
@@ -56,6 +58,7 @@ def machine(monkeypatch, tmp_path):
     monkeypatch.setattr(gameday, "ensure_system_packages", lambda *_, **__: None)
     monkeypatch.setattr(gameday, "look_at", lambda *_: (True, "planted"))
     monkeypatch.setattr(gameday.time, "sleep", lambda _: None)
+    monkeypatch.setenv("HASHIDRILL_HISTORY", str(tmp_path / "history.sqlite"))
     monkeypatch.chdir(tmp_path)
     return planted
 
@@ -101,6 +104,15 @@ def test_the_exit_code_is_the_worst_verdict_of_the_day(machine, tmp_path, plante
     for run in data["runs"]:
         assert (folder / run["recording"] / "report.html").is_file()
     assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_the_day_and_its_runs_are_in_the_history(machine, tmp_path):
+    del machine
+    called("run", day_file(tmp_path, **UNATTENDED), "--yes")
+    with opened(tmp_path / "history.sqlite") as database:
+        store = Store(database)
+        assert [day.gameday for day in store.days()] == ["a-day"]
+        assert len(store.runs()) == 2
 
 
 def test_what_happened_is_read_from_the_recording(machine, tmp_path):
