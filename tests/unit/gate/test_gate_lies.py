@@ -255,6 +255,18 @@ class TestOtherWorkOnTheMachine:
         assert any("steady state" in line for line in found.regressions)
 
 
+def test_a_datacenter_that_takes_long_to_get_ready_is_seen_though_no_load_runs_then(outcome, runs):
+    def plant(of, _config, run):
+        starts = {"start": 0 if of == "candidate" else 3.2, "ready": 3.4}
+        for phase, at in {**starts, "steady": 4, "method": 10, "recovery": 30, "quiesce": 50}.items():
+            run.phase(phase, at=at)
+
+    runs.plant = plant
+    found = outcome()
+    assert found.verdict is GateVerdict.REGRESSION
+    assert any(line.startswith("ready: 800ms -> 4s") for line in found.regressions)
+
+
 class TestWhatIsMissing:
     def test_a_candidate_whose_agent_dies_is_no_improvement(self, outcome, runs):
         def plant(of, _config, run):
@@ -268,7 +280,7 @@ class TestWhatIsMissing:
         runs.plant = plant
         found = outcome()
         assert found.verdict is GateVerdict.NO_REGRESSION
-        costs = {each.figure.name: each for each in found.figures if not each.figure.name.startswith("kv-")}
+        costs = {each.figure.name: each for each in found.figures if each.figure.name in {"cpu", "memory", "written"}}
         assert {each.decision for each in costs.values()} == {Decision.CANNOT_TELL}
         assert all("consul-3 the longest" in each.why for each in costs.values())
 
