@@ -31,6 +31,7 @@ TOOLS = {
     "ip": (("ip",), "iproute2"),
     "curl": (("curl",), "curl"),
     "setpriv": (("setpriv",), "util-linux"),
+    "strace": (("strace",), "strace"),
 }
 """Name of a need: the commands any of which serves, and the Debian package that has one."""
 FIXTURES = {

@@ -39,7 +39,7 @@ _GREETINGS, _GREETING_S = 5, 0.02
 _BURST, _BURST_GAP_S = 8, 0.001
 _MAX_BYTES = 4 << 20
 _DISK_THREADS = 256
-_SWITCH_S = 0.0005
+SWITCH_S = 0.0005
 """Threads that time something wait for each other no longer than this (Python's default is 5 ms)."""
 _HASHED = bytes(1 << 15)
 
@@ -167,7 +167,7 @@ class Canary:
                 before = now
 
         _in_threads(threads, work)
-        return {"cores": [sum(used) / window for used in zip(*each, strict=True)]}
+        return {"cores": [sum(used) / window for used in zip(*each)]}  # noqa: B905 - of one length; Python 3.8
 
     @contextlib.contextmanager
     def _open(self) -> Any:
@@ -219,12 +219,17 @@ def _accept(listener: socket.socket) -> None:
             listener.accept()[0].close()
 
 
-def main(data: str, path: str) -> None:
-    """Serve for ever."""
-    sys.setswitchinterval(_SWITCH_S)
+def listen() -> None:
+    """Answers datagrams and connections on ECHO_PORT, from threads, for ever. Raises OSError when it cannot be had."""
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.bind(("", ECHO_PORT))
     listener = socket.create_server(("", ECHO_PORT), backlog=64)
     threading.Thread(target=_echo_datagrams, args=(datagrams,), daemon=True).start()
     threading.Thread(target=_accept, args=(listener,), daemon=True).start()
+
+
+def main(data: str, path: str) -> None:
+    """Serve for ever."""
+    sys.setswitchinterval(SWITCH_S)
+    listen()
     Server(path, Canary(data).answer).serve_forever()

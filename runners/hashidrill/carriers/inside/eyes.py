@@ -1,0 +1,199 @@
+"""The observers on a host: the canary's own system calls and packets, and what /proc and nft say there.
+
+One JSON object a line on standard input, each answered on standard output with its `id`, in any order. They end when
+standard input does. Nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.carriers.inside import tracing
+from hashidrill.carriers.inside.system import RefusedError, System
+from hashidrill.datacenter.local.inside.canary import SWITCH_S, Canary, listen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LISTEN = "0A"
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Eyes(Canary):
+    """`data` is the folder that the disk is tried in; "" for a process that tries none."""
+
+    def __init__(self, data: str, system: System) -> None:
+        super().__init__(data or "/nonexistent")
+        self._folder, self._system = data, system
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[int]:
+        """A file without a name, so that none is left in a folder of somebody else's."""
+        try:
+            fd = os.open(self._folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+        except OSError:  # a file system that has no such files
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.unlink(self._path)  # noqa: PTH108 - as the canary does
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def do_facts(self) -> dict[str, Any]:
+        """What can be had here; of each thing that cannot, why."""
+        lacks = {}
+        for what, look in {"nft": self._nft, "strace": self._strace}.items():
+            try:
+                look()
+            except RefusedError as error:
+                lacks[what] = str(error)
+        return {"root": self._system.is_root(), "lacks": lacks, "python": sys.version.split()[0],
+                "cores": len(os.sched_getaffinity(0))}  # fmt: skip
+
+    def _nft(self) -> None:
+        code, _, errors = self._system.run(["nft", "list", "tables"])
+        if code:
+            raise RefusedError("nft", f"nft: {errors}")
+
+    def _strace(self) -> None:
+        tracing.check(self._system, [])
+
+    def do_agent(self, words: list[str], address: str, port: int) -> dict[str, Any]:
+        """The process whose command line begins like that: the program by its name, however it is named on disk.
+
+        Of several, the one that listens at `address` and `port`, in our network namespace.
+        """
+        found = [pid for pid in self._system.pids() if self._is(pid, words)]
+        ours = [pid for pid in found if _net(pid) == _net(os.getpid())]
+        if len(ours) > 1:
+            ours = [pid for pid in ours if _parent(pid) not in ours]
+        if len(ours) > 1:
+            sockets = _listening(address, port)
+            ours = [pid for pid in ours if _sockets(pid) & sockets] or ours
+        if len(ours) > 1:
+            return {"error": f"there are {len(ours)} processes `{' '.join(words)}`: {', '.join(map(str, ours))}"}
+        stat = self._system.stat(ours[0]) if ours else None
+        return {"pid": None} if stat is None else {"pid": ours[0], "state": stat[0], "start_time": stat[1]}
+
+    def _is(self, pid: int, words: list[str]) -> bool:
+        command = self._system.command(pid)
+        if len(command) < len(words) or command[1 : len(words)] != words[1:]:
+            return False
+        name = os.path.basename(command[0])  # noqa: PTH119 - text, and no path of this machine's
+        return name == words[0] or name.startswith(words[0] + "-")
+
+    def do_state(self, reference: str) -> dict[str, Any]:
+        return {"state": self._system.state(reference)}
+
+    def do_cpu(self, pid: int) -> dict[str, Any]:
+        """CPU seconds since it started; 0 when it is gone."""
+        try:
+            fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return {"seconds": 0.0}
+        return {"seconds": (int(fields[11]) + int(fields[12])) / _TICKS}
+
+    def do_written(self, pid: int) -> dict[str, Any]:
+        lines = (Path("/proc") / str(pid) / "io").read_text().splitlines()
+        return {"bytes": int(dict(line.split(": ") for line in lines)["wchar"])}
+
+    def do_data(self, pid: int) -> dict[str, Any]:
+        """The folder of a file that a process writes and syncs: of Raft where it has one; "" for none."""
+        found = []
+        for fd in sorted((Path("/proc") / str(pid) / "fd").iterdir(), key=lambda one: int(one.name)):
+            with contextlib.suppress(OSError):
+                path = Path(os.readlink(fd))  # noqa: PTH115 - Path.readlink is of Python 3.9
+                flags = (fd.parent.parent / "fdinfo" / fd.name).read_text()
+                writes = int(flags.partition("flags:")[2].split()[0], 8) & os.O_ACCMODE
+                if path.is_file() and writes and path.suffix != ".log" and path.parts[:3] != ("/", "var", "log"):
+                    found.append(path.parent)
+        raft = [folder for folder in found if "raft" in folder.parts]
+        return {"folder": str((raft or found)[0]) if found else ""}
+
+    def do_traced(self, pid: int) -> dict[str, Any]:
+        """Who traces each thread of a process, and those of this one."""
+        own = self._system.tracers(os.getpid())
+        return {"tracers": sorted(self._system.tracers(pid)), "own": sorted(own)}
+
+    def do_nft(self, words: list[str]) -> dict[str, Any]:
+        code, said, errors = self._system.run(["nft", "-j", "list", *words])
+        if code:
+            return {"error": f"nft: {errors}"}
+        return {"items": json.loads(said)["nftables"]}
+
+
+def _net(pid: int) -> int:
+    try:
+        return (Path("/proc") / str(pid) / "ns" / "net").stat().st_ino
+    except OSError:
+        return 0
+
+
+def _listening(address: str, port: int) -> set[str]:
+    """The sockets that listen on that port of that IPv4 address, or of all, as /proc/PID/fd has them."""
+    try:
+        wanted = {socket.inet_aton(address)[::-1].hex().upper(), "0" * 8, "0" * 32}
+    except OSError:
+        return set()
+    found = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in (Path("/proc/self/net") / table).read_text().splitlines()[1:]:
+                fields = line.split()
+                local, _, number = fields[1].partition(":")
+                if local in wanted and int(number, 16) == port and fields[3] == _LISTEN:
+                    found.add(f"socket:[{fields[9]}]")
+    return found
+
+
+def _sockets(pid: int) -> set[str]:
+    found = set()
+    with contextlib.suppress(OSError):
+        for fd in (Path("/proc") / str(pid) / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(fd))  # noqa: PTH115 - as above
+    return found
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def main(told: dict[str, Any]) -> None:
+    """Serves until standard input ends."""
+    sys.setswitchinterval(SWITCH_S)
+    eyes, lock = Eyes(told["data"], System()), threading.Lock()
+
+    def say(answer: dict[str, Any]) -> None:
+        with lock, contextlib.suppress(OSError):
+            os.write(1, json.dumps(answer).encode() + b"\n")
+
+    def answer(request: dict[str, Any]) -> None:
+        number = request.pop("id")
+        try:
+            said = eyes.answer(request)
+        except OSError as error:
+            said = {"error": f"{error.filename or ''} {error.strerror or error}".strip(), "errno": error.errno}
+        except Exception as error:  # noqa: BLE001 - whoever asked gets it, and the others are served
+            said = {"error": f"{type(error).__name__}: {error}"}
+        say({"id": number, **said})
+
+    if told["listens"]:
+        try:
+            listen()
+        except OSError as error:
+            say({"event": "refused", "name": "port", "why": f"the canary's port cannot be had: {error.strerror}"})
+            sys.exit(2)
+    say({"event": "ready", "reference": System().reference(os.getpid())})
+    for line in sys.stdin.buffer:
+        threading.Thread(target=answer, args=(json.loads(line),), daemon=True).start()

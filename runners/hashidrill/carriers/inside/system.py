@@ -1,0 +1,114 @@
+"""What agents ask of the kernel and of a host's tools. Tests hand over another one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+_TOOL_WITHIN_S = 10.0
+
+
+class RefusedError(Exception):
+    """Nothing was applied, and nothing will be. `name` is for programs, the text for people."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(text)
+        self.name = name
+
+
+def now_s() -> float:
+    """Seconds since the host booted, those that it slept included: a lease also ends while a machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class System:
+    """Tools by name, and processes by `PID@START`: the start time keeps one from being taken for another."""
+
+    proc = Path("/proc")
+
+    def tool(self, name: str) -> str:
+        """Its path. Raises RefusedError."""
+        path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin")
+        if path is None:
+            raise RefusedError("tool-missing", f"{name} is not installed on this host")
+        return path
+
+    def run(self, command: list[str], text: str = "") -> tuple[int, str, str]:
+        """(exit code, output, errors). Raises RefusedError where the tool is missing."""
+        try:
+            done = subprocess.run(
+                [self.tool(command[0]), *command[1:]], input=text, capture_output=True, text=True,
+                timeout=_TOOL_WITHIN_S, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return 124, "", f"{command[0]} did not end within {_TOOL_WITHIN_S:g}s"
+        return done.returncode, done.stdout, done.stderr.strip()
+
+    def stat(self, pid: int) -> tuple[str, int] | None:
+        """(state, start time in clock ticks) of a process; None when it is gone."""
+        try:
+            fields = (self.proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        except (OSError, ValueError):
+            return None
+        return fields[0], int(fields[19])
+
+    def state(self, reference: str) -> str:
+        """The state of that very process, like S, T, Z; "" when it is gone."""
+        pid, start = parted(reference)
+        found = self.stat(pid)
+        return found[0] if found is not None and found[1] == start else ""
+
+    def reference(self, pid: int) -> str:
+        """`PID@START`; "" when it is gone."""
+        found = self.stat(pid)
+        return "" if found is None else f"{pid}@{found[1]}"
+
+    def signal(self, reference: str, number: int) -> bool:
+        """False when that very process is gone."""
+        if not self.state(reference):
+            return False
+        try:
+            os.kill(parted(reference)[0], signal.Signals(number))
+        except ProcessLookupError:
+            return False
+        return True
+
+    def tracers(self, pid: int) -> set[int]:
+        """Who traces the threads of a process: 0 for nobody; empty when it is gone."""
+        found: set[int] = set()
+        try:
+            threads = list((self.proc / str(pid) / "task").iterdir())
+        except OSError:
+            return found
+        for thread in threads:
+            try:
+                status = (thread / "status").read_text()
+            except OSError:
+                continue  # it ended meanwhile
+            found.add(int(status.partition("TracerPid:")[2].split()[0]))
+        return found
+
+    def command(self, pid: int) -> list[str]:
+        """Its command line; empty when it is gone, or a thread of the kernel's."""
+        try:
+            return (self.proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+        except OSError:
+            return []
+
+    def pids(self) -> list[int]:
+        return [int(one.name) for one in self.proc.iterdir() if one.name.isdigit()]
+
+    def is_root(self) -> bool:
+        return os.geteuid() == 0
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def parted(reference: str) -> tuple[int, int]:
+    pid, _, start = reference.partition("@")
+    return int(pid or 0), int(start or 0)
