@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import pytest
@@ -10,17 +11,36 @@ import pytest
 import hashidrill
 import places
 from hashidrill.sandbox.sandbox import sandbox
+from ordinary_user import ordinary_user
 
-pytestmark = [pytest.mark.live, pytest.mark.nomad, pytest.mark.needs("datacenter", "nomad", "consul 1.22.2")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.nomad,
+    pytest.mark.needs("datacenter", "nomad", "consul 1.22.2", "setpriv"),
+    pytest.mark.may_skip("where Nomad's clients run as nobody, and nobody has no Python with our dependencies"),
+]
 
 
 @pytest.fixture(scope="module")
-def told(binary, tmp_path_factory):
+def python():
+    """What a task of Nomad can run: its clients are nobody's where these tests are root's."""
+    if os.geteuid() != 0:
+        yield sys.executable
+        return
+    with ordinary_user() as one:
+        path = one.home / "python"
+        path.write_text(f'#!/bin/sh\nPYTHONPATH={one.environment["PYTHONPATH"]} exec {one.python} "$@"\n')
+        path.chmod(0o755)
+        yield str(path)
+
+
+@pytest.fixture(scope="module")
+def told(binary, tmp_path_factory, python):
     """What the script said, by its part."""
     log = tmp_path_factory.mktemp("workers") / "log"
     script = places.SUPPORT / "real_nomad_workers.py"
     paths = [str(binary("nomad").path), str(binary("consul", "1.22.2").path)]
-    command = [sys.executable, str(script), *paths, "{root}"]
+    command = [sys.executable, str(script), *paths, "{root}", python]
     with sandbox(command, {"PYTHONPATH": f"{hashidrill.__path__[0]}/.."}, log) as box:
         lines = [json.loads(line) for line in box.output]
     assert lines, log.read_text()

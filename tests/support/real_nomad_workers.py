@@ -1,6 +1,6 @@
 """Inside of a sandbox: load generators as a job of a real Nomad, against a real Consul.
 
-python real_nomad_workers.py NOMAD CONSUL ROOT. One JSON line for each part.
+python real_nomad_workers.py NOMAD CONSUL ROOT PYTHON. One JSON line for each part.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ async def killed_worker(world):
 
 
 async def killed_runner(world):
-    began = None
+    began = time.monotonic()
     try:
         async with world.generator("killed-runner") as loads:
             await world.start(loads)
@@ -159,7 +159,7 @@ async def main():
     async with Wire(Login("nomad", url)) as wire:
         world = World(datacenter, wire, url, await datacenter.endpoints("consul:servers"))
         print(json.dumps({"part": "refused", **await refused(world)}), flush=True)
-        await world.python_is(sys.executable)
+        await world.python_is(sys.argv[4])
         for part in (together, killed_worker, killed_runner):
             try:
                 line = await part(world)

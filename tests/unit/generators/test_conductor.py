@@ -72,12 +72,12 @@ def test_all_start_at_one_instant():
     assert began == pytest.approx([1000 + fleet.conductor.starts_ns / NS] * 3, abs=0.003)
 
 
-def test_a_clock_that_drifts_is_followed_for_ten_minutes():
-    fleet = played(Lies(), Lies(drift=60e-6), Lies(drift=-60e-6), seconds=600)
+def test_a_clock_that_drifts_is_followed():
+    fleet = played(Lies(), Lies(drift=150e-6), Lies(drift=-150e-6), seconds=120)
     assert fleet.played.error is None
     operations = fleet.played.operations
     pace = Pace(Course(), 40, fleet.conductor.starts_ns)
-    assert len(operations) == pytest.approx(24001, abs=3)
+    assert len(operations) == pytest.approx(4801, abs=3)
     # 36 ms apart at the end, if nobody looked
     by_name = {line[5]: line[1] for line in operations}
     assert max(abs(due_ns - pace.due_ns(int(key[4:]))) for key, due_ns in by_name.items()) < 1000
