@@ -76,3 +76,13 @@ def test_the_workers_of_a_killed_runner_end_by_themselves_and_their_job_is_found
     assert part["took_s"] < 30
     assert part["jobs"] == ["hashidrill-generators-killed-runner"]
     assert part["purged"] == [True]
+
+
+def test_a_whole_run_by_address_has_its_loads_on_nomad(told):
+    part = told["attached"]
+    assert part.get("verdict") == "PASS", part
+    assert part["operations"] > 100
+    [total] = part["offered"]
+    assert total.startswith(f"{part['operations']} operations offered")
+    assert {f"workers.w{n}.offset" for n in (1, 2, 3)} <= set(part["signals"])
+    assert part["jobs"] == []

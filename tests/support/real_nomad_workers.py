@@ -14,6 +14,7 @@ from pathlib import Path
 
 import anyio
 
+import drills
 from hashidrill.datacenter.attach.login import Login
 from hashidrill.datacenter.attach.wire import Wire
 from hashidrill.datacenter.local.datacenter import LocalDatacenter
@@ -22,6 +23,7 @@ from hashidrill.errors import DatacenterError
 from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.generators.nomad_spawner import left, purge
 from hashidrill.recording.journal import Clock
+from hashidrill.recording.reader import Recording
 from hashidrill.services.consul.loads.kv import KvWrite
 from hashidrill.util.wait import wait_until
 
@@ -29,7 +31,7 @@ WORKERS = 3
 RATE = "60/s"
 TOKEN = "5a7d1c9e-token-of-consul"
 _SPEC = {
-    "consul": {"servers": 1, "clients": 1, "config": {"performance": {"raft_multiplier": 1}}},
+    "consul": {"servers": 3, "clients": 0, "config": {"performance": {"raft_multiplier": 1}}},
     "nomad": {"servers": 1, "clients": WORKERS},
     "ready_within": "60s",
 }
@@ -40,8 +42,8 @@ LEASE_S = 3.0
 class World:
     """The datacenter, and what came out of its generators."""
 
-    def __init__(self, datacenter, wire, nomad, consul):
-        self.datacenter, self.wire, self.nomad, self.consul = datacenter, wire, nomad, consul
+    def __init__(self, root, wire, nomad, consul):
+        self.root, self.wire, self.nomad, self.consul = root, wire, nomad, consul
         self.operations, self.samples = [], []
 
     async def asked(self, method, path, body=None, **params):
@@ -149,6 +151,44 @@ async def killed_runner(world):
     return {"took_s": took_s, "jobs": found, "purged": [await purge(world.wire, job) for job in found]}
 
 
+def by_address(folder, consul, nomad):
+    """A datacenter to attach, whose Nomad offers the loads, and an experiment for it."""
+    attach = folder / "staging.yaml"
+    attach.write_text(json.dumps({
+        "apiVersion": "hashidrill/v1", "kind": "Attach", "metadata": {"name": "staging"},
+        "datacenter": {"consul": {"address": consul}, "nomad": {"address": nomad}},
+        "engine": {"nomad": {"workers": WORKERS, "lease": "5s", "lost_after": "2s"}},
+    }))  # fmt: skip
+    load = {"kind": "consul.kv.write", "rate": RATE, "keys": 20, "value": "64B", "via": "consul:servers"}
+    moved = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "2s"}
+    path = drills.experiment(folder / "moved.yaml", method=[moved], load={"kv": load},
+                             require=["kv.latency.p50 < 500ms"],
+                             expect=[{"no_acknowledged_write_lost": {"load": "kv"}}], servers=3)  # fmt: skip
+    return attach, path
+
+
+async def attached(world):
+    folder = world.root / "attached"
+    folder.mkdir()
+    attach, path = by_address(folder, world.consul[0], world.nomad)
+    env = drills.environment(HOME=folder, XDG_STATE_HOME=folder / "state")
+
+    async def run(*words):
+        return await anyio.to_thread.run_sync(lambda: drills.hashidrill(*words, "--attach", attach, env=env))
+
+    armed = await run("arm", path, "--for", "10m")
+    done = await run("run", path, "--json", "--runs", folder / "runs")
+    if done.returncode != 0:
+        return {"error": f"{armed.stderr} {done.stdout} {done.stderr}"}
+    [said] = json.loads(done.stdout)
+    recording = Recording(Path(said["recording"]))
+    return {
+        "verdict": said["verdict"], "operations": len(recording.operations("kv")), "jobs": await left(world.wire),
+        "offered": recording.series("workers.kv.offered").text,
+        "signals": sorted(name for name in recording.signals if name.startswith("workers.")),
+    }  # fmt: skip
+
+
 async def main():
     nomad, consul, root = (Path(word) for word in sys.argv[1:4])
     spec = DatacenterSpec.model_validate(_SPEC)
@@ -157,10 +197,10 @@ async def main():
     await datacenter.wait_ready()
     [url, *_] = await datacenter.endpoints("nomad:servers")
     async with Wire(Login("nomad", url)) as wire:
-        world = World(datacenter, wire, url, await datacenter.endpoints("consul:servers"))
+        world = World(root, wire, url, await datacenter.endpoints("consul:servers"))
         print(json.dumps({"part": "refused", **await refused(world)}), flush=True)
         await world.python_is(sys.argv[4])
-        for part in (together, killed_worker, killed_runner):
+        for part in (together, killed_worker, killed_runner, attached):
             try:
                 line = await part(world)
             except Exception as error:  # the test shows it

@@ -21,6 +21,7 @@ from hashidrill.engine.heal import Healed, heal_run
 from hashidrill.errors import HashidrillError
 from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.experiment.resolved import ResolvedExperiment
+from hashidrill.generators.nomad_spawner import remove_left
 from hashidrill.recording.journal import read_journal
 from hashidrill.recording.writer import RESOLVED_NAME
 from hashidrill.util.files import JOURNAL_NAME
@@ -63,6 +64,9 @@ async def _heal(
                 done = Healed(run, died=False)
                 note("heal", name)
             await _clean(run, run_id, target, wires, done=done, note=note, tell=tell)
+        if ours and (done is None or not done.refused) and "nomad" in wires:
+            for job in await remove_left(wires["nomad"], run_id):
+                tell(f"removed the job {job} of its workers")
         if done is not None and not done.refused:
             note("end", name, note=_finished(done))
     return done

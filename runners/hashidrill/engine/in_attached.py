@@ -27,6 +27,7 @@ from hashidrill.engine.load_generator import LoadGenerator
 from hashidrill.errors import InterlockError
 from hashidrill.events import Bus, Note
 from hashidrill.experiment.resolved import ResolvedExperiment
+from hashidrill.generators.settings import fleet_of
 from hashidrill.recording.journal import Clock
 from hashidrill.sandbox.sandbox import read_given
 from hashidrill.util.redaction import Redactor
@@ -57,6 +58,7 @@ async def run_given(
     experiment = ResolvedExperiment.from_data(spec["resolved"]).experiment
     target, expected = AttachTarget.received(spec["target"]), Estate.from_data(spec["estate"])
     redactor = Redactor([*spec["secrets"], *target.secrets()])
+    fleet = fleet_of(target.engine, target.logins, target.path)
     events = Bus(to_runner)
     async with cancelled_when_told(spec.get("lifeline")), AsyncExitStack() as stack:
         found, wires = await look(target, stack)
@@ -70,7 +72,8 @@ async def run_given(
         )
         return await run(
             experiment, made, recording, spec["info"], clock=Clock(spec["origin_ns"]), events=events, redactor=redactor,
-            load_generator=partial(LoadGenerator, entrances=made.entrances), stop=held.stopped, admits=held.admits,
+            load_generator=partial(LoadGenerator, entrances=made.entrances, fleet=fleet), stop=held.stopped,
+            admits=held.admits,
         )  # fmt: skip
     return "interrupted"
 

@@ -25,6 +25,9 @@ from hashidrill.errors import AttachError
 from hashidrill.events import Bus
 from hashidrill.experiment.attached import attached_to
 from hashidrill.experiment.reading import read_experiment
+from hashidrill.generators.nomad_spawner import check_room
+from hashidrill.generators.settings import fleet_of
+from hashidrill.generators.spawner import SpawnError
 from hashidrill.sandbox.sandbox import Sandbox, handed_over, python_path
 from hashidrill.util.files import private
 from hashidrill.util.redaction import without_secrets
@@ -60,6 +63,7 @@ class Attached:
         document = read_experiment(path)
         if isinstance(document.data, dict) and document.data.get("variants"):
             raise AttachError(f"{path}: has variants, which are configurations of a datacenter of our own")
+        fleet_of(self.target.engine, self.target.logins, self.target.path)
         check_possible(document, self.target, self.estate, path=path)
         return attached_to(document, self.estate.as_datacenter(), name=self.target.name, path=path)
 
@@ -122,10 +126,16 @@ def run_attached(
 
 
 async def _allowed(plan: Plan) -> None:
-    """Raises InterlockError, and AttachError where it has gone since."""
+    """Raises InterlockError; AttachError where it has gone since, or has no room for the workers of its `engine`."""
     async with AsyncExitStack() as stack:
         estate, wires = await attach(plan.target, stack)
         await open_interlocks(plan.target, estate, wires).check(plan)
+        fleet = fleet_of(plan.target.engine, plan.target.logins, plan.target.path)
+        if fleet is not None:
+            try:
+                await check_room(wires["nomad"], fleet["workers"])
+            except SpawnError as error:
+                raise AttachError(f"{plan.target.path}: engine.nomad: {error}") from None
 
 
 def _undos() -> Path:

@@ -225,11 +225,12 @@ async def left(wire: Wire, run_id: str = "") -> list[str]:
     return [job for job in found if not run_id or job == job_id(run_id)]
 
 
-async def remove_left(wire: Wire, run_id: str) -> None:
-    """The jobs of workers that a killed run left: their workers have ended by themselves."""
+async def remove_left(wire: Wire, run_id: str) -> list[str]:
+    """The jobs of workers that a killed run left, and that are removed now: their workers have ended by themselves."""
+    removed = []
     with contextlib.suppress(UnansweredError):
-        for job in await left(wire, run_id):
-            await purge(wire, job)
+        removed = [job for job in await left(wire, run_id) if await purge(wire, job)]
+    return removed
 
 
 def _said(answer: ApiAnswer) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from test_in_attached import THEIRS, Attached, filled, intent
 
-from attached_estates import TOKEN
+from attached_estates import TOKEN, of_nomad
 from hashidrill.abc import ApiAnswer
 from hashidrill.datacenter.attach.datacenter import AttachedDatacenter
 from hashidrill.datacenter.attach.estate import discover
+from hashidrill.datacenter.attach.login import Login
 from hashidrill.engine.heal_attached import heal_attached, unswept
 from hashidrill.recording.journal import Clock, Journal, read_journal
 from virtual_time import run
@@ -105,6 +107,17 @@ def test_nothing_is_left_in_consul_but_audit_lines_and_what_is_others(dead):
     dead.heal()
     assert dead.left() == set()
     assert {key: value for key, value in dead.keys.items() if not key.startswith(AUDIT)} == THEIRS
+
+
+def test_the_job_of_its_workers_is_removed_and_no_other(dead):
+    jobs = [{"ID": "hashidrill-generators-run-1"}, {"ID": "hashidrill-generators-run-12"}]
+    dead.game.fake.answers |= of_nomad() | {("nomad", "/v1/jobs"): jobs, ("nomad", f"/v1/job/{jobs[0]['ID']}"): {}}
+    login = Login("nomad", "http://10.73.0.21:4646")
+    dead.game.target = replace(dead.game.target, logins={**dead.game.target.logins, "nomad": login})
+    dead.heal()
+    removed = [one.url for one in dead.game.fake.asked if one.method == "DELETE" and "/v1/job/" in one.url.path]
+    assert [(url.path, url.params["purge"]) for url in removed] == [("/v1/job/hashidrill-generators-run-1", "true")]
+    assert "removed the job hashidrill-generators-run-1 of its workers" in dead.told
 
 
 def test_the_lines_of_the_run_itself_are_not_overwritten(dead):

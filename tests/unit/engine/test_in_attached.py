@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from functools import partial
 
 import anyio
 import pytest
 
 import virtual_time
-from attached_estates import TOKEN, FakeEstate, consul_target
+from attached_estates import TOKEN, FakeEstate, consul_target, of_nomad
 from engine_game import ALWAYS, Traffic, Writer
 from hashidrill.datacenter.attach.datacenter import AttachedDatacenter
 from hashidrill.datacenter.attach.estate import discover
+from hashidrill.datacenter.attach.login import Login, Secret
 from hashidrill.datacenter.attach.plan import plan_of
 from hashidrill.engine import heal, in_attached
 from hashidrill.engine.required import make_fault
 from hashidrill.engine.run import run
-from hashidrill.errors import FaultError, InterlockError, SelectorError
+from hashidrill.errors import AttachError, FaultError, InterlockError, SelectorError
 from hashidrill.experiment.attached import attached_to
 from hashidrill.experiment.documents import Document
 from hashidrill.experiment.model import DatacenterSpec
@@ -103,7 +105,7 @@ class Attached:
             return self.writer
 
         def engine(*args, load_generator, clock, **kept):
-            self.entrances = load_generator.keywords["entrances"]
+            self.entrances, self.fleet = (load_generator.keywords[key] for key in ("entrances", "fleet"))
             return run(
                 *args, **kept, clock=virtual_time.VirtualClock(), load_generator=generator, recording_writer=recording
             )
@@ -233,6 +235,33 @@ def test_what_could_not_be_removed_is_told_and_in_the_audit(tmp_path):
     assert (verb, where) == ("left", "keys below hashidrill/kv-writes/")
     assert "HTTP 403 Permission denied" in note
     assert "hashidrill/kv-writes/3" in game.fake.world.consul.kv.entries
+
+
+def test_loads_are_offered_here_unless_the_file_says_otherwise(tmp_path):
+    game = Attached(tmp_path)
+    game.run()
+    assert game.fleet is None
+
+
+def test_loads_go_to_workers_on_the_datacenters_own_nomad(tmp_path):
+    game = Attached(tmp_path)
+    game.fake.answers |= of_nomad()
+    login = Login("nomad", "http://10.73.0.21:4646", token=Secret("of-nomad"))
+    game.target = replace(
+        game.target, logins={**game.target.logins, "nomad": login}, engine={"nomad": {"workers": 2}}
+    )  # fmt: skip
+    game.estate = virtual_time.run(game.fake.found(game.target))
+    assert game.run() == "complete", game.journal[-1].data
+    assert (game.fleet["spawner"], game.fleet["workers"]) == ("nomad", 2)
+    assert Login.received(game.fleet["login"]).token.reveal() == "of-nomad"
+
+
+def test_workers_without_a_nomad_are_refused_before_anything_is_touched(tmp_path):
+    game = Attached(tmp_path)
+    game.target = replace(game.target, engine={"nomad": {"workers": 2}})
+    with pytest.raises(AttachError, match=r"engine\.nomad: Nomad is not attached"):
+        game.run()
+    assert not (tmp_path / "journal.jsonl").exists()
 
 
 def test_a_datacenter_that_changed_since_it_was_looked_at_is_not_touched(tmp_path):

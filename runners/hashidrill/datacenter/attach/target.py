@@ -58,6 +58,7 @@ class AttachFile(Strict):
         min_length=1, description="The products, and how each is reached"
     )
     interlocks: dict[str, Any] = Field(default={}, description="What must hold before anything is touched")
+    engine: dict[str, Any] = Field(default={}, description="Where loads run, if not on the runner's machine")
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class AttachTarget:
     """By product."""
     interlocks: Mapping[str, Any] = field(default_factory=dict)
     """As written."""
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    """As written: where loads run (hashidrill.generators.settings)."""
     said: frozenset[str] = frozenset()
     """What whoever started the run said on the command line, like `breaks-quorum`."""
 
@@ -85,6 +88,7 @@ class AttachTarget:
         """Plain data with the tokens in it: for the standard input of a process of ours, and for no file."""
         return {
             "name": self.name, "title": self.title, "path": self.path, "interlocks": dict(self.interlocks),
+            "engine": dict(self.engine),
             "said": sorted(self.said), "logins": {name: one.handed_over() for name, one in self.logins.items()},
         }  # fmt: skip
 
@@ -112,7 +116,7 @@ def read_target(path: Path, environ: Mapping[str, str] | None = None) -> AttachT
             parts[name] = part
     document.raise_problems()
     logins = {name: _login(known[name], part, environ, path) for name, part in parts.items()}
-    return AttachTarget(model.metadata.name, model.metadata.title, str(path), logins, model.interlocks)
+    return AttachTarget(model.metadata.name, model.metadata.title, str(path), logins, model.interlocks, model.engine)
 
 
 def _checked(document: Document) -> AttachFile:
