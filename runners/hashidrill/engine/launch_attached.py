@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from hashidrill import registry
 from hashidrill.datacenter.attach.datacenter import attach, described
 from hashidrill.datacenter.attach.interlocks import open_interlocks
 from hashidrill.datacenter.attach.plan import Plan, plan_of
@@ -26,7 +27,7 @@ from hashidrill.events import Bus
 from hashidrill.experiment.attached import attached_to
 from hashidrill.experiment.reading import read_experiment
 from hashidrill.generators.nomad_spawner import check_room
-from hashidrill.generators.settings import fleet_of
+from hashidrill.generators.settings import engine_rights, fleet_of
 from hashidrill.generators.spawner import SpawnError
 from hashidrill.sandbox.sandbox import Sandbox, handed_over, python_path
 from hashidrill.util.files import private
@@ -35,6 +36,7 @@ from hashidrill.util.redaction import without_secrets
 if TYPE_CHECKING:
     from hashidrill.datacenter.attach.estate import Estate
     from hashidrill.datacenter.attach.target import AttachTarget
+    from hashidrill.datacenter.attach.wire import Wire
     from hashidrill.engine.heal import Healed
     from hashidrill.experiment.resolved import ResolvedExperiment
 
@@ -130,12 +132,22 @@ async def _allowed(plan: Plan) -> None:
     async with AsyncExitStack() as stack:
         estate, wires = await attach(plan.target, stack)
         await open_interlocks(plan.target, estate, wires).check(plan)
-        fleet = fleet_of(plan.target.engine, plan.target.logins, plan.target.path)
-        if fleet is not None:
-            try:
-                await check_room(wires["nomad"], fleet["workers"])
-            except SpawnError as error:
-                raise AttachError(f"{plan.target.path}: engine.nomad: {error}") from None
+        await _check_workers(plan.target, wires)
+
+
+async def _check_workers(target: AttachTarget, wires: Mapping[str, Wire]) -> None:
+    """That Nomad can run the workers of the target's `engine`, if it has any. Only looks. Raises AttachError."""
+    fleet = fleet_of(target.engine, target.logins, target.path)
+    if fleet is None:
+        return
+    where, nomad = f"{target.path}: engine.nomad", registry.services()["nomad"]
+    namespace = target.logins["nomad"].params.get("namespace", "default")
+    if lacks := await nomad(nomad.Spec()).lacking(wires["nomad"], engine_rights(namespace)):
+        raise AttachError(f"{where}: the token of Nomad lacks {'; '.join(map(str, lacks))}")
+    try:
+        await check_room(wires["nomad"], fleet["workers"])
+    except SpawnError as error:
+        raise AttachError(f"{where}: {error}") from None
 
 
 def _undos() -> Path:

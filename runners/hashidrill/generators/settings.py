@@ -74,10 +74,8 @@ def fleet_of(written: Any, logins: Mapping[str, Login], where: str) -> dict[str,
     }  # fmt: skip
 
 
-def engine_rights(written: Any, where: str, namespace: str = "default") -> tuple[Right, ...]:
+def engine_rights(namespace: str = "default") -> tuple[Right, ...]:
     """What Nomad's token must be allowed for the workers' job."""
-    if settings_of(written, where).nomad is None:
-        return ()
     work = partial(Right, "nomad", "namespace", namespace)
     wanted = ("submit-job", "read-job", "list-jobs", "read-logs")
     return (Right("nomad", "node"), *(work(each) for each in wanted))

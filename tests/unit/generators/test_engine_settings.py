@@ -17,14 +17,18 @@ LOGINS = {"nomad": Login("nomad", "http://nomad.example:4646", token=Secret("of-
 
 def test_without_the_section_loads_run_on_this_machine():
     assert fleet_of({}, {}, "x.yaml") is None
-    assert engine_rights({}, "x.yaml") == ()
 
 
 def test_a_fleet_has_what_its_spawner_needs():
     fleet = fleet_of({"nomad": {"workers": 3, "lease": "20s"}}, LOGINS, "x.yaml")
     assert (fleet["spawner"], fleet["workers"], fleet["lease_s"], fleet["lost_after_s"]) == ("nomad", 3, 20.0, 10.0)
     assert Login.received(fleet["login"]).token.reveal() == "of-nomad"
-    assert "submit-job" in {right.access for right in engine_rights({"nomad": {"workers": 3}}, "x.yaml")}
+
+
+def test_the_rights_are_those_of_the_reference():
+    said = PAGE.split("Nomad's token needs ")[1].split(".\n")[0]
+    wanted = {"node:read" if right.resource == "node" else right.access for right in engine_rights()}
+    assert set(re.findall(r"`([a-z:-]+)`", said)) == wanted
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,8 @@ def test_read_allows_no_write():
 def test_a_management_token_and_a_nomad_without_acls_lack_nothing():
     assert lacking(nomad, {"/v1/acl/token/self": {"Type": "management"}}, [nomad.STATE])[0] == []
     assert lacking(nomad, {"/v1/acl/token/self": (400, b"ACL support disabled")})[0] == []
+    disabled = {"AccessorID": "acls-disabled", "Name": "ACLs disabled token", "Type": "client", "Policies": None}
+    assert lacking(nomad, {"/v1/acl/token/self": disabled})[0] == []
 
 
 def test_no_policy_of_nomad_is_enough_for_its_state():
