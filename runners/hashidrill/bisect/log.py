@@ -90,11 +90,14 @@ class Log:
         ]
 
     def check(self, question: Mapping[str, Any]) -> None:
-        """Raises UsageError when this is another question than the one that the runs were made for."""
-        if hash_of(question) == hash_of(self.question):
+        """Raises UsageError when this is another question than the one that the runs were made for.
+
+        What an earlier version did not log is taken to be as it was.
+        """
+        plain = parse(json.dumps(dict(question)).encode())
+        changed = [key for key in sorted(self.question) if plain.get(key) != self.question[key]]
+        if not changed:
             return
-        keys = sorted({*question, *self.question})
-        changed = [key for key in keys if question.get(key) != self.question.get(key)]
         raise UsageError(
             f"{self.path}: its runs answer another question: {', '.join(changed)} changed since then; undo that, or"
             " start a new search without --resume"

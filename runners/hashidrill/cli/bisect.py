@@ -183,7 +183,9 @@ class _Question:
             rule = Expectations.of(asked["expect"], given.experiment)
         candidates = _candidates(asked, given, work, say)
         source = {"sha256": given.provenance.sha256, "extends": dict(given.provenance.extends)}
-        return cls(candidates, rule, {"asked": dict(asked), "source": source, **candidates.question})
+        judges = {name: each["sha256"] for name, each in given.hypotheses.get("hypotheses", {}).items()}
+        about = {"asked": dict(asked), "source": source, "hypotheses": judges}
+        return cls(candidates, rule, {**about, **candidates.question})
 
 
 def _check_modes(asked: Asked) -> None:

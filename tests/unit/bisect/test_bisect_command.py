@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from hashidrill.bisect import keys
 from hashidrill.bisect.broken import Expectations, Limit, Worse
+from hashidrill.bisect.log import hash_of
 from hashidrill.bisect.trials import Outcome, Trial
 from hashidrill.cli import bisect as command
 from hashidrill.cli.app import app
@@ -208,6 +209,31 @@ def test_a_resumed_search_notices_another_configuration_or_experiment(box, tmp_p
     (tmp_path / "small.yaml").write_text(EXPERIMENT.replace("50/s", "60/s"))
     result = box.run("--resume", "other.jsonl")
     assert "its runs answer another question: source changed since then" in str(result.exception)
+
+
+def test_a_resumed_search_notices_another_hypothesis(box, tmp_path):
+    """Runs that one rule called good, and another bad, would be one search."""
+    (tmp_path / "hypotheses").mkdir()
+    own = "from hashidrill.hypothesis import hypothesis\n\n@hypothesis\ndef quick(recording):\n    assert {} > 0\n"
+    (tmp_path / "hypotheses" / "own.py").write_text(own.format(1))
+    (tmp_path / "small.yaml").write_text(EXPERIMENT + "  - quick: {}\n")
+    box.interrupted_at = 3
+    box.keys("--log", "log.jsonl")
+    (tmp_path / "hypotheses" / "own.py").write_text(own.format(2))
+    result = box.run("--resume", "log.jsonl")
+    assert "its runs answer another question: hypotheses changed since then" in str(result.exception)
+
+
+def test_a_log_of_an_earlier_version_is_resumed(box, tmp_path):
+    """It did not log the hypotheses."""
+    box.interrupted_at = 3
+    box.keys("--log", "log.jsonl")
+    first, *rest = (tmp_path / "log.jsonl").read_text().splitlines(keepends=True)
+    line = json.loads(first)
+    del line["question"]["hypotheses"]
+    line["hash"] = hash_of(line["question"])
+    (tmp_path / "log.jsonl").write_text("".join([json.dumps(line) + "\n", *rest]))
+    assert box.run("--resume", "log.jsonl").exit_code == 0
 
 
 def test_invalid_runs_are_made_again_and_count_as_nothing(box):
