@@ -239,13 +239,15 @@ def test_a_day_cut_off_after_any_line_is_resumed_to_the_same_report(tmp_path, st
         lead, plays = script(), Plays(**left)
         found = resumed(plan, other, lead=lead, plays=plays)
         assert facts(found) == facts(whole), f"cut off after line {kept}: {lines[kept - 1]!r}"
+        assert outcome_of(plan, DayJournal.read(other)) == found  # what is on disk says the same
         asked = {":".join(each) for each in lead.asked if each[0] == "predict"}
         assert not asked & done.keys(), "an answer that was given is asked again"
         interrupted = before[-1]["event"] == "begin" and before[-1]["step"].startswith("run:")
         assert len(found["interrupted"]) == interrupted
         if interrupted:
             assert found["interrupted"][0]["step"] == before[-1]["step"]
-            assert (other / found["interrupted"][0]["recording"]).is_dir()
+            left = json.loads(lines[kept])["result"]["recording"]  # it was there, and no line named it any more
+            assert found["interrupted"][0]["recording"] == left
 
 
 def test_the_check_of_resumed_days_sees_a_day_that_differs(tmp_path):
