@@ -21,6 +21,8 @@ from hashidrill.recording.journal import Clock
 from hashidrill.services.consul.loads.kv import KvWrite
 from hashidrill.util.wait import wait_until
 
+pytestmark = pytest.mark.long
+
 FLEET = {"spawner": "local", "workers": 3, "lease_s": 15.0}
 TOKEN = "0f1e2d3c-token-of-consul"
 
@@ -108,8 +110,8 @@ def test_a_worker_that_is_killed_ends_the_run():
     async def kill(loads):
         below(loads)[1].kill()
 
-    with pytest.raises(DatacenterError, match=r"worker w\d on this machine .*: nothing was heard of it for"):
-        offered(enough=10**6, meanwhile=kill, fleet={**FLEET, "lost_after_s": 1.0})
+    with pytest.raises(DatacenterError, match=r"worker w\d on this machine \(pid \d+\): "):
+        offered(enough=10**6, meanwhile=kill, fleet={**FLEET, "lost_after_s": 3.0})
 
 
 def test_workers_end_by_themselves_when_their_runner_is_killed():
@@ -124,7 +126,7 @@ def test_workers_end_by_themselves_when_their_runner_is_killed():
         workers.extend(await kill(loads))
 
     with pytest.raises(DatacenterError, match="ended by itself"):
-        offered(enough=10**6, meanwhile=keep, fleet={**FLEET, "lease_s": 1.5})
+        offered(enough=10**6, meanwhile=keep, fleet={**FLEET, "lease_s": 3.0})
     assert len(workers) == 3
     _, alive = psutil.wait_procs(workers, timeout=30)
     assert alive == []

@@ -36,7 +36,7 @@ _SPEC = {
     "ready_within": "60s",
 }
 _ENOUGH = 120
-LEASE_S = 3.0
+LEASE_S = 6.0
 
 
 class World:
@@ -53,7 +53,7 @@ class World:
         return answer.json()
 
     def generator(self, run_id):
-        fleet = {"spawner": "nomad", "workers": WORKERS, "lease_s": LEASE_S, "lost_after_s": 2.0,
+        fleet = {"spawner": "nomad", "workers": WORKERS, "lease_s": LEASE_S, "lost_after_s": 4.0,
                  "login": Login("nomad", self.nomad).handed_over()}  # fmt: skip
         # nobody asks by this URL: a token on its way to the workers
         entrance = {"tls": {}, "headers": {"X-Consul-Token": TOKEN}, "params": {}}
@@ -157,7 +157,7 @@ def by_address(folder, consul, nomad):
     attach.write_text(json.dumps({
         "apiVersion": "hashidrill/v1", "kind": "Attach", "metadata": {"name": "staging"},
         "datacenter": {"consul": {"address": consul}, "nomad": {"address": nomad}},
-        "engine": {"nomad": {"workers": WORKERS, "lease": "5s", "lost_after": "2s"}},
+        "engine": {"nomad": {"workers": WORKERS, "lease": "10s", "lost_after": "5s"}},
     }))  # fmt: skip
     load = {"kind": "consul.kv.write", "rate": RATE, "keys": 20, "value": "64B", "via": "consul:servers"}
     moved = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "2s"}
