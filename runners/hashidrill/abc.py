@@ -20,6 +20,7 @@ from hashidrill.capabilities import (
     AgentApi,
     AgentFiles,
     AgentProcess,
+    Capable,
     CpuCanary,
     CpuControl,
     DiskCanary,
@@ -34,7 +35,7 @@ from hashidrill.capabilities import (
 from hashidrill.claims import Claim, Place, Restarts
 from hashidrill.observed import ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
 from hashidrill.outcome import Detail, Reason
-from hashidrill.rights import Right
+from hashidrill.rights import Left, Right
 from hashidrill.units import Quantity
 
 C = TypeVar("C")
@@ -209,6 +210,18 @@ class Requires:
     """The cores that it leaves to a host: the machine must have more, or its observer cannot tell."""
     elsewhere: frozenset[type[Any]] = frozenset()
     """What its observer must be able to do on other hosts of the datacenter, whichever they are."""
+    instead: frozenset[type[Any]] = frozenset()
+    """Another way: a host that can do all of these needs none of the above."""
+
+    def lacking(self, host: Host | Capable) -> list[type[Any]]:
+        """The capabilities that the host would have to have."""
+        if self.other_way(host):
+            return []
+        return [one for one in self.capabilities if not host.can(one)]
+
+    def other_way(self, host: Host | Capable) -> bool:
+        """Whether the fault takes its other way on that host."""
+        return bool(self.instead) and all(host.can(one) for one in self.instead)
 
     @classmethod
     def of_all(cls, each: Sequence[Requires]) -> Requires:
@@ -309,20 +322,6 @@ class LoadCost:
     """The operations per second of a load that opens things and keeps them: the level does not change it."""
     views: float = 0.0
     """Views that each agent keeps ready, at a level of 100%."""
-
-
-@dataclass(frozen=True)
-class Left:
-    """Something that a load puts into a product, in a place of its own, and that nobody needs once the run is over."""
-
-    service: str
-    what: str
-    """In the product's words: `keys below`, `key`."""
-    name: str
-    """The place: `hashidrill/kv-writes/`."""
-
-    def __str__(self) -> str:
-        return f"{self.what} {self.name}"
 
 
 class Load(Protocol):

@@ -82,6 +82,32 @@ class Proxies(Protocol):
         """What the proxy holds now; None when it is not there or does not listen."""
 
 
+@runtime_checkable
+class EstateLinks(Protocol):
+    """Put toxics on the estate's own proxies that lead to the host, and look through them."""
+
+    def proxies_to(self, port: int) -> Sequence[str]:
+        """The names of the proxies that lead to that port of the host."""
+
+    def toxic_names(self, fault_id: str, count: int) -> Sequence[str]:
+        """Names for toxics that are this run's alone."""
+
+    def provable(self, port: int) -> bool:
+        """Whether something is known that the agent behind that port answers at once."""
+
+    async def add_toxics(self, proxy: str, names: Sequence[str], toxics: Sequence[Toxic]) -> None:
+        """Those that are there already stay as they are, also those of others. Raises FaultError."""
+
+    async def remove_toxics(self, proxy: str, names: Sequence[str]) -> None:
+        """Nothing for those that are not there. Raises FaultError."""
+
+    async def held_toxics(self, proxy: str, names: Sequence[str]) -> Sequence[Toxic]:
+        """Those of these names that the proxy holds. Raises FaultError."""
+
+    async def exchange_through(self, proxy: str, request: ExchangeRequest) -> Sequence[Exchange]:
+        """Connections through the proxy to the agent behind it, which is asked something that it answers at once."""
+
+
 @dataclass(frozen=True)
 class AgentProcess:
     """A running agent. `pid` together with `start_time` (clock ticks since boot) never names another process."""

@@ -145,6 +145,30 @@ def test_with_the_generated_policy_alone_it_runs_and_leaves_audit_lines_and_no_s
         assert token.encode() not in everything
 
 
+def test_a_snapshot_is_restored_under_the_generated_policy_and_nothing_is_left_but_audit_lines(estate, home, tmp_path):
+    """The experiment of the page: what it restores brings keys of its loads back, and the lock of a moment ago."""
+    estate.clear()
+    shipped = "state/snapshot-reset"
+    done = hashidrill("acl", "consul", shipped)
+    assert done.returncode == 0, done.stderr
+    token = estate.token(done.stdout)
+    arm(estate, home, shipped)
+    before = estate.keys()
+    done = run(estate, home, tmp_path, shipped, token=token)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    [said] = json.loads(done.stdout)
+    events = [entry.event for entry in read_journal(Path(said["recording"]) / "journal.jsonl")]
+    assert events.count("fault.proven") == 2
+    after = estate.keys()
+    assert {key for key in after if key not in before and not key.startswith("hashidrill-audit/")} == set()
+    lines = [json.loads(value) for key, value in sorted(after.items()) if key.startswith("hashidrill-audit/")]
+    assert [line["what"] for line in lines if line["verb"] == "apply"] == [
+        "consul.snapshot.save", "consul.snapshot.restore",
+    ]  # fmt: skip
+    assert {line["what"] for line in lines if line["verb"] == "clean-up"} >= {"consul.kv.write", "consul.kv.cas"}
+    assert estate.sessions() == []
+
+
 def rules_of(policy):
     """Each rule of the policy, with its comment."""
     return ["# for" + part for part in policy.split("# for")[1:]]

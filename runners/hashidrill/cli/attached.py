@@ -1,7 +1,8 @@
-"""What commands do with `--attach`: look at the datacenter, and resolve experiments over it."""
+"""What commands do with `--attach`, or `datacenter.attach`: look at the datacenter, resolve experiments over it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,14 +10,15 @@ import typer
 
 from hashidrill.cli.common import warn_of_deprecated
 from hashidrill.errors import UsageError
+from hashidrill.experiment.attached import inline
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
+from hashidrill.experiment.reading import read_experiment
 from hashidrill.experiment.variants import variant_of
 
 if TYPE_CHECKING:
     from hashidrill.engine.launch_attached import Attached
     from hashidrill.experiment.resolved import ResolvedExperiment
-
 
 AttachTo = Annotated[
     Path | None,
@@ -31,31 +33,43 @@ def attached(path: Path, *said: str) -> Attached:
     return Attached.read(path, *said)
 
 
-def for_run(path: Path | None, *, plan: bool, breaks_quorum: bool) -> Attached | None:
-    """None for a run in a datacenter of our own. Raises UsageError for options that only an existing one has."""
+def for_run(
+    experiments: Sequence[str], path: Path | None, *, plan: bool, breaks_quorum: bool
+) -> list[Attached | None]:  # fmt: skip
+    """For each experiment the datacenter that it runs in; None for one of our own. The option wins over the file.
+
+    Raises UsageError for options that only an existing one has, ExperimentError and AttachError.
+    """
+    said = ["breaks-quorum"] if breaks_quorum else []
     if path is not None:
-        return attached(path, *(["breaks-quorum"] if breaks_quorum else []))
-    if plan or breaks_quorum:
+        return [attached(path, *said)] * len(experiments)
+    paths = [find_experiment(name) for name in experiments]
+    there = [attached(each, *said) if inline(read_experiment(each)) is not None else None for each in paths]
+    if None in there and (plan or breaks_quorum):
         raise UsageError("--plan and --breaks-quorum are about an existing datacenter: name it with --attach FILE")
-    return None
+    return there
 
 
-def resolve_all(experiments: list[str], there: Attached | None, variant: str | None) -> list[ResolvedExperiment]:
+def resolve_all(
+    experiments: Sequence[str], there: Sequence[Attached | None], variant: str | None
+) -> list[ResolvedExperiment]:
     """All of them, before any runs. Raises ExperimentError, UsageError, AttachError."""
     paths = [find_experiment(name) for name in experiments]
-    resolved = [resolve(path) if there is None else there.over(path) for path in paths]
-    resolved = _selected(resolved, variant, attached=there is not None)
+    resolved = [
+        _selected(resolve(path) if place is None else place.over(path), variant, attached=place is not None)
+        for path, place in zip(paths, there, strict=True)
+    ]
     for each in resolved:
         if each.document is not None:
             warn_of_deprecated(each.document)
     return resolved
 
 
-def _selected(resolved: list[ResolvedExperiment], variant: str | None, *, attached: bool) -> list[ResolvedExperiment]:
-    """The variant of each that is to run, if one is. Raises UsageError, and UnknownNameError for one that is not."""
-    if attached and (varying := [each for each in resolved if each.experiment.variants]):
+def _selected(resolved: ResolvedExperiment, variant: str | None, *, attached: bool) -> ResolvedExperiment:
+    """The variant that is to run, if one is. Raises UsageError, and UnknownNameError for one that is not."""
+    if attached and resolved.experiment.variants:
         raise UsageError(
-            f"{varying[0].path}: its variants differ in the datacenter or its traffic, and --attach changes no"
+            f"{resolved.path}: its variants differ in the datacenter or its traffic, and --attach changes no"
             " datacenter: run it without --attach"
         )
-    return resolved if variant is None else [variant_of(each, variant) for each in resolved]
+    return resolved if variant is None else variant_of(resolved, variant)

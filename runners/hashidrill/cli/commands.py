@@ -23,7 +23,7 @@ MODULES = {
     "schedule": "schedule", "capacity": "capacity", "gate": "gate", "bisect": "bisect", "validate": "validate",
     "list": "library", "show": "library", "new": "library", "schema": "library", "up": "datacenter",
     "status": "datacenter", "shell": "datacenter", "down": "datacenter", "doctor": "machine", "audit": "audit",
-    "retry": "retry", "acl": "acl", "arm": "interlocks", "disarm": "interlocks",
+    "retry": "retry", "toxiproxy": "toxiproxy", "acl": "acl", "arm": "interlocks", "disarm": "interlocks",
     "stop": "interlocks",
 }  # fmt: skip
 """Command to module of `hashidrill.cli`. Each module has `register(app)`, which adds its commands."""

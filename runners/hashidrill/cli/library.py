@@ -34,7 +34,7 @@ from hashidrill.reports.markdown import markdown_summary
 from hashidrill.util.files import JOURNAL_NAME
 
 _KINDS = ("experiments", "faults", "loads", "hypotheses", "runs")
-_SCHEMAS = ("experiment", "gameday")
+_SCHEMAS = ("experiment", "gameday", "attach")
 
 _TEMPLATE = """\
 # yaml-language-server: $schema={schema}
@@ -74,7 +74,8 @@ def register(app: typer.Typer) -> None:
     app.command("list", epilog=examples("list", "list faults", "list runs --json"))(list_)
     app.command(epilog=examples("show raft/frozen-leader", "show disk.latency", "show last"))(show)
     app.command(epilog=examples("new experiments/raft/my-experiment.yaml"))(new)
-    calls = ("schema > experiments/schema.json", "schema gameday > playbooks/gameday.schema.json")
+    calls = ("schema > experiments/schema.json", "schema gameday > playbooks/gameday.schema.json",
+             "schema attach > experiments/schema-attach.json")  # fmt: skip
     app.command(epilog=examples(*calls))(schema)
 
 
@@ -242,12 +243,18 @@ def new(
 def schema(
     kind: Annotated[str, typer.Argument(metavar="[KIND]", help=f"One of {', '.join(_SCHEMAS)}.")] = "experiment",
 ) -> None:
-    """Print the JSON Schema of experiments, or of game days, for editors and CI."""
+    """Print the JSON Schema of experiments, of game days, or of existing datacenters, for editors and CI."""
     if kind not in _SCHEMAS:
         raise UsageError(f"there is no schema of {kind!r}: {registry.near(kind, _SCHEMAS)}")
     if kind == "experiment":
         sys.stdout.write(schema_text())
         return
-    from hashidrill.gameday import schema as of_days  # noqa: PLC0415 - the other lists and schemas need none of it
+    # the other lists and schemas need none of them
+    if kind == "attach":
+        from hashidrill.datacenter.attach import schema as of_attach  # noqa: PLC0415 - as above
+
+        sys.stdout.write(of_attach.schema_text())
+        return
+    from hashidrill.gameday import schema as of_days  # noqa: PLC0415 - as above
 
     sys.stdout.write(of_days.schema_text())

@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 _REFUSED = InterlockError.exit_code
 
 
-def show(there: Attached, resolved: Sequence[ResolvedExperiment], *, as_json: bool) -> int:
+def show(there: Sequence[Attached | None], resolved: Sequence[ResolvedExperiment], *, as_json: bool) -> int:
     """Prints the plans, and what the interlocks say. Returns 0, or 2 where they would refuse one. Touches nothing."""
     told: list[dict[str, Any]] = []
     code = 0
-    for each in resolved:
-        plan, refused = there.plan(each), ""
+    for place, each in zip(there, resolved, strict=True):
+        if place is None:
+            continue
+        plan, refused = place.plan(each), ""
         try:
-            there.allowed(each)
+            place.allowed(each)
         except InterlockError as error:
             code, refused = _REFUSED, str(error)
         told.append({**plan_data(plan), "refused": refused})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -40,6 +40,9 @@ from hashidrill.recording.reader import Recording
 from hashidrill.reports.compared import judge_and_report_comparison
 from hashidrill.reports.write import judge_and_report, judged
 from hashidrill.verdict import RunVerdict, Verdict, merge
+
+if TYPE_CHECKING:
+    from hashidrill.engine.launch_attached import Attached
 
 DEMO = "raft/slow-leader-disk"
 _NOT_REVERTED, _INTERRUPTED = 4, 130
@@ -114,26 +117,19 @@ def run(
     if audience is not Audience.OPERATOR and not json_lines:
         raise UsageError(f"--audience {audience} is about who reads the JSON lines; use it with --json-lines")
     memory = Memory.of(notify)
-    there = for_run(attach, plan=plan, breaks_quorum=breaks_quorum)
+    there = for_run(experiments, attach, plan=plan, breaks_quorum=breaks_quorum)
     resolved = resolve_all(experiments, there, variant)  # check all of them before running any
-    if there is not None and plan:
+    if plan:
         from hashidrill.cli.plan import show  # noqa: PLC0415 - most runs print no plan
 
         raise typer.Exit(show(there, resolved, as_json=as_json))
     say = console(stderr=as_json or json_lines)  # what operators read; the JSON may be piped to somebody else
     lines = (JsonLines(sys.stdout).event, audience) if json_lines else None
-    if there is None:
+    if None in there:
         ensure_system_packages(lambda text: live.say(say, text), install=install)
     plain = plain or as_json or json_lines
-    if there is None:
-        results = [
-            (_run_variants if each.experiment.variants else _run_one)(
-                each, runs_dir, say, plain=plain, lines=lines, memory=memory
-            )
-            for each in resolved
-        ]
-    else:
-        results = _run_until_stopped(resolved, runs_dir, say, plain=plain, lines=lines, go=there.run, memory=memory)
+    plays = list(zip(resolved, there, strict=True))
+    results = _run_until_stopped(plays, runs_dir, say, plain=plain, lines=lines, memory=memory)
     if as_json:
         print_json([result for _, result in results])
     elif len(results) > 1:
@@ -142,17 +138,21 @@ def run(
 
 
 def _run_until_stopped(
-    experiments: Sequence[ResolvedExperiment], runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None,
-    go: Callable[..., Path], memory: Memory,
+    plays: Sequence[tuple[ResolvedExperiment, Attached | None]], runs_dir: Path, say: Console, *, plain: bool,
+    lines: Lines | None, memory: Memory,
 ) -> list[tuple[int, dict[str, Any]]]:  # fmt: skip
-    """As `_run_one` of each, until one is stopped or leaves a fault in force: nobody wants the next one then."""
+    """All of them, until one in an existing datacenter is stopped or leaves a fault there: no next one begins then."""
     results: list[tuple[int, dict[str, Any]]] = []
-    for each in experiments:
-        results.append(_run_one(each, runs_dir, say, plain=plain, lines=lines, go=go, memory=memory))
-        if results[-1][0] in {_NOT_REVERTED, _INTERRUPTED}:
-            break
-    if left := len(experiments) - len(results):
-        live.say(say, f"stopped: {left} of {len(experiments)} experiments were not begun")
+    for each, there in plays:
+        if there is not None:
+            results.append(_run_one(each, runs_dir, say, plain=plain, lines=lines, go=there.run, memory=memory))
+            if results[-1][0] in {_NOT_REVERTED, _INTERRUPTED}:
+                break
+        else:
+            play = _run_variants if each.experiment.variants else _run_one
+            results.append(play(each, runs_dir, say, plain=plain, lines=lines, memory=memory))
+    if left := len(plays) - len(results):
+        live.say(say, f"stopped: {left} of {len(plays)} experiments were not begun")
     return results
 
 

@@ -11,6 +11,7 @@ import typer
 from hashidrill.cli.common import Json, examples, print_json, print_line, warn_of_deprecated
 from hashidrill.engine.memory import check_memory
 from hashidrill.errors import ExperimentError, HashidrillError
+from hashidrill.experiment.attached import KIND as ATTACH
 from hashidrill.experiment.library import find_experiment, list_experiments
 from hashidrill.experiment.loader import check_base, load_document, resolve
 from hashidrill.experiment.reading import BASE_KIND, read_experiment
@@ -34,7 +35,10 @@ def validate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check experiments, or game days, without running anything. Exits with 2 if one has an error."""
+    """Check experiments, or game days, without running anything. Exits with 2 if one has an error.
+
+    Checks files of `kind: Base` and `kind: Attach` too.
+    """
     paths = [find_experiment(name) for name in experiments] if experiments else list_experiments()
     results = [{"experiment": str(path), "error": _error_of(path)} for path in paths]
     if as_json:
@@ -69,6 +73,13 @@ def _check_day(document: Document, path: Path) -> None:
     plan_of(document, folder=path.parent)
 
 
+def _check_attach(path: Path) -> None:
+    """What it says about an existing datacenter, without a look at it. Raises ExperimentError, InterlockError."""
+    from hashidrill.datacenter.attach.target import check_file  # noqa: PLC0415 - httpx, which experiments do not need
+
+    check_file(path)
+
+
 def _error_of(path: Path) -> str | None:
     try:
         document = read_experiment(path)
@@ -78,8 +89,14 @@ def _error_of(path: Path) -> str | None:
         if isinstance(document.data, dict) and document.data.get("kind") == BASE_KIND:
             check_base(document, near_to=path)
             return None
+        if isinstance(document.data, dict) and document.data.get("kind") == ATTACH:
+            _check_attach(path)
+            return None
         experiment = load_document(document, near_to=path)
-        check_memory(document, experiment)
+        if experiment.datacenter.attach is not None:
+            _check_attach(path)
+        else:
+            check_memory(document, experiment)
         if experiment.variants:
             _check_variants(path)
         warn_of_deprecated(document)

@@ -83,7 +83,10 @@ def _of_fault(step: Any, hosts: Mapping[str, Capable], services: Sequence[Servic
     required = fault.requires()
     meant = [hosts[name] for name in sorted(parse_selector(aimed(step.fault, step.on)).candidates(services))]
     wanted = sorted(required.capabilities, key=described)
-    for lacks in dict.fromkeys(tuple(one for one in wanted if not host.can(one)) for host in meant or hosts.values()):
+    looked = [host for host in meant or hosts.values() if not required.other_way(host)]
+    if not looked:
+        return
+    for lacks in dict.fromkeys(tuple(one for one in wanted if not host.can(one)) for host in looked):
         if lacks:
             yield f"its host lacks {', '.join(one.__name__ for one in lacks)}"
             break
@@ -105,6 +108,9 @@ def possible_kinds(target: AttachTarget, estate: Estate) -> dict[str, str]:
 def _of_kind(fault: Any, hosts: Sequence[Capable]) -> str:
     if fault.on_client:
         return "an attached datacenter has no taps"
+    instead: frozenset[type[Any]] = getattr(fault, "instead", frozenset())
+    if instead and any(all(host.can(one) for one in instead) for host in hosts):
+        return ""
     wanted: frozenset[type[Any]] = getattr(fault, "capabilities", frozenset())
     elsewhere: frozenset[type[Any]] = getattr(fault, "elsewhere", frozenset())
     seen = all(any(host.can(one) for host in hosts) for one in elsewhere)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hashidrill.datacenter.attach.estate import Estate
     from hashidrill.datacenter.attach.target import AttachTarget
     from hashidrill.datacenter.attach.wire import Wire
+    from hashidrill.rights import Left
 
 Look = Callable[["AttachTarget", AsyncExitStack], Awaitable[tuple["Estate", dict[str, "Wire"]]]]
 
@@ -76,18 +77,20 @@ async def _clean(
     run: Path, run_id: str, target: AttachTarget, wires: Mapping[str, Wire], *, done: Healed, note: Told,
     tell: Callable[[str], None],
 ) -> None:  # fmt: skip
-    """Fills `cleaned` and `left` of what was done."""
+    """Fills `cleaned` and `left` of what was done. What has the name of the run is in nobody else's way."""
 
-    async def do() -> None:
+    async def do(found: Mapping[Left, str]) -> None:
         cleaned, left = await sweep(found, wires, note)
         done.cleaned.extend(cleaned)
         done.left.extend(left)
 
     try:
         experiment = ResolvedExperiment.from_data(json.loads((run / RESOLVED_NAME).read_text())).experiment
-        found = leavings(experiment, run_id)
-        if found:
-            await alone(target, wires, run_id, experiment.metadata.name, do=do, tell=tell)
+        found = leavings(experiment, run_id, wires)
+        shared = {left: kind for left, kind in found.items() if run_id not in left.name}
+        await do({left: kind for left, kind in found.items() if left not in shared})
+        if shared:
+            await alone(target, wires, run_id, experiment.metadata.name, do=partial(do, shared), tell=tell)
     except (HashidrillError, OSError, ValueError) as error:
         why = f"what its loads left was not touched: {error}"
         note("left", note=why)

@@ -54,7 +54,7 @@ async def run_given(
 
     Raises InterlockError where it must not be: nothing was touched then.
     """
-    recording = Path(spec["recording"])
+    recording, run_id = Path(spec["recording"]), str(spec["info"]["id"])
     experiment = ResolvedExperiment.from_data(spec["resolved"]).experiment
     target, expected = AttachTarget.received(spec["target"]), Estate.from_data(spec["estate"])
     redactor = Redactor([*spec["secrets"], *target.secrets()])
@@ -63,12 +63,12 @@ async def run_given(
     async with cancelled_when_told(spec.get("lifeline")), AsyncExitStack() as stack:
         found, wires = await look(target, stack)
         check_same(expected, found)
-        plan = plan_of(experiment, target, found, run_id=spec["info"]["id"])
+        plan = plan_of(experiment, target, found, run_id=run_id)
         say = lambda text: events.publish(Note(text=redactor.text(text)))  # noqa: E731 - one line, handed on once
         held = await stack.enter_async_context(interlocks(target, found, wires).hold(plan, say, recording))
-        await stack.enter_async_context(leaving_nothing(experiment, wires, spec["info"]["id"], held.note, say))
+        await stack.enter_async_context(leaving_nothing(experiment, wires, run_id, held.note, say))
         made = await stack.enter_async_context(
-            datacenter(experiment.datacenter, target, found, wires, artifacts=recording / "artifacts")
+            datacenter(experiment.datacenter, target, found, wires, artifacts=recording / "artifacts", run=run_id)
         )
         return await run(
             experiment, made, recording, spec["info"], clock=Clock(spec["origin_ns"]), events=events, redactor=redactor,

@@ -95,9 +95,14 @@ def prepare(
 
     `say` is told what takes long. Raises ExperimentError, BinaryError, MachineError.
     """
+    experiment = resolved.experiment
+    if experiment.datacenter.attach is not None:
+        raise UsageError(
+            f"{resolved.path}: is about an existing datacenter (datacenter.attach), and this would start one of ours; "
+            "`hashidrill run` takes it there"
+        )
     _check_clients(resolved)
     check_machine(resolved)
-    experiment = resolved.experiment
     explicit = {
         each.name: each.explicit for service in services_of(experiment.datacenter) for each in service.binaries()
     }

@@ -122,7 +122,7 @@ def _check_able(running: Run, fault: Fault, target: Target) -> None:
     if fault.on_client:
         return
     host = running.datacenter.host(target.host)
-    lacking = sorted(described(each) for each in fault.requires().capabilities if not host.can(each))
+    lacking = sorted(described(each) for each in fault.requires().lacking(host))
     if lacking:
         raise FaultError(f"{fault.kind} on {host.name}: nothing was applied: {host.name} lacks {', '.join(lacking)}")
 

@@ -13,7 +13,8 @@ from hashidrill.experiment.loader import resolve_document
 if TYPE_CHECKING:
     from hashidrill.experiment.resolved import ResolvedExperiment
 
-_OURS = ("kind", "disk", "ready_within")
+KIND = "Attach"
+_OURS = ("kind", "attach", "disk", "ready_within")
 """What `datacenter:` says beside its products."""
 
 
@@ -30,6 +31,13 @@ def attached_to(
     over = Document(f"attached datacenter {name}", json.dumps(there, indent=2))
     whole = document.under(over, variant="", without=("datacenter",))
     return resolve_document(whole, path=path or document.name, files=len(document.files))
+
+
+def inline(document: Document) -> str | Mapping[str, Any] | None:
+    """What the experiment says under `datacenter.attach`; None for an experiment in a datacenter of ours."""
+    written = document.data.get("datacenter") if isinstance(document.data, dict) else None
+    found = written.get("attach") if isinstance(written, dict) else None
+    return found if isinstance(found, str | dict) else None
 
 
 def asked_of_ours(document: Document) -> Iterator[str]:

@@ -17,7 +17,8 @@ def settled(data: Mapping[str, Any]) -> Mapping[str, Any]:
     script, and faults of these taps, need none: nothing is started for them.
     """
     written = data.get("datacenter", {})
-    if not isinstance(written, dict) or written.keys() & registry.services().keys() or any(_needs(data)):
+    named = {"attach", *registry.services()}
+    if not isinstance(written, dict) or written.keys() & named or any(_needs(data)):
         return data
     return {**data, "datacenter": {**written, **dict.fromkeys(by_default())}}
 

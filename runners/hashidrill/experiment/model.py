@@ -64,11 +64,12 @@ class Metadata(Strict):
 def running(written: Mapping[str, Any]) -> list[str]:
     """The services of a datacenter that says so: those that it names and does not leave out (`consul: null`).
 
-    Where it names none, those that run by default.
+    Where it names none, those that run by default; all of them where it is attached: which are there is seen there.
     """
     services = registry.services()
     named = [name for name in services if name in written]
-    return [name for name in named if written[name] is not None] if named else by_default()
+    others = by_default() if written.get("attach") is None else list(services)
+    return [name for name in named if written[name] is not None] if named else others
 
 
 def by_default() -> list[str]:
@@ -98,6 +99,9 @@ class DatacenterSpec(_Parts):
     """The datacenter to start."""
 
     attached: SkipJsonSchema[Attached | None] = None
+    attach: str | dict[str, Any] | None = Field(
+        default=None, description="An existing datacenter instead: a file of `kind: Attach`, or what stands in one"
+    )
     disk: Disk = Disk()
     ready_within: Duration = Field(
         default=Duration("60s"), description="Give up if it is not ready and makes no progress for this long"
@@ -106,7 +110,7 @@ class DatacenterSpec(_Parts):
     @property
     def services(self) -> dict[str, BaseModel]:
         """The part of each service that runs: of those that it names, or of those that run by default."""
-        return {name: getattr(self, name) for name in running(self._written())}
+        return {name: getattr(self, name) or registry.services()[name].Spec() for name in running(self._written())}
 
     def _written(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.model_fields_set}
@@ -115,9 +119,11 @@ class DatacenterSpec(_Parts):
     def _without_others(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """So that what was written out runs the same services when it is read again."""
         written: dict[str, Any] = dump(self)
-        if self.attached is None:
-            written.pop("attached", None)  # it is not there where only what was set is asked for
-        kept = {key: part for key, part in written.items() if key not in registry.services() or key in self.services}
+        for name in ("attached", "attach"):
+            if getattr(self, name) is None:
+                written.pop(name, None)
+        runs = {key for key in self.services if written.get(key) is not None}
+        kept = {key: part for key, part in written.items() if key not in registry.services() or key in runs}
         return kept if self.services else kept | dict.fromkeys(by_default())
 
 

@@ -39,7 +39,7 @@ def experiment_schema(*, bases: bool = True) -> Schema:
 
     Without `bases`, as if every experiment stood alone: what is required then is said where it is required.
     """
-    schema = Experiment.model_json_schema(by_alias=True, schema_generator=_Untitled)
+    schema = Experiment.model_json_schema(by_alias=True, schema_generator=Untitled)
     definitions: Schema = schema.pop("$defs")
     for named in _TRAFFIC:
         schema["properties"][named]["additionalProperties"] = False  # names that do not match the pattern
@@ -123,7 +123,7 @@ def _overlays(sections: Schema) -> None:
         sections[name] = {"description": section["description"], "anyOf": [shape, {"type": "null"}]}
 
 
-class _Untitled(GenerateJsonSchema):
+class Untitled(GenerateJsonSchema):
     """Without pydantic's title for each field, which says its name again and hides the description in editors."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
@@ -195,9 +195,7 @@ def _judged(hypotheses: dict[str, Hypothesis], what: str, definitions: Schema) -
 
 def _params(name: str, model: type[BaseModel], definitions: Schema) -> Schema:
     """A reference to the schema of a kind's parameters, which is stored as `name` with everything that it refers to."""
-    schema = model.model_json_schema(
-        by_alias=True, ref_template=f"#/$defs/{name}.{{model}}", schema_generator=_Untitled
-    )
+    schema = model.model_json_schema(by_alias=True, ref_template=f"#/$defs/{name}.{{model}}", schema_generator=Untitled)
     for inner, definition in schema.pop("$defs", {}).items():
         definitions[f"{name}.{inner}"] = definition
     schema.pop("title", None)

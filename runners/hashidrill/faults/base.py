@@ -98,6 +98,8 @@ class BaseFault(Generic[P]):
     """The capabilities that its host must have, for `requires`."""
     elsewhere: ClassVar[frozenset[type[Any]]] = frozenset()
     """Those that its observer needs of other hosts."""
+    instead: ClassVar[frozenset[type[Any]]] = frozenset()
+    """Capabilities with which it takes another way, on a host that has all of them (`Requires.instead`)."""
     once: ClassVar[bool] = False
     undone_by: ClassVar[frozenset[str]] = frozenset()
     on_client: ClassVar[bool] = False

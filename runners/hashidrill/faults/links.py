@@ -31,6 +31,7 @@ from hashidrill.datacenter.local import toxiproxy
 from hashidrill.datacenter.local.inside.canary import ECHO_PORT
 from hashidrill.errors import FaultError, SelectorError
 from hashidrill.experiment.strict import Strict
+from hashidrill.faults import by_proxy
 from hashidrill.faults.base import BaseFault, across_troubles, patient, peers_of, table_of
 from hashidrill.faults.network import Peers
 from hashidrill.faults.trials import Sampling, Trial, median, trial_of
@@ -79,7 +80,19 @@ class LinkFault(BaseFault[Any]):
     observed_within_s = 20.0
 
     def requires(self) -> Requires:
-        return replace(super().requires(), tools=frozenset({"toxiproxy"}))
+        """Its other way, the estate's proxies, leads to whoever uses them, and proves not all toxics."""
+        asked = self.params
+        everybody = bool(self.instead) and asked.direction == "in" and asked.from_ == "all"
+        fits = everybody and self.toxics()[0].type in by_proxy.PROVABLE
+        instead = self.instead if fits else frozenset[type[Any]]()
+        return replace(super().requires(), tools=frozenset({"toxiproxy"}), instead=instead)
+
+    def _by_proxy(self, host: str) -> by_proxy.ByProxy | None:
+        """None where the host puts a toxiproxy in front of its own port."""
+        if not self.requires().other_way(self.hosts.host(host)):
+            return None
+        vars(self)["observer"] = by_proxy.OBSERVER  # this fault's own: it is another one than its kind's
+        return by_proxy.ByProxy(self.kind, self.params.port, self.toxics(), self.hosts)
 
     def uses(self, place: Place) -> Sequence[Claim]:
         """Only one rule can redirect a connection: the first one hides the others."""
@@ -104,10 +117,14 @@ class LinkFault(BaseFault[Any]):
         return trial_of(self.toxics())
 
     def plan(self, target: Target, *, fault_id: str) -> Undo:
-        return {**super().plan(target, fault_id=fault_id), "table": table_of(fault_id)}
+        undo = {**super().plan(target, fault_id=fault_id), "table": table_of(fault_id)}
+        way = self._by_proxy(target.host)
+        return undo if way is None else {**undo, **way.plan(target, fault_id)}
 
     def plan_more(self, target: Target) -> dict[str, Any]:
         """`sites`: each host that redirects, the addresses that it redirects, and the hosts that own them."""
+        if self._by_proxy(target.host) is not None:
+            return {}
         peers = peers_of(self.hosts, target, self.params.from_)
         loads = list(self.hosts.load_addresses()) if self.params.from_ in {"all", "clients"} else []
         sites = []
@@ -130,6 +147,9 @@ class LinkFault(BaseFault[Any]):
     # injecting
 
     async def apply(self, undo: Undo) -> None:
+        if (way := self._by_proxy(undo["host"])) is not None:
+            await way.apply(undo)
+            return
         await all_at_once(partial(self._interpose, undo, site) for site in undo["sites"])
 
     async def _interpose(self, undo: Undo, site: Undo) -> None:
@@ -148,6 +168,9 @@ class LinkFault(BaseFault[Any]):
         ]
 
     async def revert(self, undo: Undo) -> None:
+        if (way := self._by_proxy(undo["host"])) is not None:
+            await way.revert(undo)
+            return
         await all_at_once(partial(self._withdraw, undo, site) for site in undo["sites"])
 
     async def _withdraw(self, undo: Undo, site: Undo) -> None:
@@ -173,6 +196,8 @@ class LinkFault(BaseFault[Any]):
         Raises FaultError if it could not prove the toxics.
         """
         undo, sampling = self.plan(target, fault_id="baseline"), self._sampling
+        if (way := self._by_proxy(target.host)) is not None:
+            return await way.prior(undo, sampling)
         port = _Ports.of(undo["fault_id"]).canary
         baseline: dict[str, Any] = {}
 
@@ -190,6 +215,8 @@ class LinkFault(BaseFault[Any]):
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         """Looks at all redirected links at once: the canaries' connection, and rule and proxy of the real port."""
+        if (way := self._by_proxy(undo["host"])) is not None:
+            return await way.verify(undo, self._sampling, present=present)
         pairs = _pairs(undo)
         if not pairs:
             raise FaultError(f"{self.kind} on {undo['host']}: there is no other host to prove it from")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.abc import Observer, Toxic
 from hashidrill.experiment.strict import Strict
+from hashidrill.faults.by_proxy import BY_PROXY
 from hashidrill.faults.links import LinkFault, LinkParams
 from hashidrill.faults.trials import LONGEST, TYPES, trial_of
 from hashidrill.units import Bandwidth, Duration, Percent, Size
@@ -69,6 +70,7 @@ class NetworkLatency(LinkFault):
     """Adds `delay` to requests on connections to the port."""
 
     kind: ClassVar[str] = "network.latency"
+    instead: ClassVar[frozenset[type[Any]]] = BY_PROXY
     observer: ClassVar[Observer] = Observer(
         "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
         "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
@@ -110,6 +112,7 @@ class NetworkTimeout(LinkFault):
     """Accepts connections to the port and delivers nothing: half-open, until `timeout` closes them."""
 
     kind: ClassVar[str] = "network.timeout"
+    instead: ClassVar[frozenset[type[Any]]] = BY_PROXY
     observer: ClassVar[Observer] = Observer(
         "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
         "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
@@ -130,6 +133,7 @@ class NetworkReset(LinkFault):
     """Accepts connections to the port, then resets them `after` their first use."""
 
     kind: ClassVar[str] = "network.reset"
+    instead: ClassVar[frozenset[type[Any]]] = BY_PROXY
     observer: ClassVar[Observer] = Observer(
         "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
         "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
@@ -269,6 +273,7 @@ class ToxiproxyToxic(LinkFault):
     """Adds any toxiproxy toxic, with its own name and attributes, to `toxicity` of the connections."""
 
     kind: ClassVar[str] = "toxiproxy.toxic"
+    instead: ClassVar[frozenset[type[Any]]] = BY_PROXY
     observer: ClassVar[Observer] = Observer(
         "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
         "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",

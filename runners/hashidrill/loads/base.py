@@ -11,9 +11,8 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from hashidrill.abc import Left
     from hashidrill.loads.context import LoadContext
-    from hashidrill.rights import Right
+    from hashidrill.rights import Left, Right
     from hashidrill.units import Quantity
 
 

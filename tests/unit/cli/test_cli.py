@@ -395,7 +395,7 @@ def there(hashidrill, monkeypatch):
 
     def against(*paths):
         estate = Stopped(*paths)
-        monkeypatch.setattr(runs, "for_run", lambda *_, **__: estate)
+        monkeypatch.setattr(runs, "for_run", lambda names, *_, **__: [estate] * len(names))
         monkeypatch.setattr(runs, "resolve_all", lambda names, *_: [resolve(find_experiment(name)) for name in names])
         return estate, lambda *more: hashidrill(
             "run", "raft/slow-leader-disk", "raft/frozen-leader", "--attach", "x", *more

@@ -67,7 +67,7 @@ class There:
 
 
 def planned(there, capsys, **more):
-    code = show(there, [there.resolved], **{"as_json": False, **more})
+    code = show([there], [there.resolved], **{"as_json": False, **more})
     return code, capsys.readouterr().out
 
 

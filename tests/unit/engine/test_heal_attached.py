@@ -90,12 +90,12 @@ def test_what_it_does_is_in_the_audit_as_every_other_action_is(dead):
         ("heal", "short", ""),
         ("revert", "consul.leader.transfer", "consul-1"),
         ("gone", "consul.leader.transfer", "consul-1"),
-        ("clean-up", "consul.kv.write", "keys below hashidrill/kv-writes/"),
         ("clean-up", "consul.kv.write", "keys below hashidrill-once/kv-writes/run-1/"),
+        ("clean-up", "consul.kv.write", "keys below hashidrill/kv-writes/"),
         ("end", "short", ""),
     ]
     last = dead.lines()[-1]
-    assert last["note"].startswith("reverted: 0-transfer; removed: keys below hashidrill/kv-writes/: 20, ")
+    assert last["note"].endswith("run-1/: 1, keys below hashidrill/kv-writes/: 20")
     assert {line["run"] for line in dead.lines()} == {"run-1"}
     assert all("@" in line["who"] for line in dead.lines())
     assert any(text.startswith("audit: revert consul.leader.transfer on consul-1 by ") for text in dead.told)
@@ -145,13 +145,14 @@ def test_keys_are_not_touched_while_the_run_of_somebody_else_goes_on_and_the_fau
     dead.locked_by("run-of-ben")
     done = dead.heal()
     assert done.reverted == ["0-transfer"]
+    assert done.cleaned == ["keys below hashidrill-once/kv-writes/run-1/: 1"], "these have the name of the run"
     assert len([key for key in dead.keys if key.startswith("hashidrill/kv-writes/")]) == 20
     assert "another game day holds hashidrill-interlocks/lock: ben, with x (run-of-ben)" in done.left[0]
     assert [line["verb"] for line in dead.lines()][-2:] == ["left", "end"]
     dead.world.consul.sessions.clear()
     dead.world.consul.kv.entries.pop(LOCK)
     again = dead.heal()
-    assert (again.died, again.left, len(again.cleaned)) == (False, [], 2)
+    assert (again.died, again.left, again.cleaned) == (False, [], ["keys below hashidrill/kv-writes/: 20"])
     assert dead.left() == set()
 
 

@@ -17,8 +17,9 @@ import anyio
 import httpx
 
 from hashidrill.abc import ApiAnswer, ClientTap, Host, Probe, Target
-from hashidrill.capabilities import AgentApi, Capable
+from hashidrill.capabilities import AgentApi, Capable, EstateLinks
 from hashidrill.datacenter.attach.estate import Estate, FoundHost, discover, unanswered
+from hashidrill.datacenter.attach.links import TOXIPROXY, HostLinks, hello_of_http
 from hashidrill.datacenter.attach.login import Login
 from hashidrill.datacenter.attach.product import attachables
 from hashidrill.datacenter.attach.target import AttachTarget
@@ -40,9 +41,10 @@ class AttachedHost(Capable):
     """One host: its agents' APIs, and what each product adds to that."""
 
     def __init__(
-        self, found: FoundHost, logins: Mapping[str, Login], wires: Mapping[str, Wire] = MappingProxyType({})
-    ) -> None:
-        """Without wires, it can be asked what it can, and nothing else."""
+        self, found: FoundHost, logins: Mapping[str, Login], wires: Mapping[str, Wire] = MappingProxyType({}), *,
+        run: str = "",
+    ) -> None:  # fmt: skip
+        """Without wires, it can be asked what it can, and nothing else. `run` is in the names of what is put there."""
         super().__init__()
         self.name, self.address, self.urls = found.name, found.address, found.urls
         self.roles |= found.roles
@@ -50,6 +52,18 @@ class AttachedHost(Capable):
         self.parts[AgentApi] = self
         for service, product in attachables(found.roles).items():
             self.parts |= product.parts(self, logins[service])
+        if found.links:
+            self.parts[EstateLinks] = HostLinks(self.name, found.links, wires.get(TOXIPROXY), run, self._hello)
+
+    def _hello(self, port: int) -> bytes:
+        """What the agent on that port of this host answers at once; b"" where nothing is known."""
+        for service, product in attachables(self.roles).items():
+            url = self.urls[service]
+            if port == urlsplit(url).port:
+                return hello_of_http(url, product.health)
+            if hello := product.hello(port):
+                return hello
+        return b""
 
     async def api(
         self, method: str, path: str, *, agent: str, params: Mapping[str, str] | None = None,
@@ -75,7 +89,7 @@ class AttachedDatacenter:
 
     def __init__(
         self, spec: DatacenterSpec, target: AttachTarget, estate: Estate, wires: Mapping[str, Wire], *,
-        artifacts: Path = Path("artifacts"),
+        artifacts: Path = Path("artifacts"), run: str = "",
         make_transport: Callable[[Any], httpx.AsyncBaseTransport] | None = None,
     ) -> None:  # fmt: skip
         self.target, self.estate, self._wires, self._artifacts = target, estate, wires, artifacts
@@ -83,7 +97,7 @@ class AttachedDatacenter:
         self._left_out = [] if spec.attached is None else spec.attached.left_out
         self.silent: Mapping[str, str] = {}
         """By `HOST/SERVICE`, the agents that did not answer at their own URL when the run began, and why."""
-        self.hosts = {name: AttachedHost(one, target.logins, wires) for name, one in estate.hosts.items()}
+        self.hosts = {name: AttachedHost(one, target.logins, wires, run=run) for name, one in estate.hosts.items()}
         self._transport = AgentTransport(self._place_of, make_transport)
         self._ports = {product.port: service for service, product in attachables(target.logins).items()}
         self.services: list[Service] = services_of(spec)
@@ -274,5 +288,8 @@ def _shown(url: str) -> str:
 
 async def attach(target: AttachTarget, stack: AsyncExitStack) -> tuple[Estate, dict[str, Wire]]:
     """Looks at the datacenter. The wires close with `stack`. Raises AttachError."""
-    wires = {name: await stack.enter_async_context(Wire(login)) for name, login in target.logins.items()}
+    logins = dict(target.logins)
+    if target.toxiproxy:
+        logins[TOXIPROXY] = Login(TOXIPROXY, target.toxiproxy)
+    wires = {name: await stack.enter_async_context(Wire(login)) for name, login in logins.items()}
     return await discover(target, wires), wires

@@ -7,14 +7,15 @@ products gives it (Consul's, where Consul knows it).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hashidrill import registry
+from hashidrill.datacenter.attach.links import TOXIPROXY, Link, links_of
 from hashidrill.datacenter.attach.product import Found, attachables
 from hashidrill.datacenter.attach.wire import UnansweredError
-from hashidrill.errors import AttachError, HashidrillError
+from hashidrill.errors import AttachError, FaultError, HashidrillError
 from hashidrill.util.tasks import all_at_once
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class FoundHost:
     urls: Mapping[str, str] = field(default_factory=dict)
     meta: Mapping[str, str] = field(default_factory=dict)
     """Of all products: interlocks look for what is called production in it."""
+    links: Mapping[str, Link] = field(default_factory=dict)
+    """The proxies of the estate's toxiproxy that lead to it, by name."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,10 @@ class Estate:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Estate:
-        hosts = {name: FoundHost(**one) for name, one in data["hosts"].items()}
+        hosts = {
+            name: FoundHost(**{**one, "links": {proxy: Link(**link) for proxy, link in one["links"].items()}})
+            for name, one in data["hosts"].items()
+        }
         return cls(**{**data, "hosts": hosts})
 
 
@@ -87,10 +93,31 @@ async def discover(target: AttachTarget, wires: Mapping[str, Wire]) -> Estate:
             reasons[name] = str(error)
 
     await all_at_once(partial(ask, name) for name in target.logins)
+    links: Mapping[str, Link] = {}
+    if TOXIPROXY in wires:
+        try:
+            links = await links_of(wires[TOXIPROXY])
+        except FaultError as error:
+            reasons[TOXIPROXY] = str(error)
     if reasons:
-        told = "\n".join(f"  {name}: {reasons[name]}" for name in target.logins if name in reasons)
+        told = "\n".join(f"  {name}: {reasons[name]}" for name in (*target.logins, TOXIPROXY) if name in reasons)
         raise AttachError(f"{target.path}: {target.name} cannot be attached:\n{told}")
-    return merged(target, {name: found[name] for name in target.logins})
+    estate = merged(target, {name: found[name] for name in target.logins})
+    return with_links(estate, links) if TOXIPROXY in wires else estate
+
+
+def with_links(estate: Estate, links: Mapping[str, Link]) -> Estate:
+    """Each host with the proxies that lead to it; a note says which these are, and which lead elsewhere."""
+    hosts, known = {}, set[str]()
+    for name, host in estate.hosts.items():
+        to = {proxy: link for proxy, link in links.items() if link.leads_to(name, host.address)}
+        hosts[name] = replace(host, links=to)
+        known |= set(to)
+    rest = [name for name in links if name not in known]
+    lead = "leads" if len(known) < 2 else "lead"
+    note = f"{TOXIPROXY}: {', '.join(sorted(known)) or 'no proxy'} {lead} to its hosts"
+    note += f"; elsewhere: {', '.join(rest)}" if rest else ""
+    return replace(estate, hosts=hosts, notes=(*estate.notes, note))
 
 
 async def unanswered(estate: Estate, wires: Mapping[str, Wire]) -> dict[str, str]:

@@ -95,7 +95,8 @@ class Guarded:
 def open_interlocks(target: AttachTarget, estate: Estate, wires: Mapping[str, Wire]) -> Interlocks:
     """The interlocks of that datacenter. Raises InterlockError for settings that cannot be."""
     services = registry.services()
-    lacking = {name: services[name](services[name].Spec()).lacking for name in wires if services[name].acls}
+    guarded = [name for name in wires if name in services and services[name].acls]
+    lacking = {name: services[name](services[name].Spec()).lacking for name in guarded}
     return Guarded(
         Guard(
             settings_of(target.interlocks, target.path), dict(wires), lacking=lacking,

@@ -6,7 +6,7 @@ did not answer any more, and for the keys that the next run would overwrite in a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from hashidrill import registry
+from hashidrill.datacenter.attach.links import OURS, TOXICS, TOXIPROXY, remove_toxics_of
 from hashidrill.datacenter.attach.product import attachables
 from hashidrill.errors import FaultError
+from hashidrill.rights import Left
 from hashidrill.util.tasks import all_at_once
 from hashidrill.util.wait import pause
 
 if TYPE_CHECKING:
-    from hashidrill.abc import Left
     from hashidrill.datacenter.attach.wire import Wire
     from hashidrill.experiment.model import Experiment
 
@@ -33,13 +34,15 @@ class Told(Protocol):
     def __call__(self, verb: str, what: str = "", where: str = "", note: str = "") -> None: ...
 
 
-def leavings(experiment: Experiment, run_id: str) -> dict[Left, str]:
+def leavings(experiment: Experiment, run_id: str, wires: Mapping[str, Wire]) -> dict[Left, str]:
     """What a run of it may leave, and the kind of the load whose it is."""
-    return {
+    of_loads = {
         left: load.kind
         for name, load in experiment.load.items()
         for left in registry.load(load.kind).leaves(name, load.parameters, run_id)
     }
+    toxics = {Left(TOXIPROXY, TOXICS, f"{OURS}{run_id}-"): TOXIPROXY} if TOXIPROXY in wires else {}
+    return of_loads | toxics
 
 
 async def sweep(
@@ -73,11 +76,15 @@ async def _removed(left: Left, wires: Mapping[str, Wire], ends_s: float) -> tupl
     with anyio.CancelScope(deadline=ends_s):
         while True:
             try:
-                return await attachables([left.service])[left.service].remove(wires[left.service], left), ""
+                return await _remover(left.service)(wires[left.service], left), ""
             except FaultError as error:
                 why = str(error)
             await pause(_AGAIN_S)
     return 0, why
+
+
+def _remover(service: str) -> Callable[[Wire, Left], Awaitable[int]]:
+    return remove_toxics_of if service == TOXIPROXY else attachables([service])[service].remove
 
 
 @asynccontextmanager
@@ -89,6 +96,6 @@ async def leaving_nothing(
         yield
     finally:
         with anyio.CancelScope(shield=True):
-            _, kept = await sweep(leavings(experiment, run_id), wires, told)
+            _, kept = await sweep(leavings(experiment, run_id, wires), wires, told)
             for text in kept:
                 say(f"left behind: {text}; `hashidrill heal --attach FILE` tries again")

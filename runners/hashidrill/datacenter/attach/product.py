@@ -16,9 +16,10 @@ from hashidrill.experiment.strict import Strict
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from hashidrill.abc import Host, Left
+    from hashidrill.abc import Host
     from hashidrill.datacenter.attach.login import Login, Secret
     from hashidrill.datacenter.attach.wire import Wire
+    from hashidrill.rights import Left
 
 
 class Part(Strict):
@@ -75,6 +76,14 @@ class Product:
     async def remove(self, wire: Wire, left: Left) -> int:  # noqa: ARG002 - subclasses ask by it
         raise FaultError(f"{left}: hashidrill does not know how to take it out of {self.name}")
 
+    def hello(self, port: int) -> bytes:  # noqa: ARG002 - subclasses look at it
+        """What an agent answers at once on a port of its that is not its API's; b"" where nothing is known."""
+        return b""
+
+    def ports(self, role: str) -> Sequence[int]:  # noqa: ARG002 - subclasses look at it
+        """The ports of an agent in that role that others connect to, beside its API's, and that answer a hello."""
+        return ()
+
 
 class Attachable(Protocol):
     """How one product is logged in to and looked through. One object a product: `ATTACH` of its `Service.attach`."""
@@ -104,6 +113,10 @@ class Attachable(Protocol):
 
     def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:
         """Capabilities that it adds to a host of one of its agents, with what carries them out."""
+
+    def hello(self, port: int) -> bytes: ...
+
+    def ports(self, role: str) -> Sequence[int]: ...
 
     async def remove(self, wire: Wire, left: Left) -> int:
         """Takes away what a run left, and says how many there were: keys of a folder. Idempotent. Raises FaultError."""

@@ -18,26 +18,26 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError
 
 from hashidrill.datacenter.attach.login import Login, Secret
 from hashidrill.datacenter.attach.product import Attachable, Part, attachables
+from hashidrill.datacenter.interlocks.settings import settings_of
 from hashidrill.errors import AttachError
+from hashidrill.experiment.attached import KIND, inline
+from hashidrill.experiment.documents import Document
 from hashidrill.experiment.explain import explain
 from hashidrill.experiment.model import API_VERSION, Name
-from hashidrill.experiment.reading import read_document
+from hashidrill.experiment.reading import KIND as EXPERIMENT
+from hashidrill.experiment.reading import read_document, read_experiment
 from hashidrill.experiment.strict import Strict
 from hashidrill.registry import near
 from hashidrill.units import shown
 from hashidrill.util.tls import Tls, TlsFileError
 
-if TYPE_CHECKING:
-    from hashidrill.experiment.documents import Document
-
-KIND = "Attach"
 _FILES = ("token_file", "ca_file", "ca_path", "cert_file", "key_file")
 _TRUE, _FALSE = {"1", "t", "true"}, {"0", "f", "false"}
 """As Go's strconv.ParseBool reads them, which the products' command lines use, in lower case."""
@@ -46,6 +46,18 @@ _TRUE, _FALSE = {"1", "t", "true"}, {"0", "f", "false"}
 class _Metadata(Strict):
     name: Name = Field(description="Name of the datacenter: it stands in reports, and is what an operator arms")
     title: str = Field(default="", max_length=120, description="One line for reports")
+
+
+class ToxiproxyPart(Strict):
+    """The toxiproxy of an estate, in whose links faults may put toxics."""
+
+    address: str = Field(description="URL of its API, like http://toxiproxy.staging.example:8474")
+
+
+class Beside(Strict):
+    """What else stands in the estate, beside its products."""
+
+    toxiproxy: ToxiproxyPart | None = Field(default=None, description="The toxiproxy that is in its links")
 
 
 class AttachFile(Strict):
@@ -57,6 +69,7 @@ class AttachFile(Strict):
     datacenter: dict[str, dict[str, Any] | None] = Field(
         min_length=1, description="The products, and how each is reached"
     )
+    services: Beside = Field(default=Beside(), description="What else stands there, by address")
     interlocks: dict[str, Any] = Field(default={}, description="What must hold before anything is touched")
     engine: dict[str, Any] = Field(default={}, description="Where loads run, if not on the runner's machine")
 
@@ -74,6 +87,8 @@ class AttachTarget:
     """As written."""
     engine: Mapping[str, Any] = field(default_factory=dict)
     """As written: where loads run (hashidrill.generators.settings)."""
+    toxiproxy: str = ""
+    """URL of the API of the estate's toxiproxy; "" where it has none."""
     said: frozenset[str] = frozenset()
     """What whoever started the run said on the command line, like `breaks-quorum`."""
 
@@ -89,6 +104,7 @@ class AttachTarget:
         return {
             "name": self.name, "title": self.title, "path": self.path, "interlocks": dict(self.interlocks),
             "engine": dict(self.engine),
+            "toxiproxy": self.toxiproxy,
             "said": sorted(self.said), "logins": {name: one.handed_over() for name, one in self.logins.items()},
         }  # fmt: skip
 
@@ -102,7 +118,28 @@ class AttachTarget:
 def read_target(path: Path, environ: Mapping[str, str] | None = None) -> AttachTarget:
     """Raises ExperimentError for the file (with line, column and caret), AttachError for a variable or a token."""
     environ = os.environ if environ is None else environ
-    document = read_document(path)
+    path, model, parts = _read(path)
+    known = attachables()
+    logins = {name: _login(known[name], part, environ, path) for name, part in parts.items()}
+    beside = model.services.toxiproxy
+    toxiproxy = "" if beside is None else _whole("toxiproxy", 8474, beside.address, "services.toxiproxy.address")
+    return AttachTarget(
+        model.metadata.name, model.metadata.title, str(path), logins, model.interlocks, model.engine, toxiproxy
+    )
+
+
+def check_file(path: Path) -> None:
+    """What can be told of such a file without the environment, the files that it names, and anybody at the other end.
+
+    Raises ExperimentError, and InterlockError for settings of the interlocks that cannot be.
+    """
+    where, model, _ = _read(path)
+    settings_of(model.interlocks, str(where))
+
+
+def _read(path: Path) -> tuple[Path, AttachFile, dict[str, Part]]:
+    """(the file that says it, its model, the part of each product). Raises ExperimentError."""
+    path, document = _document(path)
     known = attachables()
     model = _checked(document)
     parts: dict[str, Part] = {}
@@ -115,8 +152,22 @@ def read_target(path: Path, environ: Mapping[str, str] | None = None) -> AttachT
         if part is not None:
             parts[name] = part
     document.raise_problems()
-    logins = {name: _login(known[name], part, environ, path) for name, part in parts.items()}
-    return AttachTarget(model.metadata.name, model.metadata.title, str(path), logins, model.interlocks, model.engine)
+    return path, model, parts
+
+
+def _document(path: Path) -> tuple[Path, Document]:
+    """The file; of an experiment, what it says under `datacenter.attach`: such a file's path, or what stands in one."""
+    document = read_document(path)
+    if not isinstance(document.data, dict) or document.data.get("kind") != EXPERIMENT:
+        return path, document
+    written = inline(read_experiment(path))
+    if written is None:
+        return path, document
+    if isinstance(written, str):
+        there = path.parent / Path(written).expanduser()
+        return there, read_document(there)
+    head = {"apiVersion": API_VERSION, "kind": KIND}
+    return path, Document(f"{path} (datacenter.attach)", json.dumps({**head, **written}, indent=2))
 
 
 def _checked(document: Document) -> AttachFile:
@@ -185,7 +236,10 @@ def _login(product: Attachable, part: Part, environ: Mapping[str, str], path: Pa
         raise AttachError(str(error)) from None
     return Login(
         product.name, address, tls, headers, product.params(said), token, came_from,
-        {host: _whole(product, url, f"datacenter.{product.name}.agents.{host}") for host, url in part.agents.items()},
+        {
+            host: _whole(product.name, product.port, url, f"datacenter.{product.name}.agents.{host}")
+            for host, url in part.agents.items()
+        },
         ", ".join(f"{key} {said[key]}" for key in ("namespace", "partition", "region") if key in said),
     )  # fmt: skip
 
@@ -226,15 +280,15 @@ def _url(product: Attachable, said: Mapping[str, str]) -> str:
     if "://" not in written:
         secure = "ssl" in said and _bool(said["ssl"], product.variables["ssl"])
         written = f"{'https' if secure else 'http'}://{written}"
-    return _whole(product, written, f"the address of {product.name}")
+    return _whole(product.name, product.port, written, f"the address of {product.name}")
 
 
-def _whole(product: Attachable, url: str, what: str) -> str:
+def _whole(name: str, port: int, url: str, what: str) -> str:
     """A URL without a path, and with a port. Raises AttachError."""
-    hint = f"like https://{product.name}.staging.example:{product.port}"
+    hint = f"like https://{name}.staging.example:{port}"
     try:
         parts = urlsplit(url.strip())
-        port = parts.port
+        given = parts.port
     except ValueError as error:
         raise AttachError(f"{what}: {shown(url)}: {error}; write a URL {hint}") from None
     if parts.scheme not in {"http", "https"}:
@@ -242,4 +296,4 @@ def _whole(product: Attachable, url: str, what: str) -> str:
     if not parts.hostname or parts.username is not None:
         raise AttachError(f"{what}: expected a URL {hint}, without a name or password in it")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}:{port or (443 if parts.scheme == 'https' else 80)}"
+    return f"{parts.scheme}://{host}:{given or (443 if parts.scheme == 'https' else 80)}"

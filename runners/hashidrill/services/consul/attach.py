@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
@@ -20,11 +21,13 @@ from hashidrill.services.consul import keys
 from hashidrill.services.consul.model import Consul
 
 if TYPE_CHECKING:
-    from hashidrill.abc import ApiAnswer, Host, Left
+    from hashidrill.abc import ApiAnswer, Host
     from hashidrill.datacenter.attach.login import Login
     from hashidrill.datacenter.attach.wire import Wire
+    from hashidrill.rights import Left
 
 _ALIVE, _LEFT = 1, 3
+_RPC_PORT = 8300
 _STATES = {2: "leaving", 4: "failed"}
 _FILTERED = "x-consul-results-filtered-by-acls"
 _NODES = 'node_prefix "" { policy = "read" }'
@@ -113,6 +116,13 @@ class ConsulAttach(product.Product):
 
     def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:  # noqa: ARG002 - the protocol's
         return {}
+
+    def hello(self, port: int) -> bytes:
+        """On the port for RPC: a multiplexed connection (0x04), and a ping of yamux on it. Not where it wants TLS."""
+        return b"\x04" + struct.pack(">BBHII", 0, 2, 1, 0, 7) if port == _RPC_PORT else b""
+
+    def ports(self, role: str) -> Sequence[int]:
+        return (_RPC_PORT,) if role == "server" else ()
 
     async def remove(self, wire: Wire, left: Left) -> int:
         return await keys.remove(wire, left)

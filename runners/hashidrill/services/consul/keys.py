@@ -11,8 +11,9 @@ from hashidrill.util.wait import pause
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hashidrill.abc import ApiAnswer, Left
+    from hashidrill.abc import ApiAnswer
     from hashidrill.datacenter.attach.wire import Wire
+    from hashidrill.rights import Left
 
 SERVICE = "consul"
 BELOW, KEY = "keys below", "key"

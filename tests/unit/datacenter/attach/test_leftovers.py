@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from attached_estates import FakeEstate, consul_target
-from hashidrill.abc import Left
 from hashidrill.datacenter.attach.leftovers import sweep
+from hashidrill.rights import Left
 from hashidrill.services.consul.keys import BELOW, KEY
 from virtual_time import run
 

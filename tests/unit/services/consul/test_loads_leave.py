@@ -9,9 +9,9 @@ import json
 from pydantic import ValidationError
 
 from hashidrill import registry
-from hashidrill.abc import Left
 from hashidrill.loads.answer import Answer
 from hashidrill.loads.context import LoadContext
+from hashidrill.rights import Left
 from hashidrill.services.consul.loads.locks import Lock
 from virtual_time import VirtualClock, run
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hashidrill.abc import Left
 from hashidrill.loads.base import AgentLoad
+from hashidrill.rights import Left
 from hashidrill.services.consul.keys import BELOW, KEY, SERVICE
 
 

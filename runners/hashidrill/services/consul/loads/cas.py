@@ -25,7 +25,7 @@ from hashidrill.loads.params import LoadRate, Timeout
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.loads.turns import stamp
-from hashidrill.rights import Right
+from hashidrill.rights import Left, Right
 from hashidrill.services.consul import rights
 from hashidrill.services.consul.loads.base import ConsulLoad, left
 from hashidrill.services.consul.loads.kv import FINAL_READS_WITHIN_S, PREFIX, Via
@@ -34,7 +34,7 @@ from hashidrill.units import Duration, Percent
 from hashidrill.util.foreign import parse
 
 if TYPE_CHECKING:
-    from hashidrill.abc import EmitOperation, Left
+    from hashidrill.abc import EmitOperation
 
 
 TABLE = "cas"

@@ -18,7 +18,7 @@ from hashidrill.loads.params import Keys, LoadRate, Timeout
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.loads.turns import Turns, stamp
-from hashidrill.rights import Right
+from hashidrill.rights import Left, Right
 from hashidrill.services.consul import rights
 from hashidrill.services.consul.loads.base import ConsulLoad, left
 from hashidrill.services.consul.loads.changes import mark
@@ -29,7 +29,7 @@ from hashidrill.util.foreign import parse
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from hashidrill.abc import EmitOperation, Left
+    from hashidrill.abc import EmitOperation
 
 PREFIX = "hashidrill"
 ONCE_PREFIX = "hashidrill-once"

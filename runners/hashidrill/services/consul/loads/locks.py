@@ -34,7 +34,8 @@ from hashidrill.units import Duration
 from hashidrill.util.foreign import parse
 
 if TYPE_CHECKING:
-    from hashidrill.abc import EmitOperation, Left
+    from hashidrill.abc import EmitOperation
+    from hashidrill.rights import Left
 
 LONGEST_TTL = Duration("24h")
 """Consul's own limit. The shortest is the servers' `session_ttl_min`, 10 s unless their configuration says less."""

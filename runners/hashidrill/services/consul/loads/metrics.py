@@ -19,7 +19,7 @@ from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.params import LoadRate, Timeout
 from hashidrill.loads.patient import insist
 from hashidrill.loads.schedule import OpenLoop, Reply
-from hashidrill.rights import Right
+from hashidrill.rights import Left, Right
 from hashidrill.services.consul import rights
 from hashidrill.services.consul.loads.base import ConsulLoad, left
 from hashidrill.units import Duration, Rate
@@ -28,7 +28,7 @@ from hashidrill.util.foreign import parse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hashidrill.abc import EmitOperation, Left
+    from hashidrill.abc import EmitOperation
     from hashidrill.loads.context import LoadContext
 
 HTTP_PORT = 8500

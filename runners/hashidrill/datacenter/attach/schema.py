@@ -1,0 +1,40 @@
+"""The JSON Schema of a file of `kind: Attach`, for editors that complete and check YAML."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hashidrill.datacenter.attach.product import attachables
+from hashidrill.datacenter.attach.target import AttachFile
+from hashidrill.datacenter.interlocks.settings import InterlockSettings
+from hashidrill.experiment.schema import DIALECT, Untitled
+
+Schema = dict[str, Any]
+
+
+def attach_schema() -> Schema:
+    """The schema, draft 2020-12. It says no more than the reader does: a product's part may be empty."""
+    schema = AttachFile.model_json_schema(by_alias=True, schema_generator=Untitled)
+    definitions: Schema = schema.pop("$defs", {})
+    products = {}
+    for name, product in attachables().items():
+        part = product.Part.model_json_schema(by_alias=True, schema_generator=Untitled)
+        definitions |= part.pop("$defs", {})
+        definitions[f"{name}-part"] = part
+        products[name] = {"anyOf": [{"$ref": f"#/$defs/{name}-part"}, {"type": "null"}]}
+    interlocks = InterlockSettings.model_json_schema(by_alias=True, schema_generator=Untitled)
+    definitions |= interlocks.pop("$defs", {})
+    definitions["interlocks"] = interlocks
+    written = schema["properties"]
+    for key in ("additionalProperties", "propertyNames"):
+        written["datacenter"].pop(key, None)
+    written["datacenter"] |= {"properties": products, "additionalProperties": False}
+    written["interlocks"] = {"$ref": "#/$defs/interlocks", "description": written["interlocks"]["description"]}
+    head = {"$schema": DIALECT, "title": "hashidrill attach", "description": schema.pop("description", "")}
+    return head | {key: value for key, value in schema.items() if key != "title"} | {"$defs": definitions}
+
+
+def schema_text() -> str:
+    """The schema as the text of experiments/schema-attach.json."""
+    return json.dumps(attach_schema(), indent=2) + "\n"
