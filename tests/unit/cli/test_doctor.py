@@ -187,7 +187,7 @@ def test_a_container_is_known_by_what_its_engine_leaves(tmp_path):
 
 
 @pytest.fixture
-def consul(monkeypatch):
+def lookup(monkeypatch):
     def put(*, here=None, why_not="the server is down"):
         def locate(name, version):
             if isinstance(here, Exception):
@@ -200,30 +200,30 @@ def consul(monkeypatch):
     return put
 
 
-def test_a_binary_that_is_here_is_said_with_its_place_and_origin(consul):
-    consul(here=binaries.Binary(Path("/opt/consul"), "1.22.2", "PATH", "ab"))
+def test_a_binary_that_is_here_is_said_with_its_place_and_origin(lookup):
+    lookup(here=binaries.Binary(Path("/opt/consul"), "1.22.2", "PATH", "ab"))
     found = machine.binary("consul", "1.22.2", None)
     assert (found.ok, found.detail) == (True, "/opt/consul (PATH)")
 
 
-def test_a_binary_that_is_not_here_says_how_it_will_be_had(consul):
-    consul(why_not=None)
+def test_a_binary_that_is_not_here_says_how_it_will_be_had(lookup):
+    lookup(why_not=None)
     assert "will be downloaded from" in machine.binary("consul", "1.22.2", None).detail
-    consul()
+    lookup()
     assert "will be built with go1.24.2 (about 4 minutes)" in machine.binary("consul", "1.22.2", GO).detail
 
 
 @pytest.mark.parametrize("go", [None, Go(Path("/usr/bin/go"), (1, 19), "go1.19.8")])
-def test_a_binary_that_cannot_be_had_is_missing_and_the_default_consul_is_required(consul, go):
-    consul()
+def test_a_binary_that_cannot_be_had_is_missing_and_the_default_consul_is_required(lookup, go):
+    lookup()
     found = machine.binary("consul", "1.22.2", go)
     assert (found.ok, found.required) == (False, True)
     assert "the server is down; and there is no Go" in found.detail
     assert not machine.binary("toxiproxy-cli", "2.12.0", go).required
 
 
-def test_an_explicit_path_that_is_wrong_is_mended_by_taking_it_out(consul):
-    consul(here=BinaryError("HASHIDRILL_CONSUL names /nowhere"))
+def test_an_explicit_path_that_is_wrong_is_mended_by_taking_it_out(lookup):
+    lookup(here=BinaryError("HASHIDRILL_CONSUL names /nowhere"))
     found = machine.binary("consul", "1.22.2", GO)
     assert (found.ok, found.fix) == (False, "unset HASHIDRILL_CONSUL")
 
