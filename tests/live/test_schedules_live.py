@@ -2,52 +2,43 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import sys
 import time
-from pathlib import Path
 
+import httpx
 import pytest
 
 from docs_pages import ROOT
-from drills import environment, hashidrill
 from hashidrill.history.database import opened
 from hashidrill.history.place import VARIABLE as HISTORY
 from hashidrill.history.store import Store
-from leaks import VARIABLE
+from ordinary_user import ordinary_user
 
-pytestmark = [pytest.mark.live, pytest.mark.nomad, pytest.mark.nightly, pytest.mark.needs("datacenter", "nomad")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.nomad,
+    pytest.mark.nightly,
+    pytest.mark.needs("datacenter", "nomad", "consul 1.22.2", "setpriv"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user cannot become another one"),
+    pytest.mark.may_skip("as root, the same is shown for an ordinary user"),
+]
 _FIRES_WITHIN_S = 90.0
 """Each minute by its cron expression, and what Nomad takes to start it."""
+_JOB = "hashidrill-frozen-leader"
 
 
-@pytest.fixture
-def place(tmp_path):
-    """A Nomad that is up, and the environment of commands about it."""
-    work = Path(os.environ[VARIABLE]) / "scheduled"
-    work.mkdir()
-    env = environment(XDG_STATE_HOME=tmp_path / "state", **{VARIABLE: work})
-    done = hashidrill("up", "--json", "--nomad", "3+1", "--expose", "nomad=0", env=env, within_s=200)
-    assert done.returncode == 0, done.stderr
-    try:
-        yield env | {"NOMAD_ADDR": json.loads(done.stdout)["urls"]["nomad"]}
-    finally:
-        hashidrill("down", env=env)
-        with contextlib.suppress(OSError):
-            work.rmdir()
-
-
-def planted(folder):
+def planted(user):
     """Leaves a recording and stores it, as `hashidrill run` does at its end, in a second and without a datacenter."""
-    program = folder / "hashidrill"
+    program = user.home / "hashidrill"
+    paths = [str(ROOT / "tests/support"), *user.environment["PYTHONPATH"].split(os.pathsep)]
     program.write_text(
-        f"#!{sys.executable}\n"
+        f"#!{user.python}\n"
         "import sys, time; from pathlib import Path\n"
-        f"sys.path[:0] = [{str(ROOT / 'tests/support')!r}]\n"
+        f"sys.path[:0] = {paths!r}\n"
         "from history_runs import recorded; from hashidrill.history.store import record_run\n"
-        "record_run(recorded(Path('.hashidrill/runs'), f'run-{time.time_ns()}').path)\n"
+        "stored = record_run(recorded(Path('.hashidrill/runs'), f'run-{time.time_ns()}').path)\n"
+        "sys.exit(stored is None)\n"
     )
     program.chmod(0o755)
     return program
@@ -60,40 +51,54 @@ def runs_in(file):
         return [run.id for run in Store(database).runs()]
 
 
-def until(condition, within_s=_FIRES_WITHIN_S):
-    deadline = time.monotonic() + within_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not fire"
-        time.sleep(0.5)
-    return found
+class Nomad:
+    """What its HTTP API says."""
+
+    def __init__(self, url):
+        self.url = url
+
+    def get(self, path):
+        return httpx.get(self.url + path, trust_env=False, timeout=10).json()
+
+    def evidence(self):
+        """What became of the tasks, for a message."""
+        told = [each["DisplayMessage"] for alloc in self.get("/v1/allocations?task_states=true")
+                for task in (alloc["TaskStates"] or {}).values() for each in task["Events"]]  # fmt: skip
+        failed = [evaluation.get("FailedTGAllocs") for evaluation in self.get("/v1/evaluations")]
+        return f"tasks: {told}; not placed: {[each for each in failed if each]}"
+
+    def until(self, what, condition, within_s):
+        deadline = time.monotonic() + within_s
+        while not (found := condition()):
+            assert time.monotonic() < deadline, f"waited {within_s} s for {what}: {self.evidence()}"
+            time.sleep(0.5)
+        return found
 
 
-def test_a_job_fires_twice_once_after_the_leader_changed_and_both_runs_are_in_the_history(place, tmp_path):
-    history = tmp_path / "history.sqlite"
-    tmp_path.chmod(0o755)
-    done = hashidrill(
-        "schedule", "raft/frozen-leader", "--cron", "* * * * *", "--nomad", "--submit", "--node", "any", "--command",
-        planted(tmp_path), env=place | {HISTORY: str(history)}, cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "registered: hashidrill-frozen-leader" in done.stdout
-    [first] = until(lambda: runs_in(history))
+def test_a_job_fires_twice_once_after_the_leader_changed_and_both_runs_are_in_the_history(binary):
+    with ordinary_user(binary("nomad"), binary("consul", "1.22.2")) as user:
+        history = user.home / "history.sqlite"
+        done = user("up", "--json", "--servers", "1", "--clients", "0", "--nomad", "3+1", "--expose", "nomad=0")
+        assert done.returncode == 0, done.stderr
+        try:
+            nomad = Nomad(json.loads(done.stdout)["urls"]["nomad"])
+            user.environment |= {"NOMAD_ADDR": nomad.url, HISTORY: str(history)}
+            # its clients run as one user, and are no other's
+            done = user("schedule", "raft/frozen-leader", "--cron", "* * * * *", "--nomad", "--submit", "--node", "any",
+                        "--user", "", "--command", planted(user))  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            assert f"registered: {_JOB}" in done.stdout
+            [first] = nomad.until("the first run", lambda: runs_in(history), _FIRES_WITHIN_S)
 
-    def leader():
-        said = hashidrill("shell", "nomad-1", "--", "nomad", "operator", "raft", "list-peers", env=place)
-        return next((line.split()[0] for line in said.stdout.splitlines() if " leader " in line), "")
-
-    before = leader()
-    moved = hashidrill("shell", "nomad-1", "--", "nomad", "operator", "raft", "transfer-leadership", "-peer-address",
-                       other(before, place), env=place)  # fmt: skip
-    assert moved.returncode == 0, moved.stdout + moved.stderr
-    until(lambda: leader() not in {"", before}, 30)
-    runs = until(lambda: found if len(found := runs_in(history)) > 1 else None)
-    assert first in runs
-
-
-def other(leader, place):
-    """The address in Raft of a server that does not lead."""
-    said = hashidrill("shell", "nomad-1", "--", "nomad", "operator", "raft", "list-peers", env=place)
-    rows = [line.split() for line in said.stdout.splitlines()[1:] if line.strip()]
-    return next(row[2] for row in rows if row[0] != leader)
+            before = nomad.get("/v1/status/leader")
+            other = next(peer for peer in nomad.get("/v1/status/peers") if peer != before)
+            moved = httpx.put(f"{nomad.url}/v1/operator/raft/transfer-leadership", params={"address": other},
+                              trust_env=False, timeout=30)  # fmt: skip
+            assert moved.status_code == 200, moved.text
+            nomad.until("another leader", lambda: nomad.get("/v1/status/leader") not in {"", before}, 30)
+            known = runs_in(history)
+            later = nomad.until("a run after that", lambda: set(runs_in(history)) - {*known}, _FIRES_WITHIN_S)
+            assert first in runs_in(history)
+            assert later
+        finally:
+            user("down")

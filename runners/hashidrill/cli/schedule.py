@@ -64,6 +64,9 @@ def schedule(
     node: Annotated[
         str, typer.Option(help="Host that Nomad runs it on (default: this one; `any`: all have the same paths).")
     ] = "",
+    user: Annotated[
+        str | None, typer.Option(help="Account that runs it (default: yours; empty: that of Nomad or systemd).")
+    ] = None,
     command: Annotated[
         str, typer.Option(metavar="WORDS", help="How hashidrill is started there (default: as it is here).")
     ] = "",
@@ -86,7 +89,15 @@ def schedule(
     found, words = _what(what, attach, relative=to_github)
     start = shlex.split(command) or (["uv", "run", "hashidrill"] if to_github else [_ourselves()])
     here = Path.cwd()
-    job = Job(found, [*start, *words], when, time_zone, here, {} if to_github else _environment(), _user())
+    job = Job(
+        found,
+        [*start, *words],
+        when,
+        time_zone,
+        here,
+        {} if to_github else _environment(),
+        _user() if user is None else user,
+    )
     files = _files(job, node, to_nomad=to_nomad, to_github=to_github)
     folder = output or (_WORKFLOWS if to_github else Path())
     for name, text in files.items():

@@ -60,6 +60,13 @@ def test_a_job_for_any_host_is_bound_to_none(hashidrill, tmp_path):
     assert "constraint" not in (tmp_path / "hashidrill-frozen-leader.nomad.hcl").read_text()
 
 
+@pytest.mark.parametrize(("user", "line"), [("drills", 'user   = "drills"'), ("", None)])
+def test_the_account_that_runs_it_can_be_named(user, line, hashidrill, tmp_path):
+    hashidrill("raft/frozen-leader", *NIGHTLY, "--nomad", "--user", user)
+    text = (tmp_path / "hashidrill-frozen-leader.nomad.hcl").read_text()
+    assert [each.strip() for each in text.splitlines() if each.strip().startswith("user ")] == ([line] if line else [])
+
+
 def test_a_timer_and_its_service_are_written(hashidrill, tmp_path):
     code, out, _ = hashidrill("raft/frozen-leader", *NIGHTLY, "--systemd", "--time-zone", "Europe/Berlin",
                               "--output", "units")  # fmt: skip
