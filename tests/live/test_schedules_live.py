@@ -52,10 +52,10 @@ def runs_in(file):
 
 
 class Nomad:
-    """What its HTTP API says."""
+    """What its HTTP API says. `url` may be that of its pages."""
 
     def __init__(self, url):
-        self.url = url
+        self.url = url.partition("/ui")[0]
 
     def get(self, path):
         return httpx.get(self.url + path, trust_env=False, timeout=10).json()

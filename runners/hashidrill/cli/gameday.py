@@ -28,7 +28,6 @@ from hashidrill.gameday.pages import surprise_line, tally, write_reports
 from hashidrill.gameday.plan import Plan, PlannedRun, read_plan
 from hashidrill.gameday.playing import play
 from hashidrill.gameday.terminal import Terminal
-from hashidrill.history.store import record_day
 from hashidrill.live import display as live
 from hashidrill.provision.packages import ensure_system_packages
 from hashidrill.recording.reader import Recording
@@ -200,7 +199,7 @@ def _go_on(
         raise
     found = outcome_of(plan, journal)
     page = write_reports(found, folder)
-    record_day(folder, tell=lambda text: tell(f"note: {text}", "yellow"))
+    memory.keep_day(folder, say)
     if as_json:
         print_json(found)
     else:

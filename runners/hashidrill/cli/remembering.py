@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +14,7 @@ from hashidrill.history.data import turn_data
 from hashidrill.history.model import Run, Turn
 from hashidrill.history.notify import VARIABLE, checked
 from hashidrill.history.pages import turn_line
-from hashidrill.history.turned import keep
+from hashidrill.history.turned import keep, keep_day
 from hashidrill.live import display as live
 from hashidrill.recording.reader import Recording
 from hashidrill.verdict import RunVerdict
@@ -39,11 +41,20 @@ class Memory:
 
     def keep(self, recording: Recording, verdict: RunVerdict, say: Console) -> dict[str, Any]:
         """Says the turn, if it is one, and returns what --json prints of it. Nothing here fails a run."""
-        tell = lambda text: live.say(say, f"note: {text}", "yellow")  # noqa: E731 - said once, in one line
-        turn = keep(recording, verdict, webhook=self.webhook, tell=tell)
+        turn = keep(recording, verdict, webhook=self.webhook, tell=_noted(say))
         if turn is not None:
             _say_turn(turn, say)
         return {"turned": turn_data(turn)}
+
+    def keep_day(self, folder: Path, say: Console) -> None:
+        """As `keep`, of a game day that ended: its runs were kept by themselves."""
+        turn = keep_day(folder, webhook=self.webhook, tell=_noted(say))
+        if turn is not None:
+            _say_turn(turn, say)
+
+
+def _noted(say: Console) -> Callable[[str], None]:
+    return lambda text: live.say(say, f"note: {text}", "yellow")
 
 
 def _say_turn(turn: Turn, say: Console) -> None:

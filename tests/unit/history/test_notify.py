@@ -7,8 +7,10 @@ import threading
 
 import httpx
 import pytest
+from rich.console import Console
 
 from docs_pages import ROOT
+from hashidrill.cli.remembering import Memory
 from hashidrill.errors import UsageError
 from hashidrill.history.changes import changed
 from hashidrill.history.model import Turn
@@ -171,3 +173,19 @@ def test_a_run_that_is_kept_twice_tells_once_and_one_that_fails_again_tells_nobo
         for _ in range(2):
             keep(recording, judge(recording), webhook=URL, tell=pytest.fail)
     assert sent == ["b", "e"]
+
+
+def test_a_game_day_that_turned_is_told_as_a_day(tmp_path, monkeypatch, capsys):
+    sent = []
+    monkeypatch.setattr("hashidrill.history.turned.send", lambda url, body, *, tell: sent.append(body))
+    for number, verdict in enumerate(("PASS", "INVALID", "FAIL", "FAIL")):
+        folder = tmp_path / f"day-{number}"
+        folder.mkdir()
+        began = f"2026-11-2{number}T10:00:00Z"
+        report = {"name": "first", "verdict": verdict, "started_at": began, "ended_at": began, "runs": []}
+        (folder / "report.json").write_text(json.dumps(report))
+        Memory(URL).keep_day(folder, Console(width=200))
+    [body] = sent
+    assert (body["kind"], body["gameday"], body["id"], body["last_passed"]["id"]) == ("day", "first", "day-2", "day-0")
+    assert "experiment" not in body
+    assert capsys.readouterr().out.count("first turned from PASS to FAIL") == 1
