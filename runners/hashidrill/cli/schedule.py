@@ -178,12 +178,16 @@ def _ourselves() -> str:
 
 def _environment() -> Mapping[str, str]:
     """What a run needs to know: where its caches and its history are."""
-    home = os.environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
-    return {"HOME": home, HISTORY: str(history_file().absolute())}
+    home = os.environ.get("HOME")
+    return {**({"HOME": home} if home else {}), HISTORY: str(history_file().absolute())}
 
 
 def _user() -> str:
-    return "" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+    """Whoever calls; "" for root, and for a user without a name, as in some containers."""
+    try:
+        return "" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""
 
 
 def _write(path: Path, text: str) -> None:

@@ -67,6 +67,17 @@ def test_the_account_that_runs_it_can_be_named(user, line, hashidrill, tmp_path)
     assert [each.strip() for each in text.splitlines() if each.strip().startswith("user ")] == ([line] if line else [])
 
 
+def test_a_user_without_a_name_or_a_home_schedules_too(hashidrill, tmp_path, monkeypatch):
+    """As in a container that was started with a number for a user."""
+    monkeypatch.setattr(schedule.os, "geteuid", lambda: 4_000_000_001)
+    monkeypatch.setattr(schedule.pwd, "getpwuid", lambda number: {}[number])
+    monkeypatch.delenv("HOME", raising=False)
+    assert hashidrill("raft/frozen-leader", *NIGHTLY, "--systemd")[0] == 0
+    service = (tmp_path / "hashidrill-frozen-leader.service").read_text()
+    assert "User=" not in service
+    assert "HOME=" not in service
+
+
 def test_a_timer_and_its_service_are_written(hashidrill, tmp_path):
     code, out, _ = hashidrill("raft/frozen-leader", *NIGHTLY, "--systemd", "--time-zone", "Europe/Berlin",
                               "--output", "units")  # fmt: skip
