@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from attached_consul import Staging
 from drills import environment, experiment, hashidrill, start
 from hashidrill.recording.journal import read_journal
 from hashidrill.recording.reader import Recording
+from ssh_servers import SshServers
 
 LOAD = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "via": "consul:clients"}}
 TRANSFER = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "2s"}
@@ -203,3 +205,49 @@ def test_what_a_killed_engine_left_is_healed_from_its_journal(staging, tmp_path,
     assert (one["stuck"], one["refused"]) == ([], "")
     again = hashidrill("heal", journal.parent, "--attach", file, "--json", env=home)
     assert json.loads(again.stdout)["healed"] == []
+
+
+SLOW = {"fault": "disk.latency", "on": "consul:leader", "with": {"op": "fsync", "delay": "300ms"}, "for": "6s"}
+
+
+class Here:
+    """The machine that the agents run on."""
+
+    inside = ()
+
+
+@pytest.mark.long
+@pytest.mark.may_skip("an ordinary user is not let in as root")
+@pytest.mark.needs("strace")
+def test_the_disk_of_a_running_leader_is_slowed_over_ssh_and_is_quick_again(staging, tmp_path, home):
+    """With TLS, ACLs and gossip encryption on, and a token that may do what `hashidrill acl` says and no more."""
+    if os.geteuid() != 0:
+        pytest.skip("an ordinary user is not let in as root")
+    path = experiment(tmp_path / "slow-leader.yaml", method=[SLOW], load=LOAD, expect=EXPECT, servers=3)
+    armed(staging, path, home)
+    servers = SshServers(staging.folder, dict.fromkeys(staging.hosts, Here()))
+    try:
+        ssh = {
+            "user": "ops", "key_file": "id", "known_hosts": "known_hosts", "agent": False, "python": sys.executable,
+            "addresses": {name: f"127.0.0.1:{port}" for name, port in servers.ports.items()},
+            "notes": str(tmp_path / "notes"),
+        }  # fmt: skip
+        file = staging.attach_file(name="carried.yaml", interlocks=f"carriers: {json.dumps({'ssh': ssh})}\n")
+        plan = hashidrill("run", path, "--attach", file, "--plan", env=home)
+        assert plan.returncode == 0, plan.stderr
+        assert not (tmp_path / "notes").exists()
+        done = hashidrill("run", path, "--attach", file, "--json", "--runs", tmp_path / "runs", env=home)
+        said = json.loads(done.stdout)
+        assert said[0]["verdict"] == "PASS", f"{done.stderr}\n{said}"
+    finally:
+        servers.close()
+    recording = Recording(Path(said[0]["recording"]))
+    assert [window.proven for window in recording.faults] == [True]
+    proof = next(entry for entry in read_journal(recording.path / "journal.jsonl") if entry.event == "fault.proven")
+    assert proof.data["evidence"]["figures"]["measured_s"] >= 0.3
+    assert len(recording.operations("kv-writes")) > 50
+    assert not (tmp_path / "notes").exists()
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):
+            text = status.read_text()
+            assert not (text.startswith("Name:\tconsul") and "TracerPid:\t0\n" not in text), text

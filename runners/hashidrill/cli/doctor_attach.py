@@ -6,17 +6,18 @@ It reads alone: a token that may read is enough.
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from hashidrill import hypothesis, registry
+from hashidrill.carriers.opened import look
 from hashidrill.cli.common import print_json, print_line
 from hashidrill.datacenter.attach.datacenter import attach, described
 from hashidrill.datacenter.attach.estate import unanswered
 from hashidrill.datacenter.attach.target import read_target
-from hashidrill.engine.attachable import absent, lacking, possible_kinds, unseen_signals, unselected
+from hashidrill.engine.attachable import NO_CARRIERS, absent, lacking, possible_kinds, unseen_signals, unselected
 from hashidrill.errors import HashidrillError
 from hashidrill.experiment.library import experiment_name, list_experiments
 from hashidrill.experiment.reading import read_experiment
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from hashidrill.carriers.opened import Offers
     from hashidrill.datacenter.attach.estate import Estate
     from hashidrill.datacenter.attach.target import AttachTarget
 
@@ -43,13 +45,15 @@ class Looked:
     faults: Mapping[str, str]
     loads: Mapping[str, str]
     hypotheses: Mapping[str, str]
+    offers: Offers = field(default_factory=dict)
+    """What carriers can do on its hosts."""
 
 
 def report(path: Path, *, json: bool) -> int:
     """Print it; returns the exit code. Raises AttachError and ExperimentError where there is nothing to look at."""
     target = read_target(path)
-    estate, silent = anyio.run(_look, target)
-    looked = examined(target, estate, silent)
+    estate, silent, offers = anyio.run(_look, target)
+    looked = examined(target, estate, silent, offers)
     if json:
         print_json(as_data(looked))
     else:
@@ -58,24 +62,27 @@ def report(path: Path, *, json: bool) -> int:
     return 0
 
 
-async def _look(target: AttachTarget) -> tuple[Estate, dict[str, str]]:
+async def _look(target: AttachTarget) -> tuple[Estate, dict[str, str], Offers]:
     async with AsyncExitStack() as stack:
         estate, wires = await attach(target, stack)
-        return estate, await unanswered(estate, wires)
+        return estate, await unanswered(estate, wires), await look(target, estate)
 
 
-def examined(target: AttachTarget, estate: Estate, silent: Mapping[str, str]) -> Looked:
+def examined(target: AttachTarget, estate: Estate, silent: Mapping[str, str], offers: Offers = NO_CARRIERS) -> Looked:
     """What of the library, and of all kinds, can be had there."""
     loads = {kind: _of_load(load, estate) for kind, load in registry.loads().items()}
     unseen = {name: unseen_signals(one) for name, one in hypothesis.all_hypotheses().items()}
     return Looked(
         target, estate, silent,
-        experiments={experiment_name(path): _of_experiment(path, target, estate) for path in list_experiments()},
-        faults=possible_kinds(target, estate),
+        experiments={
+            experiment_name(path): _of_experiment(path, target, estate, offers) for path in list_experiments()
+        },
+        faults=possible_kinds(target, estate, offers),
         loads=loads,
         hypotheses={
             name: f"nobody samples {', '.join(signals)} there" if signals else "" for name, signals in unseen.items()
         },
+        offers=offers,
     )  # fmt: skip
 
 
@@ -86,10 +93,10 @@ def _of_load(load: Any, estate: Estate) -> str:
     return f"there is no {product}" if product in registry.services() and product not in estate.services else ""
 
 
-def _of_experiment(path: Path, target: AttachTarget, estate: Estate) -> list[str]:
+def _of_experiment(path: Path, target: AttachTarget, estate: Estate, offers: Offers) -> list[str]:
     try:
         document = read_experiment(path)
-        reasons = lacking(document, target, estate, path=path)
+        reasons = lacking(document, target, estate, path=path, offers=offers)
         said = unselected(document, target, estate, path=path)
     except HashidrillError as error:
         return [str(error)]
@@ -107,6 +114,7 @@ def lines(looked: Looked) -> list[str]:
         told.append(f"    token from {login.token_from}" if login.token else "    no token")
     told += [f"  note: {note}" for note in estate.notes]
     told += [f"  does not answer: {agent}: {why}" for agent, why in looked.silent.items()]
+    told += [f"  carried by SSH: {name}: {offer.said}" for name, offer in looked.offers.items()]
     told.append(f"\n{len(can)} of {len(looked.experiments)} experiments can run there.")
     told += [f"  {name}" for name in can]
     told.append("\nThe others cannot:")
@@ -118,8 +126,9 @@ def lines(looked: Looked) -> list[str]:
         had = sorted(kind for kind, why in kinds.items() if not why)
         told.append(f"\n{len(had)} of {len(kinds)} {what} can be had there: {', '.join(had) or 'none'}")
         told += [f"  {kind}: {why}" for kind, why in sorted(kinds.items()) if why]
-    told.append("\nWhat its hosts lack, because they are reached by the addresses of their APIs alone:")
-    told += [f"  {capability}" for capability in absent(looked.target, looked.estate)]
+    why = "" if looked.offers else ", because they are reached by the addresses of their APIs alone"
+    told.append(f"\nWhat its hosts lack{why}:")
+    told += [f"  {capability}" for capability in absent(looked.target, looked.estate, looked.offers)]
     told.append("\nNo logs, and no figures of disks and processes, are recorded there.")
     return [line for text in told for line in text.split("\n")]
 
@@ -139,6 +148,13 @@ def as_data(looked: Looked) -> dict[str, Any]:
             for host in looked.estate.hosts.values()
         ],
         "silent": dict(looked.silent),
+        "carried": [
+            {
+                "host": name, "said": offer.said, "capabilities": sorted(one.__name__ for one in offer.capabilities),
+                "lacks": {one.__name__: why for one, why in offer.lacks.items()},
+            }
+            for name, offer in looked.offers.items()
+        ],
         "experiments": [
             {"name": name, "runs": not why, "why": list(why)} for name, why in looked.experiments.items()
         ],

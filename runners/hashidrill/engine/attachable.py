@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hashidrill import registry
 from hashidrill.capabilities import described
+from hashidrill.carriers.opened import Offer
 from hashidrill.datacenter.attach.datacenter import AttachedHost
 from hashidrill.engine.required import make_fault
 from hashidrill.errors import AttachError, ExperimentError
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hashidrill.capabilities import Capable
+    from hashidrill.carriers.opened import Offers
     from hashidrill.datacenter.attach.estate import Estate
     from hashidrill.datacenter.attach.target import AttachTarget
     from hashidrill.experiment.conditions import Condition
@@ -30,27 +33,40 @@ if TYPE_CHECKING:
 
 NOT_SEEN = {"disk": "disks", "process": "processes", "machine": "this machine's own work"}
 """Signals of ours alone, by their first word, and what they are about."""
+NO_CARRIERS: Offers = MappingProxyType({})
+"""For a datacenter whose hosts are reached by the addresses of their agents' APIs alone."""
 
 
-def check_possible(document: Document, target: AttachTarget, estate: Estate, *, path: Path) -> None:
+def check_possible(
+    document: Document, target: AttachTarget, estate: Estate, *, path: Path, offers: Offers = NO_CARRIERS
+) -> None:
     """Raises AttachError with everything that cannot be had there, ExperimentError as `validate` does."""
-    reasons = lacking(document, target, estate, path=path)
+    reasons = lacking(document, target, estate, path=path, offers=offers)
     if reasons:
         told = "".join(f"\n  {reason}" for reason in reasons)
+        how = "" if offers else ", which is reached by the addresses of its APIs alone"
         raise AttachError(
-            f"{path}: cannot run on {target.name}, which is reached by the addresses of its APIs alone:{told}\n"
+            f"{path}: cannot run on {target.name}{how}:{told}\n"
             f"`hashidrill doctor --attach {target.path}` lists what can, and says what these mean"
         )
 
 
-def lacking(document: Document, target: AttachTarget, estate: Estate, *, path: Path) -> list[str]:
+def lacking(
+    document: Document, target: AttachTarget, estate: Estate, *, path: Path, offers: Offers = NO_CARRIERS
+) -> list[str]:
     """Why it cannot run there, apart from what `validate` would say of the experiment over it."""
     experiment = load_document(document.unmarked(), near_to=path)
-    hosts = {name: AttachedHost(one, target.logins) for name, one in estate.hosts.items()}
+    hosts = _hosts(target, estate, offers)
     return [
-        *_of_faults(experiment, hosts, standing(estate)), *_of_loads(experiment), *_of_clients(experiment),
+        *_of_faults(experiment, hosts, standing(estate), offers), *_of_loads(experiment), *_of_clients(experiment),
         *_of_conditions(experiment),
     ]  # fmt: skip
+
+
+def _hosts(target: AttachTarget, estate: Estate, offers: Offers) -> dict[str, AttachedHost]:
+    """Hosts that can be asked what they can, and nothing else."""
+    offered = {name: dict.fromkeys(offers.get(name, Offer()).capabilities) for name in estate.hosts}
+    return {name: AttachedHost(one, target.logins, carried=offered[name]) for name, one in estate.hosts.items()}
 
 
 def unselected(document: Document, target: AttachTarget, estate: Estate, *, path: Path) -> str:
@@ -68,14 +84,17 @@ def standing(estate: Estate) -> list[Service]:
 
 
 def _of_faults(
-    experiment: Experiment, hosts: Mapping[str, Capable], services: Sequence[Service]
-) -> Iterator[str]:  # fmt: skip
+    experiment: Experiment, hosts: Mapping[str, Capable], services: Sequence[Service], offers: Offers
+) -> Iterator[str]:
     for number, step in enumerate(experiment.method, start=1):
         if step in experiment.faults:
-            yield from (f"step {number}, {step.fault} on {step.on}: {why}" for why in _of_fault(step, hosts, services))
+            reasons = _of_fault(step, hosts, services, offers)
+            yield from (f"step {number}, {step.fault} on {step.on}: {why}" for why in reasons)
 
 
-def _of_fault(step: Any, hosts: Mapping[str, Capable], services: Sequence[Service]) -> Iterator[str]:
+def _of_fault(
+    step: Any, hosts: Mapping[str, Capable], services: Sequence[Service], offers: Offers
+) -> Iterator[str]:  # fmt: skip
     fault = make_fault(step, None)
     if fault.on_client:
         yield "an attached datacenter has no taps"
@@ -86,9 +105,15 @@ def _of_fault(step: Any, hosts: Mapping[str, Capable], services: Sequence[Servic
     looked = [host for host in meant or hosts.values() if not required.other_way(host)]
     if not looked:
         return
-    for lacks in dict.fromkeys(tuple(one for one in wanted if not host.can(one)) for host in looked):
-        if lacks:
-            yield f"its host lacks {', '.join(one.__name__ for one in lacks)}"
+    for host in looked:
+        offer = offers.get(host.name, Offer())
+        if lacks := tuple(one for one in wanted if not host.can(one)):
+            why = "; ".join(dict.fromkeys(offer.lacks[one] for one in lacks if one in offer.lacks))
+            who = f"its host {host.name}" if why else "its host"
+            yield f"{who} lacks {', '.join(one.__name__ for one in lacks)}{why and ': ' + why}"
+            break
+        if why := offer.refuses(fault):
+            yield f"{host.name}: {why}"
             break
     for capability in sorted(required.elsewhere, key=described):
         if not any(host.can(capability) for host in hosts.values()):
@@ -99,9 +124,9 @@ def _of_fault(step: Any, hosts: Mapping[str, Capable], services: Sequence[Servic
         yield "it needs a spare host, on which it may start a server"
 
 
-def possible_kinds(target: AttachTarget, estate: Estate) -> dict[str, str]:
+def possible_kinds(target: AttachTarget, estate: Estate, offers: Offers = NO_CARRIERS) -> dict[str, str]:
     """Every kind of fault, with why it cannot be had on any host there; "" where it can on some."""
-    hosts = [AttachedHost(one, target.logins) for one in estate.hosts.values()]
+    hosts = [*_hosts(target, estate, offers).values()]
     return {kind: _of_kind(fault, hosts) for kind, fault in registry.faults().items()}
 
 
@@ -122,9 +147,9 @@ def _of_kind(fault: Any, hosts: Sequence[Capable]) -> str:
     return f"no host has {', '.join(never)}"
 
 
-def absent(target: AttachTarget, estate: Estate) -> list[str]:
+def absent(target: AttachTarget, estate: Estate, offers: Offers = NO_CARRIERS) -> list[str]:
     """What a host there never has, of all that faults ask for: `DiskControl (slow or fail the operations ...)`."""
-    hosts = [AttachedHost(one, target.logins) for one in estate.hosts.values()]
+    hosts = _hosts(target, estate, offers).values()
     wanted = frozenset[type[Any]]().union(
         *(getattr(fault, which, ()) for fault in registry.faults().values() for which in ("capabilities", "elsewhere"))
     )

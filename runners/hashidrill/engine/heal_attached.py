@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hashidrill.carriers.opened import carried
 from hashidrill.datacenter.attach.datacenter import AttachedDatacenter, attach
 from hashidrill.datacenter.attach.interlocks import alone, witnessed
 from hashidrill.datacenter.attach.leftovers import Told, leavings, sweep
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from hashidrill.datacenter.attach.wire import Wire
     from hashidrill.rights import Left
 
+_APPLIES_NOTHING_S = 1.0
+"""How long a host would keep a fault of ours: heal only takes faults away."""
 Look = Callable[["AttachTarget", AsyncExitStack], Awaitable[tuple["Estate", dict[str, "Wire"]]]]
 
 
@@ -45,7 +48,10 @@ async def heal_attached(
     async with AsyncExitStack() as stack:
         estate, wires = await look(target, stack)
         spec = DatacenterSpec.model_validate(estate.as_datacenter())
-        hosts = await stack.enter_async_context(datacenter(spec, target, estate, wires))
+        parts = await stack.enter_async_context(
+            carried(target, estate, wires, deadline_s=_APPLIES_NOTHING_S, tell=tell)
+        )
+        hosts = await stack.enter_async_context(datacenter(spec, target, estate, wires, carried=parts))
         for run in runs:
             hosts.keep_artifacts(run / "artifacts")
             healed.append(await _heal(run, hosts, target, wires, tell))

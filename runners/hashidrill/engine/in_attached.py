@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hashidrill.carriers.opened import carried
 from hashidrill.datacenter.attach.datacenter import AttachedDatacenter, attach
 from hashidrill.datacenter.attach.estate import Estate
-from hashidrill.datacenter.attach.interlocks import Interlocks, open_interlocks
+from hashidrill.datacenter.attach.interlocks import Interlocks, open_interlocks, who
 from hashidrill.datacenter.attach.leftovers import leaving_nothing
 from hashidrill.datacenter.attach.plan import plan_of
 from hashidrill.datacenter.attach.target import AttachTarget
@@ -34,6 +35,9 @@ from hashidrill.util.redaction import Redactor
 
 Attach = Callable[[AttachTarget, AsyncExitStack], Awaitable[tuple[Estate, dict[str, Wire]]]]
 Open = Callable[[AttachTarget, Estate, Mapping[str, Wire]], Interlocks]
+Carry = Callable[..., AbstractAsyncContextManager[dict[str, dict[type[Any], Any]]]]
+_LONGER_S = 120.0
+"""How much longer than its step a fault may be in force on a host that nobody talks to: for its two proofs."""
 
 
 def main() -> None:
@@ -49,6 +53,7 @@ async def run_given(
     interlocks: Open = open_interlocks,
     run: Callable[..., Awaitable[str]] = engine.run,
     datacenter: Callable[..., AttachedDatacenter] = AttachedDatacenter,
+    carry: Carry = carried,
 ) -> str:
     """Returns how the run ended. Cancellation stops here: by then the run has reverted and closed.
 
@@ -67,8 +72,20 @@ async def run_given(
         say = lambda text: events.publish(Note(text=redactor.text(text)))  # noqa: E731 - one line, handed on once
         held = await stack.enter_async_context(interlocks(target, found, wires).hold(plan, say, recording))
         await stack.enter_async_context(leaving_nothing(experiment, wires, run_id, held.note, say))
+        longest_s = max((one.for_s for one in plan.actions if one.verb == "apply"), default=0.0)
+        parts = await stack.enter_async_context(
+            carry(target, found, wires, deadline_s=longest_s + _LONGER_S, tell=say, who=who())
+        )
         made = await stack.enter_async_context(
-            datacenter(experiment.datacenter, target, found, wires, artifacts=recording / "artifacts", run=run_id)
+            datacenter(
+                experiment.datacenter,
+                target,
+                found,
+                wires,
+                artifacts=recording / "artifacts",
+                run=run_id,
+                carried=parts,
+            )
         )
         return await run(
             experiment, made, recording, spec["info"], clock=Clock(spec["origin_ns"]), events=events, redactor=redactor,

@@ -8,13 +8,14 @@ import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from hashidrill import registry
+from hashidrill.carriers.opened import look
 from hashidrill.datacenter.attach.datacenter import attach, described
 from hashidrill.datacenter.attach.interlocks import open_interlocks
 from hashidrill.datacenter.attach.plan import Plan, plan_of
@@ -34,6 +35,7 @@ from hashidrill.util.files import private
 from hashidrill.util.redaction import without_secrets
 
 if TYPE_CHECKING:
+    from hashidrill.carriers.opened import Offers
     from hashidrill.datacenter.attach.estate import Estate
     from hashidrill.datacenter.attach.target import AttachTarget
     from hashidrill.datacenter.attach.wire import Wire
@@ -50,6 +52,8 @@ class Attached:
 
     target: AttachTarget
     estate: Estate
+    offers: Offers = field(default_factory=dict)
+    """What carriers can do on its hosts."""
 
     @classmethod
     def read(cls, path: Path, *said: str) -> Attached:
@@ -58,7 +62,7 @@ class Attached:
         Raises ExperimentError for the file, AttachError where it cannot be attached.
         """
         target = read_target(path).saying(*said)
-        return cls(target, anyio.run(_looked, target))
+        return cls(target, *anyio.run(_looked, target))
 
     def over(self, path: Path) -> ResolvedExperiment:
         """The experiment in a file over that datacenter. Raises ExperimentError, AttachError."""
@@ -66,7 +70,7 @@ class Attached:
         if isinstance(document.data, dict) and document.data.get("variants"):
             raise AttachError(f"{path}: has variants, which are configurations of a datacenter of our own")
         fleet_of(self.target.engine, self.target.logins, self.target.path)
-        check_possible(document, self.target, self.estate, path=path)
+        check_possible(document, self.target, self.estate, path=path, offers=self.offers)
         return attached_to(document, self.estate.as_datacenter(), name=self.target.name, path=path)
 
     def plan(self, resolved: ResolvedExperiment) -> Plan:
@@ -86,9 +90,10 @@ class Attached:
         return await heal_attached(self.target, runs, tell)
 
 
-async def _looked(target: AttachTarget) -> Estate:
+async def _looked(target: AttachTarget) -> tuple[Estate, Offers]:
     async with AsyncExitStack() as stack:
-        return (await attach(target, stack))[0]
+        estate = (await attach(target, stack))[0]
+    return estate, await look(target, estate)
 
 
 def run_attached(

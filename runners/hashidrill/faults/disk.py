@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from hashidrill.abc import Claim, Evidence, Observer, Place, Requires, Target, Timing, Trouble, Undo
-from hashidrill.capabilities import DiskCanary, DiskControl, DiskSpace
+from hashidrill.capabilities import DiskCanary, DiskSpace
 from hashidrill.claims import CANARY_TIMES, needs
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
@@ -83,12 +83,11 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
     def uses(self, place: Place) -> Sequence[Claim]:
         return (*super().uses(place), needs(CANARY_TIMES))
 
-    async def apply(self, undo: Undo) -> None:
-        rule = {
+    def rule(self) -> Mapping[str, Any]:
+        return {
             "operations": operations(self.params.op), "delay_s": float(self.params.delay),
             "jitter_s": float(self.params.jitter), "share": float(self.params.percent),
         }  # fmt: skip
-        await self._host(undo).use(DiskControl).set_disk_rule(undo["fault_id"], rule)
 
     def operations(self) -> Sequence[str]:
         return operations(self.params.op)
@@ -160,12 +159,11 @@ class DiskError(DiskTrialFault[ErrorParams]):
     observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
     Params: ClassVar[type[Strict]] = ErrorParams
 
-    async def apply(self, undo: Undo) -> None:
-        rule = {
+    def rule(self) -> Mapping[str, Any]:
+        return {
             "operations": operations(self.params.op), "errno": getattr(errno, self.params.errno),
             "share": float(self.params.percent),
         }  # fmt: skip
-        await self._host(undo).use(DiskControl).set_disk_rule(undo["fault_id"], rule)
 
     def operations(self) -> Sequence[str]:
         return operations(self.params.op)
@@ -298,9 +296,8 @@ class DiskBandwidth(DiskTrialFault[BandwidthParams]):
     def uses(self, place: Place) -> Sequence[Claim]:
         return (*super().uses(place), needs(CANARY_TIMES))
 
-    async def apply(self, undo: Undo) -> None:
-        rule = {"operations": (self.params.op,), "bytes_per_s": float(self.params.rate)}
-        await self._host(undo).use(DiskControl).set_disk_rule(undo["fault_id"], rule)
+    def rule(self) -> Mapping[str, Any]:
+        return {"operations": (self.params.op,), "bytes_per_s": float(self.params.rate)}
 
     def operations(self) -> Sequence[str]:
         return (self.params.op,)

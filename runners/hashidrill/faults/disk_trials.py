@@ -59,6 +59,13 @@ class DiskTrialFault(BaseFault[P]):
         """The bytes of each trial."""
         return _BYTES
 
+    def rule(self) -> Mapping[str, Any]:
+        """What is asked of the host (`DiskControl`): a carrier that cannot do it says so before anything begins."""
+        raise AssertionError
+
+    async def apply(self, undo: Undo) -> None:
+        await self._host(undo).use(DiskControl).set_disk_rule(undo["fault_id"], self.rule())
+
     def operations(self) -> Sequence[str]:
         """The kinds that the fault names: each is tried."""
         raise AssertionError

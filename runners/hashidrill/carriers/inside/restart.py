@@ -130,7 +130,11 @@ def start(memo: dict[str, Any]) -> None:
 def _become(memo: dict[str, Any]) -> None:
     nothing = os.open("/dev/null", os.O_RDWR)
     for fd, log in ((0, ""), (1, memo["output"][0]), (2, memo["output"][1])):
-        os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND) if log else nothing, fd)
+        try:
+            output = os.open(log, os.O_WRONLY | os.O_APPEND) if log else nothing
+        except OSError:  # a file of somebody else's, which it inherited
+            output = nothing
+        os.dup2(output, fd)
     os.closerange(3, 1024)
     soft, hard = memo["files"]
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

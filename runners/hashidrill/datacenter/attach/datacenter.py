@@ -1,7 +1,7 @@
-"""An attached datacenter, as the engine, faults and loads see it: hosts that have an API, and nothing else.
+"""An attached datacenter, as the engine, faults and loads see it: hosts that have an API, and what carriers add.
 
-Agents are reached by their URLs, with the TLS files and tokens of the target. What a carrier could add to a host (its
-disk, its packets) is not there: a fault that needs it is refused before anything begins.
+Agents are reached by their URLs, with the TLS files and tokens of the target. Their disks, packets and processes are
+there where a carrier reaches the host (hashidrill.carriers): a fault that needs more is refused before anything begins.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import anyio
 import httpx
 
 from hashidrill.abc import ApiAnswer, ClientTap, Host, Probe, Target
-from hashidrill.capabilities import AgentApi, Capable, EstateLinks
+from hashidrill.capabilities import AgentApi, Capable, EstateLinks, Processes
 from hashidrill.datacenter.attach.estate import Estate, FoundHost, discover, unanswered
 from hashidrill.datacenter.attach.links import TOXIPROXY, HostLinks, hello_of_http
 from hashidrill.datacenter.attach.login import Login
@@ -38,13 +38,16 @@ _MOST_READY_S = 60.0
 
 
 class AttachedHost(Capable):
-    """One host: its agents' APIs, and what each product adds to that."""
+    """One host: its agents' APIs, what each product adds to that, and what carriers do."""
 
     def __init__(
         self, found: FoundHost, logins: Mapping[str, Login], wires: Mapping[str, Wire] = MappingProxyType({}), *,
-        run: str = "",
+        run: str = "", carried: Mapping[type[Any], Any] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        """Without wires, it can be asked what it can, and nothing else. `run` is in the names of what is put there."""
+        """Without wires, it can be asked what it can, and nothing else. `run` is in the names of what is put there.
+
+        `carried`: capabilities of carriers.
+        """
         super().__init__()
         self.name, self.address, self.urls = found.name, found.address, found.urls
         self.roles |= found.roles
@@ -54,6 +57,7 @@ class AttachedHost(Capable):
             self.parts |= product.parts(self, logins[service])
         if found.links:
             self.parts[EstateLinks] = HostLinks(self.name, found.links, wires.get(TOXIPROXY), run, self._hello)
+        self.parts |= carried
 
     def _hello(self, port: int) -> bytes:
         """What the agent on that port of this host answers at once; b"" where nothing is known."""
@@ -91,13 +95,17 @@ class AttachedDatacenter:
         self, spec: DatacenterSpec, target: AttachTarget, estate: Estate, wires: Mapping[str, Wire], *,
         artifacts: Path = Path("artifacts"), run: str = "",
         make_transport: Callable[[Any], httpx.AsyncBaseTransport] | None = None,
+        carried: Mapping[str, Mapping[type[Any], Any]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.target, self.estate, self._wires, self._artifacts = target, estate, wires, artifacts
         self._turns: dict[str, anyio.Lock] = {}
         self._left_out = [] if spec.attached is None else spec.attached.left_out
         self.silent: Mapping[str, str] = {}
         """By `HOST/SERVICE`, the agents that did not answer at their own URL when the run began, and why."""
-        self.hosts = {name: AttachedHost(one, target.logins, wires, run=run) for name, one in estate.hosts.items()}
+        self.hosts = {
+            name: AttachedHost(one, target.logins, wires, run=run, carried=carried.get(name, {}))
+            for name, one in estate.hosts.items()
+        }
         self._transport = AgentTransport(self._place_of, make_transport)
         self._ports = {product.port: service for service, product in attachables(target.logins).items()}
         self.services: list[Service] = services_of(spec)
@@ -169,7 +177,13 @@ class AttachedDatacenter:
         if not able:
             raise SelectorError(f"{selector}: there is no {agent} on {', '.join(host.name for host in hosts)}")
         own = agent or ("" if kind == "host" else kind)
-        return [Target(host.name, host.address, own or next(iter(host.roles))) for host in able]
+        return [await self._target(host, own or next(iter(host.roles))) for host in able]
+
+    @staticmethod
+    async def _target(host: Host, agent: str) -> Target:
+        """With the agent's process, where somebody sees that. Raises FaultError where nobody can look."""
+        process = await host.use(Processes).agent_process(agent) if host.can(Processes) else None
+        return Target(host.name, host.address, agent, process.reference if process is not None else "")
 
     def _service(self, name: str) -> Service:
         """Raises SelectorError."""

@@ -98,6 +98,8 @@ class Attachable(Protocol):
     token_header: ClassVar[str]
     health: ClassVar[str]
     """A path that each of its agents answers, to everybody."""
+    process: ClassVar[Sequence[str]]
+    """How the command line of its agents begins, for carriers that look for them on their hosts."""
 
     def headers(self, said: Mapping[str, str]) -> Mapping[str, str]:
         """Of each request, beside the token's; `said` has what the file and the environment say, by key."""

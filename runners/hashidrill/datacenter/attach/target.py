@@ -72,6 +72,7 @@ class AttachFile(Strict):
     services: Beside = Field(default=Beside(), description="What else stands there, by address")
     interlocks: dict[str, Any] = Field(default={}, description="What must hold before anything is touched")
     engine: dict[str, Any] = Field(default={}, description="Where loads run, if not on the runner's machine")
+    carriers: dict[str, Any] = Field(default={}, description="How faults reach the hosts themselves")
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ class AttachTarget:
     """As written: where loads run (hashidrill.generators.settings)."""
     toxiproxy: str = ""
     """URL of the API of the estate's toxiproxy; "" where it has none."""
+    carriers: Mapping[str, Any] = field(default_factory=dict)
+    """As written: how faults reach hosts (hashidrill.carriers)."""
     said: frozenset[str] = frozenset()
     """What whoever started the run said on the command line, like `breaks-quorum`."""
 
@@ -105,6 +108,7 @@ class AttachTarget:
             "name": self.name, "title": self.title, "path": self.path, "interlocks": dict(self.interlocks),
             "engine": dict(self.engine),
             "toxiproxy": self.toxiproxy,
+            "carriers": dict(self.carriers),
             "said": sorted(self.said), "logins": {name: one.handed_over() for name, one in self.logins.items()},
         }  # fmt: skip
 
@@ -124,7 +128,14 @@ def read_target(path: Path, environ: Mapping[str, str] | None = None) -> AttachT
     beside = model.services.toxiproxy
     toxiproxy = "" if beside is None else _whole("toxiproxy", 8474, beside.address, "services.toxiproxy.address")
     return AttachTarget(
-        model.metadata.name, model.metadata.title, str(path), logins, model.interlocks, model.engine, toxiproxy
+        model.metadata.name,
+        model.metadata.title,
+        str(path),
+        logins,
+        model.interlocks,
+        model.engine,
+        toxiproxy,
+        model.carriers,
     )
 
 

@@ -6,7 +6,7 @@ Variables as of https://developer.hashicorp.com/nomad/commands#environment-varia
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -47,6 +47,7 @@ class NomadAttach(product.Product):
     port: ClassVar[int] = 4646
     token_header: ClassVar[str] = "X-Nomad-Token"  # noqa: S105 - the header's name
     health: ClassVar[str] = "/v1/agent/health"
+    process: ClassVar[Sequence[str]] = ("nomad", "agent")
     variables: ClassVar[Mapping[str, str]] = {
         "address": "NOMAD_ADDR", "ca_file": "NOMAD_CACERT", "ca_path": "NOMAD_CAPATH",
         "cert_file": "NOMAD_CLIENT_CERT", "key_file": "NOMAD_CLIENT_KEY", "server_name": "NOMAD_TLS_SERVER_NAME",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
@@ -49,6 +49,7 @@ class VaultAttach(product.Product):
     port: ClassVar[int] = 8200
     token_header: ClassVar[str] = "X-Vault-Token"  # noqa: S105 - the header's name
     health: ClassVar[str] = "/v1/sys/seal-status"
+    process: ClassVar[Sequence[str]] = ("vault", "server")
     variables: ClassVar[Mapping[str, str]] = {
         "address": "VAULT_ADDR", "ca_file": "VAULT_CACERT", "ca_path": "VAULT_CAPATH",
         "cert_file": "VAULT_CLIENT_CERT", "key_file": "VAULT_CLIENT_KEY", "server_name": "VAULT_TLS_SERVER_NAME",

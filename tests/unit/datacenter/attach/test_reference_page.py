@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from hashidrill.carriers.settings import SshSettings
 from hashidrill.datacenter.attach.product import attachables
 from hashidrill.datacenter.interlocks.settings import InterlockSettings
 from places import ROOT
@@ -49,3 +50,12 @@ def test_each_setting_of_the_interlocks_has_a_row_with_its_default():
             right.append((f"`{name}.{key}`", shown, one.description))
     assert told_of_interlocks() == right
     assert len(right) > 15
+
+
+def test_each_setting_of_the_carriers_has_a_row_with_its_default():
+    table = PAGE.split("| key under `carriers.ssh` |")[1].split("\n\n")[0]
+    told = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in table.splitlines()[2:]]
+    assert told == [
+        (f"`{key}`", "" if one.default in (None, {}) else f"`{one.default}`", one.description)
+        for key, one in SshSettings.model_fields.items()
+    ]

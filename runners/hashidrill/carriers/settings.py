@@ -1,0 +1,73 @@
+"""What an Attach file says of carriers: the part `carriers:`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from hashidrill.errors import AttachError
+from hashidrill.experiment.explain import explain
+from hashidrill.experiment.strict import Strict
+from hashidrill.units import Duration
+
+
+class SshSettings(Strict):
+    """How hosts are reached over SSH."""
+
+    user: str | None = Field(default=None, description="User to log in as; default: yours. Not root: needs sudo -n")
+    port: int = Field(default=22, ge=1, le=65535, description="Port of sshd, where `addresses` says no other")
+    key_file: str | None = Field(default=None, description="Private key without a passphrase; default: the SSH agent's")
+    agent: bool = Field(default=True, description="Whether keys of the SSH agent (SSH_AUTH_SOCK) are tried")
+    known_hosts: str = Field(default="~/.ssh/known_hosts", description="File with the hosts' keys; always checked")
+    jump: str | None = Field(default=None, description="Jump host, like ops@bastion.example:22")
+    python: str = Field(default="python3", description="Python 3.8 or later on the hosts")
+    lease: Duration = Field(default=Duration("15s"), description="Silence of the runner after which a host reverts")
+    notes: str = Field(
+        default="/run/hashidrill", pattern="^/", description="Folder there for notes; empty after a restart of the host"
+    )
+    addresses: dict[str, str] = Field(
+        default={}, description="ADDRESS or ADDRESS:PORT for SSH, by host, where it is not the host's own"
+    )
+    data: dict[str, str] = Field(
+        default={}, description="Folder of a product's data on its hosts; default: where its process writes"
+    )
+
+    @field_validator("lease")
+    @classmethod
+    def _sane(cls, value: Duration) -> Duration:
+        if not 3 <= value <= 300:
+            raise ValueError("lease must be from 3s to 5m: a runner renews it three times in that time")
+        return value
+
+    def place_of(self, host: str, address: str) -> tuple[str, int]:
+        """(address, port) of the sshd of that host."""
+        named, _, port = self.addresses.get(host, address).rpartition(":")
+        if named and port.isdigit() and (":" not in named or named.startswith("[")):
+            return named.strip("[]"), int(port)
+        return self.addresses.get(host, address).strip("[]"), self.port
+
+    def file(self, path: str, attach_file: str) -> Path:
+        """Relative to the Attach file."""
+        return Path(attach_file).parent / Path(os.path.expanduser(path))  # noqa: PTH111 - HOME may be unset
+
+
+class Carriers(Strict):
+    """Carriers of faults to hosts."""
+
+    ssh: SshSettings | None = Field(default=None, description="Over SSH")
+
+
+def carriers_of(written: Mapping[str, Any], path: str) -> Carriers:
+    """Raises AttachError that names each key that is wrong."""
+    try:
+        return Carriers.model_validate(dict(written))
+    except ValidationError as invalid:
+        told = "".join(
+            f"\n  {'.'.join(map(str, ('carriers', *error['loc'])))}: {explain(error, Carriers)}"
+            for error in invalid.errors(include_url=False)
+        )
+        raise AttachError(f"{path}: the carriers cannot be read:{told}") from None

@@ -1,0 +1,285 @@
+"""A host that faults are carried to, in virtual time: leases, losses, lies, and what each failure says."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from carried_hosts import WHERE, FakeShell
+from hashidrill.carriers.host import CarriedHost, cannot
+from hashidrill.carriers.leased import Terms
+from hashidrill.carriers.ssh import explained
+from hashidrill.errors import FaultError
+from hashidrill.packets import Block
+from virtual_time import run
+
+RULES = [Block("input", ("10.73.0.12",))]
+LATENCY = {"operations": ("fsync",), "delay_s": 0.5, "jitter_s": 0.0, "share": 1.0}
+
+
+@asynccontextmanager
+async def host(shell, told=None, **more):
+    async def answers(agent, timeout_s):
+        return True
+
+    async with anyio.create_task_group() as tasks:
+        one = CarriedHost(
+            "consul-1", shell, {"consul": ("consul", "agent")}, answers, terms=Terms(lease_s=15), tasks=tasks,
+            tell=(told if told is not None else []).append, **more,
+        )  # fmt: skip
+        yield one
+        await one.close()
+
+
+def test_rules_are_in_force_for_as_long_as_they_are_renewed_and_are_taken_away():
+    shell = FakeShell()
+
+    async def main():
+        async with host(shell) as one:
+            await one.set_packet_rules("hashidrill_x", RULES)
+            began = anyio.current_time()
+            await anyio.sleep(60)
+            assert "hashidrill_x" in shell.in_force
+            gaps = [b - a for a, b in zip([began, *shell.renewals], shell.renewals, strict=False)]
+            assert max(gaps) <= 5, "three renewals fit into a lease"
+            await one.clear_packet_rules("hashidrill_x")
+            assert not shell.in_force
+            await one.clear_packet_rules("hashidrill_x")
+
+    run(main())
+    assert shell.sessions[0].told["args"]["script"].startswith("add table inet hashidrill_x")
+
+
+def test_rules_in_force_are_changed_by_the_agent_that_has_them():
+    shell = FakeShell()
+
+    async def main():
+        async with host(shell) as one:
+            await one.set_packet_rules("t", RULES)
+            await one.suspend_packet_rules("t")
+
+    run(main())
+    assert "flush chain inet t input" in shell.changed[0]
+
+
+def test_what_the_host_refuses_is_said_and_nothing_is_in_force():
+    shell = FakeShell(refuses="nft is not installed on this host")
+
+    async def main():
+        async with host(shell) as one:
+            with pytest.raises(FaultError) as refused:
+                await one.set_packet_rules("t", RULES)
+            assert str(refused.value) == f"{WHERE}: nft is not installed on this host"
+
+    run(main())
+    assert not shell.in_force
+
+
+def test_a_connection_that_is_lost_is_said_and_a_later_one_finds_what_is_left():
+    shell, told = FakeShell(), []
+
+    async def main():
+        async with host(shell, told) as one:
+            await one.set_packet_rules("t", RULES)
+            shell.cut_off()
+            await anyio.sleep(30)
+            assert told == [f"{WHERE}: t ended: the connection was lost"]
+            with pytest.raises(FaultError, match="the connection was lost"):
+                await one.clear_packet_rules("t")
+            shell.cut = False
+            await one.clear_packet_rules("t")
+
+    run(main())
+    assert "undo" in shell.sessions[-1].told
+
+
+def test_a_fault_that_the_host_took_away_by_itself_is_said_with_the_reason():
+    shell, told = FakeShell(), []
+
+    async def main():
+        async with host(shell, told) as one:
+            await one.set_packet_rules("t", RULES)
+            await shell.sessions[0].ends("deadline")
+            await anyio.sleep(1)
+            await one.clear_packet_rules("t")
+
+    run(main())
+    assert told == [f"{WHERE}: t ended: deadline; reverted by its agent"]
+
+
+def test_an_agent_that_does_not_revert_is_an_error_that_names_its_note():
+    shell = FakeShell(forgets=True)
+
+    async def main():
+        async with host(shell) as one:
+            await one.set_packet_rules("t", RULES)
+            fault = one._faults["t"]
+            with pytest.raises(FaultError, match=r"t could not be reverted: still there; see /run/x\.json"):
+                await fault.revert()
+
+    run(main())
+
+
+def test_a_run_that_is_cancelled_still_hears_that_its_fault_was_reverted():
+    shell, heard = FakeShell(), []
+
+    async def main():
+        with anyio.CancelScope() as scope:
+            async with host(shell) as one:
+                await one.set_packet_rules("t", RULES)
+                try:
+                    scope.cancel()
+                    await anyio.sleep_forever()
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await one.clear_packet_rules("t")
+                        heard.append(dict(shell.in_force))
+
+    run(main())
+    assert heard == [{}]
+
+
+def test_what_is_in_force_when_it_is_left_is_reverted_by_the_host():
+    shell = FakeShell()
+
+    async def main():
+        async with host(shell) as one:
+            await one.set_packet_rules("t", RULES)
+
+    run(main())
+    assert not shell.in_force
+
+
+def test_a_process_is_stopped_and_goes_on_under_a_lease():
+    shell = FakeShell()
+
+    async def main():
+        async with host(shell) as one:
+            process = await one.agent_process("consul")
+            assert await one.signal(process.reference, signal.SIGSTOP)
+            assert (await one.agent_process("consul")).state == "T"
+            assert await one.signal(process.reference, signal.SIGCONT)
+            assert (await one.agent_process("consul")).state == "S"
+            assert not await one.signal("", signal.SIGSTOP)
+            assert not await one.signal("9999@1", signal.SIGSTOP)
+
+    run(main())
+
+
+def test_a_process_is_ended_by_an_agent_that_starts_it_again():
+    shell = FakeShell()
+
+    async def main():
+        async with host(shell) as one:
+            process = await one.agent_process("consul")
+            await one.signal(process.reference, signal.SIGTERM)
+            assert shell.in_force["kill-consul-consul-1"]["args"]["signal"] == signal.SIGTERM
+            await one.signal(process.reference, signal.SIGKILL)
+            assert shell.changed == [signal.SIGKILL]
+            await one.start_agent("consul")
+            assert not shell.in_force
+            with pytest.raises(FaultError, match="signal 1 cannot be taken back"):
+                await one.signal(process.reference, signal.SIGHUP)
+
+    run(main())
+
+
+def test_a_slow_disk_is_put_on_the_agent_and_on_the_canary_and_says_what_it_costs():
+    shell, told = FakeShell(), []
+
+    async def main():
+        async with host(shell, told) as one:
+            await one.set_disk_rule("f", LATENCY)
+            shell.traced = {41, 99}
+            assert [timing.seconds for timing in await one.canary_disk("fsync", 4096, 3, 5.0)] == [0.5, 0.5, 0.5]
+
+    run(main())
+    args = next(one.told for one in shell.sessions if one.told.get("kind") == "disk")["args"]
+    assert args == {"references": ["41@7", "99@1"], "calls": "fsync,fdatasync", "inject": "delay_enter=500000"}
+    assert "makes each system call take 80 us, where it takes 0.3 us without" in told[0]
+
+
+@pytest.mark.parametrize("traced", [{99}, {41}])
+def test_a_canary_that_is_slowed_alone_says_nothing_about_the_agent(traced):
+    shell = FakeShell()
+    shell.traced = traced
+
+    async def main():
+        async with host(shell) as one:
+            with pytest.raises(FaultError, match="the canary's disk says nothing about consul's"):
+                await one.canary_disk("fsync", 4096, 1, 5.0)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        (LATENCY, ""), ({"operations": ("fsync",), "errno": 5, "share": 1.0}, ""),
+        (LATENCY | {"operations": ("fsync", "write", "read")}, "fsync alone, and not read and write"),
+        (LATENCY | {"jitter_s": 0.1}, "no jitter and no percent"), (LATENCY | {"share": 0.5}, "no jitter"),
+        ({"operations": ("fsync",), "bytes_per_s": 5.0}, "bandwidth"),
+    ],
+)  # fmt: skip
+def test_what_strace_cannot_do_to_a_disk_is_said_beforehand(rule, why):
+    assert (why in cannot(rule)) if why else cannot(rule) == ""
+
+    async def main():
+        async with host(FakeShell()) as one:
+            if why:
+                with pytest.raises(FaultError, match=why):
+                    await one.set_disk_rule("f", rule)
+
+    run(main())
+
+
+def test_an_agent_that_is_not_there_is_said():
+    async def main():
+        async with host(FakeShell(agents={})) as one:
+            assert await one.agent_process("consul") is None
+            with pytest.raises(FaultError, match="consul-1: no process `consul agent` was found there"):
+                await one.set_disk_rule("f", LATENCY)
+            with pytest.raises(FaultError, match="only rules of one table"):
+                await one.nft("add table inet mine")
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "why"),
+    [
+        (1, "sudo: a password is required", "allow this user `sudo -n`, or log in as root"),
+        (127, "sh: 1: python3: not found", "python3 is missing there"), (None, "", "the connection was lost"),
+        (1, "Traceback\nOSError: full", "it ended with exit code 1: OSError: full"),
+    ],
+)  # fmt: skip
+def test_why_a_program_ended_is_said_in_words_of_what_to_do(status, said, why):
+    assert why in explained(status, said)
+
+
+def test_the_canaries_of_all_hosts_listen_before_one_of_them_connects():
+    here, there = FakeShell(), FakeShell()
+
+    async def main():
+        async with host(here) as one, host(there) as other:
+            one.peers = [other]
+            assert (await one.connect("10.73.0.12", 7007, 0.3)).errno == 0
+            assert [session.told["listens"] for session in there.sessions] == [True]
+
+    run(main())
+
+
+def test_no_rule_cuts_a_host_off_from_the_runner_that_has_to_take_it_away():
+    shell = FakeShell()
+    shell.client = "10.73.0.12"
+
+    async def main():
+        async with host(shell) as one:
+            with pytest.raises(FaultError, match="it would be cut off from this machine"):
+                await one.set_packet_rules("t", RULES)
+            await one.set_packet_rules("t", [Block("input", ("10.73.0.12",), port=8300)])
+
+    run(main())

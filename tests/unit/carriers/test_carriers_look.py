@@ -1,0 +1,183 @@
+"""What carriers can do on which host: looked at before anything is touched, and said by name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from attached_estates import FakeEstate, attach_file
+from carried_hosts import FakeShell
+from hashidrill.capabilities import (
+    DiskCanary,
+    DiskControl,
+    NetworkCanary,
+    PacketFilter,
+)
+from hashidrill.carriers.opened import CARRIED, look
+from hashidrill.carriers.settings import SshSettings, carriers_of
+from hashidrill.cli.doctor_attach import as_data, examined, lines
+from hashidrill.datacenter.attach.target import AttachTarget, read_target
+from hashidrill.engine.attachable import lacking, possible_kinds
+from hashidrill.errors import AttachError
+from hashidrill.experiment.library import find_experiment
+from hashidrill.experiment.reading import read_experiment
+from virtual_time import run
+
+SSH = 'carriers: {ssh: {user: ops, addresses: {client-1: "127.0.0.1:2222"}}}\n'
+"""After what `attach_file` writes."""
+
+
+@pytest.fixture
+def target(tmp_path):
+    file = attach_file(tmp_path, '  consul: {address: "http://10.73.0.11:8500", token_file: token}\n' + SSH)
+    return read_target(file, {})
+
+
+@pytest.fixture
+def estate(target):
+    return run(FakeEstate().found(target))
+
+
+def looked(target, estate, shell):
+    return run(look(target, estate, shell.connected))
+
+
+def test_all_that_a_host_can_is_offered(target, estate):
+    offers = looked(target, estate, FakeShell())
+    assert {*offers} == {*estate.hosts}
+    assert offers["consul-1"].capabilities == CARRIED
+    assert offers["consul-1"].said == "root, Python 3.11.2, nft, strace"
+
+
+@pytest.mark.parametrize(
+    ("facts", "agents", "without", "why"),
+    [
+        ({"lacks": {"nft": "nft is not installed on this host"}}, None, {PacketFilter}, "nft is not installed"),
+        ({"lacks": {"strace": "strace is not installed"}}, None, {DiskControl, DiskCanary}, "strace is not installed"),
+        ({}, {}, CARRIED - {PacketFilter, NetworkCanary}, "no process `consul agent` of consul"),
+        ({"root": False}, None, CARRIED, "is not root"),
+    ],
+)  # fmt: skip
+def test_what_a_host_lacks_takes_away_what_needs_it(target, estate, facts, agents, without, why):  # noqa: PLR0917
+    shell = FakeShell(facts={"root": True, "lacks": {}, "python": "3.9.2", "cores": 2, **facts}, agents=agents)
+    offer = looked(target, estate, shell)["consul-2"]
+    assert offer.capabilities == CARRIED - without
+    assert {*offer.lacks} == {*without}
+    assert all(why in text for text in offer.lacks.values())
+    assert why in offer.said
+
+
+def test_a_host_that_nobody_reaches_offers_nothing_and_says_why(target, estate):
+    shell = FakeShell()
+    shell.cut_off()
+    offer = looked(target, estate, shell)["consul-3"]
+    assert (offer.capabilities, offer.said) == (frozenset(), "consul-3: cannot be reached: Connection refused")
+
+
+def test_without_carriers_nobody_is_asked(estate):
+    target = AttachTarget("staging", "", "staging.yaml", {})
+    assert run(look(target, estate, None)) == {}
+
+
+def test_looking_leaves_nothing_there(target, estate):
+    shell = FakeShell()
+    looked(target, estate, shell)
+    assert not shell.in_force
+    assert not shell.notes
+    assert all("listens" in session.told and not session.told["listens"] for session in shell.sessions)
+
+
+STEP = {"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "500ms"}, "for": "5s"}
+
+
+def written(tmp_path, **params):
+    step = STEP | {"with": STEP["with"] | params}
+    path = tmp_path / "x.yaml"
+    path.write_text(json.dumps({
+        "apiVersion": "hashidrill/v1", "kind": "Experiment", "metadata": {"name": "x", "title": "X", "why": "y"},
+        "load": {"kv-writes": {"kind": "consul.kv.write", "rate": "5/s"}},
+        "steady_state": {"require": ["kv-writes.errors < 1%"]}, "method": [step],
+        "expect": [{"no_acknowledged_write_lost": {"load": "kv-writes"}}],
+    }))  # fmt: skip
+    return path
+
+
+def test_an_experiment_can_run_where_its_hosts_are_reached(target, estate, tmp_path):
+    path = find_experiment("raft/slow-leader-disk")
+    assert lacking(read_experiment(path), target, estate, path=path)
+    offers = looked(target, estate, FakeShell())
+    assert lacking(read_experiment(path), target, estate, path=path, offers=offers) == []
+
+
+def test_what_cannot_be_carried_is_refused_with_its_reason(target, estate, tmp_path):
+    path = written(tmp_path, jitter="100ms")
+    offers = looked(target, estate, FakeShell())
+    [why] = lacking(read_experiment(path), target, estate, path=path, offers=offers)
+    assert why == (
+        "step 1, disk.latency on consul:leader: consul-1: strace does the same to each call: it has no jitter and no"
+        " percent"
+    )
+    shell = FakeShell()
+    shell.cut_off()
+    offers = looked(target, estate, shell)
+    [why] = lacking(read_experiment(path), target, estate, path=path, offers=offers)
+    assert why.endswith(
+        "its host consul-1 lacks DiskCanary, DiskControl: consul-1: cannot be reached: Connection refused"
+    )
+
+
+def test_doctor_says_what_is_carried_to_which_host(target, estate):
+    offers = looked(
+        target, estate, FakeShell(facts={"root": True, "lacks": {"strace": "no strace"}, "python": "3.9.2", "cores": 2})
+    )
+    there = examined(target, estate, {}, offers)
+    text = "\n".join(lines(there))
+    assert "  carried by SSH: consul-1: root, Python 3.9.2, nft; no strace" in text
+    assert "What its hosts lack:" in text
+    assert there.faults["network.partition"] == ""
+    assert there.faults["disk.latency"] == "no host has DiskCanary, DiskControl"
+    [one, *_] = as_data(there)["carried"]
+    assert one["host"] == "client-1" or one["host"].startswith("consul-")
+    assert one["lacks"] == {"DiskCanary": "no strace", "DiskControl": "no strace"}
+    assert possible_kinds(target, estate)["network.partition"] != ""
+
+
+def test_the_settings_survive_the_way_to_the_engine(target):
+    assert AttachTarget.received(json.loads(json.dumps(target.handed_over()))).carriers == target.carriers
+
+
+@pytest.mark.parametrize(
+    ("carriers", "message"),
+    [
+        ({"ssh": {"usr": "ops"}}, "carriers.ssh.usr: unknown key 'usr'"),
+        ({"ssh": {"port": 0}}, "carriers.ssh.port: "), ({"telnet": {}}, "carriers.telnet: unknown key 'telnet'"),
+        ({"ssh": {"lease": "1s"}}, "carriers.ssh.lease: lease must be from 3s to 5m"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_file_is_named(carriers, message):
+    with pytest.raises(AttachError) as caught:
+        carriers_of(carriers, "staging.yaml")
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("staging.yaml: the carriers cannot be read:")
+
+
+def test_an_address_for_a_host_that_is_not_there_is_named(target, estate):
+    wrong = AttachTarget("staging", "", "s.yaml", target.logins, carriers={"ssh": {"addresses": {"web": "1.2.3.4"}}})
+    with pytest.raises(AttachError, match="there is no host 'web'; there are: "):
+        run(look(wrong, estate, FakeShell().connected))
+
+
+@pytest.mark.parametrize(
+    ("written", "place"),
+    [
+        ({}, ("10.73.0.11", 2200)), ({"a": "box"}, ("box", 2200)), ({"a": "box:22"}, ("box", 22)),
+        ({"a": "[fd00::1]:22"}, ("fd00::1", 22)), ({"a": "fd00::1"}, ("fd00::1", 2200)),
+    ],
+)  # fmt: skip
+def test_where_the_sshd_of_a_host_is(written, place):
+    assert SshSettings(port=2200, addresses=written).place_of("a", "10.73.0.11") == place
+
+
+def test_network_faults_need_the_canary(target, estate):
+    assert NetworkCanary in looked(target, estate, FakeShell())["consul-1"].capabilities
