@@ -135,11 +135,9 @@ def test_rules_that_nft_does_not_take_are_refused_before_anything_is_there(box, 
     assert (box.tables(), agent.notes()) == ([], [])
 
 
-def test_without_root_nothing_is_touched(folder):
-    if os.geteuid() == 0:
-        command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-"]
-    else:
-        command = [sys.executable, "-"]
+def test_without_root_nothing_is_touched():
+    """In a user namespace that maps nobody: there, everybody is an ordinary user."""
+    command = ["unshare", "--user", sys.executable, "-"]
     from hashidrill.carriers.bundle import program
 
     spec = {"id": "f", "kind": "packets", "args": RULES, "lease_s": 5, "deadline_s": 5, "renewals": "signal",
