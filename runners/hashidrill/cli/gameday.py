@@ -166,8 +166,7 @@ def _go_on(
     again = f"hashidrill gameday resume {shlex.quote(str(folder))}{' --yes' if yes else ''}"
 
     def tell(text: str, style: str = "") -> None:
-        for part in _folded(text, say):
-            live.say(say, part, style)
+        _tell(say, text, style)
 
     lead: Lead
     if yes:
@@ -249,6 +248,11 @@ def _find(name: str | None, days: Path, *, open_only: bool = False) -> Path:
     raise UsageError(f"there is no day {name!r}; those in {days}: {', '.join(path.name for path in there) or 'none'}")
 
 
+def _tell(say: Console, line: str, style: str = "") -> None:
+    for part in _folded(line, say):
+        live.say(say, part, style)
+
+
 def _folded(line: str, say: Console) -> list[str]:
     """A line as a person reads it on a terminal: folded between words, below its own indentation."""
     if not say.is_terminal or len(line) <= say.width or " " not in line.strip():
@@ -277,13 +281,13 @@ def _summary(say: Console, found: dict[str, Any], folder: Path, page: Path) -> N
     verdict = Verdict(found["verdict"])
     live.say(say, "")
     live.say(say, f"{SYMBOLS[verdict]} {verdict.value}  {found['title']}", "bold")
-    live.say(say, f"  {found['because']} {tally(found)}")
+    _tell(say, f"  {found['because']} {tally(found)}")
     for each in found["runs"]:
         live.say(say, f"  {each['verdict'] or each['state']:<8} {each['name']}")
     for surprise in found["surprises"]:
-        live.say(say, f"  surprise: {surprise_line(surprise)}")
+        _tell(say, f"  surprise: {surprise_line(surprise)}")
     for action in found["actions"]:
-        live.say(say, f"  to do: {action['what']} ({action['name']}, due {action['due']})")
+        _tell(say, f"  to do: {action['what']} ({action['name']}, due {action['due']})")
     live.say(say, f"  report     {page}")
     live.say(say, f"  for chats  {folder / 'report.md'}")
     if found["actions"]:
