@@ -22,7 +22,7 @@ from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.faults import check_fault
 from ports import free_ports
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.long]
 CASES = (
     ("network.latency", {"delay": "300ms"}),
     ("network.reset", {}),

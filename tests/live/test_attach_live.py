@@ -9,8 +9,11 @@ import contextlib
 import json
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from attached_consul import Staging
 from drills import environment, experiment, hashidrill, start
 from hashidrill.recording.journal import read_journal
 from hashidrill.recording.reader import Recording
+from ports import free_ports
 from ssh_servers import SshServers
 
 LOAD = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "via": "consul:clients"}}
@@ -51,6 +55,73 @@ def home(tmp_path):
 def short(tmp_path):
     """A transfer of the leadership under writes."""
     return experiment(tmp_path / "moved-leader.yaml", method=[TRANSFER], load=LOAD, expect=EXPECT, servers=3)
+
+
+@pytest.fixture
+def links(staging, toxiproxy, home):
+    """(the attach file, the URL of the API) of a toxiproxy in the links of that estate, as `toxiproxy plan` has it."""
+    address = "127.77.9.9"
+    api, *others = free_ports(12, [address])
+    first = next(port for port in others if all(_is_free(address, port + n) for n in range(10)))
+    plan = hashidrill(
+        "toxiproxy", "plan", "--attach", staging.attach_file(name="plan.yaml"), "--listen", address, "--first-port",
+        first, env=home,
+    )  # fmt: skip
+    assert plan.returncode == 0, plan.stderr
+    config = staging.folder / "toxiproxy.json"
+    config.write_text(plan.stdout)
+    server = subprocess.Popen(
+        [str(toxiproxy.path), "-host", address, "-port", str(api), "-config", str(config)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        url = f"http://{address}:{api}"
+        deadline = time.monotonic() + _WITHIN_S
+        while not proxies_of(url):
+            assert time.monotonic() < deadline, "no toxiproxy"
+            time.sleep(0.1)
+        services = f'services: {{toxiproxy: {{address: "{url}"}}}}\n'
+        yield staging.attach_file(name="links.yaml", interlocks=services), url
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _is_free(address, port):
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+    return True
+
+
+def proxies_of(url):
+    """As its operators see them; nothing while it does not answer."""
+    try:
+        with urllib.request.urlopen(f"{url}/proxies", timeout=5) as answer:
+            return json.load(answer)
+    except OSError:
+        return {}
+
+
+SLOW_LINK = {"fault": "network.latency", "on": "consul:leader", "with": {"delay": "300ms", "port": 8501}, "for": "3s"}
+
+
+@pytest.mark.long
+def test_a_link_is_slowed_by_the_toxiproxy_of_the_estate_and_is_as_before_afterwards(staging, links, tmp_path, home):
+    path = experiment(tmp_path / "slow-link.yaml", method=[SLOW_LINK], load=LOAD, expect=EXPECT[1:], servers=3)
+    armed(staging, path, home)
+    file, url = links
+    before = proxies_of(url)
+    done = hashidrill("run", path, "--attach", file, "--json", "--runs", tmp_path / "runs", env=home)
+    assert done.returncode == 0, f"{done.stderr}\n{done.stdout}"
+    [said] = json.loads(done.stdout)
+    entries = read_journal(Path(said["recording"]) / "journal.jsonl")
+    [proof] = [entry.data["evidence"] for entry in entries if entry.event == "fault.proven"]
+    assert f"through {staging.leader()}-consul-8501, toxics in 1 of 1" in proof["measured"]
+    assert proof["figures"]["measured_s"] > 0.29
+    assert proxies_of(url) == before
 
 
 def armed(staging, path, home):
