@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import anyio
 
 from hashidrill.errors import FaultError
+from hashidrill.util import foreign
 
 ANSWERS_WITHIN_S = 30.0
 
@@ -64,8 +65,8 @@ class Lines:
         try:
             while line := await self._session.receive():
                 try:
-                    said = dict(json.loads(line))
-                except ValueError:
+                    said = dict(foreign.parse(line))
+                except (ValueError, TypeError):
                     continue  # a banner, or another program's
                 if "id" in said:
                     self._answers[said.pop("id")] = said

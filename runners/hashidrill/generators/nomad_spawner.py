@@ -23,6 +23,7 @@ from hashidrill.datacenter.attach.login import Login
 from hashidrill.datacenter.attach.wire import UnansweredError, Wire
 from hashidrill.generators.remote import Introduction
 from hashidrill.generators.spawner import SpawnError, introduction
+from hashidrill.util import foreign
 
 PREFIX = "hashidrill-generators-"
 META_PYTHON = "hashidrill_python"
@@ -204,7 +205,7 @@ async def _asked(wire: Wire, method: str, path: str, *, needs: str, body: Any = 
     if answer.status != 200:
         raise SpawnError(f"{method} {path}: {_said(answer)}")
     try:
-        return json.loads(answer.body)
+        return foreign.parse(answer.body)
     except ValueError:
         raise SpawnError(f"{method} {path}: Nomad answered what is no JSON: {_said(answer)}") from None
 
@@ -220,7 +221,10 @@ async def left(wire: Wire, run_id: str = "") -> list[str]:
     answer = await wire.request("GET", "/v1/jobs", params={"prefix": job_id(run_id)}, timeout_s=_TIMEOUT_S)
     if answer.status != 200:
         return []
-    found = [str(one["ID"]) for one in json.loads(answer.body)]
+    try:
+        found = [str(one["ID"]) for one in foreign.parse(answer.body)]
+    except (ValueError, TypeError, KeyError):
+        raise UnansweredError(f"{wire.login.address}: what it answered to /v1/jobs is no list of jobs") from None
     # a prefix: another run's name may begin with this one's
     return [job for job in found if not run_id or job == job_id(run_id)]
 

@@ -187,7 +187,7 @@ def test_an_installation_that_brings_no_tool_is_not_believed(system):
 
 
 @pytest.fixture
-def consul(monkeypatch):
+def with_consul(monkeypatch):
     """Settings for a Consul that is not here, cannot be downloaded, and could be built if there were Go."""
 
     def put(*, here=None, why_not="the server is down", go=None):
@@ -199,8 +199,8 @@ def consul(monkeypatch):
     return put
 
 
-def test_go_is_installed_only_when_a_binary_can_be_had_no_other_way(system, consul):
-    system.ensure(consul())
+def test_go_is_installed_only_when_a_binary_can_be_had_no_other_way(system, with_consul):
+    system.ensure(with_consul())
     assert system.ran == ["apt-cache policy golang-go", INSTALL.replace("nftables", "golang-go")]
     assert "golang-go (for building binaries that cannot be downloaded)" in system.said[0]
 
@@ -214,38 +214,38 @@ def test_go_is_installed_only_when_a_binary_can_be_had_no_other_way(system, cons
     ],
     ids=["it is here", "it can be downloaded", "there is Go"],
 )
-def test_go_is_left_alone_otherwise(system, consul, settings):
-    system.ensure(consul(**settings))
+def test_go_is_left_alone_otherwise(system, with_consul, settings):
+    system.ensure(with_consul(**settings))
     assert system.ran == []
 
 
-def test_go_is_no_help_for_a_version_that_has_no_pinned_module(system, consul):
-    consul()
+def test_go_is_no_help_for_a_version_that_has_no_pinned_module(system, with_consul):
+    with_consul()
     system.ensure([("consul", "1.21.5")])
     assert system.ran == []
 
 
-def test_a_distribution_whose_go_is_too_old_is_told_how_to_get_one_and_nothing_is_installed(system, consul):
+def test_a_distribution_whose_go_is_too_old_is_told_how_to_get_one_and_nothing_is_installed(system, with_consul):
     """Debian 12 has Go 1.19, which cannot even read our go.mod files."""
     system.go_candidate = "2:1.19~1"
     with pytest.raises(MachineError, match=r"golang-go is 2:1\.19~1; 1\.21 or newer is needed") as caught:
-        system.ensure(consul(go=Go("/usr/bin/go", (1, 19), "go1.19.8")))
+        system.ensure(with_consul(go=Go("/usr/bin/go", (1, 19), "go1.19.8")))
     assert packages.GO_BY_HAND in str(caught.value)
     assert not any("install" in line for line in system.ran)
 
 
-def test_the_package_lists_are_fetched_when_apt_knows_no_go_at_all(system, consul):
+def test_the_package_lists_are_fetched_when_apt_knows_no_go_at_all(system, with_consul):
     system.go_candidate = "(none)"
     with pytest.raises(MachineError, match="no golang-go"):
-        system.ensure(consul())
+        system.ensure(with_consul())
     assert UPDATE in system.ran
 
 
-def test_what_to_do_by_hand_covers_packages_and_go(system, consul):
+def test_what_to_do_by_hand_covers_packages_and_go(system, with_consul):
     system.uid, system.fails["sudo -n true"] = 1000, 1
     system.has.discard("nft")
     with pytest.raises(MachineError) as caught:
-        system.ensure(consul())
+        system.ensure(with_consul())
     lines = str(caught.value).splitlines()
     assert lines[1].strip() == "sudo apt-get install -y --no-install-recommends nftables"
     assert "go.dev/dl" in lines[2]
