@@ -40,7 +40,7 @@ def start(*arguments, first=""):
 
 def test_help_names_every_command_and_imports_none():
     said, loaded = start("--help")
-    assert "Check experiments without running anything" in said
+    assert "without running anything" in said  # of validate, whose module is not imported
     assert loaded & NOT_FOR_HELP == set()
     assert {name for name in loaded if name.startswith("hashidrill.cli.")} == {
         "hashidrill.cli.app", "hashidrill.cli.commands",
