@@ -6,7 +6,6 @@ up a revert. The keys of loads have the names of the loads, so nobody's run may 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -25,6 +24,7 @@ from hashidrill.experiment.resolved import ResolvedExperiment
 from hashidrill.generators.nomad_spawner import remove_left
 from hashidrill.recording.journal import read_journal
 from hashidrill.recording.writer import RESOLVED_NAME
+from hashidrill.util import foreign
 from hashidrill.util.files import JOURNAL_NAME
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ async def _clean(
         done.left.extend(left)
 
     try:
-        experiment = ResolvedExperiment.from_data(json.loads((run / RESOLVED_NAME).read_text())).experiment
+        experiment = ResolvedExperiment.from_data(foreign.parse((run / RESOLVED_NAME).read_text())).experiment
         found = leavings(experiment, run_id, wires)
         shared = {left: kind for left, kind in found.items() if run_id not in left.name}
         await do({left: kind for left, kind in found.items() if left not in shared})
@@ -125,7 +125,7 @@ def _verbs(path: Path) -> list[str]:
         return []
     for line in lines:
         try:
-            verbs.append(str(json.loads(line)["verb"]))
+            verbs.append(str(foreign.parse(line)["verb"]))
         except (ValueError, KeyError, TypeError):
             continue
     return verbs
