@@ -56,6 +56,11 @@ class Offer:
 
     def refuses(self, fault: Any) -> str:
         """Why this fault cannot be had there though its capabilities can; "" where it can."""
+        if ProcessControl in self.capabilities and getattr(fault, "ends_by_its_api", False):
+            return (
+                "an agent that leaves by its own API is not started again: a host starts what it ended itself, and"
+                " would not know of this one; without `leave`, it gets SIGTERM and is started again"
+            )
         rule = getattr(fault, "rule", None)
         return cannot(rule()) if DiskControl in self.capabilities and rule is not None else ""
 

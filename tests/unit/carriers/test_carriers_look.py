@@ -91,8 +91,8 @@ def test_looking_leaves_nothing_there(target, estate):
 STEP = {"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "500ms"}, "for": "5s"}
 
 
-def written(tmp_path, **params):
-    step = STEP | {"with": STEP["with"] | params}
+def written(tmp_path, step=STEP, **params):
+    step = step | {"with": step["with"] | params}
     path = tmp_path / "x.yaml"
     path.write_text(json.dumps({
         "apiVersion": "hashidrill/v1", "kind": "Experiment", "metadata": {"name": "x", "title": "X", "why": "y"},
@@ -125,6 +125,17 @@ def test_what_cannot_be_carried_is_refused_with_its_reason(target, estate, tmp_p
     assert why.endswith(
         "its host consul-1 lacks DiskCanary, DiskControl: consul-1: cannot be reached: Connection refused"
     )
+
+
+@pytest.mark.parametrize(("leave", "refusals"), [(True, 1), (False, 0)])
+def test_an_agent_that_leaves_by_its_api_and_that_nobody_would_start_again_is_refused(
+    target, estate, tmp_path, leave, refusals
+):
+    """systemd leaves it down, no agent of ours ended it, and so neither a revert nor a heal would start it."""
+    path = written(tmp_path, STEP | {"fault": "consul.agent.stop", "with": {"leave": leave}})
+    reasons = lacking(read_experiment(path), target, estate, path=path, offers=looked(target, estate, FakeShell()))
+    assert len(reasons) == refusals
+    assert all("consul.agent.stop on consul:leader: consul-1: an agent that leaves by its" in why for why in reasons)
 
 
 def test_doctor_says_what_is_carried_to_which_host(target, estate):

@@ -81,6 +81,11 @@ class AgentStop(BaseFault[StopParams]):
     holds_down: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = StopParams
 
+    @property
+    def ends_by_its_api(self) -> bool:
+        """Whether the agent exits because its API asks it to: nobody who ends and starts processes hears of that."""
+        return self.params.leave
+
     def uses(self, place: Place) -> Sequence[Claim]:
         claims = (takes(AGENT, ONE_AGENT), needs(START), spoils(ANSWERS), spoils(LISTENER))
         return (*super().uses(place), *claims)
