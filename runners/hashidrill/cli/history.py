@@ -12,6 +12,7 @@ import typer
 
 from hashidrill.cli.common import Json, console, examples, print_json
 from hashidrill.errors import HashidrillError, UsageError
+from hashidrill.experiment.library import SUFFIXES
 from hashidrill.history import data, pages
 from hashidrill.history.changes import changed as changes_of
 from hashidrill.history.database import opened
@@ -69,14 +70,30 @@ def _store(db: Path | None, *, must_exist: bool = True) -> Iterator[Store]:
 
 
 def _series(store: Store, name: str | None) -> list[Series]:
-    """All of them, or those of one experiment. Raises UsageError that names the near ones."""
+    """All of them, or those of one experiment. Raises UsageError that names the near ones, or several that fit."""
     if name is None:
         return store.series()
-    for asked in (name, Path(name).stem):
-        if found := store.series(asked):
-            return found
     known = sorted({each.experiment for each in store.series()})
-    raise UsageError(f"no run of {name!r} in the history: {near(name, known)}")
+    fitting = _fitting(name, known)
+    if len(fitting) > 1:
+        raise UsageError(f"{name!r} is more than one experiment in the history: say {' or '.join(fitting)}")
+    if not fitting:
+        raise UsageError(f"no run of {name!r} in the history: {near(name, known)}")
+    return store.series(fitting[0])
+
+
+def _fitting(name: str, known: list[str]) -> list[str]:
+    """Which of the known experiments a name or path means: the name itself, the end of a path, a name without folder.
+
+    `nomad/slow-leader-disk` never means `raft/slow-leader-disk`.
+    """
+    path = Path(name)
+    asked = (path.with_suffix("") if path.suffix in SUFFIXES else path).as_posix()
+    if name in known or asked in known:
+        return [name if name in known else asked]
+    if within := [each for each in known if asked.endswith(f"/{each}")]:
+        return [max(within, key=len)]
+    return [each for each in known if each.endswith(f"/{asked}")]
 
 
 def list_(

@@ -30,6 +30,7 @@ from hashidrill.engine.engine_process import REFUSED
 from hashidrill.engine.required import required_by
 from hashidrill.errors import InterlockError, MachineError, UnrecordedError, UsageError
 from hashidrill.events import Bus, Note, decode
+from hashidrill.experiment.library import library_name
 from hashidrill.experiment.model import services_of
 from hashidrill.provision import binaries
 from hashidrill.provision.products import BBOLT_VERSION
@@ -332,6 +333,7 @@ def _info(
         "id": recording.name,
         "format": FORMAT,
         "experiment": experiment.metadata.name,
+        "named": library_name(resolved.path) or experiment.metadata.name,
         "title": experiment.metadata.title,
         "started_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "hashidrill": __version__,

@@ -47,10 +47,15 @@ def _is_base(path: Path) -> bool:
 
 def experiment_name(path: Path, explicit: Path | str | None = None) -> str:
     """The name that `find_experiment` accepts: `raft/slow-leader-disk`, or the path of a file outside the library."""
+    return library_name(path, explicit) or str(path)
+
+
+def library_name(path: Path, explicit: Path | str | None = None) -> str | None:
+    """Its name with its folder, which no other experiment of the library has; None for a file outside of it."""
     try:
         return path.resolve().relative_to(experiments_dir(explicit).resolve()).with_suffix("").as_posix()
     except (ValueError, UsageError):
-        return str(path)
+        return None
 
 
 def find_experiment(name_or_path: Path | str, explicit: Path | str | None = None) -> Path:

@@ -39,7 +39,8 @@ def taken(recording: Recording, verdict: RunVerdict | None = None) -> Run:
     run = recording.run
     redactor = Redactor()
     redactor.learn_environment(os.environ)
-    name = str(run.get("experiment") or _experiment_name(recording))
+    # experiments of two folders may have one metadata.name, which `named` tells apart; older recordings have none
+    name = str(run.get("named") or run.get("experiment") or _experiment_name(recording))
     variant, experiment = _asked(recording)
     began_s, ended_s = _times(recording)
     root = str(run.get("root") or "")

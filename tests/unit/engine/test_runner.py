@@ -14,9 +14,10 @@ from types import SimpleNamespace
 import pytest
 
 from hashidrill.engine import in_sandbox as sandboxed
-from hashidrill.engine.launch import run_experiment
+from hashidrill.engine.launch import _info, run_experiment
 from hashidrill.errors import RecordingError
 from hashidrill.events import Bus, Phase
+from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
 from hashidrill.judging.judge import judge
 from hashidrill.recording.reader import Recording
@@ -151,3 +152,19 @@ def test_an_engine_that_cannot_close_its_recording_says_so_in_one_line():
         raise RecordingError("run-1: the journal could not be closed: No space left on device")
 
     assert sandboxed.exit_of(run) == "hashidrill: run-1: the journal could not be closed: No space left on device"
+
+
+@pytest.mark.parametrize("name", ["raft/slow-leader-disk", "nomad/slow-leader-disk"])
+def test_a_run_of_the_library_says_which_of_two_experiments_of_one_name_it_is(name):
+    resolved = resolve(find_experiment(name))
+    said = _info(resolved.experiment, Path("run"), resolved, {})
+    assert (said["experiment"], said["named"]) == ("slow-leader-disk", name)
+
+
+def test_a_run_of_another_file_is_named_as_the_file_says(tmp_path):
+    copy = tmp_path / "mine.yaml"
+    planted = RecordingBuilder(tmp_path / "unused", name="my-disk").fault("noop", at=10, until=30).load("kv-writes")
+    planted = planted.healthy().final_reads("kv-writes").expect("no_acknowledged_write_lost", load="kv-writes")
+    copy.write_text(json.dumps(planted.experiment()))
+    resolved = resolve(copy)
+    assert _info(resolved.experiment, Path("run"), resolved, {})["named"] == "my-disk"

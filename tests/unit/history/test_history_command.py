@@ -146,6 +146,21 @@ def test_an_experiment_is_named_as_elsewhere_and_a_near_name_is_suggested(hashid
     assert "did you mean slow-leader-disk?" in err
 
 
+def test_a_name_without_its_folder_is_enough_where_one_experiment_has_it(hashidrill, store):
+    store(planted(1, series="raft/slow-leader-disk"), planted(2, series="raft/frozen-leader"))
+    for name in ("slow-leader-disk", "raft/slow-leader-disk", "/srv/drills/experiments/raft/slow-leader-disk.yaml"):
+        _, out, _ = hashidrill("history", "list", name)
+        assert [line.split()[-1] for line in out.splitlines()] == ["run-0001"]
+    code, _, err = hashidrill("history", "list", "nomad/slow-leader-disk")
+    assert code == 2
+    assert "no run of 'nomad/slow-leader-disk'" in " ".join(err.split())
+    store(planted(3, series="nomad/slow-leader-disk"))
+    code, _, err = hashidrill("history", "list", "slow-leader-disk")
+    assert code == 2
+    assert "say nomad/slow-leader-disk or raft/slow-leader-disk" in " ".join(err.split())
+    assert "run-0003" in hashidrill("history", "list", "nomad/slow-leader-disk")[1]
+
+
 def test_a_run_is_shown_though_its_recording_is_gone(hashidrill, store):
     store(planted(1, "FAIL", figures={"p50": 0.012, "p99": float("inf")}, broken=["writes_recover"]))
     _, out, _ = hashidrill("history", "show", "last")

@@ -178,6 +178,17 @@ def test_a_first_failure_and_a_failure_elsewhere_are_no_turn(tmp_path):
     assert record_run(recorded(tmp_path, "c", fails=True, name="one").path).turn is None
 
 
+def test_two_experiments_of_one_name_are_two_series(file, tmp_path):
+    """The library has a slow-leader-disk for Consul and one for Nomad."""
+    name = "slow-leader-disk"
+    record_run(recorded(tmp_path, "a", name=name, run={"named": "raft/slow-leader-disk"}).path)
+    other = recorded(tmp_path, "b", name=name, fails=True, run={"named": "nomad/slow-leader-disk"})
+    assert record_run(other.path).turn is None
+    assert [run.series.experiment for run in stored(file)] == ["raft/slow-leader-disk", "nomad/slow-leader-disk"]
+    again = recorded(tmp_path, "c", name=name, fails=True, run={"named": "raft/slow-leader-disk"})
+    assert record_run(again.path).turn.before.id == "a"
+
+
 def test_an_old_recording_that_is_imported_later_is_not_the_last_verdict(file):
     with opened(file) as found:
         store = Store(found)
