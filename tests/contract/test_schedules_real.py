@@ -204,6 +204,6 @@ def test_the_command_writes_files_that_their_readers_take(tmp_path):
         done = hashidrill("schedule", "raft/frozen-leader", "--cron", "17 2 * * *", to, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.rglob("hashidrill-*") if path.is_file()} == {
-        f"hashidrill-frozen-leader.{end}" for end in ("nomad.hcl", "service", "timer", "yml")
+        f"hashidrill-raft-frozen-leader.{end}" for end in ("nomad.hcl", "service", "timer", "yml")
     }
-    assert Path(tmp_path, ".github/workflows/hashidrill-frozen-leader.yml").is_file()
+    assert Path(tmp_path, ".github/workflows/hashidrill-raft-frozen-leader.yml").is_file()

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 _FIRES_WITHIN_S = 90.0
 """Each minute by its cron expression, and what Nomad takes to start it."""
-_JOB = "hashidrill-frozen-leader"
+_JOB = "hashidrill-raft-frozen-leader"
 
 
 def planted(user):

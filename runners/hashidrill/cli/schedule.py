@@ -6,12 +6,13 @@ import datetime as dt
 import os
 import platform
 import pwd
+import re
 import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 import anyio
@@ -19,10 +20,12 @@ import typer
 
 from hashidrill.cli.common import console, examples
 from hashidrill.errors import AttachError, UsageError
-from hashidrill.experiment.library import find_experiment
+from hashidrill.experiment.library import find_experiment, library_name
 from hashidrill.experiment.loader import load_experiment
+from hashidrill.experiment.reading import read_document
+from hashidrill.gameday.plan import Plan, is_game_day, plan_of
+from hashidrill.history.place import DEFAULT, history_file
 from hashidrill.history.place import VARIABLE as HISTORY
-from hashidrill.history.place import history_file
 from hashidrill.live.display import say
 from hashidrill.schedules import github, nomad, systemd
 from hashidrill.schedules.cron import cron as read_cron
@@ -31,6 +34,10 @@ from hashidrill.schedules.job import Job
 from hashidrill.util.files import write_whole
 
 _OURS = "# Written by `hashidrill schedule`"
+_RUNS = re.compile(
+    r'^ *(?:ExecStart=|WorkingDirectory=|command  = |args     = |work_dir = |value     = |run: ").*$', re.MULTILINE
+)  # fmt: skip
+"""The lines that say what it runs and where, in the files of all three."""
 _SHOWN = 3
 _WORKFLOWS = Path(".github/workflows")
 
@@ -86,25 +93,26 @@ def schedule(
         raise UsageError("--node is a host of Nomad: use it with --nomad")
     when = read_cron(cron)
     zone = _zone(time_zone)
-    found, words = _what(what, attach, relative=to_github)
+    name, words = _what(what, attach, relative=to_github)
     start = shlex.split(command) or (["uv", "run", "hashidrill"] if to_github else [_ourselves()])
-    here = Path.cwd()
     job = Job(
-        found,
+        name,
         [*start, *words],
         when,
         time_zone,
-        here,
-        {} if to_github else _environment(),
+        Path.cwd(),
+        {} if to_github else _environment(user),
         _user() if user is None else user,
     )
     files = _files(job, node, to_nomad=to_nomad, to_github=to_github)
     folder = output or (_WORKFLOWS if to_github else Path())
-    for name, text in files.items():
-        _write(folder / name, text)
+    for file, text in files.items():
+        _check_writable(folder / file, text)
+    for file, text in files.items():
+        _write(folder / file, text)
     out = console()
-    for name in files:
-        say(out, f"wrote {folder / name}")
+    for file in files:
+        say(out, f"wrote {folder / file}")
     times = ", ".join(f"{each:%a %Y-%m-%d %H:%M}" for each in next_times(when, dt.datetime.now(zone), _SHOWN))
     say(out, f"runs at {times} ({time_zone}), and so on")
     if submit:
@@ -128,32 +136,36 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _what(what: str, attach: Path | None, *, relative: bool) -> tuple[str, list[str]]:
-    """(the name, the words after `hashidrill`) of a game day or an experiment. Raises HashidrillError for neither."""
-    attached = [] if attach is None else ["--attach", _path(attach, relative=relative)]
+    """(the name, the words after `hashidrill`) of a game day or an experiment.
+
+    Raises HashidrillError for neither, and for a day that would not begin when nobody is there.
+    """
+    path = Path(what)
+    if path.is_file() and is_game_day(document := read_document(path)):
+        plan = plan_of(document, folder=path.parent)
+        _check_day(plan, path, attach)
+        return plan.day.metadata.name, ["gameday", "run", _path(path, relative=relative), "--yes"]
     if attach is not None and not attach.is_file():
         raise UsageError(f"--attach {attach}: there is no such file")
-    path = Path(what)
-    if path.is_file() and (day := _game_day(path)) is not None:
-        return day, ["gameday", "run", _path(path, relative=relative), "--yes", *attached]
     file = find_experiment(what)
     experiment = load_experiment(file)
+    name = library_name(file) or experiment.metadata.name  # experiments of two folders may have one metadata.name
     named = what if relative and not path.is_file() else _path(file, relative=relative)
-    return experiment.metadata.name, ["run", named, "--plain", *attached]
+    words = ["run", named, "--plain"]
+    if attach is None:
+        return name, words
+    return f"{name}-{attach.stem}", [*words, "--attach", _path(attach, relative=relative)]
 
 
-def _game_day(path: Path) -> str | None:
-    """The name of the game day in that file; None where it is something else, or does not read."""
-    from ruamel.yaml import YAML  # noqa: PLC0415 - an experiment needs none
-    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
-
-    try:
-        data: Any = YAML(typ="safe").load(path.read_text())
-    except (OSError, ValueError, YAMLError):
-        return None
-    if not isinstance(data, dict) or data.get("kind") != "GameDay":
-        return None
-    metadata = data.get("metadata")
-    return str(metadata.get("name") or path.stem) if isinstance(metadata, dict) else path.stem
+def _check_day(plan: Plan, path: Path, attach: Path | None) -> None:
+    """Raises UsageError for what `gameday run --yes` would refuse each time."""
+    if attach is not None:
+        raise UsageError(f"--attach: {path} is a game day, and those run in datacenters of their own: leave it out")
+    if missing := plan.needs_a_person():
+        raise UsageError(
+            f"{path}: nobody is there when it runs, but somebody must confirm: {'; '.join(missing)}. Write"
+            " `unattended: true` next to each `confirm` that a scheduled day may go without"
+        )
 
 
 def _path(path: Path, *, relative: bool) -> str:
@@ -176,10 +188,25 @@ def _ourselves() -> str:
     return found
 
 
-def _environment() -> Mapping[str, str]:
-    """What a run needs to know: where its caches and its history are."""
-    home = os.environ.get("HOME")
-    return {**({"HOME": home} if home else {}), HISTORY: str(history_file().absolute())}
+def _environment(user: str | None) -> Mapping[str, str]:
+    """What a run needs to know: where its caches and its history are. Those of the account that runs it.
+
+    A history that HASHIDRILL_HISTORY names is everybody's. Raises UsageError for an account that is not here.
+    """
+    named = {HISTORY: str(history_file().absolute())} if os.environ.get(HISTORY) else {}
+    if not user and user is not None:  # whoever starts it has a home, which is not known here
+        return named
+    if user is None or user == _user():
+        home = os.environ.get("HOME")
+        return {**({"HOME": home} if home else {}), HISTORY: str(history_file().absolute())}
+    try:
+        home = pwd.getpwnam(user).pw_dir
+    except (KeyError, ValueError):
+        raise UsageError(
+            f"--user {user}: this machine has no such account, so its home and its history are unknown: create it,"
+            " or name another one"
+        ) from None
+    return {"HOME": home, HISTORY: str(Path(home) / DEFAULT), **named}
 
 
 def _user() -> str:
@@ -190,11 +217,27 @@ def _user() -> str:
         return ""
 
 
-def _write(path: Path, text: str) -> None:
-    """Raises UsageError for a file of somebody else, or a folder that cannot be written."""
+def _check_writable(path: Path, text: str) -> None:
+    """Raises UsageError for a file of somebody else, and for a schedule of something else: one of the two would end."""
     try:
-        if path.exists() and not path.read_text(errors="replace").startswith(_OURS):
-            raise UsageError(f"{path}: is there, and this command did not write it: move it, or name another --output")
+        there = path.read_text(errors="replace") if path.exists() else None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if there is None:
+        return
+    if not there.startswith(_OURS):
+        raise UsageError(f"{path}: is there, and this command did not write it: move it, or name another --output")
+    before, now = ([line.strip() for line in _RUNS.findall(each)] for each in (there, text))
+    if before != now:
+        raise UsageError(
+            f"{path}: is there, and runs something else: {'; '.join(before)}. Remove it to replace it, or name another"
+            " --output"
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    """Raises UsageError for a folder that cannot be written."""
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text)
         path.chmod(0o644)

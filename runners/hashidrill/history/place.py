@@ -7,6 +7,8 @@ from pathlib import Path
 
 VARIABLE = "HASHIDRILL_HISTORY"
 """The environment variable that names another file."""
+DEFAULT = ".local/state/hashidrill/history.sqlite"
+"""Below the home of whoever says nothing else."""
 
 
 def history_file() -> Path:

@@ -22,7 +22,7 @@ def workflow(job: Job) -> str:
             f"--cron {str(job.cron)!r}: GitHub runs a schedule every {SHORTEST_GAP_MINUTES} minutes at most, and this"
             f" one is due after {gap}"
         )
-    command = shlex.join(job.words)
+    command = shlex.join(job.words)  # printable, so that JSON without escapes is one line of YAML
     if "${{" in command:
         raise UsageError("a path or option with ${{ in it would be code in a workflow: rename it")
     return f"""\
@@ -61,7 +61,7 @@ jobs:
         uses: actions/cache/restore@v4
         with:
           path: {_HISTORY}
-          key: {job.name}-history-${{{{ github.run_id }}}}
+          key: {job.name}-history-${{{{ github.run_id }}}}-${{{{ github.run_attempt }}}}
           restore-keys: {job.name}-history-
       - name: what a datacenter in namespaces needs
         run: |
@@ -70,13 +70,13 @@ jobs:
       - name: drill
         env:
           {WEBHOOK}: ${{{{ secrets.{WEBHOOK} }}}}
-        run: {json.dumps(command)}
+        run: {json.dumps(command, ensure_ascii=False)}
       - name: keep the history
         if: always()
         uses: actions/cache/save@v4
         with:
           path: {_HISTORY}
-          key: {job.name}-history-${{{{ github.run_id }}}}
+          key: {job.name}-history-${{{{ github.run_id }}}}-${{{{ github.run_attempt }}}}
       - if: always()
         uses: actions/upload-artifact@v4
         with:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hashidrill.errors import UsageError
 from hashidrill.schedules.cron import Cron
 
 WEBHOOK = "HASHIDRILL_NOTIFY"
@@ -19,7 +20,7 @@ class Job:
     """One experiment or game day, and when it runs."""
 
     what: str
-    """The name of the experiment or game day."""
+    """What makes it another job than the rest: the experiment or game day, and the datacenter that it attaches to."""
     words: Sequence[str]
     """The command line."""
     cron: Cron
@@ -29,6 +30,15 @@ class Job:
     environment: Mapping[str, str] | None = None
     user: str = ""
     """Who runs it, where that is not root."""
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for what could begin a line of its own: systemd ends lines at a carriage return too."""
+        for text in (self.what, *self.words, str(self.directory), self.user, *self.variables.values()):
+            if not text.isprintable():
+                raise UsageError(
+                    f"{text!r}: no schedule can have a name, path or option with a line break or another character"
+                    " that does not print: rename it"
+                )
 
     @property
     def name(self) -> str:

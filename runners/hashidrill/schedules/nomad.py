@@ -7,8 +7,10 @@ where its own parser reads the cron expression), and registers what it parsed. P
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from hashidrill.errors import UsageError
 from hashidrill.schedules.job import WEBHOOK, Job
@@ -73,10 +75,11 @@ job {_text(job.name)} {{
       # `nomad var put nomad/jobs/{job.name} notify=URL` has a webhook told when a verdict turns to FAIL
       template {{
         data        = <<-EOF
-          {{{{ if nomadVarExists "nomad/jobs/{job.name}" }}}}{{{{ with nomadVar "nomad/jobs/{job.name}" }}}}{WEBHOOK}={{{{ .notify }}}}{{{{ end }}}}{{{{ end }}}}
+          {{{{ if nomadVarExists "nomad/jobs/{job.name}" }}}}{{{{ with nomadVar "nomad/jobs/{job.name}" }}}}{{{{ with .notify }}}}{WEBHOOK}={{{{ . }}}}{{{{ end }}}}{{{{ end }}}}{{{{ end }}}}
           EOF
         destination = "${{NOMAD_SECRETS_DIR}}/notify.env"
         env         = true
+        change_mode = "noop" # a new URL is for the next run: this one is not restarted for it
       }}
 
       # an interrupted run reverts its faults first; a client allows max_kill_timeout at most, 30 s by default
@@ -111,15 +114,47 @@ async def submit(wire: Wire, text: str) -> str:
     checked = await _asked(wire, "PUT", "/v1/validate/job", {"Job": parsed})
     if wrong := [*(checked.get("ValidationErrors") or []), *filter(None, [checked.get("Error")])]:
         raise UsageError(f"{wire.login.address}: Nomad refuses the job: {'; '.join(map(str, wrong))}")
+    name = str(parsed["ID"])
+    there = await _asked(wire, "GET", f"/v1/job/{quote(name, safe='')}")
+    if there and not there.get("Stop") and (differ := _differences(there, parsed)):
+        raise UsageError(
+            f"{wire.login.address}: there is a job {name} already, and it is another one: {'; '.join(differ)}. To"
+            f" replace it, remove it first: nomad job stop {name}"
+        )
     await _asked(wire, "PUT", "/v1/jobs", {"Job": parsed})
-    return str(parsed["ID"])
+    return name
 
 
-async def _asked(wire: Wire, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    answer = await wire.request(method, path, body=json.dumps(body).encode(), timeout_s=_WITHIN_S)
+def _differences(there: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    """What two jobs of one name do not have in common: what they run, and where. When it runs may change."""
+    pairs = zip(_runs(there), _runs(ours), strict=True)
+    return [f"it has {before}, this one has {now}" for before, now in pairs if before != now]
+
+
+def _runs(job: Mapping[str, Any]) -> tuple[str, str, str]:
+    """(the command line, its directory, what the host must be)."""
+    tasks = [task for group in job.get("TaskGroups") or [] for task in group.get("Tasks") or []]
+    config: Mapping[str, Any] = (tasks[0].get("Config") if len(tasks) == 1 else None) or {}
+    words = [config.get("command"), *(config.get("args") or [])]
+    command = shlex.join(str(word) for word in words if word is not None)
+    bound = ", ".join(f"{each.get('LTarget')} = {each.get('RTarget')}" for each in job.get("Constraints") or [])
+    return (
+        f"the command `{command}`" if command else "no command",
+        f"the directory {config.get('work_dir')}",
+        f"the constraint {bound}" if bound else "no constraint",
+    )
+
+
+async def _asked(wire: Wire, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What it answers; nothing where GET finds nothing. Raises UsageError for any other answer."""
+    sent = None if body is None else json.dumps(body).encode()
+    answer = await wire.request(method, path, body=sent, timeout_s=_WITHIN_S)
+    if method == "GET" and answer.status == 404:
+        return {}
     if answer.status != 200:
         said = answer.body[:400].decode(errors="replace").strip()
-        needs = "; its token needs submit-job and parse-job in this namespace" if answer.status == 403 else ""
-        raise UsageError(f"{wire.login.address}: {method} {path}: HTTP {answer.status} {said}{needs}")
+        needs = "submit-job and parse-job in this namespace, and read-job"
+        needed = f"; its token needs {needs}" if answer.status == 403 else ""
+        raise UsageError(f"{wire.login.address}: {method} {path}: HTTP {answer.status} {said}{needed}")
     found = answer.json()
     return found if isinstance(found, dict) else {}

@@ -6,7 +6,7 @@ from hashidrill.errors import UsageError
 from hashidrill.schedules.cron import on_calendar
 from hashidrill.schedules.job import Job
 
-_SPECIAL = {"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$", "\n": "\\n", "\t": "\\t"}
+_SPECIAL = {"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"}
 
 
 def unit_files(job: Job) -> dict[str, str]:
@@ -59,9 +59,9 @@ WantedBy=timers.target
 
 
 def _plain(text: str) -> str:
-    """A value that systemd takes to the end of the line. Raises UsageError for one with a line break."""
-    if "\n" in text:
-        raise UsageError(f"{text!r}: a path with a line break cannot stand in a unit")
+    """A value that systemd takes to the end of the line. Raises UsageError for one that goes on in the next line."""
+    if text.endswith("\\"):
+        raise UsageError(f"{text}: a path with a backslash at its end cannot stand in a unit: rename it")
     return text.replace("%", "%%")
 
 
