@@ -230,6 +230,73 @@ class Systemd(Host):
         return 0, "8\n" if words[0] == "show" else "", ""
 
 
+class Standing(Systemd):
+    """Where process 7 is in `cgroup`, and systemd says that process 8 is the main one of each unit."""
+
+    def __init__(self, folder, cgroup):
+        super().__init__(folder)
+        self.proc = folder / "proc"
+        (folder / "units").mkdir()
+        for one in (self.proc / "7", self.proc / "self"):
+            (one / "ns").mkdir(parents=True)
+            (one / "ns" / "mnt").hardlink_to(self._namespace("host"))
+            (one / "root").symlink_to(folder)
+        (self.proc / "7" / "cgroup").write_text(cgroup)
+
+    def _namespace(self, name):
+        file = self.folder / name
+        file.touch()
+        return file
+
+    def in_a_container(self):
+        mount = self.proc / "7" / "ns" / "mnt"
+        mount.unlink()
+        mount.hardlink_to(self._namespace("container"))
+
+    def in_a_root_of_its_own(self):
+        root = self.proc / "7" / "root"
+        root.unlink()
+        root.symlink_to(self.proc)
+
+    def remembered(self, pid):
+        return host_faults.restart.remembered(self, f"{pid}@{10 * pid}", self.folder / "units")
+
+
+@pytest.mark.parametrize("unit", ["supervisor", "cron", "ssh"])
+def test_a_process_below_another_service_is_not_ended_as_systemd_would_start_something_else(tmp_path, unit):
+    """Otherwise the wrong unit is kept down, and its main process is taken for the agent that came back."""
+    with pytest.raises(RefusedError, match=rf"process 7 is not the main process of {unit}\.service \(8 is\)") as no:
+        Standing(tmp_path, f"0::/system.slice/{unit}.service\n").remembered(7)
+    assert no.value.name == "cannot-restart"
+
+
+def test_the_main_process_of_a_service_is_started_by_systemd(tmp_path):
+    host = Standing(tmp_path, "")
+    (host.proc / "8").mkdir()
+    (host.proc / "8" / "cgroup").write_text("0::/system.slice/consul.service\n")
+    assert host.remembered(8) == {"unit": "consul.service"}
+
+
+@pytest.mark.parametrize("where", [Standing.in_a_container, Standing.in_a_root_of_its_own])
+def test_a_process_that_sees_other_files_is_not_ended_as_its_command_would_be_another_one_here(tmp_path, where):
+    """A container with the host's network: /bin/consul of the container is not that of the host."""
+    host = Standing(tmp_path, "0::/system.slice/docker-ab.scope\n")
+    where(host)
+    with pytest.raises(RefusedError, match="process 7 sees other files than this host's") as refused:
+        host.remembered(7)
+    assert refused.value.name == "cannot-restart"
+
+
+def test_what_cannot_be_started_again_is_refused_before_anything_is_ended(tmp_path):
+    host = Standing(tmp_path, "0::/system.slice/cron.service\n")
+    host.in_a_container()
+    args = {"agent": "consul", "reference": "7@70", "signal": signal.SIGKILL}
+    with pytest.raises(RefusedError) as refused:
+        of(host, "kill", args).check()
+    assert refused.value.name == "cannot-restart"
+    assert host.processes[7] == ["S", 70]
+
+
 def test_a_service_of_systemd_stays_down_and_is_started_by_it(tmp_path):
     units = tmp_path / "units"
     units.mkdir()

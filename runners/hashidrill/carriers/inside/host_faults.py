@@ -171,6 +171,10 @@ class Kill(_OnProcess):
 
     proven_within_s = 20.0
 
+    def check(self) -> None:
+        super().check()
+        restart.remembered(self.system, self.reference)  # what cannot be started again is not ended
+
     def apply(self) -> None:
         self.memo["restart"] = restart.remembered(self.system, self.reference)
         self.keep()

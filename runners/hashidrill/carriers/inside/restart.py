@@ -17,12 +17,27 @@ _DROP_IN = "99-hashidrill.conf"
 
 
 def remembered(system: System, reference: str, units: Path = _SYSTEMD) -> dict[str, Any]:
-    """How to start that process again: `{"unit"}`, or its command and all that it ran with. Raises RefusedError."""
+    """How to start that process again: `{"unit"}`, or its command and all that it ran with.
+
+    Raises RefusedError where that is not sure, as it is below a supervisor or in a container.
+    """
     pid, _ = parted(reference)
     home = system.proc / str(pid)
     try:
         if units.is_dir() and (unit := _unit((home / "cgroup").read_text())):
+            if (main := _main_pid(system, unit)) != pid:
+                raise RefusedError(
+                    "cannot-restart",
+                    f"process {pid} is not the main process of {unit} ({main or 'none'} is), so systemd cannot start it"
+                    " again; run the agent as a service of its own",
+                )
             return {"unit": unit}
+        if not all(_shared(home, system.proc / "self", what) for what in ("ns/mnt", "root")):
+            raise RefusedError(
+                "cannot-restart",
+                f"process {pid} sees other files than this host's, as in a container: its command cannot be started"
+                " again from here",
+            )
         status = (home / "status").read_text()
         return {
             "argv": system.command(pid), "cwd": _link(home / "cwd"),
@@ -48,6 +63,17 @@ def _unit(cgroup: str) -> str:
             if found and not found[-1].startswith("user@"):
                 return str(found[-1])
     return ""
+
+
+def _main_pid(system: System, unit: str) -> int:
+    """0 for none."""
+    _, said, _ = system.run(["systemctl", "show", "--property=MainPID", "--value", unit])
+    return int(said.strip() or 0)
+
+
+def _shared(home: Path, own: Path, what: str) -> bool:
+    """Whether two processes, by their folders in /proc, have the same namespace or folder."""
+    return os.path.samestat((home / what).stat(), (own / what).stat())
 
 
 def _ids(status: str, key: str) -> list[int]:
@@ -98,8 +124,7 @@ def _systemctl(system: System, *words: str) -> None:
 def running(system: System, memo: dict[str, Any]) -> list[str]:
     """The processes that are what was killed, as `PID@START`, zombies left out."""
     if "unit" in memo:
-        _, said, _ = system.run(["systemctl", "show", "--property=MainPID", "--value", memo["unit"]])
-        reference = system.reference(int(said.strip() or 0))
+        reference = system.reference(_main_pid(system, memo["unit"]))
         return [reference] if reference else []
     found = []
     for pid in system.pids():
