@@ -136,13 +136,20 @@ def who() -> str:
 
 
 def names_of(target: AttachTarget, estate: Estate) -> list[Named]:
-    """Whatever has a name there: the attach file, the products' datacenters, addresses, hosts."""
+    """Whatever has a name there: the attach file, the products' datacenters, addresses, hosts, proxies to them.
+
+    A toxiproxy may be shared: a proxy of production whose upstream has a host's name would get the toxics.
+    """
     addresses = [urlsplit(login.address).hostname or "" for login in target.logins.values()]
+    addresses.append(urlsplit(target.toxiproxy).hostname or "")
+    upstreams = {proxy: link.to_host for host in estate.hosts.values() for proxy, link in host.links.items()}
     return [
         Named("attach file", target.name),
         *(Named(f"datacenter of {service}", name) for service, name in estate.datacenters.items() if name),
         *(Named("address", name) for name in addresses if not _is_ip(name)),
         *(Named("host", host) for host in estate.hosts),
+        *(Named("proxy", proxy) for proxy in upstreams),
+        *(Named(f"upstream of proxy {proxy}", name) for proxy, name in upstreams.items() if not _is_ip(name)),
     ]
 
 

@@ -8,11 +8,12 @@ import pytest
 from attached_estates import FakeEstate, attach_file
 from hashidrill.abc import ApiAnswer
 from hashidrill.datacenter.attach import interlocks
-from hashidrill.datacenter.attach.estate import Estate, FoundHost
+from hashidrill.datacenter.attach.estate import Estate, FoundHost, with_links
 from hashidrill.datacenter.attach.interlocks import names_of, open_interlocks, servers_down, subject_of, window_of
+from hashidrill.datacenter.attach.links import Link
 from hashidrill.datacenter.attach.plan import Action, Plan
 from hashidrill.datacenter.attach.target import read_target
-from hashidrill.datacenter.interlocks.production import Named
+from hashidrill.datacenter.interlocks.production import DenyList, Named
 from hashidrill.errors import FaultError, InterlockError
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
@@ -91,6 +92,27 @@ def test_everything_that_has_a_name_is_looked_at(tmp_path):
 
 def test_an_ip_address_is_no_name(target):
     assert "address" not in {one.what for one in names_of(target, ESTATE)}
+
+
+def linked(**upstreams):
+    """The estate, with proxies that lead to its hosts."""
+    links = {name: Link("10.73.0.90", 21000 + n, to, 8500) for n, (name, to) in enumerate(upstreams.items())}
+    return with_links(ESTATE, links)
+
+
+def test_a_proxy_of_productions_that_a_toxiproxy_shares_with_staging_is_refused(target):
+    """Its upstream begins with the name of a host here: it would get the toxics."""
+    deny = DenyList()
+    assert not list(deny.troubles(names_of(target, linked(consul="consul-1.staging.example", api="10.73.0.12")), {}))
+    shared = names_of(target, linked(consul="consul-1.prod.example"))
+    assert list(deny.troubles(shared, {})) == ["upstream of proxy consul 'consul-1.prod.example'"]
+    assert list(deny.troubles(names_of(target, linked(prod_consul="consul-1")), {})) == ["proxy 'prod_consul'"]
+    assert not list(deny.troubles(names_of(target, linked(web="web.prod.example")), {})), "nothing is put on it"
+
+
+def test_the_address_of_the_toxiproxy_is_looked_at(target):
+    named = names_of(replace(target, toxiproxy="http://toxiproxy.prod.example:8474"), ESTATE)
+    assert list(DenyList().troubles(named, {})) == ["address 'toxiproxy.prod.example'"]
 
 
 # who is down
