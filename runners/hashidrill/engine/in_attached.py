@@ -71,7 +71,7 @@ async def run_given(
         plan = plan_of(experiment, target, found, run_id=run_id)
         say = lambda text: events.publish(Note(text=redactor.text(text)))  # noqa: E731 - one line, handed on once
         held = await stack.enter_async_context(interlocks(target, found, wires).hold(plan, say, recording))
-        await stack.enter_async_context(leaving_nothing(experiment, wires, run_id, held.note, say))
+        await stack.enter_async_context(leaving_nothing(experiment, wires, run_id, held.note, say, mine=held.mine))
         longest_s = max((one.for_s for one in plan.actions if one.verb == "apply"), default=0.0)
         parts = await stack.enter_async_context(
             carry(target, found, wires, deadline_s=longest_s + _LONGER_S, tell=say, who=who())

@@ -38,6 +38,7 @@ class Allowing:
         self.plan = None
         self.admitted, self.noted = [], []
         self._stop_after_s, self._refuses, self._allows = stop_after_s, refuses, allows
+        self.lost = False
 
     @contextlib.asynccontextmanager
     async def hold(self, plan, tell, recording):
@@ -54,6 +55,9 @@ class Allowing:
     async def stopped(self):
         await anyio.sleep(self._stop_after_s or 1e6)
         return "somebody pressed stop"
+
+    async def mine(self):
+        return not self.lost
 
     @contextlib.asynccontextmanager
     async def admits(self, acting):
@@ -235,6 +239,20 @@ def test_what_could_not_be_removed_is_told_and_in_the_audit(tmp_path):
     assert (verb, where) == ("left", "keys below hashidrill/kv-writes/")
     assert "HTTP 403 Permission denied" in note
     assert "hashidrill/kv-writes/3" in game.fake.world.consul.kv.entries
+
+
+def test_a_run_that_lost_its_lock_leaves_what_whoever_holds_it_now_may_use(tmp_path):
+    """Another run of the same experiment writes the very same keys."""
+    game = Attached(tmp_path)
+    game.interlocks.lost = True
+    filled(game.fake.world)
+    game.run()
+    left = set(game.fake.world.consul.kv.entries) - set(THEIRS)
+    assert len(left) == 20
+    assert all(key.startswith("hashidrill/kv-writes/") for key in left), "what has the name of the run is gone"
+    [(verb, kind, where, note)] = [line for line in game.interlocks.noted if line[0] == "left"]
+    assert (verb, kind, where) == ("left", "consul.kv.write", "keys below hashidrill/kv-writes/")
+    assert "another run may use it by now" in note
 
 
 def test_loads_are_offered_here_unless_the_file_says_otherwise(tmp_path):

@@ -55,6 +55,9 @@ class Held(Protocol):
     async def stopped(self) -> str:
         """Returns why the run must stop, if ever."""
 
+    async def mine(self) -> bool:
+        """Whether no other run can hold the lock now. Raises FaultError where that cannot be seen."""
+
     def admits(self, acting: Any) -> AbstractAsyncContextManager[None]:
         """Around each fault (engine.run_state.Acting). Raises InterlockError: nothing is applied then."""
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from hashidrill.experiment.model import Experiment
 
 _WITHIN_S, _AGAIN_S = 30.0, 0.5
+_OTHERS = "another run may use it by now: this one lost its lock"
+May = Callable[[Left], Awaitable[bool]]
+"""Whether it may be removed now. Raises FaultError where that cannot be seen."""
 
 
 class Told(Protocol):
@@ -46,14 +49,18 @@ def leavings(experiment: Experiment, run_id: str, wires: Mapping[str, Wire]) -> 
 
 
 async def sweep(
-    found: Mapping[Left, str], wires: Mapping[str, Wire], told: Told, *, within_s: float = _WITHIN_S
-) -> tuple[Sequence[str], Sequence[str]]:
-    """(what was removed, what could not be and why), each also told as an audit line. Raises nothing."""
+    found: Mapping[Left, str], wires: Mapping[str, Wire], told: Told, *, within_s: float = _WITHIN_S,
+    may: May | None = None,
+) -> tuple[Sequence[str], Sequence[str]]:  # fmt: skip
+    """(what was removed, what could not be and why), each also told as an audit line. Raises nothing.
+
+    `may` is asked before each try to remove something.
+    """
     ends_s = anyio.current_time() + within_s
     done: dict[Left, tuple[int, str]] = {}
 
     async def one(left: Left) -> None:
-        done[left] = await _removed(left, wires, ends_s)
+        done[left] = await _removed(left, wires, ends_s, may)
 
     await all_at_once(partial(one, left) for left in found)
     removed, kept = [], []
@@ -68,7 +75,7 @@ async def sweep(
     return removed, kept
 
 
-async def _removed(left: Left, wires: Mapping[str, Wire], ends_s: float) -> tuple[int, str]:
+async def _removed(left: Left, wires: Mapping[str, Wire], ends_s: float, may: May | None) -> tuple[int, str]:
     """(how many, why not): asks again until `ends_s`, because a datacenter that heals may be silent for a while."""
     if left.service not in wires:
         return 0, f"the attach file names no {left.service}"
@@ -76,6 +83,8 @@ async def _removed(left: Left, wires: Mapping[str, Wire], ends_s: float) -> tupl
     with anyio.CancelScope(deadline=ends_s):
         while True:
             try:
+                if may is not None and not await may(left):
+                    return 0, _OTHERS
                 return await _remover(left.service)(wires[left.service], left), ""
             except FaultError as error:
                 why = str(error)
@@ -89,13 +98,22 @@ def _remover(service: str) -> Callable[[Wire, Left], Awaitable[int]]:
 
 @asynccontextmanager
 async def leaving_nothing(
-    experiment: Experiment, wires: Mapping[str, Wire], run_id: str, told: Told, say: Callable[[str], None]
-) -> AsyncIterator[None]:
-    """Around a run: however the block ends, what its loads left is gone afterwards, or `say` says that it is not."""
+    experiment: Experiment, wires: Mapping[str, Wire], run_id: str, told: Told, say: Callable[[str], None], *,
+    mine: Callable[[], Awaitable[bool]],
+) -> AsyncIterator[None]:  # fmt: skip
+    """Around a run: however the block ends, what its loads left is gone afterwards, or `say` says that it is not.
+
+    `mine` says whether no other run can go on (interlocks.Held.mine). A run that lost its lock removes what has its own
+    id in the name alone: the same keys may be those of whoever holds the lock by then.
+    """
+
+    async def may(left: Left) -> bool:
+        return run_id in left.name or await mine()
+
     try:
         yield
     finally:
         with anyio.CancelScope(shield=True):
-            _, kept = await sweep(leavings(experiment, run_id, wires), wires, told)
+            _, kept = await sweep(leavings(experiment, run_id, wires), wires, told, may=may)
             for text in kept:
                 say(f"left behind: {text}; `hashidrill heal --attach FILE` tries again")

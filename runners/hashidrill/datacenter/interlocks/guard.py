@@ -226,6 +226,16 @@ class Held:
         self._audit.note("stop", self._subject.experiment, note=why)
         return why
 
+    async def mine(self) -> bool:
+        """Whether the lock was never lost, and no other run holds it now. Raises FaultError: that cannot be seen."""
+        if self._lock.lost.is_set():
+            return False
+        key = self._guard.settings.lock.key
+        try:
+            return not await lock.held_by_others(Kv(self._guard.consul), key, self._subject.run)
+        except InterlockError as error:
+            raise FaultError(str(error)) from None
+
     def note(self, verb: str, what: str = "", where: str = "", note: str = "") -> None:
         """An audit line. It waits for nothing and raises nothing."""
         self._audit.note(verb, what, where, note=note)

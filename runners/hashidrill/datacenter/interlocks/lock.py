@@ -76,6 +76,12 @@ async def alone(
         await pause(1.0)
 
 
+async def held_by_others(kv: Kv, key: str, run: str) -> bool:
+    """Whether another run than that one holds it now. Raises InterlockError where that cannot be seen."""
+    entry = await kv.get(key)
+    return entry is not None and bool(entry.session) and _run_of(entry.value) != run
+
+
 def _run_of(value: str) -> str:
     try:
         return str(parse(value).get("run", ""))

@@ -6,6 +6,7 @@ import pytest
 
 from attached_estates import FakeEstate, consul_target
 from hashidrill.datacenter.attach.leftovers import sweep
+from hashidrill.errors import FaultError
 from hashidrill.rights import Left
 from hashidrill.services.consul.keys import BELOW, KEY
 from virtual_time import run
@@ -19,11 +20,12 @@ def there(tmp_path):
     fake, target = FakeEstate(), consul_target(tmp_path)
     told = []
 
-    def swept(*lefts, within_s=30.0):
+    def swept(*lefts, within_s=30.0, may=None):
         def tell(verb, what="", where="", note=""):
             told.append((verb, what, where, note))
 
-        return run(sweep(dict.fromkeys(lefts, "kind"), fake.wires(target), tell, within_s=within_s)), told
+        found = dict.fromkeys(lefts, "kind")
+        return run(sweep(found, fake.wires(target), tell, within_s=within_s, may=may)), told
 
     return fake, fake.world.consul.kv, swept
 
@@ -106,3 +108,22 @@ def test_one_that_stays_silent_is_told_with_the_reason(there):
     assert "connection refused" in kept[0]
     assert kept[1] == "jobs x: the attach file names no nomad"
     assert [verb for verb, *_ in told] == ["left", "left"]
+
+
+def test_what_somebody_else_took_over_while_it_was_tried_again_is_left_alone(there):
+    """A run that was cut off tries for a while; by the time that Consul answers, its lock may be another's."""
+    _, kv, swept = there
+    put(kv, "hashidrill/kv-writes/1")
+    seen = [FaultError("no answer in time"), FaultError("no answer in time"), False]
+
+    async def may(_left):
+        said = seen.pop(0)
+        if isinstance(said, FaultError):
+            raise said
+        return said
+
+    (removed, kept), told = swept(OURS, may=may)
+    assert (removed, seen) == ([], [])
+    assert kept == ["keys below hashidrill/kv-writes/: another run may use it by now: this one lost its lock"]
+    assert [verb for verb, *_ in told] == ["left"]
+    assert set(kv.entries) == {"hashidrill/kv-writes/1"}

@@ -436,6 +436,39 @@ def test_the_end_of_the_arming_stops_it():
     assert 150 <= took_s <= 152
 
 
+# whose the lock is
+
+
+def test_a_run_has_the_datacenter_to_itself_while_nobody_else_holds_the_lock():
+    world, said = World(), []
+
+    async def play(one):
+        said.append(await one.mine())
+        world._end(world.keys[LOCK][1])  # as when a snapshot from before the run was restored
+        said.append(await one.mine())
+        world.shut.clear()
+        value = json.dumps(vars(Holder("ben@desk", "run-9", "frozen-leader", "12:50")))
+        await Kv(world).put(LOCK, value, acquire=await Kv(world).new_session("other", 600))
+        said.append(await one.mine())
+
+    held(world, play)
+    assert said == [True, True, False]
+
+
+def test_a_lock_that_was_lost_stays_lost_and_one_that_nobody_can_see_is_not_ours():
+    world = World()
+
+    async def play(one):
+        world.silent = True
+        with pytest.raises(FaultError, match="could not read the key"):
+            await one.mine()
+        world.silent = False
+        one._lock.lose("it could not be renewed")
+        assert not await one.mine()
+
+    held(world, play)
+
+
 # errors are themselves
 
 
