@@ -41,6 +41,8 @@ _NEEDS: dict[str, frozenset[type[Any]]] = {
     "agent": _DISK | {Processes, ProcessControl, CpuControl, CpuCanary},
 }  # fmt: skip
 """What a host lacks, and which capabilities it takes away."""
+_UNDONE_WITHOUT = frozenset({"nft", "strace", "agent"})
+"""What a host may lack while faults are only reverted: the agent may be what the fault killed."""
 CARRIED = _DISK | {PacketFilter, NetworkCanary, Processes, ProcessControl, CpuControl, CpuCanary}
 
 
@@ -80,8 +82,13 @@ def connecting(settings: SshSettings, target: AttachTarget) -> Connect:
     return partial(shell, settings, target.path)
 
 
-async def look(target: AttachTarget, estate: Estate, connect: Connect | None = None) -> Offers:
-    """What carriers can do on each host; it changes nothing. Empty without carriers. Raises AttachError."""
+async def look(
+    target: AttachTarget, estate: Estate, connect: Connect | None = None, *, undoing: bool = False
+) -> Offers:
+    """What carriers can do on each host; it changes nothing. Empty without carriers. Raises AttachError.
+
+    `undoing`: what they can take away there, for which no agent has to run.
+    """
     settings = settings_of(target)
     if settings is None:
         return {}
@@ -96,7 +103,8 @@ async def look(target: AttachTarget, estate: Estate, connect: Connect | None = N
         try:
             async with connect(host.name, host.address) as shell, anyio.create_task_group() as tasks:
                 offers[host.name] = await _offered(
-                    _host(host, shell, tasks=tasks, settings=settings, wires={}, terms=Terms(), tell=lambda _: None)
+                    _host(host, shell, tasks=tasks, settings=settings, wires={}, terms=Terms(), tell=lambda _: None),
+                    without=_UNDONE_WITHOUT if undoing else frozenset(),
                 )
         except* HashidrillError as errors:
             said = "; ".join(str(error) for error in errors.exceptions)
@@ -106,14 +114,15 @@ async def look(target: AttachTarget, estate: Estate, connect: Connect | None = N
     return {name: offers[name] for name in estate.hosts}
 
 
-async def _offered(host: CarriedHost) -> Offer:
+async def _offered(host: CarriedHost, *, without: frozenset[str] = frozenset()) -> Offer:
+    """`without`: what it may lack."""
     try:
         facts = await host.facts()
     finally:
         await host.close()
     lacks: dict[type[Any], str] = {}
     for what, why in facts["lacks"].items():
-        lacks |= dict.fromkeys(_NEEDS[what], why)
+        lacks |= {} if what in without else dict.fromkeys(_NEEDS[what], why)
     had = ", ".join(what for what in ("nft", "strace") if what not in facts["lacks"])
     said = f"root, Python {facts['python']}{had and ', ' + had}" if facts["root"] else "no root there"
     if not facts["root"]:
@@ -151,18 +160,18 @@ def _listens(url: str) -> tuple[str, int]:
 @asynccontextmanager
 async def carried(
     target: AttachTarget, estate: Estate, wires: Mapping[str, Wire], *, deadline_s: float,
-    tell: Callable[[str], None], who: str = "", connect: Connect | None = None,
+    tell: Callable[[str], None], who: str = "", connect: Connect | None = None, undoing: bool = False,
 ) -> AsyncIterator[dict[str, dict[type[Any], Any]]]:  # fmt: skip
     """By host, the capabilities that carriers add, held inside the block. Raises AttachError.
 
-    A host that is not offered any by `look` has none here. At the end of the block, and when this process dies, what is
-    still in force is reverted by its agents.
+    A host that is not offered any by `look` (which says what `undoing` is) has none here. At the end of the block, and
+    when this process dies, what is still in force is reverted by its agents.
     """
     settings = settings_of(target)
     if settings is None:
         yield {}
         return
-    offers = await look(target, estate, connect)
+    offers = await look(target, estate, connect, undoing=undoing)
     connect = connect or connecting(settings, target)
     terms = Terms(float(settings.lease), deadline_s, who, settings.notes)
     try:

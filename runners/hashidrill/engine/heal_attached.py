@@ -49,7 +49,7 @@ async def heal_attached(
         estate, wires = await look(target, stack)
         spec = DatacenterSpec.model_validate(estate.as_datacenter())
         parts = await stack.enter_async_context(
-            carried(target, estate, wires, deadline_s=_APPLIES_NOTHING_S, tell=tell)
+            carried(target, estate, wires, deadline_s=_APPLIES_NOTHING_S, tell=tell, undoing=True)
         )
         hosts = await stack.enter_async_context(datacenter(spec, target, estate, wires, carried=parts))
         for run in runs:

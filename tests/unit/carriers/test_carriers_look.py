@@ -13,8 +13,10 @@ from hashidrill.capabilities import (
     DiskControl,
     NetworkCanary,
     PacketFilter,
+    ProcessControl,
+    Processes,
 )
-from hashidrill.carriers.opened import CARRIED, look
+from hashidrill.carriers.opened import CARRIED, carried, look
 from hashidrill.carriers.settings import SshSettings, carriers_of
 from hashidrill.cli.doctor_attach import as_data, examined, lines
 from hashidrill.datacenter.attach.target import AttachTarget, read_target
@@ -86,6 +88,44 @@ def test_looking_leaves_nothing_there(target, estate):
     assert not shell.in_force
     assert not shell.notes
     assert all("listens" in session.told and not session.told["listens"] for session in shell.sessions)
+
+
+class KilledShell(FakeShell):
+    """Its agent was killed; the note says how it was started."""
+
+    def __init__(self):
+        facts = {"root": True, "lacks": {"strace": "no strace", "nft": "no nft"}, "python": "3.9.2", "cores": 2}
+        super().__init__(agents={}, facts=facts)
+        self.notes["kill-consul-consul-1"] = {}
+
+    async def start(self, program):
+        session = await super().start(program)
+        if "undo" in session.told and not self.notes:
+            self.agents = {("consul", "agent"): 42}
+        return session
+
+
+def test_a_kill_can_be_taken_back_while_no_agent_is_there(target, estate):
+    """That none is there is the fault itself."""
+
+    async def main():
+        shell = KilledShell()
+        async with carried(target, estate, {}, deadline_s=1, tell=print, connect=shell.connected) as parts:
+            assert ProcessControl not in parts["consul-1"], "a run may not begin there"
+        async with carried(
+            target, estate, {}, deadline_s=1, tell=print, connect=shell.connected, undoing=True
+        ) as parts:  # fmt: skip
+            assert {*parts["consul-1"]} == CARRIED
+            await parts["consul-1"][ProcessControl].start_agent("consul")
+            assert (await parts["consul-1"][Processes].agent_process("consul")).pid == 42
+        assert not shell.notes
+
+    run(main())
+
+
+def test_without_root_nothing_can_be_taken_back_either(target, estate):
+    shell = FakeShell(facts={"root": False, "lacks": {}, "python": "3.9.2", "cores": 2})
+    assert run(look(target, estate, shell.connected, undoing=True))["consul-1"].capabilities == frozenset()
 
 
 STEP = {"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "500ms"}, "for": "5s"}
