@@ -16,6 +16,7 @@ from hashidrill.carriers.opened import carried
 from hashidrill.datacenter.attach.datacenter import AttachedDatacenter, attach
 from hashidrill.datacenter.attach.interlocks import alone, witnessed
 from hashidrill.datacenter.attach.leftovers import Told, leavings, sweep
+from hashidrill.datacenter.attach.links import TOXIPROXY, remove_toxics_of_runs, toxics_of_runs
 from hashidrill.datacenter.interlocks.guard import AUDIT_NAME
 from hashidrill.engine.heal import Healed, heal_run
 from hashidrill.errors import HashidrillError
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 _APPLIES_NOTHING_S = 1.0
 """How long a host would keep a fault of ours: heal only takes faults away."""
+_NO_RUN = "heal"
+"""What stands for a run in the lock and in audit lines about what no recording here is about."""
 Look = Callable[["AttachTarget", AsyncExitStack], Awaitable[tuple["Estate", dict[str, "Wire"]]]]
 
 
@@ -55,7 +58,33 @@ async def heal_attached(
         for run in runs:
             hosts.keep_artifacts(run / "artifacts")
             healed.append(await _heal(run, hosts, target, wires, tell))
+        if TOXIPROXY in wires:
+            healed += await _without_recording(target, estate, wires, tell)
     return healed
+
+
+async def _without_recording(
+    target: AttachTarget, estate: Estate, wires: Mapping[str, Wire], tell: Callable[[str], None]
+) -> list[Healed]:
+    """Removes toxics of runs whose recordings are elsewhere, or gone: a toxic has no lease, and stays for ever.
+
+    Only from proxies that lead to hosts of this datacenter: its lock says that no run goes on that needs them.
+    """
+    proxies = {proxy for host in estate.hosts.values() for proxy in host.links}
+    done = Healed(Path(TOXIPROXY), died=False)
+
+    async def remove(note: Told) -> None:
+        for proxy, name in await remove_toxics_of_runs(wires[TOXIPROXY], proxies):
+            note("clean-up", TOXIPROXY, proxy, note=f"removed {name}")
+            done.cleaned.append(f"the toxic {name} from {proxy}")
+
+    try:
+        if await toxics_of_runs(wires[TOXIPROXY], proxies):
+            async with witnessed(target, wires, _NO_RUN, _NO_RUN, tell=tell, recording=None) as note:
+                await alone(target, wires, _NO_RUN, _NO_RUN, do=partial(remove, note), tell=tell)
+    except HashidrillError as error:
+        done.left.append(f"toxics of runs that have no recording here: {error}")
+    return [done] if done.cleaned or done.left else []
 
 
 async def _heal(

@@ -185,7 +185,7 @@ def longest_s(experiment: Experiment) -> float:
 @asynccontextmanager
 async def witnessed(
     target: AttachTarget, wires: Mapping[str, Wire], run: str, experiment: str, *, tell: Callable[[str], None],
-    recording: Path,
+    recording: Path | None,
 ) -> AsyncIterator[Told]:  # fmt: skip
     """Takes the audit lines of what is done after a run, by somebody whom no interlock may hold up.
 
@@ -202,10 +202,12 @@ async def witnessed(
         yield _unheard
         return
     now = dt.datetime.now(dt.UTC)
-    _end_line(recording / AUDIT_NAME)
+    file = recording and recording / AUDIT_NAME
+    if file is not None:
+        _end_line(file)
     audit = Audit(
         Kv(wires[CONSUL]), written.prefix, run, experiment, who(), now=lambda: dt.datetime.now(dt.UTC), tell=tell,
-        redactor=Redactor(target.secrets()), file=recording / AUDIT_NAME, webhook=written.webhook, post=post,
+        redactor=Redactor(target.secrets()), file=file, webhook=written.webhook, post=post,
         series=f"heal-{now:%Y%m%dT%H%M%SZ}-",
     )  # fmt: skip
 

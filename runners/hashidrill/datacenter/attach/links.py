@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import re
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,8 @@ _WITHIN_S = 5.0
 _ANYWHERE = {"", "0.0.0.0", "::"}  # noqa: S104 - what a proxy may listen on
 _CLOSED = errno.ENODATA
 _MOST_AT_ONCE = 6
+_OF_A_RUN = re.compile(re.escape(OURS) + r"\d{8}-\d{6}-.+-[0-9a-f]{4}-.+-\d+")
+"""What HostLinks.toxic_names makes of the id of a run (hashidrill.engine.launch.new_folder) and of a fault."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,18 @@ class Link:
 
 async def links_of(wire: Wire) -> dict[str, Link]:
     """All of its proxies by name. Raises FaultError where that is no toxiproxy."""
+    proxies = await _proxies(wire)
+    api = urlsplit(wire.login.address).hostname or ""
+    return {name: link_of(one, api) for name, one in sorted(proxies.items())}
+
+
+async def _proxies(wire: Wire) -> dict[str, Mapping[str, Any]]:
+    """All of its proxies as its API shows them. Raises FaultError for any other answer."""
     said = await _ask(wire, "GET", "/proxies")
     proxies = said.json()
-    if said.status != 200 or not isinstance(proxies, dict):
+    if said.status != 200 or not isinstance(proxies, dict) or not all(isinstance(o, dict) for o in proxies.values()):
         raise FaultError(f"{wire.login.address}: GET /proxies: HTTP {said.status}; is this the API of toxiproxy?")
-    api = urlsplit(wire.login.address).hostname or ""
-    return {str(name): link_of(one, api) for name, one in sorted(proxies.items())}
+    return {str(name): one for name, one in proxies.items()}
 
 
 def link_of(one: Mapping[str, Any], api: str) -> Link:
@@ -79,15 +88,32 @@ def _split(address: str) -> tuple[str, int]:
 
 async def remove_toxics_of(wire: Wire, left: Left) -> int:
     """Removes every toxic whose name begins so, of all proxies; how many there were. Raises FaultError."""
-    removed = 0
-    answer = await _ask(wire, "GET", "/proxies")
-    proxies = answer.json()
-    for proxy, one in proxies.items() if isinstance(proxies, dict) else ():
-        for toxic in one.get("toxics") or ():
-            if str(toxic["name"]).startswith(left.name):
-                await _remove(wire, str(proxy), str(toxic["name"]))
-                removed += 1
-    return removed
+    found = [(proxy, name) for proxy, name in await _toxics(wire) if name.startswith(left.name)]
+    for proxy, name in found:
+        await _remove(wire, proxy, name)
+    return len(found)
+
+
+async def toxics_of_runs(wire: Wire, proxies: Collection[str]) -> list[tuple[str, str]]:
+    """(proxy, toxic) for what runs of ours, whichever they were, put on these proxies. Raises FaultError."""
+    return [(proxy, name) for proxy, name in await _toxics(wire) if proxy in proxies and _OF_A_RUN.fullmatch(name)]
+
+
+async def remove_toxics_of_runs(wire: Wire, proxies: Collection[str]) -> list[tuple[str, str]]:
+    """Removes these, and says which they were. Raises FaultError."""
+    found = await toxics_of_runs(wire, proxies)
+    for proxy, name in found:
+        await _remove(wire, proxy, name)
+    return found
+
+
+async def _toxics(wire: Wire) -> list[tuple[str, str]]:
+    """(proxy, toxic) for each toxic there is. Raises FaultError."""
+    return [
+        (proxy, str(toxic["name"]))
+        for proxy, one in (await _proxies(wire)).items()
+        for toxic in one.get("toxics") or ()
+    ]
 
 
 class HostLinks:

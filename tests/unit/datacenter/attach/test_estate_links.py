@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import httpx
 import pytest
 
 from attached_estates import FakeEstate, attach_file
@@ -13,9 +14,12 @@ from hashidrill.datacenter.attach.datacenter import AttachedHost
 from hashidrill.datacenter.attach.estate import Estate, discover
 from hashidrill.datacenter.attach.leftovers import sweep
 from hashidrill.datacenter.attach.links import OURS, TOXICS, Link, hello_of_http, link_of
+from hashidrill.datacenter.attach.login import Login
 from hashidrill.datacenter.attach.populate import populate
 from hashidrill.datacenter.attach.target import AttachTarget, read_target
+from hashidrill.datacenter.attach.wire import Wire
 from hashidrill.engine.attachable import lacking, possible_kinds
+from hashidrill.engine.heal_attached import heal_attached
 from hashidrill.errors import AttachError, ExperimentError
 from hashidrill.experiment.reading import read_experiment
 from hashidrill.rights import Left
@@ -35,6 +39,14 @@ class There:
 
     def estate(self):
         return run(discover(self.target, self.wires))
+
+    def heal(self):
+        """Without a recording, as on a machine that no run was started from."""
+
+        async def look(_target, _stack):
+            return await discover(self.target, self.wires), self.wires
+
+        return run(heal_attached(self.target, [], [].append, look=look))
 
 
 @pytest.fixture
@@ -128,6 +140,49 @@ def test_what_it_will_not_remove_is_told(there):
     there.toxiproxy.put("to-leader", "hashidrill-run-1-0-slow-0", latency=100)
     there.toxiproxy.refuses = "DELETE"
     assert "was not removed: HTTP 500 it is on fire" in swept(there)[1][0]
+
+
+@pytest.mark.parametrize(("status", "body"), [(500, {"error": "it is on fire"}), (200, ["no", "proxies"])])
+def test_an_answer_that_lists_no_proxies_is_no_proof_that_nothing_is_left(there, status, body):
+    def answer(_request):
+        return httpx.Response(status, json=body)
+
+    there.wires["toxiproxy"] = Wire(Login("toxiproxy", API), transport=httpx.MockTransport(answer))
+    removed, kept = swept(there)
+    assert removed == []
+    assert f"GET /proxies: HTTP {status}; is this the API of toxiproxy?" in kept[0]
+
+
+GONE = "hashidrill-20261122-101500-slow-ab12-0-network.latency-consul-1-0"
+"""A toxic of a run that nobody has the recording of."""
+
+
+def test_a_toxic_that_nobody_has_the_recording_of_is_removed_by_heal(there):
+    """A toxic has no lease: it would slow the estate down for ever."""
+    for proxy in ("to-leader", "to-web"):
+        there.toxiproxy.put(proxy, GONE, latency=100)
+    for name in ("of-ben", "hashidrill-by-hand"):
+        there.toxiproxy.put("to-leader", name, latency=100)
+    [done] = there.heal()
+    assert (done.cleaned, done.left) == ([f"the toxic {GONE} from to-leader"], [])
+    assert set(there.toxiproxy.toxics("to-leader")) == {"of-ben", "hashidrill-by-hand"}
+    assert set(there.toxiproxy.toxics("to-web")) == {GONE}, "it leads elsewhere: a run of others may have put it there"
+    kv = there.fake.world.consul.kv.entries
+    lines = [json.loads(entry.value) for key, entry in kv.items() if key.startswith("hashidrill-audit/heal/")]
+    assert [(line["verb"], line["where"]) for line in lines] == [("clean-up", "to-leader")]
+    assert "hashidrill-interlocks/lock" not in kv
+    assert there.heal() == []
+
+
+def test_toxics_stay_while_a_run_goes_on_that_they_may_belong_to(there):
+    there.toxiproxy.put("to-leader", GONE, latency=100)
+    consul, lock = there.fake.world.consul, "hashidrill-interlocks/lock"
+    session = consul.make_session("consul-1", "hashidrill", lock)
+    value = json.dumps({"held_by": "ben", "run": "run-9", "experiment": "slow", "since": "12:00"}).encode()
+    consul.answer(there.fake.world.hosts["consul-1"], "PUT", f"/v1/kv/{lock}", {"acquire": session}, value)
+    [done] = there.heal()
+    assert "another game day holds hashidrill-interlocks/lock: ben, with slow (run-9)" in done.left[0]
+    assert set(there.toxiproxy.toxics("to-leader")) == {GONE}
 
 
 def test_a_populate_file_has_a_proxy_for_each_port_that_others_connect_to(there):
