@@ -78,6 +78,9 @@ class FakeSession:
         told, shell = self.told, self.shell
         if "listens" in told:
             await self._say(event="ready", reference="99@1")
+        elif "undo" in told and told["run"] != shell.notes.get(told["id"], told).get("run", told["run"]):
+            await self._say(event="refused", name="another-run", why=f"of the run {shell.notes[told['id']]['run']}")
+            self._end()
         elif "undo" in told:
             left = shell.notes.pop(told["id"], None)
             if left is not None and not shell.forgets:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import signal as signals
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -50,6 +51,10 @@ class CarriedHost:
         """How many the host has, as `facts` said."""
         self.peers: Sequence[CarriedHost] = ()
         """The other hosts, whose canaries answer this one's."""
+
+    def act_for(self, run: str) -> None:
+        """From now on, faults are put there and taken away for that run."""
+        self._terms = replace(self._terms, run=run)
 
     # programs on the host
 

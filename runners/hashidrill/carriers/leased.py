@@ -29,6 +29,8 @@ class Terms:
     who: str = ""
     folder: str = "/run/hashidrill"
     """On the host, of the agents' notes. It is empty after a restart of the host."""
+    run: str = ""
+    """The id of the run whose faults these are: those of another run with the same names are left alone."""
 
 
 class LeasedFault:
@@ -97,6 +99,7 @@ async def apply(
     spec = {
         "id": fault_id, "kind": kind, "args": dict(args), "lease_s": terms.lease_s, "deadline_s": terms.deadline_s,
         "renewals": "lines", "folder": terms.folder, "who": terms.who,
+        "run": terms.run,
     }  # fmt: skip
     lines = await opened(shell, program(spec), tasks)
     said = await lines.event("applied", "refused", "failed", within_s=_APPLIES_WITHIN_S)
@@ -112,7 +115,8 @@ async def apply(
 
 async def undo_left(shell: Shell, fault_id: str, terms: Terms, tasks: TaskGroup) -> str:
     """Reverts what an agent with that id left, from its note. Returns what it says. Raises FaultError."""
-    lines = await opened(shell, program({"undo": True, "id": fault_id, "folder": terms.folder}), tasks)
+    spec = {"undo": True, "id": fault_id, "folder": terms.folder, "run": terms.run}
+    lines = await opened(shell, program(spec), tasks)
     said = await lines.event("reverted", "stuck", "refused", within_s=_REVERTS_WITHIN_S)
     await lines.close()
     if said is None or said["event"] != "reverted":

@@ -161,6 +161,7 @@ def _listens(url: str) -> tuple[str, int]:
 async def carried(
     target: AttachTarget, estate: Estate, wires: Mapping[str, Wire], *, deadline_s: float,
     tell: Callable[[str], None], who: str = "", connect: Connect | None = None, undoing: bool = False,
+    run: str = "",
 ) -> AsyncIterator[dict[str, dict[type[Any], Any]]]:  # fmt: skip
     """By host, the capabilities that carriers add, held inside the block. Raises AttachError.
 
@@ -173,7 +174,7 @@ async def carried(
         return
     offers = await look(target, estate, connect, undoing=undoing)
     connect = connect or connecting(settings, target)
-    terms = Terms(float(settings.lease), deadline_s, who, settings.notes)
+    terms = Terms(float(settings.lease), deadline_s, who, settings.notes, run)
     try:
         async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
             hosts: dict[str, CarriedHost] = {}

@@ -55,7 +55,10 @@ async def heal_attached(
             carried(target, estate, wires, deadline_s=_APPLIES_NOTHING_S, tell=tell, undoing=True)
         )
         hosts = await stack.enter_async_context(datacenter(spec, target, estate, wires, carried=parts))
+        carrying = {host for part in parts.values() for host in part.values()}
         for run in runs:
+            for host in carrying:
+                host.act_for(_id_of(run))
             hosts.keep_artifacts(run / "artifacts")
             healed.append(await _heal(run, hosts, target, wires, tell))
         if TOXIPROXY in wires:
@@ -91,7 +94,7 @@ async def _heal(
     run: Path, hosts: Hosts, target: AttachTarget, wires: Mapping[str, Wire], tell: Callable[[str], None]
 ) -> Healed | None:
     began = _began(run)
-    name, run_id = str(began.get("experiment", "")), str(began.get("id", run.name))
+    name, run_id = str(began.get("experiment", "")), _id_of(run)
     async with witnessed(target, wires, run_id, name, tell=tell, recording=run) as note:
         done = await heal_run(run, hosts, attached=target.name, told=partial(_note, note, name))
         ours = (began.get("attached") or {}).get("name") == target.name
@@ -164,6 +167,10 @@ def _began(run: Path) -> Mapping[str, Any]:
     path = run / JOURNAL_NAME
     entries = read_journal(path) if path.is_file() else []
     return next((entry.data for entry in entries if entry.event == "run"), {})
+
+
+def _id_of(run: Path) -> str:
+    return str(_began(run).get("id", run.name))
 
 
 def _note(note: Told, experiment: str, verb: str, undo: Mapping[str, Any]) -> None:

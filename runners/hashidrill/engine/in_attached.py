@@ -74,7 +74,7 @@ async def run_given(
         await stack.enter_async_context(leaving_nothing(experiment, wires, run_id, held.note, say, mine=held.mine))
         longest_s = max((one.for_s for one in plan.actions if one.verb == "apply"), default=0.0)
         parts = await stack.enter_async_context(
-            carry(target, found, wires, deadline_s=longest_s + _LONGER_S, tell=say, who=who())
+            carry(target, found, wires, deadline_s=longest_s + _LONGER_S, tell=say, who=who(), run=run_id)
         )
         made = await stack.enter_async_context(
             datacenter(

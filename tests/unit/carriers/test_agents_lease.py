@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashidrill.carriers.bundle import AGENT, EYES, OLDEST_PYTHON, handed, program
-from hashidrill.carriers.inside.agent import Agent, Lease, Note
+from hashidrill.carriers.inside.agent import Agent, Lease, Note, main
 from hashidrill.carriers.inside.system import RefusedError, System
 
 
@@ -128,3 +129,28 @@ def test_a_note_that_cannot_be_written_is_said_before_anything_is_applied(tmp_pa
     assert '"name": "note"' in capfd.readouterr().out
     with pytest.raises(RefusedError, match="cannot be read"):
         Note(tmp_path, "no").path.write_text("{") and Note(tmp_path, "no").read()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "undone"),
+    [("run-a", "run-b", False), ("run-b", "run-b", True), ("", "run-b", True), ("run-a", None, True)],
+)
+def test_a_note_of_another_run_is_left_alone(tmp_path, capfd, ours, theirs, undone):
+    """One without a run is of a version that wrote none."""
+    note = Note(tmp_path / "run", "f")
+    spec = {"id": "f", "kind": "packets", "args": {"table": "t", "script": ""}, **({"run": theirs} if theirs else {})}
+    note.write({"spec": spec, "memo": {}, "agent": "1@1"})
+
+    class Heard(System):
+        def signal(self, reference, number):
+            note.forget()  # the agent reverts by itself
+            return True
+
+    with pytest.raises(SystemExit) as ended:
+        main({"undo": True, "id": "f", "folder": str(tmp_path / "run"), "run": ours}, Heard())
+    said = json.loads(capfd.readouterr().out)
+    if undone:
+        assert (ended.value.code, said["event"], note.read()) == (0, "reverted", None)
+    else:
+        assert (ended.value.code, said["event"], said["name"]) == (2, "refused", "another-run")
+        assert note.read() is not None

@@ -96,6 +96,25 @@ def test_a_connection_that_is_lost_is_said_and_a_later_one_finds_what_is_left():
     assert "undo" in shell.sessions[-1].told
 
 
+def test_what_another_run_has_in_force_by_the_same_name_is_not_taken_away():
+    """The faults of two runs of one experiment have the same names: healing the first must not end the second's."""
+    shell = FakeShell()
+
+    async def main():
+        async with host(shell) as one, host(shell) as healing:
+            one.act_for("run-b")
+            await one.set_packet_rules("t", RULES)
+            healing.act_for("run-a")
+            with pytest.raises(FaultError, match="t could not be reverted: of the run run-b"):
+                await healing.clear_packet_rules("t")
+            assert "t" in shell.in_force
+            healing.act_for("run-b")
+            await healing.clear_packet_rules("t")
+            assert not shell.in_force
+
+    run(main())
+
+
 def test_a_fault_that_the_host_took_away_by_itself_is_said_with_the_reason():
     shell, told = FakeShell(), []
 

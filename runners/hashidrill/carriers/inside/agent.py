@@ -3,7 +3,7 @@
 What it is told (`program(spec)`, as JSON):
 
     {"id": "0-disk", "kind": "disk", "args": {...}, "lease_s": 15, "deadline_s": 120, "renewals": "lines" | "signal",
-     "folder": "/run/hashidrill", "who": "ana@desk"}
+     "folder": "/run/hashidrill", "who": "ana@desk", "run": "20261123-..."}
 
 A renewal is a line `{"renew": 1}` on standard input, or SIGUSR1; with `"renewals": "signal"` standard input is not read
 and its end means nothing. Further lines: `{"prove": true}`, `{"revert": 1}`, `{"change": SCRIPT}` (packets alone).
@@ -11,7 +11,8 @@ and its end means nothing. Further lines: `{"prove": true}`, `{"revert": 1}`, `{
 It reverts when it is told to, when the last renewal is older than the lease, when the deadline has come, at SIGTERM,
 SIGINT and SIGHUP, when standard input ends, and when its guardian dies. The guardian is its child: it reverts when the
 agent dies, or hangs for longer than the lease. What survives both is in the note, FOLDER/ID.json: the next agent with
-this id, or `{"undo": true}`, reverts from that. A restart of the host takes the note and the fault alike.
+this id, or `{"undo": true}`, reverts from that; the latter not from the note of another `run`, if both say one. A
+restart of the host takes the note and the fault alike.
 
 It says in JSON lines what it did: `refused` (nothing was applied; exit code 2), `applied` with proof and cost,
 `proof`, `failed` (not proven: reverted; exit code 3), `reverted` with why, by whom and proof (exit code 0),
@@ -322,6 +323,10 @@ def main(spec: dict[str, Any], system: System | None = None) -> None:
     if left is None:
         say("reverted", why="nothing is left", by="nobody", proof=f"there is no {note.path}")
         sys.exit(0)
+    ours, theirs = str(spec.get("run", "")), str(left["spec"].get("run", ""))
+    if ours and theirs and ours != theirs:
+        say("refused", name="another-run", why=f"{note.path} is of the run {theirs}, which may still need its fault")
+        sys.exit(2)
     system.signal(left["agent"], signal.SIGTERM)  # it reverts by itself where it lives
     until(lambda: (note.read() is None, ""), _GONE_WITHIN_S, system)
     left = note.read()
