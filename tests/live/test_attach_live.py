@@ -301,7 +301,7 @@ def test_the_disk_of_a_running_leader_is_slowed_over_ssh_and_is_quick_again(stag
         ssh = {
             "user": "ops", "key_file": "id", "known_hosts": "known_hosts", "agent": False, "python": sys.executable,
             "addresses": {name: f"127.0.0.1:{port}" for name, port in servers.ports.items()},
-            "notes": str(tmp_path / "notes"),
+            "notes": str(tmp_path / "notes"), "check_address": False,
         }  # fmt: skip
         file = staging.attach_file(name="carried.yaml", interlocks=f"carriers: {json.dumps({'ssh': ssh})}\n")
         plan = hashidrill("run", path, "--attach", file, "--plan", env=home)

@@ -28,6 +28,8 @@ class FakeShell:
         self.facts = facts or {"root": True, "lacks": {}, "python": "3.11.2", "cores": 2}
         self.agents = {("consul", "agent"): 41} if agents is None else agents
         self.traced = set()
+        self.not_own = ""
+        """Why it is another host than the one that is meant."""
         self.in_force, self.notes, self.sessions, self.renewals, self.changed = {}, {}, [], [], []
         self.cut = False
 
@@ -126,6 +128,8 @@ class FakeSession:
         match asked["op"]:
             case "facts":
                 return json.loads(json.dumps(shell.facts))
+            case "own":
+                return {"why": shell.not_own}
             case "agent":
                 pid = shell.agents.get(tuple(asked["words"]))
                 return {"pid": pid} if pid is None else {"pid": pid, "start_time": 7, "state": self._state(pid)}

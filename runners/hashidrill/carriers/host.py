@@ -38,12 +38,15 @@ class CarriedHost:
     def __init__(
         self, name: str, shell: Shell, commands: Mapping[str, Sequence[str]], answers: Answers, *, terms: leased.Terms,
         tasks: TaskGroup, tell: Callable[[str], None], data: Mapping[str, str] | None = None,
-        listen: Mapping[str, tuple[str, int]] | None = None,
+        listen: Mapping[str, tuple[str, int]] | None = None, address: str | None = None,
     ) -> None:  # fmt: skip
-        """`listen`: where each agent's API is: it tells two agents on one host apart."""
+        """`listen`: where each agent's API is: it tells two agents on one host apart.
+
+        `address`: the one that the host must have, or it is another host; None where it may have any.
+        """
         self.name, self._shell, self._commands, self._answers = name, shell, commands, answers
         self._terms, self._tasks, self._tell, self._data = terms, tasks, tell, data or {}
-        self._listen = listen or {}
+        self._listen, self._address = listen or {}, address
         self._eyes: dict[str, tuple[Lines, str]] = {}
         self._one = anyio.Lock()
         self._faults: dict[str, leased.LeasedFault] = {}
@@ -79,6 +82,11 @@ class CarriedHost:
         lines = await leased.opened(self._shell, program({"data": "", "listens": False}, EYES), self._tasks)
         try:
             facts = await lines.ask("facts")
+            if self._address is not None and (why := (await lines.ask("own", address=self._address))["why"]):
+                facts["lacks"]["host"] = (
+                    f"{self._shell.where} is not shown to be {self.name}: {why}; correct carriers.ssh.addresses, or say"
+                    " `check_address: false` where hosts do not have their addresses themselves, as behind NAT"
+                )
             for agent, words in self._commands.items():
                 try:
                     if (await lines.ask("agent", **self._meant(agent)))["pid"] is None:

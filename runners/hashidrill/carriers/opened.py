@@ -44,6 +44,7 @@ _NEEDS: dict[str, frozenset[type[Any]]] = {
 _UNDONE_WITHOUT = frozenset({"nft", "strace", "agent"})
 """What a host may lack while faults are only reverted: the agent may be what the fault killed."""
 CARRIED = _DISK | {PacketFilter, NetworkCanary, Processes, ProcessControl, CpuControl, CpuCanary}
+_NEEDS["host"] = CARRIED
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,9 @@ def _host(
 
     listen = {service: _listens(url) for service, url in host.urls.items()}
     return CarriedHost(
-        host.name, shell, commands, answers, terms=terms, tasks=tasks, tell=tell, data=settings.data, listen=listen
-    )
+        host.name, shell, commands, answers, terms=terms, tasks=tasks, tell=tell, data=settings.data, listen=listen,
+        address=host.address if settings.check_address else None,
+    )  # fmt: skip
 
 
 def _listens(url: str) -> tuple[str, int]:

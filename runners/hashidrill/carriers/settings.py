@@ -32,6 +32,9 @@ class SshSettings(Strict):
     addresses: dict[str, str] = Field(
         default={}, description="ADDRESS or ADDRESS:PORT for SSH, by host, where it is not the host's own"
     )
+    check_address: bool = Field(
+        default=True, description="Whether a host must have its address itself; false behind NAT: then check it by hand"
+    )
     data: dict[str, str] = Field(
         default={}, description="Folder of a product's data on its hosts; default: where its process writes"
     )

@@ -70,6 +70,25 @@ def test_what_a_host_lacks_takes_away_what_needs_it(target, estate, facts, agent
     assert why in offer.said
 
 
+def test_a_host_that_is_another_one_than_the_catalogs_offers_nothing_and_says_what_to_do(target, estate):
+    """A wrong line under `addresses`: the fault would be on, and be proven on, a host that nobody named."""
+    shell = FakeShell()
+    shell.not_own = "it does not have 10.73.0.11"
+    offer = looked(target, estate, shell)["consul-1"]
+    assert (offer.capabilities, {*offer.lacks}) == (frozenset(), CARRIED)
+    [why] = {*offer.lacks.values()}
+    assert f"{shell.where} is not shown to be consul-1: it does not have 10.73.0.11; correct carriers.ssh.add" in why
+    assert why in offer.said
+
+
+def test_behind_nat_nobody_asks_a_host_for_its_address(target, estate):
+    ssh = target.carriers["ssh"] | {"check_address": False}
+    shell = FakeShell()
+    shell.not_own = "it does not have 10.73.0.11"
+    behind = AttachTarget("staging", "", "s.yaml", target.logins, carriers={"ssh": ssh})
+    assert {offer.capabilities for offer in looked(behind, estate, shell).values()} == {CARRIED}
+
+
 def test_a_host_that_nobody_reaches_offers_nothing_and_says_why(target, estate):
     shell = FakeShell()
     shell.cut_off()

@@ -7,6 +7,7 @@ standard input does. Nothing here changes anything.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import socket
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LISTEN = "0A"
+_SYSCTL = Path("/proc/sys/net")
+_ANY_PORT = 9
+"""Nothing is sent there."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -64,6 +68,20 @@ class Eyes(Canary):
 
     def _strace(self) -> None:
         tracing.check(self._system, [])
+
+    def do_own(self, address: str) -> dict[str, Any]:
+        """`why` the host with that address, or of that name, is not this one; "" where it is."""
+        try:
+            found = sorted({str(one[4][0]) for one in socket.getaddrinfo(address, None, type=socket.SOCK_DGRAM)})
+        except OSError as error:
+            return {"why": f"what {address} means is not known there: {error.strerror}"}
+        means = "" if found == [address] else f", which {address} means there,"
+        for one in found:
+            if ipaddress.ip_address(one).is_loopback:  # every host has it, so it tells none from another
+                return {"why": f"{one}{means} is any host's"}
+            if not _is_own(one):
+                return {"why": f"it does not have {one}{means and means[:-1]}"}
+        return {"why": ""}
 
     def do_agent(self, words: list[str], address: str, port: int) -> dict[str, Any]:
         """The process whose command line begins like that: the program by its name, however it is named on disk.
@@ -127,6 +145,28 @@ class Eyes(Canary):
         if code:
             return {"error": f"nft: {errors}"}
         return {"items": json.loads(said)["nftables"]}
+
+
+def _is_own(address: str) -> bool:
+    """Whether an interface in our network namespace has that address."""
+    kind = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(kind, socket.SOCK_DGRAM) as bound, socket.socket(kind, socket.SOCK_DGRAM) as routed:
+        try:
+            bound.bind((address, 0))
+            if not _binds_anything("ipv6" if ":" in address else "ipv4"):
+                return True
+            routed.connect((address, _ANY_PORT))  # what is sent to an own address comes from it
+            return bool(routed.getsockname()[0] == address)
+        except OSError:
+            return False
+
+
+def _binds_anything(protocol: str) -> bool:
+    """Whether sockets here may have addresses that the host does not have, as behind some load balancers."""
+    try:
+        return (_SYSCTL / protocol / "ip_nonlocal_bind").read_text().strip() != "0"
+    except OSError:
+        return False
 
 
 def _net(pid: int) -> int:
