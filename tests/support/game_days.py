@@ -67,14 +67,17 @@ def result(verdict="PASS", *, leader="another", stop=2.0, outcome="complete", pa
 
 
 class Clock:
-    """Each look at it is a second later."""
+    """Each look at it is a second later, or as much as it is told."""
 
-    def __init__(self, start="2026-03-01T10:00:00+00:00"):
-        self.t = dt.datetime.fromisoformat(start)
+    def __init__(self, start="2026-03-01T10:00:00+00:00", *, step_s=1):
+        self.t, self.step_s = dt.datetime.fromisoformat(start), step_s
 
     def __call__(self):
-        self.t += dt.timedelta(seconds=1)
+        self.go_on(self.step_s)
         return self.t
+
+    def go_on(self, seconds):
+        self.t += dt.timedelta(seconds=seconds)
 
 
 class Plays:

@@ -14,7 +14,7 @@ from hashidrill.gameday.answers import Value
 from hashidrill.gameday.journal import DayJournal, Result
 from hashidrill.gameday.model import GoCheck, Message, Person, Question
 from hashidrill.gameday.plan import Plan, PlannedRun
-from hashidrill.gameday.steps import Step, decide_abort, next_step
+from hashidrill.gameday.steps import LATE, Step, decide_abort, next_step, too_long
 
 RUNS = "runs"
 """The folder in a day's folder that has its recordings."""
@@ -96,8 +96,13 @@ class Unattended:
         return {"what": "", "owner": "", "due": ""}
 
 
-def conduct(plan: Plan, journal: DayJournal, lead: Lead, play: Play, look: Look) -> None:
-    """From wherever the journal is to the end of the day. Raises what `play` raises; the day can be resumed then."""
+def conduct(
+    plan: Plan, journal: DayJournal, lead: Lead, play: Play, look: Look, *, stopped: Callable[[], bool] = lambda: False
+) -> None:  # fmt: skip
+    """From wherever the journal is to the end of the day. Raises what `play` raises; the day can be resumed then.
+
+    Raises KeyboardInterrupt where `stopped` says after a step that somebody wants to stop; the step is done.
+    """
     folder = journal.path.parent
     if interrupted := journal.dangling:
         journal.interrupt(interrupted, left_recording(journal, folder))
@@ -107,9 +112,12 @@ def conduct(plan: Plan, journal: DayJournal, lead: Lead, play: Play, look: Look)
             result = _do(plan, journal, lead, step, play=play, look=look)
         except KeyboardInterrupt as stop:
             if step.kind == "run":
-                journal.interrupt(step.id, _relative(stop.args[0], folder) if stop.args else "")
+                left = _relative(stop.args[0], folder) if stop.args else left_recording(journal, folder)
+                journal.interrupt(step.id, left)
             raise
         journal.finish(step.id, result)
+        if stopped():
+            raise KeyboardInterrupt
 
 
 def _do(plan: Plan, journal: DayJournal, lead: Lead, step: Step, *, play: Play, look: Look) -> Result:  # noqa: PLR0911 - one return a kind
@@ -131,7 +139,7 @@ def _do(plan: Plan, journal: DayJournal, lead: Lead, step: Step, *, play: Play, 
         answer = lead.predicts(run, step.person, day.people[step.person], step.question, question)
         return {"answer": answer}
     if step.kind == "go":
-        return {"do": lead.goes(run)}
+        return {"do": _go(plan, journal, lead, run)}
     if step.kind == "run":
         lead.begins(run, step.number)
         folder = journal.path.parent
@@ -143,6 +151,14 @@ def _do(plan: Plan, journal: DayJournal, lead: Lead, step: Step, *, play: Play, 
         return {"text": lead.notes(run, last)}
     lead.pauses(run)
     return {}
+
+
+def _go(plan: Plan, journal: DayJournal, lead: Lead, run: PlannedRun) -> str:
+    """What the lead says. Late, where the day has gone on for too long: predictions and talk take their time, too."""
+    if too_long(plan, journal.worked_s()):
+        return LATE
+    said = lead.goes(run)
+    return LATE if said == "go" and too_long(plan, journal.worked_s()) else said
 
 
 def _attempt(step: str) -> int:

@@ -108,6 +108,7 @@ def _question(plan: Plan, done: Done, run: PlannedRun, name: str, last: Result) 
     question = plan.day.questions[name]
     said = last.get("measured", {}).get(name)
     measured = Measured.from_data(said) if said is not None else None
+    told = None if last["verdict"] == Verdict.INVALID else measured  # a run that proves nothing surprises nobody
     answers = []
     for key in plan.day.people:
         result = done.get(f"predict:{run.name}:{key}:{name}")
@@ -116,13 +117,13 @@ def _question(plan: Plan, done: Done, run: PlannedRun, name: str, last: Result) 
         answer = result["answer"]
         answers.append(
             {"person": key, "name": plan.day.shown(key), "answer": in_words(question, answer),
-             "came": compared(question, answer, measured)}
+             "came": compared(question, answer, told)}
         )  # fmt: skip
     return {
         "name": name,
         "ask": question.ask,
         "happened": measured.text if measured is not None else "",
-        "measured": measured is not None and measured.value is not None,
+        "measured": told is not None and told.value is not None,
         "answers": answers,
     }
 

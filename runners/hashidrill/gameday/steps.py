@@ -16,6 +16,8 @@ from hashidrill.verdict import Verdict
 Kind = Literal["check", "message", "predict", "go", "run", "note", "pause", "action", "end"]
 Done = Mapping[str, Result]
 MOST_ACTIONS = 100
+LATE = "late"
+"""A run whose turn came when the day had gone on for too long: it does not begin, and the day ends."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ def steps(plan: Plan, done: Done) -> Iterator[Step]:
         if ends_early(plan, done, run):
             break
         yield from _of_run(plan, done, run)
+        if _is_late(done, run):
+            break
     else:
         yield from _close(plan, done)
         return
@@ -124,8 +128,10 @@ def attempts(done: Done, run: PlannedRun) -> list[Result]:
 
 
 def abort_reason(plan: Plan, done: Done) -> str:
-    """Why the day ends early; empty where it does not. It was written down with the run that decided it."""
+    """Why the day ends early; empty where it does not. It was written down with the step that decided it."""
     for run in plan.runs:
+        if _is_late(done, run):
+            return _gone_on(plan)
         for result in attempts(done, run):
             if result["abort"]:
                 return str(result["abort"])
@@ -145,6 +151,18 @@ def decide_abort(plan: Plan, done: Done, step: Step, result: Result, worked_s: f
     for limit, verdict, word in ((abort.failed, Verdict.FAIL, "FAIL"), (abort.invalid, Verdict.INVALID, "INVALID")):
         if limit is not None and last.count(verdict) >= limit:
             return f"{last.count(verdict)} of the runs {word}, and the day ends after {limit}"
-    if abort.longer_than is not None and worked_s > abort.longer_than:
-        return f"the day has gone on for longer than {abort.longer_than}"
-    return ""
+    return _gone_on(plan) if too_long(plan, worked_s) else ""
+
+
+def too_long(plan: Plan, worked_s: float) -> bool:
+    """Whether nothing more begins after so much work."""
+    limit = plan.day.abort.longer_than
+    return limit is not None and worked_s > limit
+
+
+def _gone_on(plan: Plan) -> str:
+    return f"the day has gone on for longer than {plan.day.abort.longer_than}"
+
+
+def _is_late(done: Done, run: PlannedRun) -> bool:
+    return bool(done.get(f"go:{run.name}", {}).get("do") == LATE)

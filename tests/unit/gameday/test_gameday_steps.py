@@ -65,6 +65,26 @@ def test_what_happened_stands_beside_what_was_predicted(tmp_path):
     assert {answer["came"] for q in found["runs"][1]["questions"] for answer in q["answers"]} == {"not asked"}
 
 
+VERDICT = {"verdict": {"measure": "verdict", "ask": "How does it end?"}}
+
+
+def test_an_invalid_run_surprises_nobody_whatever_they_predicted(tmp_path):
+    predictions = PREDICTIONS | {("first", "ada", "verdict"): "PASS", ("first", "grace", "verdict"): "FAIL"}
+    invalid = result("INVALID")
+    invalid["measured"]["verdict"] = {"value": "INVALID", "text": "INVALID"}
+    plan = planned(tmp_path, questions=DAY["questions"] | VERDICT, repeat_invalid=0)
+    found = whole_day(plan, folder_of(tmp_path), lead=Script(predictions=predictions), plays=Plays(first=[invalid]))
+    assert found["surprises"] == []
+    questions = found["runs"][0]["questions"]
+    assert {answer["came"] for each in questions for answer in each["answers"]} == {"not measured"}
+    assert not any(each["measured"] for each in questions)
+    failed = result("FAIL")
+    failed["measured"]["verdict"] = {"value": "FAIL", "text": "FAIL"}
+    lead = Script(predictions=predictions)
+    found = whole_day(plan, folder_of(tmp_path, "failed"), lead=lead, plays=Plays(first=[failed]))
+    assert [each["person"] for each in found["surprises"] if each["ask"] == "How does it end?"] == ["ada"]
+
+
 @pytest.mark.parametrize(
     ("results", "verdict", "code"),
     [
@@ -104,6 +124,59 @@ def test_a_fail_becomes_an_action_item_with_owner_and_date(tmp_path):
 # a day that ends early
 
 
+class TakesTime(Plays):
+    """Each run takes so many seconds of that clock."""
+
+    def __init__(self, clock, run_s, **results):
+        super().__init__(**results)
+        self.clock, self.run_s = clock, run_s
+
+    def __call__(self, run, folder):
+        self.clock.go_on(self.run_s)
+        return super().__call__(run, folder)
+
+
+class Talks(Script):
+    """People who talk for two hours about that run, before they predict or before they say go."""
+
+    def __init__(self, clock, run, when):
+        super().__init__()
+        self.clock, self.about = clock, (run, when)
+
+    def predicts(self, run, *rest):
+        self.clock.go_on(7200 if self.about == (run.name, "predicts") else 0)
+        return super().predicts(run, *rest)
+
+    def goes(self, run):
+        self.clock.go_on(7200 if self.about == (run.name, "goes") else 0)
+        return super().goes(run)
+
+
+@pytest.mark.parametrize("when", ["predicts", "goes"])
+@pytest.mark.parametrize(("about", "played"), [("first", []), ("second", ["first"])])
+def test_nothing_begins_once_talk_took_longer_than_the_day_may(tmp_path, about, played, when):
+    clock, plays = Clock(step_s=0), Plays()
+    plan, folder = planned(tmp_path, abort={"longer_than": "1h"}), folder_of(tmp_path)
+    lead = Talks(clock, about, when)
+    found = whole_day(plan, folder, plays=plays, lead=lead, clock=clock)
+    assert plays.played == played
+    assert (found["outcome"], found["verdict"]) == ("aborted", "INVALID")
+    assert found["because"] == "the day has gone on for longer than 1h"
+    assert {run["name"]: run["state"] for run in found["runs"]}[about] == "not run"
+    assert [each["when"] for each in found["messages"]][-2:] == ["abort", "end"]
+    assert (("go", about) in lead.asked) is (when == "goes")
+    again = Plays()
+    assert resumed(plan, folder, plays=again)["outcome"] == "aborted"
+    assert again.played == []
+
+
+def test_talk_within_the_time_of_the_day_ends_nothing(tmp_path):
+    clock = Clock(step_s=0)
+    plan = planned(tmp_path, abort={"longer_than": "3h"})
+    found = whole_day(plan, folder_of(tmp_path), lead=Talks(clock, "second", "goes"), clock=clock)
+    assert found["outcome"] == "done"
+
+
 @pytest.mark.parametrize("which", ["the machine", "the lead"])
 def test_one_no_before_the_day_starts_nothing(tmp_path, which):
     lead, plays = Script(confirms=which != "the lead"), Plays()
@@ -127,8 +200,9 @@ def test_one_no_before_the_day_starts_nothing(tmp_path, which):
     ],
 )
 def test_the_day_ends_where_its_abort_criteria_say_so(tmp_path, changes, planted, because):
-    plays, lead = Plays(first=[planted]), Script()
-    found = whole_day(planned(tmp_path, **changes), folder_of(tmp_path), plays=plays, lead=lead)
+    clock = Clock(step_s=0)
+    plays, lead = TakesTime(clock, 60, first=[planted]), Script()
+    found = whole_day(planned(tmp_path, **changes), folder_of(tmp_path), plays=plays, lead=lead, clock=clock)
     assert plays.played == ["first"]
     assert found["outcome"] == "aborted"
     assert because in found["because"]
@@ -270,6 +344,33 @@ def test_a_run_that_is_interrupted_runs_again_and_is_named(tmp_path):
     assert found["interrupted"][0]["recording"] == f"{RUNS}/000-first"
     assert found["runs"][0]["recording"] == f"{RUNS}/001-first"
     assert found["verdict"] == "PASS"
+
+
+def test_a_run_that_was_interrupted_after_its_recording_was_made_is_named_with_it(tmp_path):
+    """Ctrl-C while it was judged: nobody says which recording it was."""
+
+    class Judged(Plays):
+        def __call__(self, run, folder):
+            super().__call__(run, folder)
+            raise KeyboardInterrupt
+
+    plan, folder = planned(tmp_path), folder_of(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        whole_day(plan, folder, plays=Judged())
+    found = resumed(plan, folder)
+    assert found["interrupted"] == [{"step": "run:first:1", "recording": f"{RUNS}/000-first"}]
+
+
+def test_a_day_that_is_stopped_after_a_run_keeps_its_verdict_and_does_not_run_it_again(tmp_path):
+    plan, folder, plays = planned(tmp_path), folder_of(tmp_path), Plays(first=["FAIL"])
+    with begin(plan, folder) as journal:
+        with pytest.raises(KeyboardInterrupt):
+            conduct(plan, journal, Script(), plays, fits, stopped=lambda: bool(plays.played))
+        assert outcome_of(plan, journal)["runs"][0]["verdict"] == "FAIL"
+    again = Plays()
+    found = resumed(plan, folder, plays=again)
+    assert (plays.played, again.played) == (["first"], ["second"])
+    assert (found["interrupted"], found["verdict"]) == ([], "FAIL")
 
 
 def test_a_run_that_could_not_be_made_is_made_by_the_resumed_day(tmp_path):
