@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,11 +29,13 @@ Notify = Annotated[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass
 class Memory:
     """Keeps runs in the history, and tells the webhook."""
 
     webhook: str | None = None
+    interrupted: bool = False
+    """Ctrl-C came while a run was kept: the run had ended, and its verdict stands; nothing more must begin."""
 
     @classmethod
     def of(cls, notify: str | None = None) -> Memory:
@@ -41,20 +44,39 @@ class Memory:
 
     def keep(self, recording: Recording, verdict: RunVerdict, say: Console) -> dict[str, Any]:
         """Says the turn, if it is one, and returns what --json prints of it. Nothing here fails a run."""
-        turn = keep(recording, verdict, webhook=self.webhook, tell=_noted(say))
-        if turn is not None:
-            _say_turn(turn, say)
-        return {"turned": turn_data(turn)}
+        found: list[Turn] = []
+        hint = f"; if it lacks this run, `hashidrill history add {recording.path}` adds it"
+        with self._interruptible(found, say, hint):
+            keep(recording, verdict, webhook=self.webhook, tell=_noted(say), turned=_said(found, say))
+        return {"turned": turn_data(found[0] if found else None)}
 
     def keep_day(self, folder: Path, say: Console) -> None:
         """As `keep`, of a game day that ended: its runs were kept by themselves."""
-        turn = keep_day(folder, webhook=self.webhook, tell=_noted(say))
-        if turn is not None:
-            _say_turn(turn, say)
+        found: list[Turn] = []
+        with self._interruptible(found, say, ""):
+            keep_day(folder, webhook=self.webhook, tell=_noted(say), turned=_said(found, say))
+
+    @contextlib.contextmanager
+    def _interruptible(self, found: list[Turn], say: Console, hint: str) -> Iterator[None]:
+        """Ctrl-C ends what is in it and is noted: the verdict is there already, and somebody still has to say it."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.interrupted = True
+            if not found:  # else it came later, and whoever told the webhook said so
+                _noted(say)(f"interrupted while the history was written; the verdict stands{hint}")
 
 
 def _noted(say: Console) -> Callable[[str], None]:
     return lambda text: live.say(say, f"note: {text}", "yellow")
+
+
+def _said(found: list[Turn], say: Console) -> Callable[[Turn], None]:
+    def turned(turn: Turn) -> None:
+        found.append(turn)
+        _say_turn(turn, say)
+
+    return turned
 
 
 def _say_turn(turn: Turn, say: Console) -> None:

@@ -134,14 +134,18 @@ def run(
         print_json([result for _, result in results])
     elif len(results) > 1:
         _print_table(say, results)
-    raise typer.Exit(_worst([code for code, _ in results]))
+    stopped = memory.interrupted and len(results) < len(plays)
+    raise typer.Exit(_worst([*(code for code, _ in results), *([_INTERRUPTED] if stopped else [])]))
 
 
 def _run_until_stopped(
     plays: Sequence[tuple[ResolvedExperiment, Attached | None]], runs_dir: Path, say: Console, *, plain: bool,
     lines: Lines | None, memory: Memory,
 ) -> list[tuple[int, dict[str, Any]]]:  # fmt: skip
-    """All of them, until one in an existing datacenter is stopped or leaves a fault there: no next one begins then."""
+    """All of them, until one in an existing datacenter is stopped or leaves a fault there: no next one begins then.
+
+    Nor after a Ctrl-C that came when a run had ended: the run counts.
+    """
     results: list[tuple[int, dict[str, Any]]] = []
     for each, there in plays:
         if there is not None:
@@ -151,6 +155,8 @@ def _run_until_stopped(
         else:
             play = _run_variants if each.experiment.variants else _run_one
             results.append(play(each, runs_dir, say, plain=plain, lines=lines, memory=memory))
+        if memory.interrupted:
+            break
     if left := len(plays) - len(results):
         live.say(say, f"stopped: {left} of {len(plays)} experiments were not begun")
     return results
@@ -206,7 +212,7 @@ def _run_variants(
         recording, verdict, _, interrupted = _recorded(one, runs_dir, say, plain=plain, lines=lines)
         known[recording.path] = verdict
         memory.keep(recording, verdict, say)
-        if interrupted:
+        if interrupted or memory.interrupted:
             raise KeyboardInterrupt(recording.path)
         return recording.path
 

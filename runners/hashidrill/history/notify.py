@@ -32,6 +32,8 @@ VARIABLE = "HASHIDRILL_NOTIFY"
 SCHEMA = "hashidrill.turned/v1"
 EACH_WITHIN_S = 5.0
 ALL_WITHIN_S = 20.0
+PATIENT_S = 5.0
+"""After so long, somebody who waits is told what for."""
 _GAPS_S = (1.0, 3.0)
 """Between three tries."""
 _LONGEST = 400
@@ -80,14 +82,25 @@ def message(turn: Turn, changed: Changed | None = None) -> dict[str, Any]:
     }  # fmt: skip
     redactor = Redactor()
     redactor.learn_environment(os.environ)
-    return dict(redactor.data(found))
+    clean = dict(redactor.data(found))
+    return clean | {"text": inert(clean["text"])}  # afterwards: an escaped secret is not found any more
+
+
+def inert(text: str) -> str:
+    """Text that chats show as it is: `<!channel>`, `<url|words>` and `@here` in evidence call nobody and link nowhere.
+
+    Slack decodes the entities. A `>` opens nothing without its `<`, and stays.
+    """
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("@", "@\N{WORD JOINER}")
 
 
 def send(
     url: str, body: dict[str, Any], *, tell: Callable[[str], None], client: httpx.Client | None = None,
-    sleep: Callable[[float], None] = time.sleep, within_s: float = ALL_WITHIN_S,
+    sleep: Callable[[float], None] = time.sleep, within_s: float = ALL_WITHIN_S, patient_s: float = PATIENT_S,
 ) -> bool:  # fmt: skip
-    """Whether the webhook took it. Tries three times, for `within_s` at most; `tell` is told why not. Raises nothing.
+    """Whether the webhook took it. Tries three times, for `within_s` at most; `tell` is told why not.
+
+    Raises KeyboardInterrupt alone: Ctrl-C ends the waiting.
 
     An answer from 300 to 499 is final, but for 408 and 429. A thread asks: a server that answers byte by byte, or a
     name server that hangs, outlasts every timeout of a client.
@@ -96,10 +109,16 @@ def send(
     asking = threading.Thread(target=lambda: why.append(_ask(url, body, client, sleep)), daemon=True)
     try:
         asking.start()
-        asking.join(within_s)
+        asking.join(min(patient_s, within_s))
+        if asking.is_alive() and patient_s < within_s:
+            tell(f"the webhook at {urlsplit(url).hostname} takes long; Ctrl-C ends the waiting, the verdict stands")
+            asking.join(within_s - patient_s)
         said = why[0] if why else f"no answer within {within_s:g} s"
         if said:
             tell(f"the webhook at {urlsplit(url).hostname} was not told: {said}; the verdict stands")
+    except KeyboardInterrupt:
+        tell("interrupted while the webhook was told; the verdict stands")
+        raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the run has ended, and its verdict stands
         tell(f"the webhook was not told: {type(error).__name__}; the verdict stands")
         return False

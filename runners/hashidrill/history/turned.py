@@ -18,20 +18,32 @@ from hashidrill.verdict import RunVerdict
 Tell = Callable[[str], None]
 
 
-def keep(recording: Recording, verdict: RunVerdict, *, webhook: str | None, tell: Tell) -> Turn | None:
-    """Of a run that ended. The turn is told once, however often the run is kept. Raises nothing."""
+def _nobody(_turn: Turn) -> None:
+    """Says it to nobody."""
+
+
+def keep(
+    recording: Recording, verdict: RunVerdict, *, webhook: str | None, tell: Tell,
+    turned: Callable[[Turn], None] = _nobody,
+) -> Turn | None:  # fmt: skip
+    """Of a run that ended. The turn is told once, however often the run is kept.
+
+    `turned` gets it before the webhook, which may take long. Raises KeyboardInterrupt alone.
+    """
     stored = record_run(recording, verdict=verdict, tell=tell)
     if stored is None or stored.turn is None:
         return None
+    turned(stored.turn)
     _told(stored.turn, webhook, tell)
     return stored.turn
 
 
-def keep_day(folder: Path, *, webhook: str | None, tell: Tell) -> Turn | None:
+def keep_day(folder: Path, *, webhook: str | None, tell: Tell, turned: Callable[[Turn], None] = _nobody) -> Turn | None:
     """As `keep`, of a game day."""
     stored = record_day(folder, tell=tell)
     if stored is None or stored.turn is None:
         return None
+    turned(stored.turn)
     _told(stored.turn, webhook, tell)
     return stored.turn
 

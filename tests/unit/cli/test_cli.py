@@ -9,11 +9,13 @@ import sys
 
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from hashidrill import __version__, cli
 from hashidrill.cli import heal, runs
 from hashidrill.cli.app import app
+from hashidrill.cli.remembering import Memory
 from hashidrill.datacenter.up import running
 from hashidrill.errors import HashidrillError, MachineError
 from hashidrill.events import Began, Bus, End, Figures, InForce, Intent, Phase, Proof, Seen, Tick, Where, decode
@@ -377,6 +379,57 @@ def test_an_interrupted_run_is_judged_reported_and_exit_code_130(hashidrill, rec
     assert said.code == 130
     assert "interrupted" in said.stdout
     assert (path / "report.html").is_file()
+
+
+@pytest.fixture
+def stopped_while_telling(monkeypatch):
+    """Somebody types Ctrl-C while the webhook is told of a turn."""
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hashidrill.history.turned.send", interrupted)
+    return "--notify", "https://hooks.example.org/x"
+
+
+def test_ctrl_c_while_the_webhook_is_told_costs_no_verdict_and_ends_the_series(ran, recorded, stopped_while_telling):
+    three = ("raft/slow-leader-disk", "raft/frozen-leader", "raft/killed-leader")
+    run = ran(recorded("a"), recorded("b", **SLOW_FOR_EVER), recorded("c"))
+    said = run("run", *three, "--json", *stopped_while_telling)
+    assert said.code == 130
+    assert [(one["verdict"], one["exit_code"]) for one in said.json] == [("PASS", 0), ("FAIL", 1)]
+    assert said.json[1]["turned"]
+    assert "stopped: 1 of 3 experiments were not begun" in said.stderr
+
+
+def test_ctrl_c_while_the_webhook_is_told_of_the_last_run_leaves_its_exit_code(ran, recorded, stopped_while_telling):
+    assert ran(recorded("a"))("run", "raft/slow-leader-disk").code == 0
+    said = ran(recorded("b", **SLOW_FOR_EVER))("run", "raft/slow-leader-disk", "--json", *stopped_while_telling)
+    assert (said.code, said.json[0]["verdict"]) == (1, "FAIL")
+    assert "turned from PASS to FAIL" in said.stderr
+
+
+def test_a_variant_that_ended_counts_though_somebody_stopped_what_came_after_it(ran, recorded, monkeypatch, tmp_path):
+    path, counted, shown = recorded("a"), [], io.StringIO()
+    ran(path)
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    def play_variants(one, *, runs_dir, run, **_):
+        try:
+            run(one, runs_dir=runs_dir, events=None)
+        except KeyboardInterrupt as stop:
+            counted.extend(stop.args)
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr("hashidrill.cli.remembering.keep", interrupted)
+    monkeypatch.setattr(runs, "play_variants", play_variants)
+    one = resolve(find_experiment("raft/slow-leader-disk"))
+    with pytest.raises(KeyboardInterrupt):
+        runs._run_variants(one, tmp_path, Console(file=shown, width=400), plain=True, memory=Memory())
+    assert counted == [path]
+    assert f"`hashidrill history add {path}` adds it" in shown.getvalue()
 
 
 class Stopped:

@@ -71,6 +71,23 @@ def test_a_secret_of_the_environment_is_not_in_the_message(monkeypatch):
     assert "s3cr3t" not in json.dumps(message(Turn("slow-disk", now, planted(1))))
 
 
+HOSTILE = "<!channel> & <https://evil.example.org|the report> @here"
+
+
+def test_evidence_calls_nobody_in_a_chat_and_is_as_it_was_for_programs():
+    said = message(Turn("slow-disk", planted(2, "FAIL", broken=[HOSTILE]), planted(1)))
+    shown = "&lt;!channel> &amp; &lt;https://evil.example.org|the report> @\N{WORD JOINER}here"
+    assert shown in said["text"]
+    assert said["broken"] == [f"{HOSTILE}: it did not"]
+    assert not {"<!", "<h", "@h"} & {said["text"][at : at + 2] for at in range(len(said["text"]))}
+
+
+def test_a_secret_is_found_before_its_letters_are_escaped(monkeypatch):
+    monkeypatch.setenv("VAULT_TOKEN", "s3cr&t<of@mine")
+    said = message(Turn("slow-disk", planted(2, "FAIL", broken=["it said s3cr&t<of@mine"]), planted(1)))
+    assert "s3cr" not in json.dumps(said)
+
+
 # how it is told
 
 
@@ -118,6 +135,48 @@ def test_a_server_that_answers_byte_by_byte_does_not_hold_up_the_end_of_a_run():
     finally:
         goes_on.set()
     assert "no answer within 0.01 s" in told[0]
+
+
+class Slow(threading.Thread):
+    """Goes on for as long as anybody waits for it."""
+
+    waited = ()
+
+    def start(self):
+        self.waited = []
+
+    def is_alive(self):
+        return True
+
+    def join(self, timeout=None):
+        self.waited.append(timeout)
+
+
+class Interrupted(Slow):
+    """Somebody who waits for it types Ctrl-C."""
+
+    def join(self, timeout=None):
+        raise KeyboardInterrupt
+
+
+def test_whoever_waits_is_told_for_what(monkeypatch):
+    told = []
+    with monkeypatch.context() as slow:
+        slow.setattr("hashidrill.history.notify.threading.Thread", Slow)
+        assert not send(URL, {}, tell=told.append)
+    assert told == [
+        "the webhook at hooks.example.org takes long; Ctrl-C ends the waiting, the verdict stands",
+        "the webhook at hooks.example.org was not told: no answer within 20 s; the verdict stands",
+    ]
+
+
+def test_ctrl_c_ends_the_waiting_and_says_that_the_verdict_stands(monkeypatch):
+    told = []
+    with monkeypatch.context() as stopped:
+        stopped.setattr("hashidrill.history.notify.threading.Thread", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            send(URL, {}, tell=told.append)
+    assert told == ["interrupted while the webhook was told; the verdict stands"]
 
 
 # its URL
