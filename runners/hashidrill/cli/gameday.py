@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import shlex
 import sys
+import termios
 import textwrap
 import time
 from collections.abc import Callable
@@ -31,6 +33,7 @@ from hashidrill.gameday.terminal import Terminal
 from hashidrill.live import display as live
 from hashidrill.provision.packages import ensure_system_packages
 from hashidrill.recording.reader import Recording
+from hashidrill.reports.html import REPORT_NAME
 from hashidrill.reports.sections import SYMBOLS
 from hashidrill.reports.text import for_encoding
 from hashidrill.util.files import JOURNAL_NAME, write_whole
@@ -115,8 +118,7 @@ def resume(
     say = console(stderr=as_json)
     with DayJournal.resume(folder) as journal:
         plan = _plan_of(folder, journal)
-        changed = [name for name, source in plan.sources.items() if journal.head["sources"].get(name) != source]
-        if changed:
+        if changed := _changed(plan, journal):
             raise UsageError(
                 f"{folder}: {', '.join(changed)} changed since this day began: undo that, or begin a new day"
             )
@@ -134,11 +136,18 @@ def report(
 ) -> None:
     """Write the report of a day again, from its journal: HTML, Markdown, JSON, and the action items as a task list.
 
-    Works for a day that is not over, too. Exits with 0 if it could be written.
+    Works for a day that is not over, too; not once an experiment of the day has changed. Exits with 0 if it could be
+    written.
     """
     folder = _find(day, runs_dir.parent / DAYS)
     journal = DayJournal.read(folder)
-    found = outcome_of(_plan_of(folder, journal), journal)
+    plan = _plan_of(folder, journal)
+    if changed := _changed(plan, journal):
+        raise UsageError(
+            f"{folder}: {', '.join(changed)} changed since this day began, and a report would tell of what did not run:"
+            f" undo that; the report that was written then stays ({folder / REPORT_NAME})"
+        )
+    found = outcome_of(plan, journal)
     page = write_reports(found, folder)
     if as_json:
         print_json(found)
@@ -182,16 +191,18 @@ def _go_on(
             plan,
             journal,
             lead,
-            _player(plan, say, memory, plain=plain),
+            _player(plan, say, memory, plain=plain, asks=not yes),
             lambda check: look_at(plan, check, folder, tell),
+            stopped=lambda: memory.interrupted,
         )
     except KeyboardInterrupt as stop:
-        write_reports(outcome_of(plan, journal), folder)
+        found = outcome_of(plan, journal)
+        write_reports(found, folder)
         tell("")
         tell("The day is interrupted; everything so far is kept. Go on with:")
         tell(f"  {again}")
         stuck = bool(stop.args) and Recording(stop.args[0]).outcome == "revert"
-        return RevertError.exit_code if stuck else _INTERRUPTED
+        return RevertError.exit_code if stuck or found["exit_code"] == RevertError.exit_code else _INTERRUPTED
     except HashidrillError:
         tell("")
         tell(f"The day stops here; once this is fixed, go on with: {again}")
@@ -206,31 +217,57 @@ def _go_on(
     return int(found["exit_code"])
 
 
-def _player(plan: Plan, say: Console, memory: Memory, *, plain: bool) -> Callable[[PlannedRun, Path], dict[str, Any]]:
+def _player(
+    plan: Plan, say: Console, memory: Memory, *, plain: bool, asks: bool
+) -> Callable[[PlannedRun, Path], dict[str, Any]]:  # fmt: skip
     def go(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         title = f"{planned.name}: {planned.resolved.experiment.metadata.title}"
         folder.mkdir(mode=0o700, exist_ok=True)
         with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
             result, recording, verdict = play(plan, planned, folder, view=view.event)
         memory.keep(recording, verdict, say)
+        if asks:
+            _forget_typed()
         return result
 
     return go
 
 
+def _forget_typed() -> None:
+    """Keys that somebody typed while a run went on answer no question: Enter alone would start the next experiment."""
+    with contextlib.suppress(OSError, ValueError, termios.error):  # a closed terminal: the next question says so
+        if sys.stdin.isatty():
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+
 def _tidy(folder: Path, journal: DayJournal) -> None:
-    """Closes the recording of a run whose runner died, and removes what is left of its sandbox."""
-    if not journal.dangling:
-        return
-    left = left_recording(journal, folder)
-    if left and (folder / left / JOURNAL_NAME).is_file():
-        anyio.run(heal_run, folder / left)
-    sweep()
+    """Heals each run that was interrupted, closes the one whose runner died, and removes what is left of its sandbox.
+
+    Raises RevertError where a fault of one of them may still be in force: nothing begins on top of it.
+    """
+    dirty = bool(journal.dangling)
+    lefts = [str(entry["recording"]) for entry in journal.interrupted]
+    lefts += [left_recording(journal, folder)] if journal.dangling else []
+    for path in (folder / left for left in lefts if left):
+        healed = anyio.run(heal_run, path) if (path / JOURNAL_NAME).is_file() else None
+        if healed is not None and (healed.stuck or (healed.refused and not healed.died)):
+            raise RevertError(
+                f"{path}: a fault may still be in force: {', '.join(healed.stuck) or healed.refused};"
+                f" `hashidrill heal {path}` must find nothing left, then `hashidrill gameday resume {folder}` goes on"
+            )
+        dirty |= healed is not None
+    if dirty:
+        sweep()
 
 
 def _plan_of(folder: Path, journal: DayJournal) -> Plan:
     """What the day was begun with. Raises ExperimentError for what does not read any more."""
     return read_plan(folder / DAY_FILE, folder=Path(str(journal.head["folder"])))
+
+
+def _changed(plan: Plan, journal: DayJournal) -> list[str]:
+    """Names of experiments that are not what they were when the day began."""
+    return [name for name, source in plan.sources.items() if journal.head["sources"].get(name) != source]
 
 
 def _find(name: str | None, days: Path, *, open_only: bool = False) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import termios
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from folded import unfolded
-from game_days import DAY, day_file
+from game_days import DAY, day_file, planned
 from hashidrill.cli import gameday
 from hashidrill.cli.app import app
+from hashidrill.cli.remembering import Memory
+from hashidrill.engine.heal import Healed
 from hashidrill.errors import HashidrillError
 from hashidrill.gameday.journal import DAY_JOURNAL
 from hashidrill.history.database import opened
@@ -175,6 +178,87 @@ def test_a_day_interrupted_with_a_fault_that_stays_is_exit_code_4(machine, tmp_p
     assert called("run", day_file(tmp_path, **UNATTENDED), "--yes")[0] == 4
 
 
+def test_nothing_begins_again_while_a_fault_of_an_interrupted_run_may_be_in_force(machine, tmp_path, monkeypatch):
+    machine.planted = {"killed-leader": {"stops": True, "outcome": "revert"}}
+    called("run", day_file(tmp_path, **UNATTENDED), "--yes")
+    healed, swept = [], []
+    still = {"stuck": ["disk.latency-0"]}
+
+    async def heal_run(path):
+        healed.append(path)
+        return Healed(path, died=False, **still)
+
+    monkeypatch.setattr(gameday, "heal_run", heal_run)
+    monkeypatch.setattr(gameday, "sweep", lambda: swept.append(1))
+    machine.planted = {}
+    code, _, said = called("resume", "--yes")
+    assert (code, machine.ran) == (4, ["killed-leader"])
+    [left] = (the_day(tmp_path) / "runs").iterdir()
+    assert healed == [left]
+    assert f"{left}: a fault may still be in force: disk.latency-0; `hashidrill heal {left}`" in said
+    still = {"refused": "it ran on another machine"}
+    code, _, said = called("resume", "--yes")
+    assert (code, machine.ran) == (4, ["killed-leader"])
+    assert "may still be in force: it ran on another machine" in said
+    still = {"ended": ["disk.latency-0"]}
+    code, said, _ = called("resume", "--yes", "--json")
+    assert (code, json.loads(said)["outcome"], swept) == (0, "done", [1])
+    assert machine.ran == ["killed-leader", "killed-leader", "slow-follower-disk"]
+
+
+def test_ctrl_c_while_the_webhook_is_told_keeps_the_verdict_and_stops_the_day(machine, tmp_path, monkeypatch):
+    path = day_file(tmp_path, **UNATTENDED)
+    called("run", path, "--yes")
+    machine.planted = {"killed-leader": {"slow_until": 40.0}}
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as waiting:
+        waiting.setattr("hashidrill.history.turned.send", interrupted)
+        code, said, _ = called("run", path, "--yes", "--notify", "https://hooks.example.org/x")
+    assert code == 130
+    assert "turned from PASS to FAIL" in unfolded(said)
+    assert machine.ran[2:] == ["killed-leader"]
+    code, said, _ = called("resume", "--yes", "--json")
+    found = json.loads(said)
+    assert (code, found["verdict"], found["interrupted"]) == (1, "FAIL", [])
+    assert machine.ran[2:] == ["killed-leader", "slow-follower-disk"]
+
+
+class Keyboard(io.StringIO):
+    """Standard input that is a terminal, or is none."""
+
+    def __init__(self, *, terminal=True):
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self):
+        return self.terminal
+
+
+@pytest.mark.parametrize(("terminal", "asks", "times"), [(True, True, 1), (True, False, 0), (False, True, 0)])
+def test_keys_typed_during_a_run_answer_no_question(machine, tmp_path, monkeypatch, *, terminal, asks, times):
+    forgotten, keyboard = [], Keyboard(terminal=terminal)
+    monkeypatch.setattr(gameday.termios, "tcflush", lambda *how: forgotten.append((*how, list(machine.ran))))
+    monkeypatch.setattr(gameday.sys, "stdin", keyboard)
+    plan = planned(tmp_path)
+    go = gameday._player(plan, Console(file=io.StringIO()), Memory(), plain=True, asks=asks)
+    go(plan.runs[0], tmp_path / "runs")
+    assert forgotten == [(keyboard, termios.TCIFLUSH, ["killed-leader"])] * times
+
+
+def test_a_terminal_that_is_closed_during_a_run_costs_no_result(machine, tmp_path, monkeypatch):
+    keyboard = Keyboard()
+    keyboard.close()
+    keyboard.isatty = lambda: True
+    monkeypatch.setattr(gameday.sys, "stdin", keyboard)
+    plan = planned(tmp_path)
+    go = gameday._player(plan, Console(file=io.StringIO()), Memory(), plain=True, asks=True)
+    assert go(plan.runs[0], tmp_path / "runs")["verdict"] == "PASS"
+    assert machine.ran == ["killed-leader"]
+
+
 def test_a_day_that_stops_at_an_error_says_how_to_go_on(machine, tmp_path):
     machine.planted = {"killed-leader": {"error": HashidrillError("planted: the binary is gone")}}
     code, said, error = called("run", day_file(tmp_path, **UNATTENDED), "--yes")
@@ -199,11 +283,34 @@ def test_a_day_is_led_from_a_pipe_and_resumed_where_the_pipe_ended(machine, tmp_
     assert answers == ["another", "same", "2s", "30s"]
 
 
-def test_an_experiment_that_changed_since_the_day_began_is_not_run(machine, tmp_path):
+def my_own(tmp_path):
+    """An experiment that may change, and a day with it."""
     text = Path(__file__).resolve().parents[3] / "experiments"
     mine = tmp_path / "mine.yaml"
     mine.write_text((text / "raft/frozen-leader.yaml").read_text().replace("../bases/", f"{text}/bases/"))
     experiments = [{"experiment": "raft/killed-leader", "name": "first"}, {"experiment": "mine.yaml", "name": "second"}]
+    return mine, experiments
+
+
+def test_no_report_tells_of_an_experiment_that_changed_since_it_ran(machine, tmp_path):
+    del machine
+    mine, experiments = my_own(tmp_path)
+    assert called("run", day_file(tmp_path, **UNATTENDED, experiments=experiments), "--yes")[0] == 0
+    folder = the_day(tmp_path)
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    as_it_was = mine.read_text()
+    mine.write_text(as_it_was.replace("title: ", "title: Another one, not "))
+    code, _, said = called("report")
+    assert code == 2
+    assert "second changed since this day began" in said
+    assert f"the report that was written then stays ({folder / 'report.html'})" in said
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    mine.write_text(as_it_was)
+    assert called("report")[0] == 0
+
+
+def test_an_experiment_that_changed_since_the_day_began_is_not_run(machine, tmp_path):
+    mine, experiments = my_own(tmp_path)
     machine.planted = {"killed-leader": {"stops": True}}
     assert called("run", day_file(tmp_path, **UNATTENDED, experiments=experiments), "--yes")[0] == 130
     mine.write_text(mine.read_text() + "# changed\n")
