@@ -155,7 +155,7 @@ def decide_abort(plan: Plan, done: Done, step: Step, result: Result, worked_s: f
 
 
 def too_long(plan: Plan, worked_s: float) -> bool:
-    """Whether nothing more begins after so much work."""
+    """Whether nothing more begins after `worked_s` of work."""
     limit = plan.day.abort.longer_than
     return limit is not None and worked_s > limit
 

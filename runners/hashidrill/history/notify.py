@@ -33,7 +33,7 @@ SCHEMA = "hashidrill.turned/v1"
 EACH_WITHIN_S = 5.0
 ALL_WITHIN_S = 20.0
 PATIENT_S = 5.0
-"""After so long, somebody who waits is told what for."""
+"""Seconds, after which somebody who waits is told what for."""
 _GAPS_S = (1.0, 3.0)
 """Between three tries."""
 _LONGEST = 400
