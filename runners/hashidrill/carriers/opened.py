@@ -105,6 +105,7 @@ async def look(
             async with connect(host.name, host.address) as shell, anyio.create_task_group() as tasks:
                 offers[host.name] = await _offered(
                     _host(host, shell, tasks=tasks, settings=settings, wires={}, terms=Terms(), tell=lambda _: None),
+                    host.roles,
                     without=_UNDONE_WITHOUT if undoing else frozenset(),
                 )
         except* HashidrillError as errors:
@@ -115,7 +116,9 @@ async def look(
     return {name: offers[name] for name in estate.hosts}
 
 
-async def _offered(host: CarriedHost, *, without: frozenset[str] = frozenset()) -> Offer:
+async def _offered(
+    host: CarriedHost, roles: Mapping[str, str], *, without: frozenset[str] = frozenset()
+) -> Offer:  # fmt: skip
     """`without`: what it may lack."""
     try:
         facts = await host.facts()
@@ -124,6 +127,11 @@ async def _offered(host: CarriedHost, *, without: frozenset[str] = frozenset()) 
     lacks: dict[type[Any], str] = {}
     for what, why in facts["lacks"].items():
         lacks |= {} if what in without else dict.fromkeys(_NEEDS[what], why)
+    for service, product in attachables(roles).items():
+        if product.starts_jobs(roles[service]) and "strace" not in without:
+            lacks |= dict.fromkeys(
+                _DISK, f"strace would follow {service}'s {roles[service]} into the jobs that it starts"
+            )  # fmt: skip
     had = ", ".join(what for what in ("nft", "strace") if what not in facts["lacks"])
     said = f"root, Python {facts['python']}{had and ', ' + had}" if facts["root"] else "no root there"
     if not facts["root"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -87,6 +88,21 @@ def test_behind_nat_nobody_asks_a_host_for_its_address(target, estate):
     shell.not_own = "it does not have 10.73.0.11"
     behind = AttachTarget("staging", "", "s.yaml", target.logins, carriers={"ssh": ssh})
     assert {offer.capabilities for offer in looked(behind, estate, shell).values()} == {CARRIED}
+
+
+@pytest.mark.parametrize(("role", "lacks"), [("client", {DiskControl, DiskCanary}), ("server", set())])
+def test_no_strace_is_on_an_agent_that_starts_jobs_of_others(target, estate, role, lacks):
+    """It follows each process that the agent starts, and would slow the users' own jobs."""
+    host = estate.hosts["client-1"]
+    nomad = replace(host, roles=host.roles | {"nomad": role}, urls=host.urls | {"nomad": "http://10.73.0.31:4646"})
+    both = replace(estate, hosts=estate.hosts | {"client-1": nomad})
+    shell = FakeShell(agents={("consul", "agent"): 41, ("nomad", "agent"): 42})
+    offers = looked(target, both, shell)
+    assert offers["client-1"].capabilities == CARRIED - lacks
+    assert {*offers["client-1"].lacks.values()} == {
+        f"strace would follow nomad's {role} into the jobs that it starts" for _ in lacks
+    }
+    assert offers["consul-1"].capabilities == CARRIED
 
 
 def test_a_host_that_nobody_reaches_offers_nothing_and_says_why(target, estate):

@@ -84,6 +84,10 @@ class Product:
         """The ports of an agent in that role that others connect to, beside its API's, and that answer a hello."""
         return ()
 
+    def starts_jobs(self, role: str) -> bool:  # noqa: ARG002 - subclasses look at it
+        """Whether an agent in that role starts programs of its users: what traces it would follow into them."""
+        return False
+
 
 class Attachable(Protocol):
     """How one product is logged in to and looked through. One object a product: `ATTACH` of its `Service.attach`."""
@@ -119,6 +123,8 @@ class Attachable(Protocol):
     def hello(self, port: int) -> bytes: ...
 
     def ports(self, role: str) -> Sequence[int]: ...
+
+    def starts_jobs(self, role: str) -> bool: ...
 
     async def remove(self, wire: Wire, left: Left) -> int:
         """Takes away what a run left, and says how many there were: keys of a folder. Idempotent. Raises FaultError."""

@@ -120,6 +120,9 @@ class NomadAttach(product.Product):
     def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:  # noqa: ARG002 - the protocol's
         return {}
 
+    def starts_jobs(self, role: str) -> bool:
+        return role == "client"
+
     def spec(self, found: product.Found) -> Mapping[str, Any]:
         roles = [node.role for node in found.nodes]
         most = {name: product.most(Nomad.model_fields[name]) for name in ("servers", "clients")}
