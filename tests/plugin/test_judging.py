@@ -11,6 +11,7 @@ import pytest
 
 from hashidrill.errors import MachineError
 from hashidrill.experiment.loader import load_text
+from hashidrill.history import turned as turned_runs  # once: pytester forgets what a session inside of it imported
 from hashidrill.history.database import opened
 from hashidrill.history.place import history_file
 from hashidrill.history.store import Store
@@ -348,7 +349,7 @@ class TestJUnit:
         """As properties of each test of the run that failed, and in the last lines."""
         sent = []
         monkeypatch.setenv("HASHIDRILL_NOTIFY", "https://hooks.example.org/s3cr3t")
-        monkeypatch.setattr("hashidrill.history.turned.send", lambda url, body, *, tell: sent.append(body["before"]))
+        monkeypatch.setattr(turned_runs, "send", lambda url, body, *, tell: sent.append(body["before"]))
         turned = []
         for number, recovery in enumerate((2.0, 14, 14)):
             builder = recovers(project.builder(recovery=recovery)).run_info(id=f"run-{number}")
