@@ -30,6 +30,8 @@ class FakeShell:
         self.traced = set()
         self.not_own = ""
         """Why it is another host than the one that is meant."""
+        self.left_over = False
+        """Whether an agent finds what an earlier one left, and takes that away first."""
         self.in_force, self.notes, self.sessions, self.renewals, self.changed = {}, {}, [], [], []
         self.cut = False
 
@@ -96,6 +98,8 @@ class FakeSession:
             if not shell.lies:
                 shell.in_force[told["id"]] = told
             shell.notes[told["id"]] = told
+            if shell.left_over:
+                await self._say(event="reverted", why="it was left over", by="guardian", proof="gone")
             await self._say(event="applied", proof="read back", figures={"call_us": 0.3, "call_traced_us": 80.0})
 
     async def ends(self, why):

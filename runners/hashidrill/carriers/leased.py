@@ -17,6 +17,8 @@ from hashidrill.errors import FaultError
 
 _RENEWALS = 3
 """How many fit into a lease."""
+_ENDS = ("reverted", "stuck")
+"""The events after which it is not in force any more, or nobody can take it away."""
 _APPLIES_WITHIN_S, _REVERTS_WITHIN_S = 60.0, 60.0
 
 
@@ -36,8 +38,9 @@ class Terms:
 class LeasedFault:
     """A fault that an agent on the host has applied. Ended by `revert`, or by the agent, which says why."""
 
-    def __init__(self, lines: Lines, where: str, fault_id: str) -> None:
-        self._lines, self._where, self._id = lines, where, fault_id
+    def __init__(self, lines: Lines, where: str, fault_id: str, since: int = 0) -> None:
+        """`since`: how many events came until it was applied: those speak of an earlier fault that was left over."""
+        self._lines, self._where, self._id, self._since = lines, where, fault_id, since
         self.figures: Mapping[str, float] = {}
 
     @property
@@ -46,7 +49,7 @@ class LeasedFault:
         return not self._lines.over and not self._ended()
 
     def _ended(self) -> Mapping[str, Any]:
-        return next((one for one in self._lines.events if one.get("event") in {"reverted", "stuck"}), {})
+        return next((one for one in self._lines.events[self._since :] if one.get("event") in _ENDS), {})
 
     async def change(self, to: Any) -> None:
         """See `HostFault.change`. Raises FaultError."""
@@ -61,7 +64,7 @@ class LeasedFault:
         """Raises FaultError when it may still be in force."""
         with contextlib.suppress(FaultError):  # where nobody hears it, the agent reverts by itself
             await self._lines.tell(revert=1)
-        said = await self._lines.event("reverted", "stuck", within_s=_REVERTS_WITHIN_S)
+        said = await self._lines.event(*_ENDS, within_s=_REVERTS_WITHIN_S, after=self._since)
         await self._lines.close()
         if said is None:
             raise FaultError(f"{self._where}: {self._id}: {self._lines.over or 'its agent says nothing'}")
@@ -86,9 +89,9 @@ class LeasedFault:
             try:
                 await self._lines.tell(renew=1)
             except FaultError:
-                await self._lines.event("reverted", "stuck", within_s=_REVERTS_WITHIN_S)  # its last words, if any
+                await self._lines.event(*_ENDS, within_s=_REVERTS_WITHIN_S, after=self._since)  # its last words, if any
                 return
-            await self._lines.event("reverted", "stuck", within_s=lease_s / _RENEWALS)
+            await self._lines.event(*_ENDS, within_s=lease_s / _RENEWALS, after=self._since)
 
 
 async def apply(
@@ -103,11 +106,13 @@ async def apply(
     }  # fmt: skip
     lines = await opened(shell, program(spec), tasks)
     said = await lines.event("applied", "refused", "failed", within_s=_APPLIES_WITHIN_S)
+    since = 0 if said is None else next(n for n, one in enumerate(lines.events, start=1) if one is said)
     if said is None or said["event"] != "applied":
-        await lines.event("reverted", "stuck", within_s=_REVERTS_WITHIN_S if said and said["event"] == "failed" else 0)
+        if said is not None and said["event"] == "failed":
+            await lines.event(*_ENDS, within_s=_REVERTS_WITHIN_S, after=since)
         await lines.close()
         raise FaultError(f"{shell.where}: {said['why'] if said else lines.over or 'the agent says nothing'}")
-    fault = LeasedFault(lines, shell.where, fault_id)
+    fault = LeasedFault(lines, shell.where, fault_id, since)
     fault.figures = said.get("figures", {})
     tasks.start_soon(fault.watch, terms.lease_s, tell)
     return fault

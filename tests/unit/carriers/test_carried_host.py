@@ -129,6 +129,29 @@ def test_a_fault_that_the_host_took_away_by_itself_is_said_with_the_reason():
     assert told == [f"{WHERE}: t ended: deadline; reverted by its agent"]
 
 
+def test_the_revert_of_what_was_left_over_is_not_taken_for_that_of_the_fault_that_follows():
+    """It is renewed and changed, and its own revert is waited for, however the agent began."""
+    shell, told = FakeShell(), []
+    shell.left_over = True
+
+    async def main():
+        async with host(shell, told) as one:
+            await one.set_packet_rules("t", RULES)
+            fault = one._faults["t"]
+            await anyio.sleep(30)
+            assert fault.holds
+            assert len(shell.renewals) >= 6
+            await one.suspend_packet_rules("t")
+            assert len(shell.changed) == 1
+            assert "t" in shell.in_force
+            shell.forgets = True
+            with pytest.raises(FaultError, match="t could not be reverted: still there"):
+                await fault.revert()
+
+    run(main())
+    assert [line for line in told if "left over" in line] == []
+
+
 def test_an_agent_that_does_not_revert_is_an_error_that_names_its_note():
     shell = FakeShell(forgets=True)
 

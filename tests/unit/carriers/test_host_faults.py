@@ -125,6 +125,36 @@ def test_an_undo_that_does_nothing_is_no_revert(kind, tmp_path, capfd):
     assert note.path.exists(), "what is still in force keeps its note"
 
 
+def left_behind(tmp_path, host):
+    """An agent of packet rules, where an earlier one of the same id died and left them."""
+    folder = tmp_path / "run"
+    note = agent.Note(folder, "f")
+    spec = {"id": "f", "kind": "packets", "args": TABLE, "folder": str(folder)}
+    note.write({"spec": spec, "memo": {}, "agent": "9@90"})
+    host.tables["t"] = 1
+    return agent.Agent(spec, host), note
+
+
+def test_nothing_is_applied_over_what_is_left_and_cannot_be_taken_away(tmp_path, capfd, monkeypatch):
+    clock = iter(range(1000))
+    monkeypatch.setattr(agent, "now_s", lambda: next(clock))
+    host = Host(lying=["nft"])
+    late, note = left_behind(tmp_path, host)
+    assert late.run() == 2
+    stuck, refused = map(json.loads, capfd.readouterr().out.splitlines())
+    assert (stuck["event"], refused["event"], refused["name"]) == ("stuck", "refused", "left-over")
+    assert f"f is left over from before and cannot be taken away; see {note.path}" in refused["why"]
+    assert note.read()["agent"] == "9@90", "the note of what is in force stays"
+
+
+def test_what_is_left_is_taken_away_before_anything_is_applied(tmp_path, capfd):
+    host = Host()
+    late, note = left_behind(tmp_path, host)
+    late._take_over()
+    assert (host.tables, note.read()) == ({}, None)
+    assert json.loads(capfd.readouterr().out)["why"] == "it was left over"
+
+
 def test_other_tables_and_a_table_without_rules_are_no_proof():
     host = Host()
     host.tables = {"other": 3, "t": 0}

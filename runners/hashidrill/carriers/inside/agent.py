@@ -191,13 +191,20 @@ class Agent:
         return done or code
 
     def _take_over(self) -> None:
-        """What an agent with this id left, that died with its guardian. Raises RefusedError while one lives."""
+        """What an agent with this id left, that died with its guardian.
+
+        Raises RefusedError while one lives, and where what it left cannot be taken away.
+        """
         left = self.note.read()
         if left is None:
             return
         if self.system.state(left["agent"]) not in {"", "Z", "X"}:
             raise RefusedError("in-force", f"{self.spec['id']} is in force already, by process {left['agent']}")
-        _undo_left(left, self.note, self.system)
+        if _undo_left(left, self.note, self.system):
+            raise RefusedError(
+                "left-over",
+                f"{self.spec['id']} is left over from before and cannot be taken away; see {self.note.path}",
+            )
 
     def _hold(
         self, lease: Lease, guardian: Guardian, woken: int, stops: list[str], renewals: list[int]
