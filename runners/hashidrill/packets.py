@@ -7,9 +7,12 @@ the script below, one in memory by reading the same data. What these rules canno
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from hashidrill.errors import FaultError
 
 PAYLOADS = (("tcp doff 5", 160), ("tcp doff 8", 256))
 """Where a segment's first byte of data is, in bits: without TCP options and with timestamps, which is all there is."""
@@ -37,7 +40,7 @@ class Block:
         return self.chain, f"filter hook {self.chain} priority -10"
 
     def lines(self) -> list[str]:
-        words = [f"ip {'saddr' if self.chain == 'input' else 'daddr'} {_set(self.addresses)}"]
+        words = [f"ip {'saddr' if self.chain == 'input' else 'daddr'} {_addresses(self.addresses)}"]
         if self.port is not None:
             words.append(f"tcp dport {self.port}")
         if self.share < 1:
@@ -64,7 +67,7 @@ class Redirect:
         return "prerouting", "nat hook prerouting priority -100"
 
     def lines(self) -> list[str]:
-        opening = f"ip saddr {_set(self.addresses)} tcp dport {self.port} tcp flags & (fin|syn|rst|ack) == syn"
+        opening = f"ip saddr {_addresses(self.addresses)} tcp dport {self.port} tcp flags & (fin|syn|rst|ack) == syn"
         if self.comment:
             return [f'{opening} counter redirect to :{self.to} comment "{self.comment}"']
         return [f"{opening} redirect to :{self.to}"]
@@ -89,7 +92,7 @@ class Cut:
         return self.name, "filter hook output priority -10"
 
     def lines(self) -> list[str]:
-        to_others = f"ip daddr {_set(self.addresses)} tcp dport {_set(map(str, self.ports))}"
+        to_others = f"ip daddr {_addresses(self.addresses)} tcp dport {_set(map(str, self.ports))}"
         cut, data = f"ct mark set {_CUT} reject with tcp reset", "tcp flags & psh == psh"
         firsts = [f"{doff} @th,{at},8 {number:#04x}" for doff, at in PAYLOADS for number in self.first_bytes]
         statements = [
@@ -109,7 +112,10 @@ PacketRule = Block | Redirect | Cut
 
 
 def script(table: str, rules: Sequence[PacketRule]) -> str:
-    """The nft script that makes these rules all that the table holds, in one transaction."""
+    """The nft script that makes these rules all that the table holds, in one transaction.
+
+    Raises FaultError for an address that is none.
+    """
     return "\n".join(
         [
             *_anew(table),
@@ -141,6 +147,16 @@ def _anew(table: str) -> list[str]:
 def _chains(table: str, rules: Sequence[PacketRule]) -> list[str]:
     hooks = dict(rule.hook for rule in rules)
     return [f"add chain inet {table} {name} {{ type {hook}; policy accept; }}" for name, hook in hooks.items()]
+
+
+def _addresses(values: Sequence[str]) -> str:
+    """They may come from a catalog, in which others write: whatever is no address could be rules of theirs."""
+    for one in values:
+        try:
+            ipaddress.IPv4Address(one)
+        except ValueError:
+            raise FaultError(f"{one!r} is no IPv4 address, and packet rules are about these alone") from None
+    return _set(values)
 
 
 def _set(values: Sequence[str] | map[str]) -> str:

@@ -27,7 +27,9 @@ class SshSettings(Strict):
     python: str = Field(default="python3", description="Python 3.8 or later on the hosts")
     lease: Duration = Field(default=Duration("15s"), description="Silence of the runner after which a host reverts")
     notes: str = Field(
-        default="/run/hashidrill", pattern="^/", description="Folder there for notes; empty after a restart of the host"
+        default="/run/hashidrill",
+        pattern="^/",
+        description="Folder there for notes, root's alone; empty after a restart",
     )
     addresses: dict[str, str] = Field(
         default={}, description="ADDRESS or ADDRESS:PORT for SSH, by host, where it is not the host's own"

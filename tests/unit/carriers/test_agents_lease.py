@@ -109,6 +109,64 @@ def test_a_note_is_for_its_owner_alone_and_leaves_no_folder(tmp_path):
     assert note.read() is None
 
 
+def opened_to_all(note):
+    note.path.parent.chmod(0o777)
+
+
+def opened_to_the_group(note):
+    note.path.parent.chmod(0o770)
+
+
+def led_elsewhere(note):
+    elsewhere = note.path.parent.rename(note.path.parent.with_name("elsewhere"))
+    note.path.parent.symlink_to(elsewhere)
+
+
+def written_by_all(note):
+    note.path.chmod(0o666)
+
+
+def a_link(note):
+    note.path.symlink_to(note.path.rename(note.path.with_name("other")))
+
+
+PLANTED = [opened_to_all, opened_to_the_group, led_elsewhere, written_by_all, a_link]
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_note_that_another_user_may_have_put_there_is_not_acted_on(tmp_path, plant, capfd):
+    """What it says is started as root."""
+    note = Note(tmp_path / "run", "f")
+    note.write({"spec": {"kind": "kill", "args": {}}, "memo": {}, "agent": "1@1"})
+    assert note.read() is not None
+    plant(note)
+    with pytest.raises(RefusedError) as refused:
+        note.read()
+    assert refused.value.name == "note"
+    with pytest.raises(SystemExit) as ended:
+        main({"undo": True, "id": "f", "folder": str(tmp_path / "run")})
+    assert ended.value.code == 2
+    assert '"event": "refused", "name": "note"' in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("plant", PLANTED[:3])
+def test_no_note_is_written_where_others_may_write(tmp_path, plant):
+    note = Note(tmp_path / "run", "f")
+    note.write({})
+    plant(note)
+    with pytest.raises(RefusedError, match=r"is not this user's alone .* name another folder in carriers\.ssh\.notes"):
+        note.write({"memo": {}})
+
+
+def test_a_folder_of_another_user_holds_no_note_of_ours(tmp_path, monkeypatch):
+    note = Note(tmp_path / "run", "f")
+    note.write({})
+    monkeypatch.setattr("os.geteuid", lambda: tmp_path.stat().st_uid + 1)
+    for act in (note.read, lambda: note.write({})):
+        with pytest.raises(RefusedError, match="is not this user's alone"):
+            act()
+
+
 def test_a_note_that_cannot_be_written_is_said_before_anything_is_applied(tmp_path, capfd):
     """A full disk, for example: here a file is where the folder would be."""
     (tmp_path / "run").write_text("")

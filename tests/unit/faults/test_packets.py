@@ -11,7 +11,7 @@ from hashidrill import packets
 from hashidrill.capabilities import NetworkCanary, PacketFilter
 from hashidrill.errors import FaultError
 from hashidrill.faults.base import table_of
-from hashidrill.packets import Block, Redirect
+from hashidrill.packets import Block, Cut, Redirect
 from hashidrill.testing.fakes import FakeDatacenter
 
 TABLE = table_of("x")
@@ -78,3 +78,16 @@ def test_rules_that_are_set_again_replace_those_before_and_count_anew(world):
 def test_the_share_of_packets_is_in_the_script_in_millionths():
     assert "numgen random mod 1000000 < 5000 drop" in packets.script("t", [Block("input", ("10.0.0.1",), share=0.005)])
     assert "numgen" not in packets.script("t", [Block("input", ("10.0.0.1",), share=1.0)])
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.0.1 } drop; flush ruleset; #", "consul-1", "fe80::1%x } drop", "10.0.0.0/8", ""]
+)
+@pytest.mark.parametrize("rule", [
+    lambda address: Block("input", ("10.0.0.1", address)), lambda address: Redirect((address,), 8500, 22_000),
+    lambda address: Cut("cut", (address,), (8300,), (1,)),
+])  # fmt: skip
+def test_what_a_catalog_calls_an_address_and_is_none_gets_into_no_script(rule, address):
+    """Others register nodes there: the text would be rules of theirs, run as root."""
+    with pytest.raises(FaultError, match="is no IPv4 address"):
+        packets.script("t", [rule(address)])

@@ -27,6 +27,7 @@ import os
 import re
 import select
 import signal
+import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ _REVERTS_WITHIN_S = 40.0
 _GRACE_S = 2.0
 """How much longer than the agent its guardian waits."""
 _TRIES = 3
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _ROOT_CGROUP = Path("/sys/fs/cgroup/cgroup.procs")
 
@@ -76,9 +78,12 @@ class Note:
         self.path = folder / (re.sub(r"[^\w.@-]", "_", fault_id) + ".json")
 
     def read(self) -> dict[str, Any] | None:
-        """None where there is none. Raises RefusedError for one that cannot be read."""
+        """None where there is none. Raises RefusedError for one that cannot be read, or that others may have put."""
         try:
-            found: dict[str, Any] = json.loads(self.path.read_text())
+            _only_ours(self.path.parent, os.lstat(self.path.parent))
+            with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
+                _only_ours(self.path, os.fstat(file.fileno()))
+                found: dict[str, Any] = json.loads(file.read())
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -90,6 +95,7 @@ class Note:
         new = self.path.with_suffix(".new")
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _only_ours(self.path.parent, os.lstat(self.path.parent))
             fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(fd, "w") as file:
                 json.dump(said, file)
@@ -104,6 +110,16 @@ class Note:
             self.path.unlink()
         with contextlib.suppress(OSError):
             self.path.parent.rmdir()  # the last one leaves no folder either
+
+
+def _only_ours(path: Path, found: os.stat_result) -> None:
+    """Raises RefusedError for what another user owns or may write: a note says what is started as root."""
+    if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_WRITE or stat.S_ISLNK(found.st_mode):
+        raise RefusedError(
+            "note",
+            f"{path} is not this user's alone (owner {found.st_uid}, mode {found.st_mode & 0o7777:o}): others could say"
+            " there what is started; name another folder in carriers.ssh.notes",
+        )
 
 
 def say(event: str, **more: Any) -> None:
@@ -326,7 +342,11 @@ def main(spec: dict[str, Any], system: System | None = None) -> None:
     if not spec.get("undo"):
         sys.exit(Agent(spec, system).run())
     note = Note(Path(spec["folder"]), spec["id"])
-    left = note.read()
+    try:
+        left = note.read()
+    except RefusedError as error:
+        say("refused", name=error.name, why=str(error))
+        sys.exit(2)
     if left is None:
         say("reverted", why="nothing is left", by="nobody", proof=f"there is no {note.path}")
         sys.exit(0)
