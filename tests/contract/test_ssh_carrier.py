@@ -18,6 +18,7 @@ import pytest
 
 from boxes import Linked, stat, wait_for
 from hashidrill.abc import Target
+from hashidrill.capabilities import PacketFilter
 from hashidrill.carriers import ssh
 from hashidrill.carriers.opened import CARRIED, carried, look
 from hashidrill.datacenter.attach.datacenter import AttachedHost
@@ -222,6 +223,28 @@ def test_a_connection_that_is_cut_ends_the_fault_and_is_said(staging):
     anyio.run(main)
     assert staging.notes() == []
     assert any("ended: " in line for line in staging.told)
+
+
+def test_a_revert_connects_again_after_the_connection_was_cut(staging):
+    async def main():
+        async with staging.hosts() as hosts:
+            fault, undo = partitioned(hosts)
+            await fault.apply(undo)
+            staging.servers.cut()
+            await fault.revert(undo)
+            assert staging.tables() == {}
+            assert await hosts.host("consul-1").parts[PacketFilter].nft_tables() == []
+
+    anyio.run(main)
+    assert staging.notes() == []
+
+
+def test_hosts_are_reached_through_a_jump_host_that_is_checked_as_they_are(staging, tmp_path):
+    jump = f"ops@127.0.0.1:{staging.servers.ports['consul-1']}"
+    assert reasons(staging, jump=jump) == reasons(staging)
+    (tmp_path / "known").write_text("")
+    told = reasons(staging, jump=jump, known_hosts=str(tmp_path / "known"))
+    assert all(f"the jump host {jump}: its host key is not in {tmp_path / 'known'}" in one for one in told)
 
 
 RUNNER = """

@@ -34,6 +34,11 @@ class FakeShell:
         """Whether an agent finds what an earlier one left, and takes that away first."""
         self.in_force, self.notes, self.sessions, self.renewals, self.changed = {}, {}, [], [], []
         self.cut = False
+        self.comes_back = False
+
+    async def again(self):
+        """As after a network that was gone for a moment."""
+        self.cut = self.cut and not self.comes_back
 
     async def start(self, program):
         if self.cut:

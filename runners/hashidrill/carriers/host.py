@@ -122,6 +122,7 @@ class CarriedHost:
                 return await fault.revert()
             except FaultError:
                 pass  # its agent or the connection is gone: the note says what is left
+        await self._shell.again()
         await leased.undo_left(self._shell, fault_id, self._terms, self._tasks)
         return None
 

@@ -42,6 +42,9 @@ class Shell(Protocol):
     async def start(self, program: str) -> Session:
         """Starts a program of `hashidrill.carriers.bundle`. Raises FaultError."""
 
+    async def again(self) -> None:
+        """Connects again if the connection was lost. Raises FaultError."""
+
 
 class Lines:
     """Requests and events of one session. What comes in is read by `listen`, a task of its own."""

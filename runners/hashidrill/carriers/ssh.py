@@ -6,8 +6,9 @@ import contextlib
 import getpass
 import os
 import shlex
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import asyncssh
@@ -18,6 +19,7 @@ from hashidrill.errors import AttachError, FaultError
 
 _CONNECTS_WITHIN_S, _ALIVE_EVERY_S, _ALIVE_MISSES = 10.0, 5.0, 3
 _SAID_BYTES = 400
+_PORT = 22
 
 
 class SshSession:
@@ -66,10 +68,21 @@ class SshShell:
     """One host (hashidrill.carriers.shell.Shell)."""
 
     def __init__(
-        self, connection: asyncssh.SSHClientConnection, where: str, *, python: str, root: bool, client: str = ""
-    ) -> None:
-        self._connection, self.where, self.client = connection, where, client
+        self, connection: asyncssh.SSHClientConnection, where: str, *, python: str, root: bool, client: str = "",
+        connect: Callable[[], Awaitable[asyncssh.SSHClientConnection]] | None = None,
+    ) -> None:  # fmt: skip
+        """`connect` makes another connection to the same host, or raises AttachError."""
+        self._connection, self.where, self.client, self._connect = connection, where, client, connect
         self._command = shlex.join([*([] if root else ["sudo", "-n"]), python, "-c", STARTER])
+
+    async def again(self) -> None:
+        """See Shell."""
+        if self._connect is None or not self._connection.is_closed():
+            return
+        try:
+            self._connection = await self._connect()
+        except AttachError as error:
+            raise FaultError(str(error)) from None
 
     async def start(self, program: str) -> SshSession:
         try:
@@ -88,16 +101,47 @@ async def shell(settings: SshSettings, attach_file: str, name: str, address: str
     user = settings.user or getpass.getuser()
     where = f"{name} (ssh {user}@{place}:{port})"
     options = _options(settings, attach_file, user)
-    try:
-        connection = await asyncssh.connect(place, port, **options)
-    except (OSError, asyncssh.Error, ValueError) as error:
-        raise AttachError(f"{where}: {refused(error, options)}") from None
-    async with connection:
+    async with AsyncExitStack() as stack:
+        connect = partial(_connected, stack, where, (place, port), settings.jump or "", options)
+        connection = await connect()
         said = (await connection.run('id -u; echo "$SSH_CONNECTION"', check=False)).stdout
         user_id, _, client = str(said or "").strip().partition("\n")
         yield SshShell(
-            connection, where, python=settings.python, root=user_id == "0", client=client.partition(" ")[0]
+            connection, where, python=settings.python, root=user_id == "0", client=client.partition(" ")[0],
+            connect=connect,
         )  # fmt: skip
+
+
+async def _connected(
+    stack: AsyncExitStack, where: str, to: tuple[str, int], jump: str, options: dict[str, Any]
+) -> asyncssh.SSHClientConnection:
+    """A connection that ends with `stack`, through the jump hosts, which get the same options. Raises AttachError."""
+    through: asyncssh.SSHClientConnection | None = None
+    for hop in jump.split(",") if jump else ():
+        user, _, place = hop.strip().rpartition("@")
+        host, port = _parted(place)
+        own = {**options, "username": user or options["username"]}
+        through = await _one(stack, f"{where}: the jump host {hop.strip()}", (host, port), {**own, "tunnel": through})
+    return await _one(stack, where, to, {**options, "tunnel": through})
+
+
+async def _one(
+    stack: AsyncExitStack, where: str, to: tuple[str, int], options: dict[str, Any]
+) -> asyncssh.SSHClientConnection:
+    """Raises AttachError."""
+    try:
+        connection = await asyncssh.connect(*to, **options)
+    except (OSError, asyncssh.Error, ValueError) as error:
+        raise AttachError(f"{where}: {refused(error, options)}") from None
+    return await stack.enter_async_context(connection)
+
+
+def _parted(place: str) -> tuple[str, int]:
+    """(host, port) of HOST, HOST:PORT or [ADDRESS]:PORT."""
+    host, _, port = place.rpartition(":")
+    if host and port.isdigit() and (":" not in host or host.startswith("[")):
+        return host.strip("[]"), int(port)
+    return place.strip("[]"), _PORT
 
 
 def _options(settings: SshSettings, attach_file: str, user: str) -> dict[str, Any]:
@@ -119,9 +163,8 @@ def _options(settings: SshSettings, attach_file: str, user: str) -> dict[str, An
     return {
         "username": user, "known_hosts": str(known), "client_keys": keys, "config": None,
         "agent_path": (os.environ.get("SSH_AUTH_SOCK") or None) if settings.agent else None,
-        "preferred_auth": "publickey", "tunnel": settings.jump, "connect_timeout": _CONNECTS_WITHIN_S,
-        "login_timeout": _CONNECTS_WITHIN_S, "keepalive_interval": _ALIVE_EVERY_S,
-        "keepalive_count_max": _ALIVE_MISSES,
+        "preferred_auth": "publickey", "connect_timeout": _CONNECTS_WITHIN_S, "login_timeout": _CONNECTS_WITHIN_S,
+        "keepalive_interval": _ALIVE_EVERY_S, "keepalive_count_max": _ALIVE_MISSES,
     }  # fmt: skip
 
 

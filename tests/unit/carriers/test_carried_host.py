@@ -96,6 +96,23 @@ def test_a_connection_that_is_lost_is_said_and_a_later_one_finds_what_is_left():
     assert "undo" in shell.sessions[-1].told
 
 
+def test_a_revert_connects_again_where_the_connection_was_lost():
+    """Else one cut leaves the run with faults that are said to be stuck, and an operator with an alarm for nothing."""
+    shell = FakeShell()
+    shell.comes_back = True
+
+    async def main():
+        async with host(shell) as one:
+            await one.set_packet_rules("t", RULES)
+            shell.cut_off()
+            await anyio.sleep(30)
+            await one.clear_packet_rules("t")
+            assert await one.nft_tables() == [], "what is left can be looked at again"
+
+    run(main())
+    assert [session.told["id"] for session in shell.sessions if "undo" in session.told] == ["t"]
+
+
 def test_what_another_run_has_in_force_by_the_same_name_is_not_taken_away():
     """The faults of two runs of one experiment have the same names: healing the first must not end the second's."""
     shell = FakeShell()
