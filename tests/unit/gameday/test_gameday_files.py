@@ -79,7 +79,7 @@ def test_the_day_that_ships_takes_less_than_six_minutes_and_is_right():
         ({"experiments": []}, "at least 1 entry"),
         ({"experiments": [{"experiment": "raft/dead-leader"}]}, "there is no experiment 'raft/dead-leader'"),
         ({"experiments": [{"experiment": "x" * 400}]}, "there is no experiment"),
-        ({"experiments": [{"experiment": "../../etc/passwd"}]}, "there is no experiment"),
+        ({"experiments": [{"experiment": "../../nowhere/passwd"}]}, "there is no experiment"),
         ({"experiments": [KILLED, KILLED]}, "experiments[0] is called killed-leader too"),
         ({"experiments": [KILLED | {"variant": "new"}]}, "has no variant 'new': it has no variants"),
         ({"experiments": [KILLED | {"predict": ["sotp"]}], "messages": None}, "no question sotp: did you mean stop"),
