@@ -7,7 +7,6 @@ question that they were made for: the log holds its hash.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -17,6 +16,7 @@ from typing import Any
 
 from hashidrill.bisect.trials import Outcome, Trial
 from hashidrill.errors import UsageError
+from hashidrill.util.files import append_line, held_by_us, whole_lines
 from hashidrill.util.foreign import parse
 
 VERSION = 1
@@ -68,8 +68,7 @@ class Log:
             raise UsageError(f"{path}: this log cannot be read: {error.strerror}") from None
         try:
             _lock(path, descriptor)
-            text = path.read_bytes()
-            whole = text[: text.rfind(b"\n") + 1]
+            whole = whole_lines(path.read_bytes())
             lines = [_line(path, number, line) for number, line in enumerate(whole.splitlines(), 1)]
             log = cls(path, descriptor, _question(path, lines))
             for number, line in enumerate(lines[1:], 2):
@@ -120,9 +119,7 @@ class Log:
     def _write(self, kind: str, data: Mapping[str, Any]) -> None:
         line = json.dumps({"kind": kind, **data}, allow_nan=False).encode() + b"\n"
         try:
-            while line:
-                line = line[os.write(self._descriptor, line) :]
-            os.fsync(self._descriptor)
+            append_line(self._descriptor, line)
         except OSError as error:
             raise UsageError(
                 f"{self.path}: the log cannot be written: {error.strerror}; make room, then --resume {self.path}"
@@ -148,10 +145,8 @@ def _number(value: object) -> float | None:
 
 
 def _lock(path: Path, descriptor: int) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise UsageError(f"{path}: another `hashidrill bisect` writes this log: wait for its end") from None
+    if not held_by_us(descriptor):
+        raise UsageError(f"{path}: another `hashidrill bisect` writes this log: wait for its end")
 
 
 def _line(path: Path, number: int, line: bytes) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from hashidrill.errors import UsageError
-from hashidrill.util.files import held_by_us
+from hashidrill.util.files import append_line, held_by_us, whole_lines
 from hashidrill.util.foreign import parse
 
 VERSION = 1
@@ -92,8 +92,7 @@ class DayJournal:
         try:
             if writes:
                 _lock(path, descriptor)
-            text = path.read_bytes()
-            whole = text[: text.rfind(b"\n") + 1]
+            whole = whole_lines(path.read_bytes())
             journal = cls(path, descriptor, now)
             for number, line in enumerate(whole.splitlines(), 1):
                 journal._take(number, line)
@@ -143,17 +142,15 @@ class DayJournal:
 
     def _write(self, event: str, data: Mapping[str, Any]) -> None:
         said = {"event": event, "wall": self._now().isoformat(timespec="seconds"), **data}
-        line = whole = json.dumps(said, allow_nan=False).encode() + b"\n"
+        line = json.dumps(said, allow_nan=False).encode() + b"\n"
         try:
-            while line:
-                line = line[os.write(self._descriptor, line) :]
-            os.fsync(self._descriptor)
+            append_line(self._descriptor, line)
         except OSError as error:
             raise UsageError(
                 f"{self.path}: the day's journal cannot be written: {error.strerror}; make room, then go on with"
                 f" `hashidrill gameday resume {self.path.parent}`"
             ) from None
-        self._take(0, whole)
+        self._take(0, line)
 
     def _take(self, number: int, line: bytes) -> None:
         """Raises UsageError for a line that we did not write."""

@@ -1,4 +1,6 @@
-"""Files that are replaced whole, files that only their owner may read, and files that one process at a time holds."""
+"""Files that are replaced whole, that only their owner may read, that one process at a time holds, and logs of lines
+that are on the disk before anything goes on.
+"""
 
 from __future__ import annotations
 
@@ -59,3 +61,15 @@ def held_by_us(fd: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def append_line(fd: int, line: bytes) -> None:
+    """Write a whole line at the end of a file that was opened to append; it is on the disk then. Raises OSError."""
+    while line:
+        line = line[os.write(fd, line) :]
+    os.fsync(fd)
+
+
+def whole_lines(text: bytes) -> bytes:
+    """Without what comes after the last newline: the line that its writer died in."""
+    return text[: text.rfind(b"\n") + 1]
