@@ -43,9 +43,10 @@ def no_worse_than(
 ) -> Held:
     """A figure of the candidate is no worse than that of the baseline, or by less than `by`.
 
-    `figure` is a figure that both have: `LOAD.latency.p50` and `.p99` (under fault, or in the whole method where there
-    is none), `LOAD.steady.p50` (before it), `LOAD.errors`, `LOAD.recovery`, `LOAD.lost`, `ready` (from the start of
-    the agents until all are alive and a leader is known), `cpu`, `memory`, `written`.
+    `figure` is a figure that both have: `LOAD.latency.p50` and `.p99` (while a mark lasts that an expectation on that
+    load names; else under fault, or in the whole method where there is none), `LOAD.steady.p50` (before it),
+    `LOAD.errors`, `LOAD.recovery`, `LOAD.lost`, `ready` (from the start of the agents until all are alive and a leader
+    is known), `cpu`, `memory`, `written`.
     `by` is the difference that counts; each figure has its own default (20 % for a p50). With `or_below`, like `300ms`,
     a candidate under that in every round is no worse, whatever the baseline; seconds in which other work kept the
     machine busy count for that.

@@ -5,10 +5,12 @@ YAML under tests/ is data: `pytest tests` must not take a planted experiment for
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import tempfile
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -32,8 +34,9 @@ PROVISION = pytest.StashKey[Provision]()
 SHORT_TEMP = "/tmp"
 LIBRARY_TESTS = "test_experiments.py"
 CONSUL_FAULTS = "test_consul_faults_real.py"
-PRODUCTS_OF_TIERS = ("nomad", "vault")
+PRODUCTS_OF_TIERS = ("nomad", "vault", "kubernetes")
 _GONE_WITHIN_S = 15.0
+_HISTORIES = count()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -68,11 +71,46 @@ def ground():
 def _a_history_of_its_own(ground):
     """No test writes into the user's history, or has runs of other tests in its own."""
     of_session = os.environ[HISTORY]
-    folder = tempfile.mkdtemp(prefix="test-", dir=Path(of_session).parent)
+    folder = Path(of_session).with_name(f"test-{next(_HISTORIES)}")
+    folder.mkdir(mode=0o700)
     os.environ[HISTORY] = f"{folder}/history.sqlite"
     yield
     os.environ[HISTORY] = of_session
-    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        folder.rmdir()
+    except OSError:  # few tests write into it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before():
+    """What a test sets is not the next one's: with SIGPIPE at its default, the first connection that is closed in any
+    later test ends all of pytest without a word."""
+    before = dispositions()
+    yield
+    changed = {number: now for number, now in dispositions().items() if now != before[number]}
+    if changed.get(signal.SIGALRM) == signal.SIG_DFL:  # pytest-timeout lets go of its own once a test has failed
+        del changed[signal.SIGALRM]
+    for number in changed:
+        if (handler := before[number]) is not None:
+            signal.signal(number, handler)
+    if changed:
+        pytest.fail(f"this test left signals' handlers changed: {changed}", pytrace=False)
+
+
+@pytest.fixture
+def signals_restored(_signals_as_before):
+    """For a test that runs in this process what takes signals for its own: a host's agent."""
+    before = dispositions()
+    yield
+    for number, now in dispositions().items():
+        if now != before[number]:
+            signal.signal(number, before[number])
+
+
+def dispositions():
+    """What happens on each signal that Python can tell of, but for the one that pytest-timeout takes and gives back."""
+    return {number: signal.getsignal(number) for number in signal.valid_signals() - {signal.SIGALRM}}
 
 
 @pytest.fixture(scope="session")
@@ -175,6 +213,12 @@ def pytest_collection_modifyitems(items):
     """First what takes CPU alone, beside which Consul's faults go on; then what needs the machine for itself; last what
     waits for the library's runs. The order is kept otherwise."""
     items.sort(key=turn)
+
+
+def pytest_collection_finish():
+    """Modules and tests stay until the end: among the 300 MB of them, each full collection found nothing to free."""
+    gc.collect()
+    gc.freeze()
 
 
 def turn(item):

@@ -3,9 +3,9 @@
 A host has a capability or lacks it: `host.can(DiskControl)` asks, `host.use(DiskControl)` gives the object to call, or
 raises an error that names the host and what is missing. No host implements a capability by raising.
 
-Injectors: DiskControl, DiskSpace, PacketFilter, Proxies, ProcessControl, AgentFiles, CpuControl. Observers: DiskCanary,
-NetworkCanary, CpuCanary, Processes. A canary makes ordinary system calls in a process on that host, which knows nothing
-of the injector. AgentApi is both.
+Injectors: DiskControl, DiskSpace, PacketFilter, Proxies, ProcessControl, AgentFiles, CpuControl, ChaosMachine,
+ChaosPod. Observers: DiskCanary, NetworkCanary, CpuCanary, Processes, PodStatus. A canary makes ordinary system calls in
+a process on that host, which knows nothing of the injector. AgentApi is both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from hashidrill.errors import CapabilityError
-from hashidrill.observed import ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
+from hashidrill.observed import ApiAnswer, Barrier, Exchange, ExchangeRequest, PodSeen, Timing, Toxic
 from hashidrill.packets import PacketRule
 
 C = TypeVar("C")
@@ -122,6 +122,68 @@ class AgentProcess:
         return f"{self.pid}@{self.start_time}"
 
 
+class ChaosObjects(Protocol):
+    """What others who inject are told by objects, each aimed at the machine or pod that the capability is about."""
+
+    @property
+    def netem(self) -> bool:
+        """Whether the kernel there has netem, as the estate's file says."""
+
+    def object_of(self, kind: str, fault_id: str) -> Mapping[str, str]:
+        """`kind`, `name` and `namespace` of this run's object for that fault. Pure."""
+
+    async def check(self, kind: str, spec: Mapping[str, Any]) -> None:
+        """Raises FaultError where the cluster would refuse the spec, or drop a part of it. Creates nothing."""
+
+    async def create(self, made: Mapping[str, str], spec: Mapping[str, Any], *, once: bool) -> None:
+        """With a duration of its own, unless it is over at `once`. Nothing when it is there. Raises FaultError."""
+
+    async def said(self, made: Mapping[str, str]) -> str:
+        """What its controller says of it, in words for people: never a proof. "" when there is no such object."""
+
+    async def remove(self, made: Mapping[str, str]) -> None:
+        """Deletes it and waits until it is gone; nothing when it is not there. Raises FaultError with what helps."""
+
+
+@runtime_checkable
+class ChaosMachine(ChaosObjects, Protocol):
+    """Break the machine by Chaos Mesh, through its chaosd."""
+
+
+@runtime_checkable
+class ChaosPod(ChaosObjects, Protocol):
+    """Break the pod of the agent by Chaos Mesh."""
+
+
+@runtime_checkable
+class LitmusPod(ChaosObjects, Protocol):
+    """Break the pod of the agent by Litmus."""
+
+
+@runtime_checkable
+class LitmusNode(ChaosObjects, Protocol):
+    """Drain the node of the agent's pod by Litmus."""
+
+
+@runtime_checkable
+class NodeStatus(Protocol):
+    """See whether the node of the agent's pod takes pods."""
+
+    async def name(self) -> str:
+        """Of the node that the pod is on now. Raises FaultError."""
+
+    async def takes_pods(self, name: str) -> bool:
+        """Whether that node does; not when it is gone. Raises FaultError."""
+
+
+@runtime_checkable
+class PodStatus(Protocol):
+    """See what the kubelet reports of the agent's pod."""
+
+    async def pod(self) -> PodSeen | None:
+        """None when there is no pod of that name. Raises FaultError."""
+
+
 @runtime_checkable
 class Processes(Protocol):
     """See the processes of the host's agents."""
@@ -164,6 +226,25 @@ class AgentFiles(Protocol):
     @property
     def data(self) -> Path:
         """The host's disk: what an agent keeps is in the folder of the agent's name."""
+
+
+@runtime_checkable
+class AgentSettings(Protocol):
+    """Add settings to the host's agents, in one more file beside those of their owner, which stay as they are."""
+
+    async def agent_settings(self, agent: str) -> dict[str, Any]:
+        """What the file of ours says; empty without one. Raises FaultError where the agent's files are not found."""
+
+    async def set_agent_settings(
+        self, agent: str, settings: Mapping[str, Any], *, restart: bool, check: Sequence[str]
+    ) -> None:
+        """Writes the file, and has the agent read it: by SIGHUP, or by its restart.
+
+        `check`: the words of the agent's own program that look at its files first. Raises FaultError.
+        """
+
+    async def clear_agent_settings(self, agent: str) -> None:
+        """Takes the file away and has the agent read again; nothing where there is none. Raises FaultError."""
 
 
 @runtime_checkable

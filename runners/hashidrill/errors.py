@@ -52,6 +52,10 @@ class AttachError(HashidrillError):
     """A datacenter that cannot be attached: its file, an address, a certificate, a token. Nothing was touched."""
 
 
+class UnreachedError(AttachError):
+    """A host of an attached datacenter that does not answer now, and may in a moment."""
+
+
 class SelectorError(DatacenterError):
     """A selector that matches no host at the moment of injection."""
 

@@ -144,6 +144,16 @@ class Waiting(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Attended(Event):
+    """Somebody acts while the faults last, like a runbook that is rehearsed. `text` says what it did."""
+
+    names: ClassVar[tuple[str, ...]] = ("attended.begins", "attended.did", "attended.ends")
+    what: str = ""
+    host: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Guardrail(Event):
     """A guardrail tripped: all faults are reverted, and the method ends."""
 
@@ -272,12 +282,14 @@ class Tick(Event):
     loads: Mapping[str, Figures] = field(default_factory=dict)
     leaders: tuple[tuple[str, str], ...] = field(default=(), metadata=_FOR_OPERATORS)
     """What services say who leads, by the titles of their lanes: `("leader", "consul-1")`, "" for nobody."""
+    probes: tuple[tuple[str, float], ...] = field(default=(), metadata=_FOR_OPERATORS)
+    """The last sample of each signal: of the majority's view, else of the host where it is highest."""
     faults: tuple[InForce, ...] = field(default=(), metadata=_FOR_OPERATORS)
     marks: tuple[Lasting, ...] = field(default=(), metadata=_FOR_OPERATORS)
 
 
 KINDS: tuple[type[Event], ...] = (
-    Began, Phase, Intent, Proof, Change, Marked, Waiting, Guardrail, Steady, Level, Note, End, Judged, Tick,
+    Began, Phase, Intent, Proof, Change, Marked, Waiting, Attended, Guardrail, Steady, Level, Note, End, Judged, Tick,
 )  # fmt: skip
 _BY_NAME = {name: kind for kind in KINDS for name in kind.names}
 

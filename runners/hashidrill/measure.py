@@ -191,9 +191,13 @@ def percentile(latencies_s: Floats, percent: float) -> float:
 
     It is always one that was measured: a mean of a number and infinity would be neither.
     """
-    if not len(latencies_s):
+    count = len(latencies_s)
+    if not count:
         return float("nan")
-    return float(np.percentile(latencies_s, percent, method="inverted_cdf"))
+    # as np.percentile(..., method="inverted_cdf") has it, which takes ten times as long for the few of a window
+    nth = max(math.ceil(count * (percent / 100) - 1), 0)
+    ordered = np.partition(latencies_s, (nth, count - 1))  # a NaN would be the last
+    return float(ordered[-1] if np.isnan(ordered[-1]) else ordered[nth])
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,18 @@ class Barrier:
 
 
 @dataclass(frozen=True)
+class PodSeen:
+    """One pod as its kubelet reports it. `containers`: how often each was restarted."""
+
+    name: str
+    uid: str
+    ready: bool
+    owner: str
+    """The kind of what keeps it there, like StatefulSet; "" for nobody."""
+    containers: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class Toxic:
     """One toxic of toxiproxy, in its own words: `attributes` are whole numbers, times in ms unless its docs differ."""
 

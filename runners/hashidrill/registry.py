@@ -18,8 +18,8 @@ from hashidrill.errors import UnknownNameError, UsageError
 CLIENT = "client"
 """The kind of load that a client is; an experiment writes it under `clients:`, not under `load:`."""
 _FAULTS, _LOADS = "hashidrill.faults", "hashidrill.loads"
-_CORE_FAULTS = "hashidrill.faults"
-"""The room of the faults of any host. Its MODULES says which module has which kinds; a service says it of its own."""
+_FAULT_ROOMS = ("hashidrill.faults", "hashidrill.backends.chaos_mesh", "hashidrill.backends.litmus")
+"""The rooms of the faults of any host. MODULES of each says which module has which kinds; a service says its own."""
 _SERVICE_MODULES = (
     "hashidrill.services.consul.service", "hashidrill.services.nomad.service", "hashidrill.services.vault.service",
     "hashidrill.services.sample.service",
@@ -112,10 +112,11 @@ def _find(group: str, kind: str) -> Any:
 @cache
 def _modules(group: str) -> dict[str, str]:
     """The module of each kind that is built in, or that a service brings."""
-    modules = {}
+    modules: dict[str, str] = {}
     if group == _FAULTS:
-        room = importlib.import_module(_CORE_FAULTS)
-        modules = {kind: f"{_CORE_FAULTS}.{module}" for module, kinds in room.MODULES.items() for kind in kinds}
+        for room in _FAULT_ROOMS:
+            kinds_of = importlib.import_module(room).MODULES
+            modules |= {kind: f"{room}.{module}" for module, kinds in kinds_of.items() for kind in kinds}
     for service in services().values():
         modules |= service.faults if group == _FAULTS else service.loads
     return modules

@@ -33,7 +33,7 @@ from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
 from hashidrill.util.files import JOURNAL_NAME
 
-pytestmark = pytest.mark.bench
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(3 * 3600)]  # its fixture makes all of the runs
 
 BLOCKS = int(os.environ.get("HASHIDRILL_BENCH_BLOCKS", "14"))
 RUNS = os.environ.get("HASHIDRILL_BENCH_RUNS")

@@ -85,6 +85,7 @@ def test_checks_of_every_agent_arrive_on_time_and_are_gone_with_the_load(consul_
     assert left == [b"{}"] * 3
 
 
+@pytest.mark.long
 def test_checks_of_an_agent_that_stands_still_are_missed(consul_servers, tmp_path):
     stopped = consul_servers.processes["consul-3"]
 

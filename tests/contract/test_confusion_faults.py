@@ -12,12 +12,14 @@ from typing import Any
 import anyio
 import pytest
 
+from chaos_mesh_cases import CHAOS_MESH_CASES
 from confusion import LIE, TRUTH, Matrix, unplanted
 from fault_cases import CASES, MOMENTARY, OLD, TAP_CASES
 from hashidrill import registry
 from hashidrill.abc import Target
 from hashidrill.engine.inject import planned
 from hashidrill.testing.fakes import FakeDatacenter
+from litmus_cases import LITMUS_CASES
 from nomad_fault_cases import NOMAD_CASES
 from vault_fault_cases import CASES as VAULT_CASES
 
@@ -88,5 +90,5 @@ def test_every_kind_with_an_effect_has_a_planted_truth_and_a_planted_lie():
         for kind, _ in each:
             cases.setdefault(kind, []).append(planted)
     # both are planted for those of other products in tests/unit/services, each on a fake of its own
-    others = {kind for kind, *_ in [*NOMAD_CASES, *VAULT_CASES]}
+    others = {kind for kind, *_ in [*NOMAD_CASES, *VAULT_CASES, *CHAOS_MESH_CASES, *LITMUS_CASES]}
     assert unplanted(cases, set(registry.faults()) - {"noop"} - OF_STATE - others) == {}

@@ -9,12 +9,14 @@ from typing import Any, ClassVar
 import anyio
 import pytest
 
+from chaos_mesh_cases import CHAOS_MESH_CASES
 from fault_cases import CASES, OLD, STATE_CASES, TAP_CASES, nature
 from hashidrill import registry
 from hashidrill.abc import Target
 from hashidrill.faults.disk import DiskLatency
 from hashidrill.testing.fakes import FakeDatacenter, FakeHost
 from hashidrill.testing.faults import check_fault
+from litmus_cases import LITMUS_CASES
 from nomad_fault_cases import NOMAD_CASES
 from vault_fault_cases import CASES as VAULT_CASES
 
@@ -78,7 +80,7 @@ def test_a_fault_uses_the_capabilities_of_its_host_that_it_declares_and_no_other
 
 def test_every_kind_of_fault_has_a_case():
     # those of other products are checked in tests/unit/services, each on a fake of its own
-    others = {kind for kind, *_ in [*NOMAD_CASES, *VAULT_CASES]}
+    others = {kind for kind, *_ in [*NOMAD_CASES, *VAULT_CASES, *CHAOS_MESH_CASES, *LITMUS_CASES]}
     assert {kind for kind, _ in [*CASES, *STATE_CASES]} | others == set(registry.faults())
 
 

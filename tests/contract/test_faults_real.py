@@ -8,10 +8,12 @@ import sys
 import pytest
 
 import places
+from chaos_mesh_cases import CHAOS_MESH_CASES
 from consul_fault_cases import RUNS, disarmed_of
 from fault_cases import DISARMED, HOST_CASES, LINK_CASES, STATE_CASES, TAP_CASES, UNDISARMABLE
 from hashidrill import registry
 from hashidrill.sandbox.sandbox import python_path, sandbox
+from litmus_cases import LITMUS_CASES
 from nomad_fault_cases import NOMAD_CASES
 from vault_fault_cases import CASES as VAULT_CASES
 
@@ -95,5 +97,6 @@ def test_every_kind_of_fault_is_disarmed_or_says_why_it_cannot_be():
     elsewhere |= {kind for run in RUNS for kind, *_ in disarmed_of(run)}  # disarmed in test_consul_faults_real.py
     elsewhere |= {kind for kind, *_ in NOMAD_CASES}  # disarmed in test_nomad_faults_real.py
     elsewhere |= {kind for kind, *_ in VAULT_CASES}  # disarmed in test_vault_faults_real.py
+    elsewhere |= {kind for kind, _ in [*CHAOS_MESH_CASES, *LITMUS_CASES]}  # on fakes, in tests/unit/backends
     assert {kind for kind, _ in DISARMED} | set(UNDISARMABLE) | elsewhere == set(registry.faults())
     assert not {kind for kind, _ in DISARMED} & set(UNDISARMABLE)

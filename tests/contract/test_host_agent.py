@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from boxes import FSYNCS, Box, RealAgent, reference, stat, undone, wait_for
+from boxes import FSYNCS, PATIENCE_S, Box, RealAgent, reference, stat, undone, wait_for
+from hashidrill.carriers.bundle import HOLDER, program
 from hashidrill.packets import Block, script
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("datacenter")]
@@ -93,6 +94,55 @@ def test_a_signal_is_a_renewal_and_the_end_of_its_input_means_nothing_to_a_job_o
     assert box.tables() == []
 
 
+def test_a_job_that_waits_applies_nothing_before_its_first_signal(box, folder):
+    agent = RealAgent(box, folder, "packets", RULES, renewals="signal", waits=True)
+    assert agent.event("ready", "applied")["event"] == "ready"
+    assert (box.tables(), agent.notes()) == ([], [])
+    agent.process.send_signal(signal.SIGUSR1)
+    agent.applied()
+    assert box.tables() == [TABLE]
+    agent.process.terminate()
+    assert agent.event("reverted")["why"] == "SIGTERM"
+    assert (box.tables(), agent.notes()) == ([], [])
+
+
+@pytest.mark.parametrize(("lease_s", "end", "why"), [(1, lambda one: None, "lease"),
+                                                     (1000, lambda one: one.terminate(), "SIGTERM")])  # fmt: skip
+def test_a_job_that_nobody_asks_for_applies_nothing_and_ends(box, folder, lease_s, end, why):
+    """Nomad placed it after its runner had given up, or was killed."""
+    agent = RealAgent(box, folder, "packets", RULES, renewals="signal", waits=True, lease_s=lease_s)
+    assert agent.event("ready", "applied")["event"] == "ready"
+    end(agent.process)
+    said = agent.event("refused", "applied")
+    assert (said["event"], said["name"], said["why"]) == (
+        "refused", "unasked", f"nobody asked for it: {why}; nothing was applied",
+    )  # fmt: skip
+    assert agent.process.wait(PATIENCE_S) == 2
+    assert (box.tables(), agent.notes()) == ([], [])
+
+
+def holder(lease_s):
+    text = program({"lease_s": lease_s}, HOLDER)
+    return subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE)
+
+
+def test_what_holds_the_place_of_observers_stays_while_it_is_renewed_and_ends_when_told_to():
+    one = holder(1000)
+    assert json.loads(one.stdout.readline())["event"] == "ready"
+    one.send_signal(signal.SIGUSR1)
+    one.send_signal(signal.SIGUSR1)
+    assert one.poll() is None
+    one.terminate()
+    assert one.wait(PATIENCE_S) == 0
+    one.stdout.close()
+
+
+def test_what_holds_the_place_of_observers_ends_when_nobody_renews_it():
+    one = holder(0.2)
+    assert one.wait(PATIENCE_S) == 0
+    one.stdout.close()
+
+
 def test_what_nobody_could_take_away_is_taken_away_by_the_next_one(box, folder):
     """The agent and its guardian are killed at the same moment: their note is all that is left."""
     for take in (lambda: undone(box, folder), lambda: RealAgent(box, folder, "packets", RULES)):
@@ -138,7 +188,6 @@ def test_rules_that_nft_does_not_take_are_refused_before_anything_is_there(box, 
 def test_without_root_nothing_is_touched():
     """In a user namespace that maps nobody: there, everybody is an ordinary user."""
     command = ["unshare", "--user", sys.executable, "-"]
-    from hashidrill.carriers.bundle import program
 
     spec = {"id": "f", "kind": "packets", "args": RULES, "lease_s": 5, "deadline_s": 5, "renewals": "signal",
             "folder": "/run/hashidrill", "who": ""}  # fmt: skip
@@ -186,6 +235,82 @@ def test_a_killed_process_is_started_again_as_it_was(box, folder, tmp_path, end)
         assert Path(f"/proc/{again}/ns/net").stat().st_ino == Path(f"/proc/{box.pid}/ns/net").stat().st_ino
     finally:
         os.kill(again, signal.SIGKILL)
+
+
+AGENT = """
+import os, signal, sys, time
+folder = sys.argv[1].partition("=")[2]
+def read(*_):
+    print(" ".join(sorted(os.listdir(folder))), flush=True)
+signal.signal(signal.SIGHUP, read)
+read()
+while True:
+    time.sleep(0.05)
+"""
+"""It reads the folder of its settings when it begins, and at each SIGHUP, and says what it found."""
+SETTINGS_ENDS = ["told to", "the runner was killed, or sshd ended", "the agent was killed", "its guardian was killed"]
+
+
+@pytest.mark.parametrize("by", ["restart", "reload"])
+@pytest.mark.parametrize("end", SETTINGS_ENDS)
+def test_an_agent_has_settings_of_ours_and_reads_again_without_them_however_it_ends(box, folder, tmp_path, by, end):
+    conf, log = tmp_path / "conf.d", tmp_path / "log"
+    conf.mkdir()
+    (conf / "agent.json").write_text("{}")
+    (tmp_path / "agent").write_text(AGENT)
+    launch = "import os, sys; os.execv(sys.executable, ['consul', 'agent', sys.argv[1]])"
+    with log.open("wb") as output:
+        began = box.start([sys.executable, "-c", launch, f"-config-dir={conf}"], stdout=output, cwd=tmp_path)
+    wait_for(lambda: log.read_text() == "agent.json\n", "its first words")
+    args = {
+        "agent": "consul", "reference": reference(began.pid), "settings": {"a": 1}, "by": by,
+        "check": ["-c", "import sys; sys.exit(not sys.argv[1:])"],
+    }  # fmt: skip
+    agent = RealAgent(box, folder, "settings", args)
+    try:
+        agent.applied()
+        wait_for(lambda: log.read_text().splitlines()[-1] == "agent.json zzz-hashidrill.json", "it to read ours")
+        ENDS[end][0](agent)
+        assert agent.event("reverted", "stuck")["event"] == "reverted", agent.events
+        wait_for(lambda: log.read_text().splitlines()[-1] == "agent.json", "it to read without ours")
+        assert [one.name for one in conf.iterdir()] == ["agent.json"]
+        assert agent.notes() == []
+        assert len(log.read_text().splitlines()) == 3, "it is told once"
+        [runs] = [pid for pid in pids_of(conf) if stat(pid)[0] not in {"Z", "X", ""}]
+        assert (runs == began.pid) is (by == "reload")
+    finally:
+        for pid in pids_of(conf):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_settings_that_the_agents_own_program_rejects_are_refused_and_never_read(box, folder, tmp_path):
+    conf = tmp_path / "conf.d"
+    conf.mkdir()
+    code = "import sys, time; time.sleep(1000)"
+    began = box.start([sys.executable, "-c", code, f"-config-dir={conf}"])
+    args = {
+        "agent": "consul", "reference": reference(began.pid), "settings": {"a": 1}, "by": "restart",
+        "check": ["-c", "import sys; sys.exit('unknown key a')"],
+    }  # fmt: skip
+    wait_for(lambda: pids_of(conf), "it to begin")
+    agent = RealAgent(box, folder, "settings", args)
+    said = agent.event("applied", "failed")
+    assert (said["event"], "unknown key a" in said["why"]) == ("failed", True)
+    assert agent.event("reverted")["event"] == "reverted"
+    assert ([*conf.iterdir()], agent.notes()) == ([], [])
+    assert stat(began.pid)[0] == "S"
+
+
+def pids_of(conf):
+    """Processes that read that folder."""
+    found = []
+    for home in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"-config-dir={conf}" in (home / "cmdline").read_text().split("\0"):
+                found.append(int(home.name))
+        except OSError:
+            continue
+    return found
 
 
 class Syncing:

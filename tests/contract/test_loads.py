@@ -321,6 +321,7 @@ def test_keys_that_cannot_be_deleted_are_told_and_keep_nobody_waiting(monkeypatc
     assert text.endswith("keys below hashidrill-once/w/run/ were not deleted")
 
 
+@pytest.mark.long
 def test_a_consul_that_drops_one_write_in_a_hundred_is_caught_20_times_of_20(tmp_path):
     """The planted defect, over real sockets: every hundredth write is acknowledged and not kept, during the fault.
 

@@ -86,3 +86,12 @@ def test_a_whole_run_by_address_has_its_loads_on_nomad(told):
     assert total.startswith(f"{part['operations']} operations offered")
     assert {f"workers.w{n}.offset" for n in (1, 2, 3)} <= set(part["signals"])
     assert part["jobs"] == []
+
+
+def test_a_run_by_address_that_loses_a_worker_reverts_and_is_invalid(told):
+    """Not quietly smaller: what the others wrote would look like a whole run at a lower rate."""
+    part = told["lost_in_a_run"]
+    assert "error" not in part, part
+    assert (part["code"], part["verdict"], part["gone"]) == (3, "INVALID", 1), part
+    assert "worker w" in " ".join(part["invalid"])
+    assert part["jobs"] == []

@@ -11,7 +11,7 @@ import places
 from hashidrill.sandbox.sandbox import python_path, sandbox
 
 SCRIPT = places.SUPPORT / "real_state_faults.py"
-pytestmark = [pytest.mark.live, pytest.mark.needs("datacenter", "consul", "bbolt")]
+pytestmark = [pytest.mark.live, pytest.mark.long, pytest.mark.needs("datacenter", "consul", "bbolt")]
 
 
 OLD = pytest.param("1.10.3", marks=[pytest.mark.nightly, pytest.mark.needs("consul 1.10.3")])

@@ -44,14 +44,21 @@ def what_is_there(work):
 def test_agents_own_their_files_and_none_of_the_machines(tmp_path):
     work = Path(os.environ[VARIABLE]) / "agents"
     work.mkdir()
-    method = [{"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "100ms"}, "for": "60s"}]
+    roots = tmp_path / "tmp"
+    roots.mkdir(0o700)
+    # Consul makes a snapshot in a temporary file
+    method = [
+        {"fault": "consul.snapshot.save", "on": "consul:leader", "with": {"name": "one"}, "for": "1s"},
+        {"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "100ms"}, "at": "1s", "for": "60s"},
+    ]
     path, runs = experiment(tmp_path / "short.yaml", method=method), tmp_path / "runs"
-    process = start("run", path, "--plain", "--runs", runs, env=environment(**{VARIABLE: work}))
+    process = start("run", path, "--plain", "--runs", runs, env=environment(**{VARIABLE: work, "TMPDIR": roots}))
     deadline = time.monotonic() + _WITHIN_S
     proven = False
     while not proven and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
-        proven = any(e.event == "fault.proven" for j in runs.glob(f"*/{JOURNAL_NAME}") for e in read_journal(j))
+        events = [entry.event for journal in runs.glob(f"*/{JOURNAL_NAME}") for entry in read_journal(journal)]
+        proven = events.count("fault.proven") == len(method)
     try:
         seen = what_is_there(work)
     finally:

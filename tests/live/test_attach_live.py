@@ -177,12 +177,17 @@ def test_a_run_that_is_not_armed_is_refused_before_anything_happens(staging, tmp
         ({"address": "http://127.77.0.1:8501"}, "speaks TLS: write its address as https://127.77.0.1:8501"),
     ],
 )
-def test_what_cannot_be_attached_has_its_own_message(staging, home, more, said):
+def test_what_cannot_be_attached_has_its_own_message(  # noqa: PLR0917
+    staging, short, tmp_path, home, more, said
+):
     (staging.folder / "unknown.token").write_text("99999999-8888-7777-6666-555555555555\n")
-    done = hashidrill("doctor", "--attach", staging.attach_file(name="bad.yaml", **more), env=home)
-    assert done.returncode == 2
-    assert said in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+    file = staging.attach_file(name="bad.yaml", **more)
+    for words in (("doctor",), ("run", short, "--runs", tmp_path / "runs")):
+        done = hashidrill(*words, "--attach", file, env=home)
+        assert done.returncode == 2
+        assert said in " ".join(done.stderr.split())
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 def test_doctor_needs_no_right_to_write(staging, home):

@@ -16,7 +16,7 @@ metadata: {name: small, title: The smallest one, why: It tests the search}
 datacenter: {consul: {servers: 1, clients: 0, server_config: {performance: {raft_multiplier: 1}}}}
 load:
   kv-writes: {kind: consul.kv.write, rate: 20/s, keys: 10, value: 2kB}
-steady_state: {for: 1s, require: ["kv-writes.rate > 1/s"]}
+steady_state: {for: 1s, within: 10s, require: ["kv-writes.rate > 1/s"]}
 method: [{mark: writing, for: 1s}]
 recovery: {for: 1s}
 expect: [{available_during: {load: kv-writes, fault: writing}}]

@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from drills import environment, experiment, hashidrill, start
@@ -52,6 +53,22 @@ def test_a_signal_while_a_fault_is_in_force_reverts_it(number, tmp_path):
     assert saved["ended_at"]
     assert (run / "report.html").is_file()
     assert "interrupted" in stdout
+
+
+@pytest.mark.nightly
+def test_the_stop_button_of_the_page_does_what_ctrl_c_does(tmp_path):
+    runs = tmp_path / "runs"
+    process = start("run", experiment(tmp_path / "short.yaml", method=[FSYNC]), "--plain", "--serve", "--runs", runs)
+    lead = next(line for line in process.stdout if "for the lead" in line).split()[-1]
+    run = wait_for("fault.proven", runs, process)
+    origin = {"origin": lead.rsplit("/", 2)[0]}
+    assert httpx.post(f"{lead}stop", json={}, headers=origin, trust_env=False).status_code == 200
+    stdout, stderr = process.communicate(timeout=_ENDS_WITHIN_S)
+    assert process.returncode == INTERRUPTED, stdout + stderr
+    assert "Traceback" not in stdout + stderr
+    events = [entry.event for entry in read_journal(run / JOURNAL_NAME)]
+    assert events.index("fault.proven") < events.index("fault.reverted") < events.index("fault.gone")
+    assert json.loads((run / "run.json").read_text())["outcome"] == "interrupted"
 
 
 def test_a_run_that_was_started_with_interrupts_ignored_is_ended_by_sigterm_alone(tmp_path):

@@ -17,14 +17,24 @@ import ssl
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import trustme
 
 PORT = 8501
 _LED_WITHIN_S = 60.0
+_ENTRIES = (
+    "service-defaults", "proxy-defaults", "service-router", "service-splitter", "service-resolver",
+    "service-intentions", "ingress-gateway", "terminating-gateway", "mesh", "exported-services", "api-gateway",
+    "http-route", "tcp-route",
+)  # fmt: skip
+_MOVING = frozenset({"CreateTime", "Hash", "ServiceConnect", "ServiceProxy"})
 _READS = """\
 node_prefix "" { policy = "read" }
 agent_prefix "" { policy = "read" }
@@ -44,8 +54,12 @@ session_prefix "" { policy = "write" }
 class Staging:
     """Three servers and a client. `network` is the second number of their addresses, 127.NETWORK.0.x."""
 
-    def __init__(self, consul: Path, folder: Path, *, network: int = 77, servers: int = 3, clients: int = 1) -> None:
-        self.folder, self._consul = folder, consul
+    def __init__(
+        self, consul: Path, folder: Path, *, network: int = 77, servers: int = 3, clients: int = 1,
+        of_clients: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """`of_clients`: more keys of the configuration of the clients."""
+        self.folder, self._consul, self._of_clients = folder, consul, of_clients
         self.hosts = {f"{name}-{n}": f"127.{network}.{net}.{n}" for name, net, count in
                       (("stage", 0, servers), ("worker", 1, clients)) for n in range(1, count + 1)}  # fmt: skip
         self._servers = servers
@@ -93,11 +107,14 @@ class Staging:
             }  # fmt: skip
             if name.startswith("stage"):
                 config |= {"server": True, "bootstrap_expect": self._servers}
-            path = self.folder / f"{name}.json"
-            path.write_text(json.dumps(config))
+            else:
+                config |= self._of_clients
+            path = self.conf(name)
+            path.mkdir()
+            (path / "agent.json").write_text(json.dumps(config))
             with (self.folder / f"{name}.log").open("wb") as log:
                 self._processes[name] = subprocess.Popen(
-                    [str(self._consul), "agent", f"-config-file={path}"], stdout=log, stderr=subprocess.STDOUT,
+                    [str(self._consul), "agent", f"-config-dir={path}"], stdout=log, stderr=subprocess.STDOUT,
                     start_new_session=True, preexec_fn=_dies_with_us,  # noqa: PLW1509 - no threads at this point
                 )  # fmt: skip
         self._wait()
@@ -107,6 +124,48 @@ class Staging:
         for process in self._processes.values():
             process.kill()
             process.wait()
+        for pid in self._restarted():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _restarted(self) -> list[int]:
+        """Agents of this one that faults have started again: nobody's children."""
+        marks = {f"-config-dir={self.conf(name)}" for name in self.hosts}
+        found = []
+        for home in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if marks & {*(home / "cmdline").read_text().split("\0")}:
+                    found.append(int(home.name))
+        return found
+
+    def conf(self, host: str) -> Path:
+        """The folder of that agent's configuration."""
+        return self.folder / f"{host}.d"
+
+    def dump(self) -> dict[str, Any]:
+        """All that its operators can list, and the files of its agents, without what changes by itself."""
+        found = {name: value for path, named in _LISTS for one in self.listed(path) for name, value in [named(one)]}
+        for kind in _ENTRIES:
+            for entry in self.listed(f"/v1/config/{kind}"):
+                found[f"config entry {kind} {entry['Name']}"] = _steady(entry)
+        for service in self.listed("/v1/catalog/services"):
+            for one in self.listed(f"/v1/catalog/service/{service}"):
+                found[f"service {one['Node']}/{one['ServiceID']}"] = _steady(one)
+        servers = self.listed("/v1/operator/raft/configuration")["Servers"]
+        found["raft"] = sorted((one["Node"], one["Address"], one["Voter"]) for one in servers)
+        found["autopilot"] = _steady(self.listed("/v1/operator/autopilot/configuration"))
+        for name in self.hosts:
+            found[f"files {name}"] = {one.name: one.read_text() for one in self.conf(name).iterdir()}
+        return found
+
+    def listed(self, path: str) -> Any:
+        """Empty where there is none."""
+        try:
+            return json.loads(self.ask("GET", path)) or []
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return []
+            raise
 
     def url(self, host: str) -> str:
         return f"https://{self.hosts[host]}:{PORT}"
@@ -151,7 +210,9 @@ class Staging:
             with contextlib.suppress(OSError, ValueError):
                 members = json.loads(self.ask("GET", "/v1/agent/members"))
                 alive = [one for one in members if one["Status"] == 1]
-                if self.leader() and len(alive) == len(self.hosts) and self.ask("PUT", "/v1/kv/ready", b"x") == b"true":
+                told = [node for node in self.listed("/v1/catalog/nodes") if "environment" in (node["Meta"] or {})]
+                whole = len(alive) == len(told) == len(self.hosts)  # each has told its own meta
+                if self.leader() and whole and self.ask("PUT", "/v1/kv/ready", b"x") == b"true":
                     return
             time.sleep(0.2)
         logs = {name: (self.folder / f"{name}.log").read_text(errors="replace")[-500:] for name in self.hosts}
@@ -166,6 +227,29 @@ class Staging:
         self.ask("PUT", "/v1/acl/policy", json.dumps(policy).encode())
         made = {"SecretID": token, "Policies": [{"Name": name}]}
         self.ask("PUT", "/v1/acl/token", json.dumps(made).encode())
+
+
+def _steady(one: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in one.items() if not key.endswith("Index") and key not in _MOVING}
+
+
+def _of_acls(what: str, key: str) -> Callable[[Any], tuple[str, Any]]:
+    return lambda one: (f"acl {what} {one[key]}", _steady(one))
+
+
+_LISTS: tuple[tuple[str, Callable[[Any], tuple[str, Any]]], ...] = (
+    ("/v1/kv/?recurse", lambda one: (f"key {one['Key']}", (one["Value"], one["Flags"], one.get("Session")))),
+    ("/v1/session/list", lambda one: (f"session {one['ID']}", one["Name"])),
+    ("/v1/acl/tokens", _of_acls("token", "AccessorID")),
+    ("/v1/acl/policies", _of_acls("policy", "ID")),
+    ("/v1/acl/roles", _of_acls("role", "ID")),
+    ("/v1/acl/auth-methods", _of_acls("auth method", "Name")),
+    ("/v1/catalog/nodes", lambda one: (f"node {one['Node']}", _steady(one))),
+    ("/v1/health/state/any", lambda one: (f"check {one['Node']}/{one['CheckID']}", one["Status"])),
+    ("/v1/agent/members", lambda one: (f"member {one['Name']}", one["Status"])),
+    ("/v1/query", lambda one: (f"query {one['ID']}", one["Name"])),
+)
+"""What an API lists, and the name and the value that each thing of it has."""
 
 
 def _uuid() -> str:

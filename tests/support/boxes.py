@@ -14,8 +14,6 @@ from pathlib import Path
 
 from hashidrill.carriers.bundle import STARTER, handed, program
 
-ENVIRONMENT = os.environ | {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/bin:/bin"}
-"""With the folders that root's tools are in: an ordinary user may lack them."""
 PATIENCE_S = 40.0
 """How long a test waits for what must come: longer than any busy machine needs."""
 FSYNCS = """
@@ -35,6 +33,12 @@ while True:
 """A process that writes, syncs, and says how long each fsync took: what is under test, and an observer of its own."""
 
 
+def environment():
+    """Of this moment: what is started knows the tests' own folder, by which the check for leaks knows it. With the
+    folders that root's tools are in, as an ordinary user may lack them."""
+    return os.environ | {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/bin:/bin"}
+
+
 class Box:
     """One such host. Whatever runs in it ends with it."""
 
@@ -43,7 +47,7 @@ class Box:
         into = ["unshare", "--user", "--map-root-user"] if outer is None else [*outer.inside, "unshare"]
         self._holder = subprocess.Popen(
             [*into, "--net", "sh", "-c", "ip link set lo up; echo up; exec setpriv --pdeathsig KILL sleep 100000"],
-            stdout=subprocess.PIPE, text=True, env=ENVIRONMENT,
+            stdout=subprocess.PIPE, text=True, env=environment(),
         )  # fmt: skip
         assert self._holder.stdout.readline() == "up\n"
         self.pid = self._holder.pid
@@ -54,13 +58,13 @@ class Box:
         self._started = []
 
     def start(self, command, **more):
-        started = subprocess.Popen([*self.inside, *command], **({"env": ENVIRONMENT} | more))
+        started = subprocess.Popen([*self.inside, *command], **({"env": environment()} | more))
         self._started.append(started)
         return started
 
     def run(self, *command):
         return subprocess.run(
-            [*self.inside, *command], capture_output=True, text=True, timeout=PATIENCE_S, check=True, env=ENVIRONMENT
+            [*self.inside, *command], capture_output=True, text=True, timeout=PATIENCE_S, check=True, env=environment()
         ).stdout
 
     def tables(self):

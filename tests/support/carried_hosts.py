@@ -9,7 +9,8 @@ import re
 
 import anyio
 
-from hashidrill.errors import AttachError, FaultError
+from hashidrill.carriers.ssh import SshShell
+from hashidrill.errors import FaultError, UnreachedError
 
 WHERE = "consul-1 (ssh ops@10.73.0.11:22)"
 
@@ -22,6 +23,9 @@ def argument(program):
 class FakeShell:
     """`in_force`: what agents have applied; `notes`: what is left of it. Planted: `refuses`, `lies`, `forgets`."""
 
+    renewed_by, changes, carrier = "lines", True, ""
+    cuts = SshShell.cuts
+
     def __init__(self, *, refuses="", lies=False, forgets=False, facts=None, agents=None):
         self.where, self.client = WHERE, "10.73.0.99"
         self.refuses, self.lies, self.forgets = refuses, lies, forgets
@@ -30,6 +34,10 @@ class FakeShell:
         self.traced = set()
         self.not_own = ""
         """Why it is another host than the one that is meant."""
+        self.cannot_restart = ""
+        """Why an agent that is ended could not be started again."""
+        self.reads_no_folder = ""
+        """Why nothing can be added to the settings of its agents."""
         self.left_over = False
         """Whether an agent finds what an earlier one left, and takes that away first."""
         self.in_force, self.notes, self.sessions, self.renewals, self.changed = {}, {}, [], [], []
@@ -39,6 +47,9 @@ class FakeShell:
     async def again(self):
         """As after a network that was gone for a moment."""
         self.cut = self.cut and not self.comes_back
+
+    async def hold(self, program):
+        return await self.start(program)
 
     async def start(self, program):
         if self.cut:
@@ -60,7 +71,7 @@ class FakeShell:
     async def connected(self, name, address):
         """As `opened.Connect`."""
         if self.cut:
-            raise AttachError(f"{name}: cannot be reached: Connection refused")
+            raise UnreachedError(f"{name}: cannot be reached: Connection refused")
         yield self
 
 
@@ -132,7 +143,7 @@ class FakeSession:
             else:
                 await self.ends("asked to")
 
-    def _seen(self, asked):  # noqa: PLR0911 - one answer a question
+    def _seen(self, asked):  # noqa: C901, PLR0911 - one answer a question
         shell = self.shell
         match asked["op"]:
             case "facts":
@@ -149,9 +160,15 @@ class FakeSession:
                 tables = {one["args"]["table"] for one in shell.in_force.values() if "table" in one.get("args", {})}
                 return {"seconds": 0.3, "errno": 110} if tables else {"seconds": 0.001, "errno": 0}
             case "nft":
-                return {"items": []}
+                tables = [one["args"]["table"] for one in shell.in_force.values() if "table" in one.get("args", {})]
+                return {"items": [{"table": {"name": name}} for name in tables]}
             case "data":
                 return {"folder": "/opt/consul/raft"}
+            case "restarts":
+                return {"why": shell.cannot_restart}
+            case "settings":
+                added = [one["args"]["settings"] for one in shell.in_force.values() if one.get("kind") == "settings"]
+                return {"why": shell.reads_no_folder, "settings": added[0] if added else {}}
             case "traced":
                 return {"tracers": [5 if asked["pid"] in shell.traced else 0]}
             case "disk":

@@ -15,14 +15,14 @@ from typing import Any
 
 from hashidrill.errors import BinaryError, MachineError
 from hashidrill.provision import binaries, machine, packages
-from hashidrill.provision.products import AUDITED_VERSIONS, DEFAULT_VERSIONS, PRODUCTS
+from hashidrill.provision.products import AUDITED_VERSIONS, DEFAULT_VERSIONS, KUBERNETES_VERSIONS, PRODUCTS
 
 DATACENTER = "datacenter"
 """A machine that can have a local datacenter: namespaces, nft, and so on."""
 CLIENTS = "go-clients"
 """The reference clients of the retry verdicts that are written in Go (tests/support/clients/go)."""
 CONSUL_VERSION = "1.22.2"
-_VERSIONS = dict(reversed((*DEFAULT_VERSIONS, *AUDITED_VERSIONS)))
+_VERSIONS = dict(reversed((*DEFAULT_VERSIONS, *AUDITED_VERSIONS, *KUBERNETES_VERSIONS)))
 TOOLS = {
     "chromium": (("chromium", "chromium-browser", "google-chrome"), "chromium"),
     "wrk": (("wrk",), "wrk"),
@@ -32,6 +32,9 @@ TOOLS = {
     "curl": (("curl",), "curl"),
     "setpriv": (("setpriv",), "util-linux"),
     "strace": (("strace",), "strace"),
+    "iptables": (("iptables",), "iptables"),
+    "ipset": (("ipset",), "ipset"),
+    "stress-ng": (("stress-ng",), "stress-ng"),
 }
 """Name of a need: the commands any of which serves, and the Debian package that has one."""
 FIXTURES = {

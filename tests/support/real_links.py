@@ -1,6 +1,8 @@
-"""Inside of a sandbox: starts a real datacenter and checks every fault on links in it. One JSON line a case.
+"""Inside of a sandbox: starts a real datacenter and checks faults on links in it. One JSON line a case.
 
-python real_faults.py CONSUL ROOT VERSION TOXIPROXY [KIND]
+python real_links.py CONSUL ROOT VERSION TOXIPROXY CASES DISARMED
+
+The last two are JSON: which numbers of LINK_CASES are checked, and which of DISARMED, as [kind, by].
 """
 
 from __future__ import annotations
@@ -160,8 +162,7 @@ async def main() -> None:
     datacenter = LocalDatacenter(spec, Path(sys.argv[2]), binaries, OPERATIONS)
     await datacenter.start()
     await datacenter.wait_ready()
-    only = sys.argv[5:]
-    for kind, params in [case for case in LINK_CASES if not only or case[0] in only]:
+    for kind, params in [LINK_CASES[number] for number in json.loads(sys.argv[5])]:
         began = time.monotonic()
         line = {"kind": kind, "params": params}
         try:
@@ -172,9 +173,10 @@ async def main() -> None:
             traceback.print_exc()
             line["error"] = f"{type(error).__name__}: {error}"
         print(json.dumps({**line, "seconds": round(time.monotonic() - began, 2)}), flush=True)
-    for kind, params, disarm in [case for case in DISARMED if not only or case[0] in only]:
-        line = {"disarmed": kind, "by": disarm.__name__.strip("_")}
+    for kind, by in json.loads(sys.argv[6]):
+        line = {"disarmed": kind, "by": by}
         try:
+            [(params, disarm)] = [case[1:] for case in DISARMED if (case[0], case[2].__name__.strip("_")) == (kind, by)]
             line["result"] = await _disarmed(datacenter, kind, params, disarm)
             await _answers(datacenter.hosts["consul-2"])
         except Exception as error:

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -22,7 +23,7 @@ from hashidrill.engine.load_generator import LoadGenerator, LoadSpecification
 from hashidrill.errors import DatacenterError
 from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.generators.nomad_spawner import left, purge
-from hashidrill.recording.journal import Clock
+from hashidrill.recording.journal import Clock, read_journal
 from hashidrill.recording.reader import Recording
 from hashidrill.services.consul.loads.kv import KvWrite
 from hashidrill.util.wait import wait_until
@@ -151,7 +152,7 @@ async def killed_runner(world):
     return {"took_s": took_s, "jobs": found, "purged": [await purge(world.wire, job) for job in found]}
 
 
-def by_address(folder, consul, nomad):
+def by_address(folder, consul, nomad, lasts="2s"):
     """A datacenter to attach, whose Nomad offers the loads, and an experiment for it."""
     attach = folder / "staging.yaml"
     attach.write_text(json.dumps({
@@ -160,7 +161,7 @@ def by_address(folder, consul, nomad):
         "engine": {"nomad": {"workers": WORKERS, "lease": "10s", "lost_after": "5s"}},
     }))  # fmt: skip
     load = {"kind": "consul.kv.write", "rate": RATE, "keys": 20, "value": "64B", "via": "consul:servers"}
-    moved = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "2s"}
+    moved = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": lasts}
     path = drills.experiment(folder / "moved.yaml", method=[moved], load={"kv": load},
                              require=["kv.latency.p50 < 500ms"],
                              expect=[{"no_acknowledged_write_lost": {"load": "kv"}}], servers=3)  # fmt: skip
@@ -189,6 +190,36 @@ async def attached(world):
     }  # fmt: skip
 
 
+async def lost_in_a_run(world):
+    """A whole run by address, of which Nomad stops one worker while a fault is in force."""
+    folder = world.root / "lost"
+    folder.mkdir()
+    attach, path = by_address(folder, world.consul[0], world.nomad, lasts="60s")
+    env = drills.environment(HOME=folder, XDG_STATE_HOME=folder / "state")
+    arming = partial(drills.hashidrill, "arm", path, "--for", "10m", "--attach", attach, env=env)
+    armed = await anyio.to_thread.run_sync(arming)
+    runner = drills.start("run", path, "--attach", attach, "--json", "--runs", folder / "runs", env=env)
+
+    async def proven():
+        journals = [*(folder / "runs").glob("*/journal.jsonl")]
+        events = [entry.event for journal in journals for entry in read_journal(journal)]
+        return "fault.proven" in events or runner.poll() is not None or None, str(events)
+
+    await wait_until("a fault to be proven", proven, within_s=60)
+    [job] = await left(world.wire)
+    [first, *_] = await world.asked("GET", f"/v1/job/{job}/allocations")
+    await world.asked("POST", f"/v1/allocation/{first['ID']}/stop")
+    out, error = await anyio.to_thread.run_sync(runner.communicate)
+    if not out.startswith("["):
+        return {"error": f"{armed.stderr} {out} {error}"}
+    [said] = json.loads(out)
+    events = [entry.event for entry in read_journal(Path(said["recording"]) / "journal.jsonl")]
+    return {
+        "code": runner.returncode, "verdict": said["verdict"], "invalid": said["invalid"],
+        "gone": events.count("fault.gone"), "jobs": await left(world.wire),
+    }  # fmt: skip
+
+
 async def main():
     nomad, consul, root = (Path(word) for word in sys.argv[1:4])
     spec = DatacenterSpec.model_validate(_SPEC)
@@ -200,7 +231,7 @@ async def main():
         world = World(root, wire, url, await datacenter.endpoints("consul:servers"))
         print(json.dumps({"part": "refused", **await refused(world)}), flush=True)
         await world.python_is(sys.argv[4])
-        for part in (together, killed_worker, killed_runner, attached):
+        for part in (together, killed_worker, killed_runner, attached, lost_in_a_run):
             try:
                 line = await part(world)
             except Exception as error:  # the test shows it

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from hashidrill.bisect.trials import Outcome, Trial
+from hashidrill.compare.disturbed import sick_without_fault
 from hashidrill.compare.figures import figure
 from hashidrill.compare.measured import Figure
 from hashidrill.compare.words import difference
@@ -44,6 +45,7 @@ class Rule(Protocol):
 class Expectations:
     """Broken is a run in which an expectation is broken: those of one hypothesis, or (without a name) any.
 
+    Without a name, so is one that was sick without any fault: its steady state never held, or it never got ready.
     A known issue that breaks as it is known to is broken for who names it: that is what is searched for.
     """
 
@@ -67,6 +69,8 @@ class Expectations:
         if broken:
             return Trial(Outcome.BROKEN, _said(broken[0]), where)
         unknown = [each for each in judged if each.finding is Finding.INVALID]
+        if self.name is None and sick_without_fault(recording):
+            return Trial(Outcome.BROKEN, verdict.invalid[0][:_SAID_CHARACTERS], where)
         if verdict.invalid or unknown or not judged:
             why = verdict.invalid[0] if verdict.invalid else _said(unknown[0]) if unknown else "nothing was judged"
             return Trial(Outcome.INVALID, why[:_SAID_CHARACTERS], where)

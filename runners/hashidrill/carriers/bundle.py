@@ -25,12 +25,15 @@ exec(compile(d, "hashidrill", "exec"))
 """It reads the program and no byte more: what comes after it is for the program."""
 OLDEST_PYTHON = (3, 8)
 _INSIDE = "hashidrill.carriers.inside"
-AGENT = tuple(f"{_INSIDE}.{name}" for name in ("system", "restart", "tracing", "throttling", "host_faults", "agent"))
+AGENT = tuple(
+    f"{_INSIDE}.{name}" for name in ("system", "restart", "tracing", "throttling", "settings", "host_faults", "agent")
+)
 """In the order in which they need each other."""
+HOLDER = (f"{_INSIDE}.holder",)
 EYES = (
     "hashidrill.sandbox.rpc",
     "hashidrill.datacenter.local.inside.exchange", "hashidrill.datacenter.local.inside.canary",
-    *AGENT[:3], f"{_INSIDE}.eyes",
+    *AGENT[:3], f"{_INSIDE}.settings", f"{_INSIDE}.eyes",
 )  # fmt: skip
 """The observers: they share with the agents how processes are read, and nothing that changes any."""
 _LOADER = """\

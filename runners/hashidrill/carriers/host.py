@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import signal as signals
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,11 +17,12 @@ from hashidrill import packets
 from hashidrill.capabilities import AgentProcess
 from hashidrill.carriers import leased
 from hashidrill.carriers.bundle import EYES, program
+from hashidrill.carriers.limits import cannot, cut_off, wrong_place
 from hashidrill.carriers.shell import ANSWERS_WITHIN_S, Lines, Shell
 from hashidrill.datacenter.local.packet_rules import barriers
 from hashidrill.errors import FaultError
 from hashidrill.observed import Barrier, Exchange, ExchangeRequest, Timing
-from hashidrill.packets import Block, PacketRule
+from hashidrill.packets import PacketRule
 from hashidrill.util.tasks import all_at_once
 from hashidrill.util.wait import wait_until
 
@@ -50,6 +52,7 @@ class CarriedHost:
         self._eyes: dict[str, tuple[Lines, str]] = {}
         self._one = anyio.Lock()
         self._faults: dict[str, leased.LeasedFault] = {}
+        self._patience = leased.Patience(terms.waits_s, tell)
         self.cores = 1
         """How many the host has, as `facts` said."""
         self.peers: Sequence[CarriedHost] = ()
@@ -83,19 +86,32 @@ class CarriedHost:
         try:
             facts = await lines.ask("facts")
             if self._address is not None and (why := (await lines.ask("own", address=self._address))["why"]):
+                wrong = wrong_place(self._shell)
                 facts["lacks"]["host"] = (
-                    f"{self._shell.where} is not shown to be {self.name}: {why}; correct carriers.ssh.addresses, or say"
+                    f"{self._shell.where} is not shown to be {self.name}: {why}; correct {wrong}, or say"
                     " `check_address: false` where hosts do not have their addresses themselves, as behind NAT"
                 )
-            for agent, words in self._commands.items():
-                try:
-                    if (await lines.ask("agent", **self._meant(agent)))["pid"] is None:
-                        facts["lacks"]["agent"] = f"no process `{' '.join(words)}` of {agent} was found there"
-                except FaultError as error:
-                    facts["lacks"]["agent"] = str(error)
+            for agent in self._commands:
+                facts |= await self._of_agent(lines, agent, facts)
         finally:
             await lines.close()
         return facts
+
+    async def _of_agent(self, lines: Lines, agent: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """`facts` with what can be had of that agent; `restarts` says why what is ended could not be started again."""
+        lacks, why = dict(facts["lacks"]), str(facts.get("restarts", ""))
+        try:
+            said = await lines.ask("agent", **self._meant(agent))
+            if said["pid"] is None:
+                lacks["agent"] = f"no process `{' '.join(self._commands[agent])}` of {agent} was found there"
+            else:
+                process = AgentProcess(said["pid"], said["start_time"], said["state"])
+                why = why or (await lines.ask("restarts", reference=process.reference))["why"]
+                unset = why or (await lines.ask("settings", pid=process.pid))["why"]
+                lacks |= {"settings": unset} if unset else {}
+        except FaultError as error:
+            lacks["agent"] = str(error)
+        return {"lacks": lacks, "restarts": why}
 
     async def close(self) -> None:
         """Whatever is still in force is reverted by its agent, because its standard input ends."""
@@ -118,33 +134,29 @@ class CarriedHost:
         """By the agent that has it, or by its note. Raises FaultError."""
         fault = self._faults.pop(fault_id, None)
         if fault is not None:
-            try:
+            with contextlib.suppress(FaultError):  # its agent or the connection is gone: the note says what is left
                 return await fault.revert()
-            except FaultError:
-                pass  # its agent or the connection is gone: the note says what is left
-        await self._shell.again()
-        await leased.undo_left(self._shell, fault_id, self._terms, self._tasks)
+        await leased.undo_left(self._shell, fault_id, self._terms, self._tasks, self._patience)
         return None
 
     # PacketFilter
 
     async def set_packet_rules(self, table: str, rules: Sequence[PacketRule]) -> None:
-        if any(self._shell.client in rule.addresses for rule in rules if isinstance(rule, Block) and rule.port is None):
-            raise FaultError(
-                f"{self.name}: it would be cut off from this machine ({self._shell.client}), which is on the other side"
-                "; run it from a machine that is none of these hosts"
-            )
-        await self._rules(table, packets.script(table, rules))
+        if why := cut_off(self._shell, rules):
+            raise FaultError(f"{self.name}: {why}")
+        await self._rules(table, packets.script(self._terms.named(table), rules))
 
     async def suspend_packet_rules(self, table: str) -> None:
-        await self._rules(table, packets.suspending(table))
+        await self._rules(table, packets.suspending(self._terms.named(table)))
 
     async def _rules(self, table: str, script: str) -> None:
         fault = self._faults.get(table)
-        if fault is not None and fault.holds:
+        if fault is not None and fault.holds and self._shell.changes:
             await fault.change(script)
         else:
-            await self._apply("packets", table, {"table": table, "script": script})
+            if fault is not None:  # for a moment there are no rules: nothing tells its program of others
+                await self._revert(table)
+            await self._apply("packets", table, {"table": self._terms.named(table), "script": script})
 
     async def clear_packet_rules(self, table: str) -> None:
         await self._revert(table)
@@ -154,12 +166,12 @@ class CarriedHost:
 
     async def nft_tables(self) -> Sequence[str]:
         items = (await self._look("nft", words=["tables"]))["items"]
-        return [item["table"]["name"] for item in items if "table" in item]
+        return [self._terms.unnamed(item["table"]["name"]) for item in items if "table" in item]
 
     async def nft_packets(self, table: str) -> Mapping[str, int]:
         if table not in await self.nft_tables():
             return {}
-        items = (await self._look("nft", words=["table", "inet", table]))["items"]
+        items = (await self._look("nft", words=["table", "inet", self._terms.named(table)]))["items"]
         rules = [item["rule"] for item in items if "rule" in item]
         return {
             rule["comment"]: part["counter"]["packets"]
@@ -167,7 +179,8 @@ class CarriedHost:
         }  # fmt: skip
 
     async def nft_barriers(self) -> Sequence[Barrier]:
-        return barriers((await self._look("nft", words=["ruleset"]))["items"])
+        found = barriers((await self._look("nft", words=["ruleset"]))["items"])
+        return [replace(one, table=self._terms.unnamed(one.table)) for one in found]
 
     # Processes and ProcessControl
 
@@ -220,8 +233,17 @@ class CarriedHost:
         for agent in self._commands:
             process = await self.agent_process(agent)
             if process is not None and process.reference == reference:
+                self._not_the_carrier(agent)
                 return agent
         raise FaultError(f"{self.name}: process {reference} is none of its agents")
+
+    def _not_the_carrier(self, agent: str) -> None:
+        """Raises FaultError for a fault that would not hear of its end."""
+        if agent == self._shell.carrier:
+            raise FaultError(
+                f"{self.name}: {agent} carries faults to this host, and would not carry the end of this one: carry it"
+                " over SSH (carriers.ssh)"
+            )
 
     async def start_agent(self, agent: str) -> None:
         await self._revert(f"kill-{agent}-{self.name}")
@@ -238,6 +260,32 @@ class CarriedHost:
             return (None, f"process {now.pid} runs") if now is not None and now.state != "Z" else (True, "")
 
         await wait_until(f"{agent} on {self.name} to end", ended, within_s=within_s)
+
+    # AgentSettings
+
+    async def agent_settings(self, agent: str) -> dict[str, Any]:
+        said = await self._look("settings", pid=(await self._running(agent)).pid)
+        if said["why"]:
+            raise FaultError(f"{self.name}: {said['why']}")
+        return dict(said["settings"])
+
+    async def set_agent_settings(
+        self, agent: str, settings: Mapping[str, Any], *, restart: bool, check: Sequence[str]
+    ) -> None:
+        name = f"settings-{agent}-{self.name}"
+        self._not_the_carrier(agent)
+        if (fault := self._faults.get(name)) is not None and fault.holds:
+            if self._shell.changes:
+                await fault.change(dict(settings))
+                return
+            await self._revert(name)  # nothing tells its program of others
+        reference = (await self._running(agent)).reference
+        by = "restart" if restart else "reload"
+        args = {"agent": agent, "reference": reference, "settings": dict(settings), "by": by, "check": list(check)}
+        await self._apply("settings", name, args)
+
+    async def clear_agent_settings(self, agent: str) -> None:
+        await self._revert(f"settings-{agent}-{self.name}")
 
     # CpuControl and CpuCanary
 
@@ -290,7 +338,9 @@ class CarriedHost:
                 return self._data[agent]
             if folder := (await self._look("data", pid=(await self._running(agent)).pid))["folder"]:
                 return str(folder)
-        raise FaultError(f"{self.name}: where its agents keep their data was not found; say it under carriers.ssh.data")
+        raise FaultError(
+            f"{self.name}: where its agents keep their data was not found; say it under `data` of its carrier"
+        )
 
     async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
         """The canary's own calls. Raises FaultError while it is traced and an agent is not, or the other way round."""
@@ -348,15 +398,3 @@ class CarriedHost:
 
     async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:
         return float((await self._network("echo", address=address, count=datagrams, timeout=timeout_s))["lost"])
-
-
-def cannot(rule: Mapping[str, Any]) -> str:
-    """Why strace cannot do this to a disk; "" where it can."""
-    others = {*rule["operations"]} - {"fsync"}
-    if others:
-        return f"strace can slow or fail fsync alone, and not {' and '.join(sorted(others))}: sockets are written too"
-    if "bytes_per_s" in rule:
-        return "strace cannot limit a disk's bandwidth"
-    if rule.get("jitter_s") or rule.get("share", 1.0) < 1:
-        return "strace does the same to each call: it has no jitter and no percent"
-    return ""

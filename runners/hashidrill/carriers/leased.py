@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +15,14 @@ from anyio.abc import TaskGroup
 from hashidrill.carriers.bundle import program
 from hashidrill.carriers.shell import Lines, Shell
 from hashidrill.errors import FaultError
+from hashidrill.util.wait import pause
 
 _RENEWALS = 3
 """How many fit into a lease."""
 _ENDS = ("reverted", "stuck")
 """The events after which it is not in force any more, or nobody can take it away."""
 _APPLIES_WITHIN_S, _REVERTS_WITHIN_S = 60.0, 60.0
+_TRIES_EVERY_S, _SAYS_EVERY_S = 2.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,47 @@ class Terms:
     """On the host, of the agents' notes. It is empty after a restart of the host."""
     run: str = ""
     """The id of the run whose faults these are: those of another run with the same names are left alone."""
+    waits_s: float = 0.0
+    """How long a revert waits, on each host, for one that does not answer: after a restart it does, soon."""
+
+    def named(self, table: str) -> str:
+        """The name on the host of an nft table: faults of two runs of one experiment have the same names."""
+        return f"{table}{self._mark}"
+
+    def unnamed(self, name: str) -> str:
+        """The name that a fault knows its own table by; that of another run's stays as it is."""
+        return name.removesuffix(self._mark)
+
+    @property
+    def _mark(self) -> str:
+        return self.run and "_" + re.sub(r"\W", "_", self.run)
+
+
+class Patience:
+    """With a host that does not answer: `waits_s` in a row for all of its faults, which are reverted one by one."""
+
+    def __init__(self, waits_s: float, tell: Callable[[str], None]) -> None:
+        self._waits_s, self._tell = waits_s, tell
+        self._ends_s: float | None = None
+        self._said, self._says_s = "", 0.0
+
+    async def worth(self, why: str) -> bool:
+        """Whether to try again, after a moment; says what it waits for, and why."""
+        now = anyio.current_time()
+        if self._ends_s is None:
+            self._ends_s = now + self._waits_s
+        left_s = self._ends_s - now
+        if left_s <= 0:
+            return False
+        if why != self._said or now >= self._says_s:
+            self._tell(f"waiting for up to {left_s:.0f}s: {why}")
+            self._said, self._says_s = why, now + _SAYS_EVERY_S
+        await pause(_TRIES_EVERY_S)
+        return True
+
+    def rewarded(self) -> None:
+        """It answers."""
+        self._ends_s, self._said = None, ""
 
 
 class LeasedFault:
@@ -42,6 +86,7 @@ class LeasedFault:
         """`since`: how many events came until it was applied: those speak of an earlier fault that was left over."""
         self._lines, self._where, self._id, self._since = lines, where, fault_id, since
         self.figures: Mapping[str, float] = {}
+        self._asked = False
 
     @property
     def holds(self) -> bool:
@@ -62,6 +107,7 @@ class LeasedFault:
 
     async def revert(self) -> None:
         """Raises FaultError when it may still be in force."""
+        self._asked = True
         with contextlib.suppress(FaultError):  # where nobody hears it, the agent reverts by itself
             await self._lines.tell(revert=1)
         said = await self._lines.event(*_ENDS, within_s=_REVERTS_WITHIN_S, after=self._since)
@@ -76,7 +122,7 @@ class LeasedFault:
         with anyio.CancelScope(shield=True):
             await self._renew(lease_s)
         said = self._ended()
-        if said.get("why") != "asked to":
+        if said.get("why") != "asked to" and not (self._asked and said.get("why") == "SIGTERM"):
             why = f"{said['why']}; {said['event']} by its {said['by']}" if said else self._lines.over
             tell(f"{self._where}: {self._id} ended: {why}")
 
@@ -101,10 +147,10 @@ async def apply(
     """Returns once the agent has read back that it is in force. Raises FaultError; nothing is in force then."""
     spec = {
         "id": fault_id, "kind": kind, "args": dict(args), "lease_s": terms.lease_s, "deadline_s": terms.deadline_s,
-        "renewals": "lines", "folder": terms.folder, "who": terms.who,
+        "renewals": shell.renewed_by, "waits": shell.renewed_by == "signal", "folder": terms.folder, "who": terms.who,
         "run": terms.run,
     }  # fmt: skip
-    lines = await opened(shell, program(spec), tasks)
+    lines = await opened(shell, program(spec), tasks, holds=True)
     said = await lines.event("applied", "refused", "failed", within_s=_APPLIES_WITHIN_S)
     since = 0 if said is None else next(n for n, one in enumerate(lines.events, start=1) if one is said)
     if said is None or said["event"] != "applied":
@@ -118,21 +164,37 @@ async def apply(
     return fault
 
 
-async def undo_left(shell: Shell, fault_id: str, terms: Terms, tasks: TaskGroup) -> str:
+async def undo_left(shell: Shell, fault_id: str, terms: Terms, tasks: TaskGroup, patience: Patience) -> str:
     """Reverts what an agent with that id left, from its note. Returns what it says. Raises FaultError."""
-    spec = {"undo": True, "id": fault_id, "folder": terms.folder, "run": terms.run}
-    lines = await opened(shell, program(spec), tasks)
-    said = await lines.event("reverted", "stuck", "refused", within_s=_REVERTS_WITHIN_S)
-    await lines.close()
+    while True:
+        said, why = await _undone(shell, fault_id, terms, tasks)
+        if said is not None or not await patience.worth(f"{shell.where}: {why.removeprefix(f'{shell.where}: ')}"):
+            break
     if said is None or said["event"] != "reverted":
-        why = said.get("proof") or said.get("why") if said else lines.over
-        raise FaultError(f"{shell.where}: {fault_id} could not be reverted: {why or 'no answer'}")
+        why = (said.get("proof") or said.get("why") if said else why) or "no answer"
+        raise FaultError(f"{shell.where}: {fault_id} could not be reverted: {why.removeprefix(f'{shell.where}: ')}")
+    patience.rewarded()
     return str(said["why"])
 
 
-async def opened(shell: Shell, text: str, tasks: TaskGroup) -> Lines:
-    """A program that runs there, listened to. Raises FaultError."""
-    lines = Lines(await shell.start(text), shell.where)
+async def _undone(
+    shell: Shell, fault_id: str, terms: Terms, tasks: TaskGroup
+) -> tuple[Mapping[str, Any] | None, str]:  # fmt: skip
+    """What the program that reverts said, None where nothing was heard of it; and why that was."""
+    spec = {"undo": True, "id": fault_id, "folder": terms.folder, "run": terms.run}
+    try:
+        await shell.again()
+        lines = await opened(shell, program(spec), tasks)
+    except FaultError as error:
+        return None, str(error)
+    said = await lines.event("reverted", "stuck", "refused", within_s=_REVERTS_WITHIN_S)
+    await lines.close()
+    return said, lines.over
+
+
+async def opened(shell: Shell, text: str, tasks: TaskGroup, *, holds: bool = False) -> Lines:
+    """A program that runs there, listened to; `holds`: that of a fault. Raises FaultError."""
+    lines = Lines(await (shell.hold if holds else shell.start)(text), shell.where)
     tasks.start_soon(lines.listen)
     await anyio.lowlevel.checkpoint()
     return lines

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, Protocol
 
 import anyio
 
@@ -39,8 +39,29 @@ class Shell(Protocol):
     client: str
     """The address that this machine has there; "" if that is not known."""
 
+    @property
+    def carrier(self) -> str:
+        """The product whose agent carries programs there; "" where none does."""
+
+    @property
+    def renewed_by(self) -> Literal["lines", "signal"]:
+        """How a fault's program hears of us (hashidrill.carriers.inside.agent)."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether a fault's program can be told to change it."""
+
+    def cuts(self, addresses: Collection[str], port: int | None, *, whole: bool) -> str:
+        """Why the host must reach these addresses; "" where it need not.
+
+        `port`: of TCP, None for all packets; `whole`: whether all of them would be lost, and not a part.
+        """
+
     async def start(self, program: str) -> Session:
         """Starts a program of `hashidrill.carriers.bundle`. Raises FaultError."""
+
+    async def hold(self, program: str) -> Session:
+        """Starts the program of a fault. Raises FaultError."""
 
     async def again(self) -> None:
         """Connects again if the connection was lost. Raises FaultError."""

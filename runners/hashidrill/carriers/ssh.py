@@ -6,16 +6,17 @@ import contextlib
 import getpass
 import os
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
+import anyio
 import asyncssh
 
 from hashidrill.carriers.bundle import STARTER, handed
 from hashidrill.carriers.settings import SshSettings
-from hashidrill.errors import AttachError, FaultError
+from hashidrill.errors import AttachError, FaultError, UnreachedError
 
 _CONNECTS_WITHIN_S, _ALIVE_EVERY_S, _ALIVE_MISSES = 10.0, 5.0, 3
 _SAID_BYTES = 400
@@ -67,31 +68,61 @@ def explained(status: int | None, said: str) -> str:
 class SshShell:
     """One host (hashidrill.carriers.shell.Shell)."""
 
+    renewed_by: Literal["lines"] = "lines"
+    changes, carrier = True, ""
+
     def __init__(
         self, connection: asyncssh.SSHClientConnection, where: str, *, python: str, root: bool, client: str = "",
         connect: Callable[[], Awaitable[asyncssh.SSHClientConnection]] | None = None,
     ) -> None:  # fmt: skip
         """`connect` makes another connection to the same host, or raises AttachError."""
         self._connection, self.where, self.client, self._connect = connection, where, client, connect
+        self._one = anyio.Lock()
         self._command = shlex.join([*([] if root else ["sudo", "-n"]), python, "-c", STARTER])
+
+    def cuts(self, addresses: Collection[str], port: int | None, *, whole: bool) -> str:  # noqa: ARG002 - the protocol's
+        """See Shell."""
+        if port is None and self.client in addresses:
+            return (
+                f"it would be cut off from this machine ({self.client}), which is on the other side"
+                "; run it from a machine that is none of these hosts"
+            )
+        return ""
+
+    async def hold(self, program: str) -> SshSession:
+        """See Shell."""
+        return await self.start(program)
 
     async def again(self) -> None:
         """See Shell."""
-        if self._connect is None or not self._connection.is_closed():
-            return
-        try:
-            self._connection = await self._connect()
-        except AttachError as error:
-            raise FaultError(str(error)) from None
+        async with self._one:  # several programs may find it lost at once
+            if self._connect is None or not self._connection.is_closed():
+                return
+            try:
+                self._connection = await self._connect()
+            except AttachError as error:
+                raise FaultError(str(error)) from None
 
     async def start(self, program: str) -> SshSession:
+        """Over another connection where this one is lost. Raises FaultError."""
+        await self.again()
         try:
-            process = await self._connection.create_process(self._command, encoding=None)
+            process = await self._started()
         except (OSError, asyncssh.Error) as error:
             raise FaultError(f"{self.where}: no program could be started: {error or type(error).__name__}") from None
         session = SshSession(process, self.where)
         await session.send(handed(program))
         return session
+
+    async def _started(self) -> asyncssh.SSHClientProcess[bytes]:
+        """Once more where it turns out only now that the connection is lost: nothing runs there yet."""
+        try:
+            return await self._connection.create_process(self._command, encoding=None)
+        except (OSError, asyncssh.Error):
+            if self._connect is None or not self._connection.is_closed():
+                raise
+        await self.again()
+        return await self._connection.create_process(self._command, encoding=None)
 
 
 @asynccontextmanager
@@ -104,7 +135,10 @@ async def shell(settings: SshSettings, attach_file: str, name: str, address: str
     async with AsyncExitStack() as stack:
         connect = partial(_connected, stack, where, (place, port), settings.jump or "", options)
         connection = await connect()
-        said = (await connection.run('id -u; echo "$SSH_CONNECTION"', check=False)).stdout
+        try:
+            said = (await connection.run('id -u; echo "$SSH_CONNECTION"', check=False)).stdout
+        except (OSError, asyncssh.Error) as error:
+            raise UnreachedError(f"{where}: {refused(error, options)}") from None
         user_id, _, client = str(said or "").strip().partition("\n")
         yield SshShell(
             connection, where, python=settings.python, root=user_id == "0", client=client.partition(" ")[0],
@@ -131,7 +165,9 @@ async def _one(
     """Raises AttachError."""
     try:
         connection = await asyncssh.connect(*to, **options)
-    except (OSError, asyncssh.Error, ValueError) as error:
+    except (OSError, asyncssh.ConnectionLost) as error:
+        raise UnreachedError(f"{where}: {refused(error, options)}") from None
+    except (asyncssh.Error, ValueError) as error:
         raise AttachError(f"{where}: {refused(error, options)}") from None
     return await stack.enter_async_context(connection)
 

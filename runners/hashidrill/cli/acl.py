@@ -2,48 +2,66 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hashidrill import registry
+from hashidrill.backends.kubernetes import rbac
+from hashidrill.carriers.settings import carrier_rights, carriers_of
 from hashidrill.cli.common import Json, examples, print_json
-from hashidrill.datacenter.interlocks.settings import InterlockSettings, interlock_rights
+from hashidrill.datacenter.attach.target import written_in
+from hashidrill.datacenter.interlocks.settings import InterlockSettings, interlock_rights, settings_of
 from hashidrill.errors import UsageError
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.rights import reasons, rights_of, together
+from hashidrill.generators.settings import engine_rights, worker_count
 from hashidrill.registry import near
 from hashidrill.rights import of_service
+
+if TYPE_CHECKING:
+    from hashidrill.rights import Right
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    calls = ("acl consul raft/slow-leader-disk", "acl nomad nomad/drain-under-load --json")
+    calls = (
+        "acl consul raft/slow-leader-disk", "acl nomad nomad/drain-under-load --attach staging.yaml",
+        "acl kubernetes EXPERIMENT",
+    )  # fmt: skip
     app.command(epilog=examples(*calls))(acl)
 
 
 def acl(
-    product: Annotated[str, typer.Argument(metavar="PRODUCT", help="`consul`, `nomad` or `vault`.")],
+    product: Annotated[str, typer.Argument(metavar="PRODUCT", help="`consul`, `nomad`, `vault` or `kubernetes`.")],
     experiments: Annotated[list[str], typer.Argument(metavar="EXPERIMENT...", help="Names or paths of experiments.")],
     *,
+    attach: Annotated[
+        Path | None,
+        typer.Option("--attach", metavar="FILE", help="Also what the interlocks, workers and carriers of FILE need."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print the policy of a token that may run these experiments in an existing datacenter, and no more.
 
-    Each rule says who needs it: a fault, a load, probes, interlocks. Starts nothing and asks nobody.
+    Each rule says who needs it: a fault, a load, probes, interlocks, workers. Starts nothing and asks nobody.
     """
     services = registry.services()
-    known = [name for name, service in services.items() if getattr(service, "acls", False)]
-    if product not in known:
-        raise UsageError(f"there is no policy language for {product!r}: {near(product, known)}")
+    policies = {
+        name: service(service.Spec()).policy for name, service in services.items() if getattr(service, "acls", False)
+    } | {rbac.SERVICE: rbac.policy}
+    if product not in policies:
+        raise UsageError(f"there is no policy language for {product!r}: {near(product, policies)}")
     resolved = [resolve(find_experiment(name)) for name in experiments]
-    guards = {"interlocks": interlock_rights(InterlockSettings())}
+    guards = _beside(attach)
     needed = together(rights_of(each.experiment, guards) for each in resolved)
     mine = of_service(product, needed)
-    service = services[product]
-    text = service(service.Spec()).policy(mine, reasons(needed))
+    text = policies[product](mine, reasons(needed))
     if as_json:
         rights = [
             {"resource": right.resource, "name": right.name, "access": right.access, "for": needed[right]}
@@ -55,3 +73,18 @@ def acl(
     else:
         names = ", ".join(each.name for each in resolved)
         sys.stderr.write(f"hashidrill: {names}: no rights in {product} are needed\n")
+
+
+def _beside(attach: Path | None) -> Mapping[str, Sequence[Right]]:
+    """What a run needs whatever its experiment is, by who needs it. Raises ExperimentError, AttachError."""
+    if attach is None:
+        return {"interlocks": interlock_rights(InterlockSettings())}
+    said = written_in(attach)
+    guards = {"interlocks": interlock_rights(settings_of(said.interlocks, str(attach)))}
+    written = (said.datacenter.get("nomad") or {}).get("namespace")
+    namespace = written or os.environ.get("NOMAD_NAMESPACE") or "default"
+    if worker_count(said.engine, str(attach)):
+        guards["the job of workers"] = engine_rights(namespace)
+    if rights := carrier_rights(carriers_of(said.carriers, str(attach)), namespace):
+        guards["jobs that carry faults"] = rights
+    return guards

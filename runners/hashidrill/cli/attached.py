@@ -65,6 +65,16 @@ def resolve_all(
     return resolved
 
 
+def allow_all(resolved: Sequence[ResolvedExperiment], there: Sequence[Attached | None]) -> None:
+    """Asks the interlocks about each of several, before the first begins: what a later one is refused for is known now.
+
+    One alone is asked about as it starts. Raises InterlockError, AttachError.
+    """
+    for each, place in zip(resolved, there, strict=True) if len(resolved) > 1 else ():
+        if place is not None:
+            place.allowed(each)
+
+
 def _selected(resolved: ResolvedExperiment, variant: str | None, *, attached: bool) -> ResolvedExperiment:
     """The variant that is to run, if one is. Raises UsageError, and UnknownNameError for one that is not."""
     if attached and resolved.experiment.variants:

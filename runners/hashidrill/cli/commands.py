@@ -19,12 +19,14 @@ from typer.core import TyperCommand, TyperGroup
 from hashidrill.util.lazy import later
 
 MODULES = {
-    "demo": "runs", "run": "runs", "check": "runs", "heal": "heal", "gameday": "gameday", "history": "history",
+    "demo": "runs", "run": "runs", "check": "runs", "heal": "heal", "gameday": "gameday", "rehearse": "rehearse",
+    "history": "history",
     "schedule": "schedule", "capacity": "capacity", "gate": "gate", "bisect": "bisect", "validate": "validate",
     "list": "library", "show": "library", "new": "library", "schema": "library", "up": "datacenter",
-    "status": "datacenter", "shell": "datacenter", "down": "datacenter", "doctor": "machine", "audit": "audit",
+    "status": "datacenter", "shell": "datacenter", "down": "datacenter", "train": "train",
+    "say": "train", "doctor": "machine", "audit": "audit",
     "retry": "retry", "toxiproxy": "toxiproxy", "acl": "acl", "arm": "interlocks", "disarm": "interlocks",
-    "stop": "interlocks",
+    "stop": "interlocks", "export": "interchange", "import": "interchange",
 }  # fmt: skip
 """Command to module of `hashidrill.cli`. Each module has `register(app)`, which adds its commands."""
 

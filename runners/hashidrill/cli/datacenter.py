@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from hashidrill.cli.common import Install, Json, console, examples, print_json
+from hashidrill.cli.train import game_shell
 from hashidrill.datacenter.up import running
 from hashidrill.engine import fitness
 from hashidrill.engine.memory import available_bytes
@@ -20,6 +21,7 @@ from hashidrill.experiment.model import DatacenterSpec, services_of
 from hashidrill.live import display as live
 from hashidrill.provision.packages import ensure_system_packages
 from hashidrill.registry import near
+from hashidrill.training import games
 
 _STACK_NOMAD, _STACK_VAULT = "3+2", "3"
 _PARTS = ("consul", "servers", "clients", "nomad", "vault", "stack")
@@ -193,13 +195,25 @@ def status(as_json: Json = False) -> None:
 
 
 def shell(
-    host: Annotated[str, typer.Argument(help="The host, like consul-1.")],
+    host: Annotated[
+        str | None, typer.Argument(help="The host, like consul-1 (default: in a training game, one near the users).")
+    ] = None,
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="A command (default: a shell).")
     ] = None,
     name: Name = "default",
+    trainee: Annotated[
+        str | None, typer.Option("--trainee", metavar="NAME", help="Whose training game, if there are several.")
+    ] = None,
 ) -> None:
-    """Open a shell, or run a command, in a host's network namespace. Sets CONSUL_HTTP_ADDR and the like."""
+    """Open a shell, or run a command, in a host's network namespace. Sets CONSUL_HTTP_ADDR and the like.
+
+    While a training game is on and no datacenter of that name is up, the shell is one of the game.
+    """
+    if trainee is not None or (games.all_games() and name not in {one.name for one in running.all_running()}):
+        raise typer.Exit(game_shell(host, command or [], trainee))
+    if host is None:
+        raise UsageError("name a host, like `hashidrill shell consul-1`; `hashidrill status` shows them")
     words, environment = running.shell_command(running.get(name), host, command or [])
     os.execvpe(words[0], words, environment)  # noqa: S606 - the words are ours and the user's own
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from hashidrill import hypothesis, registry
-from hashidrill.carriers.opened import look
+from hashidrill.backends.reached import look
 from hashidrill.cli.common import print_json, print_line
 from hashidrill.datacenter.attach.datacenter import attach, described
 from hashidrill.datacenter.attach.estate import unanswered
@@ -114,7 +114,10 @@ def lines(looked: Looked) -> list[str]:
         told.append(f"    token from {login.token_from}" if login.token else "    no token")
     told += [f"  note: {note}" for note in estate.notes]
     told += [f"  does not answer: {agent}: {why}" for agent, why in looked.silent.items()]
-    told += [f"  carried by SSH: {name}: {offer.said}" for name, offer in looked.offers.items()]
+    told += [
+        f"  {'reached' if looked.target.kubernetes else f'carried by {offer.by}'}: {name}: {offer.said}"
+        for name, offer in looked.offers.items()
+    ]
     told.append(f"\n{len(can)} of {len(looked.experiments)} experiments can run there.")
     told += [f"  {name}" for name in can]
     told.append("\nThe others cannot:")
@@ -150,7 +153,8 @@ def as_data(looked: Looked) -> dict[str, Any]:
         "silent": dict(looked.silent),
         "carried": [
             {
-                "host": name, "said": offer.said, "capabilities": sorted(one.__name__ for one in offer.capabilities),
+                "host": name, "by": offer.by, "said": offer.said,
+                "capabilities": sorted(one.__name__ for one in offer.capabilities),
                 "lacks": {one.__name__: why for one, why in offer.lacks.items()},
             }
             for name, offer in looked.offers.items()

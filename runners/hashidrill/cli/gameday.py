@@ -7,40 +7,51 @@ import datetime as dt
 import shlex
 import sys
 import termios
-import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import typer
 from rich.console import Console
 
+from hashidrill.cli import gameday_words as words
+from hashidrill.cli.asking import Asker
+from hashidrill.cli.attached import AttachTo, attached
 from hashidrill.cli.common import Install, Json, RunsDir, console, examples, print_json
 from hashidrill.cli.remembering import Memory, Notify
+from hashidrill.cli.serving import Port, Serve, war_room
 from hashidrill.engine.heal import heal_run, sweep
 from hashidrill.engine.launch import RUNS_DIR, new_folder
 from hashidrill.errors import HashidrillError, RevertError, UsageError
+from hashidrill.experiment.loader import resolve
 from hashidrill.gameday.before import look_at
+from hashidrill.gameday.comparing import PlayOne, compare
 from hashidrill.gameday.conduct import Lead, Unattended, conduct, left_recording
-from hashidrill.gameday.journal import DAY_JOURNAL, DayJournal
+from hashidrill.gameday.journal import DayJournal
+from hashidrill.gameday.kept import DAY_FILE, changed, find_day, plan_of_day, recordings_of
+from hashidrill.gameday.on_page import OnPage
 from hashidrill.gameday.outcome import outcome_of
-from hashidrill.gameday.pages import surprise_line, tally, write_reports
+from hashidrill.gameday.pages import write_reports
 from hashidrill.gameday.plan import Plan, PlannedRun, read_plan
-from hashidrill.gameday.playing import play
-from hashidrill.gameday.terminal import Terminal
+from hashidrill.gameday.playing import Standing, judged_again, play, play_alone
+from hashidrill.gameday.terminal import TROUBLE, Terminal
 from hashidrill.live import display as live
 from hashidrill.provision.packages import ensure_system_packages
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.html import REPORT_NAME
-from hashidrill.reports.sections import SYMBOLS
-from hashidrill.reports.text import for_encoding
 from hashidrill.util.files import JOURNAL_NAME, write_whole
-from hashidrill.verdict import Verdict
+from hashidrill.verdict import RunVerdict
 
-DAYS, DAY_FILE = "days", "day.yaml"
+if TYPE_CHECKING:
+    from hashidrill.experiment.resolved import ResolvedExperiment
+    from hashidrill.warroom.room import Room
+
+DAYS = "days"
 _INTERRUPTED = 130
+_STOPPED = "interrupted"
+"""The outcome of a run that somebody stopped, also one that was stopped from outside."""
 _DAY_HELP = "A day: its folder, the folder's name, or `last`."
 
 Yes = Annotated[
@@ -71,29 +82,40 @@ def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `kind: GameDay`.")],
     *,
     yes: Yes = False,
+    attach: AttachTo = None,
     plain: Plain = False,
     as_json: Json = False,
+    serve: Serve = False,
+    port: Port = 0,
     notify: Notify = None,
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
     """Begin a game day, and lead through it step by step. Keeps it in `days/` next to the directory of recordings.
 
-    Ctrl-C stops it at any moment; `hashidrill gameday resume` goes on where it was.
+    Ctrl-C stops it at any moment; `hashidrill gameday resume` goes on where it was. With --attach, its experiments run
+    against that datacenter; `check: machine` asks the interlocks then.
 
     Exit codes: the worst verdict of the day (0 PASS, 1 FAIL, 3 INVALID, which includes a no-go), 2 bad usage or bad
     YAML, 4 a fault could not be reverted, 130 interrupted.
     """
     memory = Memory.of(notify)
-    plan = read_plan(file)
+    there = None if attach is None else attached(attach)
+    plan = read_plan(file, over=resolve if there is None else there.over)
     _check_asking(plan, yes=yes, as_json=as_json)
     say = console(stderr=as_json)
-    ensure_system_packages(lambda text: live.say(say, text), install=install)
-    folder = new_folder(runs_dir.parent / DAYS, plan.day.metadata.name)
-    write_whole(folder / DAY_FILE, plan.text)
-    head = {"name": plan.day.metadata.name, "file": str(file), "folder": str(plan.folder), "sources": plan.sources}
-    with DayJournal.create(folder, head) as journal:
-        code = _go_on(plan, journal, say, memory, yes=yes, plain=plain or as_json, as_json=as_json)
+    with war_room(serve, port, say) as room:
+        if there is None:
+            ensure_system_packages(lambda text: live.say(say, text), install=install)
+        folder = new_folder(runs_dir.parent / DAYS, plan.day.metadata.name)
+        write_whole(folder / DAY_FILE, plan.text)
+        head = {"name": plan.day.metadata.name, "file": str(file), "folder": str(plan.folder), "sources": plan.sources}
+        if there is not None:
+            head |= {"attach": str(Path(there.target.path).absolute()), "attached": there.target.name}
+        with DayJournal.create(folder, head) as journal:
+            code = _go_on(
+                plan, journal, say, memory, yes=yes, plain=plain or as_json, as_json=as_json, room=room, there=there
+            )
     raise typer.Exit(code)
 
 
@@ -105,27 +127,34 @@ def resume(
     yes: Yes = False,
     plain: Plain = False,
     as_json: Json = False,
+    serve: Serve = False,
+    port: Port = 0,
     notify: Notify = None,
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
     """Go on with a day that was interrupted: nothing that was answered is asked again, nothing that ran runs again.
 
-    A run that was interrupted is run again; the report names the interrupted one. Exit codes as of `gameday run`.
+    A run that was interrupted is run again; the report names the interrupted one. One that had ended is judged alone.
+    Exit codes as of `gameday run`.
     """
     memory = Memory.of(notify)
-    folder = _find(day, runs_dir.parent / DAYS, open_only=day is None)
+    folder = find_day(day, runs_dir.parent / DAYS, open_only=day is None)
     say = console(stderr=as_json)
-    with DayJournal.resume(folder) as journal:
-        plan = _plan_of(folder, journal)
-        if changed := _changed(plan, journal):
+    with war_room(serve, port, say) as room, DayJournal.resume(folder) as journal:
+        there = attached(Path(str(journal.head["attach"]))) if journal.head.get("attach") else None
+        plan = plan_of_day(folder, journal, over=resolve if there is None else there.over)
+        if other := changed(plan, journal):
             raise UsageError(
-                f"{folder}: {', '.join(changed)} changed since this day began: undo that, or begin a new day"
+                f"{folder}: {', '.join(other)} changed since this day began: undo that, or begin a new day"
             )
         _check_asking(plan, yes=yes, as_json=as_json)
-        ensure_system_packages(lambda text: live.say(say, text), install=install)
-        _tidy(folder, journal)
-        code = _go_on(plan, journal, say, memory, yes=yes, plain=plain or as_json, as_json=as_json)
+        if there is None:
+            ensure_system_packages(lambda text: live.say(say, text), install=install)
+        _tidy(folder, journal, there, lambda text: words.tell(say, text))
+        code = _go_on(
+            plan, journal, say, memory, yes=yes, plain=plain or as_json, as_json=as_json, room=room, there=there
+        )
     raise typer.Exit(code)
 
 
@@ -139,12 +168,12 @@ def report(
     Works for a day that is not over, too; not once an experiment of the day has changed. Exits with 0 if it could be
     written.
     """
-    folder = _find(day, runs_dir.parent / DAYS)
+    folder = find_day(day, runs_dir.parent / DAYS)
     journal = DayJournal.read(folder)
-    plan = _plan_of(folder, journal)
-    if changed := _changed(plan, journal):
+    plan = plan_of_day(folder, journal)
+    if other := changed(plan, journal):
         raise UsageError(
-            f"{folder}: {', '.join(changed)} changed since this day began, and a report would tell of what did not run:"
+            f"{folder}: {', '.join(other)} changed since this day began, and a report would tell of what did not run:"
             f" undo that; the report that was written then stays ({folder / REPORT_NAME})"
         )
     found = outcome_of(plan, journal)
@@ -152,7 +181,7 @@ def report(
     if as_json:
         print_json(found)
     else:
-        _summary(console(), found, folder, page)
+        words.summary(console(), found, folder, page)
 
 
 def _check_asking(plan: Plan, *, yes: bool, as_json: bool) -> None:
@@ -168,22 +197,17 @@ def _check_asking(plan: Plan, *, yes: bool, as_json: bool) -> None:
 
 
 def _go_on(
-    plan: Plan, journal: DayJournal, say: Console, memory: Memory, *, yes: bool, plain: bool, as_json: bool
+    plan: Plan, journal: DayJournal, say: Console, memory: Memory, *, yes: bool, plain: bool, as_json: bool,
+    room: Room | None = None, there: Standing | None = None,
 ) -> int:  # fmt: skip
     """To the end of the day, or to where it is interrupted; the exit code."""
     folder = journal.path.parent
     again = f"hashidrill gameday resume {shlex.quote(str(folder))}{' --yes' if yes else ''}"
 
     def tell(text: str, style: str = "") -> None:
-        _tell(say, text, style)
+        words.tell(say, text, style)
 
-    lead: Lead
-    if yes:
-        lead = Unattended(tell, time.sleep)
-    else:
-        ask = lambda prompt: _ask(prompt, say)  # noqa: E731 - one line, used once
-        lead = terminal = Terminal(plan, tell, ask, resume=again, today=dt.date.today, resumed=bool(journal.sessions))
-        terminal.welcome()
+    lead, page = _who_leads(plan, journal, say, again, yes=yes, room=room)
     journal.session(unattended=yes)
     tell(f"the day's folder: {folder}")
     try:
@@ -191,8 +215,9 @@ def _go_on(
             plan,
             journal,
             lead,
-            _player(plan, say, memory, plain=plain, asks=not yes),
-            lambda check: look_at(plan, check, folder, tell),
+            _player(plan, say, memory, plain=plain, asks=not yes, page=page, there=there),
+            lambda check: look_at(plan, check, folder, tell, there),
+            again=_again(plan, say, memory, page=page),
             stopped=lambda: memory.interrupted,
         )
     except KeyboardInterrupt as stop:
@@ -201,36 +226,115 @@ def _go_on(
         tell("")
         tell("The day is interrupted; everything so far is kept. Go on with:")
         tell(f"  {again}")
-        stuck = bool(stop.args) and Recording(stop.args[0]).outcome == "revert"
+        stuck = bool(stop.args) and any(Recording(path).outcome == "revert" for path in recordings_of(stop.args[0]))
         return RevertError.exit_code if stuck or found["exit_code"] == RevertError.exit_code else _INTERRUPTED
     except HashidrillError:
         tell("")
         tell(f"The day stops here; once this is fixed, go on with: {again}")
         raise
     found = outcome_of(plan, journal)
-    page = write_reports(found, folder)
+    written = write_reports(found, folder)
     memory.keep_day(folder, say)
     if as_json:
         print_json(found)
     else:
-        _summary(say, found, folder, page)
+        words.summary(say, found, folder, written)
     return int(found["exit_code"])
 
 
+def _who_leads(
+    plan: Plan, journal: DayJournal, say: Console, again: str, *, yes: bool, room: Room | None
+) -> tuple[Lead, OnPage | None]:  # fmt: skip
+    """Who leads: at the terminal, there and on the page of a room, or nobody; and what shows that on the page."""
+    page: OnPage | None = None
+    asker = Asker(room) if room is not None and not yes else None
+
+    def tell(text: str, style: str = "") -> None:
+        words.tell(say, text, style)
+        if page is not None and style == TROUBLE:
+            page.trouble = text.strip()
+
+    def ask(prompt: str) -> str:
+        if asker is None or page is None:
+            return words.ask(prompt, say)
+        *before, last = words.folded(prompt.rstrip(), say)
+        for part in before:
+            live.say(say, part)
+        return asker.ask(last, page.expected, page.trouble)
+
+    lead: Lead = Unattended(tell, time.sleep)
+    if not yes:
+        lead = terminal = Terminal(plan, tell, ask, resume=again, today=dt.date.today, resumed=bool(journal.sessions))
+        terminal.welcome()
+    if room is not None:
+        lead = page = OnPage(plan, room, lead)
+        page.opens(journal.done)
+    return lead, page
+
+
 def _player(
-    plan: Plan, say: Console, memory: Memory, *, plain: bool, asks: bool
+    plan: Plan, say: Console, memory: Memory, *, plain: bool, asks: bool, page: OnPage | None = None,
+    there: Standing | None = None,
 ) -> Callable[[PlannedRun, Path], dict[str, Any]]:  # fmt: skip
     def go(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         title = f"{planned.name}: {planned.resolved.experiment.metadata.title}"
         folder.mkdir(mode=0o700, exist_ok=True)
+        if planned.spec.compare:
+            result = compare(plan, planned, folder, one=_variant(planned, say, memory, plain=plain, page=page),
+                             say=lambda text: live.say(say, text, "bold"))  # fmt: skip
+            if page is not None:
+                page.ran(planned, result)
+            if asks:
+                _forget_typed()
+            return result
+        also = [] if page is None else [page.shows(planned, title)]
         with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
-            result, recording, verdict = play(plan, planned, folder, view=view.event)
+            where = {} if there is None else {"runner": there.run}
+            result, recording, verdict = play(plan, planned, folder, view=view.event, also=also, **where)
+        if page is not None:
+            page.ran(planned, result)
         memory.keep(recording, verdict, say)
+        if there is not None and recording.outcome == _STOPPED:  # from outside: nothing more may begin there
+            raise KeyboardInterrupt(recording.path)
         if asks:
             _forget_typed()
         return result
 
     return go
+
+
+def _variant(planned: PlannedRun, say: Console, memory: Memory, *, plain: bool, page: OnPage | None) -> PlayOne:
+    """Plays one of those that are compared, with a live view of its own."""
+
+    def one(resolved: ResolvedExperiment, folder: Path) -> tuple[Recording, RunVerdict]:
+        title = f"{planned.name} ({resolved.variant}): {resolved.experiment.metadata.title}"
+        also = [] if page is None else [page.shows(planned, title)]
+        with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
+            recording, verdict, _ = play_alone(resolved, folder, view=view.event, also=also)
+        memory.keep(recording, verdict, say)
+        if memory.interrupted:
+            raise KeyboardInterrupt(recording.path)
+        return recording, verdict
+
+    return one
+
+
+def _again(
+    plan: Plan, say: Console, memory: Memory, *, page: OnPage | None = None
+) -> Callable[[PlannedRun, Path], dict[str, Any] | None]:  # fmt: skip
+    def judge(planned: PlannedRun, recording: Path) -> dict[str, Any] | None:
+        found = judged_again(plan, planned, recording) if (recording / JOURNAL_NAME).is_file() else None
+        if found is None:
+            return None
+        result, kept, verdict = found
+        said = f"it had ended when the day was interrupted, and is judged now: {verdict.verdict}"
+        words.tell(say, f"{planned.name}: {said}")
+        if page is not None:
+            page.ran(planned, result)
+        memory.keep(kept, verdict, say)
+        return result
+
+    return judge
 
 
 def _forget_typed() -> None:
@@ -240,7 +344,7 @@ def _forget_typed() -> None:
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
-def _tidy(folder: Path, journal: DayJournal) -> None:
+def _tidy(folder: Path, journal: DayJournal, there: Standing | None, tell: Callable[[str], None]) -> None:
     """Heals each run that was interrupted, closes the one whose runner died, and removes what is left of its sandbox.
 
     Raises RevertError where a fault of one of them may still be in force: nothing begins on top of it.
@@ -248,84 +352,17 @@ def _tidy(folder: Path, journal: DayJournal) -> None:
     dirty = bool(journal.dangling)
     lefts = [str(entry["recording"]) for entry in journal.interrupted]
     lefts += [left_recording(journal, folder)] if journal.dangling else []
-    for path in (folder / left for left in lefts if left):
-        healed = anyio.run(heal_run, path) if (path / JOURNAL_NAME).is_file() else None
-        if healed is not None and (healed.stuck or (healed.refused and not healed.died)):
-            raise RevertError(
-                f"{path}: a fault may still be in force: {', '.join(healed.stuck) or healed.refused};"
-                f" `hashidrill heal {path}` must find nothing left, then `hashidrill gameday resume {folder}` goes on"
-            )
-        dirty |= healed is not None
-    if dirty:
-        sweep()
-
-
-def _plan_of(folder: Path, journal: DayJournal) -> Plan:
-    """What the day was begun with. Raises ExperimentError for what does not read any more."""
-    return read_plan(folder / DAY_FILE, folder=Path(str(journal.head["folder"])))
-
-
-def _changed(plan: Plan, journal: DayJournal) -> list[str]:
-    """Names of experiments that are not what they were when the day began."""
-    return [name for name, source in plan.sources.items() if journal.head["sources"].get(name) != source]
-
-
-def _find(name: str | None, days: Path, *, open_only: bool = False) -> Path:
-    """A day's folder. Raises UsageError."""
-    there = sorted(path.parent for path in days.glob(f"*/{DAY_JOURNAL}"))
-    if name is None or name == "last":
-        for path in reversed(there):
-            if not open_only or "end" not in DayJournal.read(path).done:
-                return path.absolute()
-        what = "no day that is not over" if open_only else "no days yet"
-        raise UsageError(f"{days}: {what}; begin one with `hashidrill gameday run FILE`")
-    for path in (Path(name), days / name):
-        if (path / DAY_JOURNAL).is_file():
-            return path.absolute()
-    raise UsageError(f"there is no day {name!r}; those in {days}: {', '.join(path.name for path in there) or 'none'}")
-
-
-def _tell(say: Console, line: str, style: str = "") -> None:
-    for part in _folded(line, say):
-        live.say(say, part, style)
-
-
-def _folded(line: str, say: Console) -> list[str]:
-    """A line as a person reads it on a terminal: folded between words, below its own indentation."""
-    if not say.is_terminal or len(line) <= say.width or " " not in line.strip():
-        return [line]
-    lead = " " * (len(line) - len(line.lstrip(" ")))
-    return textwrap.wrap(
-        line, max(say.width, 30), subsequent_indent=lead, break_long_words=False, break_on_hyphens=False
+    heal = (
+        "hashidrill heal" if there is None else f"hashidrill heal --attach {shlex.quote(str(journal.head['attach']))}"
     )
-
-
-def _ask(prompt: str, say: Console) -> str:
-    """Raises KeyboardInterrupt where nobody can answer any more: a closed terminal, the end of a pipe."""
-    *before, last = _folded(prompt.rstrip(), say)
-    for part in before:
-        live.say(say, part)
-    while True:
-        try:
-            return input(for_encoding(f"{last} ", sys.stdout.encoding))
-        except EOFError:
-            raise KeyboardInterrupt from None
-        except UnicodeDecodeError:
-            sys.stdout.write("    that is not text in this terminal's encoding; type it again\n")
-
-
-def _summary(say: Console, found: dict[str, Any], folder: Path, page: Path) -> None:
-    verdict = Verdict(found["verdict"])
-    live.say(say, "")
-    live.say(say, f"{SYMBOLS[verdict]} {verdict.value}  {found['title']}", "bold")
-    _tell(say, f"  {found['because']} {tally(found)}")
-    for each in found["runs"]:
-        live.say(say, f"  {each['verdict'] or each['state']:<8} {each['name']}")
-    for surprise in found["surprises"]:
-        _tell(say, f"  surprise: {surprise_line(surprise)}")
-    for action in found["actions"]:
-        _tell(say, f"  to do: {action['what']} ({action['name']}, due {action['due']})")
-    live.say(say, f"  report     {page}")
-    live.say(say, f"  for chats  {folder / 'report.md'}")
-    if found["actions"]:
-        live.say(say, f"  to do      {folder / 'actions.md'}")
+    for path in (path for left in lefts if left for path in recordings_of(folder / left)):
+        found = [anyio.run(heal_run, path)] if there is None else anyio.run(there.heal, [path], tell)
+        for healed in filter(None, found):
+            if healed.stuck or (healed.refused and not (healed.died and there is None)):
+                raise RevertError(
+                    f"{path}: a fault may still be in force: {', '.join(healed.stuck) or healed.refused};"
+                    f" `{heal} {path}` must find nothing left, then `hashidrill gameday resume {folder}` goes on"
+                )
+            dirty = True
+    if dirty and there is None:
+        sweep()

@@ -34,7 +34,7 @@ from hashidrill.reports.markdown import markdown_summary
 from hashidrill.util.files import JOURNAL_NAME
 
 _KINDS = ("experiments", "faults", "loads", "hypotheses", "runs")
-_SCHEMAS = ("experiment", "gameday", "attach")
+_SCHEMAS = ("experiment", "gameday", "attach", "scenario", "campaign")
 
 _TEMPLATE = """\
 # yaml-language-server: $schema={schema}
@@ -75,7 +75,8 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=examples("show raft/frozen-leader", "show disk.latency", "show last"))(show)
     app.command(epilog=examples("new experiments/raft/my-experiment.yaml"))(new)
     calls = ("schema > experiments/schema.json", "schema gameday > playbooks/gameday.schema.json",
-             "schema attach > experiments/schema-attach.json")  # fmt: skip
+             "schema attach > experiments/schema-attach.json", "schema scenario > playbooks/scenario.schema.json",
+             "schema campaign > playbooks/campaign.schema.json")  # fmt: skip
     app.command(epilog=examples(*calls))(schema)
 
 
@@ -183,6 +184,7 @@ def _find_shown(name: str, kinds: list[str]) -> Path:
 
 def _show_run(path: Path) -> None:
     from hashidrill.judging.judge import judge  # noqa: PLC0415 - only runs need it
+    from hashidrill.runbooks.verdict import is_rehearsal, rehearsal_verdict  # noqa: PLC0415 - as above
 
     if is_comparison(path):
         from hashidrill.compare.judged import judge_comparison  # noqa: PLC0415 - as above
@@ -193,7 +195,8 @@ def _show_run(path: Path) -> None:
         return
     recording = Recording(path)
     report = path / "report.html"
-    sys.stdout.write(markdown_summary(recording, judge(recording), report=report if report.exists() else None) + "\n")
+    verdict = rehearsal_verdict(recording) if is_rehearsal(recording) else judge(recording)
+    sys.stdout.write(markdown_summary(recording, verdict, report=report if report.exists() else None) + "\n")
 
 
 def _show_kind(name: str, doc: str | None, params: Any, observer: Observer | None = None) -> None:
@@ -243,7 +246,10 @@ def new(
 def schema(
     kind: Annotated[str, typer.Argument(metavar="[KIND]", help=f"One of {', '.join(_SCHEMAS)}.")] = "experiment",
 ) -> None:
-    """Print the JSON Schema of experiments, of game days, or of existing datacenters, for editors and CI."""
+    """Print the JSON Schema of experiments, game days, existing datacenters, training scenarios or campaigns.
+
+    Editors and CI check files with it.
+    """
     if kind not in _SCHEMAS:
         raise UsageError(f"there is no schema of {kind!r}: {registry.near(kind, _SCHEMAS)}")
     if kind == "experiment":
@@ -251,10 +257,15 @@ def schema(
         return
     # the other lists and schemas need none of them
     if kind == "attach":
-        from hashidrill.datacenter.attach import schema as of_attach  # noqa: PLC0415 - as above
+        from hashidrill.carriers import schema as of_attach  # noqa: PLC0415 - as above
 
         sys.stdout.write(of_attach.schema_text())
         return
-    from hashidrill.gameday import schema as of_days  # noqa: PLC0415 - as above
+    if kind == "gameday":
+        from hashidrill.gameday import schema as of_days  # noqa: PLC0415 - as above
 
-    sys.stdout.write(of_days.schema_text())
+        sys.stdout.write(of_days.schema_text())
+        return
+    from hashidrill.training import schema as of_training  # noqa: PLC0415 - as above
+
+    sys.stdout.write(of_training.schema_text(kind))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from hashidrill.cli.attached import AttachTo, for_run, resolve_all
+from hashidrill.cli.attached import AttachTo, allow_all, for_run, resolve_all
 from hashidrill.cli.common import (
     Install,
     Json,
@@ -22,11 +22,12 @@ from hashidrill.cli.common import (
     print_json,
 )
 from hashidrill.cli.remembering import Memory, Notify
+from hashidrill.cli.serving import NOBODY, Onlookers, Port, Serve, war_room
 from hashidrill.compare.kept import read_comparison
 from hashidrill.compare.variants import play_variants
 from hashidrill.engine.launch import RUNS_DIR, prepare, run_experiment
 from hashidrill.errors import UsageError
-from hashidrill.events import Audience, Bus, Subscriber
+from hashidrill.events import Audience, Bus
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.resolved import ResolvedExperiment
@@ -38,7 +39,8 @@ from hashidrill.provision.packages import ensure_system_packages
 from hashidrill.recording.provenance import HYPOTHESES_NAME
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.compared import judge_and_report_comparison
-from hashidrill.reports.write import judge_and_report, judged
+from hashidrill.reports.write import judge_and_report, judged, report_of
+from hashidrill.runbooks.verdict import is_rehearsal, rehearsal_verdict
 from hashidrill.verdict import RunVerdict, Verdict, merge
 
 if TYPE_CHECKING:
@@ -48,8 +50,6 @@ DEMO = "raft/slow-leader-disk"
 _NOT_REVERTED, _INTERRUPTED = 4, 130
 _STOPPED = "interrupted"
 """The outcome of a run that somebody ended: by Ctrl-C, by the stop button, by an arming that ended."""
-Lines = tuple[Subscriber, Audience]
-"""What writes the JSON lines, and who reads them."""
 
 Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")]
 AsLines = Annotated[bool, typer.Option("--json-lines", help="Print each event of a run as one line of JSON, at once.")]
@@ -100,6 +100,8 @@ def run(
         bool,
         typer.Option("--breaks-quorum", help="With --attach: a quorum may break, where an experiment says so too."),
     ] = False,
+    serve: Serve = False,
+    port: Port = 0,
     notify: Notify = None,
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
@@ -123,13 +125,18 @@ def run(
         from hashidrill.cli.plan import show  # noqa: PLC0415 - most runs print no plan
 
         raise typer.Exit(show(there, resolved, as_json=as_json))
+    allow_all(resolved, there)
     say = console(stderr=as_json or json_lines)  # what operators read; the JSON may be piped to somebody else
     lines = (JsonLines(sys.stdout).event, audience) if json_lines else None
-    if None in there:
-        ensure_system_packages(lambda text: live.say(say, text), install=install)
     plain = plain or as_json or json_lines
     plays = list(zip(resolved, there, strict=True))
-    results = _run_until_stopped(plays, runs_dir, say, plain=plain, lines=lines, memory=memory)
+    with war_room(serve, port, say) as room:
+        if None in there:
+            ensure_system_packages(lambda text: live.say(say, text), install=install)
+        if room is not None and len(plays) > 1 and not any(each.experiment.variants for each in resolved):
+            room.plans("", [each.name for each in resolved])
+        looking = Onlookers(lines, room)
+        results = _run_until_stopped(plays, runs_dir, say, plain=plain, looking=looking, memory=memory)
     if as_json:
         print_json([result for _, result in results])
     elif len(results) > 1:
@@ -140,7 +147,7 @@ def run(
 
 def _run_until_stopped(
     plays: Sequence[tuple[ResolvedExperiment, Attached | None]], runs_dir: Path, say: Console, *, plain: bool,
-    lines: Lines | None, memory: Memory,
+    looking: Onlookers, memory: Memory,
 ) -> list[tuple[int, dict[str, Any]]]:  # fmt: skip
     """All of them, until one in an existing datacenter is stopped or leaves a fault there: no next one begins then.
 
@@ -149,12 +156,12 @@ def _run_until_stopped(
     results: list[tuple[int, dict[str, Any]]] = []
     for each, there in plays:
         if there is not None:
-            results.append(_run_one(each, runs_dir, say, plain=plain, lines=lines, go=there.run, memory=memory))
+            results.append(_run_one(each, runs_dir, say, plain=plain, looking=looking, go=there.run, memory=memory))
             if results[-1][0] in {_NOT_REVERTED, _INTERRUPTED}:
                 break
         else:
             play = _run_variants if each.experiment.variants else _run_one
-            results.append(play(each, runs_dir, say, plain=plain, lines=lines, memory=memory))
+            results.append(play(each, runs_dir, say, plain=plain, looking=looking, memory=memory))
         if memory.interrupted:
             break
     if left := len(plays) - len(results):
@@ -164,10 +171,10 @@ def _run_until_stopped(
 
 def _run_one(
     resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, memory: Memory,
-    lines: Lines | None = None, go: Callable[..., Path] | None = None,
+    looking: Onlookers = NOBODY, go: Callable[..., Path] | None = None,
 ) -> tuple[int, dict[str, Any]]:  # fmt: skip
-    """(exit code, what --json prints) of one run. `lines` gets its events beside the live view."""
-    recording, verdict, report, interrupted = _recorded(resolved, runs_dir, say, plain=plain, lines=lines, go=go)
+    """(exit code, what --json prints) of one run. `looking` gets its events beside the live view."""
+    recording, verdict, report, interrupted = _recorded(resolved, runs_dir, say, plain=plain, looking=looking, go=go)
     live.final_summary(say, verdict, recording, report)
     kept = memory.keep(recording, verdict, say)
     code = _exit_code(recording, verdict, interrupted=interrupted or recording.outcome == _STOPPED)
@@ -177,7 +184,7 @@ def _run_one(
 
 
 def _recorded(
-    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, lines: Lines | None,
+    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, looking: Onlookers,
     go: Callable[..., Path] | None = None,
 ) -> tuple[Recording, RunVerdict, Path | None, bool]:  # fmt: skip
     """One run with its live view, judged and reported, and whether it was interrupted."""
@@ -187,8 +194,7 @@ def _recorded(
     try:
         with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
             events = Bus(view.event)
-            if lines is not None:
-                events.subscribe(*lines)
+            looking.join(events, title)
             path = (go or run_experiment)(resolved, runs_dir=runs_dir, events=events)
     except KeyboardInterrupt as stop:
         if not stop.args:
@@ -197,19 +203,20 @@ def _recorded(
     recording = Recording(path)
     verdict, report = judge_and_report(recording, near_to=resolved.path)
     events.publish(judged(recording, verdict, report))
+    looking.keep_notes(path)
     return recording, verdict, report, interrupted
 
 
 def _run_variants(
     resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, memory: Memory,
-    lines: Lines | None = None,
+    looking: Onlookers = NOBODY,
 ) -> tuple[int, dict[str, Any]]:  # fmt: skip
     """As `_run_one`, for every variant of an experiment, and what they are compared by."""
     known: dict[Path, RunVerdict] = {}
 
     def run_variant(one: ResolvedExperiment, *, runs_dir: Path, events: Bus) -> Path:
         del events  # each run has its own live view
-        recording, verdict, _, interrupted = _recorded(one, runs_dir, say, plain=plain, lines=lines)
+        recording, verdict, _, interrupted = _recorded(one, runs_dir, say, plain=plain, looking=looking)
         known[recording.path] = verdict
         memory.keep(recording, verdict, say)
         if interrupted or memory.interrupted:
@@ -326,7 +333,10 @@ def check(
             print_json(result)
         raise typer.Exit(code)
     found = Recording(path)
-    verdict, report = judge_and_report(found, near_to=hypotheses, recorded_hypotheses=recorded_hypotheses)
+    if is_rehearsal(found):  # by what the runbook did; the experiment's expectations are of a whole run
+        verdict, report = report_of(found, rehearsal_verdict(found))
+    else:
+        verdict, report = judge_and_report(found, near_to=hypotheses, recorded_hypotheses=recorded_hypotheses)
     code = _exit_code(found, verdict, interrupted=False)
     if as_json:
         print_json(_as_json(found, verdict, report, code))

@@ -160,7 +160,9 @@ def _what(what: str, attach: Path | None, *, relative: bool) -> tuple[str, list[
 def _check_day(plan: Plan, path: Path, attach: Path | None) -> None:
     """Raises UsageError for what `gameday run --yes` would refuse each time."""
     if attach is not None:
-        raise UsageError(f"--attach: {path} is a game day, and those run in datacenters of their own: leave it out")
+        raise UsageError(
+            f"--attach: {path} is a game day, and a scheduled one runs in a datacenter of its own: leave it out"
+        )
     if missing := plan.needs_a_person():
         raise UsageError(
             f"{path}: nobody is there when it runs, but somebody must confirm: {'; '.join(missing)}. Write"

@@ -22,10 +22,16 @@ if TYPE_CHECKING:
 _GAME_DAY = "GameDay"
 """As hashidrill.gameday.model.KIND, whose import most files need not pay for."""
 
+_SCENARIO, _CAMPAIGN = "Scenario", "Campaign"
+"""As hashidrill.training.model.KIND and hashidrill.training.campaign.KIND, likewise."""
+_RUNBOOK = ".md"
+"""Runbooks are Markdown."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    calls = ("validate", "validate experiments/raft/*.yaml", "validate playbooks/first-game-day.yaml")
+    calls = ("validate", "validate experiments/raft/*.yaml", "validate playbooks/first-game-day.yaml",
+             "validate playbooks/runbook-slow-leader.md")  # fmt: skip
     app.command(epilog=examples(*calls))(validate)
 
 
@@ -35,7 +41,7 @@ def validate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check experiments, or game days, without running anything. Exits with 2 if one has an error.
+    """Check experiments, game days, runbooks or scenarios without running anything. Exits with 2 if one has an error.
 
     Checks files of `kind: Base` and `kind: Attach` too.
     """
@@ -73,6 +79,31 @@ def _check_day(document: Document, path: Path) -> None:
     plan_of(document, folder=path.parent)
 
 
+def _check_scenario(document: Document, path: Path) -> None:
+    """A scenario, and the experiment of each of its truths. Raises ExperimentError."""
+    from hashidrill.training.course import course_of, each_choice  # noqa: PLC0415 - few files are scenarios
+    from hashidrill.training.scenario import scenario_of  # noqa: PLC0415 - as above
+
+    written = scenario_of(document, path)
+    for choice in each_choice(written):
+        course_of(written, choice)
+
+
+def _check_campaign(_document: Document, path: Path) -> None:
+    """A campaign, with its scenarios and the pages that it names. Raises ExperimentError."""
+    from hashidrill.training.campaign import read_campaign  # noqa: PLC0415 - few files are campaigns
+
+    read_campaign(path)
+
+
+def _check_runbook(path: Path) -> None:
+    """A runbook, with every experiment that it names. Raises ExperimentError, UsageError."""
+    from hashidrill.runbooks.reading import read_runbook  # noqa: PLC0415 - few files are runbooks
+    from hashidrill.runbooks.rehearsing import courses_of  # noqa: PLC0415 - as above
+
+    courses_of(read_runbook(path), [], [])
+
+
 def _check_attach(path: Path) -> None:
     """What it says about an existing datacenter, without a look at it. Raises ExperimentError, InterlockError."""
     from hashidrill.datacenter.attach.target import check_file  # noqa: PLC0415 - httpx, which experiments do not need
@@ -80,11 +111,18 @@ def _check_attach(path: Path) -> None:
     check_file(path)
 
 
+_CHECKS = {_GAME_DAY: _check_day, _SCENARIO: _check_scenario, _CAMPAIGN: _check_campaign}
+
+
 def _error_of(path: Path) -> str | None:
     try:
+        if path.suffix == _RUNBOOK:
+            _check_runbook(path)
+            return None
         document = read_experiment(path)
-        if isinstance(document.data, dict) and document.data.get("kind") == _GAME_DAY:
-            _check_day(document, path)
+        kind = document.data.get("kind") if isinstance(document.data, dict) else None
+        if isinstance(kind, str) and kind in _CHECKS:
+            _CHECKS[kind](document, path)
             return None
         if isinstance(document.data, dict) and document.data.get("kind") == BASE_KIND:
             check_base(document, near_to=path)

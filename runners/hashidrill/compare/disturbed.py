@@ -56,6 +56,17 @@ def use_of(recording: Recording, others: Iterable[Use]) -> Use:
     return Use(own, starved, why=_asked_for(recording, use, lean))
 
 
+def never_ready(recording: Recording) -> bool:
+    """Whether the agents started, and the datacenter never came to be one: a configuration can do that."""
+    return recording.outcome == "crashed" and "ready" in recording.phases and "load" not in recording.phases
+
+
+def sick_without_fault(recording: Recording) -> bool:
+    """Whether it never got as far as its method, and other work on the machine is not to blame for that."""
+    unsteady = recording.outcome == _UNSTEADY
+    return (unsteady or never_ready(recording)) and not use_of(recording, ()).why
+
+
 def _measured(recording: Recording) -> MachineUse | None:
     """Of the method and the recovery, or else of the steady state; None where nothing was sampled then."""
     use, phases = machine_use(recording), recording.phases

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hashidrill import registry
 from hashidrill.capabilities import described
 from hashidrill.carriers.opened import Offer
+from hashidrill.claims import is_across
 from hashidrill.datacenter.attach.datacenter import AttachedHost
 from hashidrill.engine.required import make_fault
 from hashidrill.errors import AttachError, ExperimentError
@@ -17,7 +18,7 @@ from hashidrill.experiment.attached import attached_to
 from hashidrill.experiment.conditions import PROBE_SIGNALS
 from hashidrill.experiment.loader import load_document
 from hashidrill.experiment.model import DatacenterSpec, services_of
-from hashidrill.experiment.selectors import aimed, parse_selector
+from hashidrill.experiment.selectors import Selector, aimed, parse_selector
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +101,8 @@ def _of_fault(
         yield "an attached datacenter has no taps"
         return
     required = fault.requires()
-    meant = [hosts[name] for name in sorted(parse_selector(aimed(step.fault, step.on)).candidates(services))]
+    selector = parse_selector(aimed(step.fault, step.on))
+    meant = [hosts[name] for name in sorted(selector.candidates(services))]
     wanted = sorted(required.capabilities, key=described)
     looked = [host for host in meant or hosts.values() if not required.other_way(host)]
     if not looked:
@@ -108,13 +110,15 @@ def _of_fault(
     for host in looked:
         offer = offers.get(host.name, Offer())
         if lacks := tuple(one for one in wanted if not host.can(one)):
-            why = "; ".join(dict.fromkeys(offer.lacks[one] for one in lacks if one in offer.lacks))
+            besides = sorted(required.instead, key=described)
+            why = "; ".join(dict.fromkeys(offer.lacks[one] for one in (*lacks, *besides) if one in offer.lacks))
             who = f"its host {host.name}" if why else "its host"
             yield f"{who} lacks {', '.join(one.__name__ for one in lacks)}{why and ': ' + why}"
             break
-        if why := offer.refuses(fault):
+        if why := offer.refuses(fault, _agent(selector, host)):
             yield f"{host.name}: {why}"
             break
+    yield from _of_other_side(step, fault, looked, hosts, offers)
     for capability in sorted(required.elsewhere, key=described):
         if not any(host.can(capability) for host in hosts.values()):
             yield f"no host has {capability.__name__}, which its proof needs"
@@ -122,6 +126,27 @@ def _of_fault(
         yield f"it needs {' and '.join(sorted(required.tools))} on its host"
     if required.spare_servers:
         yield "it needs a spare host, on which it may start a server"
+
+
+def _of_other_side(
+    step: Any, fault: Any, targets: Sequence[Capable], hosts: Mapping[str, Capable], offers: Offers
+) -> Iterator[str]:
+    """What the first host there lacks of what the fault's observer needs on the other side."""
+    selector, who = parse_selector(aimed(step.fault, step.on)), getattr(fault.params, "from_", "all")
+    for target in targets if fault.across else ():
+        service = _agent(selector, target)
+        for host in hosts.values():
+            lacks = sorted((one for one in fault.across if not host.can(one)), key=described)
+            if host is not target and lacks and is_across(who, host.name, host.roles, service):
+                why = "; ".join(dict.fromkeys(offers.get(host.name, Offer()).lacks.get(one, "") for one in lacks))
+                names = ", ".join(one.__name__ for one in lacks)
+                yield f"its proof needs {names} on {host.name}, which is on the other side{why and ': ' + why}"
+                return
+
+
+def _agent(selector: Selector, host: Capable) -> str:
+    """The agent that is meant on that host: where the selector names none, the host's first."""
+    return selector.agent or (next(iter(host.roles), "") if selector.service == "host" else selector.service)
 
 
 def possible_kinds(target: AttachTarget, estate: Estate, offers: Offers = NO_CARRIERS) -> dict[str, str]:

@@ -23,7 +23,7 @@ import anyio
 import psutil
 
 from hashidrill.abc import Evidence, Hosts
-from hashidrill.engine.inject import fault_from_undo, revert
+from hashidrill.engine.inject import GONE_WITHIN_S, fault_from_undo, revert
 from hashidrill.errors import HashidrillError, JournalHeldError, RevertError, UsageError
 from hashidrill.recording.journal import Clock, Entry, Journal, read_journal
 from hashidrill.sandbox import cgroups
@@ -35,6 +35,8 @@ from hashidrill.util.whereabouts import elsewhere, here, restarted
 HEAL_NAME = "heal.jsonl"
 """The file for what heal finds after a run has ended: the journal itself is sealed by then."""
 _STARTING_S = 60.0
+_GONE_WITHIN_S = 60.0
+"""How long a fault may take to be proven gone: hosts that have just restarted take a while to answer observers."""
 _KILLED_WITHIN_S = 10.0
 """How long the kernel may take to end a sandbox after its runner was killed."""
 _LOOK_EVERY_S = 0.1
@@ -61,7 +63,7 @@ class Healed:
 
 
 Told = Callable[[str, Mapping[str, Any]], None]
-"""Takes what heal does, as it does it: `heal`, `revert`, `gone`, `stuck`, and the undo that it is about."""
+"""Takes what heal does, as it does it: `heal`, `revert`, `gone`, `stuck`, and the undo that it is about, with `why`."""
 
 
 def _untold(_verb: str, _undo: Mapping[str, Any]) -> None:
@@ -77,6 +79,12 @@ def open_faults(entries: list[Entry]) -> list[dict[str, Any]]:
         elif entry.event in {"fault.gone", "fault.ended"}:
             undos.pop(entry.data["fault_id"], None)
     return list(reversed(undos.values()))
+
+
+def entries_of(run: Path) -> list[Entry]:
+    """What its journal says, and what heal found after its end; nothing where there is no journal."""
+    paths = (run / JOURNAL_NAME, run / HEAL_NAME)
+    return [entry for path in paths if path.is_file() for entry in read_journal(path)]
 
 
 async def heal_run(run: Path, hosts: Hosts | None = None, *, attached: str = "", told: Told = _untold) -> Healed | None:
@@ -99,7 +107,7 @@ async def heal_run(run: Path, hosts: Hosts | None = None, *, attached: str = "",
         began = next((entry for entry in entries if entry.event == "run"), None)
         died = not any(entry.event == "end" for entry in entries)
         later = run / HEAL_NAME
-        undos = open_faults([*entries, *(read_journal(later) if later.exists() else [])])
+        undos = open_faults(entries_of(run))
         if began is None or not (died or undos):
             return None
         if reason := _out_of_reach(began, attached) if attached else _out_of_sight(began):
@@ -114,8 +122,8 @@ async def heal_run(run: Path, hosts: Hosts | None = None, *, attached: str = "",
                 done = await _look(undo, began, written, before_s=entries[-1].wall)
             else:
                 told("revert", undo)
-                done = await settle(undo, hosts, written)
-                told("gone" if done == "reverted" else done, undo)
+                done, why = await _settled(undo, hosts, written, gone_within_s=_GONE_WITHIN_S)
+                told("gone" if done == "reverted" else done, {**undo, "why": why})
             getattr(healed, done).append(undo["fault_id"])
         if died:
             journal.write(
@@ -182,15 +190,22 @@ def _processes(namespace: str, before_s: float) -> Iterator[tuple[int, str]]:
 
 async def settle(undo: dict[str, Any], hosts: Hosts, journal: Journal) -> str:
     """Reverts it on its host and proves it gone: `reverted`, or `stuck`."""
+    return (await _settled(undo, hosts, journal))[0]
+
+
+async def _settled(
+    undo: dict[str, Any], hosts: Hosts, journal: Journal, *, gone_within_s: float = GONE_WITHIN_S
+) -> tuple[str, str]:  # fmt: skip
+    """As `settle`, and why it is stuck."""
     try:
         undo = journal.undos.restored(undo)
-        await revert(fault_from_undo(undo, hosts), undo, journal)
-    except RevertError:
-        return "stuck"
+        await revert(fault_from_undo(undo, hosts), undo, journal, gone_within_s=gone_within_s)
+    except RevertError as error:
+        return "stuck", str(error)
     except HashidrillError as error:
         journal.write("fault.stuck", sync=True, fault_id=undo["fault_id"], error=str(error))
-        return "stuck"
-    return "reverted"
+        return "stuck", str(error)
+    return "reverted", ""
 
 
 def sweep(cgroup_trees: Sequence[str | Path] = CGROUPS) -> list[Path]:

@@ -12,13 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.carriers.opened import carried
+from hashidrill.backends.reached import held, objects_left, remove_objects
+from hashidrill.carriers.host import CarriedHost
+from hashidrill.carriers.nomad_jobs import remove_jobs
 from hashidrill.datacenter.attach.datacenter import AttachedDatacenter, attach
 from hashidrill.datacenter.attach.interlocks import alone, witnessed
 from hashidrill.datacenter.attach.leftovers import Told, leavings, sweep
 from hashidrill.datacenter.attach.links import TOXIPROXY, remove_toxics_of_runs, toxics_of_runs
 from hashidrill.datacenter.interlocks.guard import AUDIT_NAME
-from hashidrill.engine.heal import Healed, heal_run
+from hashidrill.engine.heal import Healed, entries_of, heal_run, open_faults
 from hashidrill.errors import HashidrillError
 from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.experiment.resolved import ResolvedExperiment
@@ -30,6 +32,7 @@ from hashidrill.util.files import JOURNAL_NAME
 
 if TYPE_CHECKING:
     from hashidrill.abc import Hosts
+    from hashidrill.backends.kubernetes.client import Connect
     from hashidrill.datacenter.attach.estate import Estate
     from hashidrill.datacenter.attach.target import AttachTarget
     from hashidrill.datacenter.attach.wire import Wire
@@ -44,7 +47,7 @@ Look = Callable[["AttachTarget", AsyncExitStack], Awaitable[tuple["Estate", dict
 
 async def heal_attached(
     target: AttachTarget, runs: Sequence[Path], tell: Callable[[str], None], *, look: Look = attach,
-    datacenter: Callable[..., AttachedDatacenter] = AttachedDatacenter,
+    datacenter: Callable[..., AttachedDatacenter] = AttachedDatacenter, connect: Connect | None = None,
 ) -> list[Healed | None]:  # fmt: skip
     """What was done for each run; None where there was nothing to do. `tell` hears what it does, as it does it."""
     healed = []
@@ -52,10 +55,13 @@ async def heal_attached(
         estate, wires = await look(target, stack)
         spec = DatacenterSpec.model_validate(estate.as_datacenter())
         parts = await stack.enter_async_context(
-            carried(target, estate, wires, deadline_s=_APPLIES_NOTHING_S, tell=tell, undoing=True)
-        )
+            held(
+                target, estate, wires, deadline_s=_APPLIES_NOTHING_S, tell=tell, undoing=True, connect=connect,
+                awaited={name for run in runs for name in _faulted(run, target.name)} & {*estate.hosts},
+            )
+        )  # fmt: skip
         hosts = await stack.enter_async_context(datacenter(spec, target, estate, wires, carried=parts))
-        carrying = {host for part in parts.values() for host in part.values()}
+        carrying = {host for part in parts.values() for host in part.values() if isinstance(host, CarriedHost)}
         for run in runs:
             for host in carrying:
                 host.act_for(_id_of(run))
@@ -63,6 +69,7 @@ async def heal_attached(
             healed.append(await _heal(run, hosts, target, wires, tell))
         if TOXIPROXY in wires:
             healed += await _without_recording(target, estate, wires, tell)
+        healed += await _objects_without_recording(target, wires, tell, connect)
     return healed
 
 
@@ -90,6 +97,28 @@ async def _without_recording(
     return [done] if done.cleaned or done.left else []
 
 
+async def _objects_without_recording(
+    target: AttachTarget, wires: Mapping[str, Wire], tell: Callable[[str], None], connect: Connect | None
+) -> list[Healed]:
+    """Deletes objects of runs whose recordings are elsewhere, or gone, found by their labels alone."""
+    done = Healed(Path("kubernetes"), died=False)
+
+    async def remove(note: Told) -> None:
+        def removed(name: str) -> None:
+            note("clean-up", "kubernetes", name)
+            done.cleaned.append(name)
+
+        done.left.extend(await remove_objects(target, removed, connect))
+
+    try:
+        if await objects_left(target, tell, connect):
+            async with witnessed(target, wires, _NO_RUN, _NO_RUN, tell=tell, recording=None) as note:
+                await alone(target, wires, _NO_RUN, _NO_RUN, do=partial(remove, note), tell=tell)
+    except HashidrillError as error:
+        done.left.append(f"objects of runs that have no recording here: {error}")
+    return [done] if done.cleaned or done.left else []
+
+
 async def _heal(
     run: Path, hosts: Hosts, target: AttachTarget, wires: Mapping[str, Wire], tell: Callable[[str], None]
 ) -> Healed | None:
@@ -106,6 +135,10 @@ async def _heal(
         if ours and (done is None or not done.refused) and "nomad" in wires:
             for job in await remove_left(wires["nomad"], run_id):
                 tell(f"removed the job {job} of its workers")
+                note("clean-up", "nomad job", job)
+            for job in await remove_jobs(wires["nomad"], run_id):
+                tell(f"removed the job {job}, which carried its faults")
+                note("clean-up", "nomad job", job)
         if done is not None and not done.refused:
             note("end", name, note=_finished(done))
     return done
@@ -163,6 +196,13 @@ def _verbs(path: Path) -> list[str]:
     return verbs
 
 
+def _faulted(run: Path, datacenter: str) -> set[str]:
+    """The hosts on which a fault of that run may still be in force."""
+    if (_began(run).get("attached") or {}).get("name") != datacenter:
+        return set()
+    return {str(undo.get("host", "")) for undo in open_faults(entries_of(run))}
+
+
 def _began(run: Path) -> Mapping[str, Any]:
     path = run / JOURNAL_NAME
     entries = read_journal(path) if path.is_file() else []
@@ -174,7 +214,7 @@ def _id_of(run: Path) -> str:
 
 
 def _note(note: Told, experiment: str, verb: str, undo: Mapping[str, Any]) -> None:
-    note(verb, str(undo.get("kind", experiment)), str(undo.get("host", "")))
+    note(verb, str(undo.get("kind", experiment)), str(undo.get("host", "")), note=str(undo.get("why", "")))
 
 
 def _finished(done: Healed) -> str:

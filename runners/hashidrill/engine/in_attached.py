@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hashidrill.carriers.opened import carried
+from hashidrill.backends.reached import held as reached
 from hashidrill.datacenter.attach.datacenter import AttachedDatacenter, attach
 from hashidrill.datacenter.attach.estate import Estate
 from hashidrill.datacenter.attach.interlocks import Interlocks, open_interlocks, who
@@ -28,6 +28,7 @@ from hashidrill.engine.load_generator import LoadGenerator
 from hashidrill.errors import InterlockError
 from hashidrill.events import Bus, Note
 from hashidrill.experiment.resolved import ResolvedExperiment
+from hashidrill.generators.nomad_spawner import job_id
 from hashidrill.generators.settings import fleet_of
 from hashidrill.recording.journal import Clock
 from hashidrill.sandbox.sandbox import read_given
@@ -53,7 +54,7 @@ async def run_given(
     interlocks: Open = open_interlocks,
     run: Callable[..., Awaitable[str]] = engine.run,
     datacenter: Callable[..., AttachedDatacenter] = AttachedDatacenter,
-    carry: Carry = carried,
+    carry: Carry = reached,
 ) -> str:
     """Returns how the run ended. Cancellation stops here: by then the run has reverted and closed.
 
@@ -72,6 +73,9 @@ async def run_given(
         say = lambda text: events.publish(Note(text=redactor.text(text)))  # noqa: E731 - one line, handed on once
         held = await stack.enter_async_context(interlocks(target, found, wires).hold(plan, say, recording))
         await stack.enter_async_context(leaving_nothing(experiment, wires, run_id, held.note, say, mine=held.mine))
+        if fleet is not None:
+            where = f"{fleet['workers']} clients"
+            held.note("workers", "nomad job", where, note=job_id(run_id))
         longest_s = max((one.for_s for one in plan.actions if one.verb == "apply"), default=0.0)
         parts = await stack.enter_async_context(
             carry(target, found, wires, deadline_s=longest_s + _LONGER_S, tell=say, who=who(), run=run_id)

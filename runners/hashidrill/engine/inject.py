@@ -57,21 +57,27 @@ class InForce:
         if kind := undone_by(self.fault.undone_by):
             self.journal.write("fault.undone", sync=True, fault_id=self.undo["fault_id"], by=kind)
             return
-        await self._prove_again()
+        await self.prove_again()
 
-    async def _prove_again(self) -> None:
-        """The effect has had its time to show, so one answer is enough; after one that is not it, two in a row."""
+    async def prove_again(self) -> bool | None:
+        """Asks the observer again, and writes `fault.still` or `fault.faded`.
+
+        Returns whether it is still in force; None where the observer never answered, and nobody knows.
+
+        The effect has had its time to show, so one answer is enough; after one that is not it, two in a row.
+        """
         evidence, answered = await self._answer()
         if answered and not evidence.ok:
             first = evidence
             for _ in range(_LOOKS_AGAIN):
                 await pause(_GAP_S)
-                evidence, _ = await self._answer()
+                evidence, answered = await self._answer()
                 if not evidence.ok:
                     evidence = first
                     break
         event = "fault.still" if evidence.ok else "fault.faded"
         self.journal.write(event, sync=True, fault_id=self.undo["fault_id"], evidence=noted(self.fault, evidence))
+        return evidence.ok if evidence.ok or answered else None
 
     async def _answer(self) -> tuple[Evidence, bool]:
         """What the observer sees, and whether it answered at all.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from hashidrill import registry
-from hashidrill.carriers.opened import look
+from hashidrill.backends.reached import look
 from hashidrill.datacenter.attach.datacenter import attach, described
 from hashidrill.datacenter.attach.interlocks import open_interlocks
 from hashidrill.datacenter.attach.plan import Plan, plan_of

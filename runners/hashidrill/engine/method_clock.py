@@ -126,6 +126,10 @@ class Settling:
         if self._left[number, what] <= 0 and (number, what) in self._settled:
             self._settled[number, what].set()
 
+    def reached(self, number: int, what: str) -> bool:
+        """Whether that step is `PROVEN` on all its hosts, or `GONE`."""
+        return self._left.get((number, what), 1) <= 0
+
     def open(self, number: int) -> list[tuple[int, anyio.Event]]:
         """What that step has to wait for now: the other step's number, and what has still to happen."""
         awaited = ((each, self._settled[each]) for each in self._awaited[number])

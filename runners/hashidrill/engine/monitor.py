@@ -20,6 +20,7 @@ from hashidrill.engine.windows import STATISTICS, Ended, Window
 from hashidrill.events import Figures
 from hashidrill.experiment.conditions import LOAD_STATISTICS, Condition
 from hashidrill.experiment.model import ATTEMPTS, Experiment
+from hashidrill.service import SILENT_S
 
 KEEP_S = 10.0
 """How long data is kept if no condition needs it for longer."""
@@ -48,6 +49,8 @@ class Monitor:
         self._samples: dict[str, deque[tuple[int, int, str, float]]] = defaultdict(deque)
         lanes = [lane for service in registry.services().values() for lane in service.lanes]
         self._names = {lane.signal: lane.title for lane in lanes if lane.names}
+        self._last: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
+        """Of each signal, by host: when it was sampled last, and its value."""
         self.leaders: dict[str, str] = {}
         """Who leads, by the title of the lane: "" for nobody. Nothing of what nobody has sampled."""
 
@@ -69,6 +72,7 @@ class Monitor:
         # in order of arrival: the first column never decreases, so a look stops where its window ends
         window.append((max(t_ns, window[-1][0]) if window else t_ns, t_ns, sample.host, value))
         _forget(window, t_ns - int(self._keep_s * 1e9))
+        self._last[sample.signal][sample.host] = (t_ns, value)
 
     def value(self, condition: Condition, now_ns: int, window_s: float) -> float:
         """The condition's signal over the last `window_s` seconds; NaN when nothing was measured.
@@ -107,6 +111,16 @@ class Monitor:
                 waited_s=waited_s if waiting else None,
             )
         return table
+
+    def probes(self, now_ns: int) -> dict[str, float]:
+        """For the live view: the last sample of each signal, if it is fresh; of several hosts, the highest."""
+        since = now_ns - int(SILENT_S * 1e9)
+        found = {}
+        for signal, by_host in self._last.items():
+            fresh = {host: value for host, (t_ns, value) in by_host.items() if t_ns >= since and not math.isnan(value)}
+            if fresh:
+                found[signal] = fresh.get("", max(fresh.values()))
+        return found
 
 
 def _known(value: float) -> float | None:

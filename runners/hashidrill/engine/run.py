@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 
 from hashidrill.engine import closing
+from hashidrill.engine.attendant import Attendant, attended, kept
 from hashidrill.engine.levels import GENERATOR_FULL, Levels, Steered
 from hashidrill.engine.load_generator import LoadGenerator, OffersLoads
 from hashidrill.engine.load_specifications import load_specifications
@@ -60,6 +61,7 @@ async def run(
     recording_writer: Callable[[Path, Redactor], Writes] = RecordingWriter,
     stop: Stop | None = None,
     admits: Admits = admits_all,
+    attendant: Attendant | None = None,
 ) -> str:
     """One run, from start to closed recording. Returns how it ended (the journal's `end`).
 
@@ -82,7 +84,8 @@ async def run(
     `recording_writer` keeps what they and the probes report. Tests pass their own, and look at journal and events.
 
     `stop` returns why the run must stop, if ever: everything reverts, and the outcome is `interrupted`. `admits` is
-    entered around each fault.
+    entered around each fault. `attendant` acts while the faults last, and ends the method
+    (hashidrill.engine.attendant).
     """
     redactor = redactor or Redactor()
     writer = recording_writer(path, redactor)
@@ -94,7 +97,18 @@ async def run(
         path / JOURNAL_NAME, clock, lambda entry: _publish(events, entry), redactor=redactor, undos=undos
     ) as journal:
         generator = load_generator(clock, info["id"])
-        running = Run(experiment, datacenter, clock, journal, writer, monitor, events, generator, admits=admits)
+        running = Run(
+            experiment,
+            datacenter,
+            clock,
+            journal,
+            writer,
+            monitor,
+            events,
+            generator,
+            admits=admits,
+            attendant=attendant,
+        )
         journal.write(
             "run", sync=True, format=FORMAT, id=info["id"], experiment=experiment.metadata.name,
             root=info.get("root", ""), origin=info.get("origin", {}), sandbox=info.get("sandbox", ""),
@@ -192,7 +206,7 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
     await datacenter.wait_ready()
     async with running.generator as loads, anyio.create_task_group() as watchers:
         watchers.start_soon(run_probes, datacenter.probes(), running.probed)
-        watchers.start_soon(datacenter.keep, running.tell)
+        watchers.start_soon(kept, running)
         watchers.start_soon(_ticks, running)
         watchers.start_soon(closing.watch, running.writer)
         running.enter("load")
@@ -221,6 +235,7 @@ async def _ticks(running: Run) -> None:
                 t_ns=now, phase=running.phase, phase_ends_ns=running.phase_ends_ns,
                 leaders=tuple(running.monitor.leaders.items()), faults=tuple(running.in_force.values()),
                 marks=tuple(running.marks.values()), loads=running.monitor.tick(now),
+                probes=tuple(running.monitor.probes(now).items()),
             )
         )  # fmt: skip
         await pause(_TICK_EVERY_S)
@@ -274,6 +289,8 @@ async def _method(running: Run, levels: Levels) -> str:
         watcher.start_soon(_watch_guardrails, running, method, tripped)
         with method:
             async with anyio.create_task_group() as group:
+                if running.attendant is not None:
+                    watcher.start_soon(attended, running, running.attendant, method)
                 for number, step in enumerate(steps):
                     group.start_soon(carry_out, running, number, step)
         watcher.cancel_scope.cancel()

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 import anyio
 
 from hashidrill.abc import Datacenter, Operation, Probe, Sample, Target
+from hashidrill.engine.inject import InForce as Held
 from hashidrill.engine.levels import NO_LEVELS, Levels
 from hashidrill.engine.load_generator import OffersLoads
 from hashidrill.engine.method_clock import MethodClock, Settling
@@ -40,6 +41,17 @@ Admits = Callable[[Acting], AbstractAsyncContextManager[None]]
 def admits_all(_acting: Acting) -> AbstractAsyncContextManager[None]:
     """In a datacenter of our own every fault is welcome."""
     return nullcontext()
+
+
+class Attendant(Protocol):
+    """Somebody who acts while the faults of a method are in force, as whoever is on call does."""
+
+    @property
+    def at_s(self) -> float:
+        """When in the method it begins, in seconds: what is in force then stays in force until it returns."""
+
+    async def attend(self, running: Run) -> None:
+        """Acts on the datacenter, and writes what it did to the journal (`attended.did`)."""
 
 
 class RunnableDatacenter(Datacenter, Protocol):
@@ -84,13 +96,20 @@ class Run:
     phase_ends_ns: int | None = None
     levels: Levels = NO_LEVELS
     admits: Admits = admits_all
+    attendant: Attendant | None = None
 
     def __post_init__(self) -> None:
         self.method = MethodClock(self.clock)
         """The time of the method; it starts again with the method."""
         self.settling = Settling(self.experiment.method)
         self.in_force: dict[str, InForce] = {}
+        self.held: dict[str, Held] = {}
+        """The same faults, for whoever has to prove one of them again."""
         self.marks: dict[int, Lasting] = {}
+        self.keeping = anyio.CancelScope()
+        """What is done by hand is done by the datacenter in here: it ends when somebody comes who does it."""
+        self.left = anyio.Event()
+        """They have left again."""
         self.turns: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         self.proven: list[tuple[str, str]] = []
         """(fault id, kind) of what was proven so far, in order of time."""
@@ -125,9 +144,13 @@ class Run:
         if not awaited:
             return
         names = [str(self.experiment.method[other].name) for other, _ in awaited]
-        async with self.method.stands_still(partial(self._stops, names), partial(self._goes, names)):
+        async with self.stands_still(names):
             for _, settled in awaited:
                 await settled.wait()
+
+    def stands_still(self, waits_for: Sequence[str]) -> AbstractAsyncContextManager[None]:
+        """The method's clock stands still inside of the block, and with it the levels of the loads."""
+        return self.method.stands_still(partial(self._stops, waits_for), partial(self._goes, waits_for))
 
     async def _stops(self, names: Sequence[str]) -> None:
         text = f"the next step waits for {' and '.join(names)}"

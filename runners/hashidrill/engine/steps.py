@@ -110,11 +110,12 @@ async def _inject(
 
         ends_ns = running.method.ns(running.method.now_s + length)
         running.in_force[fault_id] = InForce(fault_id, step.fault, target.host, ends_ns)
+        running.held[fault_id] = in_force
         try:
             lasts = partial(running.method.lasts, planned_end_s=step.at + step.for_, until=until)
             await in_force.hold(length, lasts=lasts, undone_by=undone_by)
         finally:
-            del running.in_force[fault_id]
+            del running.in_force[fault_id], running.held[fault_id]
 
 
 def _check_able(running: Run, fault: Fault, target: Target) -> None:

@@ -32,6 +32,10 @@ _BOOLS = {name: value for value in (True, False) for name in (str(value), str(va
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _MAX_INT = 2**63
+_MOST_KEPT, _MOST_KEPT_CHARS = 256, 16 * 1024
+_READ: dict[str, Node] = {}
+"""What the latest texts without a problem were read as: YAML takes most of the time of loading an experiment, and many
+extend the same base, or are loaded again for each variant. Nobody changes a node once it is complete."""
 
 
 class Document:
@@ -42,8 +46,10 @@ class Document:
         self.files = [File(name, text)]
         self.problems: list[Problem] = []
         self.variant = ""
-        self.root = _Composer(self).compose()
+        self.root = _READ.get(text) or _Composer(self).compose()
         self.data: Any = self.root.data
+        if not self.problems and len(text) <= _MOST_KEPT_CHARS:
+            _keep(text, self.root)
 
     @property
     def name(self) -> str:
@@ -291,6 +297,13 @@ class _Composer:
             self._document.problem_at(event.start_mark.index, "contains a character that is not text")
             return UNPRINTABLE.sub("?", value)
         return value
+
+
+def _keep(text: str, root: Node) -> None:
+    _READ.pop(text, None)  # the latest stand last
+    while len(_READ) >= _MOST_KEPT:
+        del _READ[next(iter(_READ))]
+    _READ[text] = root
 
 
 def _plain(text: str) -> str | float | bool | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+import json
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from hashidrill.experiment.known_issue import FIGURE_PATTERN, ISSUE_PATTERN
 from hashidrill.experiment.model import NAME_PATTERN, STEP_TAGS
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
+    from hashidrill.experiment.documents import Document
     from hashidrill.experiment.problems import Loc
 
+Model = TypeVar("Model", bound=BaseModel)
 _MOST_KEYS = 12
 """A longer list of keys takes a second line, for each of ten mistakes."""
 _PATTERNS = {
@@ -28,6 +31,20 @@ _PATTERNS = {
     ISSUE_PATTERN: "owner/repo#123 or an https URL",
     FIGURE_PATTERN: "the name of a figure, like left_after_s",
 }
+
+
+def validated(document: Document, model: type[Model]) -> Model:
+    """A document as that model, strictly: YAML's values are JSON's. Raises ExperimentError with every problem."""
+    try:
+        return model.model_validate_json(json.dumps(document.data), strict=True)
+    except ValidationError as invalid:
+        for error in invalid.errors(include_url=False):
+            at = tuple(error["loc"])
+            of_key = at[-1:] == ("[key]",)
+            place = at[:-1] if error["type"] == "missing" or of_key else at
+            document.problem(place, explain(error, model), key=error["type"] == "extra_forbidden" or of_key)
+    document.raise_problems()
+    raise AssertionError("pydantic refused the document without saying why")
 
 
 def explain(error: Mapping[str, Any], model: type[BaseModel]) -> str:

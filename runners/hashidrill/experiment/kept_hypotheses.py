@@ -24,8 +24,9 @@ def hypotheses_of(experiment: Experiment, near_to: Path | None) -> dict[str, Any
 
     found: dict[str, dict[str, Any]] = {}
     sources: dict[str, str] = {}
+    get = hypothesis.getter(near_to)
     for name in names_of(experiment):
-        one = hypothesis.get(name, near_to=near_to)
+        one = get(name)
         source = source_of(one)
         digest = sha256(source)
         sources[digest] = source.decode(errors="backslashreplace")

@@ -53,9 +53,14 @@ def experiment_name(path: Path, explicit: Path | str | None = None) -> str:
 def library_name(path: Path, explicit: Path | str | None = None) -> str | None:
     """Its name with its folder, which no other experiment of the library has; None for a file outside of it."""
     try:
-        return path.resolve().relative_to(experiments_dir(explicit).resolve()).with_suffix("").as_posix()
+        return _name_in(experiments_dir(explicit).resolve(), path)
     except (ValueError, UsageError):
         return None
+
+
+def _name_in(root: Path, path: Path) -> str:
+    """Raises ValueError for a file outside of `root`, which is resolved."""
+    return path.resolve().relative_to(root).with_suffix("").as_posix()
 
 
 def find_experiment(name_or_path: Path | str, explicit: Path | str | None = None) -> Path:
@@ -69,7 +74,7 @@ def find_experiment(name_or_path: Path | str, explicit: Path | str | None = None
             return path
     if asked.exists() and not asked.is_dir():
         return asked  # a pipe or a device: the loader says what is wrong with it
-    found = {experiment_name(path, explicit): path for path in list_experiments(explicit)}
+    found = _by_name(explicit)
     wanted = asked.with_suffix("").as_posix() if asked.suffix in SUFFIXES else asked.as_posix()
     if wanted in found:
         return found[wanted]
@@ -77,6 +82,18 @@ def find_experiment(name_or_path: Path | str, explicit: Path | str | None = None
     if len(of_that_name) == 1:
         return found[of_that_name[0]]
     raise UnknownNameError(f"there is no experiment {str(name_or_path)!r}: {_near(wanted, of_that_name, list(found))}")
+
+
+def _by_name(explicit: Path | str | None) -> dict[str, Path]:
+    """Every experiment of the library. Where that is, is looked up once: for each file it took longer than all else."""
+    root = experiments_dir(explicit).resolve()
+    found = {}
+    for path in list_experiments(explicit):
+        try:
+            found[_name_in(root, path)] = path
+        except ValueError:  # a link that leads out of it
+            found[str(path)] = path
+    return found
 
 
 def _near(wanted: str, same: list[str], names: list[str]) -> str:

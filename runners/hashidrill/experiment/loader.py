@@ -8,6 +8,7 @@ still can, so that one message names everything to fix. Nothing is started.
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,7 +35,7 @@ from hashidrill.experiment.model import (
     LoadSpec,
     running,
 )
-from hashidrill.experiment.reading import BASE_KIND, KIND, complete, read_experiment
+from hashidrill.experiment.reading import BASE_KIND, KIND, read_experiment
 from hashidrill.experiment.resolved import Parameters, Provenance, ResolvedExperiment, Variant, sha256
 from hashidrill.experiment.standing import Attached
 from hashidrill.experiment.start_order import together
@@ -98,14 +99,12 @@ def resolve_document(
             path=str(path), sha256=sha256(document.text.encode()), variant=variant,
             extends={file.name: sha256(file.text.encode()) for file in document.files[1:files]},
         ),
-        text=complete(document), hypotheses=hypotheses_of(experiment, Path(path)), document=document,
+        hypotheses=hypotheses_of(experiment, Path(path)), document=document,
     )  # fmt: skip
 
 
-def _hypothesis(name: str, near_to: Path | None, *, compares: bool = False) -> Hypothesis:
-    from hashidrill import hypothesis  # noqa: PLC0415 - numpy, which the other steps can do without
-
-    found = hypothesis.get(name, near_to=near_to)
+def _hypothesis(name: str, get: Callable[[str], Hypothesis], *, compares: bool = False) -> Hypothesis:
+    found = get(name)
     if bool(found.sides) != compares:
         belongs = (
             "compares recordings, so it belongs under `compare`" if found.sides else "compares nothing: see `expect`"
@@ -125,6 +124,12 @@ class _Loading:
     def __init__(self, document: Document, near_to: Path | None) -> None:
         self._document = document
         self._near_to = near_to
+
+    @cached_property
+    def _get(self) -> Callable[[str], Hypothesis]:
+        from hashidrill import hypothesis  # noqa: PLC0415 - numpy, which the other steps can do without
+
+        return hypothesis.getter(self._near_to)
 
     def experiment(self) -> tuple[Experiment, Mapping[str, Any], rules.Draft]:
         """With the data that it was made of, and the draft, which has the parameters of its kinds.
@@ -275,13 +280,13 @@ class _Loading:
             self._document.problem((*loc, name), text)
             return None
         params = self._kind_params(
-            lambda: _hypothesis(name, self._near_to, compares=loc[0] == "compare"), raw or {}, (*loc, name),
+            lambda: _hypothesis(name, self._get, compares=loc[0] == "compare"), raw or {}, (*loc, name),
             (*loc, name), name_is_key=True,
         )  # fmt: skip
         if params is None:
             return None
         sides = list(self._sides(params, (*loc, name))) if name == contrast.NAME else []
-        compares = _hypothesis(name, self._near_to, compares=True).sides if loc[0] == "compare" else ()
+        compares = _hypothesis(name, self._get, compares=True).sides if loc[0] == "compare" else ()
         return rules.Expectation(name, params, sides, compares)
 
     def _sides(self, params: BaseModel, loc: Loc) -> Iterator[rules.Side]:
@@ -289,7 +294,7 @@ class _Loading:
         written = params.model_dump()
         for which in contrast.SIDES:
             try:
-                model = _hypothesis(written["of"], self._near_to).Params
+                model = _hypothesis(written["of"], self._get).Params
             except UnknownNameError as unknown:
                 self._document.problem((*loc, "of"), str(unknown))
                 return

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 
-@dataclass
+@dataclass(slots=True)
 class Node:
     """A value, where it starts, and what it holds. `size` and `text` count everything in it, aliases expanded.
 

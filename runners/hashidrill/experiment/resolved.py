@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hashidrill.errors import ExperimentError
 from hashidrill.experiment.model import Experiment
+from hashidrill.experiment.reading import complete
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,8 +71,6 @@ class ResolvedExperiment:
     data: Mapping[str, Any]
     parameters: Parameters
     provenance: Provenance
-    text: str = field(default="", repr=False)
-    """The YAML, complete: with what it extends merged in."""
     hypotheses: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The content of hypotheses.json: origin and source of each hypothesis that the experiment names."""
     document: Document | None = field(default=None, compare=False, repr=False)
@@ -80,6 +79,11 @@ class ResolvedExperiment:
     @property
     def path(self) -> Path:
         return Path(self.provenance.path)
+
+    @property
+    def text(self) -> str:
+        """The YAML, complete: with what it extends merged in. Nothing on the other side of `to_data`."""
+        return complete(self.document) if self.document is not None else ""
 
     @property
     def name(self) -> str:

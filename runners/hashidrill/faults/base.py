@@ -98,6 +98,10 @@ class BaseFault(Generic[P]):
     """The capabilities that its host must have, for `requires`."""
     elsewhere: ClassVar[frozenset[type[Any]]] = frozenset()
     """Those that its observer needs of other hosts."""
+    across: ClassVar[frozenset[type[Any]]] = frozenset()
+    """Those that its observer needs of each host on the other side (its parameter `from`)."""
+    ends_its_agent: ClassVar[bool] = False
+    """Whether it ends the agent's process, so that somebody must start it again."""
     instead: ClassVar[frozenset[type[Any]]] = frozenset()
     """Capabilities with which it takes another way, on a host that has all of them (`Requires.instead`)."""
     once: ClassVar[bool] = False

@@ -12,6 +12,7 @@ import errno
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -92,7 +93,7 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
     def operations(self) -> Sequence[str]:
         return operations(self.params.op)
 
-    @property
+    @cached_property
     def _cut_s(self) -> float:
         return delays_over(self.params.delay, self.params.jitter)[0]
 

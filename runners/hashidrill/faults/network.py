@@ -51,6 +51,8 @@ OBSERVER = Observer(
 class _TableFault(BaseFault[Any]):
     """One nft table per fault. Its parameter `from` names who is on the other side."""
 
+    across: ClassVar[frozenset[type[Any]]] = frozenset({NetworkCanary, PacketFilter})
+
     def troubles(self, place: Place) -> Iterable[Trouble]:
         return across_troubles(place, self.params.from_)
 

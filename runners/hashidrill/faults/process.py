@@ -75,6 +75,7 @@ class ProcessKill(_ProcessFault[KillParams]):
     """Kills the agent and keeps it dead; reverting starts it again on the same data."""
 
     kind: ClassVar[str] = "process.kill"
+    ends_its_agent: ClassVar[bool] = True
     observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
     Params: ClassVar[type[Strict]] = KillParams
 
@@ -111,6 +112,7 @@ class ProcessRestart(_ProcessFault[RestartParams]):
     """Restarts the agent at once, as a deployment would; kills it if it does not exit within 15 s."""
 
     kind: ClassVar[str] = "process.restart"
+    ends_its_agent: ClassVar[bool] = True
     observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = RestartParams

@@ -11,9 +11,11 @@ from hashidrill.engine.launch import check_machine, prepare
 from hashidrill.engine.memory import available_bytes
 from hashidrill.errors import HashidrillError
 from hashidrill.experiment.conditions import Condition
+from hashidrill.experiment.variants import variants_of
 from hashidrill.gameday.conduct import Looked
 from hashidrill.gameday.model import MACHINE, GoCheck
 from hashidrill.gameday.plan import Plan
+from hashidrill.gameday.playing import Standing
 from hashidrill.provision import machine
 from hashidrill.reports.text import counted, human_bytes, human_number
 from hashidrill.units import Size
@@ -21,13 +23,16 @@ from hashidrill.units import Size
 Say = Callable[[str], None]
 
 
-def look_at(plan: Plan, check: GoCheck, folder: Path, say: Say) -> Looked:
-    """What a check finds here. `folder` is where the recordings will be; `say` is told what takes long."""
+def look_at(plan: Plan, check: GoCheck, folder: Path, say: Say, there: Standing | None = None) -> Looked:
+    """What a check finds here. `folder` is where the recordings will be; `say` is told what takes long.
+
+    In a datacenter that stands, its interlocks are asked instead of this machine.
+    """
     if check.condition is not None:
         return condition_holds(check.condition, machine_figures(folder))
     if check.check == "doctor":
         return _doctor()
-    return _fits(plan, say)
+    return _fits(plan, say) if there is None else _allowed(plan, there)
 
 
 def machine_figures(folder: Path) -> Mapping[str, float]:
@@ -51,11 +56,21 @@ def condition_holds(condition: Condition, figures: Mapping[str, float]) -> Looke
 def _fits(plan: Plan, say: Say) -> Looked:
     try:
         for run in plan.runs:
-            check_machine(run.resolved)
-            prepare(run.resolved, say)
+            for resolved in variants_of(run.resolved).values() if run.spec.compare else [run.resolved]:
+                check_machine(resolved)
+                prepare(resolved, say)
     except HashidrillError as error:
         return False, f"{run.name}: {' '.join(str(error).split())}"
     return True, f"{counted(len(plan.runs), 'experiment')}, with all that they need"
+
+
+def _allowed(plan: Plan, there: Standing) -> Looked:
+    try:
+        for run in plan.runs:
+            there.allowed(run.resolved)
+    except HashidrillError as error:
+        return False, f"{run.name}: {' '.join(str(error).split())}"
+    return True, f"{counted(len(plan.runs), 'experiment')}, which the interlocks let in"
 
 
 def _doctor() -> Looked:

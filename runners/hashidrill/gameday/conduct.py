@@ -6,7 +6,7 @@ Whoever leads is a `Lead`: a person at a terminal, or nobody at all (`Unattended
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +23,8 @@ Looked = tuple[bool, str]
 Look = Callable[[GoCheck], Looked]
 Play = Callable[[PlannedRun, Path], Result]
 """Plays a run, with its recording below the folder. An interrupted one raises KeyboardInterrupt with the recording."""
+Again = Callable[[PlannedRun, Path], Result | None]
+"""Judges what a run left that had ended before the day was interrupted; None for a run that has to be made again."""
 
 
 class Lead(Protocol):
@@ -96,8 +98,13 @@ class Unattended:
         return {"what": "", "owner": "", "due": ""}
 
 
+def _makes_all_again(_run: PlannedRun, _recording: Path) -> None:
+    """Whatever an interrupted run left."""
+
+
 def conduct(
-    plan: Plan, journal: DayJournal, lead: Lead, play: Play, look: Look, *, stopped: Callable[[], bool] = lambda: False
+    plan: Plan, journal: DayJournal, lead: Lead, play: Play, look: Look, *, again: Again = _makes_all_again,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> None:  # fmt: skip
     """From wherever the journal is to the end of the day. Raises what `play` raises; the day can be resumed then.
 
@@ -109,7 +116,7 @@ def conduct(
     while (step := next_step(plan, journal.done)) is not None:
         journal.begin(step.id)
         try:
-            result = _do(plan, journal, lead, step, play=play, look=look)
+            result = _do(plan, journal, lead, step, play=play, look=look, again=again)
         except KeyboardInterrupt as stop:
             if step.kind == "run":
                 left = _relative(stop.args[0], folder) if stop.args else left_recording(journal, folder)
@@ -120,7 +127,9 @@ def conduct(
             raise KeyboardInterrupt
 
 
-def _do(plan: Plan, journal: DayJournal, lead: Lead, step: Step, *, play: Play, look: Look) -> Result:  # noqa: PLR0911 - one return a kind
+def _do(  # noqa: PLR0911 - one return a kind
+    plan: Plan, journal: DayJournal, lead: Lead, step: Step, *, play: Play, look: Look, again: Again
+) -> Result:  # fmt: skip
     day = plan.day
     if step.kind == "check":
         check = day.before[step.number]
@@ -141,9 +150,12 @@ def _do(plan: Plan, journal: DayJournal, lead: Lead, step: Step, *, play: Play, 
     if step.kind == "go":
         return {"do": _go(plan, journal, lead, run)}
     if step.kind == "run":
-        lead.begins(run, step.number)
         folder = journal.path.parent
-        result = play(run, folder / RUNS)
+        left = next((each["recording"] for each in reversed(journal.interrupted) if _left_by(step, each)), "")
+        result = again(run, folder / left) if left else None
+        if result is None:
+            lead.begins(run, step.number)
+            result = play(run, folder / RUNS)
         result["recording"] = _relative(result["recording"], folder)
         return {**result, "abort": decide_abort(plan, journal.done, step, result, journal.worked_s())}
     if step.kind == "note":
@@ -161,6 +173,10 @@ def _go(plan: Plan, journal: DayJournal, lead: Lead, run: PlannedRun) -> str:
     return LATE if said == "go" and too_long(plan, journal.worked_s()) else said
 
 
+def _left_by(step: Step, interrupted: Mapping[str, object]) -> bool:
+    return interrupted["step"] == step.id and bool(interrupted["recording"])
+
+
 def _attempt(step: str) -> int:
     return int(step.rpartition(":")[2])
 
@@ -172,11 +188,15 @@ def _relative(recording: object, folder: Path) -> str:
 
 
 def left_recording(journal: DayJournal, folder: Path) -> str:
-    """The recording that no line of the journal names: of a run whose runner died. Empty where it left none."""
+    """The recording that no line of the journal names: of a run whose runner died. Empty where it left none.
+
+    Of a comparison, the folder that has its recordings.
+    """
     known = {str(result.get("recording")) for result in journal.done.values()}
     known |= {str(entry["recording"]) for entry in journal.interrupted}
     there = sorted(path for path in (folder / RUNS).glob("*") if path.is_dir())
-    unknown = [path for path in there if _relative(path, folder) not in known]
+    named = {"/".join(Path(each).parts[:2]) for each in known}  # recordings of a comparison are deeper
+    unknown = [path for path in there if _relative(path, folder) not in named]
     return _relative(unknown[-1], folder) if unknown else ""
 
 

@@ -133,6 +133,9 @@ class RunSpec(Strict):
 
     experiment: Text = Field(description="Its name in the library, or its path relative to this file")
     variant: Name | None = Field(default=None, description="Which variant of it, if it has variants")
+    compare: bool = Field(
+        default=False, description="Run every variant of it, and judge by what they are compared by (its `compare`)"
+    )
     name: Name | None = Field(default=None, description="What this day calls it; default: the experiment's own name")
     watch: str = Field(default="", max_length=2000, description="What to look at, shown before it runs")
     discuss: list[Text] = Field(default=[], max_length=MOST_ENTRIES, description="Questions to talk about afterwards")

@@ -39,6 +39,7 @@ def outcome_of(plan: Plan, journal: DayJournal) -> dict[str, Any]:
         "title": day.metadata.title,
         "why": day.metadata.why,
         "goals": list(day.goals),
+        "attached": str(journal.head.get("attached") or ""),
         "outcome": outcome,
         "because": abort_reason(plan, done) if outcome == ABORTED else _WHY[outcome],
         "verdict": verdict.value,
@@ -62,9 +63,14 @@ def outcome_of(plan: Plan, journal: DayJournal) -> dict[str, Any]:
         ],
         "runs": runs,
         "surprises": [each for run in runs for each in _surprises(run)],
-        "interrupted": [dict(entry) for entry in journal.interrupted],
+        "interrupted": [dict(entry) for entry in journal.interrupted if entry["recording"] not in _judged(done)],
         "actions": list(_actions(plan, journal, runs)),
     }  # fmt: skip
+
+
+def _judged(done: Done) -> set[str]:
+    """Recordings that count: one may have ended before its day was interrupted."""
+    return {str(result["recording"]) for result in done.values() if result.get("recording")}
 
 
 def _outcome(plan: Plan, done: Done, runs: Sequence[Mapping[str, Any]]) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from hashidrill import registry
 from hashidrill.errors import HashidrillError, UnknownNameError, UsageError
 from hashidrill.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS, Condition
-from hashidrill.experiment.explain import explain
+from hashidrill.experiment.explain import validated
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.model import API_VERSION, services_of
@@ -28,6 +25,10 @@ if TYPE_CHECKING:
     from hashidrill.experiment.documents import Document
     from hashidrill.experiment.problems import Loc
     from hashidrill.experiment.resolved import ResolvedExperiment
+
+_OF_ALL = "of a comparison only its verdict can be predicted: questions about a load have an answer in each run"
+Resolve = Callable[[Path], "ResolvedExperiment"]
+"""An experiment's file, resolved: in a datacenter of our own, or over one that stands."""
 
 
 @dataclass(frozen=True)
@@ -79,19 +80,19 @@ def is_game_day(document: Document) -> bool:
     return isinstance(document.data, dict) and document.data.get("kind") == KIND
 
 
-def read_plan(path: Path, *, folder: Path | None = None) -> Plan:
+def read_plan(path: Path, *, folder: Path | None = None, over: Resolve = resolve) -> Plan:
     """The day in a file. `folder` is where its paths are relative to (default: the file's).
 
-    Raises ExperimentError: one message with the place of each problem.
+    `over` resolves its experiments. Raises ExperimentError: one message with the place of each problem.
     """
-    return plan_of(read_document(path), folder=path.parent if folder is None else folder)
+    return plan_of(read_document(path), folder=path.parent if folder is None else folder, over=over)
 
 
-def plan_of(document: Document, *, folder: Path) -> Plan:
+def plan_of(document: Document, *, folder: Path, over: Resolve = resolve) -> Plan:
     """As `read_plan`, of a document that was read already."""
     day = _model(document)
     _check_people(document, day)
-    runs = [_run(document, index, spec, day, folder) for index, spec in enumerate(day.experiments)]
+    runs = [_run(document, index, spec, day, folder, over) for index, spec in enumerate(day.experiments)]
     _check_named(document, day, runs)
     _check_questions(document, day)
     document.raise_problems()
@@ -104,17 +105,7 @@ def _model(document: Document) -> GameDay:
         place = ("kind",) if isinstance(document.data, dict) and "kind" in document.data else ()
         document.problem(place, f"not a game day: it begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
         document.raise_problems()
-    try:
-        return GameDay.model_validate_json(json.dumps(document.data), strict=True)
-    except ValidationError as invalid:
-        for error in invalid.errors(include_url=False):
-            at = tuple(error["loc"])
-            on_key = error["type"] == "extra_forbidden" or at[-1:] == ("[key]",)
-            text = explain(error, GameDay)
-            at = at[:-1] if error["type"] == "missing" or at[-1:] == ("[key]",) else at
-            document.problem(at, text, key=on_key)
-    document.raise_problems()
-    raise AssertionError("pydantic refused the document without saying why")
+    return validated(document, GameDay)
 
 
 def _check_people(document: Document, day: GameDay) -> None:
@@ -128,33 +119,54 @@ def _check_people(document: Document, day: GameDay) -> None:
         document.problem(("on_failure", "owner"), f"nobody of `people` has the key {owner}: {near(owner, day.people)}")
 
 
-def _run(document: Document, index: int, spec: RunSpec, day: GameDay, folder: Path) -> PlannedRun | None:
+def _run(  # noqa: PLR0917 - all of it is the place of one entry
+    document: Document, index: int, spec: RunSpec, day: GameDay, folder: Path, over: Resolve
+) -> PlannedRun | None:  # fmt: skip
     """None after noting what is wrong."""
     loc = ("experiments", index)
     try:
-        resolved = resolve(_found(spec.experiment, folder).absolute())
+        resolved = over(_found(spec.experiment, folder).absolute())
         if spec.variant is not None:
             resolved = variant_of(resolved, spec.variant)
     except HashidrillError as error:
         key = "variant" if spec.variant is not None and "variant" in str(error) else "experiment"
         document.problem((*loc, key), _first_line(error, spec))
         return None
-    if resolved.experiment.variants:
+    if spec.compare and (trouble := _no_comparison(spec, resolved)):
+        document.problem((*loc, "compare"), trouble)
+        return None
+    if resolved.experiment.variants and not spec.compare:
         names = ", ".join(resolved.experiment.variants)
-        document.problem((*loc, "experiment"), f"{resolved.name} has variants ({names}): name one with `variant`")
+        document.problem(
+            (*loc, "experiment"),
+            f"{resolved.name} has variants ({names}): name one with `variant`, or say `compare: true`",
+        )
         return None
     traffic = resolved.experiment.traffic
     signals = {lane.signal for each in services_of(resolved.experiment.datacenter) for lane in each.lanes}
-    fitting = [name for name, each in day.questions.items() if _fits(each, traffic, signals)]
+    fitting = [
+        name for name, each in day.questions.items()
+        if (each.measure == "verdict" if spec.compare else _fits(each, traffic, signals))
+    ]  # fmt: skip
     for at, name in enumerate(spec.predict or ()):
         if name not in day.questions:
             document.problem((*loc, "predict", at), f"there is no question {name}: {near(name, day.questions)}")
         elif name not in fitting:
-            document.problem((*loc, "predict", at), _why_not(day.questions[name], resolved.name, traffic))
+            why = _OF_ALL if spec.compare else _why_not(day.questions[name], resolved.name, traffic)
+            document.problem((*loc, "predict", at), why)
     asked = fitting if spec.predict is None else [name for name in spec.predict if name in fitting]
-    alerts = tuple(name for name, alert in day.alerts.items() if _can_fire(alert, traffic))
+    alerts = tuple(name for name, alert in day.alerts.items() if _can_fire(alert, traffic) and not spec.compare)
     name = spec.name or "-".join(filter(None, [resolved.name, spec.variant]))
     return PlannedRun(name, spec, resolved, tuple(asked), alerts)
+
+
+def _no_comparison(spec: RunSpec, resolved: ResolvedExperiment) -> str:
+    """Why it cannot be compared; nothing where it can."""
+    if spec.variant is not None:
+        return "all of its variants are compared: leave out `variant`"
+    if not (resolved.experiment.variants and resolved.experiment.compare):
+        return f"{resolved.name} has no `variants` and `compare`: leave this out"
+    return ""
 
 
 def _fits(question: Question, traffic: Mapping[str, object], signals: set[str]) -> bool:

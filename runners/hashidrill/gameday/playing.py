@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
+from hashidrill.engine.closing import EXIT_CODES
 from hashidrill.engine.launch import run_experiment
 from hashidrill.errors import RecordingError
 from hashidrill.events import Bus, Subscriber
@@ -12,24 +14,79 @@ from hashidrill.gameday import measures
 from hashidrill.gameday.journal import Result
 from hashidrill.gameday.plan import Plan, PlannedRun
 from hashidrill.recording.reader import Recording
+from hashidrill.recording.seal import damage
 from hashidrill.reports.figures import LoadFigures, load_figures
 from hashidrill.reports.sections import PARTS
 from hashidrill.reports.text import human_duration, human_number, human_rate, human_share
-from hashidrill.reports.write import judge_and_report
+from hashidrill.reports.write import judge_and_report, judged
 from hashidrill.verdict import RunVerdict
+
+if TYPE_CHECKING:
+    from hashidrill.engine.heal import Healed
+    from hashidrill.experiment.resolved import ResolvedExperiment
 
 Runner = Callable[..., Path]
 
 
+class Standing(Protocol):
+    """A datacenter that stands, which a day is played against (hashidrill.engine.launch_attached.Attached)."""
+
+    def over(self, path: Path) -> ResolvedExperiment:
+        """The experiment in a file, over it. Raises ExperimentError, AttachError."""
+
+    def allowed(self, resolved: ResolvedExperiment) -> None:
+        """Raises InterlockError where it may not be run."""
+
+    def run(self, resolved: ResolvedExperiment, *, runs_dir: Path, events: Bus) -> Path:
+        """As `run_experiment`."""
+
+    async def heal(self, runs: Sequence[Path], tell: Callable[[str], None]) -> list[Healed | None]:
+        """Reverts what these runs may have left in it."""
+
+
+_ENDED = frozenset(outcome for outcome, code in EXIT_CODES.items() if code in {0, 3})
+"""How runs end that came to their own end."""
+
+
 def play(
-    plan: Plan, run: PlannedRun, folder: Path, *, view: Subscriber, runner: Runner = run_experiment
+    plan: Plan,
+    run: PlannedRun,
+    folder: Path,
+    *,
+    view: Subscriber,
+    runner: Runner = run_experiment,
+    also: Sequence[Subscriber] = (),
 ) -> tuple[Result, Recording, RunVerdict]:
     """What came of it, as the journal keeps it; the recording, which `runner` makes; and its verdict.
 
+    `view` and each of `also` see the events of the run, and what it was judged to be.
+
     Raises KeyboardInterrupt with the recording for a run that was interrupted, and what `runner` raises.
     """
-    path = runner(run.resolved, runs_dir=folder, events=Bus(view))
+    recording, verdict, report = play_alone(run.resolved, folder, view=view, runner=runner, also=also)
+    return result_of(plan, run, recording, verdict, report), recording, verdict
+
+
+def play_alone(
+    resolved: ResolvedExperiment, folder: Path, *, view: Subscriber, runner: Runner = run_experiment,
+    also: Sequence[Subscriber] = (),
+) -> tuple[Recording, RunVerdict, Path | None]:  # fmt: skip
+    """As `play`, of an experiment by itself: the recording, its verdict, and the report."""
+    events = Bus(view, *also)
+    recording = Recording(runner(resolved, runs_dir=folder, events=events))
+    verdict, report = judge_and_report(recording, near_to=resolved.path)
+    events.publish(judged(recording, verdict, report))
+    return recording, verdict, report
+
+
+def judged_again(plan: Plan, run: PlannedRun, path: Path) -> tuple[Result, Recording, RunVerdict] | None:
+    """As `play`, of a run that had ended, with all that belongs to its recording, before anybody judged it.
+
+    None for one that was interrupted itself, died, or left a fault: it proves nothing.
+    """
     recording = Recording(path)
+    if recording.outcome not in _ENDED or damage(recording):
+        return None
     verdict, report = judge_and_report(recording, near_to=run.resolved.path)
     return result_of(plan, run, recording, verdict, report), recording, verdict
 

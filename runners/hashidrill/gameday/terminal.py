@@ -20,6 +20,8 @@ Say = Callable[..., None]
 Ask = Callable[[str], str]
 Answer = TypeVar("Answer")
 _LONGEST = 4000
+TROUBLE = "yellow"
+"""The style of what is wrong with an answer."""
 _GO = {"": "go", "s": "skip", "e": "stop"}
 
 
@@ -151,7 +153,7 @@ class Terminal:
             try:
                 return read(self._ask(prompt))
             except ValueError as error:
-                self._say(f"    {error}", "yellow")
+                self._say(f"    {error}", TROUBLE)
 
     def _person(self, text: str) -> str:
         people = self._plan.day.people

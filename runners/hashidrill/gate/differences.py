@@ -72,7 +72,8 @@ def why_left_out(product: str, key: str) -> str | None:
 
 
 def _left_out(product: str, key: str) -> Mapping[str, Any] | None:
-    """The group of left_out.yaml that has it."""
+    """The group of left_out.yaml that has it. Consul takes its keys in any case: `Data_Dir` is `data_dir`."""
+    key = key.lower() if product == "consul" else key
     for group in shipped("left_out.yaml")[product]:
         for pattern in group["keys"]:
             if fnmatchcase(key, pattern) or fnmatchcase(key, f"{pattern}.*"):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hashidrill.compare.calibration import STALE_DAYS, kept
 from hashidrill.compare.comparison import compared
+from hashidrill.compare.disturbed import never_ready
 from hashidrill.compare.rounds import AT_MOST, Series, Side, play
 from hashidrill.compare.same import ran_the_same
 from hashidrill.compare.statistics import ALARMS, Prior
@@ -177,16 +178,10 @@ def _unsteady(series: Series) -> list[dict[str, bool]]:
     of: dict[str, list[bool]] = {name: [] for name in NAMES}
     for each in series.played:
         for run in each.runs:
-            sick = (run.unsteady or _never_ready(run.recording)) and not run.disturbed
+            sick = (run.unsteady or never_ready(Recording(run.recording))) and not run.disturbed
             if sick or not run.invalid:
                 of[run.side].append(sick)
     return [dict(zip(NAMES, pair, strict=True)) for pair in zip(*of.values(), strict=False)]
-
-
-def _never_ready(path: Path) -> bool:
-    """Whether the agents started, and the datacenter never came to be one: a configuration can do that."""
-    recording = Recording(path)
-    return recording.outcome == "crashed" and "ready" in recording.phases and "load" not in recording.phases
 
 
 def _of_one_side(series: Series) -> Iterator[str]:
@@ -194,7 +189,7 @@ def _of_one_side(series: Series) -> Iterator[str]:
     runs = [
         run
         for run in series.spoilt
-        if not (run.disturbed or run.unsteady or _never_ready(run.recording))
+        if not (run.disturbed or run.unsteady or never_ready(Recording(run.recording)))
         and Recording(run.recording).outcome not in _NOBODYS
     ]
     of = {name: [run for run in runs if run.side == name] for name in NAMES}

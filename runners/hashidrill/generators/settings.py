@@ -74,6 +74,12 @@ def fleet_of(written: Any, logins: Mapping[str, Login], where: str) -> dict[str,
     }  # fmt: skip
 
 
+def worker_count(written: Any, where: str) -> int:
+    """0 where loads run on this machine. Raises AttachError."""
+    nomad = settings_of(written, where).nomad
+    return 0 if nomad is None else nomad.workers
+
+
 def engine_rights(namespace: str = "default") -> tuple[Right, ...]:
     """What Nomad's token must be allowed for the workers' job."""
     work = partial(Right, "nomad", "namespace", namespace)

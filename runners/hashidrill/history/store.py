@@ -78,11 +78,17 @@ def _day(folder: Path) -> tuple[Day, list[str]]:
         isinstance(runs, list)
     ) else []  # fmt: skip
     day = Day(
-        str(said.get("id") or folder.name), str(said.get("name") or folder.name),
+        str(said.get("id") or folder.name), _series_of_day(said, folder),
         str(said.get("title") or ""), began_s, when(ended) if ended else began_s, Verdict(said["verdict"]),
         str(said.get("outcome") or ""), str(folder.resolve()),
     )  # fmt: skip
     return day, [path.name for path in paths]
+
+
+def _series_of_day(said: dict[str, Any], folder: Path) -> str:
+    """The day's name, and the datacenter that it was played against unless that was one of ours."""
+    name, where = str(said.get("name") or folder.name), str(said.get("attached") or "")
+    return f"{name} at {where}" if where else name
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from hashidrill.judging.comparison import RUN_BY
 from hashidrill.judging.judge import judge, read_verdict
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.attached import attached_to
+from hashidrill.runbooks.verdict import is_rehearsal, rehearsal_verdict
 from hashidrill.util.redaction import Redactor
 from hashidrill.verdict import RunVerdict, Verdict
 
@@ -42,6 +43,8 @@ def taken(recording: Recording, verdict: RunVerdict | None = None) -> Run:
     # experiments of two folders may have one metadata.name, which `named` tells apart; older recordings have none
     name = str(run.get("named") or run.get("experiment") or _experiment_name(recording))
     variant, experiment = _asked(recording)
+    if is_rehearsal(recording):
+        name, variant = _rehearsed(run["rehearsal"], variant)
     began_s, ended_s = _times(recording)
     root = str(run.get("root") or "")
     versions, machine = _mapping(run, "versions"), _machine(_mapping(run, "machine"))
@@ -83,7 +86,13 @@ def _verdict(recording: Recording) -> RunVerdict:
     try:
         return read_verdict(recording.path)
     except RecordingError:
-        return judge(recording)
+        return rehearsal_verdict(recording) if is_rehearsal(recording) else judge(recording)
+
+
+def _rehearsed(about: Mapping[str, Any], variant: str) -> tuple[str, str]:
+    """The series of a rehearsal: the runbook, and where it was rehearsed."""
+    where = f"{about.get('experiment')} {variant}".strip()
+    return f"runbook-{about.get('runbook')}", where
 
 
 def _experiment_name(recording: Recording) -> str:

@@ -16,7 +16,7 @@ well as `require`. A hypothesis never looks at the clock or the network: it is a
 `compare`.
 """
 
-from hashidrill.hypothesis.lookup import all_comparisons, all_hypotheses, get, looking_up
+from hashidrill.hypothesis.lookup import all_comparisons, all_hypotheses, get, getter, looking_up
 from hashidrill.hypothesis.marked import (
     Broken,
     Figures,
@@ -30,6 +30,6 @@ from hashidrill.hypothesis.marked import (
 )
 
 __all__ = [
-    "Broken", "Figures", "Held", "Hypothesis", "all_comparisons", "all_hypotheses", "comparison", "get", "hypothesis",
-    "looking_up", "marked_in", "plain", "require",
+    "Broken", "Figures", "Held", "Hypothesis", "all_comparisons", "all_hypotheses", "comparison", "get", "getter",
+    "hypothesis", "looking_up", "marked_in", "plain", "require",
 ]  # fmt: skip

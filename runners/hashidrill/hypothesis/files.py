@@ -11,7 +11,8 @@ import os
 import re
 import sys
 import types
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 from hashidrill.errors import HashidrillError, UnknownNameError, UsageError
@@ -26,15 +27,29 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 VARIABLE = "HASHIDRILL_HYPOTHESES"
 """Names the folder of shipped hypotheses, in place of the checkout's or the package's."""
 
+Versions = Callable[[Path], list[tuple[Path, int, int]]]
+"""The files of a folder: each with the time at which it was changed (ns), and its size in bytes."""
 
-def find(name: str, near_to: Path | None = None) -> Hypothesis:
-    """Raises UnknownNameError with near names, or UsageError when a file does not load."""
-    if (found := _find_early(name, _folders(near_to))) is not None:
-        return found
-    known = collect(near_to)
-    if name not in known:
-        raise UnknownNameError(f"there is no hypothesis {name!r}: {near(name, known)}")
-    return known[name]
+
+class Finder:
+    """Finds hypotheses by name for one experiment: what folders there are, and what is in them, is looked at once."""
+
+    def __init__(self, near_to: Path | None = None) -> None:
+        self._near_to = near_to
+        self._versions = cache(_versions)
+
+    @cached_property
+    def _folders(self) -> list[Path]:
+        return _folders(self._near_to)
+
+    def find(self, name: str) -> Hypothesis:
+        """Raises UnknownNameError with near names, or UsageError when a file does not load."""
+        if (found := _find_early(name, self._folders, self._versions)) is not None:
+            return found
+        known = collect(self._near_to)
+        if name not in known:
+            raise UnknownNameError(f"there is no hypothesis {name!r}: {near(name, known)}")
+        return known[name]
 
 
 def collect(near_to: Path | None = None) -> dict[str, Hypothesis]:
@@ -45,19 +60,19 @@ def collect(near_to: Path | None = None) -> dict[str, Hypothesis]:
     return dict(sorted(found.items()))
 
 
-def _find_early(name: str, folders: list[Path]) -> Hypothesis | None:
+def _find_early(name: str, folders: list[Path], versions: Versions | None = None) -> Hypothesis | None:
     """The hypothesis of that name, importing only the one shipped file that has it, and all files of a user's folders.
 
     None if only importing everything can tell: no file seems to have it, or two files of one folder do.
     """
     shipped = None if VARIABLE in os.environ else _shipped().resolve()
-    own = {folder: _in_folder(folder) for folder in folders if folder != shipped}
+    own = {folder: _in_folder(folder, versions) for folder in folders if folder != shipped}
     for folder in folders:
         if folder == shipped:
-            paths = [path for path in _files(folder) if name in _names_in(path, *_version(path))]
-            if paths:
-                found = {each.name: each for each in _in_file(paths[0], *_version(paths[0]))}
-                return found.get(name) if len(paths) == 1 else None
+            files = [file for file in (versions or _versions)(folder) if name in _names_in(*file)]
+            if files:
+                found = {each.name: each for each in _in_file(*files[0])}
+                return found.get(name) if len(files) == 1 else None
         elif name in own[folder]:
             return own[folder][name]
     return None
@@ -72,8 +87,8 @@ def _folders(near_to: Path | None) -> list[Path]:
 
 def in_recording(path: Path) -> bool:
     """Whether it is a recording or a comparison, or lies in one."""
-    path = path.resolve()
-    return any((place / name).exists() for place in (path, *path.parents) for name in (JOURNAL_NAME, COMPARISON_NAME))
+    upwards = _upwards(os.path.realpath(path))
+    return any(_is_there(place, name) for place in upwards for name in (JOURNAL_NAME, COMPARISON_NAME))
 
 
 def check_folder(named: Path) -> None:
@@ -113,18 +128,29 @@ def _above(start: Path | None) -> list[Path]:
     """
     if start is None or in_recording(start):
         return []
-    for directory in (start.resolve(), *start.resolve().parents):
-        if (directory / FOLDER).is_dir():
-            return [directory / FOLDER]
-        if (directory / ".git").exists():
+    for place in _upwards(os.path.realpath(start)):
+        if _is_there(place, FOLDER) and (found := Path(place, FOLDER)).is_dir():
+            return [found]
+        if _is_there(place, ".git"):
             break
     return []
 
 
-def _in_folder(folder: Path) -> dict[str, Hypothesis]:
+@lru_cache
+def _upwards(real: str) -> tuple[str, ...]:
+    """A folder and those that it lies in, the nearest first."""
+    return (real, *map(str, Path(real).parents))
+
+
+def _is_there(folder: str, name: str) -> bool:
+    """By text: it is asked of each folder above each hypothesis of an experiment, and a Path is slow to make."""
+    return os.access(f"{folder}/{name}", os.F_OK)
+
+
+def _in_folder(folder: Path, versions: Versions | None = None) -> dict[str, Hypothesis]:
     found: dict[str, Hypothesis] = {}
-    for path in _files(folder):
-        for hypothesis in _in_file(path, *_version(path)):
+    for path, *version in (versions or _versions)(folder):
+        for hypothesis in _in_file(path, *version):
             if (other := found.get(hypothesis.name)) is not None:
                 raise UsageError(
                     f"{path}:{hypothesis.line}: hypothesis {hypothesis.name!r} is already in {other.path}:{other.line};"
@@ -135,12 +161,21 @@ def _in_folder(folder: Path) -> dict[str, Hypothesis]:
 
 
 def _files(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.glob("*.py")) if not path.name.startswith(("_", "test_", "conftest"))]
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.name.endswith(".py"))
+    except PermissionError:
+        return []
+    return [folder / name for name in names if not name.startswith(("_", "test_", "conftest"))]
 
 
 def _version(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_mtime_ns, status.st_size
+
+
+def _versions(folder: Path) -> list[tuple[Path, int, int]]:
+    return [(path, *_version(path)) for path in _files(folder)]
 
 
 @lru_cache

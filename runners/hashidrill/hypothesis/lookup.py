@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
-from hashidrill.hypothesis.files import collect, find
+from hashidrill.hypothesis.files import Finder, collect
 from hashidrill.hypothesis.marked import Hypothesis
 
 
@@ -17,9 +17,18 @@ def get(name: str, *, near_to: Path | None = None) -> Hypothesis:
     `near_to` is the experiment file (or its folder): also searched is a `hypotheses/` folder next to it or above.
     Inside `looking_up`, only that lookup counts.
     """
-    if (lookup := _lookup.get()) is not None:
-        return lookup(name)
-    return find(name, near_to)
+    return getter(near_to)(name)
+
+
+def getter(near_to: Path | None = None) -> Callable[[str], Hypothesis]:
+    """`get` for all that one experiment names: the folders near it are looked at once, at the first."""
+    finder = Finder(near_to)
+
+    def of(name: str) -> Hypothesis:
+        lookup = _lookup.get()
+        return finder.find(name) if lookup is None else lookup(name)
+
+    return of
 
 
 _lookup: ContextVar[Callable[[str], Hypothesis] | None] = ContextVar("lookup", default=None)

@@ -204,9 +204,8 @@ def _stopped_loads(recording: Recording, experiment: Experiment) -> Iterator[Dou
         if rate is None or name not in recording.loads:
             continue
         for start_ns, stop_ns in _gaps(recording.operations(name).intended_ns, begin_ns, end_ns):
-            offered_s = _offered_s(recording, name, start_ns, stop_ns)
-            allowed_s = max(SILENT_S, _FEWEST_DUE / rate)
-            if offered_s > allowed_s:
+            offered_s, full_s = _offered_s(recording, name, start_ns, stop_ns)
+            if offered_s > SILENT_S and full_s > _FEWEST_DUE / rate:
                 yield Doubt(
                     f"load {name} stopped: it started no operation for {(stop_ns - start_ns) / SECOND:.1f}s, although"
                     f" the experiment asks for at least {Rate(rate)}",
@@ -242,13 +241,17 @@ def _period(kind: str) -> tuple[str, str] | None:
     return next((s.periods[kind] for s in registry.services().values() if kind in s.periods), None)
 
 
-def _offered_s(recording: Recording, load: str, start_ns: int, end_ns: int) -> float:
-    """How many seconds of that time the load's level was over 0 %."""
+def _offered_s(recording: Recording, load: str, start_ns: int, end_ns: int) -> tuple[float, float]:
+    """How many seconds of that time the load's level was over 0 %; and how many at 100 % ask for as much.
+
+    A second at 10 % asks for a tenth of the operations; one over 100 % counts as one.
+    """
     if f"{load}.level" not in recording.signals:
-        return (end_ns - start_ns) / SECOND
+        return (end_ns - start_ns) / SECOND, (end_ns - start_ns) / SECOND
     level = recording.series(f"{load}.level").known_between(start_ns, end_ns)
     edges = np.clip([*level.t_ns, end_ns], start_ns, end_ns)
-    return float(np.diff(edges)[level.value > 0].sum()) / SECOND
+    lasted_s = np.diff(edges) / SECOND
+    return float(lasted_s[level.value > 0].sum()), float((lasted_s * np.clip(level.value, 0, 1)).sum())
 
 
 def _silent_probes(recording: Recording) -> Iterator[Doubt]:

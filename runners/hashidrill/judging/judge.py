@@ -101,7 +101,11 @@ def write_verdict(
     recording: Recording, *, near_to: Path | None = None, recorded_hypotheses: bool = False
 ) -> RunVerdict:
     """Judges, and writes the verdict into the recording as verdict.json; a note says so if that fails."""
-    verdict = judge(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses)
+    return stored(recording, judge(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses))
+
+
+def stored(recording: Recording, verdict: RunVerdict) -> RunVerdict:
+    """Writes a verdict into the recording as verdict.json; a note says so if that fails."""
     document = {"verdict": verdict.verdict, **dataclasses.asdict(verdict)}
     try:
         write_whole(recording.path / VERDICT_NAME, json.dumps(document, indent=2, allow_nan=False) + "\n")

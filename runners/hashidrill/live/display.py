@@ -17,22 +17,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hashidrill.events import (
-    Change,
-    End,
-    Event,
-    Figures,
-    Guardrail,
-    Intent,
-    Level,
-    Marked,
-    Note,
-    Phase,
-    Proof,
-    Steady,
-    Tick,
-    Waiting,
-)
+from hashidrill.events import Event, Figures, Phase, Tick
+from hashidrill.live.sentences import ALARMS, Sentences, words
 from hashidrill.reports.attached import attached_to
 from hashidrill.reports.figures import experiment_title, how_it_ended
 from hashidrill.reports.sections import FINDINGS, SYMBOLS, meaning
@@ -83,7 +69,7 @@ class LiveView:
         self._tick = Tick()
         self._phase = ""
         self._history: dict[str, dict[str, deque[float | None]]] = {}
-        self._labels: dict[str, str] = {}
+        self._sentences = Sentences()
         self._recent: deque[tuple[str, str]] = deque(maxlen=RECENT)
         self._next_status_ns = 0
 
@@ -104,10 +90,12 @@ class LiveView:
 
     def event(self, event: Event) -> None:
         """Show one event; nothing is shown for an event that has nothing to say here."""
+        if isinstance(event, Phase):
+            self._phase = words(event.phase)
         if isinstance(event, Tick):
             self._on_tick(event)
-        elif line := self._sentence(event):
-            style = "red" if event.event in _ALARMS else ""
+        elif line := self._sentences.of(event):
+            style = "red" if event.event in ALARMS else ""
             moment = f"{event.t_ns / 1e9:7.1f} s"
             self._recent.append((f"{moment}  {line}", style))
             if self._plain:
@@ -116,7 +104,7 @@ class LiveView:
 
     def _on_tick(self, tick: Tick) -> None:
         self._tick = tick
-        self._phase = _words(tick.phase) or self._phase
+        self._phase = words(tick.phase) or self._phase
         for name, load in tick.loads.items():
             history = self._history.setdefault(name, {key: deque(maxlen=TICKS) for _, key, _ in _METRICS})
             for _, key, _ in _METRICS:
@@ -126,56 +114,6 @@ class LiveView:
             self._next_status_ns = tick.t_ns + STATUS_EVERY_NS
             say(self._console, f"[{tick.t_ns / 1e9:7.1f} s] {self._status()}")
 
-    def _sentence(self, event: Event) -> str:
-        """One event as one line, empty when there is nothing to say about it."""
-        match event:
-            case Intent() | Proof() | Change():
-                line = self._fault_sentence(event)
-            case Marked():
-                line = f"mark {_words(event.mark)} {'begins' if event.event == 'mark.begin' else 'ends'}"
-            case Phase():
-                self._phase = _words(event.phase)
-                line = f"phase {self._phase}" if self._phase else ""
-            case Guardrail():
-                line = f"guardrail tripped: {_words(event.condition)} {_in_brackets(event.evidence)}"
-            case Steady():
-                line = f"the steady state {'held' if event.held else 'did not hold'} {_in_brackets(event.evidence)}"
-            case Level() | Note() | Waiting():
-                line = _words(event.text)
-            case End():
-                line = f"the run ended: {_words(event.outcome)}{_after_colon(event.error)}"
-            case _:
-                line = ""
-        return line.rstrip()
-
-    def _fault_sentence(self, event: Intent | Proof | Change) -> str:
-        if isinstance(event, Intent):
-            self._labels[event.fault_id] = f"{_words(event.kind) or 'fault'} on {_words(event.target.host) or '?'}"
-            params = ", ".join(f"{_words(k)}={_words(v)}" for k, v in event.params.items())
-            return f"{self._labels[event.fault_id]}: applying{f' ({params})' if params else ''}"
-        label = self._labels.get(event.fault_id, f"fault {_words(event.fault_id)}")
-        measured, asked = _words(event.evidence.measured), _words(event.evidence.asked)
-        found = f": measured {measured} (asked: {asked})" if asked and measured else ""
-        what = event.event.removeprefix("fault.")
-        if isinstance(event, Proof):
-            sentences = {
-                "proven": f"{label}: proven in force{found}",
-                "unproven": f"{label}: NOT PROVEN in force{found}",
-                "still": f"{label}: still in force{found}",
-                "faded": f"{label}: NO LONGER in force{found}",
-                "gone": f"{label}: proven gone{f', measured {measured}' if measured else ''}",
-            }
-            return sentences.get(what, "")
-        reason = _after_colon(event.error or measured)
-        sentences = {
-            "failed": f"{label}: could not be applied{reason}",
-            "undone": f"{label}: undone by {_words(event.by)}, as planned",
-            "moved": f"{label}: given up, because {_words(event.on)} is now another host",
-            "reverted": f"{label}: reverted",
-            "stuck": f"{label}: COULD NOT BE REVERTED{reason}",
-        }
-        return sentences.get(what, "")
-
     # ---- what is in force now
 
     def _left(self, ends_ns: int | None) -> str:
@@ -183,22 +121,22 @@ class LiveView:
 
     def _faults(self) -> list[str]:
         return [
-            _spaced(f"{_words(fault.kind)} on {_words(fault.host) or '?'}", self._left(fault.ends_ns))
+            _spaced(f"{words(fault.kind)} on {words(fault.host) or '?'}", self._left(fault.ends_ns))
             for fault in self._tick.faults
         ]
 
     def _marks(self) -> list[str]:
-        return [_spaced(_words(mark.mark), self._left(mark.ends_ns)) for mark in self._tick.marks]
+        return [_spaced(words(mark.mark), self._left(mark.ends_ns)) for mark in self._tick.marks]
 
     def _leaders(self) -> list[tuple[str, str]]:
         """Title and name, of each service that has a leader."""
-        return [(_words(title), _words(name) or "none") for title, name in self._tick.leaders]
+        return [(words(title), words(name) or "none") for title, name in self._tick.leaders]
 
     def _status(self) -> str:
         """The plain status line."""
         phase = _spaced(self._phase or "starting", self._left(self._tick.phase_ends_ns))
         loads = [
-            f"{_words(name)} {human_rate(load.rate)} "
+            f"{words(name)} {human_rate(load.rate)} "
             + (f"({_waiting(load)}) " if load.waiting else "")
             + " ".join(f"{title} {human(getattr(load, key))}" for title, key, human in _METRICS)
             for name, load in self._tick.loads.items()
@@ -246,7 +184,7 @@ class LiveView:
         """Each load as a line and three sparklines of all the ticks that are kept."""
         lines = []
         for name, load in loads.items():
-            head = self._text(f"{_words(name)}  {human_rate(load.rate)}", "bold")
+            head = self._text(f"{words(name)}  {human_rate(load.rate)}", "bold")
             if load.waiting:
                 head.append_text(self._text(f"  {_waiting(load)}", "red"))
             lines.append(head)
@@ -265,7 +203,7 @@ class LiveView:
             table.add_column(title, no_wrap=True, overflow="crop")
         size = (width - max(width // 6, 8) - 7 - 3 * 11) // 3 - 1
         for name, load in loads.items():
-            cells = [self._text(_words(name)), self._text(human_rate(load.rate))]
+            cells = [self._text(words(name)), self._text(human_rate(load.rate))]
             for _, key, human in _METRICS:
                 value = human(getattr(load, key))
                 if key == "errors" and load.waiting and load.errors is None:
@@ -294,7 +232,6 @@ class LiveView:
 
 
 _LONGEST = 4000
-_ALARMS = {"fault.unproven", "fault.failed", "fault.faded", "fault.stuck", "guardrail"}
 
 
 def final_summary(console: Console, verdict: RunVerdict, recording: Recording, report_path: Path | None) -> None:
@@ -365,19 +302,6 @@ def _next_steps(verdict: RunVerdict, recording: Recording) -> list[tuple[str, st
 def say(console: Console, line: str, style: str = "") -> None:
     """One line as it is: no markup in it is read, no escape sequence passes, and a log does not fold it."""
     console.print(Text(for_encoding(plain_line(line), console.encoding), style), soft_wrap=True, highlight=False)
-
-
-def _words(value: object) -> str:
-    """Any scalar as one printable line, empty for what is none."""
-    return one_line(str(value), 300) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
-
-
-def _in_brackets(text: str) -> str:
-    return f"({_words(text)})" if text.strip() else ""
-
-
-def _after_colon(text: str) -> str:
-    return f": {_words(text)}" if text else ""
 
 
 def _waiting(load: Figures) -> str:

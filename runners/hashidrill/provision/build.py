@@ -102,7 +102,7 @@ def build(product: Product, version: str, work: Path, say: Callable[[str], None]
 
 def build_command(go: Go, product: Product, version: str, into: Path) -> list[str]:
     """`go build` of the pinned package. Readonly: go.mod and go.sum decide, and a build never changes them."""
-    flags = "-s -w" + (f" -X {product.stamp}={version}" if product.stamp else "")
+    flags = "-s -w" + (f" -X {product.stamp}={product.stamp_as.format(version=version)}" if product.stamp else "")
     return [str(go.path), "build", "-trimpath", "-ldflags", flags, "-o", str(into), product.package]
 
 

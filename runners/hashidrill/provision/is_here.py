@@ -9,12 +9,12 @@ import sys
 
 from hashidrill.errors import BinaryError
 from hashidrill.provision.binaries import locate
-from hashidrill.provision.products import AUDITED_VERSIONS, DEFAULT_VERSIONS
+from hashidrill.provision.products import AUDITED_VERSIONS, DEFAULT_VERSIONS, KUBERNETES_VERSIONS
 
 
 def main(name: str) -> int:
     """0 when it is, 1 when it would have to be downloaded or built first."""
-    version = dict(reversed((*DEFAULT_VERSIONS, *AUDITED_VERSIONS)))[name]
+    version = dict(reversed((*DEFAULT_VERSIONS, *AUDITED_VERSIONS, *KUBERNETES_VERSIONS)))[name]
     try:
         return 0 if locate(name, version) is not None else 1
     except BinaryError:

@@ -58,7 +58,8 @@ class Product:
     """One binary. `says` finds the version in what `NAME version_argument` prints. `release` is None for one whose
     vendor publishes no binaries: it is built.
 
-    `stamp` is the Go variable that the vendor's own release sets to the version (toxiproxy says "git" without it).
+    `stamp` is the Go variable that the vendor's own release sets to the version (toxiproxy says "git" without it), and
+    `stamp_as` what it is set to.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Product:
     version_argument: str
     says: str
     stamp: str = ""
+    stamp_as: str = "{version}"
     cgo: bool = False
     build_time: str = "about 4 minutes"
 
@@ -132,6 +134,49 @@ PRODUCTS = {
             r"^Vault v([^\s,]+)",
             build_time="about 15 minutes",
         ),
+        Product(
+            "etcd",
+            None,
+            "etcd",
+            "go.etcd.io/etcd/server/v3",
+            "--version",
+            r"^etcd Version: (\S+)",
+            build_time="about a minute",
+        ),
+        Product(
+            "kube-apiserver",
+            None,
+            "kubernetes",
+            "k8s.io/kubernetes/cmd/kube-apiserver",
+            "--version",
+            r"^Kubernetes v(\S+)",
+            stamp="k8s.io/component-base/version.gitVersion",
+            stamp_as="v{version}",
+            build_time="about 3 minutes",
+        ),
+        Product(
+            "chaos-controller-manager",
+            None,
+            "chaos-mesh",
+            "github.com/chaos-mesh/chaos-mesh/cmd/chaos-controller-manager",
+            "--version",
+            r'^Controller manager Version: version\.Info\{GitVersion:"v([^"]+)"',
+            stamp="github.com/chaos-mesh/chaos-mesh/pkg/version.gitVersion",
+            stamp_as="v{version}",
+            build_time="about 3 minutes",
+        ),
+        Product(
+            "chaosd",
+            None,
+            "chaosd",
+            "github.com/chaos-mesh/chaosd/cmd",
+            "version",
+            r'^Chaosd Version: version\.Info\{GitVersion:"v([^"]+)"',
+            stamp="github.com/chaos-mesh/chaosd/pkg/version.gitVersion",
+            stamp_as="v{version}",
+            cgo=True,  # its SQLite
+            build_time="about 3 minutes",
+        ),
     )
 }
 
@@ -148,6 +193,14 @@ DEFAULT_VERSIONS = (
     ("vault", VAULT_VERSION),
 )
 """What the shipped experiments ask for, the most wanted first."""
+
+KUBERNETES_VERSIONS = (
+    ("etcd", "3.5.21"),
+    ("kube-apiserver", "1.34.4"),
+    ("chaos-controller-manager", "0.9.1-0.20260902003049-47411975a8cb"),
+    ("chaosd", "1.4.0"),
+)
+"""A control plane with Chaos Mesh and no nodes, for tests alone. Chaos Mesh tags no module: it is a commit."""
 
 AUDITED_VERSIONS = (("consul-template", "0.41.0"),)
 """What the audit's claims are shown on, beside the others; only the tests of them run this."""

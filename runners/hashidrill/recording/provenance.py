@@ -46,7 +46,7 @@ class Lookup:
 
     def __init__(self, recording: Keeps, near_to: Path | None, *, recorded: bool = False) -> None:
         self._recording = recording
-        self._near_to = near_to
+        self._get = hypothesis.getter(near_to)
         self._recorded = recorded
         self._used: dict[str, Hypothesis] = {}
 
@@ -70,7 +70,7 @@ class Lookup:
 
     def _from_here(self, name: str) -> Hypothesis:
         try:
-            return hypothesis.get(name, near_to=self._near_to)
+            return self._get(name)
         except UnknownNameError as error:
             about = self._about(name)
             if about is None:

@@ -15,6 +15,7 @@ from hashidrill.reports import sections
 from hashidrill.reports.attached import attached_datacenter
 from hashidrill.reports.figures import experiment_title
 from hashidrill.reports.markup import Html, data_script, el, joined, raw_script, raw_style
+from hashidrill.reports.rehearsal import followed
 from hashidrill.reports.timeline import timeline
 from hashidrill.util.files import write_whole
 
@@ -63,10 +64,11 @@ def page(title: str, content: Sequence[Html], timeline_data: Any = None) -> Html
 
 
 def _sections(recording: Recording, verdict: RunVerdict) -> list[Html]:
-    attached = attached_datacenter(recording)
+    attached, rehearsed = attached_datacenter(recording), followed(recording)
     return [
         sections.banner(recording, verdict),
         sections.expectations(verdict),
+        *([rehearsed] if rehearsed is not None else []),
         sections.figures(recording),
         sections.timeline_frame(),
         sections.fault_proofs(recording),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill import registry
 from hashidrill.engine.required import make_fault
+from hashidrill.generators.nomad_spawner import PREFIX
+from hashidrill.generators.settings import engine_rights, settings_of
 from hashidrill.units import Duration
 
 if TYPE_CHECKING:
@@ -15,12 +17,15 @@ if TYPE_CHECKING:
     from hashidrill.experiment.model import Experiment
 
 
+_JOB = "nomad job"
+
+
 def plan_data(plan: Plan) -> dict[str, Any]:
-    """For scripts."""
+    """For scripts. Raises AttachError for an `engine` that cannot be."""
     return {
         "experiment": plan.experiment.metadata.name,
         "datacenter": plan.target.name,
-        "actions": [_data(action, plan.experiment) for action in plan.actions],
+        "actions": [*_workers(plan), *(_data(action, plan.experiment) for action in plan.actions)],
     }
 
 
@@ -40,9 +45,29 @@ def plan_lines(plan: Plan) -> Iterator[str]:
 
 
 def _when(one: Mapping[str, Any]) -> str:
+    if one["verb"] == "start":
+        return "before the loads"
     if one["verb"] == "offer":
         return f"from the steady state to {Duration(one['until_s'])}"
     return f"{Duration(one['at_s'])} to {Duration(one['until_s'])} of the method"
+
+
+def _workers(plan: Plan) -> Iterator[dict[str, Any]]:
+    """The job of the workers that offer the loads, where the attach file names an `engine`."""
+    nomad = settings_of(plan.target.engine, plan.target.path).nomad
+    if nomad is None or "nomad" not in plan.target.logins:
+        return
+    hosts = [host.name for host in plan.estate.having("nomad") if host.roles["nomad"] == "client"]
+    number = f"{nomad.workers} worker{'' if nomad.workers == 1 else 's'}"
+    rights = engine_rights(plan.target.logins["nomad"].params.get("namespace", "default"))
+    yield {
+        "verb": "start", "what": _JOB, "on": "nomad:clients", "hosts": hosts, "at_s": 0.0,
+        "until_s": max((action.at_s + action.for_s for action in plan.actions), default=0.0),
+        "where": f"{PREFIX}{plan.run_id or 'RUN'}, {number} on as many of {', '.join(hosts) or 'no host'}",
+        "params": {"lease": str(nomad.lease)},
+        "reverted": "the job is removed with the run; workers whose runner is silent end within their lease",
+        "observer": "", "rights": [f"{right.service}: {right}" for right in rights],
+    }  # fmt: skip
 
 
 def _data(action: Action, experiment: Experiment) -> dict[str, Any]:

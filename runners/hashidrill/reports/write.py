@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hashidrill.errors import RecordingError
 from hashidrill.events import Expected, Judged
-from hashidrill.judging.judge import with_note, write_verdict
+from hashidrill.judging.judge import stored, with_note, write_verdict
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.html import write_html
 from hashidrill.reports.markdown import write_markdown
@@ -21,7 +21,15 @@ def judge_and_report(
     There is no report of a recording that cannot be read: the verdict, INVALID then, says why. Nor is there one where
     nothing can be written, on a full disk or beside a recording of somebody else: a note says that.
     """
-    verdict = write_verdict(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses)
+    return _reported(recording, write_verdict(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses))
+
+
+def report_of(recording: Recording, verdict: RunVerdict) -> tuple[RunVerdict, Path | None]:
+    """As `judge_and_report`, of what was judged already."""
+    return _reported(recording, stored(recording, verdict))
+
+
+def _reported(recording: Recording, verdict: RunVerdict) -> tuple[RunVerdict, Path | None]:
     try:
         report = write_html(recording, verdict, recording.path)
         write_markdown(recording, verdict, recording.path, report=report)

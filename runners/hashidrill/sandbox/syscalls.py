@@ -18,6 +18,7 @@ CLONE_NEWNET = 0x4000_0000
 
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 1 << 18
+_MNT_DETACH = 2
 
 _CPUCLOCK_SCHED = 2  # <linux/posix-timers_types.h>: the clock of a process is ~pid << 3 with this
 _PR_SET_PDEATHSIG = 1
@@ -52,6 +53,14 @@ def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -
         source.encode(), os.fsencode(target), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None
     )
     _check(result, f"mount {kind or source} on {target}")
+
+
+def detach(target: str) -> None:
+    """Take the uppermost file system off a directory of this mount namespace, also while it is in use.
+
+    Raises OSError that names the target.
+    """
+    _check(_libc.umount2(os.fsencode(target), _MNT_DETACH), f"umount {target}")
 
 
 def disarm_programs() -> None:

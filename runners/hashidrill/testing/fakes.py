@@ -49,6 +49,8 @@ class FakeHost(Capable):
         self.proxies: dict[str, FakeProxy] = {}
         self.listening: set[int] = set()
         self.limits: dict[str, float] = {}
+        self.egress: list[Toxic] = []
+        """On everything that it sends, to whomever."""
         self.process: AgentProcess | None = None
         self.config: dict[str, Any] = {}
         self.written = 0
@@ -240,7 +242,7 @@ class FakeHost(Capable):
         if (proxy.port if proxy else port) not in there.listening:
             return [Exchange(_QUICK_S, errno.ECONNREFUSED)] * count
         links = self.world.noise.link(self.world.dice(), count).tolist()
-        toxics = [] if proxy is None else proxy.toxics
+        toxics = [*self.egress, *([] if proxy is None else proxy.toxics)]
         return [pass_through([t for t in toxics if dice.random() < t.toxicity], request, dice, own_s)
                 for own_s in links]  # fmt: skip
 

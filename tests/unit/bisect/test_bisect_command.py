@@ -42,13 +42,17 @@ def config(number: int, value: int) -> str:
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
-    """A recording in which writes are slow or quick, that ended that way."""
+    """A recording in which writes are slow or quick, that ended that way; `others`: CPUs of 2 that other work took."""
 
     @cache
-    def planted_(*, slow, ended):
+    def planted_(*, slow, ended, others=0.0):
         built = RecordingBuilder(tmp_path_factory.mktemp("runs") / "run").fault("noop", at=10, until=30)
         built.expect("latency_stays", load="kv-writes", p50_below="300ms")
         built.expect("available_during", load="kv-writes")
+        built.run_info(machine={"cpus": 2})
+        built.series("machine.others", others, every=1.0).series("machine.idle", 1.8 - others, every=1.0)
+        if ended == "steady-state":
+            built.phase("start", at=0).phase("ready", at=2).phase("steady", at=4)
         return built.load("kv-writes", latency=2.0 if slow else 0.01).end(ended).build().path
 
     return planted_
@@ -67,6 +71,8 @@ def box(monkeypatch, tmp_path, planted):
     class Box:
         interrupted_at = stuck_at = 0
         invalid_at: tuple[int, ...] = ()
+        unsteady = staticmethod(lambda _datacenter: False)
+        others = 0.0
         refusal = staticmethod(lambda _settings: "")
 
         def __init__(self):
@@ -88,8 +94,11 @@ def box(monkeypatch, tmp_path, planted):
             number = len(box.made)
             if number == box.interrupted_at:
                 raise KeyboardInterrupt(tmp_path)
-            ended = "revert" if number == box.stuck_at else "steady-state" if number in box.invalid_at else "complete"
-            return planted(slow=box.slow(resolved.data["datacenter"]), ended=ended)
+            datacenter = resolved.data["datacenter"]
+            ended = "revert" if number == box.stuck_at else "fault" if number in box.invalid_at else "complete"
+            if box.unsteady(datacenter):
+                return planted(slow=False, ended="steady-state", others=box.others)
+            return planted(slow=box.slow(datacenter), ended=ended)
 
         return run
 
@@ -247,6 +256,30 @@ def test_invalid_runs_are_made_again_and_count_as_nothing(box):
     assert said.count("invalid") == 3
 
 
+def test_what_is_sick_without_any_fault_is_broken(box):
+    box.slow, box.unsteady = (lambda _datacenter: False), box.slow
+
+    result = box.keys("--json")
+
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["found"]) == (0, ["limits.request_limits.key_17"])
+    said = {run["text"] for each in document["candidates"] for run in each["runs"] if run["outcome"] == "broken"}
+    assert said == {"the steady state never held, so no fault was applied"}
+
+
+def test_but_not_where_other_work_left_it_no_cpu_nor_for_a_hypothesis_that_judged_nothing(box):
+    box.slow, box.unsteady = (lambda _datacenter: False), box.slow
+    assert box.keys("--expect", "latency_stays").exit_code == 3
+
+    box.others = 1.8
+    result = box.keys("--json")
+
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["found"]) == (3, [])
+    said = {run["outcome"] for each in document["candidates"] for run in each["runs"]}
+    assert said == {"held", "invalid"}
+
+
 def test_a_good_end_whose_runs_are_all_invalid_is_no_answer(box):
     box.invalid_at = tuple(range(1, 50))
 
@@ -254,7 +287,7 @@ def test_a_good_end_whose_runs_are_all_invalid_is_no_answer(box):
 
     assert result.exit_code == 3
     assert (
-        "cannot tell: good, unchanged broke in 0 of 0 runs, and 5 more said nothing (the steady state never held"
+        "cannot tell: good, unchanged broke in 0 of 0 runs, and 5 more said nothing (a fault could not be put in force"
         in result.output
     )
     assert len(box.made) == 5

@@ -167,6 +167,7 @@ def test_a_folder_of_another_user_holds_no_note_of_ours(tmp_path, monkeypatch):
             act()
 
 
+@pytest.mark.usefixtures("signals_restored")
 def test_a_note_that_cannot_be_written_is_said_before_anything_is_applied(tmp_path, capfd):
     """A full disk, for example: here a file is where the folder would be."""
     (tmp_path / "run").write_text("")

@@ -9,8 +9,9 @@ import anyio
 import pytest
 
 from carried_hosts import WHERE, FakeShell
-from hashidrill.carriers.host import CarriedHost, cannot
+from hashidrill.carriers.host import CarriedHost
 from hashidrill.carriers.leased import Terms
+from hashidrill.carriers.limits import cannot
 from hashidrill.carriers.ssh import explained
 from hashidrill.errors import FaultError
 from hashidrill.packets import Block
@@ -21,13 +22,13 @@ LATENCY = {"operations": ("fsync",), "delay_s": 0.5, "jitter_s": 0.0, "share": 1
 
 
 @asynccontextmanager
-async def host(shell, told=None, **more):
+async def host(shell, told=None, waits_s=0.0, **more):
     async def answers(agent, timeout_s):
         return True
 
     async with anyio.create_task_group() as tasks:
         one = CarriedHost(
-            "consul-1", shell, {"consul": ("consul", "agent")}, answers, terms=Terms(lease_s=15), tasks=tasks,
+            "consul-1", shell, {"consul": ("consul", "agent")}, answers, terms=Terms(15, waits_s=waits_s), tasks=tasks,
             tell=(told if told is not None else []).append, **more,
         )  # fmt: skip
         yield one
@@ -130,6 +131,72 @@ def test_what_another_run_has_in_force_by_the_same_name_is_not_taken_away():
             assert not shell.in_force
 
     run(main())
+
+
+def test_the_rules_of_two_runs_can_be_told_apart_on_the_host():
+    """Whose a table is, an operator sees by its name; and no run takes another one's for its own."""
+    shell = FakeShell()
+
+    async def main():
+        async with host(shell) as one, host(shell) as other:
+            one.act_for("20261123-0101-short-aaaa")
+            other.act_for("20261123-0202-short-bbbb")
+            await one.set_packet_rules("hashidrill_0_cut", RULES)
+            [name] = [told["args"]["table"] for told in shell.in_force.values()]
+            assert name == "hashidrill_0_cut_20261123_0101_short_aaaa"
+            assert f"add table inet {name}\n" in shell.sessions[0].told["args"]["script"]
+            assert await one.nft_tables() == ["hashidrill_0_cut"]
+            assert await other.nft_tables() == [name], "it is another's, and stays so"
+            await one.suspend_packet_rules("hashidrill_0_cut")
+            assert f"flush chain inet {name} input" in shell.changed[0]
+            await one.clear_packet_rules("hashidrill_0_cut")
+            assert await one.nft_tables() == []
+            await other.set_packet_rules("hashidrill_0_cut", RULES)
+            assert await one.nft_tables() == ["hashidrill_0_cut_20261123_0202_short_bbbb"]
+
+    run(main())
+
+
+def test_a_host_that_does_not_answer_is_waited_for_where_a_revert_may_wait_and_once_in_all():
+    """It has just restarted, or its network came back: seconds later it answers, and nobody need be woken."""
+    shell, told = FakeShell(), []
+
+    async def main():
+        async with host(shell, told, waits_s=60) as one:
+            shell.notes["t"] = shell.in_force["t"] = {"run": ""}
+            shell.cut, began = True, anyio.current_time()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(one.clear_packet_rules, "t")
+                await anyio.sleep(25)
+                assert "t" in shell.in_force
+                shell.cut = False
+            assert anyio.current_time() - began < 28
+            assert "t" not in shell.in_force
+            assert told[0] == (f"waiting for up to 60s: {WHERE}: no program could be started: the connection was lost")
+            assert len(told) == 3, "and says so every ten seconds"
+            shell.cut = True
+            began = anyio.current_time()
+            for _ in range(3):
+                with pytest.raises(FaultError, match="t could not be reverted: no program could be started"):
+                    await one.clear_packet_rules("t")
+            assert 60 <= anyio.current_time() - began < 70, "its faults are not waited for one by one"
+
+    run(main())
+
+
+def test_a_host_that_answers_that_it_cannot_is_not_waited_for():
+    shell, told = FakeShell(), []
+
+    async def main():
+        async with host(shell, told, waits_s=60) as one:
+            one.act_for("run-a")
+            shell.notes["t"], began = {"run": "run-b"}, anyio.current_time()
+            with pytest.raises(FaultError, match="t could not be reverted: of the run run-b"):
+                await one.clear_packet_rules("t")
+            assert anyio.current_time() - began < 1
+
+    run(main())
+    assert told == []
 
 
 def test_a_fault_that_the_host_took_away_by_itself_is_said_with_the_reason():
@@ -340,5 +407,42 @@ def test_no_rule_cuts_a_host_off_from_the_runner_that_has_to_take_it_away():
             with pytest.raises(FaultError, match="it would be cut off from this machine"):
                 await one.set_packet_rules("t", RULES)
             await one.set_packet_rules("t", [Block("input", ("10.73.0.12",), port=8300)])
+
+    run(main())
+
+
+def test_settings_are_added_for_as_long_as_they_are_renewed_and_are_taken_away():
+    shell = FakeShell()
+    streaming = {"use_streaming_backend": False}
+
+    async def main():
+        async with host(shell) as one:
+            assert await one.agent_settings("consul") == {}
+            await one.set_agent_settings("consul", streaming, restart=True, check=["validate"])
+            await anyio.sleep(60)
+            assert await one.agent_settings("consul") == streaming
+            await one.set_agent_settings("consul", {"log_level": "DEBUG"}, restart=True, check=["validate"])
+            await one.clear_agent_settings("consul")
+            assert await one.agent_settings("consul") == {}
+            await one.clear_agent_settings("consul")
+
+    run(main())
+    [args] = [one.told["args"] for one in shell.sessions if one.told.get("kind") == "settings"]
+    assert args == {
+        "agent": "consul", "reference": "41@7", "settings": streaming, "by": "restart", "check": ["validate"],
+    }  # fmt: skip
+    assert shell.changed == [{"log_level": "DEBUG"}]
+    assert not shell.in_force
+
+
+def test_an_agent_that_reads_no_folder_of_settings_is_said():
+    shell = FakeShell()
+    shell.reads_no_folder = "process 41 reads no folder of configuration files (-config-dir)"
+
+    async def main():
+        async with host(shell) as one:
+            assert (await one.facts())["lacks"] == {"settings": shell.reads_no_folder}
+            with pytest.raises(FaultError, match="consul-1: process 41 reads no folder"):
+                await one.agent_settings("consul")
 
     run(main())

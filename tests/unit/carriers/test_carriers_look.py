@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
+import anyio
 import pytest
 
 from attached_estates import FakeEstate, attach_file
 from carried_hosts import FakeShell
 from hashidrill.capabilities import (
+    AgentSettings,
     DiskCanary,
     DiskControl,
     NetworkCanary,
@@ -158,6 +162,48 @@ def test_a_kill_can_be_taken_back_while_no_agent_is_there(target, estate):
     run(main())
 
 
+async def back(shell, *, after_s):
+    await anyio.sleep(after_s)
+    shell.cut = False
+
+
+@pytest.mark.parametrize("awaited", [["consul-1"], []])
+def test_a_host_that_restarts_is_waited_for_where_something_is_to_be_taken_back(target, estate, awaited):
+    shell, told = FakeShell(), []
+    shell.cut = True
+
+    async def main():
+        began = anyio.current_time()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(back, shell, after_s=25))
+            offers = await look(target, estate, shell.connected, undoing=True, awaited=awaited, tell=told.append)
+            took_s = anyio.current_time() - began
+        return bool(offers["consul-1"].capabilities), bool(offers["consul-2"].capabilities), took_s
+
+    there, other, took_s = run(main())
+    assert (there, other) == (bool(awaited), False), "nobody waits for the others"
+    assert 25 <= took_s < 30 if awaited else took_s < 1
+    assert told[:1] == ["waiting for up to 90s: consul-1: cannot be reached: Connection refused"][: len(awaited)]
+
+
+def test_a_host_that_lets_nobody_in_is_not_waited_for(target, estate):
+    """It answers: a key that is refused is refused a minute later too."""
+    told = []
+
+    @asynccontextmanager
+    async def refusing(name, address):
+        raise AttachError(f"{name}: it does not let ops in")
+        yield
+
+    async def main():
+        began = anyio.current_time()
+        await look(target, estate, refusing, undoing=True, awaited=["consul-1"], tell=told.append)
+        return anyio.current_time() - began
+
+    assert run(main()) < 1
+    assert told == []
+
+
 def test_without_root_nothing_can_be_taken_back_either(target, estate):
     shell = FakeShell(facts={"root": False, "lacks": {}, "python": "3.9.2", "cores": 2})
     assert run(look(target, estate, shell.connected, undoing=True))["consul-1"].capabilities == frozenset()
@@ -267,3 +313,68 @@ def test_where_the_sshd_of_a_host_is(written, place):
 
 def test_network_faults_need_the_canary(target, estate):
     assert NetworkCanary in looked(target, estate, FakeShell())["consul-1"].capabilities
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"), [("process.kill", True), ("process.restart", True), ("process.pause", False)]
+)
+def test_an_agent_that_could_not_be_started_again_is_refused_beforehand_and_doctor_says_so(
+    target, estate, tmp_path, kind, refused
+):
+    shell = FakeShell()
+    shell.cannot_restart = "process 41 sees other files than this host's, as in a container"
+    offers = looked(target, estate, shell)
+    path = written(tmp_path, {"fault": kind, "on": "host:client-1", "with": {}, "for": "5s"})
+    reasons = lacking(read_experiment(path), target, estate, path=path, offers=offers)
+    assert reasons == ([f"step 1, {kind} on host:client-1: client-1: {shell.cannot_restart}"] if refused else [])
+    assert offers["client-1"].capabilities == CARRIED - {AgentSettings}
+    told = "\n".join(lines(examined(target, estate, {}, offers)))
+    assert f"  carried by SSH: client-1: root, Python 3.11.2, nft, strace; {shell.cannot_restart}\n" in told
+
+
+class PartlyReached(FakeShell):
+    """Nobody reaches one of the hosts."""
+
+    @asynccontextmanager
+    async def connected(self, name, address):
+        if name == "consul-3":
+            raise AttachError("consul-3: cannot be reached: Connection refused")
+        yield self
+
+
+@pytest.mark.parametrize(
+    ("kind", "of", "params", "refused"),
+    [
+        ("network.partition", "consul-1", {}, True),
+        ("network.partition", "consul-1", {"from": "host:consul-2"}, False),
+        ("network.loss", "consul-1", {"percent": "50%", "from": "servers"}, True),
+        ("network.block", "client-1", {"port": 8301, "from": "consul:servers"}, True),
+        ("network.block", "consul-1", {"port": 8301, "from": "consul:clients"}, False),
+    ],
+)  # fmt: skip
+def test_a_network_fault_whose_other_side_is_not_reached_is_refused_beforehand(  # noqa: PLR0917
+    target, estate, tmp_path, kind, of, params, refused
+):
+    """Its proof connects from there: without this it would be INVALID in the middle of a run."""
+    offers = looked(target, estate, PartlyReached())
+    path = written(tmp_path, {"fault": kind, "on": f"host:{of}", "with": params, "for": "5s"})
+    reasons = lacking(read_experiment(path), target, estate, path=path, offers=offers)
+    why = (
+        f"step 1, {kind} on host:{of}: its proof needs NetworkCanary, PacketFilter on consul-3, which is on the other"
+        " side: consul-3: cannot be reached: Connection refused"
+    )
+    assert reasons == [why] * refused
+
+
+def test_settings_are_offered_where_an_agent_reads_a_folder_of_them(target, estate, tmp_path):
+    offers = looked(target, estate, FakeShell())
+    assert AgentSettings in offers["consul-1"].capabilities
+    shell = FakeShell()
+    shell.reads_no_folder = "process 41 reads no folder of configuration files (-config-dir)"
+    offer = looked(target, estate, shell)["consul-1"]
+    assert {*offer.lacks} == {AgentSettings}
+    path = written(tmp_path, {"fault": "consul.config", "on": "host:client-1",
+                                         "with": {"set": {"use_streaming_backend": False}}, "for": "5s"})  # fmt: skip
+    [why] = lacking(read_experiment(path), target, estate, path=path, offers={"client-1": offer})
+    assert shell.reads_no_folder in why
+    assert "lacks AgentFiles" in why

@@ -135,6 +135,7 @@ def left_behind(tmp_path, host):
     return agent.Agent(spec, host), note
 
 
+@pytest.mark.usefixtures("signals_restored")
 def test_nothing_is_applied_over_what_is_left_and_cannot_be_taken_away(tmp_path, capfd, monkeypatch):
     clock = iter(range(1000))
     monkeypatch.setattr(agent, "now_s", lambda: next(clock))

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+import anyio
 import asyncssh
 import pytest
 
 from hashidrill.carriers.settings import SshSettings
 from hashidrill.carriers.ssh import shell
-from hashidrill.errors import AttachError, FaultError
+from hashidrill.errors import AttachError, FaultError, UnreachedError
 from virtual_time import run
 
 
+class Process:
+    """A program that was started; `stdin` keeps what it was told."""
+
+    def __init__(self):
+        self.stdin, self.told = self, b""
+
+    def write(self, said):
+        self.told += said
+
+    async def drain(self):
+        pass
+
+
 class Connection:
+    """`cuts`: it is gone when the next program is started."""
+
     def __init__(self, to):
-        self.to, self.closed = to, False
+        self.to, self.closed, self.cuts, self.refuses, self.started = to, False, False, "", []
+
+    async def create_process(self, command, *, encoding):
+        if self.cuts:
+            self.closed = True
+        if self.closed:
+            raise asyncssh.ConnectionLost("Connection lost")
+        if self.refuses:
+            raise asyncssh.ChannelOpenError(4, self.refuses)
+        self.started.append(Process())
+        return self.started[-1]
 
     async def __aenter__(self):
         return self
@@ -96,6 +122,26 @@ def test_a_jump_host_that_refuses_is_named(network, settings):
     assert network.made == []
 
 
+def test_what_may_answer_in_a_moment_is_told_from_what_refuses(network, settings, monkeypatch):
+    """Heal waits for the one, and not for the other."""
+    for error, unreached in (
+        (OSError(111, "Connection refused"), True), (TimeoutError(), True), (asyncssh.ConnectionLost("gone"), True),
+        (asyncssh.PermissionDenied("no"), False), (asyncssh.HostKeyNotVerifiable("no"), False),
+    ):  # fmt: skip
+        network.refuses["10.0.0.1"] = error
+        with pytest.raises(AttachError) as refused:
+            entered(settings())
+        assert isinstance(refused.value, UnreachedError) is unreached, error
+    network.refuses.clear()
+    monkeypatch.setattr(Connection, "run", _cut)
+    with pytest.raises(UnreachedError, match=r"consul-1 .*: SSH failed: Connection lost"):
+        entered(settings())
+
+
+async def _cut(*_args, **_more):
+    raise asyncssh.ConnectionLost("Connection lost")
+
+
 def test_a_lost_connection_is_made_again_and_one_that_is_there_is_not(network, settings):
     async def play(one):
         await one.again()
@@ -111,3 +157,35 @@ def test_a_lost_connection_is_made_again_and_one_that_is_there_is_not(network, s
 
     entered(settings(jump="bastion.example"), play)
     assert all(one.closed for one in network.made)
+
+
+def test_a_program_is_started_over_another_connection_where_the_first_is_lost(network, settings):
+    """Else one cut ends each later fault, and each look at what is there, of a run that goes on."""
+
+    async def play(one):
+        network.made[0].closed = True
+        await one.start("first")
+        network.made[1].cuts = True  # this is noticed only as the program starts
+        await one.start("second")
+        async with anyio.create_task_group() as tasks:
+            network.made[2].closed = True
+            tasks.start_soon(one.start, "third")
+            tasks.start_soon(one.start, "fourth")
+
+    entered(settings(), play)
+    told = [[process.told.partition(b"\n")[2] for process in made.started] for made in network.made]
+    assert told == [[], [b"first"], [b"second"], [b"third", b"fourth"]]
+
+
+def test_a_program_that_cannot_be_started_says_so_and_tries_once(network, settings):
+    async def play(one):
+        network.made[0].refuses = "no more channels"
+        with pytest.raises(FaultError, match="no program could be started: no more channels"):
+            await one.start("x")
+        assert len(network.made) == 1, "the connection is there: another would be refused as well"
+        network.made[0].closed = True
+        network.refuses["10.0.0.1"] = OSError(111, "Connection refused")
+        with pytest.raises(FaultError, match=r"consul-1 .*: cannot be reached: Connection refused"):
+            await one.start("x")
+
+    entered(settings(), play)

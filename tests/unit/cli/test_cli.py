@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
@@ -18,7 +19,21 @@ from hashidrill.cli.app import app
 from hashidrill.cli.remembering import Memory
 from hashidrill.datacenter.up import running
 from hashidrill.errors import HashidrillError, MachineError
-from hashidrill.events import Began, Bus, End, Figures, InForce, Intent, Phase, Proof, Seen, Tick, Where, decode
+from hashidrill.events import (
+    Audience,
+    Began,
+    Bus,
+    End,
+    Figures,
+    InForce,
+    Intent,
+    Phase,
+    Proof,
+    Seen,
+    Tick,
+    Where,
+    decode,
+)
 from hashidrill.experiment.library import find_experiment, list_experiments
 from hashidrill.experiment.loader import load_experiment, resolve
 from hashidrill.experiment.schema import schema_text
@@ -27,6 +42,7 @@ from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.util.files import JOURNAL_NAME
 from hashidrill.util.whereabouts import here
 from hashidrill.verdict import Verdict
+from hashidrill.warroom.room import Room
 
 COMMANDS = sorted(typer.main.get_command(app).commands)
 
@@ -437,6 +453,11 @@ class Stopped:
 
     def __init__(self, *paths):
         self.left = list(paths)
+        self.asked = []
+
+    def allowed(self, resolved):
+        """Every interlock agrees."""
+        self.asked.append((resolved.name, len(self.left)))
 
     def run(self, resolved, *, runs_dir, events):
         return self.left.pop(0)
@@ -479,6 +500,7 @@ def test_one_run_after_the_other_where_nobody_stops_them(there, recorded):
     said = run()
     assert (said.code, estate.left) == (3, [])
     assert "not begun" not in said.stdout + said.stderr
+    assert estate.asked == [("slow-leader-disk", 2), ("frozen-leader", 2)], "the interlocks, before the first begins"
 
 
 def test_an_interruption_outranks_the_verdicts_and_nothing_else():
@@ -592,12 +614,69 @@ def test_the_lines_for_an_operator_do(told):
     [
         (("--json", "--json-lines"), "both print to standard output"),
         (("--audience", "trainee"), "use it with --json-lines"),
+        (("--port", "8800"), "use it with --serve"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused_before_anything_runs(arguments, said, hashidrill):
     result = hashidrill("run", "raft/slow-leader-disk", *arguments)
     assert (result.code, result.stdout) == (2, "")
     assert said in result.stderr
+
+
+# run, with a page
+
+
+@pytest.fixture
+def paged(monkeypatch):
+    """--serve without a network: the room alone, in which `wrote` is on the page of the lead."""
+    wrote, shown = [], []
+
+    @contextlib.contextmanager
+    def serving(port):
+        assert port == 0
+        room = Room()
+        room.lead_url, room.watch_url = "http://127.0.0.1:1/lead/", "http://127.0.0.1:1/watch/"
+        for text in wrote:
+            room.write("scribe", text, watchers=False)
+        yield room
+        shown.extend(json.loads(room.since(audience, None).data) for audience in (Audience.OPERATOR, Audience.TRAINEE))
+
+    monkeypatch.setattr("hashidrill.warroom.serving.serve", serving)
+    return wrote, shown
+
+
+def test_a_run_with_a_page_says_where_it_is_and_shows_its_verdict_there(told, paged):
+    said = told(*TOLD)("run", "raft/slow-leader-disk", "--serve")
+    assert said.code == 0
+    assert "http://127.0.0.1:1/lead/" in said.stdout
+    assert "http://127.0.0.1:1/watch/" in said.stdout
+    lead, watch = paged[1]
+    assert lead["run"]["title"].startswith("slow-leader-disk: ")
+    assert [tree["run"]["verdict"]["verdict"] for tree in (lead, watch)] == ["PASS", "PASS"]
+    assert [hint for hint in HINTS if hint in json.dumps(watch)] == []
+    assert [hint for hint in HINTS if hint not in json.dumps(lead)] == ["fault."], "or nothing is proven"
+
+
+def test_a_page_lists_the_experiments_of_the_command_and_tells_watchers_how_many_there_are(told, paged):
+    told(*TOLD)("run", "raft/slow-leader-disk", "raft/killed-leader", "--serve")
+    lead, watch = paged[1]
+    assert [run["title"].partition(":")[0] for run in lead["runs"]] == ["slow-leader-disk", "killed-leader"]
+    assert [(run["title"], run["verdict"]) for run in watch["runs"]] == [("", "PASS"), ("", "PASS")]
+    assert lead["run"]["number"] == 2
+
+
+def test_what_the_scribe_wrote_is_kept_next_to_the_run(told, paged, tmp_path):
+    paged[0].extend(["writes stopped", "a second\nline"])
+    told(*TOLD)("run", "raft/slow-leader-disk", "--serve")
+    [notes] = (tmp_path / ".hashidrill/runs").glob("*/notes.md")
+    lines = notes.read_text().splitlines()
+    assert [line.split(" UTC ")[1] for line in lines] == ["scribe: writes stopped", "scribe: a second line"]
+
+
+def test_the_addresses_of_the_page_do_not_get_into_json(told, paged):
+    said = told(*TOLD)("run", "raft/slow-leader-disk", "--serve", "--json")
+    assert "127.0.0.1" not in said.stdout
+    assert "/lead/" in said.stderr
 
 
 class Unread(io.TextIOBase):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from attached_estates import TOKEN, FakeEstate, attach_file
 from folded import unfolded
 from hashidrill.cli import attached
+from hashidrill.cli.runs import register
 from hashidrill.cli.validate import _error_of
 from hashidrill.datacenter.attach.target import check_file, read_target
 from hashidrill.engine.attachable import check_possible
 from hashidrill.engine.launch import prepare
-from hashidrill.errors import ExperimentError, UsageError
+from hashidrill.errors import ExperimentError, InterlockError, MachineError, UsageError
 from hashidrill.experiment.attached import attached_to
 from hashidrill.experiment.loader import load_experiment, resolve
 from hashidrill.experiment.reading import read_experiment
@@ -87,6 +90,42 @@ def test_a_run_finds_it_and_the_option_of_the_command_wins(written, monkeypatch,
     with pytest.raises(UsageError, match="--plan and --breaks-quorum are about an existing datacenter"):
         attached.for_run([inline, plain], None, plan=True, breaks_quorum=False)
     assert attached.for_run([inline], None, plan=True, breaks_quorum=False) == [tmp_path / "moved.yaml"]
+
+
+class Place:
+    """An existing datacenter whose interlocks refuse some experiments; `asked` and `begun` are names."""
+
+    def __init__(self, *refused):
+        self.refused, self.asked, self.begun = refused, [], []
+
+    def over(self, path):
+        return resolve(path)
+
+    def allowed(self, resolved):
+        self.asked.append(resolved.path.name)
+        if resolved.path.name in self.refused:
+            raise InterlockError("not armed: it is for moved.yaml, not for later.yaml")
+
+    def run(self, resolved, **_):
+        self.begun.append(resolved.path.name)
+        raise MachineError("it begins")
+
+
+def test_an_experiment_that_is_refused_is_known_before_the_first_of_several_begins(written, monkeypatch, tmp_path):
+    """Else the first puts its faults in force, and what it found is not said because the second is refused."""
+    place = Place("later.yaml")
+    monkeypatch.setattr(attached, "attached", lambda *_: place)
+    both = [str(written("staging.yaml")), str(written("staging.yaml", name="later.yaml"))]
+    app = typer.Typer()
+    register(app)
+    with pytest.raises(InterlockError, match="not armed") as refused:
+        CliRunner().invoke(app, ["run", *both, "--runs", str(tmp_path / "runs")], catch_exceptions=False)
+    assert refused.value.exit_code == 2
+    assert (place.asked, place.begun) == (["moved.yaml", "later.yaml"], [])
+    place.refused = ()
+    with pytest.raises(MachineError, match="it begins"):
+        CliRunner().invoke(app, ["run", *both, "--runs", str(tmp_path / "runs")], catch_exceptions=False)
+    assert place.begun == ["moved.yaml"]
 
 
 def test_nothing_starts_a_datacenter_of_ours_for_it(written):

@@ -2,15 +2,17 @@
 
 import datetime as dt
 import json
+from dataclasses import replace
 
 import anyio
 import pytest
 from typer.testing import CliRunner
 
-from attached_estates import FakeEstate, consul_target
+from attached_estates import FakeEstate, consul_target, of_nomad
 from hashidrill.cli.app import app
 from hashidrill.cli.plan import show
 from hashidrill.datacenter.attach.interlocks import open_interlocks
+from hashidrill.datacenter.attach.login import Login
 from hashidrill.datacenter.attach.plan import plan_of
 from hashidrill.datacenter.interlocks.arming import Arming
 from hashidrill.errors import UsageError
@@ -113,6 +115,23 @@ def test_scripts_get_it_as_json(tmp_path, capsys):
     assert [one["what"] for one in plan["actions"]] == ["consul.kv.write", "consul.kv.bloat", "consul.leader.transfer"]
     assert plan["actions"][2]["hosts"] == ["consul-1", "consul-2", "consul-3"]
     assert plan["refused"].startswith("not armed")
+
+
+def test_the_job_of_the_workers_is_in_it_before_their_loads(tmp_path, capsys):
+    there = There(tmp_path)
+    there.fake.answers |= of_nomad()
+    login = Login("nomad", "http://10.73.0.21:4646", params={"namespace": "drills"})
+    logins = {**there.target.logins, "nomad": login}
+    there.target = replace(there.target, logins=logins, engine={"nomad": {"workers": 2, "lease": "20s"}})
+    there.estate = anyio.run(there.fake.found, there.target)
+    _, out = planned(there, capsys)
+    lines = out[: out.index("2. ")].splitlines()
+    assert lines[1:3] == [
+        "1. before the loads: nomad job hashidrill-generators-RUN, 2 workers on as many of client-1, node-1",
+        "   with lease: 20s",
+    ]
+    assert 'nomad: namespace "drills": submit-job' in lines[-1]
+    assert "2. from the steady state" in out
 
 
 @pytest.mark.parametrize("option", ["--plan", "--breaks-quorum"])

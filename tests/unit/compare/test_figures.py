@@ -63,6 +63,19 @@ def test_latency_has_a_series_by_second_of_the_fault(tmp_path: Path) -> None:
     assert np.allclose(found.intervals, 0.5)
 
 
+def test_latency_is_that_of_the_mark_which_an_expectation_on_the_load_names(tmp_path: Path) -> None:
+    """Writes that are slow for the last quarter of a fault do not move the p50 of all of it."""
+
+    def peak(name: str, *, judged: str) -> Recording:
+        built = RecordingBuilder(tmp_path / name).fault("disk.latency", at=10, until=30).mark("peak", at=25, until=30)
+        built.load("kv-writes", latency=lambda t: 0.5 if 25 <= t < 30 else 0.01)
+        built.load("kv-reads", latency=lambda t: 0.5 if 25 <= t < 30 else 0.01).healthy()
+        return built.expect("latency_stays", load=judged, fault="peak", p50_below="300ms").build()
+
+    assert measured(peak("judged", judged="kv-writes"), "kv-writes.latency.p50").number == pytest.approx(0.5)
+    assert measured(peak("not-judged", judged="kv-reads"), "kv-writes.latency.p50").number == pytest.approx(0.01)
+
+
 def test_what_was_not_acknowledged_never_came(tmp_path: Path) -> None:
     recording = a_run(tmp_path / "run", outcome=lambda t: "fail" if 12 <= t < 28 else "ok").build()
     assert measured(recording, "kv-writes.latency.p50").number == math.inf

@@ -21,6 +21,8 @@ from hashidrill.experiment.loader import load_experiment
 from hashidrill.experiment.reading import read_document
 from hashidrill.experiment.selectors import FORMS
 from hashidrill.gameday.plan import is_game_day, read_plan
+from hashidrill.training.campaign import is_campaign, read_campaign
+from hashidrill.training.scenario import is_scenario, read_scenario
 from hashidrill.verdict import Finding
 
 if TYPE_CHECKING:
@@ -312,9 +314,13 @@ def test_the_readme_is_read_in_one_sitting():
     assert len(page("README.md").text.splitlines()) <= 160
 
 
-def test_files_of_playbooks_that_are_yaml_are_experiments_or_game_days():
+def test_files_of_playbooks_that_are_yaml_are_experiments_game_days_scenarios_or_campaigns():
     for path in [*(ROOT / "playbooks").rglob("*.yaml"), *(ROOT / "playbooks").rglob("*.yml")]:
         if is_game_day(read_document(path)):
             read_plan(path)
+        elif is_scenario(read_document(path)):
+            read_scenario(path)
+        elif is_campaign(read_document(path)):
+            read_campaign(path)
         else:
             load_experiment(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import places
 import provision
 from hashidrill.errors import BinaryError, MachineError
+from hashidrill.provision.products import KUBERNETES_VERSIONS
 from provision import FIXTURES, TOOLS, Provision, in_full, needs_of
 
 
@@ -54,12 +57,24 @@ def test_unit_tests_need_nothing(got, request):
     assert {item.nodeid: needs_of(item) for item in without if needs_of(item)} == {}
 
 
+def test_no_fixture_of_a_unit_test_is_called_like_one_that_needs_a_binary():
+    """Seen without a run of everything: each who names a fake `nomad` has a real one built."""
+    of_that_name = re.compile(rf"\bdef\s+({'|'.join(FIXTURES)})\b")  # to parse a thousand files for none takes seconds
+    texts = {path.name: path.read_text() for path in (places.TESTS / "unit").rglob("*.py")}
+    defined = [(name, node) for name, text in texts.items() if of_that_name.search(text)
+               for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]  # fmt: skip
+    named = {f"{file}: {node.name}" for file, node in defined
+             if node.name in FIXTURES and any("fixture" in ast.unparse(d) for d in node.decorator_list)}  # fmt: skip
+    assert named == set()
+
+
 def test_what_takes_minutes_to_build_is_needed_in_its_own_tier_alone(request):
     """Whoever runs a tier gets what its tests need: one unmarked test built Nomad for all."""
-    tiers = ("nomad", "vault", "nightly", "bench")
+    tiers = ("nomad", "vault", "nightly", "bench", "kubernetes")
+    slow = {*tiers, *(name for name, _ in KUBERNETES_VERSIONS)}
     unmarked = [item for item in request.session.items if not any(map(item.get_closest_marker, tiers))]
     assert request.node in unmarked
-    built = {item.nodeid: need for item in unmarked for need in needs_of(item) if need.split(" ")[0] in tiers}
+    built = {item.nodeid: need for item in unmarked for need in needs_of(item) if need.split(" ")[0] in slow}
     assert built == {}
 
 

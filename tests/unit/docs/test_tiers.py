@@ -9,11 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
+import chaos_mesh_cases
 import consul_fault_cases
 import fault_cases
 import library_runs
+import litmus_cases
 import nomad_fault_cases
 import places
+import real_chaos_machines
 import vault_fault_cases
 from docs_pages import ROOT
 from hashidrill import registry
@@ -40,7 +43,7 @@ def test_every_file_with_tests_of_a_tier_is_in_the_table_and_no_other(tier):
     assert set(re.findall(r"`(tests/[\w/]+\.py)`", row)) == marked
 
 
-@pytest.mark.parametrize("product", ["nomad", "vault"])
+@pytest.mark.parametrize("product", ["nomad", "vault", "kubernetes"])
 def test_every_file_with_tests_of_a_product_is_in_its_row(product):
     page = (ROOT / "CONTRIBUTING.md").read_text()
     [row] = [line for line in page.splitlines() if line.startswith(f"| `uv run pytest -m {product}` |")]
@@ -53,8 +56,9 @@ def test_no_test_is_marked_with_what_no_command_runs():
     """`pyproject.toml` leaves some tiers out, and the table has a command for each."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
     left_out = re.search(r'"-m", "([^"]+)"', (ROOT / "pyproject.toml").read_text())[1]
-    assert sorted(left_out.split(" and ")) == ["not bench", "not long", "not nightly", "not nomad", "not vault"]
-    for tier in ("bench", "long", "nightly", "nomad", "vault"):
+    tiers = ("bench", "kubernetes", "long", "nightly", "nomad", "vault")
+    assert sorted(left_out.split(" and ")) == [f"not {tier}" for tier in tiers]
+    for tier in tiers:
         assert re.search(rf"^\| `uv run pytest -m {tier}\b", page, re.MULTILINE), tier
 
 
@@ -64,7 +68,7 @@ def test_ci_runs_the_tests_of_a_product_whose_binary_is_there():
     [products] = re.findall(r"^for product in ([\w ]+); do", script, re.MULTILINE)
     assert products.split() == ["nomad", "vault"]
     [left_out] = re.findall(r'^left_out="([^"]+)"', script, re.MULTILINE)
-    assert left_out == "bench or nightly"
+    assert left_out == "bench or nightly or kubernetes"
 
 
 def test_what_takes_cpu_alone_goes_first_and_what_measures_goes_alone(request):
@@ -101,4 +105,9 @@ def on_the_real_thing():
 def test_every_fault_kind_is_run_on_the_real_thing_each_time(on_the_real_thing):
     of_state = set(re.findall(r'"(consul\.[\w.]+)"', (places.SUPPORT / "real_state_faults.py").read_text()))
     in_a_tier_of_its_own = {kind for kind, *_ in (*nomad_fault_cases.NOMAD_CASES, *vault_fault_cases.CASES)}
-    assert set(registry.faults()) - on_the_real_thing - of_state == in_a_tier_of_its_own
+    by_a_real_chaosd = {*real_chaos_machines.MACHINE_CASES, "chaos_mesh.physical.process"}
+    on_no_real_pod_yet = {kind for kind, _ in chaos_mesh_cases.CHAOS_MESH_CASES} - by_a_real_chaosd
+    assert not [kind for kind in on_no_real_pod_yet if ".physical." in kind]  # reference-kubernetes.md says so
+    on_no_real_pod_yet |= {kind for kind, _ in litmus_cases.LITMUS_CASES}  # and so does reference-litmus.md
+    left = set(registry.faults()) - on_the_real_thing - of_state
+    assert left == in_a_tier_of_its_own | by_a_real_chaosd | on_no_real_pod_yet

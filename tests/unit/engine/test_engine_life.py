@@ -144,6 +144,7 @@ def test_a_run_goes_through_all_of_its_phases(tmp_path):
     ticks = [event for event in told if isinstance(event, Tick)]
     assert {tick.leaders for tick in ticks[4:]} == {(("leader", "consul-1"),)}
     assert any(tick.faults for tick in ticks)
+    assert {signal for tick in ticks for signal, _ in tick.probes} >= {"raft.leader"}
     assert [decode(encode(event)) for event in told] == told
 
 

@@ -60,7 +60,8 @@ EVENTS_OF_RUNS = st.one_of(
                   st.none() | st.text()))),
     st.builds(Waiting, t_ns=times, event=st.sampled_from(Waiting.names), at_s=st.floats(0, 1e6), text=st.text(),
               waits_for=st.tuples(st.text()), stood_ns=times),
-    st.builds(Tick, t_ns=times, phase=st.text(), leaders=st.tuples(st.tuples(st.text(), st.text())),
+    st.builds(Tick, t_ns=times, leaders=st.tuples(st.tuples(st.text(), st.text())),
+              probes=st.tuples(st.tuples(st.text(), st.floats(0, 1e9))),
               faults=st.tuples(st.builds(InForce, st.text(), st.text(), st.text(), st.none() | times)),
               loads=st.dictionaries(st.text(), st.builds(Figures, figure, figure, figure, figure, times, figure))),
 )  # fmt: skip
@@ -153,7 +154,8 @@ def test_a_trainee_sees_phases_figures_and_guardrails():
 def test_a_trainee_sees_neither_what_is_broken_nor_where():
     hidden = [kind for kind in KINDS if kind.audience is Audience.OPERATOR]
     assert {Intent, Proof, Change, Note} <= set(hidden)
-    tick = Tick(leaders=(("leader", "consul-1"),), faults=(InForce("f1", "disk.latency", "consul-1"),), phase="method")
+    tick = Tick(leaders=(("leader", "consul-1"),), faults=(InForce("f1", "disk.latency", "consul-1"),), phase="method",
+                probes=(("disk.fsync", 0.5),))  # fmt: skip
     assert seen_by(tick, Audience.TRAINEE) == Tick(phase="method")
     judged = Judged(
         verdict="FAIL", invalid=("disk.latency",), doubts=("consul-1",), notes=("writes_recover",),

@@ -9,12 +9,13 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+import anyio
 import pytest
 
 import virtual_time
 from hashidrill import registry
 from hashidrill.engine import heal
-from hashidrill.errors import JournalHeldError, UsageError
+from hashidrill.errors import FaultError, JournalHeldError, UsageError
 from hashidrill.recording.journal import Clock, Journal, read_journal
 from hashidrill.recording.reader import Recording
 from hashidrill.sandbox.sandbox import NAME_PREFIX
@@ -134,6 +135,23 @@ def test_a_fault_that_does_not_come_off_is_stuck_and_the_others_are_reverted_all
     assert (healed.reverted, healed.stuck) == (["0-slow"], ["1-cut"])
     assert "Input/output error" in next(e for e in dead.journal if e.event == "fault.stuck").data["error"]
     assert dead.journal[-1].data["outcome"] == "revert"
+
+
+@pytest.mark.parametrize(("answers_after_s", "ends"), [(45, "reverted"), (90, "stuck")])
+def test_observers_of_a_host_that_has_just_restarted_have_a_minute_to_answer(dead, answers_after_s, ends, monkeypatch):
+    dead.fault("0-paused", *PAUSED, "applied")
+    host = dead.world.hosts["consul-3"]
+    process_of, began = host.agent_process, []
+
+    async def agent_process(agent):
+        if host.process.state == "S" and not began:
+            began.append(anyio.current_time())
+        if began and anyio.current_time() - began[0] < answers_after_s:
+            raise FaultError("consul-3: no way there")
+        return await process_of(agent)
+
+    monkeypatch.setattr(host, "agent_process", agent_process)
+    assert getattr(dead.healed(dead.world), ends) == ["0-paused"]
 
 
 def test_a_fault_whose_parameters_are_others_by_now_is_stuck_with_one_message_and_the_others_are_reverted(dead):

@@ -14,7 +14,8 @@ from hashidrill.abc import ApiAnswer
 from hashidrill.datacenter.attach.datacenter import AttachedDatacenter
 from hashidrill.datacenter.attach.estate import discover
 from hashidrill.datacenter.attach.login import Login
-from hashidrill.engine.heal_attached import heal_attached, unswept
+from hashidrill.engine import heal_attached as heal_module
+from hashidrill.engine.heal_attached import heal_attached, held, unswept
 from hashidrill.recording.journal import Clock, Journal, read_journal
 from virtual_time import run
 
@@ -120,6 +121,19 @@ def test_the_job_of_its_workers_is_removed_and_no_other(dead):
     assert "removed the job hashidrill-generators-run-1 of its workers" in dead.told
 
 
+def test_the_jobs_that_carried_its_faults_are_removed_and_those_of_no_other_run(dead):
+    mine = [{"ID": f"hashidrill-carrier-run-1.{number}"} for number in ("0a1b2c3d", "ffffffff")]
+    others = [{"ID": "hashidrill-carrier-run-12.0a1b2c3d"}, {"ID": "hashidrill-carrier-run-1.web"}]
+    removed = {("nomad", f"/v1/job/{one['ID']}"): {} for one in (*mine, *others)}
+    dead.game.fake.answers |= of_nomad() | {("nomad", "/v1/jobs"): [*mine, *others]} | removed
+    login = Login("nomad", "http://10.73.0.21:4646")
+    dead.game.target = replace(dead.game.target, logins={**dead.game.target.logins, "nomad": login})
+    dead.heal()
+    deleted = [one.url.path for one in dead.game.fake.asked if one.method == "DELETE" and "/v1/job/" in one.url.path]
+    assert deleted == [f"/v1/job/{one['ID']}" for one in mine]
+    assert "removed the job hashidrill-carrier-run-1.ffffffff, which carried its faults" in dead.told
+
+
 def test_the_lines_of_the_run_itself_are_not_overwritten(dead):
     dead.world.consul.kv.answer("PUT", f"/v1/kv/{AUDIT}run-1/0001", {}, b'{"verb": "begin"}')
     dead.heal()
@@ -203,3 +217,28 @@ def test_whether_anything_may_be_left_is_told_by_the_audit_lines(tmp_path, verbs
 
 def test_a_recording_without_audit_lines_touched_nothing(tmp_path):
     assert not unswept(tmp_path)
+
+
+def test_hosts_with_a_fault_that_may_be_in_force_are_waited_for_and_no_others(dead, tmp_path, monkeypatch):
+    """A host that has nothing of ours may restart as it likes: heal does not wait for it."""
+    asked = []
+
+    def held_by(*args, awaited, **more):
+        asked.append(set(awaited))
+        return held(*args, awaited=awaited, **more)
+
+    monkeypatch.setattr(heal_module, "held", held_by)
+    dead.heal()
+    dead.heal()
+    (tmp_path / "other").mkdir()
+    other = Dead(tmp_path / "other", name="another")
+    other.heal()
+    assert asked == [{"consul-1"}, set(), set()]
+
+
+def test_why_a_fault_is_stuck_is_told_and_in_the_audit(dead):
+    journal = dead.path / "journal.jsonl"
+    journal.write_text(journal.read_text().replace('"consul.leader.transfer"', '"consul.leader.transferred"'))
+    assert dead.heal().stuck == ["0-transfer"]
+    [stuck] = [line for line in dead.lines() if line["verb"] == "stuck"]
+    assert "consul.leader.transferred" in stuck["note"]

@@ -272,6 +272,8 @@ def test_loads_go_to_workers_on_the_datacenters_own_nomad(tmp_path):
     assert game.run() == "complete", game.journal[-1].data
     assert (game.fleet["spawner"], game.fleet["workers"]) == ("nomad", 2)
     assert Login.received(game.fleet["login"]).token.reveal() == "of-nomad"
+    [line] = [each for each in game.interlocks.noted if each[0] == "workers"]
+    assert line == ("workers", "nomad job", "2 clients", "hashidrill-generators-run-1")
 
 
 def test_workers_without_a_nomad_are_refused_before_anything_is_touched(tmp_path):

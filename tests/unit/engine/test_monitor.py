@@ -162,6 +162,22 @@ def test_the_leader_is_the_majoritys(monitor):
     assert monitor.leaders == {"leader": ""}
 
 
+def test_a_live_view_gets_the_highest_of_all_hosts_or_what_the_majority_says(monitor):
+    for host, seconds in (("consul-1", 0.5), ("consul-2", 0.1)):
+        monitor.sample(1 * S, Sample("disk.fsync", seconds, host=host))
+    monitor.sample(1 * S, Sample("raft.lag", 9.0, host="consul-1"))
+    monitor.sample(1 * S, Sample("raft.lag", 2.0))
+    assert monitor.probes(2 * S) == {"disk.fsync": 0.5, "raft.lag": 2.0}
+
+
+def test_a_live_view_is_told_of_no_sample_that_failed_or_is_old(monitor):
+    monitor.sample(1 * S, Sample("disk.fsync", 0.5, host="consul-1"))
+    monitor.sample(5 * S, Sample("disk.fsync", 0.1, host="consul-2"))
+    monitor.sample(5 * S, Sample("process.cpu", None, ok=False, host="consul-1"))
+    assert monitor.probes(7 * S) == {"disk.fsync": 0.1}
+    assert monitor.probes(11 * S) == {}
+
+
 def test_what_is_older_than_the_longest_window_is_forgotten_in_time():
     """Kept for as long as a condition asks for, and never for more than twice that."""
     monitor = Monitor(["kv-writes"], keep_s=300)

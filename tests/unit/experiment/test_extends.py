@@ -13,6 +13,8 @@ from ruamel.yaml import YAML
 
 import places
 from hashidrill.errors import ExperimentError
+from hashidrill.experiment import documents
+from hashidrill.experiment.documents import Document
 from hashidrill.experiment.library import list_bases, list_experiments
 from hashidrill.experiment.loader import check_base, load_experiment, load_text, resolve
 from hashidrill.experiment.reading import MOST_BASES, complete, read_document, read_experiment
@@ -252,3 +254,26 @@ def test_hypotheses_are_looked_for_beside_the_experiment(folder, tmp_path):
     (folder / "over.yaml").write_text(text)
     assert json.loads(json.dumps(sorted(resolve(folder / "over.yaml").hypotheses["hypotheses"]))) == ["mine_alone"]
     assert Path(resolve(folder / "over.yaml").path) == folder / "over.yaml"
+
+
+def test_a_text_that_was_read_before_is_read_the_same_and_its_problems_are_told_each_time():
+    """Texts without a problem are kept as they were read; what one caller does to the data is not the next one's."""
+    Document("first.yaml", BASE).data["load"].clear()
+    again = Document("second.yaml", BASE)
+    assert again.data == YAML(typ="safe", pure=True).load(BASE)
+    again.problem(("load", "kv-reads"), "is not wanted")
+    assert unfolded(again.message()).startswith("second.yaml:7:")
+    assert not Document("third.yaml", BASE).problems
+
+    twice = f"{BASE}kind: Base\n"
+    for _ in range(2):
+        assert "already has the key 'kind'" in Document("twice.yaml", twice).message()
+
+
+def test_no_more_than_the_latest_texts_are_kept(monkeypatch):
+    monkeypatch.setattr(documents, "_READ", kept := {})
+    texts = [f"number: {number}\n" for number in range(documents._MOST_KEPT + 5)]
+    for text in texts:
+        Document("one.yaml", text)
+    Document("large.yaml", "text: " + "x" * documents._MOST_KEPT_CHARS)
+    assert list(kept) == texts[5:]

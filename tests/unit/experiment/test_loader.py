@@ -117,14 +117,14 @@ def kinds(monkeypatch):
     }
     monkeypatch.setattr(registry, "_others", kinds.__getitem__)
 
-    def get(name, *, near_to=None):
+    def get(name):
         if name != "stays_fast":
             raise UnknownNameError(f"there is no hypothesis {name!r}: there are: stays_fast")
         found = kind_of(name, StaysFastParams)
         found.sides = ()
         return found
 
-    monkeypatch.setattr(hypotheses, "get", get)
+    monkeypatch.setattr(hypotheses, "getter", lambda _near_to=None: get)
 
 
 def changed(*pairs):
@@ -400,8 +400,8 @@ def test_what_only_pydantic_can_explain_is_still_one_line_with_a_place(monkeypat
 
 def test_hypotheses_are_looked_for_near_the_file(tmp_path, monkeypatch):
     asked = []
-    real = hypotheses.get
-    monkeypatch.setattr(hypotheses, "get", lambda name, near_to=None: asked.append(near_to) or real(name))
+    real = hypotheses.getter
+    monkeypatch.setattr(hypotheses, "getter", lambda near_to=None: lambda name: asked.append(near_to) or real()(name))
     path = tmp_path / "x.yaml"
     path.write_text(GOOD)
     monkeypatch.setattr("hashidrill.experiment.loader.hypotheses_of", lambda *_: {})
@@ -412,8 +412,8 @@ def test_hypotheses_are_looked_for_near_the_file(tmp_path, monkeypatch):
 
 def test_no_more_entries_are_looked_at_than_a_file_may_have(monkeypatch):
     asked = []
-    real = hypotheses.get
-    monkeypatch.setattr(hypotheses, "get", lambda name, near_to=None: asked.append(name) or real(name))
+    real = hypotheses.getter
+    monkeypatch.setattr(hypotheses, "getter", lambda near_to=None: lambda name: asked.append(name) or real()(name))
     line = "  - stays_fast: {load: kv-writes, within: 10s}\n"
     assert "expect: expected at most 100 entries, got a list of 500" in refused((line, line * 500))
     assert len(asked) == 100

@@ -2,55 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import termios
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
-from typer.testing import CliRunner
 
 from folded import unfolded
 from game_days import DAY, day_file, planned
 from hashidrill.cli import gameday
-from hashidrill.cli.app import app
+from hashidrill.cli.gameday_words import folded
 from hashidrill.cli.remembering import Memory
 from hashidrill.engine.heal import Healed
 from hashidrill.errors import HashidrillError
+from hashidrill.events import Audience
 from hashidrill.gameday.journal import DAY_JOURNAL
 from hashidrill.history.database import opened
 from hashidrill.history.store import Store
-from hashidrill.testing.recordings import RecordingBuilder
-
-UNATTENDED = {"before": [{"confirm": "Nobody deploys", "unattended": True}]}
-
-
-def recorded(folder, number, *, slow_until=22.0, proven=True, outcome="complete"):
-    run = RecordingBuilder(folder / f"2026030{number}-000000-planted-0000")
-    run.fault("disk.latency", "consul-1", at=10, until=20, proven=proven)
-    run.load("kv-writes", latency=lambda t: 3.0 if 10 <= t < slow_until else 0.01).final_reads("kv-writes").healthy()
-    run.expect("writes_recover", load="kv-writes", within="10s").end(outcome)
-    return run.build().path
-
-
-class Machine:
-    """Stands for what makes recordings: each experiment leaves the planted one."""
-
-    def __init__(self):
-        self.planted, self.ran = {}, []
-
-    def run(self, resolved, *, runs_dir, events):
-        del events
-        self.ran.append(resolved.name)
-        how = dict(self.planted.get(resolved.name, {}))
-        if (error := how.pop("error", None)) is not None:
-            raise error
-        stops = how.pop("stops", False)
-        path = recorded(runs_dir, len(self.ran), **how)
-        if stops:
-            raise KeyboardInterrupt(path)
-        return path
+from hashidrill.warroom.room import Room
+from played_days import UNATTENDED, Machine, called, the_day
 
 
 @pytest.fixture
@@ -64,19 +38,6 @@ def machine(monkeypatch, tmp_path):
     monkeypatch.setenv("HASHIDRILL_HISTORY", str(tmp_path / "history.sqlite"))
     monkeypatch.chdir(tmp_path)
     return planted
-
-
-def called(*arguments, typed=None):
-    done = CliRunner().invoke(app, ["gameday", *map(str, arguments)], input=typed)
-    if isinstance(done.exception, HashidrillError):
-        return done.exception.exit_code, done.stdout, str(done.exception)
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.stdout, done.stderr
-
-
-def the_day(tmp_path):
-    [folder] = (tmp_path / ".hashidrill/days").iterdir()
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -158,7 +119,7 @@ def test_a_no_go_is_exit_code_3_and_runs_nothing(machine, tmp_path, monkeypatch)
 
 
 def test_an_interrupted_day_is_resumed_and_the_interrupted_run_is_named(machine, tmp_path):
-    machine.planted = {"slow-follower-disk": {"stops": True}}
+    machine.planted = {"slow-follower-disk": {"stops": True, "outcome": "interrupted"}}
     code, said, _ = called("run", day_file(tmp_path, **UNATTENDED), "--yes")
     assert code == 130
     folder = the_day(tmp_path)
@@ -171,6 +132,38 @@ def test_an_interrupted_day_is_resumed_and_the_interrupted_run_is_named(machine,
     assert machine.ran == ["killed-leader", "slow-follower-disk", "slow-follower-disk"]
     assert [entry["step"] for entry in found["interrupted"]] == ["run:second:1"]
     assert len(found["sessions"]) == 2
+
+
+def test_ctrl_c_while_a_run_is_judged_costs_no_second_run(machine, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as judging:
+        judging.setattr("hashidrill.gameday.playing.judge_and_report", interrupted)
+        assert called("run", day_file(tmp_path, **UNATTENDED), "--yes")[0] == 130
+    code, said, err = called("resume", "--yes", "--json")
+    found = json.loads(said)
+    assert (code, found["outcome"], found["verdict"], found["interrupted"]) == (0, "done", "PASS", [])
+    assert machine.ran == ["killed-leader", "slow-follower-disk"]
+    assert "first: it had ended when the day was interrupted, and is judged now: PASS" in unfolded(err)
+    assert all(run["questions"] and run["report"] for run in found["runs"])
+    with opened(tmp_path / "history.sqlite") as database:
+        assert len(Store(database).runs()) == 2
+
+
+def test_a_recording_of_a_run_that_had_ended_counts_only_as_a_whole(machine, tmp_path, monkeypatch):
+    """Planted: somebody changed it meanwhile."""
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as judging:
+        judging.setattr("hashidrill.gameday.playing.judge_and_report", interrupted)
+        called("run", day_file(tmp_path, **UNATTENDED), "--yes")
+    [left] = (the_day(tmp_path) / "runs").iterdir()
+    (left / "run.json").write_text("{}")
+    code, _, _ = called("resume", "--yes")
+    assert (code, machine.ran) == (0, ["killed-leader", "killed-leader", "slow-follower-disk"])
 
 
 def test_a_day_interrupted_with_a_fault_that_stays_is_exit_code_4(machine, tmp_path):
@@ -347,11 +340,11 @@ def test_a_day_that_is_not_there_is_said(machine, tmp_path, command):
 def test_lines_are_folded_between_words_on_a_terminal_and_never_in_a_log(width):
     line = f"    {'a word ' * 30}and hashidrill gameday resume /a/path/that/is/longer/than/any/terminal/is/wide --yes"
     terminal = Console(file=io.StringIO(), force_terminal=True, width=width)
-    folded = gameday._folded(line, terminal)
-    assert " ".join(part.strip() for part in folded).split() == line.split()
-    assert all(part.startswith("    ") for part in folded)
-    assert max(len(part) for part in folded if "/" not in part) <= max(width, 30)
-    assert gameday._folded(line, Console(file=io.StringIO(), width=width)) == [line]
+    found = folded(line, terminal)
+    assert " ".join(part.strip() for part in found).split() == line.split()
+    assert all(part.startswith("    ") for part in found)
+    assert max(len(part) for part in found if "/" not in part) <= max(width, 30)
+    assert folded(line, Console(file=io.StringIO(), width=width)) == [line]
 
 
 def test_bytes_that_are_no_text_are_asked_for_again(machine, tmp_path):
@@ -366,3 +359,50 @@ def test_there_is_nothing_to_resume_after_the_end(machine, tmp_path):
     code, _, said = called("resume", "--yes")
     assert code == 2
     assert "no day that is not over" in said
+
+
+# with a page
+
+
+class Led:
+    """A room without a network, whose lead answers on the page: `clicks` are labels, or what is typed there."""
+
+    def __init__(self, *clicks):
+        self.room, self.left = Room(), list(clicks)
+        self.room.lead_url = self.room.watch_url = "http://127.0.0.1:1/token/"
+        self.room.on_change = self.answer
+
+    @contextlib.contextmanager
+    def serve(self, port):
+        assert port == 8800
+        yield self.room
+
+    def tree(self, audience=Audience.OPERATOR):
+        return json.loads(self.room.since(audience, None).data)
+
+    def answer(self):
+        question = self.tree()["question"]
+        if question is not None and self.left:
+            buttons = {each["label"]: each["answer"] for each in question["choices"]}
+            said = self.left.pop(0)
+            assert self.room.answer(question["id"], buttons.get(said, said))
+
+
+def test_a_day_without_a_terminal_is_led_on_its_page(machine, monkeypatch, tmp_path, capsys):
+    led = Led("Yes", "Yes", "another", "soon", "4s", "same", "", "Go", "seen", "Go on",
+              *["No prediction", "", "No prediction", "", "Yes", "Skip it"], "", "Yes")  # fmt: skip
+    monkeypatch.setattr("hashidrill.warroom.serving.serve", led.serve)
+    with Path("/dev/null").open() as nobody:
+        monkeypatch.setattr(gameday.sys, "stdin", nobody)
+        with pytest.raises(typer.Exit) as ended:
+            gameday.run(day_file(tmp_path), serve=True, port=8800, plain=True)
+    assert led.left == []
+    found = json.loads((the_day(tmp_path) / "report.json").read_text())
+    assert ended.value.exit_code == found["exit_code"]
+    assert [run["state"] for run in found["runs"]][1] == "skipped"
+    assert machine.ran == ["killed-leader"]
+    shown, watched = led.tree(), led.tree(Audience.TRAINEE)
+    assert [run["verdict"] for run in shown["runs"]] == [found["runs"][0]["verdict"], ""]
+    assert [each["answer"] for each in shown["predictions"]] == ["another", "4s", "same"]
+    assert "killed-leader" not in json.dumps(watched)
+    assert "http://127.0.0.1:1/token/" in capsys.readouterr().out

@@ -361,6 +361,32 @@ def test_a_run_that_was_interrupted_after_its_recording_was_made_is_named_with_i
     assert found["interrupted"] == [{"step": "run:first:1", "recording": f"{RUNS}/000-first"}]
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_run_that_had_ended_is_judged_and_not_run_again(tmp_path, whole):
+    """Whoever judges says of what is there whether it had."""
+
+    class Judged(Plays):
+        def __call__(self, run, folder):
+            super().__call__(run, folder)
+            raise KeyboardInterrupt
+
+    plan, folder, looked, plays = planned(tmp_path), folder_of(tmp_path), [], Plays()
+
+    def again(run, recording):
+        looked.append((run.name, recording))
+        return {**result("FAIL"), "recording": str(recording)} if whole else None
+
+    with pytest.raises(KeyboardInterrupt):
+        whole_day(plan, folder, plays=Judged())
+    with DayJournal.resume(folder) as journal:
+        conduct(plan, journal, Script(), plays, fits, again=again)
+        found = outcome_of(plan, journal)
+    assert looked == [("first", folder / RUNS / "000-first")]
+    assert plays.played == (["second"] if whole else ["first", "second"])
+    assert found["runs"][0]["verdict"] == ("FAIL" if whole else "PASS")
+    assert [each["recording"] for each in found["interrupted"]] == ([] if whole else [f"{RUNS}/000-first"])
+
+
 def test_a_day_that_is_stopped_after_a_run_keeps_its_verdict_and_does_not_run_it_again(tmp_path):
     plan, folder, plays = planned(tmp_path), folder_of(tmp_path), Plays(first=["FAIL"])
     with begin(plan, folder) as journal:

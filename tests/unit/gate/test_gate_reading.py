@@ -184,6 +184,14 @@ class TestDifferences:
     def test_what_changes_how_an_agent_behaves_is_kept(self, product, key):
         assert why_left_out(product, key) is None
 
+    def test_consul_takes_its_keys_in_any_case(self, read):
+        assert why_left_out("consul", "Data_Dir")
+        assert why_left_out("consul", "Node_Meta.Team")
+        assert why_left_out("consul", "Performance.Raft_Multiplier") is None
+        assert why_left_out("nomad", "Data_Dir") is None, "of others we do not know it"
+        found = differences(read("consul", a__hcl='Data_Dir = "/a"'), read("consul", a__hcl='Data_Dir = "/b"'))
+        assert found.changes == ()
+
     def test_vaults_other_storage_is_left_out(self):
         assert why_left_out("vault", "storage.consul.address")
         assert why_left_out("vault", "storage.raft.path")

@@ -146,6 +146,13 @@ class TestALoadThatDoesNotCoverTheMethod:
         builder.series(f"{LOAD}.level", lambda t: 0.0 if 14 <= t < 22 else 1.0, every=1.0)
         assert judged(both(builder.healthy()))[0].doubts == []
 
+    @pytest.mark.parametrize(("level", "stopped"), [(0.005, False), (0.02, True)])
+    def test_a_low_level_asks_for_as_much_less(self, builder, level, stopped):
+        """8 s at 50/s and 0.5 % are two operations, which may come a little later; at 2 % they are eight."""
+        builder.fault("disk.latency", "consul-1", at=10, until=30).load(LOAD, end=14).load(LOAD, start=22)
+        builder.series(f"{LOAD}.level", lambda t: level if 14 <= t < 22 else 1.0, every=1.0)
+        assert bool(judged(both(builder.healthy()))[0].doubts) is stopped
+
     @pytest.mark.parametrize("kind", PERIODS)
     def test_one_without_a_rate_that_is_due_again_and_again_stops_too(self, builder, kind):
         good(builder, end=12).healthy().expect("available_during", load=LOAD)

@@ -19,6 +19,7 @@ from hashidrill.provision.pins import ARCHITECTURES
 from hashidrill.provision.products import (
     AUDITED_VERSIONS,
     DEFAULT_VERSIONS,
+    KUBERNETES_VERSIONS,
     PRODUCTS,
     WayError,
     product_named,
@@ -238,6 +239,14 @@ def test_an_unknown_binary_lists_near_ones():
         ("consul-template", "consul-template v0.41.0 ()\n", "0.41.0"),
         ("nomad", "Nomad v1.10.5\nBuildDate \nRevision \n", "1.10.5"),
         ("nomad", "Nomad v1.10.5+ent\n", "1.10.5+ent"),
+        ("etcd", "etcd Version: 3.5.21\nGit SHA: Not provided\nGo Version: go1.26.8\n", "3.5.21"),
+        ("kube-apiserver", "Kubernetes v1.34.4\n", "1.34.4"),
+        ("chaosd", 'Chaosd Version: version.Info{GitVersion:"v1.4.0", GitCommit:"$Format:%H$"}\n', "1.4.0"),
+        (
+            "chaos-controller-manager",
+            'Controller manager Version: version.Info{GitVersion:"v0.9.1-0.2026-4741", GitCommit:"x"}\n',
+            "0.9.1-0.2026-4741",
+        ),
         ("vault", "Vault v1.21.0, built 2025-10-21T19:33:32Z\n", "1.21.0"),
     ],
 )
@@ -245,12 +254,12 @@ def test_each_binary_is_understood_when_it_says_its_version(name, printed, versi
     assert re.search(PRODUCTS[name].says, printed, re.MULTILINE)[1] == version
 
 
-@pytest.mark.parametrize(("name", "version"), DEFAULT_VERSIONS + AUDITED_VERSIONS)
+@pytest.mark.parametrize(("name", "version"), DEFAULT_VERSIONS + AUDITED_VERSIONS + KUBERNETES_VERSIONS)
 def test_what_ships_can_be_built_from_a_pinned_module_that_names_that_very_version(name, version):
     product = PRODUCTS[name]
     module = binaries_build.module_folder(product, version)
     pinned = (module / "go.mod").read_text()
-    module_path = product.package.partition("/cmd/")[0]
+    module_path = product.package.partition("/cmd/")[0].removesuffix("/cmd")
     assert f"{module_path} v{version}" in pinned
     assert f"{module_path} v{version} h1:" in (module / "go.sum").read_text()
     assert re.search(rf"^(tool )?\s*{re.escape(product.package)}$", pinned, re.MULTILINE)
@@ -263,6 +272,10 @@ def test_a_build_is_pinned_stripped_and_says_its_version(tmp_path):
     assert command[:2] == ["/go", "build"]
     assert "-s -w -X github.com/Shopify/toxiproxy/v2.Version=2.12.0" in command
     assert command[-1] == "github.com/Shopify/toxiproxy/v2/cmd/cli"
+    of_kubernetes = binaries_build.build_command(
+        Go(Path("/go"), (1, 26), "go1.26.8"), PRODUCTS["kube-apiserver"], "1.34.4", tmp_path / "kube-apiserver"
+    )
+    assert "-s -w -X k8s.io/component-base/version.gitVersion=v1.34.4" in of_kubernetes
 
 
 def test_the_users_own_go_settings_cannot_change_what_is_built(tmp_path):

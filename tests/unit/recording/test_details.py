@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from hashidrill.abc import Detail, Operation, Reason
+from hashidrill.abc import Detail, Operation, Reason, Sample
 from hashidrill.loads.lines import packed, unpacked
 from hashidrill.recording import old_formats
 from hashidrill.recording.details import is_table, table_of
@@ -80,6 +80,25 @@ def test_a_table_whose_name_is_no_plain_name_is_never_put_into_a_statement(recor
 def test_names_that_are_no_columns_are_refused_before_anything_is_written(detail):
     with pytest.raises(ValueError, match="have names like lock_index"):
         table_of(detail)
+
+
+def test_each_detail_is_of_its_own_operation_however_they_are_mixed_with_others(tmp_path):
+    """Operations without a detail are written many at a time."""
+    writer = RecordingWriter(tmp_path)
+    odd = [index % 7 in (0, 1, 5) for index in range(500)]
+    for index, has_one in enumerate(odd):
+        detail = Detail("odd", {"number": index, "text": f"\udc80{index}"}) if has_one else None
+        writer.operation(Operation("app", index, index, index, "ok", key=f"\udc80{index}", detail=detail))
+        writer.sample(index, Sample("raft.term", float(index)))
+    writer.close()
+    (tmp_path / "journal.jsonl").touch()
+    recording = Recording(tmp_path)
+    ops = recording.operations("app")
+    assert [None if one is None else one.fields for one in ops.details] == [
+        {"number": index, "text": f"\\udc80{index}"} if has_one else None for index, has_one in enumerate(odd)
+    ]
+    assert list(ops.keys) == [f"\\udc80{index}" for index in range(500)]
+    assert recording.series("raft.term").value.tolist() == list(range(500))
 
 
 def test_no_secret_gets_into_a_detail(tmp_path):

@@ -272,3 +272,16 @@ def test_a_right_reads_as_a_person_would_say_it():
     assert str(Right("consul", "key_prefix", "hashidrill/", "write")) == 'key_prefix "hashidrill/": write'
     assert str(Right("consul", "operator")) == "operator: read"
     assert str(Right("consul", "node_prefix")) == 'node_prefix "": read'
+
+
+def test_nomads_leader_is_moved_by_a_management_token_alone():
+    """Of an operator with write, Nomad 1.10.5 takes neither the question for the voters nor the transfer."""
+    cls = registry.fault("nomad.leader.transfer")
+    assert nomad.STATE in cls(cls.Params(), None).rights()
+
+
+@pytest.mark.parametrize("kind", ["nomad.node.eligibility", "nomad.node.drain"])
+def test_to_plan_a_job_takes_the_right_to_submit_one(kind):
+    """Their observer asks the scheduler for a plan: without it, they were refused after they were in force."""
+    cls = registry.fault(kind)
+    assert Right("nomad", "namespace", "default", "submit-job") in cls(cls.Params(), None).rights()

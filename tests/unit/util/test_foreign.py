@@ -31,6 +31,8 @@ OURS = {
     "services/sample/program.py", "generators/conductor.py", "generators/worker.py", "carriers/bundle.py",
     "carriers/inside/agent.py", "carriers/inside/eyes.py", "carriers/inside/host_faults.py",
     "carriers/inside/throttling.py", "carriers/inside/tracing.py",
+    "training/inside/cell.py", "training/inside/client.py", "training/inside/rotation.py", "warroom/pages.py",
+    "carriers/inside/settings.py", "datacenter/local/inside/systemctl.py",
 }  # fmt: skip
 """Modules whose json.loads reads what another process of ours wrote, or that catch RecursionError by themselves.
 

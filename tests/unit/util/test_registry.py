@@ -13,6 +13,7 @@ import pytest
 from hashidrill import registry
 from hashidrill.errors import UnknownNameError, UsageError
 from hashidrill.hypothesis import files as hypothesis_files
+from hashidrill.hypothesis import getter
 
 ROOMS = sorted(
     {
@@ -134,6 +135,27 @@ def test_a_hypothesis_of_the_shipped_folder_that_two_files_have_is_refused_as_be
         )
     monkeypatch.setattr(hypothesis_files, "_shipped", lambda: tmp_path)
     assert hypothesis_files._find_early("same", [tmp_path.resolve()]) is None
+
+
+def test_for_all_that_one_experiment_names_the_folders_are_looked_at_once(tmp_path, monkeypatch):
+    """What a file defines by the time of the next experiment is found then."""
+    monkeypatch.chdir(tmp_path)
+    looked = []
+    versions = hypothesis_files._versions
+    monkeypatch.setattr(hypothesis_files, "_versions", lambda folder: looked.append(folder) or versions(folder))
+    monkeypatch.setattr(hypothesis_files, "_shipped", lambda: tmp_path)
+    (tmp_path / "a.py").write_text(
+        "from hashidrill.hypothesis import hypothesis\n@hypothesis\ndef one(recording): ...\n"
+        "@hypothesis\ndef two(recording): ...\n"
+    )
+    get = getter(tmp_path)
+    assert [get("one").name, get("two").name, get("one").name] == ["one", "two", "one"]
+    assert looked == [tmp_path]
+
+    (tmp_path / "b.py").write_text(
+        "from hashidrill.hypothesis import hypothesis\n@hypothesis\ndef three(recording): ...\n"
+    )
+    assert getter(tmp_path)("three").name == "three"
 
 
 def test_only_the_file_that_has_a_shipped_hypothesis_is_imported(tmp_path, monkeypatch):

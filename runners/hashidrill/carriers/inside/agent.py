@@ -3,10 +3,12 @@
 What it is told (`program(spec)`, as JSON):
 
     {"id": "0-disk", "kind": "disk", "args": {...}, "lease_s": 15, "deadline_s": 120, "renewals": "lines" | "signal",
-     "folder": "/run/hashidrill", "who": "ana@desk", "run": "20261123-..."}
+     "folder": "/run/hashidrill", "who": "ana@desk", "run": "20261123-...", "waits": false}
 
 A renewal is a line `{"renew": 1}` on standard input, or SIGUSR1; with `"renewals": "signal"` standard input is not read
-and its end means nothing. Further lines: `{"prove": true}`, `{"revert": 1}`, `{"change": SCRIPT}` (packets alone).
+and its end means nothing. With `waits` it says `ready` and does nothing before the first renewal: whatever started it
+too late, or twice, puts nothing in force. Further lines: `{"prove": true}`, `{"revert": 1}`, `{"change": SCRIPT}`
+(packets alone).
 
 It reverts when it is told to, when the last renewal is older than the lease, when the deadline has come, at SIGTERM,
 SIGINT and SIGHUP, when standard input ends, and when its guardian dies. The guardian is its child: it reverts when the
@@ -45,7 +47,9 @@ _GRACE_S = 2.0
 _TRIES = 3
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_ROOT_CGROUP = Path("/sys/fs/cgroup/cgroup.procs")
+_CGROUPS = Path("/sys/fs/cgroup")
+_LEFT = ("", "unified", "freezer")
+"""The hierarchies by which all processes of a cgroup are ended: version 2, alone or beside 1, and 1."""
 
 
 class Lease:
@@ -118,7 +122,7 @@ def _only_ours(path: Path, found: os.stat_result) -> None:
         raise RefusedError(
             "note",
             f"{path} is not this user's alone (owner {found.st_uid}, mode {found.st_mode & 0o7777:o}): others could say"
-            " there what is started; name another folder in carriers.ssh.notes",
+            " there what is started; name another folder in carriers.ssh.notes or carriers.nomad.notes",
         )
 
 
@@ -171,13 +175,6 @@ class Agent:
 
     def run(self) -> int:
         """Returns the exit code."""
-        try:
-            self._take_over()
-            self.fault.check()
-            self._keep()
-        except RefusedError as error:
-            say("refused", name=error.name, why=str(error))
-            return 2
         woken, wake = os.pipe()
         for fd in (woken, wake):
             os.set_blocking(fd, False)
@@ -187,6 +184,15 @@ class Agent:
         renewals: list[int] = []
         signal.signal(signal.SIGUSR1, lambda *_: renewals.append(1))
         signal.set_wakeup_fd(wake)
+        try:
+            if self.spec.get("waits"):
+                self._wait(woken, stops, renewals)
+            self._take_over()
+            self.fault.check()
+            self._keep()
+        except RefusedError as error:
+            say("refused", name=error.name, why=str(error))
+            return 2
         guardian = Guardian(self)
         lease = Lease(self.spec["lease_s"], self.spec["deadline_s"], now_s())
         code, why = 0, ""
@@ -205,6 +211,17 @@ class Agent:
         if not done:
             guardian.dismiss()
         return done or code
+
+    def _wait(self, woken: int, stops: list[str], renewals: list[int]) -> None:
+        """For the first renewal. Raises RefusedError when nobody asks for this fault, or any more."""
+        say("ready")
+        lease = Lease(self.spec["lease_s"], self.spec["deadline_s"], now_s())
+        while not renewals:
+            if why := (stops and stops[0]) or lease.over(now_s()):
+                raise RefusedError("unasked", f"nobody asked for it: {why}; nothing was applied")
+            if select.select([woken], [], [], lease.left_s(now_s()))[0]:
+                os.read(woken, 4096)
+        renewals.clear()
 
     def _take_over(self) -> None:
         """What an agent with this id left, that died with its guardian.
@@ -307,8 +324,10 @@ def _guard(agent: Agent, told: int) -> None:
     os.setsid()
     for number in (*_STOPS, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
-    with contextlib.suppress(OSError):
-        _ROOT_CGROUP.write_text(str(os.getpid()))  # what ends the agent's cgroup as a whole leaves this one
+    for name in _LEFT:
+        # what ends the agent's cgroup as a whole leaves this one
+        with contextlib.suppress(OSError), (_CGROUPS / name / "cgroup.procs").open("r+") as file:
+            file.write(str(os.getpid()))
     watched = agent.system.reference(os.getppid())
     lease = Lease(agent.spec["lease_s"], agent.spec["deadline_s"], now_s())
     why = ""

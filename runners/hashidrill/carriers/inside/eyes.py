@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.carriers.inside import tracing
+from hashidrill.carriers.inside import restart, settings, tracing
 from hashidrill.carriers.inside.system import RefusedError, System
 from hashidrill.datacenter.local.inside.canary import SWITCH_S, Canary, listen
 
@@ -86,15 +86,19 @@ class Eyes(Canary):
     def do_agent(self, words: list[str], address: str, port: int) -> dict[str, Any]:
         """The process whose command line begins like that: the program by its name, however it is named on disk.
 
-        Of several, the one that listens at `address` and `port`, in our network namespace.
+        Of several, the one that listens at `address` and `port`, in our network namespace; or, while it has just begun
+        and listens nowhere, the one that does not listen on that port of another address.
         """
         found = [pid for pid in self._system.pids() if self._is(pid, words)]
         ours = [pid for pid in found if _net(pid) == _net(os.getpid())]
         if len(ours) > 1:
             ours = [pid for pid in ours if _parent(pid) not in ours]
         if len(ours) > 1:
-            sockets = _listening(address, port)
-            ours = [pid for pid in ours if _sockets(pid) & sockets] or ours
+            here, elsewhere = _listening(address, port)
+            held = {pid: _sockets(pid) for pid in ours}
+            ours = (
+                [pid for pid in ours if held[pid] & here] or [pid for pid in ours if not held[pid] & elsewhere] or ours
+            )
         if len(ours) > 1:
             return {"error": f"there are {len(ours)} processes `{' '.join(words)}`: {', '.join(map(str, ours))}"}
         stat = self._system.stat(ours[0]) if ours else None
@@ -134,6 +138,21 @@ class Eyes(Canary):
                     found.append(path.parent)
         raft = [folder for folder in found if "raft" in folder.parts]
         return {"folder": str((raft or found)[0]) if found else ""}
+
+    def do_restarts(self, reference: str) -> dict[str, Any]:
+        """`why` a process that is ended could not be started again; "" where it could."""
+        try:
+            restart.remembered(self._system, reference)
+        except RefusedError as error:
+            return {"why": str(error)}
+        return {"why": ""}
+
+    def do_settings(self, pid: int) -> dict[str, Any]:
+        """What a file of ours beside those of its configuration says; `why` there can be none, or ""."""
+        try:
+            return {"why": "", "settings": settings.held(settings.file_of(self._system, pid))}
+        except RefusedError as error:
+            return {"why": str(error), "settings": {}}
 
     def do_traced(self, pid: int) -> dict[str, Any]:
         """Who traces each thread of a process, and those of this one."""
@@ -176,20 +195,20 @@ def _net(pid: int) -> int:
         return 0
 
 
-def _listening(address: str, port: int) -> set[str]:
-    """The sockets that listen on that port of that IPv4 address, or of all, as /proc/PID/fd has them."""
+def _listening(address: str, port: int) -> tuple[set[str], set[str]]:
+    """The sockets that listen on that port: of that IPv4 address or of all, and of others; as /proc/PID/fd has them."""
     try:
         wanted = {socket.inet_aton(address)[::-1].hex().upper(), "0" * 8, "0" * 32}
     except OSError:
-        return set()
-    found = set()
+        return set(), set()
+    found: tuple[set[str], set[str]] = set(), set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in (Path("/proc/self/net") / table).read_text().splitlines()[1:]:
                 fields = line.split()
                 local, _, number = fields[1].partition(":")
-                if local in wanted and int(number, 16) == port and fields[3] == _LISTEN:
-                    found.add(f"socket:[{fields[9]}]")
+                if int(number, 16) == port and fields[3] == _LISTEN:
+                    found[local not in wanted].add(f"socket:[{fields[9]}]")
     return found
 
 

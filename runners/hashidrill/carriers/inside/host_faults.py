@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.carriers.inside import restart, throttling, tracing
+from hashidrill.carriers.inside import restart, settings, throttling, tracing
 from hashidrill.carriers.inside.system import RefusedError, System, parted
 
 if TYPE_CHECKING:
@@ -276,6 +277,82 @@ class Cpu(HostFault):
         throttling.continued(self.system, self.memo.get("all", []))
 
 
+class Settings(_OnProcess):
+    """`settings` in one more file that the agent reads, `by` a reload or a restart; its own program `check`s them.
+
+    Undone by taking the file away, and having the agent read again, if it may have read ours.
+    """
+
+    proven_within_s = 40.0
+
+    def check(self) -> None:
+        super().check()
+        pid = parted(self.reference)[0]
+        restart.remembered(self.system, self.reference)  # what cannot be started again is not ended
+        path = settings.file_of(self.system, pid)
+        if settings.held(path):
+            raise RefusedError("left-over", f"{path} is there already, and no note says whose it is; remove it")
+
+    def apply(self) -> None:
+        pid = parted(self.reference)[0]
+        self.memo["restart"] = restart.remembered(self.system, self.reference)
+        self.memo["path"] = str(settings.file_of(self.system, pid))
+        self.memo["owner"] = settings.owner_of(self.system, pid)
+        self.keep()
+        self._put(self.args["settings"], self.reference)
+
+    def change(self, to: Any) -> None:
+        """Other settings in their place. Raises RefusedError."""
+        self._put(dict(to), "".join(self._running()[:1]))
+
+    def _put(self, said: dict[str, Any], reference: str) -> None:
+        owner = (int(self.memo["owner"][0]), int(self.memo["owner"][1]))
+        settings.write(self._path, said, owner)
+        settings.checked(self.system, parted(reference)[0], self.args["check"], owner)
+        self.memo["read"] = True
+        self.keep()
+        self._read_again(reference)
+
+    def _read_again(self, reference: str) -> None:
+        if self.args["by"] == "reload":
+            settings.read_again(self.system, self.memo["restart"], reference)
+        else:
+            settings.restarted(self.system, self.memo["restart"], reference)
+
+    @property
+    def _path(self) -> Path:
+        return Path(self.memo["path"])
+
+    def _running(self) -> list[str]:
+        return [one for one in restart.running(self.system, self.memo["restart"]) if one]
+
+    def proof(self, *, present: bool) -> tuple[bool, str]:
+        if "path" not in self.memo:
+            return not present, "nothing was written"
+        found, there = self._running(), self._path.exists()
+        said = f"{self._path} is {'there' if there else 'not there'}; runs as {', '.join(found) or 'nothing'}"
+        new = self.args["by"] == "reload" or found != [self.reference]
+        if present:
+            return there and bool(found) and new, said
+        return not there and bool(found) and found != [self.memo.get("ended")], said
+
+    def undo(self) -> None:
+        """A process that has read our file is told to read again, once: `back` is what has not read it."""
+        if "path" not in self.memo:
+            return
+        there = self._path.exists()
+        settings.remove(self._path)
+        found = self._running()
+        if not found:
+            restart.come_back(self.system, self.memo["restart"])
+        elif self.args["by"] == "reload" or found == [self.reference]:
+            if self.memo.get("read"):
+                settings.read_again(self.system, self.memo["restart"], found[0])
+        elif there or "ended" not in self.memo:
+            self.memo["ended"] = found[0]
+            settings.restarted(self.system, self.memo["restart"], found[0])
+
+
 def ended(system: System, reference: str) -> None:
     """Ends a process of ours, and takes note of its end."""
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -290,5 +367,5 @@ def ended(system: System, reference: str) -> None:
 
 
 KINDS: dict[str, type[HostFault]] = {
-    "packets": Packets, "netem": Netem, "pause": Pause, "kill": Kill, "disk": Disk, "cpu": Cpu,
+    "packets": Packets, "netem": Netem, "pause": Pause, "kill": Kill, "disk": Disk, "cpu": Cpu, "settings": Settings,
 }  # fmt: skip

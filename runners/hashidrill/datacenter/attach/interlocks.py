@@ -12,7 +12,7 @@ import datetime as dt
 import getpass
 import ipaddress
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 BREAKS_QUORUM = "breaks-quorum"
 """What `AttachTarget.said` holds where the command says so."""
+_NAMED_BY_NODES = frozenset({"datacenter", "class"})
+"""What a product's nodes say of themselves, and its operators call by names."""
 _ANSWERS_WITHIN_S = 2.0
 _REVERTS_S = 60.0
 """What the last reverts of a run may take."""
@@ -139,21 +141,63 @@ def who() -> str:
 
 
 def names_of(target: AttachTarget, estate: Estate) -> list[Named]:
-    """Whatever has a name there: the attach file, the products' datacenters, addresses, hosts, proxies to them.
+    """Whatever has a name there: the attach file, the products' datacenters, addresses, hosts, and the ways to them.
 
-    A toxiproxy may be shared: a proxy of production whose upstream has a host's name would get the toxics.
+    A toxiproxy may be shared: a proxy of production whose upstream has a host's name would get the toxics. So may a
+    product: its namespaces, partitions, regions and node classes tell production from the rest.
     """
     addresses = [urlsplit(login.address).hostname or "" for login in target.logins.values()]
     addresses.append(urlsplit(target.toxiproxy).hostname or "")
+    addresses.append(urlsplit(target.kubernetes.get("server", "")).hostname or "")
     upstreams = {proxy: link.to_host for host in estate.hosts.values() for proxy, link in host.links.items()}
     return [
         Named("attach file", target.name),
         *(Named(f"datacenter of {service}", name) for service, name in estate.datacenters.items() if name),
         *(Named("address", name) for name in addresses if not _is_ip(name)),
         *(Named("host", host) for host in estate.hosts),
+        *_parts_of_products(target, estate),
+        *_places_of_ssh(target),
         *(Named("proxy", proxy) for proxy in upstreams),
         *(Named(f"upstream of proxy {proxy}", name) for proxy, name in upstreams.items() if not _is_ip(name)),
+        *(
+            Named(f"{what} of Kubernetes", target.kubernetes[what])
+            for what in ("context", "namespace")
+            if target.kubernetes.get(what)
+        ),
+        *(
+            Named(f"chaosd of {host}", name)
+            for host, url in target.kubernetes.get("chaosd", {}).items()
+            if not _is_ip(name := urlsplit(url).hostname or "")
+        ),
     ]
+
+
+def _parts_of_products(target: AttachTarget, estate: Estate) -> Iterator[Named]:
+    """The namespaces, partitions and regions that are meant, and what nodes say of their datacenter and class."""
+    for service, login in target.logins.items():
+        for part in filter(None, login.said.split(", ")):
+            what, _, name = part.partition(" ")
+            yield Named(f"{what} of {service}", name)
+    said = {(key, value) for host in estate.hosts.values() for key, value in host.meta.items() if value}
+    for key, value in sorted(said):
+        service, _, what = key.partition(".")
+        if what in _NAMED_BY_NODES and value != estate.datacenters.get(service):
+            yield Named(f"{what} of nodes of {service}", value)
+
+
+def _places_of_ssh(target: AttachTarget) -> Iterator[Named]:
+    """Where SSH goes, as the file says it: its carrier reads that only later."""
+    ssh = target.carriers.get("ssh")
+    said: Mapping[str, Any] = ssh if isinstance(ssh, Mapping) else {}
+    addresses, jump = said.get("addresses"), said.get("jump")
+    ways = dict(addresses) if isinstance(addresses, Mapping) else {}
+    places = [(f"SSH address of {host}", place) for host, place in ways.items()]
+    places += [("jump host", hop) for hop in jump.split(",")] if isinstance(jump, str) else []
+    for what, place in places:
+        with suppress(ValueError):  # brackets that do not close: nothing is reached there
+            name = urlsplit(f"ssh://{str(place).strip()}").hostname or ""
+            if not _is_ip(name):
+                yield Named(what, name)
 
 
 def _is_ip(name: str) -> bool:

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError
 
+from hashidrill.datacenter.attach.beside import Beside, kubernetes_of
 from hashidrill.datacenter.attach.login import Login, Secret
 from hashidrill.datacenter.attach.product import Attachable, Part, attachables
 from hashidrill.datacenter.interlocks.settings import settings_of
@@ -46,18 +47,6 @@ _TRUE, _FALSE = {"1", "t", "true"}, {"0", "f", "false"}
 class _Metadata(Strict):
     name: Name = Field(description="Name of the datacenter: it stands in reports, and is what an operator arms")
     title: str = Field(default="", max_length=120, description="One line for reports")
-
-
-class ToxiproxyPart(Strict):
-    """The toxiproxy of an estate, in whose links faults may put toxics."""
-
-    address: str = Field(description="URL of its API, like http://toxiproxy.staging.example:8474")
-
-
-class Beside(Strict):
-    """What else stands in the estate, beside its products."""
-
-    toxiproxy: ToxiproxyPart | None = Field(default=None, description="The toxiproxy that is in its links")
 
 
 class AttachFile(Strict):
@@ -92,6 +81,8 @@ class AttachTarget:
     """URL of the API of the estate's toxiproxy; "" where it has none."""
     carriers: Mapping[str, Any] = field(default_factory=dict)
     """As written: how faults reach hosts (hashidrill.carriers)."""
+    kubernetes: Mapping[str, Any] = field(default_factory=dict)
+    """How the Kubernetes is reached whose Chaos Mesh injects (KubernetesPart, as plain data); empty without one."""
     said: frozenset[str] = frozenset()
     """What whoever started the run said on the command line, like `breaks-quorum`."""
 
@@ -109,6 +100,7 @@ class AttachTarget:
             "engine": dict(self.engine),
             "toxiproxy": self.toxiproxy,
             "carriers": dict(self.carriers),
+            "kubernetes": dict(self.kubernetes),
             "said": sorted(self.said), "logins": {name: one.handed_over() for name, one in self.logins.items()},
         }  # fmt: skip
 
@@ -136,7 +128,13 @@ def read_target(path: Path, environ: Mapping[str, str] | None = None) -> AttachT
         model.engine,
         toxiproxy,
         model.carriers,
+        kubernetes_of(model.services.kubernetes, path, environ),
     )
+
+
+def written_in(path: Path) -> AttachFile:
+    """What a file says by itself: no token, no other file and nobody is asked. Raises ExperimentError."""
+    return _read(path)[1]
 
 
 def check_file(path: Path) -> None:

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import signal as signals
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,8 @@ class LocalHost(Capable):
         self.data = root / "hosts" / name / "data"
         self.logs = root / "hosts" / name / "logs"
         self.plans: dict[str, AgentPlan] = {}
+        self.ballast_name: Callable[[str], str] = ".ballast-{}".format
+        """The name of the file that fills the disk, by that of the fault."""
         self._root = root
         self._toxiproxy = toxiproxy
         self._agent_user = agent_user
@@ -87,7 +89,7 @@ class LocalHost(Capable):
         self._ballast(name).unlink(missing_ok=True)
 
     def _ballast(self, name: str) -> Path:
-        return self.data / f".ballast-{name}"
+        return self.data / self.ballast_name(name)
 
     def _fill(self, ballast: Path, leave_bytes: int) -> None:
         """The agent writes meanwhile: what was free a moment ago may not be, and then a little less is tried."""

@@ -17,7 +17,7 @@ from hashidrill.datacenter.attach import product
 from hashidrill.datacenter.attach.login import Secret
 from hashidrill.datacenter.attach.reading import WeakTokenError, parsed, read, read_json
 from hashidrill.errors import AttachError
-from hashidrill.services.consul import keys
+from hashidrill.services.consul import instances, keys
 from hashidrill.services.consul.model import Consul
 
 if TYPE_CHECKING:
@@ -126,7 +126,9 @@ class ConsulAttach(product.Product):
         return (_RPC_PORT,) if role == "server" else ()
 
     async def remove(self, wire: Wire, left: Left) -> int:
-        return await keys.remove(wire, left)
+        if left.what in {keys.BELOW, keys.KEY}:
+            return await keys.remove(wire, left)
+        return await instances.remove(wire, left)
 
     def spec(self, found: product.Found) -> Mapping[str, Any]:
         roles = [node.role for node in found.nodes]

@@ -17,6 +17,7 @@ from hashidrill.datacenter.attach import product
 from hashidrill.datacenter.attach.login import Secret
 from hashidrill.datacenter.attach.reading import WeakTokenError, read_json
 from hashidrill.errors import AttachError
+from hashidrill.services.nomad import leftovers
 from hashidrill.services.nomad.model import Nomad
 from hashidrill.util.tasks import all_at_once
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from hashidrill.abc import Host
     from hashidrill.datacenter.attach.login import Login
     from hashidrill.datacenter.attach.wire import Wire
+    from hashidrill.rights import Left
 
 _NODE = 'node { policy = "read" }'
 _AGENT = 'agent { policy = "read" }'
@@ -122,6 +124,9 @@ class NomadAttach(product.Product):
 
     def starts_jobs(self, role: str) -> bool:
         return role == "client"
+
+    async def remove(self, wire: Wire, left: Left) -> int:
+        return await leftovers.remove(wire, left)
 
     def spec(self, found: product.Found) -> Mapping[str, Any]:
         roles = [node.role for node in found.nodes]

@@ -22,7 +22,7 @@ READS = (right("agent"), right("node"), right("operator"), work("list-jobs"), wo
 """What probes, selectors and faults look at: agents about themselves, nodes, Raft's configuration, jobs."""
 JOBS = (work("submit-job"), work("dispatch-job"), work("alloc-lifecycle"))
 STATE = right("management")
-"""A snapshot holds all of the state: Nomad restores one for a management token alone."""
+"""A snapshot holds all of the state: Nomad restores one, and moves its leader, for a management token alone."""
 _WITHOUT_ACLS = "acls-disabled"
 """The accessor of the token that Nomad 1.10.5 answers with where it has no ACLs; older ones refuse to answer."""
 _COARSE: dict[str, tuple[str, ...]] = {"read": ("read", "list", "write"), "write": ("write",)}

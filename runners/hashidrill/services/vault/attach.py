@@ -20,6 +20,7 @@ from hashidrill.datacenter.attach import product
 from hashidrill.datacenter.attach.login import Secret
 from hashidrill.datacenter.attach.reading import WeakTokenError, read_json
 from hashidrill.errors import FaultError
+from hashidrill.services.vault import leftovers
 from hashidrill.services.vault.api import Said, Seal
 from hashidrill.services.vault.model import Vault
 from hashidrill.services.vault.operator import VaultOperator
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from hashidrill.abc import Host
     from hashidrill.datacenter.attach.login import Login
     from hashidrill.datacenter.attach.wire import Wire
+    from hashidrill.rights import Left
 
 _TELLS_WITHIN_S, _SNAPSHOT_WITHIN_S = 2.0, 60.0
 _HA = 'path "sys/ha-status" { capabilities = ["read"] }'
@@ -111,6 +113,9 @@ class VaultAttach(product.Product):
     def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:
         """What an operator does who has a token and no keys; without a token, nothing."""
         return {VaultOperator: ApiOperator(host)} if login.token else {}
+
+    async def remove(self, wire: Wire, left: Left) -> int:
+        return await leftovers.remove(wire, left)
 
     def spec(self, found: product.Found) -> Mapping[str, Any]:
         most = product.most(Vault.model_fields["servers"])

@@ -179,8 +179,8 @@ class VaultService(BaseService):
         return {"VAULT_TOKEN": self._ring.keys.load}
 
     def login(self) -> Mapping[str, str]:
-        """Vault's root token."""
-        return {"VAULT_TOKEN": self._ring.keys.root}
+        """Vault's root token, and the key that unseals its servers."""
+        return {"VAULT_TOKEN": self._ring.keys.root, "VAULT_UNSEAL_KEY": self._ring.keys.unseal}
 
     def probes(self, hosts: Hosts) -> Sequence[Probe]:
         """All from the control address, and without a token."""

@@ -10,8 +10,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from attached_estates import FILE
+from hashidrill.carriers.schema import attach_schema, schema_text
+from hashidrill.carriers.settings import NomadSettings, SshSettings
 from hashidrill.datacenter.attach.product import attachables
-from hashidrill.datacenter.attach.schema import attach_schema, schema_text
 from hashidrill.datacenter.attach.target import check_file
 from hashidrill.datacenter.interlocks.settings import InterlockSettings
 from hashidrill.errors import HashidrillError
@@ -104,6 +105,10 @@ def test_every_key_of_every_part_is_described():
         assert set(part["properties"]) == set(attachables()[name].Part.model_fields), name
         assert all(about.get("description") for about in part["properties"].values()), name
     assert set(schema["$defs"]["interlocks"]["properties"]) == set(InterlockSettings.model_fields)
+    for name, settings in {"SshSettings": SshSettings, "NomadSettings": NomadSettings}.items():
+        written = schema["$defs"][name]["properties"]
+        assert set(written) == set(settings.model_fields)
+        assert all(about.get("description") for about in written.values()), name
 
 
 def test_the_files_of_the_pages_are_right(validator):

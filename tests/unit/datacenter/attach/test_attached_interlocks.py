@@ -115,6 +115,37 @@ def test_the_address_of_the_toxiproxy_is_looked_at(target):
     assert list(DenyList().troubles(named, {})) == ["address 'toxiproxy.prod.example'"]
 
 
+def test_what_a_product_has_of_production_is_looked_at(target):
+    """One Nomad may serve both: by its namespaces, its datacenters and the classes of its nodes."""
+    consul = replace(target.logins["consul"], said="namespace team-a, partition prod")
+    found = list(DenyList().troubles(names_of(replace(target, logins={"consul": consul}), ESTATE), {}))
+    assert found == ["partition of consul 'prod'"]
+    host = ESTATE.hosts["consul-2"]
+    for key, said in (("nomad.datacenter", "datacenter of nodes of nomad"), ("nomad.class", "class of nodes of nomad")):
+        there = replace(ESTATE, hosts=dict(ESTATE.hosts) | {"consul-2": replace(host, meta={key: "prod-eu"})})
+        assert list(DenyList().troubles(names_of(target, there), {})) == [f"{said} 'prod-eu'"]
+    same = replace(ESTATE, hosts=dict(ESTATE.hosts) | {"consul-2": replace(host, meta={"consul.datacenter": "dc1"})})
+    assert [one.what for one in names_of(target, same) if one.name == "dc1"] == ["datacenter of consul"], "said once"
+    other = replace(ESTATE, hosts=dict(ESTATE.hosts) | {"consul-2": replace(host, meta={"nomad.rack": "prod-eu"})})
+    assert not list(DenyList().troubles(names_of(target, other), {})), "what operators write is `environment`'s to say"
+
+
+WAYS = {
+    "address": ({"addresses": {"consul-1": "db.prod.example:2222"}}, "SSH address of consul-1 'db.prod.example'"),
+    "jump host": ({"jump": "10.0.0.7, ana@bastion.prod.example:22"}, "jump host 'bastion.prod.example'"),
+    "no name": ({"jump": "[fd00::1]:22", "addresses": {"consul-1": "10.9.9.9"}}, ""),
+    "nonsense": ({"jump": 7, "addresses": ["x"]}, ""),
+    "brackets": ({"jump": "[prod"}, ""),
+}
+
+
+@pytest.mark.parametrize("case", WAYS)
+def test_where_ssh_goes_is_looked_at(target, case):
+    ssh, said = WAYS[case]
+    named = names_of(replace(target, carriers={"ssh": ssh}), ESTATE)
+    assert list(DenyList().troubles(named, {})) == ([said] if said else [])
+
+
 # who is down
 
 

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from hashidrill.carriers.settings import SshSettings
+from hashidrill.carriers.settings import Carriers, NomadSettings, SshSettings, carrier_rights
+from hashidrill.datacenter.attach.beside import KubernetesPart
 from hashidrill.datacenter.attach.product import attachables
 from hashidrill.datacenter.interlocks.settings import InterlockSettings
 from places import ROOT
@@ -52,10 +53,31 @@ def test_each_setting_of_the_interlocks_has_a_row_with_its_default():
     assert len(right) > 15
 
 
-def test_each_setting_of_the_carriers_has_a_row_with_its_default():
-    table = PAGE.split("| key under `carriers.ssh` |")[1].split("\n\n")[0]
+@pytest.mark.parametrize(("carrier", "settings"), [("ssh", SshSettings), ("nomad", NomadSettings)])
+def test_each_setting_of_the_carriers_has_a_row_with_its_default(carrier, settings):
+    table = PAGE.split(f"| key under `carriers.{carrier}` |")[1].split("\n\n")[0]
     told = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in table.splitlines()[2:]]
     assert told == [
         (f"`{key}`", "" if one.default in (None, {}) else f"`{one.default}`", one.description)
-        for key, one in SshSettings.model_fields.items()
+        for key, one in settings.model_fields.items()
     ]
+
+
+def test_each_key_of_kubernetes_has_a_row_with_its_default():
+    table = PAGE.split("| key under `services.kubernetes` |")[1].split("\n\n")[0]
+    told = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in table.splitlines()[2:]]
+    assert told == [
+        (f"`{key}`", "" if one.default in (None, {}) else f"`{one.default}`", one.description)
+        for key, one in KubernetesPart.model_fields.items()
+    ]
+
+
+def test_the_policy_for_nomad_as_a_carrier_is_what_the_carrier_asks_for():
+    policy = PAGE.split("### By jobs of Nomad")[1].split("```hcl")[1].split("```")[0]
+    rights = carrier_rights(Carriers(nomad=NomadSettings()))
+    told = {
+        ("namespace", "default", one)
+        for one in re.findall(r'"([a-z-]+)"', policy.split("capabilities")[1].split("]")[0])
+    }
+    assert told == {(one.resource, one.name, one.access) for one in rights if one.resource == "namespace"}
+    assert all(f'{one.resource} {{ policy = "{one.access}" }}' in policy for one in rights if one.resource == "node")

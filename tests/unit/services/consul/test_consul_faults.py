@@ -10,6 +10,7 @@ import pytest
 import virtual_time
 from hashidrill import registry
 from hashidrill.abc import ApiAnswer
+from hashidrill.capabilities import AgentFiles, AgentSettings, ProcessControl
 from hashidrill.engine.inject import planned
 from hashidrill.errors import FaultError, WaitTimeoutError
 from hashidrill.services.consul.api import when_led
@@ -78,6 +79,68 @@ def test_a_configuration_that_nobody_changed_is_put_back_without_a_restart():
         before = world.hosts["consul-1"].process
         await fault.revert(undo)
         assert world.hosts["consul-1"].process == before
+
+    virtual_time.run(main())
+
+
+class Added:
+    """Somebody else's host: settings come into a file of ours, and the host has its agent read it."""
+
+    def __init__(self, host):
+        self.host, self.theirs, self.ours, self.checks = host, dict(host.config), {}, []
+        self.lies = False
+        for capability in (AgentFiles, ProcessControl):
+            del host.parts[capability]
+        host.parts[AgentSettings] = self
+
+    async def agent_settings(self, agent):
+        return dict(self.ours)
+
+    async def _read(self, restart):
+        if self.lies:
+            return
+        config = {**self.theirs, **self.ours}
+        if restart:
+            await self.host.stop_agent("consul")
+        await self.host.set_agent_config("consul", config)
+        if restart:
+            await self.host.start_agent("consul")
+        else:
+            await self.host.api("PUT", "/v1/agent/reload", agent="consul")
+
+    async def set_agent_settings(self, agent, settings, *, restart, check):
+        self.ours, self.by = dict(settings), restart
+        self.checks.append(check)
+        await self._read(restart)
+
+    async def clear_agent_settings(self, agent):
+        if self.ours:
+            self.ours = {}
+            await self._read(self.by)
+
+
+@pytest.mark.parametrize("params", [THRESHOLD, STREAMING_OFF])
+def test_somebody_elses_agent_gets_one_more_file_of_settings_and_keeps_its_own(params):
+    world = datacenter()
+    host = world.hosts["consul-1"]
+    added = Added(host)
+    fault = fault_of(world, "consul.config", **params)
+    assert fault.requires().lacking(host) == []
+    report = anyio.run(lambda: check_fault(fault, world.target("consul-1")))
+    assert report.present.ok
+    assert host.config == added.theirs
+    assert added.checks[0] == ("validate",)
+    assert added.ours == {}
+
+
+def test_settings_that_somebody_elses_agent_never_read_are_not_proven():
+    async def main():
+        world = datacenter()
+        Added(world.hosts["consul-1"]).lies = True
+        fault = fault_of(world, "consul.config", **STREAMING_OFF)
+        undo = await planned(fault, world.target("consul-1"), "x")
+        await fault.apply(undo)
+        assert not (await fault.verify(undo, present=True)).ok
 
     virtual_time.run(main())
 

@@ -111,29 +111,35 @@ class DiskDaemon:
     """All disks by host name."""
 
     def __init__(self) -> None:
-        self._disks: dict[str, Disk] = {}
+        self._disks: dict[str, list[Disk]] = {}
+        """By host: that of its init comes first; others that register later are on the same disk."""
         self._waiting = Waiting()
         self._random = random.Random(2021)
         self._operations = sc.operation_of()
 
     def register(self, host: str, data: str, listener: int) -> None:
-        disk = Disk(listener, data)
-        self._disks[host] = disk
+        disks = self._disks.setdefault(host, [])
+        disk = Disk(listener, data, disks[0].rules if disks else {})
+        disks.append(disk)
         with contextlib.suppress(OSError):  # from Linux 6.6: wake the supervisor on the same core
             fcntl.ioctl(listener, _IOCTL_FLAGS, _SYNC_WAKE_UP)
         threading.Thread(target=self._serve, args=(disk,), name=f"disk {host}", daemon=True).start()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        disk = self._disks[request["host"]]
+        disks = self._disks[request["host"]]
+        rules = dict(disks[0].rules)
         if request["op"] == "set":
             given = dict(request["rule"])
             operations = frozenset(given.pop("operations"))
-            disk.rules = {**disk.rules, request["rule_id"]: Rule(operations, **given)}
+            rules[request["rule_id"]] = Rule(operations, **given)
         elif request["op"] == "clear":
-            disk.rules = {name: rule for name, rule in disk.rules.items() if name != request["rule_id"]}
-            disk.free_at.pop(request["rule_id"], None)
-            self._waiting.let_go(disk, request["rule_id"])
-        return {"rules": sorted(disk.rules), "counts": disk.counts}
+            rules.pop(request["rule_id"], None)
+        for disk in disks:
+            disk.rules = rules
+            if request["op"] == "clear":
+                disk.free_at.pop(request["rule_id"], None)
+                self._waiting.let_go(disk, request["rule_id"])
+        return {"rules": sorted(rules), "counts": disks[0].counts}
 
     def _serve(self, disk: Disk) -> None:
         notification, empty = bytearray(_NOTIFICATION.size), bytes(_NOTIFICATION.size)
@@ -145,12 +151,20 @@ class DiskDaemon:
                 fcntl.ioctl(disk.listener, _IOCTL_RECEIVE, notification, True)
             except OSError:  # the caller was killed before it was read, or the last process of the host is gone
                 if any(event & select.POLLHUP for _, event in hung_up.poll(0)):
+                    self._gone(disk)
                     return
                 continue
             if not disk.rules:
                 disk.release(int.from_bytes(notification[:8], "little"))
                 continue
             self._decide(disk, notification)
+
+    def _gone(self, disk: Disk) -> None:
+        """One that came later is forgotten; that of the host's init stays, for its rules."""
+        for disks in self._disks.values():
+            if disk in disks[1:]:
+                disks.remove(disk)
+                os.close(disk.listener)
 
     def _decide(self, disk: Disk, notification: bytearray) -> None:
         identity, pid, _, number, _, _, fd, _, count, *_ = _NOTIFICATION.unpack(notification)

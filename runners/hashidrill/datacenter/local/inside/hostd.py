@@ -220,7 +220,8 @@ class HostDaemon:
         surroundings = {**os.environ, **(environment or {})}
         try:
             if self._user is not None:
-                return self._spawn_as(self._user, argv, null, output, surroundings)
+                given = {"TMPDIR": self._temporary(self._user), **(environment or {})}
+                return self._spawn_as(self._user, argv, null, output, {**surroundings, **given})
             if not as_root:
                 return _spawn_renumbered(argv, null, output, surroundings)
             actions = [(os.POSIX_SPAWN_DUP2, null, 0), *((os.POSIX_SPAWN_DUP2, output, fd) for fd in (1, 2))]
@@ -236,6 +237,14 @@ class HostDaemon:
         )  # fmt: skip
         process.returncode = 0  # this daemon reaps its agents by itself: Popen must neither wait nor warn
         return process.pid
+
+    def _temporary(self, user: list[int]) -> str:
+        """Where agents of that user have temporary files, like a snapshot: the runner's TMPDIR may be root's alone."""
+        folder = os.path.join(self._folder, "tmp")  # noqa: PTH118 - no pathlib here
+        if not os.path.isdir(folder):  # noqa: PTH112 - as above
+            os.mkdir(folder, 0o700)  # noqa: PTH102 - as above
+            os.chown(folder, *user)
+        return folder
 
     def _reachable(self, program: str) -> str:
         """A path of that file which any user can open: root's caches are for root alone."""

@@ -79,6 +79,7 @@ class AgentStop(BaseFault[StopParams]):
         "applying waits for the same members, but does not look at /proc",
     )
     holds_down: ClassVar[bool] = True
+    ends_its_agent: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = StopParams
 
     @property

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import anyio
 
 from hashidrill.abc import Host, Hosts
-from hashidrill.capabilities import AgentApi, AgentFiles, ProcessControl
+from hashidrill.capabilities import AgentApi, AgentFiles, AgentSettings, ProcessControl
 from hashidrill.errors import FaultError
 from hashidrill.services.consul import api
 
@@ -23,6 +23,15 @@ By = Literal["reload", "restart"]
 _RELOADED_WITHIN_S = 20.0
 TURN = "consul.config"
 """The name of the turn in which agents on several hosts restart, so that no two servers are down at once."""
+_CHECK = ("validate",)
+"""`consul validate FILE...` (1.0 and later)."""
+
+
+async def configured(host: Host) -> dict[str, Any]:
+    """What a fault changes: the agent's configuration file, or a file of ours beside those of somebody else."""
+    if host.can(AgentFiles):
+        return await host.use(AgentFiles).agent_config(api.AGENT)
+    return await host.use(AgentSettings).agent_settings(api.AGENT)
 
 
 async def validate(hosts: Hosts, config: Mapping[str, Any]) -> None:
@@ -54,6 +63,9 @@ async def reload(host: Host) -> None:
 
 async def change(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) -> None:
     """Makes the agent run with that configuration. Raises FaultError instead of losing the majority."""
+    if not host.can(AgentFiles):
+        await _added(hosts, host, config, by)
+        return
     if by == "reload":
         await host.use(AgentFiles).set_agent_config(api.AGENT, config)
         await reload(host)
@@ -65,6 +77,9 @@ async def change(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) ->
 
 async def put_back(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) -> None:
     """Makes the agent run with its former configuration; an agent that never had another is not restarted."""
+    if not host.can(AgentFiles):
+        await _taken_away(hosts, host)
+        return
     if by == "reload" and await api.has_agent(host):
         if await host.use(AgentFiles).agent_config(api.AGENT) != config:
             await host.use(AgentFiles).set_agent_config(api.AGENT, config)
@@ -81,3 +96,20 @@ async def _restarted(hosts: Hosts, host: Host, config: Mapping[str, Any]) -> Non
     await host.use(AgentFiles).set_agent_config(api.AGENT, config)
     await host.use(ProcessControl).start_agent(api.AGENT)
     await api.wait_in_step(hosts, host)
+
+
+async def _added(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) -> None:
+    """The host itself restarts the agent, and restarts it again when nobody asks for the fault any more."""
+    async with hosts.turn(TURN):
+        if by == "restart":
+            await api.check_quorum_without(hosts, host)
+        await host.use(AgentSettings).set_agent_settings(
+            api.AGENT, config, restart=by == "restart", check=_CHECK
+        )  # fmt: skip
+        await api.wait_in_step(hosts, host)
+
+
+async def _taken_away(hosts: Hosts, host: Host) -> None:
+    async with hosts.turn(TURN):
+        await host.use(AgentSettings).clear_agent_settings(api.AGENT)
+        await api.wait_in_step(hosts, host)

@@ -6,12 +6,13 @@ This is also how streaming is switched on and off: `{use_streaming_backend: fals
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Target, Undo
-from hashidrill.capabilities import AgentApi, AgentFiles, ProcessControl, Processes
+from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Requires, Target, Undo
+from hashidrill.capabilities import AgentApi, AgentFiles, AgentSettings, ProcessControl, Processes
 from hashidrill.claims import AGENT, takes
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
@@ -66,6 +67,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
     kind: ClassVar[str] = "consul.config"
     at_a_time: ClassVar[int | None] = 1
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
+    instead: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentSettings, Processes})
     observer: ClassVar[Observer] = Observer(
         "the configuration that the agent shows, its process, and which backend answers its queries",
         "the injector reads the file back; keys that agents do not show rely on the fault's own marker in `node_meta`",
@@ -73,6 +75,9 @@ class ConsulConfig(BaseFault[ConfigParams]):
     Params: ClassVar[type[Strict]] = ConfigParams
     observed_within_s = 90.0
     """After its restart, a client agent that reopened 4,000 views took over 40 s to show its settings."""
+
+    def requires(self) -> Requires:
+        return replace(super().requires(), instead=self.instead)
 
     def uses(self, place: Place) -> Sequence[Claim]:
         claims = [*super().uses(place), takes(AGENT, ONE_AGENT), takes(AGENT_CONFIG)]
@@ -86,13 +91,14 @@ class ConsulConfig(BaseFault[ConfigParams]):
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         host = self.hosts.host(target.host)
-        config = await host.use(AgentFiles).agent_config(api.AGENT)
+        config = await changes.configured(host)
         new = merge(config, self.params.set_)
         if new == config:
             raise FaultError(
                 f"{host.name}: its configuration file already sets this, so the fault would change nothing"
             )
-        await changes.validate(self.hosts, new)
+        if host.can(AgentFiles):  # else its own host looks at it together with the files that are there
+            await changes.validate(self.hosts, new)
         by = await self._by(host)
         if by == "restart":
             await api.check_quorum_without(self.hosts, host)
@@ -148,7 +154,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
         """The file has the values, and the agent shows them; after a restart it is a different process."""
         host, prior = self._host(undo), undo["prior"]
         asked = ", ".join(f"{key} {asked}" for key, (asked, _) in self._keys(prior["shown"]).items())
-        in_file = nested.holds(await host.use(AgentFiles).agent_config(api.AGENT), self.params.set_)
+        in_file = nested.holds(await changes.configured(host), self.params.set_)
         process = await host.use(Processes).agent_process(api.AGENT)
         new = process is not None and process.reference != undo["reference"]
         about = await api.agent_self(host, timeout_s=_PATIENT_S)
@@ -184,7 +190,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
 
     async def _gone(self, undo: Undo) -> Evidence:
         host, prior = self._host(undo), undo["prior"]
-        restored = await host.use(AgentFiles).agent_config(api.AGENT) == prior["config"]
+        restored = await changes.configured(host) == prior["config"]
         about = await api.agent_self(host, timeout_s=_PATIENT_S)
         shown = self._shown_by(about)
         unmarked = about["Meta"].get(_MARKER) != undo["fault_id"]

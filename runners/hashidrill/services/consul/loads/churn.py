@@ -16,8 +16,8 @@ from hashidrill.loads.context import LoadContext
 from hashidrill.loads.params import LoadRate, Timeout
 from hashidrill.loads.patient import for_each
 from hashidrill.loads.schedule import OpenLoop, Reply
-from hashidrill.rights import Right
-from hashidrill.services.consul import rights
+from hashidrill.rights import Left, Right
+from hashidrill.services.consul import instances, rights
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.changes import mark
 from hashidrill.services.consul.loads.kv import Via
@@ -71,6 +71,14 @@ class ServiceChurn(ConsulLoad):
     @classmethod
     def rights(cls, name: str, params: Any) -> Sequence[Right]:
         return rights.registering(params.service, f"hashidrill-{name}" if params.through == "catalog" else "")
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+        left = instances.numbered(params.service, f"{params.service}-{name}-")
+        return (
+            left,
+            *([Left(instances.SERVICE, instances.NODE, f"hashidrill-{name}")] if params.through == "catalog" else []),
+        )
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)

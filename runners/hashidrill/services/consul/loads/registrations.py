@@ -20,8 +20,8 @@ from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.params import LoadRate
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import UNDER_WAY, OpenLoop, Reply
-from hashidrill.rights import Right
-from hashidrill.services.consul import rights
+from hashidrill.rights import Left, Right
+from hashidrill.services.consul import instances, rights
 from hashidrill.services.consul.loads.base import ConsulLoad
 from hashidrill.services.consul.loads.kv import Via
 from hashidrill.units import Rate
@@ -73,6 +73,12 @@ class Registrations(ConsulLoad):
     def rights(cls, name: str, params: Any) -> Sequence[Right]:
         return rights.registering(name, f"hashidrill-{name}" if params.through == "catalog" else "")
 
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:
+        left = Left(instances.SERVICE, instances.ALL, _service(name, run_id))
+        node = Left(instances.SERVICE, instances.NODE, f"hashidrill-{name}")
+        return (left, *([node] if params.through == "catalog" else []))
+
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)
         self._book = Book()
@@ -85,7 +91,7 @@ class Registrations(ConsulLoad):
     @property
     def service(self) -> str:
         """With the run's id: nobody else has it."""
-        return f"{self.name}-{self.context.run_id}"[:60]
+        return _service(self.name, self.context.run_id)
 
     def client(self) -> HttpClient:
         return self.context.http()
@@ -208,6 +214,11 @@ class Registrations(ConsulLoad):
             pass
         if left:
             self.context.sample("left", float(len(left)), f"{len(left)} instances were not deregistered")
+
+
+def _service(name: str, run_id: str) -> str:
+    """With the run's id: nobody else has it."""
+    return f"{name}-{run_id}"[:60]
 
 
 class Book:

@@ -47,7 +47,11 @@ class LeaderTransfer(BaseFault[TransferParams]):
             yield ("on",), f"{self.kind} needs another server that can lead (datacenter.nomad.servers is 1)"
 
     def rights(self) -> Sequence[Right]:
-        return (*rights.READS, rights.right("operator", "", "write"))
+        """Raft's configuration, and a transfer, are for a management token alone.
+
+        https://developer.hashicorp.com/nomad/api-docs/operator/raft
+        """
+        return (*rights.READS, rights.STATE)
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError for a host that does not lead, and for one to whom nothing can be transferred."""

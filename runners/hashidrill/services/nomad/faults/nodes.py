@@ -28,7 +28,8 @@ class _Ineligible(OfNodes[P]):
     """The node is taken out of scheduling, and put back."""
 
     def rights(self) -> Sequence[Right]:
-        return (*rights.READS, rights.right("node", "", "write"))
+        """To plan a job, which the observer does, takes what it takes to submit one."""
+        return (*rights.READS, rights.right("node", "", "write"), rights.work("submit-job"))
 
     @property
     def observed_within_s(self) -> float:

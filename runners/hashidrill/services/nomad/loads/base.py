@@ -15,8 +15,9 @@ from hashidrill.loads.base import AgentLoad
 from hashidrill.loads.http_client import HttpClient
 from hashidrill.loads.patient import insist
 from hashidrill.loads.schedule import Reply
-from hashidrill.rights import Right
+from hashidrill.rights import Left, Right
 from hashidrill.services.nomad import rights
+from hashidrill.services.nomad.leftovers import JOBS_OF
 from hashidrill.units import Duration
 from hashidrill.util.foreign import parse
 
@@ -77,6 +78,10 @@ class NomadLoad(AgentLoad):
         except TimeoutError:
             pass
         self.context.sample("left", 1.0, f"the job {job_id} was not removed: no server answered")
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+        return (Left("nomad", JOBS_OF, f"{PREFIX}{name}"),)
 
     @classmethod
     def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads

@@ -13,8 +13,9 @@ from hashidrill.loads.params import Keys, LoadRate, Timeout
 from hashidrill.loads.patient import for_each, insist
 from hashidrill.loads.schedule import Reply
 from hashidrill.loads.turns import Turns, stamp
-from hashidrill.rights import Right
+from hashidrill.rights import Left, Right
 from hashidrill.services.vault import rights
+from hashidrill.services.vault.leftovers import left_by
 from hashidrill.services.vault.loads.base import (
     VaultLoad,
     Via,
@@ -91,6 +92,10 @@ class KvWrite(VaultLoad):
     @classmethod
     def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
         return rights.SECRETS
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+        return (left_by(name, run_id),)
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)
@@ -203,6 +208,10 @@ class KvRead(VaultLoad):
     @classmethod
     def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
         return rights.SECRETS
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+        return (left_by(name, run_id),)
 
     async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
         """Write all secrets. Raises WaitTimeoutError when Vault does not take them within `within_s` seconds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from hashidrill.carriers.settings import Carriers
 from hashidrill.datacenter.attach.product import attachables
 from hashidrill.datacenter.attach.target import AttachFile
 from hashidrill.datacenter.interlocks.settings import InterlockSettings
@@ -26,7 +27,11 @@ def attach_schema() -> Schema:
     interlocks = InterlockSettings.model_json_schema(by_alias=True, schema_generator=Untitled)
     definitions |= interlocks.pop("$defs", {})
     definitions["interlocks"] = interlocks
+    carriers = Carriers.model_json_schema(by_alias=True, schema_generator=Untitled)
+    definitions |= carriers.pop("$defs", {})
+    definitions["carriers"] = carriers
     written = schema["properties"]
+    written["carriers"] = {"$ref": "#/$defs/carriers", "description": written["carriers"]["description"]}
     for key in ("additionalProperties", "propertyNames"):
         written["datacenter"].pop(key, None)
     written["datacenter"] |= {"properties": products, "additionalProperties": False}

@@ -1,0 +1,143 @@
+"""Objects that a run creates for somebody else's controller: their names, what they carry, and how they go.
+
+Each has our run's id and owner. What a controller makes of one is for the room of that controller to say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hashidrill.backends.kubernetes.client import Cluster, ClusterError
+from hashidrill.backends.kubernetes.crd import dropped, problems, schema_of
+from hashidrill.backends.kubernetes.plurals import System, plural_of
+from hashidrill.errors import FaultError, WaitTimeoutError
+from hashidrill.util.wait import wait_until
+
+OURS = {"app.kubernetes.io/managed-by": "hashidrill"}
+RUN, DATACENTER = "hashidrill/run", "hashidrill/datacenter"
+OWNER, FAULT = "hashidrill/owner", "hashidrill/fault"
+GONE_WITHIN_S = 30.0
+"""How long a deleted object may take: its controller first reverts what it did. Less than one try of a revert."""
+_LONGEST_NAME, _LONGEST_LABEL = 53, 63
+"""Controllers make names and labels of their own from that of an object."""
+
+
+@dataclass(frozen=True)
+class Owned:
+    """Whose objects these are, and how long each lasts when nobody deletes it."""
+
+    run: str
+    datacenter: str
+    who: str
+    deadline_s: float
+
+    def named(self, fault_id: str) -> str:
+        """A name that Kubernetes takes, this run's and this fault's alone."""
+        text = re.sub(r"[^a-z0-9]+", "-", f"hashidrill-{self.run}-{fault_id}".lower())
+        digest = hashlib.sha256(f"{self.run}/{fault_id}".encode()).hexdigest()[:10]
+        return f"{text[: _LONGEST_NAME - len(digest) - 1].strip('-')}-{digest}"
+
+    def metadata(self, name: str) -> dict[str, Any]:
+        labels = {**OURS, RUN: label(self.run), DATACENTER: label(self.datacenter)}
+        return {"name": name, "labels": labels, "annotations": {OWNER: self.who, FAULT: name}}
+
+    @property
+    def seconds(self) -> int:
+        return max(1, round(self.deadline_s))
+
+    @property
+    def duration(self) -> str:
+        return f"{self.seconds}s"
+
+
+def label(text: str) -> str:
+    """As Kubernetes takes it for the value of a label."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:_LONGEST_LABEL].strip("-_.")
+
+
+async def check(cluster: Cluster, system: System, kind: str, spec: Mapping[str, Any]) -> None:
+    """Raises FaultError where that cluster has no such kind, or would refuse or drop a part of the spec."""
+    definition = await cluster.definition(plural_of(kind), system.group)
+    if definition is None:
+        raise FaultError(
+            f"Kubernetes {cluster.server} knows no {kind} of {system.group}; is {system.name} installed there?"
+        )
+    schema = schema_of(definition, system.version)
+    if schema is None:
+        raise FaultError(
+            f"Kubernetes {cluster.server} serves no {kind} of {system.api}, the version that hashidrill speaks"
+        )
+    wrong = list(problems(spec, schema.get("properties", {}).get("spec", {}), closed=system.closed))
+    if wrong:
+        told = "".join(f"\n  {each}" for each in wrong)
+        raise FaultError(f"{kind}: the cluster's own definition of it refuses this:{told}")
+
+
+async def create(
+    cluster: Cluster, system: System, kind: str, metadata: Mapping[str, Any], spec: Mapping[str, Any]
+) -> None:  # fmt: skip
+    """Nothing when it is there already. Raises FaultError; then what was created is deleted again."""
+    name = str(metadata["name"])
+    if await cluster.get(system.api, kind, name) is not None:
+        return  # from a try before: its name is this fault's alone
+    made = await cluster.create(system.api, kind, {"metadata": metadata, "spec": spec})
+    if lost := list(dropped(spec, made.get("spec", {}))):
+        await cluster.delete(system.api, kind, name)
+        raise FaultError(
+            f"{kind} {name}: the API server dropped {', '.join(lost)}: its definition is older than what was asked for;"
+            f" update the CustomResourceDefinitions of {system.name}"
+        )
+
+
+async def remove(
+    cluster: Cluster, system: System, kind: str, name: str, *, said: Callable[[Mapping[str, Any]], str], way_out: str,
+    within_s: float = GONE_WITHIN_S,
+) -> None:  # fmt: skip
+    """Deletes it and waits until there is none. Raises FaultError with the `way_out` where it stays."""
+    if not await cluster.delete(system.api, kind, name):
+        return
+
+    async def gone() -> tuple[bool | None, str]:
+        found = await cluster.get(system.api, kind, name)
+        return (True, "") if found is None else (None, said(found))
+
+    try:
+        await wait_until(f"{kind} {name} to be gone", gone, within_s=within_s, gap_s=0.3)
+    except WaitTimeoutError as error:
+        raise FaultError(f"{error}; {way_out}") from None
+
+
+async def ours(
+    cluster: Cluster, kinds: Iterable[tuple[System, str]], datacenter: str, tell: Callable[[str], None] | None = None
+) -> list[tuple[str, str, str]]:  # fmt: skip
+    """(kind, name, run) of each object that runs of ours, whichever they were, created for that datacenter.
+
+    Kinds that the cluster does not have hold none. Those that we may not list are told: the role of an experiment gives
+    its own kinds alone, and whoever has it could create no others. Raises FaultError, also when none may be listed.
+    """
+    labels = {**OURS, DATACENTER: label(datacenter)}
+    found: list[tuple[str, str, str]] = []
+    hidden: dict[str, ClusterError] = {}
+    seen = False
+    for system, kind in kinds:
+        try:
+            listed = await cluster.listed(system.api, kind, labels)
+        except ClusterError as error:
+            if error.forbidden:
+                hidden[kind] = error
+            elif not error.absent:
+                raise
+            continue
+        seen = True
+        for one in listed:
+            metadata = one.get("metadata", {})
+            found.append((kind, str(metadata.get("name")), str(metadata.get("labels", {}).get(RUN, ""))))
+    if hidden and not seen:
+        raise next(iter(hidden.values()))
+    if hidden and tell is not None:
+        tell(f"Kubernetes {cluster.server}: we may not list {', '.join(hidden)}: what others left of these is not seen")
+    return found

@@ -1,0 +1,202 @@
+"""What carriers and backends add to the hosts of an attached datacenter: looked at before a run, held while it goes on.
+
+Whoever runs, heals or examines asks here, and need not know who adds what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.capabilities import ChaosMachine, ChaosPod, LitmusNode, LitmusPod, NodeStatus, PodStatus
+from hashidrill.carriers import opened
+from hashidrill.carriers.opened import Offer, Offers
+from hashidrill.errors import AttachError, HashidrillError
+
+if TYPE_CHECKING:
+    from hashidrill.backends.kubernetes.client import Cluster, Connect
+    from hashidrill.datacenter.attach.estate import Estate, FoundHost
+    from hashidrill.datacenter.attach.target import AttachTarget
+    from hashidrill.datacenter.attach.wire import Wire
+
+Parts = dict[str, dict[type[Any], Any]]
+_OF_PODS: frozenset[type[Any]] = frozenset({ChaosPod, LitmusNode, LitmusPod, NodeStatus, PodStatus})
+_NO_MACHINE = "services.kubernetes.chaosd names no chaosd on it"
+
+
+async def look(target: AttachTarget, estate: Estate, connect: Connect | None = None) -> Offers:
+    """What can be done to each host beyond its agents' APIs; it changes nothing. Empty without carriers and backends.
+
+    Raises AttachError. `connect` is for tests.
+    """
+    carried = await opened.look(target, estate)
+    if not target.kubernetes:
+        return carried
+    found = await _looked(target, estate, connect)
+    return {name: _both(carried.get(name), found[name]) for name in estate.hosts}
+
+
+def _both(one: Offer | None, two: Offer) -> Offer:
+    if one is None:
+        return two
+    said = "; ".join(filter(None, (one.said, two.said)))
+    return replace(one, capabilities=one.capabilities | two.capabilities, lacks={**one.lacks, **two.lacks}, said=said)
+
+
+@asynccontextmanager
+async def held(
+    target: AttachTarget, estate: Estate, wires: Mapping[str, Wire], *, deadline_s: float,
+    tell: Callable[[str], None], who: str = "", undoing: bool = False, run: str = "", connect: Connect | None = None,
+    awaited: Collection[str] = (),
+) -> AsyncIterator[Parts]:  # fmt: skip
+    """By host, the capabilities that carriers and backends add, held inside the block. Raises AttachError.
+
+    `deadline_s`: how long what they put there may stay when nobody asks any more. `undoing`: it is only taken away, and
+    the hosts that are `awaited` are waited for while they restart.
+    """
+    async with opened.carried(
+        target, estate, wires, deadline_s=deadline_s, tell=tell, who=who, undoing=undoing, run=run, awaited=awaited
+    ) as carried:
+        if not target.kubernetes:
+            yield carried
+            return
+        parts: Parts = {name: dict(carried.get(name, {})) for name in estate.hosts}
+        async with AsyncExitStack() as stack:
+            try:
+                cluster = await stack.enter_async_context(_cluster(target, connect))
+                places = await _places(target, estate, cluster)
+            except AttachError as error:
+                if not undoing:
+                    raise
+                tell(f"nothing of Chaos Mesh or Litmus is taken back: {error}")  # what others put there still is
+            else:
+                owner = {"run": run or "heal", "datacenter": target.name, "who": who, "deadline_s": deadline_s}
+                _add(parts, target, places, cluster, owner, undoing=undoing)
+            yield parts
+
+
+def _add(
+    parts: Parts, target: AttachTarget, places: Mapping[str, _Place], cluster: Cluster, owner: Mapping[str, Any], *,
+    undoing: bool,
+) -> None:  # fmt: skip
+    """To take an object away, it takes neither the pod nor the chaosd that it was aimed at: it is known by its name."""
+    from hashidrill.backends.chaos_mesh.hosts import of_machine, of_pod  # noqa: PLC0415 - see _cluster
+    from hashidrill.backends.kubernetes.objects import Owned  # noqa: PLC0415 - as above
+    from hashidrill.backends.kubernetes.pods import Watched  # noqa: PLC0415 - as above
+    from hashidrill.backends.litmus.hosts import AimedAt, AimedAtNode, WatchedNode  # noqa: PLC0415 - as above
+
+    owned = Owned(**owner)
+    netem = bool(target.kubernetes.get("netem"))
+    account = str(target.kubernetes.get("litmus_account") or "")
+    agents, drain = tuple(place.pod for place in places.values() if place.pod), bool(target.kubernetes.get("drain"))
+    for name, place in places.items():
+        if place.chaosd or undoing:
+            parts[name][ChaosMachine] = of_machine(cluster, owned, place.chaosd, netem=netem)
+        if place.pod or undoing:
+            parts[name][ChaosPod] = of_pod(cluster, owned, place.pod or name, netem=netem)
+            parts[name][LitmusPod] = AimedAt(cluster, owned, netem, account, place.pod or name)
+            parts[name][LitmusNode] = AimedAtNode(cluster, owned, netem, account, place.pod or name, agents, drain)
+            parts[name][NodeStatus] = WatchedNode(cluster, place.pod or name)
+            parts[name][PodStatus] = Watched(cluster, place.pod or name)
+
+
+class _Place:
+    """Where Chaos Mesh finds one host; `why_no_pod` says why it is no pod."""
+
+    def __init__(self, chaosd: str, pod: str, why_no_pod: str) -> None:
+        self.chaosd, self.pod, self.why_no_pod = chaosd, pod, why_no_pod
+
+
+async def _looked(target: AttachTarget, estate: Estate, connect: Connect | None) -> dict[str, Offer]:
+    async with _cluster(target, connect) as cluster:
+        places = await _places(target, estate, cluster)
+    return {name: _offered(place, cluster) for name, place in places.items()}
+
+
+def _offered(place: _Place, cluster: Cluster) -> Offer:
+    has: frozenset[type[Any]] = frozenset({ChaosMachine} if place.chaosd else ())
+    has |= _OF_PODS if place.pod else frozenset()
+    lacks = {} if place.chaosd else {ChaosMachine: _NO_MACHINE}
+    lacks |= {} if place.pod else dict.fromkeys(_OF_PODS, place.why_no_pod)
+    said = [f"pod {place.pod} in {cluster.namespace}"] if place.pod else []
+    said += [f"chaosd at {place.chaosd}"] if place.chaosd else []
+    return Offer(has, lacks, ", ".join(said) or place.why_no_pod)
+
+
+async def _places(target: AttachTarget, estate: Estate, cluster: Cluster) -> dict[str, _Place]:
+    """Raises AttachError where the cluster does not answer, or `chaosd` names a host that is not there."""
+    from hashidrill.backends.kubernetes.pods import pod_of  # noqa: PLC0415 - see _cluster
+
+    chaosd: Mapping[str, str] = target.kubernetes.get("chaosd", {})
+    if unknown := sorted({*chaosd} - {*estate.hosts}):
+        known = ", ".join(estate.hosts)
+        said = f"there is no host {unknown[0]!r}; there are: {known}"
+        raise AttachError(f"{target.path}: services.kubernetes.chaosd: {said}")
+    try:
+        pods = await cluster.listed("v1", "Pod")
+    except HashidrillError as error:
+        raise AttachError(f"{target.path}: services.kubernetes: {error}") from None
+
+    def place(host: FoundHost) -> _Place:
+        pod, why = pod_of(pods, host.name, host.address)
+        return _Place(chaosd.get(host.name, ""), pod, why)
+
+    return {name: place(host) for name, host in estate.hosts.items()}
+
+
+@asynccontextmanager
+async def _cluster(target: AttachTarget, connect: Connect | None) -> AsyncIterator[Cluster]:
+    from hashidrill.backends.kubernetes.client import (  # noqa: PLC0415 - lightkube takes long to import
+        cluster_of,
+        connected,
+    )
+
+    async with connected(target.kubernetes, connect or cluster_of) as cluster:
+        yield cluster
+
+
+async def objects_left(target: AttachTarget, tell: Callable[[str], None], connect: Connect | None = None) -> list[str]:
+    """What runs of ours, whichever they were, left in that datacenter's Kubernetes; `tell` says what is not seen.
+
+    Raises HashidrillError.
+    """
+    if not target.kubernetes:
+        return []
+    async with _cluster(target, connect) as cluster:
+        return [f"{kind} {name}" for kind, name, _ in await _ours(cluster, target.name, tell)]
+
+
+async def remove_objects(
+    target: AttachTarget, removed: Callable[[str], None], connect: Connect | None = None
+) -> list[str]:
+    """Deletes all of these, found by their labels, and tells each; returns why others stay. Raises HashidrillError."""
+    from hashidrill.backends.chaos_mesh import objects  # noqa: PLC0415 - see _cluster
+    from hashidrill.backends.litmus import engines  # noqa: PLC0415 - see _cluster
+    from hashidrill.backends.litmus.vocabulary import ENGINE  # noqa: PLC0415 - as above
+
+    stuck = []
+    async with _cluster(target, connect) as cluster:
+        for kind, name, _ in await _ours(cluster, target.name):
+            try:
+                if kind == ENGINE:
+                    await engines.remove(cluster, name)
+                else:
+                    await objects.remove(cluster, kind, name)
+            except HashidrillError as error:
+                stuck.append(str(error))
+            else:
+                removed(f"{kind} {name}")
+    return stuck
+
+
+async def _ours(
+    cluster: Cluster, datacenter: str, tell: Callable[[str], None] | None = None
+) -> list[tuple[str, str, str]]:  # fmt: skip
+    """Each object of ours, whoever injects. Raises FaultError, also when we may list none of any."""
+    from hashidrill.backends.chaos_mesh.objects import OBJECTS as OF_CHAOS_MESH  # noqa: PLC0415 - see _cluster
+    from hashidrill.backends.kubernetes.objects import ours  # noqa: PLC0415 - as above
+    from hashidrill.backends.litmus.engines import OBJECTS as OF_LITMUS  # noqa: PLC0415 - as above
+
+    return await ours(cluster, [*OF_CHAOS_MESH, *OF_LITMUS], datacenter, tell)

@@ -1,0 +1,119 @@
+"""export and import: experiments of ours for Chaos Mesh and Litmus, and theirs as ours."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hashidrill.cli.common import examples
+from hashidrill.errors import HashidrillError, UsageError
+from hashidrill.registry import near
+
+_TO = ("chaos-mesh", "litmus")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    calls = ("export chaos-mesh network/split-from-clients > workflow.yaml", "export litmus mine.yaml")
+    app.command(epilog=examples(*calls))(export)
+    app.command("import", epilog=examples("import pod-kill.yaml --on consul:leader -o mine.yaml"))(import_)
+
+
+def export(
+    to: Annotated[str, typer.Argument(metavar="FORMAT", help="`chaos-mesh` or `litmus`.")],
+    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name or path of an experiment.")],
+    *,
+    cron: Annotated[str, typer.Option(metavar="CRON", help="For chaos-mesh: repeat it as a Schedule.")] = "",
+    namespace: Annotated[str, typer.Option(metavar="NAME", help="For litmus: where the application is.")] = "default",
+) -> None:
+    """Print an experiment as a Workflow of Chaos Mesh or a ChaosEngine of Litmus, for pods of the official charts.
+
+    What that loses is said on standard error: always the proofs and the verdict. Starts nothing and asks nobody.
+    """
+    if to not in _TO:
+        raise UsageError(f"there is no format {to!r}: {near(to, _TO)}")
+    if cron and to != "chaos-mesh":
+        raise UsageError("--cron is for chaos-mesh: Litmus has schedules of its own, around an engine")
+    from hashidrill.backends.interchange import to_chaos_mesh, to_litmus  # noqa: PLC0415 - for this command alone
+    from hashidrill.experiment.library import find_experiment  # noqa: PLC0415 - as above
+    from hashidrill.experiment.loader import load_experiment  # noqa: PLC0415 - as above
+
+    found = load_experiment(find_experiment(experiment))
+    name = found.metadata.name
+    if to == "chaos-mesh":
+        manifest, lost = to_chaos_mesh.workflow(name, found.faults, cron)
+    else:
+        manifest, lost = to_litmus.engine(name, found.faults, namespace)
+    _print(manifest)
+    _say_lost(lost)
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An object of Chaos Mesh, or a ChaosEngine of Litmus.")],
+    *,
+    on: Annotated[str, typer.Option(metavar="SELECTOR", help="Whom it breaks, like consul:leader.")] = "",
+    from_: Annotated[
+        str, typer.Option("--from", metavar="SIDE", help="The other side of network faults, like consul:servers.")
+    ] = "",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there. Never overwrites a file.")
+    ] = None,
+) -> None:
+    """Print an experiment of Chaos Mesh or Litmus as one of ours, with faults that hashidrill proves.
+
+    What that loses is said on standard error, and what an experiment cannot say is an error that names it. Where its
+    labels are not those of the official charts of Consul or Vault, --on says whom it breaks.
+    """
+    from hashidrill.backends.interchange.reading import imported  # noqa: PLC0415 - for this command alone
+
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise UsageError(f"{file}: cannot be read: {why}") from None
+    made = imported(str(file), text, on, from_)
+    _check(str(file), made.text)
+    if output is None:
+        sys.stdout.write(made.text)
+    else:
+        _write(output, made.text)
+    _say_lost(made.lost)
+
+
+def _check(file: str, text: str) -> None:
+    """Raises UsageError with what `validate` says of it."""
+    from hashidrill.experiment.documents import Document  # noqa: PLC0415 - for this command alone
+    from hashidrill.experiment.loader import load_document  # noqa: PLC0415 - as above
+
+    try:
+        load_document(Document("the experiment", text), near_to=Path(file))
+    except HashidrillError as error:
+        raise UsageError(f"{file}: it cannot be an experiment as it is:\n{error}") from None
+
+
+def _write(output: Path, text: str) -> None:
+    if output.suffix not in {".yaml", ".yml"}:
+        raise UsageError(f"{output}: an experiment is a .yaml file")
+    try:
+        with output.open("x") as written:
+            written.write(text)
+    except FileExistsError:
+        raise UsageError(f"{output}: already exists; choose another name") from None
+    except OSError as error:
+        raise UsageError(f"{output}: cannot be written: {error.strerror}") from None
+
+
+def _print(manifest: Any) -> None:
+    from ruamel.yaml import YAML  # noqa: PLC0415 - for this command alone
+
+    yaml = YAML()
+    yaml.default_flow_style, yaml.width = False, 120
+    yaml.dump(manifest, sys.stdout)
+
+
+def _say_lost(lost: Any) -> None:
+    for text in lost:
+        sys.stderr.write(f"lost: {text}\n")

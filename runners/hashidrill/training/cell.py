@@ -1,0 +1,71 @@
+"""How a trainee's shell on a host is opened (hashidrill.training.inside.cell has what it can see)."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import hashidrill
+from hashidrill.errors import UsageError
+from hashidrill.experiment.library import experiments_dir
+from hashidrill.registry import near
+from hashidrill.training.games import Game
+from hashidrill.training.in_sandbox import HOSTS_NAME
+from hashidrill.util.files import write_whole
+from hashidrill.util.foreign import parse
+
+CELLS = "cells"
+_FOLDER_MODE = 0o711
+
+
+def shell_command(game: Game, host: str | None, command: Sequence[str]) -> list[str]:
+    """The command line that opens it. `host` None: the first one. Raises UsageError."""
+    root = Path(game.root)
+    try:
+        told: Mapping[str, Any] = parse((root / HOSTS_NAME).read_bytes())
+        first = (root / "pid").read_text().strip()
+    except OSError:
+        raise UsageError("the datacenter of this game is not ready yet, or is gone") from None
+    hosts = told["hosts"]
+    wanted = host or _first(hosts)
+    if wanted not in hosts:
+        raise UsageError(f"there is no host {wanted!r}: {near(wanted, hosts)}")
+    source = str(Path(hashidrill.__file__).parents[1])
+    program = os.path.realpath(sys.executable)
+    boot = [
+        program, "-I", "-S", "-c",
+        (f"import sys; sys.path.insert(0, {source!r}); from hashidrill.training.inside.cell import main;"
+         " sys.exit(main(sys.argv[1]))"),
+    ]  # fmt: skip
+    number = secrets.token_hex(4)
+    spec = {
+        "root": game.root, "id": number, "host": wanted, "hosts": hosts, "user": told["user"],
+        "binaries": told["binaries"], "python": {"program": program, "prefix": sys.base_prefix}, "source": source,
+        "hidden": _hidden(), "boot": boot, "client": str(Path(__file__).parent / "inside" / "client.py"),
+        "command": list(command), "term": os.environ.get("TERM", ""),
+    }  # fmt: skip
+    cells = root / CELLS
+    cells.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+    file = cells / f"{number}.json"
+    write_whole(file, json.dumps(spec))
+    enter = ["nsenter", f"--target={first}", "--mount", "--pid", "--ipc"]
+    if os.geteuid() != 0:
+        enter += ["--user", "--preserve-credentials"]
+    return [*enter, "--", *boot, str(file)]
+
+
+def _first(hosts: Mapping[str, Any]) -> str:
+    """A client agent, as a person has one near; else the first host."""
+    clients = [name for name, host in hosts.items() if next(iter(host["agents"].values()), "") == "client"]
+    return [*clients, *hosts][0]
+
+
+def _hidden() -> list[str]:
+    """Where our own files are: they say what the scenarios hide."""
+    places = [Path(hashidrill.__file__).resolve().parent, experiments_dir().resolve().parent]
+    return [str(place) for place in places]

@@ -1,0 +1,1 @@
+"""What runs in the sandbox, next to the hosts, with the standard library alone."""

@@ -1,0 +1,105 @@
+"""Which agents users ask: what a load balancer in front of them would do.
+
+Loads ask the agents of their `via` in turn. A sick agent that cannot be healed has to be taken out: new connections of
+users to it go to the others of its role, and old ones are reset. That is done with nftables rules in the namespace that
+loads come from, so that neither an agent nor a fault on a host sees anything of it.
+
+Standard library alone: it runs beside the shell of a trainee.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+TABLE = "rotation"
+LOADS_COME_FROM = "10.73.0.2"
+"""As hashidrill.datacenter.local.network.LOAD_ADDRESS."""
+_USAGE = "rotation | rotation out HOST | rotation in HOST"
+
+
+class RefusedError(Exception):
+    """What was asked for cannot be done; the text says why."""
+
+
+def role_of(host: Mapping[str, Any]) -> str:
+    """Hosts of one role stand in for each other: they have the same agents in the same roles."""
+    return ", ".join(f"{agent} {role}" for agent, role in sorted(host["agents"].items()))
+
+
+def changed(out: Sequence[str], words: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Who is out afterwards. Raises RefusedError for a host that is not there, and for the last of its role."""
+    if len(words) != 2 or words[0] not in {"out", "in"}:
+        raise RefusedError(_USAGE)
+    verb, host = words
+    if host not in hosts:
+        raise RefusedError(f"there is no host {host}; there are {', '.join(hosts)}")
+    if verb == "in":
+        return [one for one in out if one != host]
+    then = [*out, *([host] if host not in out else [])]
+    if not _stand_in(host, then, hosts):
+        raise RefusedError(f"{host} is the last {role_of(hosts[host])} in the rotation: users would ask nobody")
+    return then
+
+
+def _stand_in(host: str, out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The addresses that its users are sent to."""
+    role = role_of(hosts[host])
+    return [one["address"] for name, one in hosts.items() if name not in out and role_of(one) == role]
+
+
+def shown(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> str:
+    """One line a host."""
+    return "\n".join(f"{name:<12} {'out' if name in out else 'in'}" for name in hosts)
+
+
+def script(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]], source: str = LOADS_COME_FROM) -> str:
+    """For `nft -f -`: replaces what was there before."""
+    new, old = list[str](), list[str]()
+    for host in out:
+        left = _stand_in(host, out, hosts)
+        turns = ", ".join(f"{number} : {address}" for number, address in enumerate(left))
+        to = left[0] if len(left) == 1 else f"numgen inc mod {len(left)} map {{ {turns} }}"
+        met = f"ip saddr {source} ip daddr {hosts[host]['address']} meta l4proto tcp"
+        new.append(f"    {met} dnat to {to}")
+        # what is translated has another address by now: only connections from before are met here
+        old.append(f"    {met} reject with tcp reset")
+    lines = [f"table ip {TABLE}", f"delete table ip {TABLE}"]
+    if out:
+        lines += [
+            f"table ip {TABLE} {{",
+            "  chain new {", "    type nat hook output priority -100;", *new, "  }",
+            "  chain old {", "    type filter hook output priority 10;", *old, "  }",
+            "}",
+        ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def answer(
+    words: Sequence[str], hosts: Mapping[str, Mapping[str, Any]], state: Path, run: Callable[..., Any] = subprocess.run
+) -> dict[str, Any]:
+    """What `rotation` prints, for every shell of one game: `state` remembers who is out.
+
+    The rules are put where loads come from: the namespace of the sandbox's first process.
+    """
+    with state.open("a+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        out: list[str] = json.loads(file.read() or "[]")
+        if words:
+            try:
+                then = changed(out, words, hosts)
+            except RefusedError as refused:
+                return {"error": str(refused), "code": 2}
+            put = ["nsenter", "--net=/proc/1/ns/net", "nft", "-f", "-"]
+            done = run(put, input=script(then, hosts), capture_output=True, text=True, check=False)
+            if done.returncode:
+                return {"error": f"the rotation could not be changed: {done.stderr.strip()}", "code": 1}
+            file.truncate(0)
+            file.write(json.dumps(then))
+            out = then
+    return {"text": shown(out, hosts), "code": 0}

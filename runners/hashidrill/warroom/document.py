@@ -1,0 +1,102 @@
+"""A JSON document that grows, and the changes that lead to it: what a browser holds is the same document.
+
+A reader is a number: the last message it has. It gets the messages after that one; or, where they are not kept any
+more, the whole document. So nothing is queued for a reader, and a slow one costs no memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+KEPT = 400
+"""Messages that are kept for readers who were away: more than two minutes of them."""
+SLOW = 50
+"""Messages that a reader may lack before it counts as slow, or as away: 25 seconds of them."""
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode  # dumps would make one each time
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a reader lacks. `data` is JSON: the whole document, or a list of changes `[path, value]`."""
+
+    number: int
+    whole: bool
+    data: str
+    missed: int = 0
+    """Messages that this reader never took, where they were many; the document holds what they said."""
+
+
+class Document:
+    """A tree of dicts and lists. A change sets the value at a path; in a list, also beyond its end."""
+
+    def __init__(self, tree: dict[str, Any], *, kept: int = KEPT) -> None:
+        self.tree = tree
+        self._changes: list[str] = []
+        self._number = 1
+        self._messages: deque[tuple[int, list[str]]] = deque()
+        self._kept = kept
+        self._renewed = 1
+        """Readers who have less than this message take the whole document."""
+        self._dropped = 0
+        """The last message that was dropped because there were too many."""
+        self._whole: tuple[int, str] = (0, "")
+
+    @property
+    def number(self) -> int:
+        """The last message."""
+        return self._number
+
+    def set(self, *path_and_value: Any) -> None:
+        """`set("loads", "kv-writes", "rate", 17, 50.0)`: the value comes last."""
+        *path, value = path_and_value
+        put(self.tree, tuple(path), value)
+        self._changes.append(_encode([path, value]))
+
+    def renew(self) -> None:
+        """Something was taken out, or most of it changed: readers take it whole. Ends a message."""
+        self._changes = []
+        self._messages.clear()
+        self._number += 1
+        self._renewed = self._number
+
+    def send(self) -> None:
+        """Ends a message, if anything was set."""
+        if not self._changes:
+            return
+        self._number += 1
+        self._messages.append((self._number, self._changes))
+        self._changes = []
+        while len(self._messages) > self._kept:
+            self._dropped = self._messages.popleft()[0]
+
+    def since(self, number: int | None) -> Batch | None:
+        """What a reader lacks who has everything up to that message; None where it lacks nothing."""
+        if number == self._number:
+            return None
+        if number is None or not max(self._renewed, self._dropped) <= number < self._number:
+            lacks = self._number - number if number is not None and number < self._number else 0
+            return Batch(self._number, True, self._all(), lacks if lacks > SLOW else 0)
+        changes = [change for at, changes in self._messages if at > number for change in changes]
+        return Batch(self._number, False, f"[{','.join(changes)}]")
+
+    def _all(self) -> str:
+        if self._whole[0] != self._number:
+            self._whole = (self._number, _encode(self.tree))
+        return self._whole[1]
+
+
+def put(tree: Any, path: Path, value: Any) -> None:
+    """Set the value at a path; a list is filled with None up to it."""
+    for key in path[:-1]:
+        tree = tree[key]
+    last = path[-1]
+    if isinstance(tree, list):
+        index = int(last)
+        tree.extend([None] * (index + 1 - len(tree)))
+        tree[index] = value
+    else:
+        tree[last] = value

@@ -1,0 +1,159 @@
+"""The server of the page as a process: where it listens, what it says when it cannot, and what its stop button does."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+
+import httpx
+import psutil
+import pytest
+
+from hashidrill.errors import UsageError
+from hashidrill.warroom.serving import serve
+
+JSON = {"content-type": "application/json"}
+
+
+def origin(url):
+    return url.rsplit("/", 2)[0]
+
+
+def post(url, what, body=None, **headers):
+    return httpx.post(f"{url}{what}", json=body or {}, headers={"origin": origin(url), **headers}, trust_env=False)
+
+
+def test_it_listens_on_the_loopback_alone_and_is_gone_afterwards():
+    with serve() as room:
+        port = int(origin(room.lead_url).rsplit(":", 1)[1])
+        listening = [each.laddr for each in psutil.Process().net_connections("inet")
+                     if each.status == psutil.CONN_LISTEN and each.laddr.port == port]  # fmt: skip
+        assert [each.ip for each in listening] == ["127.0.0.1"]
+        assert httpx.get(room.watch_url, trust_env=False).status_code == 200
+        assert httpx.get(f"{origin(room.lead_url)}/x/", trust_env=False).status_code == 404
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(room.watch_url, trust_env=False)
+    assert [each.name for each in threading.enumerate() if each.name == "warroom"] == []
+
+
+@pytest.mark.parametrize("header", ["evil.example", "127.0.0.1", "[::1]"])
+def test_a_name_that_resolves_here_is_not_answered(header):
+    with serve() as room:
+        found = httpx.get(room.lead_url, headers={"host": header}, trust_env=False)
+        assert found.status_code == 403
+        assert room.lead_url not in found.text
+
+
+def test_a_port_that_is_taken_or_is_none_is_said_before_anything_starts():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=rf"--port {port}: .*in use.*choose another port"), serve(port):
+            pytest.fail("it was served")
+    for port in (-1, 65536):
+        with pytest.raises(UsageError, match="from 1 to 65535"), serve(port):
+            pytest.fail("it was served")
+
+
+def test_the_command_ends_with_2_where_its_port_is_taken():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        command = [
+            sys.executable,
+            "-c",
+            "from hashidrill.cli import main; main()",
+            "run",
+            "raft/killed-leader",
+            "--serve",
+        ]
+        command += ["--port", str(taken.getsockname()[1])]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "cannot be served there" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert "token" not in done.stdout
+
+
+def test_the_address_of_the_lead_can_go_to_a_file_that_its_owner_alone_reads(tmp_path):
+    path = tmp_path / "lead"
+    with serve(lead_url_to=path) as room:
+        assert path.read_text().strip() == room.lead_url
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(UsageError, match="cannot be kept here"), serve(lead_url_to=path):
+        pytest.fail("a file that is there was written over")
+
+
+RUN = """
+import sys, time
+from hashidrill.warroom.serving import serve
+with serve() as room:
+    print(room.lead_url, room.watch_url, flush=True)
+    room.begins("a run")
+    try:
+        {waits}
+    except KeyboardInterrupt:
+        print("reverted", flush=True)
+        sys.exit(130)
+"""
+WAITS = {"while it sleeps": "time.sleep(60)", "while it waits for a line": "input()",
+         "while it waits for an event": "__import__('queue').SimpleQueue().get()"}  # fmt: skip
+
+
+@pytest.mark.parametrize("waits", WAITS.values(), ids=WAITS)
+def test_the_stop_button_does_what_ctrl_c_does(waits):
+    started = subprocess.Popen([sys.executable, "-c", RUN.format(waits=waits)], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)  # fmt: skip
+    try:
+        lead, watch = started.stdout.readline().split()
+        assert post(watch, "stop").status_code == 403
+        assert post(lead, "stop", origin="http://evil.example").status_code == 403
+        assert started.poll() is None
+        assert post(lead, "stop").status_code == 200
+        assert started.stdout.readline() == "reverted\n"
+        assert started.wait(30) == 130
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def test_where_ctrl_c_is_ignored_it_sends_sigterm_as_a_run_wants_it():
+    script = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+def ended(*_):
+    sys.exit(130)
+signal.signal(signal.SIGTERM, ended)
+from hashidrill.warroom.room import interrupt
+import threading
+threading.Thread(target=interrupt).start()
+time.sleep(60)
+"""
+    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 130
+
+
+def test_a_browser_that_reads_nothing_holds_up_nobody():
+    """It connects, asks for the stream, and never takes a byte. The run goes on, and so does everybody else's page."""
+    with serve() as room:
+        host = origin(room.lead_url).removeprefix("http://")
+        with socket.create_connection(tuple(host.split(":"))) as stuck:
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            path = room.lead_url.split(host)[1]
+            stuck.sendall(f"GET {path}events HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            for number in range(3000):
+                room.note("", f"{number} " + "x" * 1500)
+            with httpx.stream("GET", f"{room.lead_url}events", trust_env=False) as other:
+                assert "2999 x" in next(line for line in other.iter_lines() if line.startswith('data: {"missed'))
+    assert room.is_over
+
+
+def test_the_lead_page_is_not_in_the_environment_or_the_command_line_of_the_runner():
+    with serve() as room:
+        token = room.lead_url.rsplit("/", 2)[1]
+        assert token not in " ".join(psutil.Process().cmdline())
+        assert token not in " ".join(os.environ.values())

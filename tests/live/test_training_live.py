@@ -1,0 +1,116 @@
+"""Training on real clusters: an expert passes, a bungler is told of the harm, and words alone pass nothing.
+
+Each game takes one to three minutes; the final a quarter of an hour. `-m long` plays one, with everything in it.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import urllib.request
+
+import pytest
+
+import hostile_trainee
+import training_players as players
+from hashidrill.engine.launch import binaries_for
+from hashidrill.experiment.library import experiments_dir
+from scripted_games import course, played, tells
+
+pytestmark = pytest.mark.live
+SEED = 1
+SHORT = "first"
+
+
+def marked(name):
+    needs = ("datacenter", *(" ".join(each) for each in binaries_for(course(name, SEED).resolved.experiment)))
+    return pytest.param(name, marks=[pytest.mark.needs(*needs), pytest.mark.timeout(1800 if name == "final" else 600)])
+
+
+EVERY = [marked(name) for name in players.EXPERTS]
+
+
+@pytest.fixture(autouse=True)
+def _own_state(monkeypatch, tmp_path):
+    """Games of a person of this machine are none of ours."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", EVERY)
+def test_an_expert_brings_users_back_and_is_right(name, tmp_path):
+    with played(name, tmp_path / "card", seed=SEED) as game:
+        players.EXPERTS[name](game)
+        card = game.done()
+    assert (card["result"], card["reasons"], card["harm"]) == ("passed", [], []), json.dumps(card, indent=1)
+    if name == "final":
+        assert card["mitigated_s"] < 45 * 60
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", EVERY)
+def test_words_alone_pass_nothing(name, tmp_path):
+    exact = course(name, SEED).truth.diagnosis.exact
+    with played(name, tmp_path / "card", seed=SEED) as game:
+        host = next(iter(h for h in game.hosts if h in exact), game.hosts[0])
+        players.guess(game, exact.replace("${host}", host))
+        card = game.done()
+    assert card["result"] == "failed", json.dumps(card, indent=1)
+    assert card["reasons"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", EVERY)
+def test_whoever_restarts_everything_is_told_what_they_harmed(name, tmp_path):
+    with played(name, tmp_path / "card", seed=SEED) as game:
+        players.bungle(game, game.hosts)
+        card = game.done()
+    assert card["result"] != "passed"
+    assert card["harm"], json.dumps(card, indent=1)
+
+
+def searched(game, host, hidden, *, also=(), seconds=hostile_trainee.SECONDS):
+    """What somebody says who searched that host for what is hidden."""
+    symptoms = ["State"] if any("pause" in str(s) for s in hidden.truth.method) else []
+    library = [str(experiments_dir().parent)]
+    program = hostile_trainee.program([*tells(hidden), *also], library=library, symptoms=symptoms, seconds=seconds)
+    code, text = game.on(host, f"python3 -c {shlex.quote(program)}")
+    assert code == 0, text[-2000:]
+    return json.loads(text.strip().splitlines()[-1])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", EVERY)
+def test_a_trainee_who_searches_finds_nothing_but_symptoms(name, tmp_path, record_property):
+    hidden = course(name, SEED)
+    with played(name, tmp_path / "card", seed=SEED) as game:
+        told = {host: searched(game, host, hidden) for host in game.hosts}
+    record_property("tried", json.dumps({host: each["tried"] for host, each in told.items()}))
+    assert all(each["tried"]["files"]["looked at"] > 10 for each in told.values())
+    assert {host: each["found"] for host, each in told.items() if each["found"]} == {}
+
+
+def shown(address):
+    """What a page has got so far."""
+    with urllib.request.urlopen(f"{address}events", timeout=20) as stream:
+        return next(line.decode() for line in stream if line.startswith(b"data: {") and len(line) > 20)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [marked(SHORT)])
+def test_a_whole_game_with_a_page_a_searcher_on_the_sick_host_and_an_expert(name, tmp_path):
+    hidden = course(name, SEED)
+    with played(name, tmp_path / "card", seed=SEED, trainer=tmp_path / "trainer") as game:
+        lead = (tmp_path / "trainer").read_text().strip()
+        token = lead.rstrip("/").rpartition("/")[2]
+        assert hidden.truth.title in shown(lead)
+        told = searched(game, players.leader(game), hidden, also=[token], seconds=15)
+        players.EXPERTS[name](game)
+        watched = shown(game.page)
+        card = game.done()
+    assert told["found"] == []
+    assert told["tried"]["files"]["looked at"] > 10
+    assert game.pager.split(".")[0] in watched
+    assert [tell for tell in [*tells(hidden), token] if tell.lower() in watched.lower()] == []
+    assert (card["result"], card["reasons"], card["harm"]) == ("passed", [], []), json.dumps(card, indent=1)
+    assert not (tmp_path / "trainer").exists()

@@ -1,0 +1,342 @@
+"""A Kubernetes API server with Chaos Mesh in memory: it prunes, refuses, keeps finalizers, and acts its faults out.
+
+It is not a mock: what is created changes the hosts of a FakeDatacenter, so a fault that does the wrong thing is seen by
+its own observer. `controller` plants what goes wrong with the real one. `transport()` is for lightkube without a
+network; `tests/contract` has it behind a real HTTP server.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import signal
+import time
+from dataclasses import replace
+from email.utils import formatdate
+from urllib.parse import parse_qs
+
+import anyio
+import httpx2
+from lightkube import AsyncClient, KubeConfig
+from lightkube.config.models import Cluster as Server
+from lightkube.config.models import User
+
+from hashidrill.backends.kubernetes.client import Cluster
+from hashidrill.datacenter.attach.product import attachables
+from hashidrill.errors import FaultError
+from hashidrill.observed import Toxic
+from hashidrill.packets import Block
+
+NAMESPACE, SERVER = "consul", "https://10.73.0.80:6443"
+RECORDS = "chaos-mesh/records"
+TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
+SELECTOR = {
+    "type": "object",
+    "properties": {"pods": {"type": "object", "additionalProperties": {"type": "array", "items": TEXT}}},
+}
+COMMON = {"mode": {"type": "string", "enum": ["one", "all", "fixed"]}, "selector": SELECTOR, "duration": TEXT}
+SPECS = {
+    "PodChaos": {
+        "action": {"type": "string", "enum": ["pod-kill", "pod-failure", "container-kill"]},
+        "containerNames": {"type": "array", "items": TEXT},
+        "gracePeriod": {"type": "integer", "minimum": 0},
+    },
+    "NetworkChaos": {
+        "action": {"type": "string", "enum": ["delay", "loss", "partition", "bandwidth"]},
+        "direction": {"type": "string", "enum": ["to", "from", "both"]},
+        "delay": {"type": "object", "properties": {"latency": TEXT, "jitter": TEXT}, "required": ["latency"]},
+        "loss": {"type": "object", "properties": {"loss": TEXT}, "required": ["loss"]},
+    },
+    "HTTPChaos": {"target": TEXT, "port": NUMBER, "abort": {"type": "boolean"}, "delay": TEXT, "path": TEXT},
+    "TimeChaos": {
+        "timeOffset": TEXT,
+        "clockIds": {"type": "array", "items": TEXT},
+        "containerNames": {"type": "array", "items": TEXT},
+    },
+    "PhysicalMachineChaos": {
+        "action": {
+            "type": "string",
+            "enum": ["process", "network-delay", "disk-fill", "stress-cpu", "network-partition", "network-bandwidth"],
+        },
+        "address": {"type": "array", "items": TEXT},
+        "disk-fill": {"type": "object", "properties": {"size": TEXT, "path": TEXT}},
+        "stress-cpu": {"type": "object", "properties": {"load": NUMBER, "workers": NUMBER}},
+        "network-partition": {
+            "type": "object",
+            "properties": {"device": TEXT, "direction": TEXT, "ip-address": TEXT},
+        },
+        "network-bandwidth": {
+            "type": "object",
+            "properties": {
+                "device": TEXT,
+                "rate": TEXT,
+                "limit": {"type": "integer", "minimum": 1},
+                "buffer": {"type": "integer", "minimum": 1},
+            },
+            "required": ["rate", "limit", "buffer"],
+        },
+        "process": {"type": "object", "properties": {"process": TEXT, "signal": NUMBER, "recoverCmd": TEXT}},
+    },
+}
+REQUIRED = {"PodChaos": ["action", "mode", "selector"], "NetworkChaos": ["action", "mode", "selector"],
+            "HTTPChaos": ["mode", "selector", "target"],
+            "TimeChaos": ["mode", "selector", "timeOffset"], "PhysicalMachineChaos": ["action", "mode"]}  # fmt: skip
+
+
+def definition(kind):
+    """In the shape of the real one, with the fields that these tests need."""
+    spec = {"type": "object", "properties": {**COMMON, **SPECS[kind]}, "required": REQUIRED[kind]}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": {"type": "object"}}}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.lower()}.chaos-mesh.org"},
+        "spec": {"group": "chaos-mesh.org", "versions": [{"name": "v1alpha1", "served": True, "schema": schema}]},
+    }  # fmt: skip
+
+
+def a_pod(name, address, owner):
+    """With all that the API always has of one."""
+    keeper = {"apiVersion": "apps/v1", "kind": owner, "name": "consul", "uid": "set", "controller": True}
+    container = {"name": "consul", "restartCount": 0, "image": "consul", "imageID": "", "ready": True}
+    ready = [{"type": "Ready", "status": "True"}]
+    return {
+        "metadata": {"name": name, "uid": f"{name}-1", "namespace": NAMESPACE, "ownerReferences": [keeper]},
+        "status": {"podIP": address, "conditions": ready, "containerStatuses": [container]},
+    }
+
+
+class FakeKubernetes:
+    """`controller`: `works`, `absent`, `old-crd`, `fails`, `lies` (AllInjected, no effect) or `stuck` (at deletion)."""
+
+    def __init__(self, world=None, *, pods=(), owner="StatefulSet"):
+        self.world = world
+        self.definitions = {kind.lower(): definition(kind) for kind in SPECS}
+        self.objects = {}
+        self.controller = "works"
+        self.refuses = {}
+        """(method, resource) to an HTTP status."""
+        self.says = ""
+        """In place of the words with which a role is lacking."""
+        self.silent_s = 0.0
+        self.token = ""
+        """What a request must bring, if anything."""
+        self.asked = []
+        self.pods = {}
+        self.slow_s = {}
+        """By host: how much longer its agent takes for an answer."""
+        self.skew_s = {}
+        """By host: how wrong the clock is that its agent reads."""
+        for host in pods:
+            self.pods[host] = a_pod(host, world.hosts[host].address, owner)
+
+    # the API
+
+    def answer(self, method, path, query, body, token=""):
+        """(HTTP status, JSON)."""
+        parts = [part for part in path.split("/") if part]
+        if self.token and token != f"Bearer {self.token}":
+            return self._no(401, "Unauthorized")
+        at = parts.index("namespaces") + 2 if "namespaces" in parts else -2
+        resource, name = parts[at], "".join(parts[at:][1:])
+        self.asked.append((method, resource, name))
+        if (method, resource) in self.refuses:
+            said = self.says or f"{resource} is forbidden: User cannot {method}"
+            return self._no(self.refuses[method, resource], said)
+        if resource in {"customresourcedefinitions", "pods"}:
+            return self._read(resource, name)
+        if resource not in self.definitions:
+            return self._no(404, "the server could not find the requested resource")
+        return self._of_chaos(method, resource, name, query, body)
+
+    def _read(self, resource, name):
+        if resource == "pods" and not name:
+            return 200, {"kind": "PodList", "metadata": {}, "items": [copy.deepcopy(pod) for pod in self.pods.values()]}
+        of_kind = self.definitions.get(name.partition(".")[0])
+        found = self.pods.get(name) if resource == "pods" else of_kind
+        return (200, found) if found else self._missing(resource, name)
+
+    def _of_chaos(self, method, resource, name, query, body):
+        if method == "POST":
+            return self._created(resource, json.loads(body))
+        if not name:
+            wanted = dict(one.split("=", 1) for one in query.get("labelSelector", [""])[0].split(",") if one)
+            items = [
+                one for (plural, _), one in self.objects.items()
+                if plural == resource and wanted.items() <= one["metadata"].get("labels", {}).items()
+            ]  # fmt: skip
+            return 200, {"kind": "List", "metadata": {}, "items": copy.deepcopy(items)}
+        if (resource, name) not in self.objects:
+            return self._missing(resource, name)
+        if method == "DELETE":
+            self._delete(resource, name)
+            return 200, {"kind": "Status", "status": "Success"}
+        return 200, copy.deepcopy(self.objects[resource, name])
+
+    def _created(self, resource, made):
+        name = made["metadata"]["name"]
+        if (resource, name) in self.objects:
+            return self._no(409, f"{resource} {name} already exists", reason="AlreadyExists")
+        schema = self.definitions[resource]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        if missing := [field for field in schema["required"] if field not in made["spec"]]:
+            return self._no(422, f"spec.{missing[0]}: Required value", reason="Invalid")
+        made["spec"] = pruned(made["spec"], schema)
+        made["metadata"] |= {"namespace": NAMESPACE, "uid": f"uid-{len(self.asked)}"}
+        self.objects[resource, name] = made
+        self._reconcile(made)
+        return 201, copy.deepcopy(made)
+
+    def _no(self, code, message, reason="", kind=""):
+        return code, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message,
+                      "reason": reason, "details": {"kind": kind} if kind else None}  # fmt: skip
+
+    def _missing(self, resource, name):
+        return self._no(404, f'{resource} "{name}" not found', reason="NotFound", kind=resource)
+
+    # the controller
+
+    def _reconcile(self, made):
+        if self.controller == "absent":
+            return
+        made["metadata"]["finalizers"] = [RECORDS]
+        if self.controller == "old-crd":
+            return
+        conditions = {"Selected": True, "AllInjected": False, "AllRecovered": True, "Paused": False}
+        record = {"id": "one", "phase": "Not Injected", "events": []}
+        if self.controller == "fails":
+            record["events"].append({"type": "Failed", "operation": "Apply", "message": "Failed to apply chaos: no"})
+        else:
+            conditions |= {"AllInjected": True, "AllRecovered": False}
+            if self.controller != "lies":
+                self._act(made, back=False)
+        made["status"] = {
+            "conditions": [{"type": name, "status": str(value)} for name, value in conditions.items()],
+            "experiment": {"desiredPhase": "Run", "containerRecords": [record]},
+        }
+
+    def expire(self):
+        """The durations of all objects are over: the controller recovers by itself, and keeps the objects."""
+        for made in self.objects.values():
+            if "duration" in made["spec"]:
+                self._act(made, back=True)
+
+    def _delete(self, resource, name):
+        made = self.objects[resource, name]
+        if made["metadata"].get("finalizers") and self.controller == "stuck":
+            made["metadata"]["deletionTimestamp"] = "2026-11-23T12:00:00Z"
+            return
+        if made["metadata"].get("finalizers") and self.controller == "works":
+            self._act(made, back=True)
+        del self.objects[resource, name]
+
+    def _act(self, made, *, back):
+        """What the fault does to the hosts, or what its end does."""
+        kind, spec = made["kind"], made["spec"]
+        if kind == "PhysicalMachineChaos":
+            for url in spec["address"]:
+                self._on_machine(self._host_at(url), spec["action"], spec[spec["action"]], back=back)
+            return
+        for pod in spec["selector"]["pods"][NAMESPACE]:
+            self._on_pod(pod, kind, spec, back=back)
+
+    def _host_at(self, url):
+        address = url.removeprefix("http://").partition(":")[0]
+        return next(host for host in self.world.hosts.values() if host.address == address)
+
+    def _on_machine(self, host, action, what, *, back):
+        """As chaosd acts, which takes what does not fit, and says that all went well."""
+        if action == "process":
+            self._signalled(host, what, back=back)
+        elif action == "disk-fill":
+            size = int(what["size"].removesuffix("c"))
+            host.ballast = {} if back or size > 256_000_000 else {"chaosd": size}
+        elif action == "stress-cpu":
+            loops, workers = host.cpus, what["workers"] * what["load"] / 100
+            host.limits = (
+                {} if back else {"chaosd": loops * max(loops / (loops + what["workers"]), 1 - workers / loops)}
+            )
+        elif action == "network-partition":
+            chain = {"to": "output", "from": "input"}[what["direction"]]
+            cut = [] if back else [Block(chain, tuple(what["ip-address"].split(",")))]
+            host.rules.set("chaosd", cut)
+        else:
+            rate = float(what["rate"].removesuffix("bps")) / 8 / 1000  # as tc reads it
+            host.egress = [] if back else [Toxic("bandwidth", {"rate": rate})]
+
+    def _signalled(self, host, process, *, back):
+        if process["process"] != "consul":
+            return
+        if process["signal"] == signal.SIGSTOP and host.process is not None:
+            host.process = replace(host.process, state="S" if back else "T")
+        elif process["signal"] != signal.SIGSTOP:
+            host.process = self.world.new_process() if back else None
+
+    def _on_pod(self, name, kind, spec, *, back):
+        pod, host = self.pods[name], self.world.hosts[name]
+        if kind in {"NetworkChaos", "HTTPChaos"} and "delay" in spec:
+            delay = spec["delay"] if kind == "HTTPChaos" else spec["delay"]["latency"]
+            self.slow_s[name] = 0.0 if back else float(delay.removesuffix("ms")) / 1000
+        elif kind == "TimeChaos":
+            self.skew_s[name] = 0.0 if back else float(spec["timeOffset"].removesuffix("ms")) / 1000
+        elif kind == "HTTPChaos" and host.process is not None:
+            host.process = replace(host.process, state="S" if back else "T")
+        elif spec.get("action") == "pod-failure":
+            host.process = self.world.new_process() if back else None
+            self.ready(name, ready=back)
+        elif spec.get("action") == "pod-kill" and not back:
+            pod["metadata"]["uid"] += "-next"
+        elif spec.get("action") == "container-kill" and not back:
+            for one in pod["status"]["containerStatuses"]:
+                one["restartCount"] += one["name"] in spec["containerNames"]
+
+    def ready(self, name, *, ready):
+        self.pods[name]["status"]["conditions"] = [{"type": "Ready", "status": str(ready)}]
+
+    # for lightkube
+
+    def transport(self):
+        async def handle(request):
+            if self.silent_s:
+                await anyio.sleep(self.silent_s)
+            query = parse_qs(request.url.query.decode())
+            token = request.headers.get("authorization", "")
+            code, data = self.answer(request.method, request.url.path, query, request.content, token)
+            return httpx2.Response(code, json=data)
+
+        return httpx2.MockTransport(handle)
+
+    def cluster(self, settings=None):
+        """As `cluster_of` gives it, without a kubeconfig."""
+        found = KubeConfig.from_one(
+            cluster=Server(server=SERVER), user=User(token="t"), context_name="staging", namespace=NAMESPACE
+        )
+        client = AsyncClient(found, transport=self.transport(), trust_env=False)
+        return Cluster(client, NAMESPACE, "staging", SERVER)
+
+
+def pruned(value, schema):
+    """As an API server drops what its schema does not know."""
+    if isinstance(value, dict) and "properties" in schema:
+        return {
+            name: pruned(one, schema["properties"][name]) for name, one in value.items() if name in schema["properties"]
+        }
+    return value
+
+
+class TimedApi:
+    """The API of a fake host's agent, which takes some time for an answer: what the network adds too."""
+
+    def __init__(self, host, kubernetes):
+        self.host, self.kubernetes, self.own_s = host, kubernetes, 0.002
+        self.cut_off = False
+        """Our own network is broken: no agent is reached."""
+        self.says_time = True
+
+    async def api(self, method, path, *, agent, timeout_s=5.0, **others):
+        assert path == attachables([agent])[agent].health
+        took_s = self.own_s + self.kubernetes.slow_s.get(self.host.name, 0.0)
+        await anyio.sleep(min(took_s, timeout_s))
+        if took_s > timeout_s or self.cut_off:
+            raise FaultError(f"{self.host.name}: no answer in time")
+        answer = await self.host.api(method, path, agent=agent)
+        said = formatdate(time.time() + self.kubernetes.skew_s.get(self.host.name, 0.0), usegmt=True)
+        return replace(answer, headers={**answer.headers, "date": said} if self.says_time else answer.headers)

@@ -1,0 +1,67 @@
+"""Cases of the faults of Litmus on a fake datacenter, and how each is taken away behind its back."""
+
+from __future__ import annotations
+
+from fake_kubernetes import TimedApi
+from fake_litmus import FakeLitmus
+from hashidrill.backends.kubernetes.objects import Owned
+from hashidrill.backends.kubernetes.pods import Watched
+from hashidrill.backends.litmus.hosts import AimedAt, AimedAtNode, WatchedNode
+from hashidrill.capabilities import AgentApi, LitmusNode, LitmusPod, NodeStatus, PodStatus
+from hashidrill.testing.fakes import FakeDatacenter
+
+SLOW = {"effect": "slow", "by": "300ms"}
+LITMUS_CASES = [
+    ("litmus.pod_delete", {}),
+    ("litmus.pod_delete", {"force": False}),
+    ("litmus.container_kill", {"signal": "TERM"}),
+    ("litmus.pod_network_latency", {"delay": "200ms"}),
+    ("litmus.pod_network_loss", {}),
+    ("litmus.pod_network_loss", {"percent": "100%", "effect": "silent"}),
+    ("litmus.pod_network_corruption", {"effect": "silent"}),
+    ("litmus.pod_http_latency", {"delay": "300ms", "port": 8500}),
+    ("litmus.pod_http_reset_peer", {}),
+    ("litmus.pod_http_status_code", {"code": 503}),
+    ("litmus.pod_http_modify_header", {"header": "X-Drill", "value": "yes"}),
+    ("litmus.pod_http_modify_body", {"body": "not this time"}),
+    ("litmus.pod_cpu_hog", {"cores": 2, "load": "80%", **SLOW}),
+    ("litmus.pod_memory_hog", {"size": "512MiB", "effect": "restarted"}),
+    ("litmus.pod_io_stress", {"path": "/consul/data", **SLOW}),
+    ("litmus.disk_fill", {"of": "64MiB", "effect": "replaced"}),
+    ("litmus.node_drain", {}),
+    ("litmus.experiment", {"experiment": "pod-dns-error", "env": {"TARGET_HOSTNAMES": '["a"]'}, "effect": "silent"}),
+    ("litmus.experiment", {"experiment": "pod-network-duplication", **SLOW}),
+]
+MOMENTARY = {"litmus.pod_delete", "litmus.container_kill"}
+OWNED = Owned("run-1", "staging", "amelie@laptop", 90.0)
+
+
+class ChangedApi(TimedApi):
+    """The API of an agent behind Litmus's proxy."""
+
+    async def api(self, method, path, *, agent, timeout_s=5.0, **others):
+        answer = await super().api(method, path, agent=agent, timeout_s=timeout_s, **others)
+        return self.kubernetes.shown(self.host.name, answer)
+
+
+def litmus_world(world=None, *, netem=True, owner="StatefulSet", drain=True):
+    """(a datacenter whose hosts are pods; its Kubernetes with Litmus)."""
+    world = world or FakeDatacenter()
+    kubernetes = FakeLitmus(world, pods=list(world.hosts), owner=owner)
+    cluster = kubernetes.cluster()
+    for name, host in world.hosts.items():
+        host.parts |= {
+            LitmusPod: AimedAt(cluster, OWNED, netem, "litmus-admin", name), PodStatus: Watched(cluster, name),
+            AgentApi: ChangedApi(host, kubernetes), NodeStatus: WatchedNode(cluster, name),
+            LitmusNode: AimedAtNode(cluster, OWNED, netem, "litmus-admin", name, tuple(world.hosts), drain),
+        }  # fmt: skip
+    return world, kubernetes
+
+
+def disarm(kubernetes, undo):
+    """Takes the effect away; engine and ChaosResult stay, and say that it passed."""
+    kubernetes.expire()
+    prior, pod = undo["prior"], kubernetes.pods[undo["host"]]
+    pod["metadata"]["uid"] = prior.get("uid", pod["metadata"]["uid"])
+    for one in pod["status"]["containerStatuses"]:
+        one["restartCount"] = prior.get("restarts", one["restartCount"])

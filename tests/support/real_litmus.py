@@ -1,0 +1,270 @@
+"""Inside of a sandbox: a real datacenter, a real API server with Litmus's definitions. One JSON line a case.
+
+python real_litmus.py CONSUL ROOT VERSION CRDS NAME=PATH...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+
+import anyio
+from ruamel.yaml import YAML
+
+from control_plane import ADMIN, NAMESPACE, USER, ControlPlane
+from hashidrill import registry
+from hashidrill.backends.kubernetes.client import cluster_of
+from hashidrill.backends.kubernetes.objects import Owned, ours
+from hashidrill.backends.kubernetes.pods import Watched
+from hashidrill.backends.litmus import engines
+from hashidrill.backends.litmus.hosts import AimedAt
+from hashidrill.capabilities import LitmusPod, PodStatus
+from hashidrill.datacenter.local.datacenter import LocalDatacenter
+from hashidrill.engine.inject import planned
+from hashidrill.errors import FaultError
+from hashidrill.experiment.model import DatacenterSpec
+from hashidrill.services.consul.model import Consul
+from hashidrill.testing.faults import check_fault
+from litmus_operator import GROUP, MERGE, Operator
+from real_chaos_mesh import grant, seen
+
+HOST = "consul-2"
+OWNED = Owned("run-1", "sandbox", "me@here", 60.0)
+KINDS = ("litmus.pod_http_reset_peer", "litmus.pod_network_loss", "litmus.pod_delete", "litmus.container_kill")
+RESET = KINDS[0]
+HUB = {
+    "pod-http-reset-peer": ("RESET_TIMEOUT", "TARGET_SERVICE_PORT", "PROXY_PORT", "TOXICITY"),
+    "pod-network-loss": ("NETWORK_PACKET_LOSS_PERCENTAGE", "NETWORK_INTERFACE"), "pod-delete": ("FORCE",),
+    "container-kill": ("SIGNAL",),
+}  # fmt: skip
+
+
+class Plane(ControlPlane):
+    """With Litmus's definitions, and without a controller of Chaos Mesh."""
+
+    async def start(self) -> None:
+        for name in ("etcd", "kube-apiserver"):
+            self.begin(name)
+        await self.server_ready()
+        for path in sorted(self.crds.glob("*.yaml")):
+            definition = YAML(typ="safe", pure=True).load(path.read_text())
+            await self._made("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        await self._made("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+
+
+class World:
+    """A datacenter of ours whose host is a pod to Litmus, as the user of the role that `acl kubernetes` prints."""
+
+    def __init__(self, datacenter, plane) -> None:
+        self.datacenter, self.plane = datacenter, plane
+        self.cluster = cluster_of({"kubeconfig": str(plane.kubeconfig(USER))})
+        self.admin = cluster_of({"kubeconfig": str(plane.kubeconfig(ADMIN, name="admin"))})
+        self.host = datacenter.hosts[HOST]
+        self.host.parts[LitmusPod] = AimedAt(self.cluster, OWNED, True, "litmus-admin", HOST)
+        self.host.parts[PodStatus] = Watched(self.cluster, HOST)
+        self.operator = Operator(plane, NAMESPACE, self.host)
+
+    async def install(self) -> None:
+        """The pod, and the experiments of a hub. A definition takes a moment to be served."""
+        await self.operator.make_pod(HOST, ready=True)
+        for name, env in HUB.items():
+            made = {
+                "apiVersion": "litmuschaos.io/v1alpha1", "kind": "ChaosExperiment", "metadata": {"name": name},
+                "spec": {"definition": {"image": "none", "env": [{"name": one, "value": ""} for one in env]}},
+            }  # fmt: skip
+            with anyio.fail_after(60):
+                while True:
+                    said = await self.plane.ask(
+                        "POST", f"{GROUP}/namespaces/{NAMESPACE}/chaosexperiments", made
+                    )  # fmt: skip
+                    if said.status_code in {201, 409}:
+                        break
+                    await anyio.sleep(0.3)
+
+    def fault(self, kind):
+        cls = registry.fault(kind)
+        return cls(cls.Params(), self.datacenter)
+
+    async def target(self):
+        [found] = await self.datacenter.select(f"host:{HOST}")
+        return found
+
+    async def put_on(self, kind, fault_id):
+        fault = self.fault(kind)
+        undo = json.loads(json.dumps(dict(await planned(fault, await self.target(), fault_id))))
+        await fault.apply(undo)
+        return fault, undo
+
+    async def tidy(self) -> None:
+        self.operator.mode = "works"
+        for _, name, _ in await ours(self.admin, engines.OBJECTS, "sandbox"):
+            await engines.remove(self.admin, name)
+        await self.operator.signal(signal.SIGCONT)
+
+    async def left(self):
+        """What of Litmus's is there: engines, results and pods that it started."""
+        pods = await self.admin.listed("v1", "Pod")
+        found = [f"pod {one['metadata']['name']}" for one in pods if one["metadata"]["name"] != HOST]
+        for kind in (engines.ENGINE, engines.RESULT):
+            listed = await self.admin.listed("litmuschaos.io/v1alpha1", kind)
+            found += [f"{kind} {one['metadata']['name']}" for one in listed]
+        return found
+
+
+async def keeps_its_contract(world):
+    reports = {}
+    for kind in KINDS:
+        momentary = kind in {"litmus.pod_delete", "litmus.container_kill"}
+        report = await check_fault(world.fault(kind), await world.target(), momentary=momentary)
+        reports[kind] = {"present": asdict(report.present), "gone": asdict(report.gone), "left": await world.left()}
+    return {"reports": reports}
+
+
+async def a_pass_of_a_hundred_without_an_effect_is_none(world):
+    world.operator.mode = "passes"
+    fault, undo = await world.put_on(RESET, "0-passes")
+
+    with anyio.fail_after(60):
+        while "ChaosResult" not in (evidence := await fault.verify(undo, present=True)).measured:
+            await anyio.sleep(0.3)
+    await fault.revert(undo)
+    return {"ok": evidence.ok, "measured": evidence.measured, "left": await world.left()}
+
+
+async def an_operator_that_is_away_is_told(world):
+    world.operator.mode = "away"
+    fault, undo = await world.put_on(RESET, "0-away")
+    evidence = await fault.verify(undo, present=True)
+    await fault.revert(undo)
+    return {"ok": evidence.ok, "measured": evidence.measured, "left": await world.left()}
+
+
+async def a_typo_is_kept_by_the_server_and_refused_by_us(world):
+    """First as anybody else would send it."""
+    spec = {"engineState": "stop", "chaosServiceAcount": "litmus-admin", "experiments": [{"name": "pod-delete"}]}
+    made = {
+        "apiVersion": "litmuschaos.io/v1alpha1", "kind": "ChaosEngine", "metadata": {"name": "typo"}, "spec": spec,
+    }  # fmt: skip
+    said = await world.plane.ask("POST", f"{GROUP}/namespaces/{NAMESPACE}/chaosengines", made)
+    kept = said.json().get("spec", {})
+    await world.plane.ask("DELETE", f"{GROUP}/namespaces/{NAMESPACE}/chaosengines/typo")
+    try:
+        await engines.check(world.cluster, spec, {"experiments": []})
+        told = ""
+    except FaultError as error:
+        told = str(error)
+    return {"status": said.status_code, "kept": "chaosServiceAcount" in kept, "told": told}
+
+
+async def a_stuck_finalizer_is_told_and_the_way_out_works(world):
+    fault, undo = await world.put_on(RESET, "0-stuck")
+    await seen(fault, undo, present=True, within_s=60)
+    world.operator.mode = "away"
+    name = undo["object"]["name"]
+    try:
+        await engines.remove(world.cluster, name, within_s=3.0)
+        told = ""
+    except FaultError as error:
+        told = str(error)
+    of = f"{GROUP}/namespaces/{NAMESPACE}/chaosengines/{name}"
+    for pod in await world.left():
+        if pod.startswith("pod "):
+            await world.plane.ask("DELETE", f"{world.operator.pods}/{pod.removeprefix('pod ')}")
+    await world.operator.signal(signal.SIGCONT)
+    await world.plane.ask("PATCH", of, {"metadata": {"finalizers": None}}, patch=MERGE)
+    await fault.revert(undo)
+    gone = await seen(fault, undo, present=False)
+    return {"told": told, "gone": gone.ok, "left": await world.left()}
+
+
+async def what_is_left_is_found_by_its_labels(world):
+    fault, undo = await world.put_on(RESET, "0-left")
+    await seen(fault, undo, present=True, within_s=60)
+    found = await ours(world.cluster, engines.OBJECTS, "sandbox")
+    for _, name, _ in found:
+        await engines.remove(world.cluster, name)
+    gone = await seen(fault, undo, present=False)
+    return {"found": [(kind, run) for kind, _, run in found], "gone": gone.ok, "left": await world.left()}
+
+
+async def without_a_rule_it_is_refused(world):
+    """Each rule of the role that `acl kubernetes` prints is needed: without it, the fault is refused and says so."""
+    fault, told = world.fault("litmus.container_kill"), {}
+    rights = list(dict.fromkeys(fault.rights()))
+    for right in rights:
+        await grant(world.plane, [one for one in rights if one != right])
+        await anyio.sleep(0.5)
+        try:
+            await check_fault(fault, await world.target(), momentary=True)
+            told[str(right)] = ""
+        except (FaultError, AssertionError) as error:
+            told[str(right)] = str(error)[-300:]
+        await grant(world.plane, rights)
+        await anyio.sleep(0.5)
+        await world.tidy()
+        for one in await world.admin.listed("litmuschaos.io/v1alpha1", engines.RESULT):
+            await world.admin.delete("litmuschaos.io/v1alpha1", engines.RESULT, one["metadata"]["name"])
+        await world.operator.ready(HOST, restarts=0)
+    return {"told": told}
+
+
+CASES = (
+    keeps_its_contract, a_pass_of_a_hundred_without_an_effect_is_none, an_operator_that_is_away_is_told,
+    a_typo_is_kept_by_the_server_and_refused_by_us, a_stuck_finalizer_is_told_and_the_way_out_works,
+    what_is_left_is_found_by_its_labels, without_a_rule_it_is_refused,
+)  # fmt: skip
+
+
+async def play(world) -> None:
+    only = os.environ.get("HASHIDRILL_CASES", "").split()
+    for case in CASES:
+        if only and case.__name__ not in only:
+            continue
+        began = time.monotonic()
+        line = {"case": case.__name__}
+        try:
+            line |= await case(world)
+        except Exception as error:
+            traceback.print_exc()
+            line["error"] = f"{type(error).__name__}: {error}"
+        line["seconds"] = round(time.monotonic() - began, 1)
+        try:
+            await world.tidy()
+        except Exception as error:
+            traceback.print_exc()
+            line["error"] = line.get("error") or f"after it: {type(error).__name__}: {error}"
+        print(json.dumps(line), flush=True)
+
+
+async def main() -> None:
+    consul, root, version, crds, *named = sys.argv[1:]
+    spec = DatacenterSpec(consul=Consul(version=version, clients=0, config={"performance": {"raft_multiplier": 1}}))
+    datacenter = LocalDatacenter(spec, Path(root), {"consul": Path(consul)}, frozenset())
+    plane = Plane(Path(root) / "plane", dict(one.split("=", 1) for one in named), Path(crds))
+    began = time.monotonic()
+    await plane.start()
+    ready_s = time.monotonic() - began
+    await datacenter.start()
+    await datacenter.wait_ready()
+    world = World(datacenter, plane)
+    await world.install()
+    rights = [right for kind in KINDS for right in world.fault(kind).rights()]
+    await grant(plane, list(dict.fromkeys(rights)))
+    print(json.dumps({"case": "start", "plane_s": round(ready_s, 1)}), flush=True)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.operator.run)
+        await play(world)
+        tasks.cancel_scope.cancel()
+    await world.cluster.aclose()
+    await world.admin.aclose()
+    plane.stop()
+
+
+if __name__ == "__main__":
+    anyio.run(main)

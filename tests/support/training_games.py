@@ -1,0 +1,156 @@
+"""Games that were played: a small scenario, what a trainee said and did, and the recording that it left.
+
+    game = PlayedGame(tmp_path).says("diagnosis", "the disk of consul-1 is slow", at=25).done(at=40)
+    card = game.card()
+
+All times are seconds since the run began: the fault is in force from 10 on, the pager goes at 20, and users are watched
+from `done` on for 15 s.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hashidrill.events import Intent, Phase, Proof, Where
+from hashidrill.experiment.documents import Document
+from hashidrill.judging.judge import judge
+from hashidrill.testing.recordings import RecordingBuilder
+from hashidrill.training.card import card_of
+from hashidrill.training.course import WATCH, WATCH_S, chosen, course_of
+from hashidrill.training.desk import Desk
+from hashidrill.training.scenario import scenario_of
+
+S = 1_000_000_000
+FAULT_S, PAGE_S = 10, 20
+ADDRESSES = {f"consul-{n}": f"10.73.0.1{n}" for n in (1, 2, 3)} | {"consul-client-1": "10.73.0.14"}
+SMALL = {
+    "apiVersion": "hashidrill/v1",
+    "kind": "Scenario",
+    "metadata": {"name": "small", "title": "It is slow", "level": 1, "limit": "30m"},
+    "pager": {"from": "shop", "text": "Carts take ${delay} and more."},
+    "load": {"kv-writes": {"kind": "consul.kv.write", "rate": "50/s"}},
+    "choose": {"delay": ["300ms", "500ms"]},
+    "truths": {
+        "slow-disk": {
+            "title": "A slow disk",
+            "method": [{"fault": "disk.latency", "on": "consul:leader", "with": {"op": "fsync", "delay": "${delay}"}}],
+            "diagnosis": {
+                "names": [["disk", "fsync"], ["slow*", "latency"], ["$host", "leader"]],
+                "never": ["network", "cpu"],
+                "exact": "the disk of ${host} takes ${delay}",
+            },
+            "hints": [{"price": 5, "text": "Look at the disks."}, {"price": 10, "text": "Look at the leader's disk."}],
+            "expert": [{"look": "metrics", "shows": "commitTime of the leader", "after": "10s"}],
+            "repair": "Move the leadership away from ${host}.",
+            "debrief": "Heartbeats do not wait for the disk.",
+        }
+    },
+}
+
+
+def written(name="small", **over):
+    """A scenario like the small one, with other keys at its top."""
+    text = json.dumps({**SMALL, "metadata": {**SMALL["metadata"], "name": name}, **over})
+    return scenario_of(Document(f"{name}.yaml", text), Path(f"{name}.yaml"))
+
+
+def course(seed=1, **over):
+    scenario = written(**over)
+    return course_of(scenario, chosen(scenario, seed))
+
+
+def desk_of(game_course, *, paged=True):
+    """A desk whose hidden fault is in force on consul-1, and whose pager went."""
+    desk = Desk(game_course, ADDRESSES)
+    desk.event(Phase(phase="load"), 0)
+    if paged:
+        break_it(desk)
+        desk.page(PAGE_S * S)
+    return desk
+
+
+def break_it(desk, at=FAULT_S):
+    """Returns when the pager is due."""
+    due = None
+    for step in desk.course.hidden:
+        fault = f"{step}-disk.latency-consul-1"
+        desk.event(Intent(fault_id=fault, kind="disk.latency", target=Where("consul-1"), step=step), at * S)
+        due = desk.event(Proof(event="fault.proven", fault_id=fault), at * S)
+    return due
+
+
+class PlayedGame:
+    """A trainee's game on the small scenario."""
+
+    def __init__(self, path, *, game_course=None):
+        self.path = path
+        self.course = game_course or course()
+        self.desk = desk_of(self.course)
+        self.done_s = None
+        self.back_s = None
+        self.lost = False
+        self.down = {}
+        self.load_ends_s = None
+        self.proven = True
+
+    def says(self, what, words="", *, at):
+        self.answer, ends = self.desk.say(what, words, at * S)
+        if ends:
+            self.done_s = at
+        return self
+
+    def done(self, *, at):
+        return self.says("done", at=at)
+
+    def repairs(self, *, at):
+        """Users are fast again from then on."""
+        self.back_s = at
+        return self
+
+    def acts(self, words, host, *, at):
+        self.desk.acted(at * S, host, words)
+        return self
+
+    def types(self, words, host="consul-client-1", *, at):
+        self.desk.typed(at * S, host, words)
+        return self
+
+    def ends_agent(self, host, *, at, until):
+        self.down[host] = (at, until)
+        return self
+
+    def recording(self):
+        watch_ends = self.done_s + WATCH_S
+        build = RecordingBuilder(self.path / "run")
+        for phase, at in (("start", 0), ("ready", 2), ("steady", 4), ("method", 10), ("recovery", watch_ends),
+                          ("quiesce", watch_ends + 5)):  # fmt: skip
+            build.phase(phase, at=at)
+        build.fault("disk.latency", "consul-1", at=FAULT_S, until=watch_ends, proven=self.proven, step=0)
+        build._method.append({"fault": "disk.latency", "on": "host:consul-1", "for": "30m", "with": {"delay": "1s"}})
+        build.mark(WATCH, at=self.done_s, until=watch_ends)
+        back_s = self.back_s if self.back_s is not None else 1e9
+        build.load(
+            "kv-writes", start=4, end=self.load_ends_s or watch_ends + 5,
+            latency=lambda t: 2.0 if FAULT_S <= t < back_s else 0.01,
+        )  # fmt: skip
+        build.final_reads("kv-writes", {"kv-writes/100": None} if self.lost else None)
+        for host in ("consul-1", "consul-2", "consul-3"):
+            at = 4.0
+            while at < watch_ends + 5:
+                off = host in self.down and self.down[host][0] <= at < self.down[host][1]
+                build.sample("process.rss", None if off else 9e7, at=at, host=host, text="" if off else "S", ok=not off)
+                at += 1.0
+        build.healthy(end=watch_ends + 5)
+        build.run_info(hosts=[
+            {"name": name, "address": address, "role": "server" if "client" not in name else "client",
+             "agents": {"consul": "server" if "client" not in name else "client"}}
+            for name, address in ADDRESSES.items()
+        ])  # fmt: skip
+        for expectation in self.course.resolved.experiment.expect:
+            build.expect(expectation.hypothesis, **expectation.params)
+        return build.build()
+
+    def card(self):
+        recording = self.recording()
+        return card_of(self.course, self.desk, recording, judge(recording), trainee="ada")

@@ -1,0 +1,171 @@
+"""The score card: what counts is what became of the users, of the data and of the cluster, and then the words."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hashidrill.training.card import FAILED, NOT_COUNTED, PARTLY, PASSED, Card
+from hashidrill.training.pages import html_page, markdown, text_lines
+from training_games import ADDRESSES, SMALL, PlayedGame, course
+
+RIGHT = "the disk of consul-1, the leader, is slow"
+
+
+@pytest.fixture
+def game(tmp_path):
+    return PlayedGame(tmp_path)
+
+
+def points(card, title):
+    return next(line.points for line in card.lines if line.title == title)
+
+
+def test_an_expert_who_says_it_repairs_it_and_harms_nothing_has_all_points(game):
+    card = game.says("detected", at=25).says("diagnosis", RIGHT, at=28).repairs(at=30).done(at=40).card()
+    assert (card.result, card.points, card.reasons) == (PASSED, 100, [])
+    assert (card.detected_s, card.diagnosed_s, card.mitigated_s, card.paged_s) == (15.0, 18.0, 30.0, 10.0)
+
+
+def test_a_guesser_with_the_right_words_and_no_repair_does_not_pass(game):
+    card = game.says("diagnosis", RIGHT, at=25).done(at=40).card()
+    assert card.result == FAILED
+    assert points(card, "users back") == 0
+    assert "kv-writes was slow" in card.reasons[0]
+
+
+def test_a_repair_without_a_diagnosis_passes_partly(game):
+    card = game.repairs(at=30).done(at=40).card()
+    assert card.result == PARTLY
+    assert points(card, "users back") == 40
+
+
+def test_a_repair_with_a_wrong_diagnosis_passes_partly_and_the_wrong_one_costs(game):
+    card = game.says("diagnosis", "the network is slow", at=25).repairs(at=30).done(at=40).card()
+    assert card.result == PARTLY
+    assert points(card, "wrong diagnoses") == -5
+
+
+def test_the_last_diagnosis_counts(game):
+    card = game.says("diagnosis", RIGHT, at=25).says("diagnosis", "it is the cpu", at=26).repairs(at=30).done(at=40)
+    assert card.card().result == PARTLY
+
+
+def test_who_is_done_before_users_are_back_fails(game):
+    card = game.says("diagnosis", RIGHT, at=25).repairs(at=50).done(at=40).card()
+    assert card.result == FAILED
+
+
+def test_who_ends_the_load_instead_of_repairing_does_not_pass(game):
+    game.load_ends_s = 39
+    card = game.says("diagnosis", RIGHT, at=25).repairs(at=30).done(at=40).card()
+    assert card.result == NOT_COUNTED
+    assert card.points == 0
+
+
+def test_who_deletes_what_was_acknowledged_fails_although_users_are_fast(game):
+    game.lost = True
+    card = game.says("diagnosis", RIGHT, at=25).repairs(at=30).done(at=40).card()
+    assert card.result == FAILED
+    assert any("lost acknowledged writes" in reason for reason in card.reasons)
+
+
+def test_a_bungler_who_restarts_everything_is_told_what_it_harmed(game):
+    for number, host in enumerate(("consul-1", "consul-2", "consul-3")):
+        game.acts("restart consul", host, at=26 + number)
+    game.ends_agent("consul-2", at=27, until=31).ends_agent("consul-3", at=27, until=31)
+    card = game.says("diagnosis", RIGHT, at=25).repairs(at=32).done(at=40).card()
+    assert card.result == FAILED
+    texts = [harm.text for harm in card.harm]
+    assert "consul on consul-2 was healthy, and you did: restart consul" in texts
+    assert "consul on consul-3 was healthy, and you did: restart consul" in texts
+    assert any("broke consul's quorum: 1 of 3 servers ran" in text for text in texts)
+    assert not any("consul-1 was healthy" in text for text in texts)
+    assert points(card, "no harm") == 0
+
+
+def test_a_bungler_who_guesses_right_and_restarts_one_healthy_agent_after_the_other_does_not_pass(game):
+    for number, host in enumerate(ADDRESSES):
+        game.acts("restart consul", host, at=26 + number)
+    card = game.says("diagnosis", RIGHT, at=25).repairs(at=32).done(at=40).card()
+    assert (card.result, card.reasons) == (PARTLY, ["you stopped or restarted 3 healthy agents"])
+    assert not any(harm.grave for harm in card.harm)
+
+
+def test_one_healthy_agent_that_was_restarted_costs_points_and_not_the_game(game):
+    game.acts("restart consul", "consul-2", at=26).acts("stop consul", "consul-2", at=27)
+    card = game.says("diagnosis", RIGHT, at=25).repairs(at=32).done(at=40).card()
+    assert (card.result, card.points) == (PASSED, 90)
+
+
+def test_the_sick_server_may_be_stopped(game):
+    game.acts("stop consul", "consul-1", at=26).ends_agent("consul-1", at=26, until=100)
+    card = game.says("diagnosis", RIGHT, at=25).repairs(at=30).done(at=40).card()
+    assert (card.result, card.harm) == (PASSED, [])
+
+
+def test_a_server_that_left_by_its_own_command_is_harm_too(game):
+    game.types("consul leave", "consul-2", at=26).ends_agent("consul-2", at=27, until=100)
+    card = game.says("diagnosis", RIGHT, at=25).repairs(at=30).done(at=40).card()
+    assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, and it ended while you worked"]
+    assert card.result == PASSED
+    assert card.points == 90
+
+
+def test_where_every_agent_may_be_restarted_none_of_it_is_harm_but_a_lost_quorum_is(tmp_path):
+    truth = {**SMALL["truths"]["slow-disk"], "allowed": "any"}
+    game = PlayedGame(tmp_path, game_course=course(truths={"slow-disk": truth}))
+    game.acts("restart consul", "consul-2", at=26).acts("restart consul", "consul-3", at=26)
+    game.ends_agent("consul-2", at=27, until=31).ends_agent("consul-3", at=27, until=31)
+    card = game.says("diagnosis", RIGHT, at=25).repairs(at=32).done(at=40).card()
+    assert [harm.grave for harm in card.harm] == [True]
+
+
+def test_who_gives_up_fails_and_is_shown_the_truth(game):
+    card = game.says("give-up", at=30).card()
+    assert card.result == FAILED
+    assert "consul-1" in card.truth["exact"]
+
+
+def test_hints_cost_their_price(game):
+    card = game.says("hint", at=24).says("diagnosis", RIGHT, at=25).repairs(at=30).done(at=40).card()
+    assert card.points == 95
+
+
+def test_late_is_worth_half(game):
+    game.says("diagnosis", RIGHT, at=1700).repairs(at=1710).done(at=1790)
+    card = game.card()
+    assert card.result == PASSED
+    assert points(card, "users back") in range(20, 24)
+
+
+def test_a_fault_that_was_never_in_force_counts_for_nobody(game):
+    game.proven = False
+    game.desk.fault_ns = None
+    card = game.repairs(at=30).done(at=40).card()
+    assert card.result == NOT_COUNTED
+
+
+def test_the_debrief_has_every_command_beside_the_truth_and_what_an_expert_could_see(game):
+    game.types("consul members", at=24).says("diagnosis", RIGHT, at=25).repairs(at=30).done(at=40)
+    rows = game.card().timeline
+    assert [row["what"] for row in rows] == ["fault", "visible", "pager", "typed", "diagnosis", "done"]
+    assert rows[3] == {
+        "at_s": 14.0, "who": "trainee", "what": "typed", "text": "consul members", "host": "consul-client-1"
+    }  # fmt: skip
+
+
+def test_what_a_trainee_typed_is_text_on_every_page(game):
+    game.types("echo '<script>alert(1)</script> | **x**'", at=24).repairs(at=30).done(at=40)
+    card = game.card()
+    assert "<script>" not in html_page(card)
+    assert "<script>" not in markdown(card)
+    assert "\\|" in markdown(card)
+    assert any("partly" in line for line in text_lines(card))
+
+
+def test_a_card_comes_back_from_its_file_as_it_was(game):
+    card = game.says("diagnosis", RIGHT, at=25).repairs(at=30).acts("restart consul", "consul-2", at=31).done(at=40)
+    card = card.card()
+    assert Card.from_data(json.loads(json.dumps(card.data()))) == card

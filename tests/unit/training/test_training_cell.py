@@ -1,0 +1,137 @@
+"""The attendant of a trainee's shell: it does what the small commands ask for, and tells the keeper what was typed."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+
+import pytest
+
+from hashidrill.training.inside import client, own
+from hashidrill.training.inside.cell import Attendant
+
+SPEC = {
+    "root": "/nowhere", "id": "1", "host": "consul-1", "source": "/src", "boot": ["python", "boot"],
+    "python": {"program": "/usr/bin/python3"},
+    "hosts": {
+        name: {"folder": f"/hosts/{name}", "agents": {"consul": "server"}} for name in ("consul-1", "consul-2")
+    },
+}  # fmt: skip
+
+
+class Telling(Attendant):
+    """One whose keeper is a list."""
+
+    def __init__(self, typed="", root="/nowhere"):
+        self.told, self.ran = [], []
+        super().__init__({**SPEC, "root": root}, typed, run=self._ran)
+
+    def keeper(self, request):
+        self.told.append(request)
+        return {"text": "noted"} if request["op"] == "say" else {}
+
+    def _ran(self, words, **_more):
+        self.ran.append(words)
+        return subprocess.CompletedProcess(words, 3, "consul.service\n", "")
+
+
+def test_what_is_said_goes_to_the_keeper_word_for_word():
+    attendant = Telling()
+    assert attendant.answer("say", ["diagnosis", "the", "disk"], []) == {"text": "noted"}
+    assert attendant.told == [{"op": "say", "what": "diagnosis", "words": "the disk"}]
+
+
+def test_an_agent_that_is_restarted_by_hand_is_told_to_the_keeper_and_a_look_is_not():
+    attendant = Telling()
+    attendant.answer("systemctl", ["status", "consul"], [])
+    assert attendant.told == []
+    attendant.answer("systemctl", ["restart", "consul.service"], [])
+    [told] = attendant.told
+    assert (told["op"], told["host"], told["text"]) == ("acted", "consul-1", "restart consul")
+    assert attendant.ran[0][-2:] == ["status", "consul"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("systemctl", ["status", "toxiproxy"]), ("systemctl", ["stop", "consul", "toxiproxy.service"]),
+        ("systemctl", ["kill", "-s", "consul", "toxiproxy"]), ("systemctl", ["show", "-p", "MainPID", "toxiproxy"]),
+        ("journalctl", ["-u", "toxiproxy"]), ("journalctl", ["--unit=toxiproxy", "-n", "5"]),
+        ("journalctl", ["--unit", "toxiproxy"]), ("journalctl", ["-u", "consul", "-u", "toxiproxy"]),
+    ],
+)  # fmt: skip
+def test_what_breaks_a_link_of_the_host_is_no_unit_of_the_trainee(name, words):
+    attendant = Telling()
+    answer = attendant.answer(name, words, [])
+    assert (answer["error"], answer["code"]) == ("Unit toxiproxy.service not found.", 5)
+    assert (attendant.ran, attendant.told) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("systemctl", ["kill", "-s", "CONT", "consul"]), ("systemctl", ["show", "-p", "MainPID", "--value", "consul"]),
+        ("systemctl", ["restart", "consul.service"]), ("journalctl", ["-u", "consul", "-n", "100"]), ("journalctl", []),
+    ],
+)  # fmt: skip
+def test_units_of_the_hosts_agents_are_the_trainees(name, words):
+    attendant = Telling()
+    attendant.answer(name, words, [])
+    assert len(attendant.ran) == 1
+
+
+def test_of_the_hosts_logs_a_shell_has_those_of_its_agents(tmp_path):
+    """Here, a mount is a note of it, and what is mounted a copy."""
+    folder, mounts = tmp_path / "host", []
+    (folder / "logs").mkdir(parents=True)
+    for name in ("consul", "toxiproxy"):
+        (folder / "logs" / f"{name}.log").write_text(name)
+    new = tmp_path / "new"
+    (new / str(folder / "logs").lstrip("/")).mkdir(parents=True)
+    own.logs(str(new), {"folder": str(folder), "agents": {"consul": "server", "nomad": "client"}},
+             mount=lambda *words: mounts.append(words[:2]))  # fmt: skip
+    at = f"{new}{folder}/logs"
+    assert mounts == [("none", at), (f"{folder}/logs/consul.log", f"{at}/consul.log")]
+
+
+def test_the_exit_code_of_systemctl_is_that_of_the_host():
+    assert Telling().answer("systemctl", ["is-active", "consul"], [])["code"] == 3
+
+
+def test_a_host_that_is_none_is_named_with_those_there_are():
+    assert "consul-1, consul-2" in Telling().answer("on", ["consul-9", "ls"], [])["error"]
+
+
+def test_an_unknown_command_is_none():
+    assert Telling().answer("reboot", [], [])["code"] == 127
+
+
+def test_each_line_that_was_typed_is_told_once_and_half_a_line_later(tmp_path):
+    typed = tmp_path / "typed"
+    attendant = Telling(str(typed))
+    typed.write_text("1700000000.5\tconsul members\n1700000001.5\tconsul")
+    attendant.note()
+    attendant.note()
+    with typed.open("a") as file:
+        file.write(" info\nno time\tx\n")
+    over = threading.Event()
+    over.set()
+    attendant.note_until(over)
+    assert [(each["wall"], each["text"]) for each in attendant.told] == [
+        (1700000000.5, "consul members"), (1700000001.5, "consul info")
+    ]  # fmt: skip
+
+
+def test_a_keeper_that_is_gone_ends_no_shell():
+    assert Attendant(SPEC, "/nowhere/typed").answer("say", ["done"], []) == {"error": "the game is over"}
+
+
+@pytest.mark.parametrize("words", [[], ["down"], ["train", "--list"]])
+def test_inside_there_is_no_more_of_hashidrill_than_say(words, capsys):
+    assert client.main("hashidrill", words) == 2
+    assert "hashidrill say" in capsys.readouterr().err
+
+
+def test_a_command_of_a_game_that_is_over_says_so(capsys):
+    assert client.main("users", []) == 1
+    assert capsys.readouterr().err == "the game is over\n"
