@@ -65,6 +65,8 @@ class Kill:
     exit_code: int
     phase: str
     in_force: int
+    open: int
+    """Faults that were meant to be applied and were never seen to be gone: what heal has to look after."""
 
     @property
     def journals(self):
@@ -135,8 +137,8 @@ def kill(number, victim, moment, later_s, folder):
     gone_after_s = time.monotonic() - struck
     if not left:
         work.rmdir()
-    phase, in_force = seen_by_the_journal(journals(runs, number))
-    return Kill(number, victim, moment, struck_s, runs, left, gone_after_s, process.returncode, phase, in_force)
+    seen = seen_by_the_journal(journals(runs, number))
+    return Kill(number, victim, moment, struck_s, runs, left, gone_after_s, process.returncode, *seen)
 
 
 def wait_for(moment, process, runs, number, work):
@@ -163,17 +165,24 @@ def journals(runs, number):
 
 
 def seen_by_the_journal(journals):
-    """(the last phase, how many faults were in force) as it was when the journal ends."""
-    phase, in_force = "-", set()
+    """(the last phase, how many faults were in force, how many were not seen to be gone), when the journal ends.
+
+    A fault is open from before it is applied until after it is reverted: a kill may come in either gap.
+    """
+    phase, in_force, open_ = "-", set(), set()
     for journal in journals:
         for entry in read_journal(journal):
             if entry.event == "phase":
                 phase = entry.data["phase"]
+            elif entry.event == "fault.intent":
+                open_.add(entry.data["fault_id"])
             elif entry.event == "fault.applied":
                 in_force.add(entry.data["fault_id"])
             elif entry.event == "fault.reverted":
                 in_force.discard(entry.data["fault_id"])
-    return phase, len(in_force)
+            elif entry.event == "fault.gone":
+                open_.discard(entry.data["fault_id"])
+    return phase, len(in_force), len(open_)
 
 
 def test_nothing_is_left_10_s_after_a_kill(kills):
@@ -211,15 +220,15 @@ def test_a_runner_outlives_its_engine_and_says_that_it_crashed(kills):
 def test_heal_says_what_died_or_left_faults_open_and_has_nothing_to_do_afterwards(kills):
     """An engine that was killed left faults, and its runner ended the journal: that they are gone, heal says."""
     left = {
-        journal.parent: one.in_force for one in kills for journal in one.journals if one.in_force or not ended(journal)
+        journal.parent: one.open for one in kills for journal in one.journals if one.open or not ended(journal)
     }
     runs = kills[0].runs
     said = json.loads(hashidrill("heal", "--json", "--runs", runs).stdout)["healed"]
     healed = {Path(each["run"]): each for each in said}
     assert set(healed) == set(left)
-    for run, in_force in left.items():
+    for run, open_ in left.items():
         assert (healed[run]["stuck"], healed[run]["refused"]) == ([], "")
-        assert len(healed[run]["ended"]) >= in_force
+        assert len(healed[run]["ended"]) == open_
         assert ended(run / JOURNAL_NAME)
     again = hashidrill("heal", "--runs", runs)
     assert (again.returncode, again.stdout) == (0, "nothing to heal\n")
