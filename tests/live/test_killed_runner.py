@@ -219,9 +219,7 @@ def test_a_runner_outlives_its_engine_and_says_that_it_crashed(kills):
 
 def test_heal_says_what_died_or_left_faults_open_and_has_nothing_to_do_afterwards(kills):
     """An engine that was killed left faults, and its runner ended the journal: that they are gone, heal says."""
-    left = {
-        journal.parent: one.open for one in kills for journal in one.journals if one.open or not ended(journal)
-    }
+    left = {journal.parent: one.open for one in kills for journal in one.journals if one.open or not ended(journal)}
     runs = kills[0].runs
     said = json.loads(hashidrill("heal", "--json", "--runs", runs).stdout)["healed"]
     healed = {Path(each["run"]): each for each in said}
