@@ -180,6 +180,8 @@ def test_a_run_without_a_right_says_which_and_leaves_nothing(cases):
 def test_a_run_whose_controller_dies_ends_with_four_and_heal_finishes_it(cases):
     line = result(cases, "a_run_whose_controller_dies_says_what_helps_and_is_healed")
     assert line["exit"] == 4
+    assert line["took_s"] < 90
+    assert "is still there 5s after it was deleted" in unfolded(line["said"])
     assert "cleanFinalizer=forced" in "".join(line["said"].split())
     assert [kind for kind, *_ in line["stuck"]] == ["PhysicalMachineChaos"]
     assert (line["healed"]["exit"], line["healed"]["left"]) == (0, [])

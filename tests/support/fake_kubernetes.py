@@ -118,6 +118,8 @@ class FakeKubernetes:
         self.says = ""
         """In place of the words with which a role is lacking."""
         self.silent_s = 0.0
+        self.busy = []
+        """What it says to the next requests instead of an answer: Retry-After of each, None for no such header."""
         self.token = ""
         """What a request must bring, if anything."""
         self.asked = []
@@ -297,6 +299,12 @@ class FakeKubernetes:
         async def handle(request):
             if self.silent_s:
                 await anyio.sleep(self.silent_s)
+            if self.busy:
+                self.asked.append((request.method, "busy", ""))
+                after = self.busy.pop(0)
+                # an API server's filter of requests in flight answers in plain text
+                said = "Too many requests, please try again later.\n"
+                return httpx2.Response(429, text=said, headers={} if after is None else {"Retry-After": after})
             query = parse_qs(request.url.query.decode())
             token = request.headers.get("authorization", "")
             code, data = self.answer(request.method, request.url.path, query, request.content, token)

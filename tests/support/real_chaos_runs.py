@@ -112,11 +112,14 @@ async def a_run_whose_controller_dies_says_what_helps_and_is_healed(world):
     one = await Runs(world, "dies").armed()
     process = await one.begun()
     world.plane.end("chaos-controller-manager")
+    began = time.monotonic()
     said = "".join(await anyio.to_thread.run_sync(process.communicate))
+    took_s = time.monotonic() - began
     stuck = await objects.ours(world.admin, "theirs")
     world.plane.begin("chaos-controller-manager")
     await world.plane.controller_ready()
-    return {"exit": process.returncode, "said": said[-3000:], "stuck": stuck, "healed": await one.healed()}
+    return {"exit": process.returncode, "said": said[-3000:], "stuck": stuck, "healed": await one.healed(),
+            "took_s": round(took_s, 1)}  # fmt: skip
 
 
 async def a_run_without_a_right_is_invalid(world):

@@ -72,6 +72,7 @@ async def held(
                     raise
                 tell(f"nothing of Chaos Mesh or Litmus is taken back: {error}")  # what others put there still is
             else:
+                cluster.tell = tell
                 owner = {"run": run or "heal", "datacenter": target.name, "who": who, "deadline_s": deadline_s}
                 _add(parts, target, places, cluster, owner, undoing=undoing)
             yield parts
@@ -169,15 +170,20 @@ async def objects_left(target: AttachTarget, tell: Callable[[str], None], connec
 
 
 async def remove_objects(
-    target: AttachTarget, removed: Callable[[str], None], connect: Connect | None = None
-) -> list[str]:
-    """Deletes all of these, found by their labels, and tells each; returns why others stay. Raises HashidrillError."""
+    target: AttachTarget, removed: Callable[[str], None], connect: Connect | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> list[str]:  # fmt: skip
+    """Deletes all of these, found by their labels, and tells each; returns why others stay. Raises HashidrillError.
+
+    `tell` hears what it waits for.
+    """
     from hashidrill.backends.chaos_mesh import objects  # noqa: PLC0415 - see _cluster
     from hashidrill.backends.litmus import engines  # noqa: PLC0415 - see _cluster
     from hashidrill.backends.litmus.vocabulary import ENGINE  # noqa: PLC0415 - as above
 
     stuck = []
     async with _cluster(target, connect) as cluster:
+        cluster.tell = tell
         for kind, name, _ in await _ours(cluster, target.name):
             try:
                 if kind == ENGINE:

@@ -108,7 +108,7 @@ async def _objects_without_recording(
             note("clean-up", "kubernetes", name)
             done.cleaned.append(name)
 
-        done.left.extend(await remove_objects(target, removed, connect))
+        done.left.extend(await remove_objects(target, removed, connect, tell))
 
     try:
         if await objects_left(target, tell, connect):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import anyio
 import pytest
 from pydantic import ValidationError
 
@@ -11,7 +12,7 @@ from chaos_mesh_cases import CHAOS_MESH_CASES, MOMENTARY, OWNED, chaos_world, di
 from fake_kubernetes import RECORDS
 from hashidrill import registry
 from hashidrill.backends.chaos_mesh.objects import said_of
-from hashidrill.capabilities import AgentApi
+from hashidrill.capabilities import AgentApi, ChaosMachine
 from hashidrill.engine.inject import planned
 from hashidrill.errors import FaultError
 from hashidrill.testing.faults import check_fault
@@ -195,6 +196,45 @@ def test_a_stuck_finalizer_is_told_with_the_commands_that_help_and_waits_no_long
     assert "`kubectl --context staging -n consul annotate networkchaos hashidrill-run-1-0-x-" in str(stuck.value)
     assert "chaos-mesh.chaos-mesh.org/cleanFinalizer=forced`" in str(stuck.value)
     assert "podnetworkchaos" in str(stuck.value)
+
+
+def test_a_dead_controller_is_waited_for_once_and_told_of_meanwhile_however_often_the_engine_tries():
+    """Three tries, and three more without load, waited 30 s each: the run took 200 s to end with 4."""
+
+    async def tries():
+        world, kubernetes = chaos_world()
+        fault, undo = await put_on(world, "chaos_mesh.physical.process", {})
+        kubernetes.controller = "stuck"
+        told = []
+        world.hosts["consul-2"].use(ChaosMachine).cluster.tell = told.append
+        began_s, errors = anyio.current_time(), []
+        for _ in range(6):
+            with pytest.raises(FaultError) as stuck:
+                await fault.revert(undo)
+            errors.append(str(stuck.value))
+        return anyio.current_time() - began_s, errors, told
+
+    took_s, errors, told = run(tries())
+    assert took_s < 60
+    assert all("annotate physicalmachinechaos" in error for error in errors)
+    assert [error.partition(" for ")[0] for error in errors] == ["waited 30s", *["waited 5s"] * 5]
+    assert len(told) == 1, "once, and not at each try"
+    assert "is still there 5s after it was deleted: it is being deleted, and its controller says AllInjected" in told[0]
+    assert told[0].endswith("it is waited for up to 30s")
+
+
+def test_a_controller_that_comes_back_lets_the_next_try_succeed():
+    async def tries():
+        world, kubernetes = chaos_world()
+        fault, undo = await put_on(world, "chaos_mesh.physical.process", {})
+        kubernetes.controller = "stuck"
+        with pytest.raises(FaultError):
+            await fault.revert(undo)
+        kubernetes.controller = "works"
+        await fault.revert(undo)
+        return (await fault.verify(undo, present=False)).ok, kubernetes.objects
+
+    assert run(tries()) == (True, {})
 
 
 def test_an_object_that_is_still_there_is_not_proven_gone_though_its_effect_is():

@@ -57,6 +57,8 @@ def test_an_object_that_cannot_go_ends_the_run_with_four_and_the_command_that_he
     assert "fault.stuck" in one.events
     told = [entry.data["error"] for entry in one.journal if entry.event == "fault.stuck"]
     assert "annotate physicalmachinechaos hashidrill-run-1" in told[0]
+    first, *_, last = [entry.t_ns / 1e9 for entry in one.journal if entry.event in {"fault.still", "fault.stuck"}]
+    assert last - first < 60, "it is not waited for anew at each try"
 
 
 def test_an_interrupted_run_takes_its_object_with_it(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
 from fake_kubernetes import FakeKubernetes
@@ -107,6 +108,34 @@ def test_what_the_server_refuses_is_told_with_what_helps(status, why):
     with pytest.raises(ClusterError, match=why) as error:
         asked(kubernetes, lambda cluster: cluster.listed("v1", "Pod"))
     assert error.value.status == status
+
+
+@pytest.mark.parametrize(
+    ("busy", "takes_s"),
+    [(["1"], 1.0), (["3", "2"], 5.0), ([None], 1.0), (["Wed, 21 Oct"], 1.0), (["0"], 1.0), ([], 0.0)],
+)
+def test_a_server_that_is_too_busy_is_asked_again_when_it_says_to(busy, takes_s):
+    kubernetes = FakeKubernetes()
+    kubernetes.busy = list(busy)
+
+    async def ask():
+        cluster, began_s = kubernetes.cluster(), anyio.current_time()
+        found = await cluster.listed("v1", "Pod")
+        return found, anyio.current_time() - began_s
+
+    found, took_s = run(ask())
+    assert found == []
+    assert took_s == pytest.approx(takes_s, abs=0.01)
+    assert [asked[1] for asked in kubernetes.asked] == ["busy"] * len(busy) + ["pods"]
+
+
+@pytest.mark.parametrize(("busy", "waited_s"), [(["1"] * 100, 15), (["600"], 0)])
+def test_a_server_that_stays_too_busy_ends_the_call_and_says_for_how_long(busy, waited_s):
+    kubernetes = FakeKubernetes()
+    kubernetes.busy = busy
+    with pytest.raises(ClusterError, match=rf"HTTP 429; it said so for {waited_s}s, and to wait \d+s more") as error:
+        asked(kubernetes, lambda cluster: cluster.listed("v1", "Pod"))
+    assert error.value.status == 429
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,16 @@ from lightkube.types import PatchType
 
 from hashidrill.backends.kubernetes.plurals import plural_of
 from hashidrill.errors import AttachError, FaultError
+from hashidrill.util.wait import pause
 
 T = TypeVar("T")
 ANSWERS_WITHIN_S = 10.0
-"""How long one request may take, with logging in and all retries of ours: there are none."""
-_FORBIDDEN, _GONE, _CONFLICT = 403, 404, 409
+"""How long one request may take, with logging in."""
+BUSY_WITHIN_S = 15.0
+"""How long a request is made again to a server that says HTTP 429: less than one try of a revert takes."""
+_RETRY_AFTER_S = 1.0
+"""What a server means that does not say when: API servers say one second themselves."""
+_FORBIDDEN, _GONE, _CONFLICT, _BUSY = 403, 404, 409, 429
 Connect = Callable[[Mapping[str, Any]], "Cluster"]
 
 
@@ -49,11 +54,28 @@ class ClusterError(FaultError):
         return self.status == _CONFLICT
 
 
+class _BusyError(Exception):
+    """HTTP 429: the server wants to be asked again later."""
+
+    def __init__(self, text: str, response: httpx2.Response) -> None:
+        super().__init__(text)
+        said = response.headers.get("retry-after", "")
+        self.retry_after_s = float(said) if said.isdecimal() and int(said) else _RETRY_AFTER_S
+
+
 class Cluster:
     """One API server in one namespace. `context` names it for messages and commands; "" in a pod of its own."""
 
     def __init__(self, client: AsyncClient, namespace: str, context: str, server: str) -> None:
         self._client, self.namespace, self.context, self.server = client, namespace, context, server
+        self.tell: Callable[[str], None] = lambda _: None
+        """Hears what takes long while it is waited for."""
+        self._deleted_s: dict[tuple[str, str], float] = {}
+
+    def since_deletion_s(self, kind: str, name: str) -> float:
+        """How long ago this was first asked: whoever waits for a deletion waits once, however often they try."""
+        now_s = anyio.current_time()
+        return now_s - self._deleted_s.setdefault((kind, name), now_s)
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -136,6 +158,22 @@ class Cluster:
             raise
 
     async def _ask(self, what: str, ask: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+        """Asks again while the server is too busy, when it says to. Raises ClusterError, as `_asked`."""
+        began_s = anyio.current_time()
+        while True:
+            try:
+                return await self._asked(what, ask)
+            except _BusyError as error:
+                waited_s = anyio.current_time() - began_s
+                if waited_s + error.retry_after_s > BUSY_WITHIN_S:
+                    raise ClusterError(
+                        f"{error}; it said so for {waited_s:.0f}s, and to wait {error.retry_after_s:g}s more: its"
+                        " limits on requests hold us back; try again when it has less to do",
+                        _BUSY,
+                    ) from None
+                await pause(error.retry_after_s)
+
+    async def _asked(self, what: str, ask: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
         """Raises ClusterError, also when nothing came within ANSWERS_WITHIN_S."""
         try:
             with anyio.fail_after(ANSWERS_WITHIN_S):
@@ -143,11 +181,15 @@ class Cluster:
         except (TimeoutError, httpx2.TimeoutException):
             raise ClusterError(f"{self._where}: {what}: no answer within {ANSWERS_WITHIN_S:g}s") from None
         except ApiError as error:
+            if error.response is not None and error.response.status_code == _BUSY:
+                raise _BusyError(f"{self._where}: {what}: {self._refused(error.status)}", error.response) from None
             raise ClusterError(
                 f"{self._where}: {what}: {self._refused(error.status)}", error.status.code or 0
             ) from None
         except httpx2.HTTPStatusError as error:
             status = error.response.status_code
+            if status == _BUSY:
+                raise _BusyError(f"{self._where}: {what}: HTTP {status}", error.response) from None
             raise ClusterError(f"{self._where}: {what}: HTTP {status}; is this an API server?", status) from None
         except (httpx2.HTTPError, OSError, ConfigError, ValueError) as error:
             why = str(error) or type(error).__name__

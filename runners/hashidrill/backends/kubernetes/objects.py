@@ -22,6 +22,10 @@ RUN, DATACENTER = "hashidrill/run", "hashidrill/datacenter"
 OWNER, FAULT = "hashidrill/owner", "hashidrill/fault"
 GONE_WITHIN_S = 30.0
 """How long a deleted object may take: its controller first reverts what it did. Less than one try of a revert."""
+TOLD_AFTER_S = 5.0
+"""A controller that works takes a second or two: who waits longer is told for what."""
+_LOOKS_AGAIN_S = 5.0
+"""How long the next try waits for a deletion that was waited for already: its controller had its time."""
 _LONGEST_NAME, _LONGEST_LABEL = 53, 63
 """Controllers make names and labels of their own from that of an object."""
 
@@ -97,16 +101,31 @@ async def remove(
     cluster: Cluster, system: System, kind: str, name: str, *, said: Callable[[Mapping[str, Any]], str], way_out: str,
     within_s: float = GONE_WITHIN_S,
 ) -> None:  # fmt: skip
-    """Deletes it and waits until there is none. Raises FaultError with the `way_out` where it stays."""
+    """Deletes it and waits until there is none: `within_s` in all, however often it is tried.
+
+    Raises FaultError with the `way_out` where it stays.
+    """
+    waited_s = cluster.since_deletion_s(kind, name)
     if not await cluster.delete(system.api, kind, name):
         return
+    left_s = within_s if not waited_s else max(_LOOKS_AGAIN_S, within_s - waited_s)
+    told = left_s < within_s
 
     async def gone() -> tuple[bool | None, str]:
+        nonlocal told
         found = await cluster.get(system.api, kind, name)
-        return (True, "") if found is None else (None, said(found))
+        if found is None:
+            return True, ""
+        if not told and cluster.since_deletion_s(kind, name) >= TOLD_AFTER_S:
+            told = True
+            cluster.tell(
+                f"{kind} {name} is still there {TOLD_AFTER_S:g}s after it was deleted: {said(found)}; it is waited for"
+                f" up to {within_s:g}s"
+            )
+        return None, said(found)
 
     try:
-        await wait_until(f"{kind} {name} to be gone", gone, within_s=within_s, gap_s=0.3)
+        await wait_until(f"{kind} {name} to be gone", gone, within_s=left_s, gap_s=0.3)
     except WaitTimeoutError as error:
         raise FaultError(f"{error}; {way_out}") from None
 
