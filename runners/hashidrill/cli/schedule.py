@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from zoneinfo import ZoneInfo
 
 import anyio
@@ -20,9 +20,10 @@ import typer
 
 from hashidrill.cli.common import console, examples
 from hashidrill.errors import AttachError, UsageError
+from hashidrill.experiment.attached import check_no_variants
 from hashidrill.experiment.library import find_experiment, library_name
-from hashidrill.experiment.loader import load_experiment
-from hashidrill.experiment.reading import read_document
+from hashidrill.experiment.loader import load_experiment, resolve
+from hashidrill.experiment.reading import read_document, read_experiment
 from hashidrill.gameday.plan import Plan, is_game_day, plan_of
 from hashidrill.history.place import DEFAULT, history_file
 from hashidrill.history.place import VARIABLE as HISTORY
@@ -32,6 +33,9 @@ from hashidrill.schedules.cron import cron as read_cron
 from hashidrill.schedules.cron import next_times
 from hashidrill.schedules.job import Job
 from hashidrill.util.files import write_whole
+
+if TYPE_CHECKING:
+    from hashidrill.experiment.resolved import ResolvedExperiment
 
 _OURS = "# Written by `hashidrill schedule`"
 _RUNS = re.compile(
@@ -93,6 +97,7 @@ def schedule(
         raise UsageError("--node is a host of Nomad: use it with --nomad")
     when = read_cron(cron)
     zone = _zone(time_zone)
+    secrets = () if attach is None else _secrets(attach)
     name, words = _what(what, attach, relative=to_github)
     start = shlex.split(command) or (["uv", "run", "hashidrill"] if to_github else [_ourselves()])
     job = Job(
@@ -103,6 +108,7 @@ def schedule(
         Path.cwd(),
         {} if to_github else _environment(user),
         _user() if user is None else user,
+        secrets,
     )
     files = _files(job, node, to_nomad=to_nomad, to_github=to_github)
     folder = output or (_WORKFLOWS if to_github else Path())
@@ -142,27 +148,47 @@ def _what(what: str, attach: Path | None, *, relative: bool) -> tuple[str, list[
     """
     path = Path(what)
     if path.is_file() and is_game_day(document := read_document(path)):
-        plan = plan_of(document, folder=path.parent)
-        _check_day(plan, path, attach)
-        return plan.day.metadata.name, ["gameday", "run", _path(path, relative=relative), "--yes"]
-    if attach is not None and not attach.is_file():
-        raise UsageError(f"--attach {attach}: there is no such file")
-    file = find_experiment(what)
-    experiment = load_experiment(file)
-    name = library_name(file) or experiment.metadata.name  # experiments of two folders may have one metadata.name
-    named = what if relative and not path.is_file() else _path(file, relative=relative)
-    words = ["run", named, "--plain"]
+        plan = plan_of(document, folder=path.parent, over=resolve if attach is None else _over_another)
+        _check_day(plan, path)
+        name, words = plan.day.metadata.name, ["gameday", "run", _path(path, relative=relative), "--yes"]
+    else:
+        file = find_experiment(what)
+        experiment = load_experiment(file) if attach is None else _over_another(file).experiment
+        name = library_name(file) or experiment.metadata.name  # experiments of two folders may have one metadata.name
+        named = what if relative and not path.is_file() else _path(file, relative=relative)
+        words = ["run", named, "--plain"]
     if attach is None:
         return name, words
     return f"{name}-{attach.stem}", [*words, "--attach", _path(attach, relative=relative)]
 
 
-def _check_day(plan: Plan, path: Path, attach: Path | None) -> None:
-    """Raises UsageError for what `gameday run --yes` would refuse each time."""
-    if attach is not None:
+def _over_another(path: Path) -> ResolvedExperiment:
+    """As far as that can be told here: the datacenter itself is asked when it runs. Raises HashidrillError."""
+    check_no_variants(read_experiment(path), path)
+    return resolve(path)
+
+
+def _secrets(attach: Path) -> tuple[str, ...]:
+    """The variables with the tokens that the file leaves to the environment.
+
+    Raises UsageError where it leaves an address to it as well: a scheduled run has none of ours, and would go to an
+    agent of its own host, if one answers there.
+    """
+    from hashidrill.datacenter.attach.target import left_out  # noqa: PLC0415 - most schedules need no attach file
+
+    if not attach.is_file():
+        raise UsageError(f"--attach {attach}: there is no such file")
+    left = left_out(attach)
+    if left.addresses:
+        keys = ", ".join(f"datacenter.{name}.address" for name in left.addresses)
         raise UsageError(
-            f"--attach: {path} is a game day, and a scheduled one runs in a datacenter of its own: leave it out"
+            f"--attach {attach}: it does not say {keys}, and a scheduled run has none of your variables: write it there"
         )
+    return left.secrets
+
+
+def _check_day(plan: Plan, path: Path) -> None:
+    """Raises UsageError for what `gameday run --yes` would refuse each time."""
     if missing := plan.needs_a_person():
         raise UsageError(
             f"{path}: nobody is there when it runs, but somebody must confirm: {'; '.join(missing)}. Write"

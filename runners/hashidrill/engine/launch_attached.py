@@ -25,7 +25,7 @@ from hashidrill.engine.heal_attached import heal_attached
 from hashidrill.engine.launch import RUNS_DIR, Engine, record
 from hashidrill.errors import AttachError
 from hashidrill.events import Bus
-from hashidrill.experiment.attached import attached_to
+from hashidrill.experiment.attached import attached_to, check_no_variants
 from hashidrill.experiment.reading import read_experiment
 from hashidrill.generators.nomad_spawner import check_room
 from hashidrill.generators.settings import engine_rights, fleet_of
@@ -67,8 +67,7 @@ class Attached:
     def over(self, path: Path) -> ResolvedExperiment:
         """The experiment in a file over that datacenter. Raises ExperimentError, AttachError."""
         document = read_experiment(path)
-        if isinstance(document.data, dict) and document.data.get("variants"):
-            raise AttachError(f"{path}: has variants, which are configurations of a datacenter of our own")
+        check_no_variants(document, path)
         fleet_of(self.target.engine, self.target.logins, self.target.path)
         check_possible(document, self.target, self.estate, path=path, offers=self.offers)
         return attached_to(document, self.estate.as_datacenter(), name=self.target.name, path=path)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hashidrill.errors import AttachError
 from hashidrill.experiment.documents import Document
 from hashidrill.experiment.loader import resolve_document
 
@@ -31,6 +32,12 @@ def attached_to(
     over = Document(f"attached datacenter {name}", json.dumps(there, indent=2))
     whole = document.under(over, variant="", without=("datacenter",))
     return resolve_document(whole, path=path or document.name, files=len(document.files))
+
+
+def check_no_variants(document: Document, path: Path) -> None:
+    """Raises AttachError: an attached datacenter is as it is."""
+    if isinstance(document.data, dict) and document.data.get("variants"):
+        raise AttachError(f"{path}: has variants, which are configurations of a datacenter of our own")
 
 
 def inline(document: Document) -> str | Mapping[str, Any] | None:

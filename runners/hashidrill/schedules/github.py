@@ -25,6 +25,8 @@ def workflow(job: Job) -> str:
     command = shlex.join(job.words)  # printable, so that JSON without escapes is one line of YAML
     if "${{" in command:
         raise UsageError("a path or option with ${{ in it would be code in a workflow: rename it")
+    names = [WEBHOOK, *job.secrets]
+    secrets = "".join(f"          {name}: ${{{{ secrets.{name} }}}}\n" for name in names)
     return f"""\
 # Written by `hashidrill schedule`. Commit it as .github/workflows/{job.name}.yml on the default branch.
 name: {json.dumps(job.name)}
@@ -69,8 +71,7 @@ jobs:
           sudo sysctl -qw kernel.apparmor_restrict_unprivileged_userns=0 || true
       - name: drill
         env:
-          {WEBHOOK}: ${{{{ secrets.{WEBHOOK} }}}}
-        run: {json.dumps(command, ensure_ascii=False)}
+{secrets}        run: {json.dumps(command, ensure_ascii=False)}
       - name: keep the history
         if: always()
         uses: actions/cache/save@v4

@@ -30,6 +30,8 @@ class Job:
     environment: Mapping[str, str] | None = None
     user: str = ""
     """Who runs it, where that is not root."""
+    secrets: Sequence[str] = ()
+    """Variables with the tokens of the datacenter that it attaches to. Only their names are in what is written here."""
 
     def __post_init__(self) -> None:
         """Raises UsageError for what could begin a line of its own: systemd ends lines at a carriage return too."""

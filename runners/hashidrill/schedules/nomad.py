@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -36,6 +36,8 @@ def job_file(job: Job, *, node: str = "") -> str:
     )
     user = f"\n      user   = {_text(job.user)}" if job.user else ""
     environment = "".join(f"        {name} = {_text(value)}\n" for name, value in job.variables.items())
+    items = {"notify": WEBHOOK, **{name: name for name in job.secrets}}
+    known = "".join(f"          {line}\n" for line in _variables(job.name, items))
     return f"""\
 # Written by `hashidrill schedule`. Register it with `nomad job run {job.name}.nomad.hcl`, or with --submit.
 # Its clients need the raw_exec driver: hashidrill makes namespaces of its own.
@@ -72,11 +74,10 @@ job {_text(job.name)} {{
       env {{
 {environment}      }}
 
-      # `nomad var put nomad/jobs/{job.name} notify=URL` has a webhook told when a verdict turns to FAIL
+      # `nomad var put nomad/jobs/{job.name} notify=URL` has a webhook told when a verdict turns to FAIL{_tokens(job)}
       template {{
         data        = <<-EOF
-          {{{{ if nomadVarExists "nomad/jobs/{job.name}" }}}}{{{{ with nomadVar "nomad/jobs/{job.name}" }}}}{{{{ with .notify }}}}{WEBHOOK}={{{{ . }}}}{{{{ end }}}}{{{{ end }}}}{{{{ end }}}}
-          EOF
+{known}          EOF
         destination = "${{NOMAD_SECRETS_DIR}}/notify.env"
         env         = true
         change_mode = "noop" # a new URL is for the next run: this one is not restarted for it
@@ -93,7 +94,22 @@ job {_text(job.name)} {{
     }}
   }}
 }}
-"""  # noqa: E501 - a line of a template is one line of its file
+"""
+
+
+def _variables(job: str, items: Mapping[str, str]) -> Iterator[str]:
+    """A template's line for each variable of the environment: the item of Nomad's variable that it is in, if any."""
+    there = f"nomad/jobs/{job}"
+    for item, name in items.items():
+        known = f"{{{{ with .{item} }}}}{name}={{{{ . }}}}{{{{ end }}}}"
+        yield f'{{{{ if nomadVarExists "{there}" }}}}{{{{ with nomadVar "{there}" }}}}{known}{{{{ end }}}}{{{{ end }}}}'
+
+
+def _tokens(job: Job) -> str:
+    """Where the tokens are, for whoever reads the file."""
+    if not job.secrets:
+        return ""
+    return f"\n      # tokens of the datacenter that it attaches to belong in there too: {', '.join(job.secrets)}"
 
 
 def _text(value: str) -> str:

@@ -31,13 +31,20 @@ After=network-online.target
 Type=oneshot
 {user}WorkingDirectory={_plain(str(job.directory))}
 {environment}# HASHIDRILL_NOTIFY=URL in this file has a webhook told of a turn to FAIL; only its owner should read it
-EnvironmentFile=-/etc/hashidrill/schedule.env
+{_tokens(job)}EnvironmentFile=-/etc/hashidrill/schedule.env
 ExecStart={" ".join(_quoted(word) for word in job.words)}
 # an interrupted run reverts its faults first
 KillMode=mixed
 KillSignal=SIGINT
 TimeoutStopSec=120
 """
+
+
+def _tokens(job: Job) -> str:
+    """Where the tokens are, for whoever reads the file."""
+    if not job.secrets:
+        return ""
+    return f"# the tokens of the datacenter that it attaches to belong in there too: {', '.join(job.secrets)}\n"
 
 
 def _timer(job: Job) -> str:

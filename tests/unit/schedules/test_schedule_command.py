@@ -23,6 +23,15 @@ from hashidrill.schedules.cron import cron
 from hashidrill.schedules.job import Job
 
 NIGHTLY = ("--cron", "17 2 * * *")
+STAGING = """\
+apiVersion: hashidrill/v1
+kind: Attach
+metadata: {name: staging-eu}
+datacenter:
+  consul: {address: "https://consul.staging.example:8501", token_file: /run/secrets/consul}
+  nomad: {address: "https://nomad.staging.example:4646"}
+"""
+EVERYWHERE = ("--nomad", "--systemd", "--github")
 
 
 @pytest.fixture
@@ -126,7 +135,17 @@ def test_a_game_day_runs_without_asking(hashidrill, tmp_path):
     "case",
     [
         ({"before": [{"confirm": "Nobody deploys"}]}, (), "somebody must confirm: Nobody deploys"),
-        ({}, ("--attach", "staging.yaml"), "is a game day"),
+        (
+            {
+                "experiments": [{"experiment": "config/streaming-moderate", "compare": True}],
+                "messages": None,
+                "alerts": {},
+                "questions": {},
+                "abort": {},
+            },
+            ("--attach", "staging.yaml"),
+            "has variants",
+        ),
         ({"metadata": {"name": "x\r[Service]\rExecStartPre=+/bin/sh", "title": "A", "why": "B"}}, (), "name"),
         ({"experiments": [{"experiment": "raft/dead-leader"}], "messages": None}, (), "'raft/dead-leader'"),
     ],
@@ -134,7 +153,7 @@ def test_a_game_day_runs_without_asking(hashidrill, tmp_path):
 @pytest.mark.parametrize("to", ["--nomad", "--systemd", "--github"])
 def test_a_day_that_would_not_begin_is_not_scheduled(case, to, hashidrill, tmp_path):
     changes, words, says = case
-    (tmp_path / "staging.yaml").write_text("kind: Attach\n")
+    (tmp_path / "staging.yaml").write_text(STAGING)
     path = day_file(tmp_path, **changes)
     code, _, err = hashidrill("a-day.yaml", *NIGHTLY, to, *words)
     assert code == 2
@@ -152,7 +171,7 @@ def test_what_could_begin_a_line_of_its_own_is_refused(odd, to, hashidrill, tmp_
 
 
 def test_each_experiment_of_one_name_and_each_datacenter_has_a_schedule_of_its_own(hashidrill, tmp_path):
-    (tmp_path / "staging.yaml").write_text("kind: Attach\n")
+    (tmp_path / "staging.yaml").write_text(STAGING)
     for name in ("raft/slow-leader-disk", "nomad/slow-leader-disk"):
         assert hashidrill(name, *NIGHTLY, "--nomad")[0] == 0
     assert hashidrill("raft/slow-leader-disk", *NIGHTLY, "--nomad", "--attach", "staging.yaml")[0] == 0
@@ -167,7 +186,7 @@ def test_a_schedule_of_something_else_is_not_written_over(to, hashidrill, tmp_pa
     """Two files of one stem: the names of the two schedules are the same."""
     for folder in ("one", "other"):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / "staging.yaml").write_text("kind: Attach\n")
+        (tmp_path / folder / "staging.yaml").write_text(STAGING)
     assert hashidrill("raft/frozen-leader", *NIGHTLY, to, "--attach", "one/staging.yaml")[0] == 0
     before = {path: path.read_text() for path in tmp_path.rglob("hashidrill-*")}
     later = ("--cron", "30 3 * * *")
@@ -235,10 +254,81 @@ def test_a_new_webhook_interrupts_no_run_and_a_variable_without_one_is_none(hash
 
 
 def test_an_existing_datacenter_is_named_in_the_command(hashidrill, tmp_path):
-    (tmp_path / "staging.yaml").write_text("kind: Attach\n")
+    (tmp_path / "staging.yaml").write_text(STAGING)
     hashidrill("raft/frozen-leader", *NIGHTLY, "--nomad", "--attach", "staging.yaml")
     text = (tmp_path / "hashidrill-raft-frozen-leader-staging.nomad.hcl").read_text()
     assert f'"--attach", "{tmp_path / "staging.yaml"}"' in text
+
+
+@pytest.mark.parametrize("to", EVERYWHERE)
+def test_a_day_over_an_existing_datacenter_has_a_schedule_of_its_own(to, hashidrill, tmp_path):
+    (tmp_path / "staging.yaml").write_text(STAGING)
+    day_file(tmp_path)
+    for words in ((), ("--attach", "staging.yaml")):
+        code, _, err = hashidrill("a-day.yaml", *NIGHTLY, to, *words)
+        assert code == 0, err
+    names = {path.name.partition(".")[0] for path in tmp_path.rglob("hashidrill-*")}
+    assert names == {"hashidrill-a-day", "hashidrill-a-day-staging"}
+    texts = [path.read_text() for path in tmp_path.rglob("hashidrill-a-day-staging.*")]
+    [run] = [line for text in texts for line in text.splitlines() if "--attach" in line]
+    words = run.replace('"', "").replace(",", "").split()
+    at = words.index("--attach")
+    assert words[at - 1] == "--yes"
+    assert words[at + 1].rstrip("]").endswith("staging.yaml")
+
+
+SECRETS = {"CONSUL_HTTP_AUTH", "NOMAD_TOKEN"}
+"""That the file leaves to the environment: Consul's token has a file, and Nomad has no http_auth."""
+
+
+@pytest.mark.parametrize("to", EVERYWHERE)
+@pytest.mark.parametrize("what", ["raft/frozen-leader", "a-day.yaml"])
+def test_the_tokens_of_an_existing_datacenter_are_named_and_are_in_no_file(what, to, hashidrill, tmp_path, monkeypatch):
+    for name in (*SECRETS, "CONSUL_HTTP_TOKEN", "VAULT_TOKEN"):
+        monkeypatch.setenv(name, "s3cr3t")
+    (tmp_path / "staging.yaml").write_text(STAGING)
+    day_file(tmp_path)
+    assert hashidrill(what, *NIGHTLY, to, "--attach", "staging.yaml")[0] == 0
+    text = "".join(path.read_text() for path in tmp_path.rglob("hashidrill-*"))
+    assert "s3cr3t" not in text
+    named = {name for name in (*SECRETS, "CONSUL_HTTP_TOKEN", "VAULT_TOKEN") if name in text}
+    assert named == SECRETS
+
+
+def test_a_workflow_has_tokens_from_its_secrets_and_a_nomad_job_from_its_variable(hashidrill, tmp_path):
+    (tmp_path / "staging.yaml").write_text(STAGING)
+    for to in ("--github", "--nomad"):
+        assert hashidrill("raft/frozen-leader", *NIGHTLY, to, "--attach", "staging.yaml")[0] == 0
+    name = "hashidrill-raft-frozen-leader-staging"
+    workflow = YAML(typ="safe").load((tmp_path / f".github/workflows/{name}.yml").read_text())
+    [drill] = [step for step in workflow["jobs"]["drill"]["steps"] if step.get("name") == "drill"]
+    assert drill["env"] == {each: f"${{{{ secrets.{each} }}}}" for each in ("HASHIDRILL_NOTIFY", *sorted(SECRETS))}
+    text = (tmp_path / f"{name}.nomad.hcl").read_text()
+    for each in SECRETS:
+        assert f'nomadVar "nomad/jobs/{name}" }}}}{{{{ with .{each} }}}}{each}={{{{ . }}}}{{{{ end }}}}' in text
+
+
+@pytest.mark.parametrize("to", EVERYWHERE)
+@pytest.mark.parametrize("what", ["raft/frozen-leader", "a-day.yaml"])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        ('address: "https://consul.staging.example:8501", ', "", "does not say datacenter.consul.address"),
+        ('{address: "https://nomad.staging.example:4646"}', "", "does not say datacenter.nomad.address"),
+        ("kind: Attach", "kind: Experiment", "not a datacenter to attach"),
+        ("token_file: /run/secrets/consul", "token: s3cr3t", "a token does not belong into this file"),
+    ],
+)
+def test_an_attach_file_that_a_run_could_not_use_is_refused(lie, what, to, hashidrill, tmp_path):
+    """Without an address a run would go to an agent of its own host."""
+    right, wrong, says = lie
+    assert right in STAGING
+    (tmp_path / "staging.yaml").write_text(STAGING.replace(right, wrong))
+    day_file(tmp_path)
+    code, _, err = hashidrill(what, *NIGHTLY, to, "--attach", "staging.yaml")
+    assert code == 2
+    assert says in " ".join(err.split())
+    assert not list(tmp_path.rglob("hashidrill-*"))
 
 
 def test_no_secret_of_the_environment_is_in_any_file(hashidrill, tmp_path, monkeypatch):

@@ -137,6 +137,33 @@ def written_in(path: Path) -> AttachFile:
     return _read(path)[1]
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """What a file leaves to the environment of whoever attaches."""
+
+    addresses: tuple[str, ...]
+    """Products whose address it does not say."""
+    secrets: tuple[str, ...]
+    """Variables with tokens and passwords that are read then."""
+
+
+def left_out(path: Path) -> LeftOut:
+    """Raises ExperimentError, and InterlockError for settings of the interlocks that cannot be."""
+    where, model, parts = _read(path)
+    settings_of(model.interlocks, str(where))
+    known = attachables()
+    written = {name: part.model_dump() for name, part in parts.items()}
+    return LeftOut(
+        tuple(name for name, part in written.items() if not part.get("address")),
+        tuple(
+            variable
+            for name, part in written.items()
+            for key, variable in known[name].variables.items()
+            if key == "http_auth" or (key == "token" and not part.get("token_file"))
+        ),
+    )
+
+
 def check_file(path: Path) -> None:
     """What can be told of such a file without the environment, the files that it names, and anybody at the other end.
 
