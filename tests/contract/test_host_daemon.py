@@ -17,8 +17,11 @@ from hashidrill.sandbox import syscalls
 from hashidrill.util.wait import wait_until
 
 DYING = """
-import ctypes, threading, time
-threading.Thread(target=time.sleep, args=({seconds},)).start()
+import ctypes, os, threading, time
+def dies():
+    while not os.path.exists({end!r}):
+        time.sleep(0.02)
+threading.Thread(target=dies).start()
 ctypes.CDLL(None).pthread_exit(None)
 """
 """Its first thread has ended and another has not, as in a process with many threads for a moment when it dies."""
@@ -33,9 +36,9 @@ def daemon(tmp_path):
         os.waitpid(now["pid"], 0)
 
 
-def dying(one, log, *, seconds):
-    """An agent that takes that long to end."""
-    first = one.do_start("consul", argv=[sys.executable, "-c", DYING.format(seconds=seconds)], log=log)
+def dying(one, log):
+    """An agent that has not quite ended until `ends(log)`."""
+    first = one.do_start("consul", argv=[sys.executable, "-c", DYING.format(end=f"{log}.end")], log=log)
 
     async def is_a_zombie():
         return (one.do_agent("consul").get("state") == "Z" or None), "its first thread runs"
@@ -44,11 +47,18 @@ def dying(one, log, *, seconds):
     return first
 
 
+def ends(log):
+    Path(f"{log}.end").touch()
+
+
 def test_an_agent_whose_threads_are_still_ending_is_started_again(daemon):
     """Seen on a busy machine: the start found a zombie, took it for a running agent, and started nothing."""
     one, log = daemon
-    first = dying(one, log, seconds=1.5)
+    first = dying(one, log)
+    soon = threading.Timer(0.5, ends, (log,))
+    soon.start()
     second = one.do_start("consul", argv=["/bin/sleep", "60"], log=log)
+    soon.join()
     assert second["pid"] != first["pid"]
     assert second["state"] != "Z"
 
@@ -56,7 +66,7 @@ def test_an_agent_whose_threads_are_still_ending_is_started_again(daemon):
 def test_an_agent_that_does_not_end_is_an_error_in_time_and_not_a_wait_without_end(daemon):
     """A thread in the kernel (a disk that answers nothing) cannot be killed; whoever reverts must be told so."""
     one, log = daemon
-    first = dying(one, log, seconds=60)
+    first = dying(one, log)
     one._ends_within_s = 0.5
     began = time.monotonic()
     answer = one.do_start("consul", argv=["/bin/sleep", "60"], log=log)
@@ -67,14 +77,15 @@ def test_an_agent_that_does_not_end_is_an_error_in_time_and_not_a_wait_without_e
 
 def test_other_requests_are_answered_while_an_agent_is_dying(daemon):
     one, log = daemon
-    first = dying(one, log, seconds=1.5)
+    first = dying(one, log)
     start = threading.Thread(target=one.do_start, args=("consul",), kwargs={"argv": ["/bin/sleep", "60"], "log": log})
     start.start()
-    answered = 0
-    while start.is_alive():
-        answered += one.do_agent("consul")["pid"] == first["pid"]
+    for _ in range(5):
+        assert one.do_agent("consul")["pid"] == first["pid"]
+        assert start.is_alive(), "it waits for the end of the one before"
         time.sleep(0.05)
-    assert answered >= 5
+    ends(log)
+    start.join(10)
     assert one.do_agent("consul")["state"] != "Z"
 
 

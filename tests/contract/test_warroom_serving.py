@@ -93,9 +93,9 @@ RUN = """
 import sys, time
 from hashidrill.warroom.serving import serve
 with serve() as room:
-    print(room.lead_url, room.watch_url, flush=True)
     room.begins("a run")
     try:
+        print(room.lead_url, room.watch_url, flush=True)
         {waits}
     except KeyboardInterrupt:
         print("reverted", flush=True)
