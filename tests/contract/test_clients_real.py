@@ -142,6 +142,27 @@ def test_the_observer_tells_every_class_from_every_other(tmp_path):
     assert wrong == {}
 
 
+def test_a_machine_that_is_slow_makes_no_other_reset_of_one(tmp_path):
+    """Each turn of the loop takes so long that the tap has not come to its reset when the observer's pause is over."""
+
+    async def seen_on_a_slow_machine():
+        async def slow():
+            while True:
+                time.sleep(0.4 * observer.PAUSE_S)  # the machine stands still
+                await asyncio.sleep(0)
+
+        async with tapped(tmp_path) as (_, tap):
+            await tap.fail("x", "reset-before-reused", 1.0, 0)
+            slows = asyncio.create_task(slow())
+            try:
+                return await tap.look("reset-after-reused", 1)
+            finally:
+                slows.cancel()
+                await asyncio.wait([slows])
+
+    assert asyncio.run(seen_on_a_slow_machine()) == ["reset-before-reused"]
+
+
 def test_the_observer_sees_that_a_fault_was_disarmed_behind_its_back(tmp_path):
     async def looked():
         async with tapped(tmp_path) as (client, tap):

@@ -16,6 +16,9 @@ from urllib.parse import urlsplit
 
 PAUSE_S = 0.1
 """How long to wait, between two pieces, for a reset that does not need the next one."""
+TURNS = 40
+"""And for how many turns of the event loop, which the tap has too: on a machine that is busy, or that stood still, time
+passes in which neither of them did anything, and a reset would be taken for one that needed the next piece."""
 PATIENCE_S = 2.0
 """What has not come by then is not coming: the agents' answer takes milliseconds."""
 _OWN_PATH = "/v1/agent/members"
@@ -91,13 +94,21 @@ def _send(writer: asyncio.StreamWriter, text: str) -> None:
 
 async def _reset_comes(reader: asyncio.StreamReader) -> bool:
     """Whether it comes by itself, before anything else was sent."""
+    reading = asyncio.ensure_future(reader.read(1))
     try:
-        async with asyncio.timeout(PAUSE_S):
-            early = await reader.read(1)
-    except TimeoutError:
-        return False
+        await asyncio.wait({reading}, timeout=PAUSE_S)
+        for _ in range(TURNS):
+            if reading.done():
+                break
+            await asyncio.sleep(0)
+        else:
+            return False
+        early = await reading
     except ConnectionError:
         return True
+    finally:
+        reading.cancel()
+        await asyncio.wait({reading})
     raise _EndError("an answer before its question" if early else "closed before its question")
 
 
