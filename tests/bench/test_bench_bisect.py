@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from noisy_runs import searches
 from uber_commits import COMMITS, bisected, write_history
 
 pytestmark = pytest.mark.bench
@@ -25,3 +26,14 @@ def test_the_culprit_is_found_each_time_with_at_most_8_builds(tmp_path):
         print(f"commit {number} of {COMMITS}: {said}, {len(found['candidates'])} builds, {runs} runs")
         assert right, found["answer"]
         assert len(found["candidates"]) <= 8
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("rate", "clear"), [(0.0, 1.0), (0.01, 1.0), (0.05, 1.0), (0.1, 0.5), (0.05, 0.0)])
+def test_of_1000_searches_with_planted_runs_at_least_990_are_right(rate, clear):
+    """`rate`: the share of runs that are wrong; `clear`: the share of runs that call themselves clear."""
+    wrong, runs, builds = searches(1000, rate, rate, clear=clear)
+    print(
+        f"{rate:.0%} wrong, {clear:.0%} clear: {1000 - wrong} of 1000 right, {runs:.1f} runs, at most {builds} builds"
+    )
+    assert wrong <= 10

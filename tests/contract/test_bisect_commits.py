@@ -97,7 +97,7 @@ def test_each_commit_is_built_once_in_a_checkout_of_its_own(git, given, tmp_path
     repository = Repository.here()
     names = repository.between("v1..HEAD")
     clients = {"ingest": ["{checkout}/ingest", "{url}"]}
-    build = "cat consul.hcl > ingest && echo built >> ../builds && test ! -e .git"
+    build = "cat consul.hcl > ingest && chmod +x ingest && echo built >> ../builds && test ! -e .git"
     commits = Programs(given, repository, names, tmp_path / "work", build=build, clients=clients)
 
     first = commits.resolved(names[1])
@@ -118,7 +118,7 @@ def test_checkouts_may_be_inside_of_the_repository_and_have_names_that_git_knows
     top = Path(git("rev-parse", "--show-toplevel"))
     repository = Repository.here()
     names = repository.between("v1..HEAD")
-    clients = {"ingest": ["{checkout}/consul.hcl"]}
+    clients = {"ingest": ["{python}", "{checkout}/consul.hcl"]}
     commits = Programs(given, repository, names, top, build=":", clients=clients)
 
     for name in (names[0], names[1], names[3]):
@@ -149,12 +149,94 @@ def test_a_build_that_is_killed_halfway_is_built_again(git, given, tmp_path):
         (folder / "half").write_text("")
         raise KeyboardInterrupt
 
-    options = {"build": "test ! -e half && touch whole", "clients": {"ingest": ["{checkout}/whole"]}}
+    options = {"build": "test ! -e half && touch whole && chmod +x whole", "clients": {"ingest": ["{checkout}/whole"]}}
     with pytest.raises(KeyboardInterrupt):
         Programs(given, repository, names, tmp_path / "work", run=dies, **options).resolved(names[0])
     built = Programs(given, repository, names, tmp_path / "work", **options).resolved(names[0])
 
     assert Path(built.experiment.clients["ingest"].command[0]).exists()
+
+
+@pytest.fixture
+def built(git, given, tmp_path):
+    """Builds the first commit with a command, for a client; gives the experiment that runs it."""
+    del git
+    repository = Repository.here()
+    names = repository.between("v1..HEAD")
+    return lambda build, client: Programs(
+        given, repository, names, tmp_path / "work", build=build, clients={"ingest": client}
+    ).resolved(names[0])
+
+
+@pytest.mark.parametrize(
+    ("build", "client", "said"),
+    [
+        (":", ["{checkout}/ingest"], "`:` made no ingest, which a client runs"),
+        ("touch ingest", ["{checkout}/ingest", "{url}"], "`touch ingest` made ingest, which is not executable"),
+        (":", ["/usr/bin/python3.12", "{checkout}/ingest.py"], "`:` made no ingest.py"),
+    ],
+)
+def test_a_build_that_makes_nothing_cannot_be_run(built, build, client, said):
+    """It would never become steady, and pass for a commit that breaks."""
+    with pytest.raises(RefusedError, match=said):
+        built(build, client)
+
+
+@pytest.mark.parametrize(
+    "client",
+    [["{checkout}"], ["java", "-jar", "{checkout}/x.jar"], ["x", "{checkout}/log"], ["{python}", "{checkout}/x.py"]],
+)
+def test_what_is_no_program_need_not_be_there(built, client):
+    built("touch x.py", client)
+
+
+def test_what_another_command_built_in_the_same_folder_is_built_again(git, given, tmp_path):
+    """As when a search starts again under the name of a log that was removed."""
+    del git
+    repository = Repository.here()
+    names = repository.between("v1..HEAD")
+
+    def built(flavour: str) -> str:
+        build = f"echo {flavour} > ingest.py"
+        client = {"ingest": ["{python}", "{checkout}/ingest.py"]}
+        commits = Programs(given, repository, names, tmp_path / "work", build=build, clients=client)
+        return Path(commits.resolved(names[0]).experiment.clients["ingest"].command[1]).read_text().strip()
+
+    assert [built(each) for each in ("slow", "quick", "slow")] == ["slow", "quick", "slow"]
+
+
+def test_a_build_that_does_not_use_what_is_committed_is_noticed(git, given, tmp_path):
+    del git
+    repository = Repository.here()
+    names = repository.between("v1..HEAD")
+    client = {"ingest": ["{python}", "{checkout}/ingest.py"]}
+
+    def alike(build: str) -> str:
+        commits = Programs(given, repository, names, tmp_path / "work", build=build, clients=client)
+        for name in names[:2]:
+            commits.resolved(name)
+        return commits.alike(*names[:2])
+
+    said = "ingest.py: the same at both commits, byte by byte; does the build use what is committed?"
+    assert alike("echo prebuilt > ingest.py") == said
+    assert alike("cp consul.hcl ingest.py") == ""
+
+
+def test_the_good_end_runs_beside_each_candidate_of_a_duet(git, given, tmp_path):
+    del git
+    repository = Repository.here()
+    names = repository.between("v1..HEAD")
+    client = {"ingest": ["{python}", "{checkout}/consul.hcl", "{url}"]}
+    commits = Programs(given, repository, names, tmp_path / "work", build=":", clients=client, duet=True)
+
+    clients = commits.resolved(names[1]).experiment.clients
+
+    commands = {name: each.command[1] for name, each in clients.items()}
+    assert commands == {
+        "ingest": str(tmp_path / "work" / names[1] / "consul.hcl"),
+        "ingest-of-the-good-end": str(tmp_path / "work" / names[0] / "consul.hcl"),
+    }
+    assert {each.service for each in clients.values()} == {True}
 
 
 @pytest.mark.parametrize("paths", [["consul.hcl"], []])

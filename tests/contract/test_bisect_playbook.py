@@ -49,8 +49,10 @@ def reader(tmp_path, monkeypatch):
 
     @cache
     def planted(*, slow):
-        built = RecordingBuilder(tmp_path / ("slow" if slow else "quick")).fault("noop", at=10, until=30)
+        name = "slow" if slow else "quick"
+        built = RecordingBuilder(tmp_path / name, name=name).fault("noop", at=10, until=30)
         built.expect("latency_stays", load="ingest", p50_below="300ms")
+        built.load("ingest-of-the-good-end")
         return built.load("ingest", latency=2.0 if slow else 0.01).build().path
 
     def run(resolved, _title):

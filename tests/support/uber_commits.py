@@ -70,7 +70,8 @@ def bisected(history: History, *more: str, within_s: float = 1500) -> dict[str, 
     done = hashidrill(
         "bisect", "--experiment", "incidents/uber-m3-2019", "--git", "good..HEAD",
         "--build", "python3 -m py_compile ingest.py", "--client", CLIENT,
-        "--figure", "ingest.latency.p99", "--factor", "1.5", "--json", *more, cwd=history.top, within_s=within_s,
+        "--figure", "ingest.latency.p99", "--factor", "1.5", "--duet", "--json", *more,
+        cwd=history.top, within_s=within_s,
     )  # fmt: skip
     if done.returncode:
         raise AssertionError(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")

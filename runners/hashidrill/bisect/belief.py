@@ -5,12 +5,15 @@ beforehand, so it is learnt along with the answer: a belief is a joint distribut
 candidate) and over both rates, on a grid. This is noisy bisection as Burnashev and Zigangirov (1974) have it, with
 unknown rates. It ends when all that is left beside one turn weighs less than the chance of a wrong answer that the
 caller allows.
+
+A run that is clear (`hashidrill.bisect.trials.Trial`) is wrong less often than another one. It has rates of its own:
+fewer beforehand, and learnt like the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,18 +28,27 @@ APART = 0.25
 """A bad candidate breaks at least this much more often than a good one; otherwise there is nothing to find."""
 _PRIOR = 9.0
 """Both rates are Beta(1, 9) beforehand: one run in ten is wrong, and more is unlikely but possible."""
+_PRIOR_CLEAR = 199.0
+"""Of clear runs, Beta(1, 199): one in two hundred is wrong."""
+_CLEAR_AS_ANY = 0.1
+"""How likely it is that clear runs are wrong as often as any: where they contradict each other, this weighs most."""
 ENDS_WRONG = 0.05
 """How likely it is, before any run, that an end that somebody calls good or bad is not."""
 
 
-def _grid() -> tuple[Floats, Floats, Floats]:
-    """The rates at which a good and a bad candidate break, and the log of how likely each pair is beforehand."""
+def _grid() -> tuple[Floats, Floats, Floats, Floats]:
+    """The rates at which a good and a bad candidate break, and the log of how likely each pair is beforehand.
+
+    The latter twice: for any run, and for a clear one.
+    """
     good, held = (axis.ravel() for axis in np.meshgrid(GOOD_BREAKS, BAD_HOLDS, indexing="ij"))
     possible = (1 - held) - good >= APART
     good, held = good[possible], held[possible]
-    weights = np.log(_width(good, GOOD_BREAKS)) + np.log(_width(held, BAD_HOLDS))
-    weights += (_PRIOR - 1) * (np.log1p(-good) + np.log1p(-held))
-    return good, 1 - held, _normal(weights)
+    widths = np.log(_width(good, GOOD_BREAKS)) + np.log(_width(held, BAD_HOLDS))
+    right = np.log1p(-good) + np.log1p(-held)
+    any_run, rare = (_normal(widths + (prior - 1) * right) for prior in (_PRIOR, _PRIOR_CLEAR))
+    clear = np.logaddexp(np.log(1 - _CLEAR_AS_ANY) + rare, np.log(_CLEAR_AS_ANY) + any_run)
+    return good, 1 - held, any_run, _normal(clear)
 
 
 def _width(values: Floats, axis: Floats) -> Floats:
@@ -52,14 +64,15 @@ def _normal(log_weights: Floats) -> Floats:
     return normal
 
 
-_GOOD, _BAD, _BEFOREHAND = _grid()
+_GOOD, _BAD, _BEFOREHAND, _CLEAR_BEFOREHAND = _grid()
 
 
 @dataclass(frozen=True)
 class Noise:
-    """What is known about both rates: the log weight of each pair of the grid."""
+    """What is known about both rates: the log weight of each pair of the grid, and the same of clear runs."""
 
     log_weights: Floats
+    clear: Floats = field(default_factory=lambda: _CLEAR_BEFOREHAND)
 
     @classmethod
     def unknown(cls) -> Noise:
@@ -91,24 +104,29 @@ class Belief:
 
     def __init__(self, count: int, prior: Iterable[float], noise: Noise) -> None:
         with np.errstate(divide="ignore"):
-            turns = np.log(np.fromiter(prior, dtype=float))
-        if len(turns) != count + 1:
-            raise ValueError(f"{count} candidates have {count + 1} turns, not {len(turns)}")
+            self._prior = np.log(np.fromiter(prior, dtype=float))
+        if len(self._prior) != count + 1:
+            raise ValueError(f"{count} candidates have {count + 1} turns, not {len(self._prior)}")
         self.count = count
-        self._log = turns[:, None] + noise.log_weights[None, :]
-        self._log = _normal(self._log)
+        # given the turn, the rates of clear runs and of others know nothing of each other
+        self._log: Mapping[bool, Floats] = {
+            clear: np.repeat(weights[None, :], count + 1, axis=0)
+            for clear, weights in ((False, noise.log_weights), (True, noise.clear))
+        }
+        self._turns = np.exp(_normal(self._prior))
 
-    def observe(self, candidate: int, *, broken: bool) -> None:
+    def observe(self, candidate: int, *, broken: bool, clear: bool = False) -> None:
         """One valid run of a candidate."""
         good, bad = (_GOOD, _BAD) if broken else (1 - _GOOD, 1 - _BAD)
         is_bad = np.arange(self.count + 1)[:, None] <= candidate
-        self._log = _normal(self._log + np.where(is_bad, np.log(bad), np.log(good)))
+        log = self._log[clear]
+        log += np.where(is_bad, np.log(bad), np.log(good))
+        self._turns = np.exp(_normal(self._prior + sum(_summed(each) for each in self._log.values())))
 
     @property
     def turns(self) -> Floats:
         """How likely each turn is."""
-        weights: Floats = np.exp(self._log).sum(axis=1)
-        return weights
+        return self._turns
 
     def bad(self, candidate: int) -> float:
         """How likely it is that this candidate is bad."""
@@ -116,6 +134,16 @@ class Belief:
 
     def noise(self) -> Noise:
         """What is known about the rates now, wherever the turn is."""
-        weights = np.exp(self._log).sum(axis=0)
+        return Noise(self._rates(self._log[False]), self._rates(self._log[True]))
+
+    def _rates(self, log: Floats) -> Floats:
+        weights = (np.exp(log - _summed(log)[:, None]) * self._turns[:, None]).sum(axis=0)
         with np.errstate(divide="ignore"):
-            return Noise(_normal(np.log(weights)))
+            return _normal(np.log(weights))
+
+
+def _summed(log: Floats) -> Floats:
+    """The log of the sum of each row."""
+    top = log.max(axis=1)
+    summed: Floats = top + np.log(np.exp(log - top[:, None]).sum(axis=1))
+    return summed

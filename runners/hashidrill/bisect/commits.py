@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import filecmp
+import hashlib
+import os
 import re
 import shlex
 import shutil
@@ -11,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hashidrill.bisect.beside import SUFFIX
 from hashidrill.bisect.candidates import RefusedError
 from hashidrill.errors import UsageError
 from hashidrill.experiment.variants import varied
@@ -25,6 +29,7 @@ CHECKOUT = "{checkout}"
 BUILD_WITHIN_S = 1800.0
 _SHOWN = 10
 _DONE = ".hashidrill-built"
+_INTERPRETER = re.compile(r"\{python\}|(/\S*/)?(python[\d.]*|sh|bash|node|ruby|perl)")
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 
@@ -109,10 +114,13 @@ class Commits:
         if not _COMMIT.fullmatch(name):
             raise RefusedError(f"{name!r} is no commit")
         folder = self.work / name
-        done = folder.with_name(name + _DONE)
-        if done.exists():  # a search that was resumed builds nothing twice
+        # a search that was resumed builds nothing twice; what another command built here is another program
+        done = folder.with_name(f"{name}.{hashlib.sha256(command.encode()).hexdigest()[:16]}{_DONE}")
+        if done.exists():
             return folder, done.read_bytes()
         self.say(f"building {self.shown(name)}")
+        for other in self.work.glob(f"{name}.*{_DONE}"):
+            other.unlink()
         shutil.rmtree(folder, ignore_errors=True)  # of a build that was killed
         self.repository.extract(name, folder)
         code, output, error = self.run(command, folder)
@@ -130,6 +138,8 @@ class Programs(Commits):
     build: str = ""
     clients: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The command of each client that runs it, with `{checkout}` for the folder of the build."""
+    duet: bool = False
+    """Whether the good end runs beside each candidate, with the same load."""
 
     @property
     def question(self) -> dict[str, Any]:
@@ -137,17 +147,44 @@ class Programs(Commits):
             "commits": list(self.names),
             "build": self.build,
             "clients": {k: list(v) for k, v in self.clients.items()},
+            "duet": self.duet,
         }
 
     def resolved(self, name: str) -> ResolvedExperiment:
+        clients = self._built(name)
+        if self.duet:
+            written = dict(self.given.data["clients"])
+            for client, layer in self._built(self.names[0]).items():
+                clients[client + SUFFIX] = {**written[client], **layer}
+        return varied(self.given, {"clients": clients}, name="candidate", source=f"--client at {name[:_SHOWN]}")
+
+    def alike(self, one: str, other: str) -> str:
+        """Which programs are the same at both, byte by byte."""
+        same = []
+        for command in self.clients.values():
+            if (program := _program(command)) is not None:
+                first, second = (self.work / name / program for name in (one, other))
+                if first.is_file() and second.is_file() and filecmp.cmp(first, second, shallow=False):
+                    same.append(program)
+        if not same:
+            return ""
+        return f"{' and '.join(same)}: the same at both commits, byte by byte; does the build use what is committed?"
+
+    def _built(self, name: str) -> dict[str, dict[str, Any]]:
+        """What the clients run at this commit. Raises RefusedError, also for a build that did not make it."""
         folder, _ = self.made(name, self.build)
-        layer = {
-            "clients": {
-                client: {"command": [word.replace(CHECKOUT, str(folder.absolute())) for word in command]}
-                for client, command in self.clients.items()
-            }
+        for command in self.clients.values():
+            program = _program(command)
+            if program is None:
+                continue
+            if not (folder / program).is_file():
+                raise RefusedError(f"`{self.build}` made no {program}, which a client runs")
+            if command[0].startswith(CHECKOUT) and not os.access(folder / program, os.X_OK):
+                raise RefusedError(f"`{self.build}` made {program}, which is not executable")
+        return {
+            client: {"command": [word.replace(CHECKOUT, str(folder.absolute())) for word in command]}
+            for client, command in self.clients.items()
         }
-        return varied(self.given, layer, name="candidate", source=f"--client at {name[:_SHOWN]}")
 
 
 @dataclass
@@ -174,6 +211,19 @@ class Produced(Commits):
             return self.configured(files)
         except UsageError as error:
             raise RefusedError(str(error)) from None
+
+    def alike(self, one: str, other: str) -> str:
+        """What was started is in the recordings."""
+        del one, other
+        return ""
+
+
+def _program(command: Sequence[str]) -> str | None:
+    """The file in the checkout that this command runs; None where nothing tells which one it is."""
+    first = next((word for word in command[:2] if word.startswith(f"{CHECKOUT}/")), None)
+    if first is None or (first != command[0] and not _INTERPRETER.fullmatch(command[0])):
+        return None
+    return first.removeprefix(f"{CHECKOUT}/")
 
 
 def clients_of(written: Sequence[str], given: ResolvedExperiment) -> dict[str, list[str]]:

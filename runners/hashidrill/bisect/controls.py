@@ -25,6 +25,8 @@ CHANGED = math.log(1000)
 CONTRADICTIONS = 2
 """A candidate that held and broke this often each is more than one wrong run."""
 _LAST = 6
+Answer = tuple[str, bool, bool]
+"""A control run: its candidate, whether it broke, whether it is clear."""
 
 
 class ChangedEndError(Exception):
@@ -46,27 +48,27 @@ class Controls:
         fewest = 1 if candidate in {self.good, self.bad} else CONTRADICTIONS
         return min(tally.held, tally.broken) >= fewest
 
-    def after(self, *, broken: bool, noise: Noise) -> list[tuple[str, bool]]:
+    def after(self, *, broken: bool, noise: Noise) -> list[Answer]:
         """A candidate broke, or held, against what was believed of it: the runs of an end that this asks for.
 
-        Each is (end, whether it broke). Raises ChangedEndError, OutOfRunsError.
+        Raises ChangedEndError, OutOfRunsError.
         """
         return self._check(self.good if broken else self.bad, noise)
 
-    def confirm(self, noise: Noise) -> list[tuple[str, bool]]:
+    def confirm(self, noise: Noise) -> list[Answer]:
         """Before an answer is given: does the good end still hold? As `after`."""
         return self._check(self.good, noise)
 
-    def _check(self, end: str, noise: Noise) -> list[tuple[str, bool]]:
+    def _check(self, end: str, noise: Noise) -> list[Answer]:
         same, changed = WRONG_RUNS, 1 - WRONG_RUNS
         if end == self.bad:
             same, changed = min(noise.bad_breaks, 1 - WRONG_RUNS), WRONG_RUNS
-        runs: list[tuple[str, bool]] = []
+        runs: list[Answer] = []
         while not runs or self._odds[end] > 0:
             broken = self._trials.ask(end)
             if broken is None:
                 raise ChangedEndError(f"{self._shown(end)} says nothing any more: it {self._trials.tally(end)}")
-            runs.append((end, broken))
+            runs.append((end, broken, self._trials.clear))
             self._said[end].append(broken)
             odds = math.log(changed / same) if broken else math.log((1 - changed) / (1 - same))
             self._odds[end] = max(0.0, self._odds[end] + odds)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.bisect.broken import REFERENCES, Limit, Rule, Worse
@@ -15,12 +16,11 @@ from hashidrill.bisect.keys import ChangedKeys
 from hashidrill.bisect.ordered import TURN, CannotTell, Ordered
 from hashidrill.bisect.smallest import SmallestSet, WrongEnd, set_name
 from hashidrill.bisect.trials import AT_MOST, INVALID_IN_A_ROW, Outcome, Trial, Trials
-from hashidrill.errors import RevertError, UsageError
+from hashidrill.compare.same import took_no_effect
+from hashidrill.errors import HashidrillError, RevertError, UsageError
 from hashidrill.recording.reader import Recording
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hashidrill.bisect.log import Log
     from hashidrill.experiment.resolved import ResolvedExperiment
 
@@ -47,6 +47,10 @@ class Answer:
         }  # fmt: skip
 
 
+class _SameEndsError(Exception):
+    """Both ends ran the same. Its text says how that is known."""
+
+
 @dataclass
 class Hunt:
     """One search. `run` makes the recording of an experiment."""
@@ -59,9 +63,20 @@ class Hunt:
     at_most: int = AT_MOST
     turn: float = TURN
     _limit: Limit | None = None
+    _ends_differ: bool = False
 
     def search(self) -> Answer:
         """Raises what a run raises; the log has all runs that ended before."""
+        try:
+            return self._search()
+        except _SameEndsError as same:
+            return _cannot(
+                CannotTell(
+                    f"between the good end and the bad end, {same}", "a change that reaches what this experiment runs"
+                )
+            )
+
+    def _search(self) -> Answer:
         if self.log.runs:
             self.say(f"{len(self.log.runs)} runs are in {self.log.path}: the search goes on from there")
         self._check_ends()
@@ -85,6 +100,8 @@ class Hunt:
                 self.candidates.resolved(name)
             except RefusedError as error:
                 raise UsageError(f"the {end} end ({self.candidates.shown(name)}) cannot be run: {error}") from None
+        if alike := self.candidates.alike(*self._ends()):
+            self.say(f"warning: {alike}")
 
     def _ends(self) -> tuple[str, str]:
         if isinstance(self.candidates, ChangedKeys):
@@ -106,7 +123,28 @@ class Hunt:
             raise RevertError(f"a fault could not be reverted: `hashidrill heal {recording.path}`")
         trial = self._logged(candidate, self._compared(self.rule.trial(recording, resolved.path)))
         self.say(f"run {number}: {shown}: {trial.outcome}: {trial.text}")
+        if not self._ends_differ and candidate in self._ends():
+            if why := self._ran_the_same(*self._ends()):
+                raise _SameEndsError(why)
+            self._ends_differ = all(map(self._recorded, self._ends()))
         return trial
+
+    def _recorded(self, candidate: str) -> Recording | None:
+        """A valid run of it, where its recording is still there."""
+        for name, trial in reversed(self.log.runs):
+            if name == candidate and trial.outcome is not Outcome.INVALID and trial.recording:
+                try:
+                    return Recording(Path(trial.recording))
+                except HashidrillError:
+                    return None
+        return None
+
+    def _ran_the_same(self, one: str, other: str) -> str:
+        """Why runs of these two show no difference, whatever came of them; empty where they do, or nobody knows."""
+        if isinstance(self.candidates, ChangedKeys) and self.candidates.secret:
+            return ""  # no recording has them
+        first, second = self._recorded(one), self._recorded(other)
+        return "" if first is None or second is None else took_no_effect(first, second)
 
     def _logged(self, candidate: str, trial: Trial) -> Trial:
         self.log.add_run(candidate, trial)
@@ -142,6 +180,8 @@ class Hunt:
         if isinstance(answer, WrongEnd):
             return self._wrong_end(trials, good=answer.good, wrong=answer.wrong)
         changes = [keys.changes[number] for number in answer.changes]
+        if why := self._ran_the_same(set_name([]), set_name(answer.changes)):
+            return _cannot(_noise(f"the good end and {keys.shown(set_name(answer.changes))}", why))
         lines = [f"  {change}" + (f"  ({change.place})" if change.place else "") for change in changes]
         these = "this change breaks" if len(changes) == 1 else f"these {len(changes)} changes together break"
         text = f"{these} it, of {len(keys.changes)}:\n" + "\n".join(lines)
@@ -159,11 +199,15 @@ class Hunt:
             return self._wrong_end(trials, good=answer.last_good < 0, wrong=answer.wrong)
         last, first = names[answer.last_good], names[answer.first_bad]
         between = list(names[answer.last_good + 1 : answer.first_bad])
+        if why := self._ran_the_same(last, first):
+            return _cannot(_noise(f"{shown(last)} and {shown(first)}", why))
         text = f"{shown(first)} is the first that breaks it"
         if between:
             text = f"one of {', '.join(shown(name) for name in [*between, first])} is the first that breaks it"
         for name in [*between, first, last]:
             text += f"\n  {shown(name)} {trials.tally(name)}"
+        if alike := listed.alike(last, first):
+            text += f"\nwarning: {alike}"
         return Answer(FOUND, f"{text}\n{_sure(answer.wrong)}", [*between, first], answer.wrong)
 
     def _wrong_end(self, trials: Trials, *, good: bool, wrong: float) -> Answer:
@@ -184,6 +228,13 @@ class Hunt:
 def _cannot(answer: CannotTell) -> Answer:
     text = f"cannot tell: {answer.why}\nwhat it takes: {answer.takes}"
     return Answer(CANNOT_TELL, text, takes=answer.takes)
+
+
+def _noise(which: str, why: str) -> CannotTell:
+    """Runs of the same differed: what made them differ is no candidate."""
+    return CannotTell(
+        f"runs of {which} came out differently, and {why}", "a change that takes effect in this experiment"
+    )
 
 
 def _it(changes: Sequence[object]) -> str:

@@ -22,7 +22,7 @@ from hashidrill.gate.sides import product_of
 from hashidrill.util.merged import merge
 from hashidrill.util.nested import Path as Key
 from hashidrill.util.nested import dotted, leaves
-from hashidrill.util.redaction import Redactor
+from hashidrill.util.redaction import Redactor, is_secret_name
 
 if TYPE_CHECKING:
     from hashidrill.experiment.resolved import ResolvedExperiment
@@ -75,6 +75,11 @@ class ChangedKeys:
         return sorted(self.found.changes, key=lambda change: change.key)
 
     @property
+    def secret(self) -> bool:
+        """Whether one of the changes is to a secret."""
+        return any(is_secret_name(part) for change in self.changes for part in change.key.split("."))
+
+    @property
     def question(self) -> dict[str, Any]:
         """What the answer depends on, without any value: a log may be shown."""
         return {
@@ -98,6 +103,11 @@ class ChangedKeys:
         every = merge(*self.found.kept)
         making = _Making(self.given, self.found.product, self.refusal, self.source)
         return making.resolved(self.kept(members_of(name)), every, self.settings)
+
+    def alike(self, one: str, other: str) -> str:
+        """What was started is in the recordings."""
+        del one, other
+        return ""
 
     def kept(self, members: Sequence[int]) -> dict[str, Any]:
         """The good configuration with these changes."""

@@ -104,7 +104,10 @@ class Log:
 
     def add_run(self, candidate: str, trial: Trial) -> None:
         """A run that ended."""
-        said = {"outcome": trial.outcome, "text": trial.text, "recording": trial.recording, "value": trial.value}
+        said = {
+            "outcome": trial.outcome, "text": trial.text, "recording": trial.recording, "value": trial.value,
+            "clear": trial.clear,
+        }  # fmt: skip
         self._write(_RUN, {"candidate": candidate, **said})
         self.runs.append((candidate, trial))
 
@@ -134,7 +137,10 @@ class Log:
             self._answered_at = len(self.runs)
             return
         try:
-            trial = Trial(Outcome(line["outcome"]), str(line["text"]), str(line["recording"]), _number(line["value"]))
+            trial = Trial(
+                Outcome(line["outcome"]), str(line["text"]), str(line["recording"]), _number(line["value"]),
+                line.get("clear") is True,  # earlier versions do not say
+            )  # fmt: skip
             self.runs.append((str(line["candidate"]), trial))
         except (KeyError, ValueError, TypeError):
             raise _damaged(self.path, number) from None

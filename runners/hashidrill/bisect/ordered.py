@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hashidrill.bisect.belief import ENDS_WRONG, Belief, Noise
-from hashidrill.bisect.controls import ChangedEndError, Controls
+from hashidrill.bisect.controls import Answer, ChangedEndError, Controls
 from hashidrill.bisect.trials import OutOfRunsError, Trials
 
 WRONG_AT_MOST = 0.01
@@ -159,16 +159,16 @@ class Ordered:
         against = (self.belief.bad(index) >= 0.5) is not broken
         contradicts = self._ends_known and against and self._controls.contradicts(self.candidates[index])
         self._run.add(index)
-        self.belief.observe(index, broken=broken)
+        self.belief.observe(index, broken=broken, clear=self.trials.clear)
         if contradicts:
             self._learn(self._controls.after(broken=broken, noise=self.belief.noise()))
         return True
 
-    def _learn(self, controls: Sequence[tuple[str, bool]]) -> None:
+    def _learn(self, controls: Sequence[Answer]) -> None:
         """Control runs are runs of a candidate too, where this search has it."""
-        for name, broken in controls:
+        for name, broken, clear in controls:
             if name in self.candidates:
-                self.belief.observe(self.candidates.index(name), broken=broken)
+                self.belief.observe(self.candidates.index(name), broken=broken, clear=clear)
 
     def _blind(self, index: int) -> CannotTell:
         name = self.candidates[index]

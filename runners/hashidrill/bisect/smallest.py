@@ -139,7 +139,7 @@ class SmallestSet:
                 if broken is None:
                     return None
                 contradicts = self._controls.contradicts(name) and (belief.bad(0) >= 0.5) is not broken
-                belief.observe(0, broken=broken)
+                belief.observe(0, broken=broken, clear=self.trials.clear)
                 if contradicts:
                     self._controls.after(broken=broken, noise=belief.noise())
         except OutOfRunsError:

@@ -28,12 +28,17 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Trial:
-    """One run: what came of it, why, in which recording, and the figure, where one is measured."""
+    """One run: what came of it, why, in which recording, and the figure, where one is measured.
+
+    A clear one is wrong less often: it was compared with the good end in the same run, and no part of the run decides
+    what came of it (`hashidrill.bisect.beside`).
+    """
 
     outcome: Outcome
     text: str = ""
     recording: str = ""
     value: float | None = None
+    clear: bool = False
 
 
 class OutOfRunsError(Exception):
@@ -82,6 +87,8 @@ class Trials:
         self._unresolved: set[str] = set()
         self.answers: list[bool] = []
         """Whether it broke, of each valid run so far."""
+        self.clear = False
+        """Whether the last valid run was clear."""
 
     @property
     def runs(self) -> int:
@@ -112,6 +119,7 @@ class Trials:
             self._counts[candidate][trial.outcome] += 1
             if trial.outcome is not Outcome.INVALID:
                 self.answers.append(trial.outcome is Outcome.BROKEN)
+                self.clear = trial.clear
                 return trial.outcome is Outcome.BROKEN
             self._invalid[candidate] = trial.text
         self._unresolved.add(candidate)

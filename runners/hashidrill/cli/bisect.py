@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from hashidrill.bisect.beside import Beside
 from hashidrill.bisect.broken import Expectations, Rule, Worse
 from hashidrill.bisect.candidates import Listed, Versions
 from hashidrill.bisect.commits import Produced, Programs, Repository, clients_of
@@ -72,6 +73,9 @@ def bisect(
     expect: Annotated[str | None, typer.Option(help="The expectation that breaks (default: any).")] = None,
     figure: Annotated[str | None, typer.Option(help="A figure that gets worse instead, like LOAD.latency.p99")] = None,
     factor: Annotated[float, typer.Option(help="With --figure: how much worse is broken.")] = _FACTOR,
+    duet: Annotated[
+        bool, typer.Option("--duet", help="With --build, --figure: run the good end beside each candidate.")
+    ] = False,
     tries: Annotated[int, typer.Option(min=1, max=1000, help="Most runs to make.")] = AT_MOST,
     resume: Annotated[Path | None, typer.Option(metavar="LOG", help="Go on with a search that ended early.")] = None,
     log: Annotated[Path | None, typer.Option(help="Where to log (default: .hashidrill/bisect/).")] = None,
@@ -92,6 +96,7 @@ def bisect(
         "experiment": experiment, "good": _texts(good), "bad": _texts(bad), "git": git, "path": path or [],
         "versions": (version or []) if versions else None, "command": command, "build": build, "client": client or [],
         "product": product, "expect": expect, "figure": figure, "factor": factor if figure else None,
+        **({"duet": True} if duet else {}),
     }  # fmt: skip
     if version and not versions:
         raise UsageError(f"what is {version[0]!r}? Versions come after --versions, the experiment after --experiment")
@@ -177,8 +182,11 @@ class _Question:
         """Raises UsageError and ExperimentError for a question that cannot be asked."""
         _check_modes(asked)
         given = resolve(find_experiment(str(asked["experiment"])))
-        if asked["figure"]:
-            rule: Rule = Worse.of(asked["figure"], float(asked["factor"]), given.experiment)
+        rule: Rule
+        if asked.get("duet"):
+            rule = Beside.of(asked["figure"], float(asked["factor"]), given.experiment)
+        elif asked["figure"]:
+            rule = Worse.of(asked["figure"], float(asked["factor"]), given.experiment)
         else:
             rule = Expectations.of(asked["expect"], given.experiment)
         candidates = _candidates(asked, given, work, say)
@@ -208,6 +216,8 @@ def _check_modes(asked: Asked) -> None:
         raise UsageError("--client names who runs what --build makes: give the --build")
     if git and not of_git:
         raise UsageError("--git needs what to take from each commit: --path, --command or --build")
+    if asked.get("duet") and not (asked["build"] and asked["figure"]):
+        raise UsageError("--duet runs the good end beside each candidate: it goes with --build, and a --figure")
     if asked["expect"] and asked["figure"]:
         raise UsageError("--expect and --figure both say what breaks: use one of them")
 
@@ -227,7 +237,10 @@ def _candidates(
     names = repository.between(asked["git"])
     if asked["build"]:
         clients = clients_of(asked["client"], given)
-        return Programs(given, repository, names, work, say, build=asked["build"], clients=clients)
+        if asked.get("duet") and (client := asked["figure"].partition(".")[0]) not in clients:
+            raise UsageError(f"--duet compares what --build makes: give --client {client} the command that runs it")
+        duet = bool(asked.get("duet"))
+        return Programs(given, repository, names, work, say, build=asked["build"], clients=clients, duet=duet)
     make = lambda files: configured(given, files, product=product, refusal=refusal)  # noqa: E731 - used once
     return Produced(
         given, repository, names, work, say, configured=make, command=asked["command"] or "", paths=asked["path"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,16 @@ def figure(name: str, experiment: Experiment) -> Figure:
     return found[name]
 
 
+def beside(name: str, experiment: Experiment, other: str) -> Figure | None:
+    """The same latency of another load in the same run, over the same time; None where the figure is no latency."""
+    load, _, what = name.rpartition(".latency.")
+    if not load or not what:
+        return None
+    like = figure(name, experiment)
+    measure_ = partial(_latency, load=other, percent=float(what[1:]), marked_by=load)
+    return replace(like, name=f"{other}.latency.{what}", measure=measure_)
+
+
 def _of_load(load: str, experiment: Experiment, spec: object) -> Iterator[Figure]:
     if not isinstance(spec, LoadSpec) and not getattr(spec, "rate", None):
         return
@@ -80,13 +91,13 @@ def _of_each(load: str, experiment: Experiment) -> Iterator[Figure]:
         yield Figure(f"{load}.lost", "", 1.0, 1.5, True, partial(_lost, load=load))
 
 
-def _latency(run: Run, *, load: str, percent: float) -> Measured:
+def _latency(run: Run, *, load: str, percent: float, marked_by: str | None = None) -> Measured:
     """The percentile over the operations due while a fault was in force. What was not acknowledged never came.
 
     Where an expectation on this load names a mark, that is when it matters: a peak of 15 s at the end of a fault of 45
-    hardly moves the p50 of all of it.
+    hardly moves the p50 of all of it. `marked_by`: the load whose expectations say that, instead of this one.
     """
-    marked = _marked(run.recording, load)
+    marked = _marked(run.recording, marked_by or load)
     return _served(run, load, percent, marked or run.fault_spans, "while marked" if marked else "under fault")
 
 

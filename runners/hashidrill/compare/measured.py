@@ -126,17 +126,17 @@ class Figure:
     odds: bool = False
     """It is a share, and is compared by its odds (hashidrill.compare.pairing): failed over served."""
 
-    def of(self, recording: Recording, *, though_busy: bool = False) -> Measured:
+    def of(self, recording: Recording, *, though_busy: bool = False, without: Sequence[Doubt] = ()) -> Measured:
         """Never raises: what cannot be measured says why.
 
         With `though_busy`, seconds in which other work kept the machine busy count too. That makes a figure worse,
-        never better: a limit that it keeps is kept.
+        never better: a limit that it keeps is kept. `without`: time to leave out as well, as if it were in doubt.
         """
         try:
             run = Run.of(recording)
             if though_busy:
                 run = replace(run, doubts=[doubt for doubt in run.doubts if not doubt.broken_only])
-            return self.measure(run)
+            return self.measure(replace(run, doubts=[*run.doubts, *without]) if without else run)
         except (HypothesisInvalidError, RecordingError) as error:
             return Measured(math.nan, why=str(error))
 

@@ -23,13 +23,27 @@ def ran_the_same(one: Recording, other: Recording) -> str:
     They are runs of the same experiment with the same configuration; or of two that differ in their agents, of which
     the run's own list says that they were started the same.
     """
-    differs = [line.partition(":")[0] for line in differences(one.experiment, other.experiment)]
-    if not differs:
-        return "both ran the same experiment with the same configuration"
+    return (
+        took_no_effect(one, other)
+        if _differs(one, other)
+        else "both ran the same experiment with the same configuration"
+    )
+
+
+def took_no_effect(one: Recording, other: Recording) -> str:
+    """Why what differs between two experiments did not reach their agents, or nothing.
+
+    Secrets are in no recording: where only those differ, it says nothing.
+    """
+    differs = _differs(one, other)
     started, also = _started(one), _started(other)
-    if started is not None and started == also and all(_OF_AGENTS.match(at) for at in differs):
+    if differs and started is not None and started == also and all(_OF_AGENTS.match(at) for at in differs):
         return f"{', '.join(differs)} took no effect: both started the same agents with the same configuration"
     return ""
+
+
+def _differs(one: Recording, other: Recording) -> list[str]:
+    return [line.partition(":")[0] for line in differences(one.experiment, other.experiment)]
 
 
 def _started(recording: Recording) -> str | None:

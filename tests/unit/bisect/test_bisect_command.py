@@ -42,18 +42,22 @@ def config(number: int, value: int) -> str:
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
-    """A recording in which writes are slow or quick, that ended that way; `others`: CPUs of 2 that other work took."""
+    """A recording in which writes are slow or quick, that ended that way; `others`: CPUs of 2 that other work took.
+
+    It is of `datacenter` (JSON), whose agents were started with the configuration `started`.
+    """
 
     @cache
-    def planted_(*, slow, ended, others=0.0):
+    def planted_(*, slow, ended, others=0.0, datacenter="", started=""):
         built = RecordingBuilder(tmp_path_factory.mktemp("runs") / "run").fault("noop", at=10, until=30)
         built.expect("latency_stays", load="kv-writes", p50_below="300ms")
         built.expect("available_during", load="kv-writes")
-        built.run_info(machine={"cpus": 2})
+        built.run_info(machine={"cpus": 2}, config={"consul-1": started})
+        built.variant("candidate", datacenter=json.loads(datacenter))
         built.series("machine.others", others, every=1.0).series("machine.idle", 1.8 - others, every=1.0)
         if ended == "steady-state":
             built.phase("start", at=0).phase("ready", at=2).phase("steady", at=4)
-        return built.load("kv-writes", latency=2.0 if slow else 0.01).end(ended).build().path
+        return built.load("kv-writes", rate=10, latency=2.0 if slow else 0.01).end(ended).build().path
 
     return planted_
 
@@ -72,6 +76,8 @@ def box(monkeypatch, tmp_path, planted):
         interrupted_at = stuck_at = 0
         invalid_at: tuple[int, ...] = ()
         unsteady = staticmethod(lambda _datacenter: False)
+        started = staticmethod(lambda datacenter: datacenter)
+        """What of it the agents are started with."""
         others = 0.0
         refusal = staticmethod(lambda _settings: "")
 
@@ -96,9 +102,10 @@ def box(monkeypatch, tmp_path, planted):
                 raise KeyboardInterrupt(tmp_path)
             datacenter = resolved.data["datacenter"]
             ended = "revert" if number == box.stuck_at else "fault" if number in box.invalid_at else "complete"
+            of = {"datacenter": json.dumps(datacenter), "started": json.dumps(box.started(datacenter))}
             if box.unsteady(datacenter):
-                return planted(slow=False, ended="steady-state", others=box.others)
-            return planted(slow=box.slow(datacenter), ended=ended)
+                return planted(slow=False, ended="steady-state", others=box.others, **of)
+            return planted(slow=box.slow(datacenter), ended=ended, **of)
 
         return run
 
@@ -323,6 +330,39 @@ def test_a_search_without_enough_runs_says_what_it_takes(box):
     document = json.loads(result.stdout)
     assert (result.exit_code, document["found"]) == (3, [])
     assert "more runs: resume it with --tries" in document["takes"]
+
+
+def test_ends_that_start_the_same_agents_are_no_ends(box):
+    """The runs differ by chance, or by what is no candidate: the agents never got the changed keys."""
+    box.started = lambda datacenter: datacenter["consul"]["version"]
+
+    result = box.keys()
+
+    assert result.exit_code == 3
+    assert "cannot tell: between the good end and the bad end," in " ".join(result.output.split())
+    assert "took no effect: both started the same agents with the same configuration" in " ".join(result.output.split())
+    assert len(box.made) < 5
+
+
+def test_a_key_that_no_agent_gets_is_no_culprit(box):
+    """All agents get the changes but key 17, and whatever makes those runs slow is not it."""
+    box.started = lambda datacenter: {key: value for key, value in limits(datacenter).items() if key != "key_17"}
+
+    result = box.keys("--json")
+
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["found"]) == (3, [])
+    assert "1 of 24 changes (limits.request_limits.key_17) came out differently" in document["answer"]
+
+
+def test_a_version_that_started_what_the_one_before_it_did_is_no_culprit(box):
+    box.slow = lambda datacenter: datacenter["consul"]["version"] >= "1.14.0"
+    box.started = lambda datacenter: "other" if datacenter["consul"]["version"] == "1.22.2" else "same"
+
+    result = box.run("--experiment", "small.yaml", "--versions", "1.10.3", "1.11.4", "1.14.0", "1.22.2")
+
+    assert result.exit_code == 3
+    assert "runs of consul 1.11.4 and consul 1.14.0 came out differently, and" in " ".join(result.output.split())
 
 
 def test_a_fault_that_stays_ends_the_search(box):
