@@ -92,6 +92,10 @@ class PlayedGame:
         self.lost = False
         self.down = {}
         self.load_ends_s = None
+        self.leaderless, self.unserved = (), ()
+        """(from, until) without a leader for a majority of the servers, and without a write that is acknowledged."""
+        self.outside = {}
+        """Servers that know no leader, (from, until) each."""
         self.proven = True
 
     def says(self, what, words="", *, at):
@@ -120,6 +124,15 @@ class PlayedGame:
         self.down[host] = (at, until)
         return self
 
+    def loses_its_leader(self, *, at, until, writes="stop"):
+        self.leaderless = (at, until)
+        self.unserved = (at, until) if writes == "stop" else ()
+        return self
+
+    def is_outside(self, host, *, at, until):
+        self.outside[host] = (at, until)
+        return self
+
     def recording(self):
         watch_ends = self.done_s + WATCH_S
         build = RecordingBuilder(self.path / "run")
@@ -133,6 +146,7 @@ class PlayedGame:
         build.load(
             "kv-writes", start=4, end=self.load_ends_s or watch_ends + 5,
             latency=lambda t: 2.0 if FAULT_S <= t < back_s else 0.01,
+            outcome=lambda t: "fail" if self.unserved and self.unserved[0] <= t < self.unserved[1] else "ok",
         )  # fmt: skip
         build.final_reads("kv-writes", {"kv-writes/100": None} if self.lost else None)
         for host in ("consul-1", "consul-2", "consul-3"):
@@ -141,7 +155,17 @@ class PlayedGame:
                 off = host in self.down and self.down[host][0] <= at < self.down[host][1]
                 build.sample("process.rss", None if off else 9e7, at=at, host=host, text="" if off else "S", ok=not off)
                 at += 1.0
-        build.healthy(end=watch_ends + 5)
+
+        def leads(t):
+            return "" if self.leaderless and self.leaderless[0] <= t < self.leaderless[1] else "consul-1"
+
+        build.healthy(end=watch_ends + 5, leader=leads)
+        for host, (left, back) in self.outside.items():
+            at = 4.0
+            while at < watch_ends + 5:
+                knows = bool(leads(at)) and not left <= at < back
+                build.sample("raft.leader", float(knows), at=at, host=host, text="consul-1" if knows else "", ok=knows)
+                at += 0.5
         build.run_info(hosts=[
             {"name": name, "address": address, "role": "server" if "client" not in name else "client",
              "agents": {"consul": "server" if "client" not in name else "client"}}

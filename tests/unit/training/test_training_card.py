@@ -113,6 +113,75 @@ def test_a_server_that_left_by_its_own_command_is_harm_too(game):
     assert card.points == 90
 
 
+def judged(game, *, until=100):
+    """With the right words, and users who are back."""
+    return game.says("diagnosis", RIGHT, at=25).repairs(at=until).done(at=until + 20).card()
+
+
+def test_peers_that_were_removed_until_nobody_could_lead_are_a_lost_quorum_although_every_server_ran(game):
+    game.types("consul operator raft remove-peer -id=2", at=30).loses_its_leader(at=32, until=80)
+    card = judged(game)
+    [harm] = card.harm
+    assert (harm.grave, card.result) == (True, FAILED)
+    assert "no majority of its servers knew a leader for about 48s" in harm.text
+    assert harm.text.endswith("just before you did: consul operator raft remove-peer -id=2")
+
+
+def test_a_leader_that_nobody_took_away_is_no_harm_of_the_trainee(game):
+    """Whoever looks at a fault that takes the leader away did not do that."""
+    for at in range(21, 60):
+        game.types("consul operator raft list-peers; curl -X PUT -d x $CONSUL_HTTP_ADDR/v1/kv/probe", at=at)
+    assert judged(game.loses_its_leader(at=32, until=80)).harm == []
+
+
+def test_a_time_without_a_leader_that_began_before_the_pager_is_the_faults(game):
+    game.types("consul leave", at=25).loses_its_leader(at=15, until=80)
+    assert judged(game).harm == []
+
+
+def test_an_election_after_a_repair_is_no_lost_quorum(game):
+    game.types("consul operator raft transfer-leader", at=30).loses_its_leader(at=31, until=46)
+    assert judged(game).harm == []
+
+
+def test_where_writes_were_acknowledged_all_the_time_somebody_led(game):
+    """The probes saw no leader, as on a machine that is too busy, and users did not notice."""
+    game.types("kill -9 1", at=30).loses_its_leader(at=32, until=80, writes="go on")
+    assert judged(game).harm == []
+
+
+def test_a_write_that_is_acknowledged_once_a_leader_is_back_was_not_acknowledged_without_one(game):
+    """Those that were sent last wait, and end well when it is over."""
+    game.types("sh repair.sh", at=30).loses_its_leader(at=32, until=80)
+    game.unserved = (32, 79.5)
+    assert [harm.grave for harm in judged(game, until=85).harm] == [True]
+
+
+def test_a_quorum_that_processes_tell_of_is_told_once(game):
+    for host in ("consul-2", "consul-3"):
+        game.acts("stop consul", host, at=30).ends_agent(host, at=31, until=80)
+    card = judged(game.loses_its_leader(at=32, until=80))
+    assert [harm.text.partition(",")[0] for harm in card.harm if harm.grave] == [
+        "you broke consul's quorum: 1 of 3 servers ran"
+    ]
+
+
+def test_a_healthy_server_that_was_made_to_leave_raft_is_harm_although_it_runs(game):
+    game.types("consul operator raft remove-peer -address=10.73.0.12:8300", at=30)
+    card = judged(game.is_outside("consul-2", at=31, until=200))
+    [harm] = card.harm
+    assert not harm.grave
+    assert harm.text.startswith("consul on consul-2 was healthy, and was outside of its cluster while you worked")
+    assert points(card, "no harm") == 10
+
+
+def test_a_server_that_a_fault_cuts_off_or_that_nobody_touched_is_no_harm(game, tmp_path):
+    game.types("consul operator raft remove-peer -id=1", at=30).is_outside("consul-1", at=31, until=200)
+    assert judged(game).harm == []
+    other = PlayedGame(tmp_path / "other").types("consul members", at=30).is_outside("consul-2", at=31, until=200)
+    assert judged(other).harm == []
+
+
 def test_where_every_agent_may_be_restarted_none_of_it_is_harm_but_a_lost_quorum_is(tmp_path):
     truth = {**SMALL["truths"]["slow-disk"], "allowed": "any"}
     game = PlayedGame(tmp_path, game_course=course(truths={"slow-disk": truth}))
