@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import http.client
 import itertools
@@ -156,6 +157,25 @@ def test_refused_is_refused_by_the_kernel_and_counted_truly(count):
     assert count <= refused
     assert seen <= refused <= seen + 1
     assert attempts[-1].fault == ""
+
+
+@needs_packets
+def test_refusals_that_the_kernel_has_no_room_for_are_counted_too():
+    """A client that comes back at once comes hundreds of times while a busy machine holds up the tap."""
+    count = 600
+
+    async def main():
+        async with Tap(Upstream(), First("refused")) as tap:
+            for _ in range(count):  # nothing of the tap happens meanwhile: it has the same event loop
+                with socket.socket() as client:
+                    assert client.connect_ex(("127.0.0.1", tap.port)) == errno.ECONNREFUSED
+            async with asyncio.timeout(20):
+                while not tap.attempts:
+                    await asyncio.sleep(0)
+            return tap.attempts
+
+    attempts = asyncio.run(main())
+    assert [attempt.fault for attempt in attempts] == ["refused"] * count
 
 
 def test_a_tap_that_cannot_count_refusals_leaves_no_port_behind(monkeypatch):
@@ -500,6 +520,15 @@ def test_a_client_that_leaves_while_the_tap_closes_stops_nothing():
 
 # the upstream, byte by byte
 
+
+def until(condition):
+    """In a thread beside the event loop."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 PLAIN = b"HTTP/1.1 200 OK\r\nX-Consul-Index: 7\r\nContent-Length: 5\r\n\r\nhello"
 
 
@@ -508,21 +537,32 @@ class Canned:
 
     def __init__(self, *replies):
         self.replies, self.connections, self.asked = replies, 0, b""
+        self.pieces, self.closed = 0, 0
 
     async def serve(self, reader, writer):
         self.connections += 1
-        with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            for pieces in self.replies:
-                self.asked += await reader.readuntil(b"\r\n\r\n")
-                for piece in pieces:
-                    if piece is None:
-                        return
-                    writer.write(piece)
-                    await writer.drain()
-                    await asyncio.sleep(0.02)
-            await reader.read(1)
+        try:
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                await self._answer(reader, writer)
+        finally:
+            writer.close()
+            self.closed += 1
+
+    async def _answer(self, reader, writer):
+        for pieces in self.replies:
+            self.asked += await reader.readuntil(b"\r\n\r\n")
+            for piece in pieces:
+                if piece is None:
+                    return
+                writer.write(piece)
+                await writer.drain()
+                self.pieces += 1
+                await asyncio.sleep(0.02)
+        await reader.read(1)
 
     def asked_by(self, work, plan=None):
+        """`work` is done in a thread beside it."""
+
         async def main():
             server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
             async with server, Tap(HttpUpstream(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"), plan) as tap:
@@ -560,7 +600,9 @@ def test_a_whole_reply_of_every_form_comes_through_and_so_does_the_next_one(repl
                 connection.request("GET", "/v1/kv/x")
                 answer = connection.getresponse()
                 found.append((answer.status, answer.getheader("X-Consul-Index"), answer.read()))
-                time.sleep(0.05)  # the server has closed by then, where it does
+                if reply[-1] is None:
+                    until(lambda: canned.closed)
+                time.sleep(0.05)  # the tap, on the same event loop, has seen it by then
         return found
 
     found, tap = canned.asked_by(work)
@@ -611,7 +653,8 @@ def test_what_the_upstream_says_unasked_is_no_answer_to_the_next_request(reply):
                 connection.request("GET", "/v1/kv/x")
                 answer = connection.getresponse()
                 found.append((answer.status, answer.read()))
-                time.sleep(0.1)
+                until(lambda: canned.pieces >= len(reply))
+                time.sleep(0.05)  # the tap, on the same event loop, has seen it by then
         return found
 
     found, _ = canned.asked_by(work)
