@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections import Counter, defaultdict
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import pytest
 
@@ -216,8 +216,8 @@ def test_a_watcher_begins_again_when_the_index_goes_backwards_and_one_with_the_p
 
     seen, asked = asyncio.run(main())
     assert seen["hashidrill/w/0#0"] == ["run.1", "run.0"]
-    if reset:
-        assert asked[:5] == [None, "100", None, "20", "20"] or asked[1:4] == ["100", None, "20"]
+    if reset:  # on a busy machine, a `wait` may be over before the index goes backwards
+        assert [index for index, _ in groupby(asked)] == [None, "100", None, "20"]
 
 
 def test_an_error_is_one_failed_operation_and_the_watcher_comes_back():
@@ -369,15 +369,16 @@ def test_an_agent_that_refuses_is_a_failure_and_an_unknown_instance_that_should_
         async with WatchedConsul(missing=404).running() as agent:
             params = {"rate": "100/s", "services": 1}
             async with Offered(ServiceChurn, params, agent) as offered:
-                await offered.until("a registration", lambda o: agent.services)
-                agent.services.clear()
-                agent.checks.clear()
-                await offered.until("one turn", lambda o: len(o.operations) >= 8)
-            return {(op.value, op.outcome, op.status) for op in offered.operations[:8]}
 
-    seen = asyncio.run(main())
-    assert ("deregister", "ok", 404) in seen
-    assert {outcome for step, outcome, _ in seen if step in ("critical", "passing")} & {"fail"}
+                def refused(offered):
+                    agent.services.clear()  # as an agent that was restarted, however often it is told again
+                    agent.checks.clear()
+                    return refusals <= {(op.value, op.outcome, op.status) for op in offered.operations}
+
+                await offered.until("refusals", refused)
+
+    refusals = {("critical", "fail", 404), ("deregister", "ok", 404)}
+    asyncio.run(main())
 
 
 # streams

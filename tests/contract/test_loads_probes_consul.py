@@ -20,12 +20,23 @@ from hashidrill.util.wait import wait_until
 pytestmark = [pytest.mark.live]
 
 
-async def loaded(servers, specifications, seconds):
-    """Offer loads for so long; the operations, the samples, the final reads."""
+def answered(count):
+    """Whether so many operations have come to a good end, however long a busy machine took over them."""
+    return lambda operations: sum(op.outcome == "ok" for op in operations) >= count
+
+
+async def loaded(specifications, enough):
+    """Offer loads until there is enough of them; the operations, the samples, the final reads."""
     operations, samples = [], []
+
+    async def check():
+        signals = {sample.signal for sample in samples}  # the first ones of the generator come after a second
+        outcomes = f"{Counter(op.outcome for op in operations)}, {signals}"
+        return (enough(operations) and "generator.lag" in signals) or None, outcomes
+
     async with LoadGenerator(Clock(), "run") as loads:
         await loads.start(specifications, operations.append, lambda _t_ns, sample: samples.append(sample))
-        await anyio.sleep(seconds)
+        await wait_until("enough operations", check, within_s=40)
         await loads.stop()
         final = await loads.final_reads()
         assert loads.final_read_errors == {}
@@ -35,8 +46,8 @@ async def loaded(servers, specifications, seconds):
 def test_real_consul_takes_the_writes_and_holds_what_it_acknowledged(consul_servers):
     params = KvWrite.Params.model_validate({"rate": "200/s", "keys": 50, "once": "50%"})
     writes = LoadSpecification("kv-writes", "consul.kv.write", params, consul_servers.urls)
-    operations, samples, final = asyncio.run(loaded(consul_servers, [writes], 2.5))
-    assert Counter(op.outcome for op in operations)["ok"] >= 400
+    operations, samples, final = asyncio.run(loaded([writes], answered(450)))
+    assert {op.outcome for op in operations} <= {"ok", "unknown"}
     last = {op.key: op.value for op in sorted(operations, key=lambda op: op.intended_ns) if op.outcome == "ok"}
     once = [op for op in operations if op.key.startswith(ONCE_PREFIX)]
     assert len(last) == 50 + sum(op.outcome == "ok" for op in once)
@@ -53,9 +64,8 @@ def test_real_consul_takes_the_writes_and_holds_what_it_acknowledged(consul_serv
 def test_real_consul_answers_the_reads_in_each_mode(consul_servers, mode):
     params = KvRead.Params.model_validate({"rate": "100/s", "keys": 20, "mode": mode})
     reads = LoadSpecification(f"{mode}-reads", "consul.kv.read", params, consul_servers.urls)
-    operations, _, final = asyncio.run(loaded(consul_servers, [reads], 1.0))
+    operations, _, final = asyncio.run(loaded([reads], answered(90)))
     outcomes = Counter(op.outcome for op in operations)
-    assert outcomes["ok"] >= 90
     assert outcomes["fail"] == 0 or mode == "stale"  # a follower may not have the newest key yet
     assert {op.value for op in operations if op.outcome == "ok"} == {f"run.{n}" for n in range(20)}
     assert final == {}

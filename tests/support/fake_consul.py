@@ -21,6 +21,8 @@ class FakeConsul:
     queries: list = field(default_factory=list)
     peers: list = field(default_factory=list)
     answering: asyncio.Event = field(default_factory=asyncio.Event)
+    came: int = 0
+    """Requests for keys that have come, answered or not."""
     kv_status: int = 0
     lie: bool = False
     drops: Callable = field(default=lambda _n: False)
@@ -31,6 +33,7 @@ class FakeConsul:
 
     async def _kv(self, request):
         body = await request.read()
+        self.came += 1
         await self.answering.wait()
         self.peers.append(request.transport.get_extra_info("peername")[0])
         if self.kv_status:
