@@ -94,15 +94,20 @@ def definition(kind):
     }  # fmt: skip
 
 
-def a_pod(name, address, owner):
+def a_pod(name, address, owner, labels=None, ports=None):
     """With all that the API always has of one."""
     keeper = {"apiVersion": "apps/v1", "kind": owner, "name": "consul", "uid": "set", "controller": True}
     container = {"name": "consul", "restartCount": 0, "image": "consul", "imageID": "", "ready": True}
     ready = [{"type": "Ready", "status": "True"}]
+    listens = [{"name": each, "containerPort": port} for each, port in (ports or {}).items()]
     return {
-        "metadata": {"name": name, "uid": f"{name}-1", "namespace": NAMESPACE, "ownerReferences": [keeper]},
-        "status": {"podIP": address, "conditions": ready, "containerStatuses": [container]},
-    }
+        "metadata": {
+            "name": name, "uid": f"{name}-1", "namespace": NAMESPACE, "ownerReferences": [keeper],
+            "labels": dict(labels or {}),
+        },
+        "spec": {"containers": [{"name": "consul", "ports": listens}]},
+        "status": {"podIP": address, "phase": "Running", "conditions": ready, "containerStatuses": [container]},
+    }  # fmt: skip
 
 
 class FakeKubernetes:
@@ -124,12 +129,14 @@ class FakeKubernetes:
         """What a request must bring, if anything."""
         self.asked = []
         self.pods = {}
+        self.namespaces = {NAMESPACE}
         self.slow_s = {}
         """By host: how much longer its agent takes for an answer."""
         self.skew_s = {}
         """By host: how wrong the clock is that its agent reads."""
         for host in pods:
-            self.pods[host] = a_pod(host, world.hosts[host].address, owner)
+            labels = {"app": "consul", "component": world.hosts[host].roles["consul"]}
+            self.pods[host] = a_pod(host, world.hosts[host].address, owner, labels, {"http": 8500, "server": 8300})
 
     # the API
 
@@ -139,20 +146,28 @@ class FakeKubernetes:
         if self.token and token != f"Bearer {self.token}":
             return self._no(401, "Unauthorized")
         at = parts.index("namespaces") + 2 if "namespaces" in parts else -2
+        at = -2 if at == len(parts) else at
         resource, name = parts[at], "".join(parts[at:][1:])
         self.asked.append((method, resource, name))
         if (method, resource) in self.refuses:
             said = self.says or f"{resource} is forbidden: User cannot {method}"
             return self._no(self.refuses[method, resource], said)
+        if resource == "namespaces":
+            return (200, {"metadata": {"name": name}}) if name in self.namespaces else self._missing(resource, name)
         if resource in {"customresourcedefinitions", "pods"}:
-            return self._read(resource, name)
+            there = "namespaces" not in parts or parts[at - 1] in self.namespaces
+            return self._read(resource, name, labels_in(query), there=there)
         if resource not in self.definitions:
             return self._no(404, "the server could not find the requested resource")
         return self._of_chaos(method, resource, name, query, body)
 
-    def _read(self, resource, name):
+    def _read(self, resource, name, labels=None, *, there=True):
         if resource == "pods" and not name:
-            return 200, {"kind": "PodList", "metadata": {}, "items": [copy.deepcopy(pod) for pod in self.pods.values()]}
+            meant = [
+                pod for pod in self.pods.values()
+                if there and (labels or {}).items() <= pod["metadata"].get("labels", {}).items()
+            ]  # fmt: skip
+            return 200, {"kind": "PodList", "metadata": {}, "items": copy.deepcopy(meant)}
         of_kind = self.definitions.get(name.partition(".")[0])
         found = self.pods.get(name) if resource == "pods" else of_kind
         return (200, found) if found else self._missing(resource, name)
@@ -161,7 +176,7 @@ class FakeKubernetes:
         if method == "POST":
             return self._created(resource, json.loads(body))
         if not name:
-            wanted = dict(one.split("=", 1) for one in query.get("labelSelector", [""])[0].split(",") if one)
+            wanted = labels_in(query)
             items = [
                 one for (plural, _), one in self.objects.items()
                 if plural == resource and wanted.items() <= one["metadata"].get("labels", {}).items()
@@ -314,11 +329,16 @@ class FakeKubernetes:
 
     def cluster(self, settings=None):
         """As `cluster_of` gives it, without a kubeconfig."""
+        namespace = (settings or {}).get("namespace") or NAMESPACE
         found = KubeConfig.from_one(
-            cluster=Server(server=SERVER), user=User(token="t"), context_name="staging", namespace=NAMESPACE
+            cluster=Server(server=SERVER), user=User(token="t"), context_name="staging", namespace=namespace
         )
         client = AsyncClient(found, transport=self.transport(), trust_env=False)
-        return Cluster(client, NAMESPACE, "staging", SERVER)
+        return Cluster(client, namespace, "staging", SERVER)
+
+
+def labels_in(query):
+    return dict(one.split("=", 1) for one in query.get("labelSelector", [""])[0].split(",") if one)
 
 
 def pruned(value, schema):

@@ -90,7 +90,8 @@ class FakeLitmus(FakeKubernetes):
         return [*engines, *self.chaos_pods]
 
     def answer(self, method, path, query, body, token=""):
-        if path.endswith("/pods") and (labels := query.get("labelSelector")):
+        labels = query.get("labelSelector", [""])
+        if path.endswith("/pods") and "chaosUID=" in labels[0]:
             self.asked.append((method, "pods", ""))
             uid = labels[0].partition("=")[2]
             items = [one for one in self.chaos_pods.values() if one["metadata"]["labels"]["chaosUID"] == uid]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hashidrill.capabilities import ChaosMachine, ChaosPod, LitmusNode, LitmusPod, NodeStatus, PodStatus
 from hashidrill.carriers import opened
 from hashidrill.carriers.opened import Offer, Offers
+from hashidrill.datacenter.attach.beside import PLACE
 from hashidrill.errors import AttachError, HashidrillError
 
 if TYPE_CHECKING:
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
 Parts = dict[str, dict[type[Any], Any]]
 _OF_PODS: frozenset[type[Any]] = frozenset({ChaosPod, LitmusNode, LitmusPod, NodeStatus, PodStatus})
 _NO_MACHINE = "services.kubernetes.chaosd names no chaosd on it"
+
+
+async def located(target: AttachTarget, connect: Connect | None = None) -> AttachTarget:
+    """With an address for each product whose agents are pods; as it is where there are none. Raises AttachError."""
+    if not target.kubernetes.get("pods"):
+        return target
+    from hashidrill.backends.kubernetes import agents  # noqa: PLC0415 - see _cluster
+
+    return await agents.located(target, connect)
 
 
 async def look(target: AttachTarget, estate: Estate, connect: Connect | None = None) -> Offers:
@@ -131,17 +141,20 @@ async def _places(target: AttachTarget, estate: Estate, cluster: Cluster) -> dic
     from hashidrill.backends.kubernetes.pods import pod_of  # noqa: PLC0415 - see _cluster
 
     chaosd: Mapping[str, str] = target.kubernetes.get("chaosd", {})
+    where = f"{target.path}: {target.kubernetes.get('place', PLACE)}"
     if unknown := sorted({*chaosd} - {*estate.hosts}):
         known = ", ".join(estate.hosts)
         said = f"there is no host {unknown[0]!r}; there are: {known}"
-        raise AttachError(f"{target.path}: services.kubernetes.chaosd: {said}")
+        raise AttachError(f"{where}.chaosd: {said}")
     try:
         pods = await cluster.listed("v1", "Pod")
     except HashidrillError as error:
-        raise AttachError(f"{target.path}: services.kubernetes: {error}") from None
+        raise AttachError(f"{where}: {error}") from None
+    ours = {name for roles in target.kubernetes.get("found", {}).values() for pods in roles.values() for name in pods}
+    meant = [one for one in pods if not ours or one["metadata"]["name"] in ours]
 
     def place(host: FoundHost) -> _Place:
-        pod, why = pod_of(pods, host.name, host.address)
+        pod, why = pod_of(meant, host.name, host.address, by_address=bool(ours))
         return _Place(chaosd.get(host.name, ""), pod, why)
 
     return {name: place(host) for name, host in estate.hosts.items()}

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from hashidrill.carriers.settings import Carriers
+from hashidrill.datacenter.attach.pods import KUBERNETES, model_of_kubernetes, part_of_pods
 from hashidrill.datacenter.attach.product import attachables
 from hashidrill.datacenter.attach.target import AttachFile
 from hashidrill.datacenter.interlocks.settings import InterlockSettings
@@ -24,6 +25,7 @@ def attach_schema() -> Schema:
         definitions |= part.pop("$defs", {})
         definitions[f"{name}-part"] = part
         products[name] = {"anyOf": [{"$ref": f"#/$defs/{name}-part"}, {"type": "null"}]}
+    pods = _of_pods(definitions)
     interlocks = InterlockSettings.model_json_schema(by_alias=True, schema_generator=Untitled)
     definitions |= interlocks.pop("$defs", {})
     definitions["interlocks"] = interlocks
@@ -34,10 +36,24 @@ def attach_schema() -> Schema:
     written["carriers"] = {"$ref": "#/$defs/carriers", "description": written["carriers"]["description"]}
     for key in ("additionalProperties", "propertyNames"):
         written["datacenter"].pop(key, None)
-    written["datacenter"] |= {"properties": products, "additionalProperties": False}
+    written["datacenter"] |= {"properties": {**products, KUBERNETES: pods}, "additionalProperties": False}
     written["interlocks"] = {"$ref": "#/$defs/interlocks", "description": written["interlocks"]["description"]}
     head = {"$schema": DIALECT, "title": "hashidrill attach", "description": schema.pop("description", "")}
     return head | {key: value for key, value in schema.items() if key != "title"} | {"$defs": definitions}
+
+
+def _of_pods(definitions: Schema) -> Schema:
+    """Of the part for products whose agents are pods; each has one of its own, or says nothing."""
+    schema = model_of_kubernetes().model_json_schema(by_alias=True, schema_generator=Untitled)
+    for name in attachables():
+        part = part_of_pods(name).model_json_schema(by_alias=True, schema_generator=Untitled)
+        definitions |= part.pop("$defs", {})
+        definitions[f"{name}-pods"] = part
+        kept = {"description": schema["properties"][name]["description"]}
+        schema["properties"][name] = kept | {"anyOf": [{"$ref": f"#/$defs/{name}-pods"}, {"type": "null"}]}
+    schema["anyOf"] = [{"required": [name]} for name in attachables()]
+    definitions[KUBERNETES] = schema
+    return {"$ref": f"#/$defs/{KUBERNETES}"}
 
 
 def schema_text() -> str:

@@ -82,7 +82,7 @@ def up(  # noqa: PLR0917 - each is an option of the command line
             options = ", ".join(f"--{option}" for option in given)
             raise UsageError(f"--like starts the datacenter of an experiment as it is; leave out {options}")
         spec = load_experiment(find_experiment(like)).datacenter
-        if spec.attach is not None:
+        if spec.stands:
             raise UsageError(f"{like}: is about an existing datacenter, so there is nothing to start")
     else:
         own = {"version": consul, "servers": servers, "clients": clients}

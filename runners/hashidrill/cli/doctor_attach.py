@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from hashidrill import hypothesis, registry
-from hashidrill.backends.reached import look
+from hashidrill.backends.reached import located, look
 from hashidrill.cli.common import print_json, print_line
 from hashidrill.datacenter.attach.datacenter import attach, described
 from hashidrill.datacenter.attach.estate import unanswered
+from hashidrill.datacenter.attach.pods_found import troubles
 from hashidrill.datacenter.attach.target import read_target
 from hashidrill.engine.attachable import NO_CARRIERS, absent, lacking, possible_kinds, unseen_signals, unselected
-from hashidrill.errors import HashidrillError
+from hashidrill.errors import AttachError, HashidrillError
 from hashidrill.experiment.library import experiment_name, list_experiments
 from hashidrill.experiment.reading import read_experiment
 
@@ -51,21 +52,21 @@ class Looked:
 
 def report(path: Path, *, json: bool) -> int:
     """Print it; returns the exit code. Raises AttachError and ExperimentError where there is nothing to look at."""
-    target = read_target(path)
-    estate, silent, offers = anyio.run(_look, target)
+    target, estate, silent, offers = anyio.run(_look, read_target(path))
     looked = examined(target, estate, silent, offers)
     if json:
         print_json(as_data(looked))
     else:
         for line in lines(looked):
             print_line(line)
-    return 0
+    return AttachError.exit_code if troubles(target, estate) else 0
 
 
-async def _look(target: AttachTarget) -> tuple[Estate, dict[str, str], Offers]:
+async def _look(target: AttachTarget) -> tuple[AttachTarget, Estate, dict[str, str], Offers]:
+    target = await located(target)
     async with AsyncExitStack() as stack:
         estate, wires = await attach(target, stack)
-        return estate, await unanswered(estate, wires), await look(target, estate)
+        return target, estate, await unanswered(estate, wires), await look(target, estate)
 
 
 def examined(target: AttachTarget, estate: Estate, silent: Mapping[str, str], offers: Offers = NO_CARRIERS) -> Looked:
@@ -112,6 +113,7 @@ def lines(looked: Looked) -> list[str]:
         version = " ".join(filter(None, (service, estate.versions.get(service, ""))))
         told.append(f"  {version} at {login.address}, {_agents(estate, service)}")
         told.append(f"    token from {login.token_from}" if login.token else "    no token")
+    told += [f"  no run may begin: {text}" for text in troubles(looked.target, estate)]
     told += [f"  note: {note}" for note in estate.notes]
     told += [f"  does not answer: {agent}: {why}" for agent, why in looked.silent.items()]
     told += [
@@ -150,6 +152,7 @@ def as_data(looked: Looked) -> dict[str, Any]:
             {"name": host.name, "address": host.address, "agents": dict(host.roles)}
             for host in looked.estate.hosts.values()
         ],
+        "troubles": troubles(looked.target, looked.estate),
         "silent": dict(looked.silent),
         "carried": [
             {

@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 import anyio
 import typer
 
+from hashidrill.backends.reached import located
 from hashidrill.cli.common import examples
 from hashidrill.datacenter.attach.interlocks import who
 from hashidrill.datacenter.attach.target import AttachTarget, read_target
@@ -114,7 +115,7 @@ def stop(
 
 
 def _read(path: Path) -> tuple[AttachTarget, InterlockSettings]:
-    target = read_target(path)
+    target = anyio.run(located, read_target(path))
     return target, settings_of(target.interlocks, target.path)
 
 

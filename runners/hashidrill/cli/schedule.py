@@ -274,8 +274,8 @@ def _write(path: Path, text: str) -> None:
 
 
 async def _submit(text: str) -> str:
+    from hashidrill.datacenter.attach.logins import login_of_environment  # noqa: PLC0415 - as above
     from hashidrill.datacenter.attach.product import attachable  # noqa: PLC0415 - writing a file needs no HTTP
-    from hashidrill.datacenter.attach.target import login_of_environment  # noqa: PLC0415 - as above
     from hashidrill.datacenter.attach.wire import UnansweredError, Wire  # noqa: PLC0415 - as above
 
     product = attachable("nomad")

@@ -131,7 +131,7 @@ def _error_of(path: Path) -> str | None:
             _check_attach(path)
             return None
         experiment = load_document(document, near_to=path)
-        if experiment.datacenter.attach is not None:
+        if experiment.datacenter.stands:
             _check_attach(path)
         else:
             check_memory(document, experiment)

@@ -97,10 +97,10 @@ def prepare(
     `say` is told what takes long. Raises ExperimentError, BinaryError, MachineError.
     """
     experiment = resolved.experiment
-    if experiment.datacenter.attach is not None:
+    if experiment.datacenter.stands:
         raise UsageError(
-            f"{resolved.path}: is about an existing datacenter (datacenter.attach), and this would start one of ours; "
-            "`hashidrill run` takes it there"
+            f"{resolved.path}: is about an existing datacenter ({experiment.datacenter.stands}), and this would start"
+            " one of ours; `hashidrill run` takes it there"
         )
     _check_clients(resolved)
     check_machine(resolved)

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from hashidrill import registry
-from hashidrill.backends.reached import look
+from hashidrill.backends.reached import located, look
 from hashidrill.datacenter.attach.datacenter import attach, described
 from hashidrill.datacenter.attach.interlocks import open_interlocks
 from hashidrill.datacenter.attach.plan import Plan, plan_of
+from hashidrill.datacenter.attach.pods_found import troubles
 from hashidrill.datacenter.attach.target import read_target
 from hashidrill.engine.attachable import check_possible
 from hashidrill.engine.heal_attached import heal_attached
@@ -61,13 +62,14 @@ class Attached:
 
         Raises ExperimentError for the file, AttachError where it cannot be attached.
         """
-        target = read_target(path).saying(*said)
-        return cls(target, *anyio.run(_looked, target))
+        return cls(*anyio.run(_looked, read_target(path).saying(*said)))
 
     def over(self, path: Path) -> ResolvedExperiment:
         """The experiment in a file over that datacenter. Raises ExperimentError, AttachError."""
         document = read_experiment(path)
         check_no_variants(document, path)
+        if told := troubles(self.target, self.estate):
+            raise AttachError("\n".join(f"{self.target.path}: {text}" for text in told))
         fleet_of(self.target.engine, self.target.logins, self.target.path)
         check_possible(document, self.target, self.estate, path=path, offers=self.offers)
         return attached_to(document, self.estate.as_datacenter(), name=self.target.name, path=path)
@@ -89,10 +91,11 @@ class Attached:
         return await heal_attached(self.target, runs, tell)
 
 
-async def _looked(target: AttachTarget) -> tuple[Estate, Offers]:
+async def _looked(target: AttachTarget) -> tuple[AttachTarget, Estate, Offers]:
+    target = await located(target)
     async with AsyncExitStack() as stack:
         estate = (await attach(target, stack))[0]
-    return estate, await look(target, estate)
+    return target, estate, await look(target, estate)
 
 
 def run_attached(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +17,10 @@ if TYPE_CHECKING:
     from hashidrill.experiment.resolved import ResolvedExperiment
 
 KIND = "Attach"
-_OURS = ("kind", "attach", "disk", "ready_within")
+_OURS = ("kind", "attach", "kubernetes", "disk", "ready_within")
 """What `datacenter:` says beside its products."""
+_LONGEST_NAME = 60
+"""As hashidrill.experiment.model.Name has it."""
 
 
 def attached_to(
@@ -41,10 +45,31 @@ def check_no_variants(document: Document, path: Path) -> None:
 
 
 def inline(document: Document) -> str | Mapping[str, Any] | None:
-    """What the experiment says under `datacenter.attach`; None for an experiment in a datacenter of ours."""
+    """What the experiment says under `datacenter.attach`, or means by `datacenter.kubernetes`.
+
+    None for an experiment in a datacenter of ours.
+    """
     written = document.data.get("datacenter") if isinstance(document.data, dict) else None
-    found = written.get("attach") if isinstance(written, dict) else None
+    said = written if isinstance(written, dict) else {}
+    if isinstance(pods := said.get("kubernetes"), dict):
+        return {"metadata": {"name": _name_of(pods)}, "datacenter": {"kubernetes": pods}}
+    found = said.get("attach")
     return found if isinstance(found, str | dict) else None
+
+
+def said_in(document: Document) -> str:
+    """Which key of the experiment says what `inline` found."""
+    return f"datacenter.{'kubernetes' if isinstance(document.data['datacenter'].get('kubernetes'), dict) else 'attach'}"
+
+
+def _name_of(pods: Mapping[str, Any]) -> str:
+    """What an operator arms, of a datacenter that has no other name: its context and namespace."""
+    text = f"kubernetes-{pods.get('context', '')}-{pods.get('namespace', '')}".lower()
+    name = re.sub(r"[^a-z0-9]+", "-", text).strip("-")
+    if len(name) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{name[: _LONGEST_NAME - len(digest) - 1].strip('-')}-{digest}"
 
 
 def asked_of_ours(document: Document) -> Iterator[str]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hashidrill import registry
-from hashidrill.experiment.model import SCRIPT, by_default
+from hashidrill.experiment.model import SCRIPT
+from hashidrill.experiment.running import by_default
 from hashidrill.experiment.selectors import CLIENT_PREFIX
 
 

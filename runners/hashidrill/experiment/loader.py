@@ -33,10 +33,10 @@ from hashidrill.experiment.model import (
     Expectation,
     Experiment,
     LoadSpec,
-    running,
 )
 from hashidrill.experiment.reading import BASE_KIND, KIND, read_experiment
 from hashidrill.experiment.resolved import Parameters, Provenance, ResolvedExperiment, Variant, sha256
+from hashidrill.experiment.running import running
 from hashidrill.experiment.standing import Attached
 from hashidrill.experiment.start_order import together
 

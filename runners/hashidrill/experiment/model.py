@@ -32,6 +32,7 @@ from hashidrill.experiment.conditions import Condition
 from hashidrill.experiment.disk import Disk
 from hashidrill.experiment.known_issue import KnownIssueField
 from hashidrill.experiment.profile import Profile
+from hashidrill.experiment.running import by_default, running
 from hashidrill.experiment.standing import Attached
 from hashidrill.experiment.start_order import together
 from hashidrill.experiment.strict import Strict
@@ -61,22 +62,6 @@ class Metadata(Strict):
     tags: list[Name] = Field(default=[], description="Become pytest markers: `pytest experiments -m gate`")
 
 
-def running(written: Mapping[str, Any]) -> list[str]:
-    """The services of a datacenter that says so: those that it names and does not leave out (`consul: null`).
-
-    Where it names none, those that run by default; all of them where it is attached: which are there is seen there.
-    """
-    services = registry.services()
-    named = [name for name in services if name in written]
-    others = by_default() if written.get("attach") is None else list(services)
-    return [name for name in named if written[name] is not None] if named else others
-
-
-def by_default() -> list[str]:
-    """The services that run where none is named."""
-    return [name for name, service in registry.services().items() if service.runs_by_default]
-
-
 def _parts() -> dict[str, Any]:
     """A field for each service. One that does not run by default has no value where it is not named."""
     return {
@@ -102,6 +87,9 @@ class DatacenterSpec(_Parts):
     attach: str | dict[str, Any] | None = Field(
         default=None, description="An existing datacenter instead: a file of `kind: Attach`, or what stands in one"
     )
+    kubernetes: dict[str, Any] | None = Field(
+        default=None, description="An existing datacenter instead, whose agents are pods: which, and its products"
+    )
     disk: Disk = Disk()
     ready_within: Duration = Field(
         default=Duration("60s"), description="Give up if it is not ready and makes no progress for this long"
@@ -112,6 +100,17 @@ class DatacenterSpec(_Parts):
         """The part of each service that runs: of those that it names, or of those that run by default."""
         return {name: getattr(self, name) or registry.services()[name].Spec() for name in running(self._written())}
 
+    @property
+    def stands(self) -> str:
+        """The key that names an existing datacenter, like `datacenter.attach`; "" where one of ours is started."""
+        return next((f"datacenter.{key}" for key in ("attach", "kubernetes") if getattr(self, key) is not None), "")
+
+    @model_validator(mode="after")
+    def _in_one_place(self) -> DatacenterSpec:
+        if self.attach is not None and self.kubernetes is not None:
+            raise ValueError("attach and kubernetes both name an existing datacenter: keep one of them")
+        return self
+
     def _written(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.model_fields_set}
 
@@ -119,7 +118,7 @@ class DatacenterSpec(_Parts):
     def _without_others(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """So that what was written out runs the same services when it is read again."""
         written: dict[str, Any] = dump(self)
-        for name in ("attached", "attach"):
+        for name in ("attached", "attach", "kubernetes"):
             if getattr(self, name) is None:
                 written.pop(name, None)
         runs = {key for key in self.services if written.get(key) is not None}

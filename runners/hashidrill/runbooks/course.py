@@ -69,7 +69,7 @@ def course_of(runbook: Runbook, name: str, against: Against, *, look_alike: bool
         resolved = variant_of(resolved, variant)
     elif resolved.experiment.variants:
         raise UsageError(f"{runbook.path}: {name}: has variants: name one ({', '.join(resolved.experiment.variants)})")
-    if resolved.experiment.datacenter.attach is not None:
+    if resolved.experiment.datacenter.stands:
         raise UsageError(f"{runbook.path}: {name}: is about an existing datacenter; a rehearsal starts one of ours")
     return _healthy(name, against, resolved) if healthy else _held(runbook, name, against, resolved, look_alike)
 

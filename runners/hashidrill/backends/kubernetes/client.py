@@ -16,11 +16,13 @@ from lightkube import ApiError, AsyncClient, KubeConfig
 from lightkube.core.exceptions import ConfigError
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from lightkube.models.meta_v1 import Status
-from lightkube.resources.core_v1 import Node, Pod
+from lightkube.resources.core_v1 import Namespace, Node, Pod
 from lightkube.types import PatchType
 
 from hashidrill.backends.kubernetes.plurals import plural_of
+from hashidrill.datacenter.attach.beside import PLACE
 from hashidrill.errors import AttachError, FaultError
+from hashidrill.registry import near
 from hashidrill.util.wait import pause
 
 T = TypeVar("T")
@@ -149,6 +151,10 @@ class Cluster:
         """A node; None when the cluster has none of that name. Raises ClusterError."""
         return await self._of_cluster(Node, "Node", name)
 
+    async def namespace_there(self) -> bool:
+        """Whether the cluster has the namespace. Raises ClusterError, also where nobody lets us know."""
+        return await self._of_cluster(Namespace, "Namespace", self.namespace) is not None
+
     async def _of_cluster(self, resource: Any, kind: str, name: str) -> dict[str, Any] | None:
         try:
             return await self._ask(f"read {kind} {name}", lambda: self._client.get(resource, name))
@@ -227,12 +233,14 @@ def _namespaced(api: str, kind: str) -> Any:
 def cluster_of(settings: Mapping[str, Any], *, transport: httpx2.AsyncBaseTransport | None = None) -> Cluster:
     """The cluster that an Attach file means. Asks nobody. Raises AttachError for a kubeconfig that cannot be used."""
     file, context = settings["kubeconfig"], settings.get("context")
-    where = file or "the service account of our own pod"
+    where, place = file or "the service account of our own pod", settings.get("place", PLACE)
+    found: KubeConfig | None = None
     try:
         found = KubeConfig.from_file(file) if file else KubeConfig.from_service_account()
         one = found.get(context)
     except ConfigError as error:
-        helps = "" if file else "; name a `kubeconfig` under services.kubernetes, or set KUBECONFIG"
+        helps = _other_contexts(found, str(context), place) if found and context else ""
+        helps = helps if file else f"; name a `kubeconfig` under {place}, or set KUBECONFIG"
         raise AttachError(f"{where}: {error}{helps}") from None
     except KeyError as error:
         raise AttachError(f"{where}: there is no {error}, which a context or a pod has") from None
@@ -248,6 +256,10 @@ def cluster_of(settings: Mapping[str, Any], *, transport: httpx2.AsyncBaseTransp
         raise AttachError(f"{where}: {error}") from None
     name = "" if not file else one.context_name
     return Cluster(client, namespace, name, one.cluster.server)
+
+
+def _other_contexts(found: KubeConfig, context: str, place: str) -> str:
+    return f"; {place}.context: {near(context, found.contexts)}" if found.contexts else "; it has no context"
 
 
 @asynccontextmanager

@@ -32,10 +32,16 @@ def seen(found: Mapping[str, Any]) -> PodSeen:
     return PodSeen(metadata["name"], metadata["uid"], ready and not leaving, owners[0] if owners else "", running)
 
 
-def pod_of(pods: Sequence[Mapping[str, Any]], host: str, address: str) -> tuple[str, str]:
-    """(its name, why there is none): the one pod with that host's name, else the one with its address."""
-    names = [one["metadata"]["name"] for one in pods if one["metadata"]["name"] == host]
-    at = names or [one["metadata"]["name"] for one in pods if (one.get("status") or {}).get("podIP") == address]
+def pod_of(
+    pods: Sequence[Mapping[str, Any]], host: str, address: str, *, by_address: bool = False
+) -> tuple[str, str]:  # fmt: skip
+    """(its name, why there is none): the one pod with that host's name, else the one with its address.
+
+    `by_address`: the other way round, where each host is known to be a pod, and a name might be that of another one.
+    """
+    named = [one["metadata"]["name"] for one in pods if one["metadata"]["name"] == host]
+    placed = [one["metadata"]["name"] for one in pods if (one.get("status") or {}).get("podIP") == address]
+    at = (placed or named) if by_address else (named or placed)
     if len(at) == 1:
         return str(at[0]), ""
     if at:

@@ -14,6 +14,9 @@ from ruamel.yaml.error import YAMLError
 from hashidrill.experiment.strict import Strict
 
 _USUAL = "~/.kube/config"
+IN_CLUSTER = "in-cluster"
+"""The context that means the service account of our own pod, and no kubeconfig."""
+PLACE = "services.kubernetes"
 
 
 class ToxiproxyPart(Strict):
@@ -51,21 +54,28 @@ class Beside(Strict):
     kubernetes: KubernetesPart | None = Field(default=None, description="The Kubernetes with the Chaos Mesh or Litmus")
 
 
-def kubernetes_of(part: KubernetesPart | None, path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+def kubernetes_of(
+    part: KubernetesPart | None, path: Path, environ: Mapping[str, str], *, place: str = PLACE
+) -> dict[str, Any]:  # fmt: skip
     """Plain data for whoever connects: `kubeconfig` is a whole path ("" for our own pod's account).
+
+    `place` is where the file says it, for messages.
 
     `context`, `namespace` and `server` are those that will be used, as far as the file can be read: interlocks look for
     `production` in them. Empty without that part. A relative path is relative to the Attach file at `path`.
     """
     if part is None:
         return {}
-    if part.kubeconfig is not None:
+    if part.context == IN_CLUSTER:
+        part, file = part.model_copy(update={"context": None}), ""
+    elif part.kubeconfig is not None:
         file = str(path.parent / Path(part.kubeconfig).expanduser())
     else:
         usual = os.path.expanduser(_USUAL)  # noqa: PTH111 - HOME may be unset
         named = environ.get("KUBECONFIG", "").partition(os.pathsep)[0].strip()
         file = named or (usual if os.path.exists(usual) else "")  # noqa: PTH110 - as above
-    said = {**part.model_dump(), "kubeconfig": file, "server": ""}
+    own = part.model_dump(include=set(KubernetesPart.model_fields))
+    said = {**own, "kubeconfig": file, "server": "", "place": place}
     return said | _meant(file, part) if file else said
 
 

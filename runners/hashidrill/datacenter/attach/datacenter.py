@@ -215,7 +215,8 @@ class AttachedDatacenter:
         """The URLs of the agents that a load goes through; none for None. Raises SelectorError.
 
         Those that answered when the run began; where none did, the address that the datacenter was attached by: many
-        agents listen to their own machine alone.
+        agents listen to their own machine alone. Of pods whose product has an address in the file, that address: a pod
+        that is killed comes back with another one.
         """
         if via is None:
             return []
@@ -225,6 +226,8 @@ class AttachedDatacenter:
         own = agent or ("" if kind == "host" else kind)
         meant = [(self.hosts[host.name], own or next(iter(host.roles))) for host in hosts]
         urls = {f"{host.name}/{service}": self._url(host, service) for host, service in meant}
+        if kind != "host" and kind in self.target.kubernetes.get("entrances", ()):
+            return [self.target.logins[kind].address]
         answering = [url for agent, url in urls.items() if agent not in self.silent]
         return answering or [self.target.logins[service].address for _, service in meant[:1]]
 

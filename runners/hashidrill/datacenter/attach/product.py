@@ -72,6 +72,8 @@ class Product:
     """Base of attachable products: what most of them need not do."""
 
     name: ClassVar[str]
+    pods: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    leads: ClassVar[Mapping[str, str]] = {}
 
     async def remove(self, wire: Wire, left: Left) -> int:  # noqa: ARG002 - subclasses ask by it
         raise FaultError(f"{left}: hashidrill does not know how to take it out of {self.name}")
@@ -102,6 +104,10 @@ class Attachable(Protocol):
     token_header: ClassVar[str]
     health: ClassVar[str]
     """A path that each of its agents answers, to everybody."""
+    pods: ClassVar[Mapping[str, Mapping[str, str]]]
+    """By role, the labels that its pods have by the official chart; empty where there is no such chart."""
+    leads: ClassVar[Mapping[str, str]]
+    """The labels that the pod of the active one has besides; empty where no label says it."""
     process: ClassVar[Sequence[str]]
     """How the command line of its agents begins, for carriers that look for them on their hosts."""
 

@@ -19,16 +19,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError
 
 from hashidrill.datacenter.attach.beside import Beside, kubernetes_of
-from hashidrill.datacenter.attach.login import Login, Secret
-from hashidrill.datacenter.attach.product import Attachable, Part, attachables
+from hashidrill.datacenter.attach.login import Login
+from hashidrill.datacenter.attach.logins import login_from, whole_url
+from hashidrill.datacenter.attach.pods import (
+    KUBERNETES,
+    PLACE,
+    KubernetesDatacenter,
+    model_of_kubernetes,
+    part_of_pods,
+    selectors_of,
+)
+from hashidrill.datacenter.attach.product import Part, attachables
 from hashidrill.datacenter.interlocks.settings import settings_of
-from hashidrill.errors import AttachError
-from hashidrill.experiment.attached import KIND, inline
+from hashidrill.experiment.attached import KIND, inline, said_in
 from hashidrill.experiment.documents import Document
 from hashidrill.experiment.explain import explain
 from hashidrill.experiment.model import API_VERSION, Name
@@ -36,12 +43,6 @@ from hashidrill.experiment.reading import KIND as EXPERIMENT
 from hashidrill.experiment.reading import read_document, read_experiment
 from hashidrill.experiment.strict import Strict
 from hashidrill.registry import near
-from hashidrill.units import shown
-from hashidrill.util.tls import Tls, TlsFileError
-
-_FILES = ("token_file", "ca_file", "ca_path", "cert_file", "key_file")
-_TRUE, _FALSE = {"1", "t", "true"}, {"0", "f", "false"}
-"""As Go's strconv.ParseBool reads them, which the products' command lines use, in lower case."""
 
 
 class _Metadata(Strict):
@@ -56,7 +57,7 @@ class AttachFile(Strict):
     kind: Literal["Attach"] = Field(description="Kind of document")
     metadata: _Metadata
     datacenter: dict[str, dict[str, Any] | None] = Field(
-        min_length=1, description="The products, and how each is reached"
+        min_length=1, description="The products, and how each is reached; `kubernetes` for those whose agents are pods"
     )
     services: Beside = Field(default=Beside(), description="What else stands there, by address")
     interlocks: dict[str, Any] = Field(default={}, description="What must hold before anything is touched")
@@ -82,7 +83,12 @@ class AttachTarget:
     carriers: Mapping[str, Any] = field(default_factory=dict)
     """As written: how faults reach hosts (hashidrill.carriers)."""
     kubernetes: Mapping[str, Any] = field(default_factory=dict)
-    """How the Kubernetes is reached whose Chaos Mesh injects (KubernetesPart, as plain data); empty without one."""
+    """How the Kubernetes is reached whose Chaos Mesh injects (KubernetesPart, as plain data); empty without one.
+
+    Where agents are its pods: in `pods` by product and role their labels, in `entrances` the products with an address
+    of their own in the file, and in `found`, once they were looked for, by product, role and name what was found
+    (backends/kubernetes/agents.py): `address`, `ready` and `phase`.
+    """
     said: frozenset[str] = frozenset()
     """What whoever started the run said on the command line, like `breaks-quorum`."""
 
@@ -114,22 +120,40 @@ class AttachTarget:
 def read_target(path: Path, environ: Mapping[str, str] | None = None) -> AttachTarget:
     """Raises ExperimentError for the file (with line, column and caret), AttachError for a variable or a token."""
     environ = os.environ if environ is None else environ
-    path, model, parts = _read(path)
+    path, model, parts, pods = _read(path)
     known = attachables()
-    logins = {name: _login(known[name], part, environ, path) for name, part in parts.items()}
+    logins = {name: login_from(known[name], part, environ, path) for name, part in parts.items()}
     beside = model.services.toxiproxy
-    toxiproxy = "" if beside is None else _whole("toxiproxy", 8474, beside.address, "services.toxiproxy.address")
+    toxiproxy = "" if beside is None else whole_url("toxiproxy", 8474, beside.address, "services.toxiproxy.address")
     return AttachTarget(
         model.metadata.name,
         model.metadata.title,
         str(path),
-        logins,
+        logins | {name: login_from(known[name], part, environ, path, of_pod=True) for name, part in pods.parts.items()},
         model.interlocks,
         model.engine,
         toxiproxy,
         model.carriers,
-        kubernetes_of(model.services.kubernetes, path, environ),
+        pods.connection(path, environ) or kubernetes_of(model.services.kubernetes, path, environ),
     )
+
+
+@dataclass(frozen=True)
+class _Pods:
+    """What the file says under `datacenter.kubernetes`."""
+
+    said: KubernetesDatacenter | None = None
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    selectors: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
+
+    def connection(self, path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+        """As AttachTarget.kubernetes has it; empty where the file says nothing there."""
+        if self.said is None:
+            return {}
+        selectors = {name: {role: dict(one) for role, one in of.items()} for name, of in self.selectors.items()}
+        entrances = [name for name, part in self.parts.items() if part.address is not None]
+        connection = kubernetes_of(self.said, path, environ, place=PLACE)
+        return {**connection, "pods": selectors, "entrances": entrances}
 
 
 def written_in(path: Path) -> AttachFile:
@@ -149,12 +173,12 @@ class LeftOut:
 
 def left_out(path: Path) -> LeftOut:
     """Raises ExperimentError, and InterlockError for settings of the interlocks that cannot be."""
-    where, model, parts = _read(path)
+    where, model, parts, pods = _read(path)
     settings_of(model.interlocks, str(where))
     known = attachables()
-    written = {name: part.model_dump() for name, part in parts.items()}
+    written = {name: part.model_dump() for name, part in {**parts, **pods.parts}.items()}
     return LeftOut(
-        tuple(name for name, part in written.items() if not part.get("address")),
+        tuple(name for name, part in written.items() if not part.get("address") and name not in pods.parts),
         tuple(
             variable
             for name, part in written.items()
@@ -169,26 +193,54 @@ def check_file(path: Path) -> None:
 
     Raises ExperimentError, and InterlockError for settings of the interlocks that cannot be.
     """
-    where, model, _ = _read(path)
+    where, model, *_ = _read(path)
     settings_of(model.interlocks, str(where))
 
 
-def _read(path: Path) -> tuple[Path, AttachFile, dict[str, Part]]:
-    """(the file that says it, its model, the part of each product). Raises ExperimentError."""
+def _read(path: Path) -> tuple[Path, AttachFile, dict[str, Part], _Pods]:
+    """(the file that says it, its model, the part of each product, those whose agents are pods).
+
+    Raises ExperimentError.
+    """
     path, document = _document(path)
     known = attachables()
     model = _checked(document)
     parts: dict[str, Part] = {}
     for name, written in model.datacenter.items():
-        if name not in known:
-            document.problem(("datacenter", name), f"cannot be attached: {near(name, known)}", key=True)
+        if name == KUBERNETES:
             continue
-        _refuse_tokens(document, name, written or {})
-        part = _part(document, known[name], ("datacenter", name), written or {})
-        if part is not None:
-            parts[name] = part
+        if name not in known:
+            document.problem(("datacenter", name), f"cannot be attached: {near(name, [*known, KUBERNETES])}", key=True)
+            continue
+        parts[name] = _part(document, known[name].Part, ("datacenter", name), written or {})
+    pods = _of_pods(document, model, parts) if KUBERNETES in model.datacenter else _Pods()
     document.raise_problems()
-    return path, model, parts
+    return path, model, parts, pods
+
+
+def _of_pods(document: Document, model: AttachFile, others: Mapping[str, Part]) -> _Pods:
+    """Raises ExperimentError."""
+    at = ("datacenter", KUBERNETES)
+    written = model.datacenter[KUBERNETES] or {}
+    said: KubernetesDatacenter = _validated(document, model_of_kubernetes(), written, at)
+    parts: dict[str, Part] = {}
+    selectors: dict[str, dict[str, dict[str, str]]] = {}
+    for name, product in attachables().items():
+        if name not in written:
+            continue
+        part = parts[name] = _part(document, part_of_pods(name), (*at, name), written[name] or {})
+        selectors[name] = selectors_of(product, part)
+        if "server" not in selectors[name]:
+            text = f"there is no official chart of {name}: write the labels of its servers' pods under `servers`"
+            document.problem((*at, name), text)
+        if name in others:
+            document.problem((*at, name), f"datacenter.{name} names it too: keep one of them")
+    if not parts:
+        document.problem(at, f"names no product, like `consul: {{}}`; there are: {', '.join(attachables())}")
+    if model.services.kubernetes is not None:
+        text = f"{PLACE} says which Kubernetes it is: write these keys there"
+        document.problem(("services", "kubernetes"), text)
+    return _Pods(said, parts, selectors)
 
 
 def _document(path: Path) -> tuple[Path, Document]:
@@ -196,14 +248,15 @@ def _document(path: Path) -> tuple[Path, Document]:
     document = read_document(path)
     if not isinstance(document.data, dict) or document.data.get("kind") != EXPERIMENT:
         return path, document
-    written = inline(read_experiment(path))
+    experiment = read_experiment(path)
+    written = inline(experiment)
     if written is None:
         return path, document
     if isinstance(written, str):
         there = path.parent / Path(written).expanduser()
         return there, read_document(there)
     head = {"apiVersion": API_VERSION, "kind": KIND}
-    return path, Document(f"{path} (datacenter.attach)", json.dumps({**head, **written}, indent=2))
+    return path, Document(f"{path} ({said_in(experiment)})", json.dumps({**head, **written}, indent=2))
 
 
 def _checked(document: Document) -> AttachFile:
@@ -231,105 +284,16 @@ def _validated(document: Document, model: Any, data: Any, loc: tuple[str, ...]) 
         raise AssertionError("pydantic refused the document without saying why") from None
 
 
-def _part(document: Document, product: Attachable, loc: tuple[str, ...], written: Any) -> Part | None:
-    part: Part = _validated(document, product.Part, written, loc)
+def _part(document: Document, model: type[Part], loc: tuple[str, ...], written: Mapping[str, Any]) -> Part:
+    """Raises ExperimentError."""
+    _refuse_tokens(document, loc, written)
+    part: Part = _validated(document, model, written, loc)
     return part
 
 
-def _refuse_tokens(document: Document, name: str, written: Mapping[str, Any]) -> None:
+def _refuse_tokens(document: Document, loc: tuple[str, ...], written: Mapping[str, Any]) -> None:
     for key in written:
         if key in {"token", "http_auth"}:
             text = "a token does not belong into this file; name the file that holds it in token_file"
-            document.problem(("datacenter", name, key), text, key=True)
+            document.problem((*loc, key), text, key=True)
     document.raise_problems()
-
-
-def login_of_environment(product: Attachable, environ: Mapping[str, str]) -> Login:
-    """As the product's own command line logs in, with nothing written in a file. Raises AttachError."""
-    return _login(product, product.Part(), environ, Path())
-
-
-def _login(product: Attachable, part: Part, environ: Mapping[str, str], path: Path) -> Login:
-    """Raises AttachError."""
-    said = {key: environ[variable] for key, variable in product.variables.items() if environ.get(variable, "").strip()}
-    from_file = {key: value for key, value in part.model_dump(exclude={"agents"}).items() if value is not None}
-    for key in _FILES:
-        if key in from_file:
-            from_file[key] = str(path.parent / Path(from_file[key]).expanduser())
-    if "token_file" in from_file:
-        said.pop("token", None)
-    said |= {key: value if isinstance(value, str) else str(value).lower() for key, value in from_file.items()}
-    token, came_from = _token(product, said, environ)
-    named = {key: said.get(key, "") for key in ("ca_file", "ca_path", "cert_file", "key_file", "server_name")}
-    tls = Tls(**named, verify=_verifies(product, said))
-    address = _url(product, said)
-    headers = dict(product.headers(said))
-    if token:
-        headers[product.token_header] = token.reveal()
-    try:
-        tls.context()  # so that a file that cannot be used is told before anything is asked
-    except TlsFileError as error:
-        raise AttachError(str(error)) from None
-    return Login(
-        product.name, address, tls, headers, product.params(said), token, came_from,
-        {
-            host: _whole(product.name, product.port, url, f"datacenter.{product.name}.agents.{host}")
-            for host, url in part.agents.items()
-        },
-        ", ".join(f"{key} {said[key]}" for key in ("namespace", "partition", "region") if key in said),
-    )  # fmt: skip
-
-
-def _token(product: Attachable, said: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Secret, str]:
-    """A file goes before a variable, as in Consul's own command line."""
-    if "token_file" in said:
-        file = Path(said["token_file"]).expanduser()
-        try:
-            token = file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no text"
-            raise AttachError(f"{file}: the token of {product.name} cannot be read: {why}") from None
-        if not token or len(token.split()) > 1:
-            raise AttachError(f"{file}: expected the token of {product.name} and nothing else")
-        return Secret(token), f"the file {file}"
-    if "token" in said:
-        return Secret(said["token"].strip()), f"the variable {product.variables['token']}"
-    return product.fallback_token(environ)
-
-
-def _verifies(product: Attachable, said: Mapping[str, str]) -> bool:
-    if "verify" in said:
-        return _bool(said["verify"], product.variables.get("verify", "verify"))
-    if "skip_verify" in said:
-        return not _bool(said["skip_verify"], product.variables["skip_verify"])
-    return True
-
-
-def _bool(text: str, where: str) -> bool:
-    if text.lower() in _TRUE | _FALSE:
-        return text.lower() in _TRUE
-    raise AttachError(f"{where}: expected true or false, got {shown(text)}")
-
-
-def _url(product: Attachable, said: Mapping[str, str]) -> str:
-    written = said.get("address", product.default_address)
-    if "://" not in written:
-        secure = "ssl" in said and _bool(said["ssl"], product.variables["ssl"])
-        written = f"{'https' if secure else 'http'}://{written}"
-    return _whole(product.name, product.port, written, f"the address of {product.name}")
-
-
-def _whole(name: str, port: int, url: str, what: str) -> str:
-    """A URL without a path, and with a port. Raises AttachError."""
-    hint = f"like https://{name}.staging.example:{port}"
-    try:
-        parts = urlsplit(url.strip())
-        given = parts.port
-    except ValueError as error:
-        raise AttachError(f"{what}: {shown(url)}: {error}; write a URL {hint}") from None
-    if parts.scheme not in {"http", "https"}:
-        raise AttachError(f"{what}: {shown(url)} has not the scheme http or https; write a URL {hint}")
-    if not parts.hostname or parts.username is not None:
-        raise AttachError(f"{what}: expected a URL {hint}, without a name or password in it")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}:{given or (443 if parts.scheme == 'https' else 80)}"

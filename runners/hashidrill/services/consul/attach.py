@@ -51,6 +51,9 @@ class ConsulAttach(product.Product):
     token_header: ClassVar[str] = "X-Consul-Token"  # noqa: S105 - the header's name
     health: ClassVar[str] = "/v1/status/leader"
     process: ClassVar[Sequence[str]] = ("consul", "agent")
+    pods: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        role: {"app": "consul", "component": role} for role in ("server", "client")
+    }
     variables: ClassVar[Mapping[str, str]] = {
         "address": "CONSUL_HTTP_ADDR", "ssl": "CONSUL_HTTP_SSL", "verify": "CONSUL_HTTP_SSL_VERIFY",
         "ca_file": "CONSUL_CACERT", "ca_path": "CONSUL_CAPATH", "cert_file": "CONSUL_CLIENT_CERT",

@@ -52,6 +52,10 @@ class VaultAttach(product.Product):
     token_header: ClassVar[str] = "X-Vault-Token"  # noqa: S105 - the header's name
     health: ClassVar[str] = "/v1/sys/seal-status"
     process: ClassVar[Sequence[str]] = ("vault", "server")
+    pods: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "server": {"app.kubernetes.io/name": "vault", "component": "server"}
+    }
+    leads: ClassVar[Mapping[str, str]] = {"vault-active": "true"}
     variables: ClassVar[Mapping[str, str]] = {
         "address": "VAULT_ADDR", "ca_file": "VAULT_CACERT", "ca_path": "VAULT_CAPATH",
         "cert_file": "VAULT_CLIENT_CERT", "key_file": "VAULT_CLIENT_KEY", "server_name": "VAULT_TLS_SERVER_NAME",
@@ -76,7 +80,8 @@ class VaultAttach(product.Product):
     async def discover(self, wire: Wire) -> product.Found:
         """Servers from what the active one hears of the others, and from Raft where Vault stores there.
 
-        A server that is sealed is heard of only where Raft knows it.
+        A server that is sealed is heard of only where Raft knows it. In pods of the official chart, Raft knows servers
+        as `vault-0.vault-internal`, and they know each other by the addresses of their pods: the name tells who is who.
         """
         seal = await read_json(wire, "/v1/sys/seal-status", needs="nothing")
         found = re.match(r"\d+\.\d+\.\d+", str(seal.get("version", "")))
@@ -85,16 +90,19 @@ class VaultAttach(product.Product):
         ids, voters = await self._raft(wire, notes) if seal.get("storage_type") == "raft" else ({}, [])
         hostnames = Counter(str(one.get("hostname", "")) for one in heard)
         nodes: dict[str, product.Node] = {}
-        leader = ""
+        leader, raft_names = "", set[str]()
         for one in heard:
             url = str(one.get("api_address", "")).rstrip("/")
             address = urlsplit(url).hostname or ""
             hostname = str(one.get("hostname", ""))
-            name = ids.get(address) or (hostname if hostname and hostnames[hostname] == 1 else address)
+            by_name = next((each for each in ids if hostname and each.partition(".")[0] == hostname), "")
+            in_raft = address if address in ids else by_name if hostnames[hostname] == 1 else ""
+            raft_names.add(in_raft)
+            name = ids.get(in_raft) or (hostname if hostname and hostnames[hostname] == 1 else address)
             nodes[address] = product.Node(name, address, "server", {"cluster": cluster}, url)
             leader = name if one.get("active_node") else leader
         for address, name in ids.items():
-            if address not in nodes:
+            if address not in raft_names:
                 nodes[address] = product.Node(name, address, "server", {"cluster": cluster, "status": "not heard of"})
                 notes.append(f"{name} is in Raft's configuration and was not heard of: sealed, or down")
         return product.Found(list(nodes.values()), version, leader, voters, cluster, notes)

@@ -21,7 +21,11 @@ from places import ROOT
 
 KEPT = ROOT / "experiments" / "schema-attach.json"
 CONSUL = '  consul: {address: "https://consul.staging.example:8501", ca_file: ca.pem, token_file: token}\n'
+PODS = "  kubernetes: {context: staging, namespace: consul, consul: %s}\n"
 GOOD = {
+    "agents that are pods": PODS % "{}",
+    "pods with labels of their own": PODS % "{servers: {app: consul, release: a}, token_file: token}",
+    "pods by themselves": PODS % "",
     "one product": CONSUL,
     "all from the environment": "  consul: {}\n  nomad:\n  vault: {}\n",
     "agents elsewhere": '  consul: {agents: {web-1: "https://10.1.2.3:18501"}, verify: false}\n',
@@ -30,6 +34,11 @@ GOOD = {
 }
 _FRAGMENT = r"```yaml\n# fragment: (a|of a) datacenter to attach\n(.*?)```"
 BAD = {
+    "pods of no product": "  kubernetes: {context: staging, namespace: consul}\n",
+    "pods of no context": "  kubernetes: {namespace: consul, consul: {}}\n",
+    "labels that are none": PODS % "{servers: consul}",
+    "no labels": PODS % "{servers: {}}",
+    "a key of pods that cannot be": PODS % "{selector: {app: consul}}",
     "a product that cannot be": "  consol: {}\n",
     "a key that cannot be": "  consul: {adress: x}\n",
     "a token in it": "  consul: {token: x}\n",

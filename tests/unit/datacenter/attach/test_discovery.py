@@ -182,6 +182,28 @@ def test_agents_of_several_products_at_one_address_are_one_host(tmp_path):
     assert estate.specs["vault"] == {"version": "1.21.0", "servers": 3, "storage": "raft", "unseal": "never"}
 
 
+def test_servers_of_vaults_own_chart_are_one_host_each_though_raft_knows_them_by_names(tmp_path):
+    """Raft has `vault-0.vault-internal`, and they hear of each other by the addresses of their pods."""
+    fake = FakeEstate(FakeDatacenter(servers=1, clients=1))
+    nodes = [
+        {"hostname": f"vault-{n}", "api_address": f"http://10.73.0.5{n}:8200", "active_node": n == 1} for n in (0, 1)
+    ]
+    servers = [{"node_id": f"id-{n}", "address": f"vault-{n}.vault-internal:8201", "voter": True} for n in (0, 1, 2)]
+    fake.answers = of_vault() | {
+        ("vault", "/v1/sys/ha-status"): {"nodes": nodes},
+        ("vault", "/v1/sys/storage/raft/configuration"): {"data": {"config": {"servers": servers}}},
+    }
+    estate = run(fake.found(read_target(attach_file(tmp_path, '  vault: {address: "http://10.73.0.51:8200"}\n'), {})))
+    assert {name: host.address for name, host in estate.hosts.items()} == {
+        "id-0": "10.73.0.50", "id-1": "10.73.0.51", "id-2": "vault-2.vault-internal",
+    }  # fmt: skip
+    assert estate.leaders == {"vault": "id-1"}
+    assert estate.voters["vault"] == ("id-0", "id-1", "id-2")
+    assert [note for note in estate.notes if "not heard of" in note] == [
+        "vault: id-2 is in Raft's configuration and was not heard of: sealed, or down"
+    ]
+
+
 def test_every_product_that_cannot_be_attached_is_in_the_one_message(tmp_path):
     fake = FakeEstate(FakeDatacenter(servers=1, clients=1))
     fake.answers = of_nomad()

@@ -76,7 +76,7 @@ def test_a_product_that_the_file_does_not_name_is_not_attached_whatever_the_vari
         ("  consol: {}\n", "cannot be attached: did you mean consul?"),
         ("  consul: {token: abc}\n", "a token does not belong into this file; name the"),
         ("  consul: {verify: 3}\n", "expected true or false, got 3"),
-        ("  sample: {}\n", "cannot be attached: there are: consul, nomad, vault"),
+        ("  sample: {}\n", "cannot be attached: there are: consul, kubernetes, nomad,"),
     ],
 )
 def test_a_mistake_in_the_file_is_shown_with_its_line(read, body, said):
