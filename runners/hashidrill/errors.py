@@ -78,6 +78,10 @@ class FaultError(HashidrillError):
     exit_code = 3
 
 
+class OthersFaultError(FaultError):
+    """Nothing of this run is left there, and another run has such a fault in force, which stays."""
+
+
 class CapabilityError(FaultError):
     """A host has not the capability that a fault, a probe or a service asked it for."""
 

@@ -105,7 +105,12 @@ class FakeSession:
             left = shell.notes.pop(told["id"], None)
             if left is not None and not shell.forgets:
                 shell.in_force.pop(told["id"], None)
-            await self._say(event="reverted", why="asked to" if left else "nothing is left", by="guardian", proof="")
+            others = [
+                {"kind": one["kind"], "why": f"of the run {one['run']}"}
+                for one in shell.notes.values() if told["run"] not in {"", one.get("run", "")}
+            ]  # fmt: skip
+            why = "asked to" if left else "nothing is left"
+            await self._say(event="reverted", why=why, by="guardian", proof="", others=others)
             self._end()
         elif shell.refuses:
             await self._say(event="refused", name="x", why=shell.refuses)

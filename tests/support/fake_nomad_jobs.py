@@ -116,7 +116,11 @@ class FakeAllocation:
 class FakeNomad:
     """`plant`: never placed, two allocations, other node, start fails, log truncated, SIGUSR1 lost, SIGTERM lost,
     client cut off (from the servers: neither signals nor programs get there), restarts (from the second look at its
-    nodes on)."""
+    nodes on), over at once (its program ended before Nomad told of it), down at once (a client goes down after it was
+    looked at and before the job was evaluated).
+
+    A job for a client that is not ready is placed nowhere, and not when the client comes back either: only when it is
+    evaluated once more, as Nomad 1.10.5 has it for system batch jobs."""
 
     def __init__(self, *hosts, lacking=()):
         """`hosts`: (name, address) of clients."""
@@ -172,6 +176,9 @@ class FakeNomad:
             return self._allowed(path)
         if method == "POST" and path == "/v1/jobs":
             return self._submit(json.loads(request.content)["Job"])
+        if method == "POST" and last == "evaluate":
+            self._evaluate(self.jobs[path.split("/")[3]])
+            return httpx.Response(200, json={"EvalID": "e"})
         if method == "DELETE":
             job = self.jobs.pop(last, None)
             for one in self.allocations:
@@ -202,13 +209,24 @@ class FakeNomad:
             return httpx.Response(500, text="minimum DiskMB value is 10")
         self.jobs[job["ID"]] = job
         self.submitted.append(job)
-        if "never placed" not in self.plant:
-            self.place(job)
+        self._evaluate(job)
         return httpx.Response(200, json={"EvalID": "e"})
 
-    def place(self, job):
+    def _evaluate(self, job):
+        if "down at once" in self.plant:
+            self.plant.discard("down at once")
+            self._node_of(job)["Status"] = "down"
+        if "never placed" in self.plant or any(one.job is job for one in self.allocations):
+            return
+        if self._node_of(job)["Status"] == "ready":
+            self.place(job)
+
+    def _node_of(self, job):
         [constraint] = job["TaskGroups"][0]["Constraints"]
-        node = next(one for one in self.nodes.values() if one["ID"] == constraint["RTarget"])
+        return next(one for one in self.nodes.values() if one["ID"] == constraint["RTarget"])
+
+    def place(self, job):
+        node = self._node_of(job)
         if "other node" in self.plant:
             node = next(one for one in self.nodes.values() if one is not node)
         for _ in range(2 if "two allocations" in self.plant else 1):
@@ -219,6 +237,8 @@ class FakeNomad:
                     "failed",
                     ['Driver Failure: exec: "python3": executable file not found in $PATH'],
                 )
+            if "over at once" in self.plant:
+                one.status = "complete"
             self.allocations.append(one)
 
     def _looked(self, path, last, params):

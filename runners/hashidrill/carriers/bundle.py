@@ -26,14 +26,15 @@ exec(compile(d, "hashidrill", "exec"))
 OLDEST_PYTHON = (3, 8)
 _INSIDE = "hashidrill.carriers.inside"
 AGENT = tuple(
-    f"{_INSIDE}.{name}" for name in ("system", "restart", "tracing", "throttling", "settings", "host_faults", "agent")
+    f"{_INSIDE}.{name}"
+    for name in ("system", "notes", "restart", "tracing", "throttling", "settings", "host_faults", "agent")
 )
 """In the order in which they need each other."""
 HOLDER = (f"{_INSIDE}.holder",)
 EYES = (
     "hashidrill.sandbox.rpc",
     "hashidrill.datacenter.local.inside.exchange", "hashidrill.datacenter.local.inside.canary",
-    *AGENT[:3], f"{_INSIDE}.settings", f"{_INSIDE}.eyes",
+    f"{_INSIDE}.system", f"{_INSIDE}.restart", f"{_INSIDE}.tracing", f"{_INSIDE}.settings", f"{_INSIDE}.eyes",
 )  # fmt: skip
 """The observers: they share with the agents how processes are read, and nothing that changes any."""
 _LOADER = """\

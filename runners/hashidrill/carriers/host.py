@@ -17,10 +17,10 @@ from hashidrill import packets
 from hashidrill.capabilities import AgentProcess
 from hashidrill.carriers import leased
 from hashidrill.carriers.bundle import EYES, program
-from hashidrill.carriers.limits import cannot, cut_off, wrong_place
+from hashidrill.carriers.limits import cannot, cut_off, spare_the_carrier, wrong_place
 from hashidrill.carriers.shell import ANSWERS_WITHIN_S, Lines, Shell
 from hashidrill.datacenter.local.packet_rules import barriers
-from hashidrill.errors import FaultError
+from hashidrill.errors import FaultError, OthersFaultError
 from hashidrill.observed import Barrier, Exchange, ExchangeRequest, Timing
 from hashidrill.packets import PacketRule
 from hashidrill.util.tasks import all_at_once
@@ -130,13 +130,16 @@ class CarriedHost:
         self._faults[fault_id] = fault
         return fault
 
-    async def _revert(self, fault_id: str) -> None:
-        """By the agent that has it, or by its note. Raises FaultError."""
+    async def _revert(self, fault_id: str, kind: str) -> None:
+        """By the agent that has it, or by its note. Raises FaultError; OthersFaultError as `leased.undo_left` does."""
         fault = self._faults.pop(fault_id, None)
         if fault is not None:
             with contextlib.suppress(FaultError):  # its agent or the connection is gone: the note says what is left
                 return await fault.revert()
-        await leased.undo_left(self._shell, fault_id, self._terms, self._tasks, self._patience)
+        await leased.undo_left(
+            self._shell, fault_id, kind, terms=self._terms, tasks=self._tasks, patience=self._patience,
+            observe=self.eyes,
+        )  # fmt: skip
         return None
 
     # PacketFilter
@@ -155,11 +158,12 @@ class CarriedHost:
             await fault.change(script)
         else:
             if fault is not None:  # for a moment there are no rules: nothing tells its program of others
-                await self._revert(table)
+                with contextlib.suppress(OthersFaultError):
+                    await self._revert(table, "packets")
             await self._apply("packets", table, {"table": self._terms.named(table), "script": script})
 
     async def clear_packet_rules(self, table: str) -> None:
-        await self._revert(table)
+        await self._revert(table, "packets")
 
     async def nft(self, script: str) -> None:  # noqa: ARG002 - the capability's
         raise FaultError(f"{self.name}: only rules of one table, which an agent takes away again, are put on this host")
@@ -212,7 +216,7 @@ class CarriedHost:
     async def signal(self, reference: str, signal: int) -> bool:
         """Under a lease: what was stopped goes on, and what was ended is started, when the runner is silent."""
         if signal == _CONTINUES:
-            await self._revert(f"pause-{reference}")
+            await self._revert(f"pause-{reference}", "pause")
             return bool((await self._look("state", reference=reference))["state"])
         if not reference or not (await self._look("state", reference=reference))["state"]:
             return False
@@ -233,20 +237,12 @@ class CarriedHost:
         for agent in self._commands:
             process = await self.agent_process(agent)
             if process is not None and process.reference == reference:
-                self._not_the_carrier(agent)
+                spare_the_carrier(self._shell, self.name, agent)
                 return agent
         raise FaultError(f"{self.name}: process {reference} is none of its agents")
 
-    def _not_the_carrier(self, agent: str) -> None:
-        """Raises FaultError for a fault that would not hear of its end."""
-        if agent == self._shell.carrier:
-            raise FaultError(
-                f"{self.name}: {agent} carries faults to this host, and would not carry the end of this one: carry it"
-                " over SSH (carriers.ssh)"
-            )
-
     async def start_agent(self, agent: str) -> None:
-        await self._revert(f"kill-{agent}-{self.name}")
+        await self._revert(f"kill-{agent}-{self.name}", "kill")
         await self._running(agent)
 
     async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:
@@ -273,19 +269,20 @@ class CarriedHost:
         self, agent: str, settings: Mapping[str, Any], *, restart: bool, check: Sequence[str]
     ) -> None:
         name = f"settings-{agent}-{self.name}"
-        self._not_the_carrier(agent)
+        spare_the_carrier(self._shell, self.name, agent)
         if (fault := self._faults.get(name)) is not None and fault.holds:
             if self._shell.changes:
                 await fault.change(dict(settings))
                 return
-            await self._revert(name)  # nothing tells its program of others
+            with contextlib.suppress(OthersFaultError):
+                await self._revert(name, "settings")  # nothing tells its program of others
         reference = (await self._running(agent)).reference
         by = "restart" if restart else "reload"
         args = {"agent": agent, "reference": reference, "settings": dict(settings), "by": by, "check": list(check)}
         await self._apply("settings", name, args)
 
     async def clear_agent_settings(self, agent: str) -> None:
-        await self._revert(f"settings-{agent}-{self.name}")
+        await self._revert(f"settings-{agent}-{self.name}", "settings")
 
     # CpuControl and CpuCanary
 
@@ -299,7 +296,7 @@ class CarriedHost:
         await self._apply("cpu", name, {"references": [*agents, (await self.eyes(_OF_CPU))[1]], "cores": cores})
 
     async def unlimit_cpu(self, name: str) -> None:
-        await self._revert(name)
+        await self._revert(name, "cpu")
 
     async def canary_burn(self, threads: int, windows: int, window_s: float) -> Sequence[float]:
         eyes, _ = await self.eyes(_OF_CPU)
@@ -327,7 +324,7 @@ class CarriedHost:
         )
 
     async def clear_disk_rule(self, rule_id: str) -> None:
-        await self._revert(rule_id)
+        await self._revert(rule_id, "disk")
 
     # DiskCanary
 

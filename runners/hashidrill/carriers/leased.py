@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 
 from hashidrill.carriers.bundle import program
 from hashidrill.carriers.shell import Lines, Shell
-from hashidrill.errors import FaultError
+from hashidrill.errors import FaultError, OthersFaultError
 from hashidrill.util.wait import pause
 
 _RENEWALS = 3
@@ -59,6 +59,8 @@ class Patience:
         self._waits_s, self._tell = waits_s, tell
         self._ends_s: float | None = None
         self._said, self._says_s = "", 0.0
+        self.waited = False
+        """Whether somebody waited for it, and it has not answered since."""
 
     async def worth(self, why: str) -> bool:
         """Whether to try again, after a moment; says what it waits for, and why."""
@@ -71,12 +73,16 @@ class Patience:
         if why != self._said or now >= self._says_s:
             self._tell(f"waiting for up to {left_s:.0f}s: {why}")
             self._said, self._says_s = why, now + _SAYS_EVERY_S
+        self.waited = True
         await pause(_TRIES_EVERY_S)
         return True
 
-    def rewarded(self) -> None:
-        """It answers."""
-        self._ends_s, self._said = None, ""
+    def rewarded(self, who: str) -> None:
+        """It answers; says so where somebody waited for it."""
+        if self.waited and self._ends_s is not None:
+            waited_s = anyio.current_time() - self._ends_s + self._waits_s
+            self._tell(f"{who} answers again, after {waited_s:.0f}s")
+        self._ends_s, self._said, self.waited = None, "", False
 
 
 class LeasedFault:
@@ -164,17 +170,47 @@ async def apply(
     return fault
 
 
-async def undo_left(shell: Shell, fault_id: str, terms: Terms, tasks: TaskGroup, patience: Patience) -> str:
-    """Reverts what an agent with that id left, from its note. Returns what it says. Raises FaultError."""
+async def undo_left(
+    shell: Shell, fault_id: str, kind: str, *, terms: Terms, tasks: TaskGroup, patience: Patience,
+    observe: Callable[[], Awaitable[object]],
+) -> None:  # fmt: skip
+    """Reverts what an agent with that id left, from its note. Raises FaultError.
+
+    Waits for a host that does not answer, and then until `observe` raises no FaultError: what proves that the fault is
+    gone must be there too. Raises OthersFaultError where nothing of this run is left, and another one has a fault of
+    that `kind` in force.
+    """
     while True:
         said, why = await _undone(shell, fault_id, terms, tasks)
         if said is not None or not await patience.worth(f"{shell.where}: {why.removeprefix(f'{shell.where}: ')}"):
             break
-    if said is None or said["event"] != "reverted":
+    others = _of_others(said, kind) if said is not None else ""
+    if said is None or (said["event"] != "reverted" and not others):
         why = (said.get("proof") or said.get("why") if said else why) or "no answer"
         raise FaultError(f"{shell.where}: {fault_id} could not be reverted: {why.removeprefix(f'{shell.where}: ')}")
-    patience.rewarded()
-    return str(said["why"])
+    if patience.waited:
+        await _observing(observe, patience)
+    patience.rewarded(shell.where)
+    if others:
+        raise OthersFaultError(f"{shell.where}: {fault_id}: nothing of this run is left there: {others}")
+
+
+async def _observing(observe: Callable[[], Awaitable[object]], patience: Patience) -> None:
+    while True:
+        try:
+            await observe()
+        except FaultError as error:
+            if await patience.worth(str(error)):
+                continue
+        return
+
+
+def _of_others(said: Mapping[str, Any], kind: str) -> str:
+    """Whose faults of that kind are in force there instead, in words; "" for nobody's."""
+    if said["event"] == "refused":
+        return str(said["why"]) if said.get("name") == "another-run" else ""
+    others = [one for one in said.get("others", ()) if said["event"] == "reverted" and one["kind"] == kind]
+    return "; ".join(str(one["why"]) for one in others)
 
 
 async def _undone(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hashidrill.carriers.shell import Shell
+from hashidrill.errors import FaultError
 from hashidrill.packets import Block, PacketRule, Redirect
 
 
@@ -19,6 +20,15 @@ def cut_off(shell: Shell, rules: Sequence[PacketRule]) -> str:
             if why := shell.cuts(rule.addresses, port, whole=whole):
                 return why
     return ""
+
+
+def spare_the_carrier(shell: Shell, host: str, agent: str) -> None:
+    """Raises FaultError for a fault on that agent that would not hear of its end."""
+    if agent == shell.carrier:
+        raise FaultError(
+            f"{host}: {agent} carries faults to this host, and would not carry the end of this one: carry it over SSH"
+            " (carriers.ssh)"
+        )
 
 
 def wrong_place(shell: Shell) -> str:

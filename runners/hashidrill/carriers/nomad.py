@@ -119,6 +119,7 @@ class NomadShell:
         job = job_of(name, self._node, text, python=wanted.python, run=wanted.run, host=self._host)
         self._names.append(name)
         try:
+            await wanted.jobs.fits(self._node)
             await wanted.jobs.submit(job)
             return name, await wanted.jobs.placed(name, self._node, within_s=wanted.within_s)
         except BaseException as error:
@@ -137,8 +138,10 @@ class NomadShell:
     async def _keep(self, session: JobSession, allocation: str) -> None:
         """Renews the holder until the shell closes; goes on in a run that is cancelled, whose reverts may need it."""
         with anyio.CancelScope(shield=True):
-            while not self._over.is_set() and not await self._listens(allocation):  # noqa: ASYNC110 - it is a log
-                await anyio.sleep(_SOON_S)  # before it listens, a signal would end it
+            while not self._over.is_set() and self._holder == allocation:
+                if await self._listens(allocation):  # before it listens, a signal would end it
+                    break
+                await anyio.sleep(_SOON_S)
             while not self._over.is_set() and self._holder == allocation:
                 with contextlib.suppress(FaultError):
                     await session.send(b'{"renew": 1}')

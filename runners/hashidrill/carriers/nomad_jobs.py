@@ -29,6 +29,9 @@ TASK = "carrier"
 ENDED = frozenset({"complete", "failed", "lost", "unknown"})
 _GROUP = "host"
 _LOOK_EVERY_S = 0.3
+_AGAIN_EVERY_S = 3.0
+"""After how long without an allocation Nomad is asked once more to place a job. It does not do so by itself when a
+client comes back: the evaluations of a node leave out system batch jobs (createNodeEvals of Nomad 1.10.5)."""
 _TIMEOUT_S = 10.0
 _LOG_MB, _DISK_MB = 2, 10
 """Nomad takes no group with less disk."""
@@ -90,9 +93,14 @@ class Jobs:
             "Job": job, "EnforceIndex": True, "JobModifyIndex": 0,
         })  # fmt: skip
 
+    async def fits(self, node: Node) -> None:
+        """Raises FaultError where Nomad would place no job of ours there now: it would not make up for that later."""
+        if why := unfit(await self.ask("GET", f"/v1/node/{node.id}", needs="node:read")):
+            raise FaultError(why)
+
     async def placed(self, name: str, node: Node, *, within_s: float) -> str:
-        """The id of its one allocation, once that runs, or has."""
-        status = ""
+        """The id of its one allocation, while that runs."""
+        status, asks_s = "", anyio.current_time() + _AGAIN_EVERY_S
         with anyio.move_on_after(within_s):
             while True:
                 found = await self.ask("GET", f"/v1/job/{quote(name)}/allocations", needs="read-job")
@@ -104,8 +112,15 @@ class Jobs:
                         raise FaultError(f"Nomad placed the job {name} on {one['NodeName']}, and not on {node.name}")
                     if one["ClientStatus"] == "failed":
                         raise FaultError(f"the job {name} failed on {node.name}: {told(one)}{_hint(told(one))}")
+                    if one["ClientStatus"] in ENDED:
+                        raise FaultError(f"the job {name} is over on {node.name} before it was used: {status}")
                     if one["ClientStatus"] != "pending":
                         return str(one["ID"])
+                if not found and anyio.current_time() >= asks_s:
+                    asks_s = anyio.current_time() + _AGAIN_EVERY_S
+                    await self.ask(
+                        "POST", f"/v1/job/{quote(name)}/evaluate", needs="submit-job", body={"JobID": name}
+                    )  # fmt: skip
                 await anyio.sleep(_LOOK_EVERY_S)
         why = status or await self._unplaced(name, node)
         raise FaultError(f"the job {name} does not run on {node.name} within {within_s:g}s: {why}")

@@ -259,7 +259,7 @@ async def carried(
             for name, host in estate.hosts.items():
                 if offers[name].capabilities:
                     way, settings = ways[offers[name].by]
-                    waits_s = AWAITED_S if name in awaited else 0.0
+                    waits_s = AWAITED_S if name in awaited or not undoing else 0.0
                     terms = Terms(float(settings.lease), deadline_s, who, settings.notes, run, waits_s)
                     shell = await stack.enter_async_context(way(name, host.address))
                     hosts[name] = _host(

@@ -72,8 +72,8 @@ def _tell(text: str) -> None:
 
 def _as_json(one: Healed) -> dict[str, Any]:
     return {
-        "run": str(one.run), "reverted": one.reverted, "ended": one.ended, "stuck": one.stuck, "refused": one.refused,
-        "cleaned": one.cleaned, "left": one.left,
+        "run": str(one.run), "reverted": one.reverted, "ended": one.ended, "others": one.others, "stuck": one.stuck,
+        "refused": one.refused, "cleaned": one.cleaned, "left": one.left,
     }  # fmt: skip
 
 
@@ -87,6 +87,7 @@ def _print_healed(say: Console, healed: list[Healed], removed: list[Path]) -> No
             for names, what in (
                 (one.reverted, "reverted and proven gone"),
                 (one.ended, "ended with the sandbox, which has no process left"),
+                (one.others, "left nothing, and another run has such a fault in force there"),
                 (one.stuck, "may still be in force"),
             )
             if names
@@ -102,7 +103,7 @@ def _print_healed(say: Console, healed: list[Healed], removed: list[Path]) -> No
 def _how(one: Healed) -> str:
     if one.died:
         return "its runner died"
-    open_ = one.reverted or one.stuck or one.ended
+    open_ = one.reverted or one.stuck or one.ended or one.others
     return "it ended with a fault not proven gone" if open_ else "it ended, and left something"
 
 

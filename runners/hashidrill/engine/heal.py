@@ -40,6 +40,7 @@ _GONE_WITHIN_S = 60.0
 _KILLED_WITHIN_S = 10.0
 """How long the kernel may take to end a sandbox after its runner was killed."""
 _LOOK_EVERY_S = 0.1
+_TOLD = {"reverted": "gone", "others": "ended", "stuck": "stuck"}
 CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct")
 
 
@@ -47,14 +48,16 @@ CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct")
 class Healed:
     """What heal did for one run: names of faults.
 
-    `reverted`: reverted and proven gone. `ended`: gone with their hosts. `stuck`: may still be in force. `refused` says
-    why heal did nothing at all. `cleaned`: what its loads had left in an attached datacenter; `left`: what is still
+    `reverted`: reverted and proven gone. `ended`: gone with their hosts. `others`: nothing of this run is left, and
+    another run has such a fault in force there. `stuck`: may still be in force. `refused` says why heal did nothing at
+    all. `cleaned`: what its loads had left in an attached datacenter; `left`: what is still
     there.
     """
 
     run: Path
     reverted: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     died: bool = True
     refused: str = ""
@@ -63,7 +66,8 @@ class Healed:
 
 
 Told = Callable[[str, Mapping[str, Any]], None]
-"""Takes what heal does, as it does it: `heal`, `revert`, `gone`, `stuck`, and the undo that it is about, with `why`."""
+"""Takes what heal does, as it does it: `heal`, `revert`, `gone`, `ended`, `stuck`, and the undo that it is about, with
+`why`."""
 
 
 def _untold(_verb: str, _undo: Mapping[str, Any]) -> None:
@@ -123,7 +127,7 @@ async def heal_run(run: Path, hosts: Hosts | None = None, *, attached: str = "",
             else:
                 told("revert", undo)
                 done, why = await _settled(undo, hosts, written, gone_within_s=_GONE_WITHIN_S)
-                told("gone" if done == "reverted" else done, {**undo, "why": why})
+                told(_TOLD[done], {**undo, "why": why})
             getattr(healed, done).append(undo["fault_id"])
         if died:
             journal.write(
@@ -189,22 +193,24 @@ def _processes(namespace: str, before_s: float) -> Iterator[tuple[int, str]]:
 
 
 async def settle(undo: dict[str, Any], hosts: Hosts, journal: Journal) -> str:
-    """Reverts it on its host and proves it gone: `reverted`, or `stuck`."""
+    """Reverts it on its host and proves it gone: `reverted`, `others` as in Healed, or `stuck`."""
     return (await _settled(undo, hosts, journal))[0]
 
 
 async def _settled(
     undo: dict[str, Any], hosts: Hosts, journal: Journal, *, gone_within_s: float = GONE_WITHIN_S
 ) -> tuple[str, str]:  # fmt: skip
-    """As `settle`, and why it is stuck."""
+    """As `settle`, and why it is stuck, or whose it is."""
     try:
         undo = journal.undos.restored(undo)
-        await revert(fault_from_undo(undo, hosts), undo, journal, gone_within_s=gone_within_s)
+        how = await revert(fault_from_undo(undo, hosts), undo, journal, gone_within_s=gone_within_s)
     except RevertError as error:
         return "stuck", str(error)
     except HashidrillError as error:
         journal.write("fault.stuck", sync=True, fault_id=undo["fault_id"], error=str(error))
         return "stuck", str(error)
+    if how == "ended":
+        return "others", "nothing of this run is left there; another run has such a fault in force, which stays"
     return "reverted", ""
 
 

@@ -197,10 +197,11 @@ def _verbs(path: Path) -> list[str]:
 
 
 def _faulted(run: Path, datacenter: str) -> set[str]:
-    """The hosts on which a fault of that run may still be in force."""
+    """The hosts on which a fault of that run may still be in force, and those from which it is proven gone."""
     if (_began(run).get("attached") or {}).get("name") != datacenter:
         return set()
-    return {str(undo.get("host", "")) for undo in open_faults(entries_of(run))}
+    undos = open_faults(entries_of(run))
+    return {str(name) for undo in undos for name in (undo.get("host", ""), *undo.get("peers", ()))}
 
 
 def _began(run: Path) -> Mapping[str, Any]:
@@ -222,7 +223,8 @@ def _finished(done: Healed) -> str:
     said = [
         f"{what}: {', '.join(names)}"
         for names, what in (
-            (done.reverted, "reverted"), (done.stuck, "still in force"), (done.cleaned, "removed"), (done.left, "left"),
+            (done.reverted, "reverted"), (done.others, "another run's now"), (done.stuck, "still in force"),
+            (done.cleaned, "removed"), (done.left, "left"),
         )
         if names
     ]  # fmt: skip

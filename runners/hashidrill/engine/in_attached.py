@@ -25,8 +25,9 @@ from hashidrill.datacenter.attach.wire import Wire
 from hashidrill.engine import run as engine
 from hashidrill.engine.engine_process import cancelled_when_told, exit_of, to_runner
 from hashidrill.engine.load_generator import LoadGenerator
+from hashidrill.engine.teller import Teller
 from hashidrill.errors import InterlockError
-from hashidrill.events import Bus, Note
+from hashidrill.events import Bus
 from hashidrill.experiment.resolved import ResolvedExperiment
 from hashidrill.generators.nomad_spawner import job_id
 from hashidrill.generators.settings import fleet_of
@@ -70,7 +71,7 @@ async def run_given(
         found, wires = await look(target, stack)
         check_same(expected, found)
         plan = plan_of(experiment, target, found, run_id=run_id)
-        say = lambda text: events.publish(Note(text=redactor.text(text)))  # noqa: E731 - one line, handed on once
+        say = Teller(events, redactor)
         held = await stack.enter_async_context(interlocks(target, found, wires).hold(plan, say, recording))
         await stack.enter_async_context(leaving_nothing(experiment, wires, run_id, held.note, say, mine=held.mine))
         if fleet is not None:
@@ -94,7 +95,7 @@ async def run_given(
         return await run(
             experiment, made, recording, spec["info"], clock=Clock(spec["origin_ns"]), events=events, redactor=redactor,
             load_generator=partial(LoadGenerator, entrances=made.entrances, fleet=fleet), stop=held.stopped,
-            admits=held.admits,
+            admits=held.admits, teller=say,
         )  # fmt: skip
     return "interrupted"
 

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 
 from hashidrill.abc import Evidence, Fault, Target, Undo
-from hashidrill.errors import FaultError, HashidrillError, RevertError
+from hashidrill.errors import FaultError, HashidrillError, OthersFaultError, RevertError
 from hashidrill.recording.journal import Journal
 from hashidrill.util.wait import pause
 
@@ -158,19 +158,25 @@ async def _apply(fault: Fault, undo: Undo, journal: Journal) -> tuple[Evidence, 
     return evidence, proof_s
 
 
-async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: float = GONE_WITHIN_S) -> None:
+async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: float = GONE_WITHIN_S) -> str:
     """Reverts, and proves that the effect is gone. Raises RevertError; the journal says `fault.stuck`.
 
-    A journal that cannot be written (OSError) neither ends this early nor hides a fault that stays in force.
+    Returns "gone", or "ended" where nothing of this run is left and another run has such a fault in force there, which
+    observers cannot tell from this one. A journal that cannot be written (OSError) neither ends this early nor hides a
+    fault that stays in force.
     """
     fault_id, where = undo["fault_id"], f"{fault.kind} on {undo['host']}"
     error = await _try_revert(fault, undo)
-    if error is not None:
+    if error is not None and not isinstance(error, OthersFaultError):
         _write(journal, "fault.stuck", fault_id=fault_id, error=f"{type(error).__name__}: {error}")
         raise RevertError(f"{where}: could not be reverted: {type(error).__name__}: {error}")
     unwritten = _write(journal, "fault.reverted", fault_id=fault_id)
     gone_within_s = observed_within_s(fault, gone_within_s)
     evidence, _ = await _seen(fault, undo, present=False, within_s=gone_within_s)
+    if not evidence.ok and error is not None:
+        told = Evidence(True, f"nothing of this run on {undo['host']}", f"{error}; seen: {evidence.measured}")
+        unwritten = _write(journal, "fault.ended", fault_id=fault_id, evidence=asdict(told)) or unwritten
+        return _settled(journal, fault_id, unwritten, "ended")
     if not evidence.ok:
         _write(journal, "fault.stuck", fault_id=fault_id, evidence=noted(fault, evidence))
         raise RevertError(
@@ -178,9 +184,15 @@ async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: f
             f"measured {evidence.measured}"
         )
     unwritten = _write(journal, "fault.gone", fault_id=fault_id, evidence=noted(fault, evidence)) or unwritten
+    return _settled(journal, fault_id, unwritten, "gone")
+
+
+def _settled(journal: Journal, fault_id: str, unwritten: OSError | None, how: str) -> str:
+    """`how`, once nothing needs its undo any more. Raises what kept the journal from being written."""
     journal.undos.forget(fault_id)
     if unwritten is not None:
         raise unwritten
+    return how
 
 
 def _write(journal: Journal, event: str, **data: Any) -> OSError | None:
@@ -201,6 +213,8 @@ async def _try_revert(fault: Fault, undo: Undo) -> Exception | None:
                 await fault.revert(undo)
                 return None
             error = FaultError(f"its revert did not finish within {REVERT_WITHIN_S:g}s")
+        except OthersFaultError as failure:
+            return failure
         except Exception as failure:  # noqa: BLE001 - a fault that stays is worse than any error: try again, then report
             error = failure
         await pause(_GAP_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from hashidrill.engine.monitor import Monitor, longest_window_s
 from hashidrill.engine.run_state import Admits, Run, RunnableDatacenter, admits_all
 from hashidrill.engine.second_revert import revert_again
 from hashidrill.engine.steps import carry_out
+from hashidrill.engine.teller import Teller
 from hashidrill.errors import (
     OTHER_WORK,
     FaultError,
@@ -62,6 +63,7 @@ async def run(
     stop: Stop | None = None,
     admits: Admits = admits_all,
     attendant: Attendant | None = None,
+    teller: Teller | None = None,
 ) -> str:
     """One run, from start to closed recording. Returns how it ended (the journal's `end`).
 
@@ -85,7 +87,7 @@ async def run(
 
     `stop` returns why the run must stop, if ever: everything reverts, and the outcome is `interrupted`. `admits` is
     entered around each fault. `attendant` acts while the faults last, and ends the method
-    (hashidrill.engine.attendant).
+    (hashidrill.engine.attendant). What `teller` is told meanwhile is kept as notes.
     """
     redactor = redactor or Redactor()
     writer = recording_writer(path, redactor)
@@ -115,11 +117,13 @@ async def run(
             **({"attached": info["attached"]} if "attached" in info else {}),
         )  # fmt: skip
         try:
-            outcome, error = await _guarded(running, details, stop)
+            with _told(teller, journal):
+                outcome, error = await _guarded(running, details, stop)
         finally:
             with anyio.CancelScope(shield=True):
                 if outcome == "revert":
-                    outcome, error = await revert_again(running, path / JOURNAL_NAME, error)
+                    with _told(teller, journal):
+                        outcome, error = await revert_again(running, path / JOURNAL_NAME, error)
                 await _collect(running, path)
                 with suppress(OSError):  # closing reports what cannot be written
                     for failure in events.failures:
@@ -127,6 +131,10 @@ async def run(
                 described = {**info, **datacenter.describe(), **details}
                 outcome, error = await closing.close(writer, journal, described, outcome, error)
     return outcome
+
+
+def _told(teller: Teller | None, journal: Journal) -> AbstractContextManager[None]:
+    return nullcontext() if teller is None else teller.kept_in(journal)
 
 
 def _publish(events: Bus, entry: Entry) -> None:

@@ -41,6 +41,6 @@ async def revert_again(running: Run, journal: Path, error: str) -> tuple[str, st
 
 async def _settled(undo: dict[str, Any], running: Run) -> bool:
     try:
-        return await settle(undo, running.datacenter, running.journal) == "reverted"
+        return await settle(undo, running.datacenter, running.journal) != "stuck"
     except OSError:  # the journal cannot be written
         return False

@@ -51,7 +51,7 @@ EVENTS = {
     "fault.moved": "fault_id, on: the role that it follows moved on",
     "fault.reverted": "fault_id: revert returned",
     "fault.gone": "fault_id, evidence: the observer saw that the effect is gone",
-    "fault.ended": "fault_id, evidence: its target is gone, and the fault with it; nobody saw the effect go",
+    "fault.ended": "fault_id, evidence: nobody saw the effect go; its target is gone, or it is another run's",
     "fault.stuck": "fault_id, error or evidence: it could not be reverted, or is still seen",
     "mark.begin": "mark, step, ends_ns: a part of the method began that the experiment gives a name; nothing is broken",
     "mark.end": "mark, step: it ended",

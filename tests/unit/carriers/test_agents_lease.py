@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashidrill.carriers.bundle import AGENT, EYES, OLDEST_PYTHON, handed, program
-from hashidrill.carriers.inside.agent import Agent, Lease, Note, main
+from hashidrill.carriers.inside.agent import Agent, Lease, main
+from hashidrill.carriers.inside.notes import Note
 from hashidrill.carriers.inside.system import RefusedError, System
 
 
@@ -213,3 +215,25 @@ def test_a_note_of_another_run_is_left_alone(tmp_path, capfd, ours, theirs, undo
     else:
         assert (ended.value.code, said["event"], said["name"]) == (2, "refused", "another-run")
         assert note.read() is not None
+        assert said["why"] == (
+            f"{note.path} is of the run run-b: a fault (packets) which process 1@1, now gone, left; it is left alone"
+        )
+
+
+def test_whose_faults_are_in_force_there_is_said_by_what_reverts(tmp_path, capfd):
+    """An observer sees that a disk is slow, and not who slows it. Notes that cannot be read are nobody's."""
+    folder = tmp_path / "run"
+    system = System()
+    living = system.reference(os.getpid())
+    for run, kind in (("run-a", "disk"), ("run-b", "disk"), ("run-c", "cpu"), ("", "pause")):
+        spec = {"id": f"f-{run}", "kind": kind, "args": {}, "run": run, "who": "ana@desk"}
+        Note(folder, spec["id"]).write({"spec": spec, "memo": {}, "agent": living})
+    (folder / "torn.json").write_text("{")
+    with pytest.raises(SystemExit):
+        main({"undo": True, "id": "0-slow", "folder": str(folder), "run": "run-a"}, system)
+    others = json.loads(capfd.readouterr().out)["others"]
+    assert [one["kind"] for one in others] == ["disk", "cpu"]
+    assert others[0]["why"] == (
+        f"{folder}/f-run-b.json is of the run run-b, started by ana@desk: a fault (disk) which process {living} has in"
+        " force; it is left alone"
+    )

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from carried_hosts import WHERE, FakeShell
+from carried_hosts import WHERE, FakeShell, argument
 from hashidrill.carriers.host import CarriedHost
 from hashidrill.carriers.leased import Terms
 from hashidrill.carriers.limits import cannot
 from hashidrill.carriers.ssh import explained
-from hashidrill.errors import FaultError
+from hashidrill.errors import FaultError, OthersFaultError
 from hashidrill.packets import Block
 from virtual_time import run
 
@@ -31,8 +31,10 @@ async def host(shell, told=None, waits_s=0.0, **more):
             "consul-1", shell, {"consul": ("consul", "agent")}, answers, terms=Terms(15, waits_s=waits_s), tasks=tasks,
             tell=(told if told is not None else []).append, **more,
         )  # fmt: skip
-        yield one
-        await one.close()
+        try:
+            yield one
+        finally:
+            await one.close()
 
 
 def test_rules_are_in_force_for_as_long_as_they_are_renewed_and_are_taken_away():
@@ -123,7 +125,7 @@ def test_what_another_run_has_in_force_by_the_same_name_is_not_taken_away():
             one.act_for("run-b")
             await one.set_packet_rules("t", RULES)
             healing.act_for("run-a")
-            with pytest.raises(FaultError, match="t could not be reverted: of the run run-b"):
+            with pytest.raises(OthersFaultError, match="t: nothing of this run is left there: of the run run-b"):
                 await healing.clear_packet_rules("t")
             assert "t" in shell.in_force
             healing.act_for("run-b")
@@ -173,7 +175,8 @@ def test_a_host_that_does_not_answer_is_waited_for_where_a_revert_may_wait_and_o
             assert anyio.current_time() - began < 28
             assert "t" not in shell.in_force
             assert told[0] == (f"waiting for up to 60s: {WHERE}: no program could be started: the connection was lost")
-            assert len(told) == 3, "and says so every ten seconds"
+            assert len(told) == 4, "and says so every ten seconds"
+            assert told[-1] == f"{WHERE} answers again, after 26s"
             shell.cut = True
             began = anyio.current_time()
             for _ in range(3):
@@ -191,12 +194,63 @@ def test_a_host_that_answers_that_it_cannot_is_not_waited_for():
         async with host(shell, told, waits_s=60) as one:
             one.act_for("run-a")
             shell.notes["t"], began = {"run": "run-b"}, anyio.current_time()
-            with pytest.raises(FaultError, match="t could not be reverted: of the run run-b"):
+            with pytest.raises(OthersFaultError, match="t: nothing of this run is left there: of the run run-b"):
                 await one.clear_packet_rules("t")
             assert anyio.current_time() - began < 1
 
     run(main())
     assert told == []
+
+
+@pytest.mark.parametrize(("theirs", "told_apart"), [("disk", True), ("packets", False)])
+def test_a_fault_of_the_same_kind_by_another_run_is_told_from_ours_whatever_its_name(theirs, told_apart):
+    """Observers see a slow disk, and not whose strace it is."""
+    shell = FakeShell()
+
+    async def main():
+        async with host(shell) as one:
+            one.act_for("run-a")
+            shell.notes["1-theirs"] = shell.in_force["1-theirs"] = {"run": "run-b", "kind": theirs, "args": {}}
+            if told_apart:
+                with pytest.raises(OthersFaultError, match="0-slow: nothing of this run is left there: of the run run"):
+                    await one.clear_disk_rule("0-slow")
+            else:
+                await one.clear_disk_rule("0-slow")
+
+    run(main())
+    assert "1-theirs" in shell.in_force
+
+
+def test_a_host_that_was_waited_for_is_back_when_its_observers_answer():
+    """Else the proof that the fault is gone begins too early, and its time is over before anybody can look."""
+    shell, told = FakeShell(), []
+    start, began = shell.start, []
+
+    async def slow_to_observe(program):
+        if not shell.cut:
+            began.append(anyio.current_time())
+            if "listens" in argument(program) and anyio.current_time() < began[0] + 15:
+                raise FaultError(f"{shell.where}: no program could be started: its client is initializing")
+        return await start(program)
+
+    shell.start = slow_to_observe
+
+    async def main():
+        async with host(shell, told, waits_s=60) as one:
+            shell.notes["t"] = shell.in_force["t"] = {"run": "", "kind": "packets"}
+            shell.cut = True
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(one.clear_packet_rules, "t")
+                await anyio.sleep(25)
+                shell.cut = False
+            assert anyio.current_time() - began[0] >= 15
+            assert await one.nft_tables() == []
+
+    run(main())
+    assert told[-2:] == [
+        f"waiting for up to 24s: {WHERE}: no program could be started: its client is initializing",
+        f"{WHERE} answers again, after 42s",
+    ]
 
 
 def test_a_fault_that_the_host_took_away_by_itself_is_said_with_the_reason():

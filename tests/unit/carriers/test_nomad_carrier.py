@@ -524,6 +524,82 @@ def test_heal_waits_for_a_client_that_its_servers_call_ready_and_cannot_reach(sc
     assert "No path to node" in told[0]
 
 
+def test_heal_waits_for_a_client_whose_servers_find_out_late_that_it_is_gone(scheduler):
+    """They called it ready, took the job of the observers, and placed it nowhere: nor do they when it is back."""
+    left_by_a_run(scheduler)
+    scheduler.plant.add("down at once")
+    told = []
+
+    async def main():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(mended, scheduler, after_s=20, Status="ready"))
+            async with hosts(scheduler, told, undoing=True, awaited=["client-1"]) as parts:
+                await parts["client-1"][PacketFilter].clear_packet_rules("t")
+                assert anyio.current_time() - STARTS_S < 20 + 4, "it is placed soon after the client is back"
+
+    run(main())
+    assert (in_force(scheduler), scheduler.jobs) == ([], {})
+    assert len(scheduler.submitted) == 1
+
+
+def test_observers_that_end_before_nomad_says_that_they_run_are_started_again(scheduler):
+    """A client that comes back starts what was placed at once, and its servers hear of that when its lease is over."""
+    left_by_a_run(scheduler)
+    scheduler.plant.add("over at once")
+    told = []
+
+    async def main():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(mended, scheduler, after_s=9))
+            async with hosts(scheduler, told, undoing=True, awaited=["client-1"]) as parts:
+                await parts["client-1"][PacketFilter].clear_packet_rules("t")
+                assert anyio.current_time() - STARTS_S < 9 + 4
+
+    run(main())
+    assert (in_force(scheduler), scheduler.jobs) == ([], {})
+    assert "is over on client-1 before it was used: its allocation alloc-0 is complete" in told[0]
+
+
+def test_no_job_is_written_for_a_client_that_would_not_run_it(scheduler):
+    """It would wait in vain for half a minute, and not be placed once the client is back."""
+
+    async def main():
+        async with hosts(scheduler) as parts:
+            scheduler.nodes[CLIENT] |= {"Status": "down"}
+            began, jobs = anyio.current_time(), len(scheduler.submitted)
+            with pytest.raises(FaultError, match=r"^client-1 \(nomad client client-1\): the client is down: start its"):
+                await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
+            assert (anyio.current_time() - began, len(scheduler.submitted)) == (0, jobs)
+
+    run(main())
+
+
+def test_a_revert_inside_of_a_run_waits_for_a_client_that_restarts(scheduler):
+    """As heal does: else the run ends with an alarm about a fault that its own host has taken away."""
+
+    async def main():
+        async with hosts(scheduler, told := []) as parts:
+            packets = parts["client-1"][PacketFilter]
+            await packets.set_packet_rules("t", RULES)
+            [fault] = scheduler.faults()
+            fault.vanish()
+            for one in scheduler.allocations:
+                if one.host is scheduler.hosts[CLIENT]:
+                    one.status = "lost"
+            for session in scheduler.hosts[CLIENT].sessions:
+                await session.close()
+            scheduler.nodes[CLIENT] |= {"Status": "down"}
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(mended, scheduler, after_s=40, Status="ready"))
+                began = anyio.current_time()
+                await packets.clear_packet_rules("t")
+                assert 40 <= anyio.current_time() - began < 45
+            assert any(line.startswith("waiting for up to 90s: client-1 (nomad client client-1): the") for line in told)
+            assert told[-1].startswith("client-1 (nomad client client-1) answers again, after 4")
+
+    run(main())
+
+
 def test_a_client_that_restarts_between_two_looks_is_still_one_that_heal_can_use(scheduler):
     """Its servers call it ready until it has missed its heartbeats, or says that it is there again."""
     scheduler.plant.add("restarts")

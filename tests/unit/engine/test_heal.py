@@ -15,7 +15,7 @@ import pytest
 import virtual_time
 from hashidrill import registry
 from hashidrill.engine import heal
-from hashidrill.errors import FaultError, JournalHeldError, UsageError
+from hashidrill.errors import FaultError, JournalHeldError, OthersFaultError, UsageError
 from hashidrill.recording.journal import Clock, Journal, read_journal
 from hashidrill.recording.reader import Recording
 from hashidrill.sandbox.sandbox import NAME_PREFIX
@@ -152,6 +152,27 @@ def test_observers_of_a_host_that_has_just_restarted_have_a_minute_to_answer(dea
 
     monkeypatch.setattr(host, "agent_process", agent_process)
     assert getattr(dead.healed(dead.world), ends) == ["0-paused"]
+
+
+def test_a_fault_of_the_same_name_by_another_run_is_not_called_stuck_and_a_second_heal_does_nothing(dead, monkeypatch):
+    dead.fault("0-paused", *PAUSED, "applied")
+    host, verbs = dead.world.hosts["consul-3"], []
+
+    async def signal(reference, number):
+        raise OthersFaultError("consul-3: nothing of this run is left there: the note is of the run b")
+
+    monkeypatch.setattr(host, "signal", signal)
+    told = lambda verb, undo: verbs.append((verb, undo.get("why", "")))  # noqa: E731 - one line, used once
+    healed = virtual_time.run(heal.heal_run(dead.path, dead.world, told=told))
+    assert (healed.others, healed.stuck, healed.reverted) == (["0-paused"], [], [])
+    assert host.process.state == "T", "it stays"
+    [ended] = [entry.data for entry in dead.journal if entry.event == "fault.ended"]
+    assert "of the run b; seen: " in ended["evidence"]["measured"]
+    assert verbs[-1] == (
+        "ended", "nothing of this run is left there; another run has such a fault in force, which stays",
+    )  # fmt: skip
+    assert dead.journal[-1].data["outcome"] == "crashed"
+    assert dead.healed(dead.world) is None
 
 
 def test_a_fault_whose_parameters_are_others_by_now_is_stuck_with_one_message_and_the_others_are_reverted(dead):

@@ -236,6 +236,13 @@ def test_hosts_with_a_fault_that_may_be_in_force_are_waited_for_and_no_others(de
     assert asked == [{"consul-1"}, set(), set()]
 
 
+def test_hosts_from_which_it_is_proven_gone_are_waited_for_as_well(dead):
+    """A partition is seen from its other side too."""
+    journal = dead.path / "journal.jsonl"
+    journal.write_text(journal.read_text().replace('"host": "consul-1"', '"host": "consul-1", "peers": ["consul-2"]'))
+    assert heal_module._faulted(dead.path, "staging") == {"consul-1", "consul-2"}
+
+
 def test_why_a_fault_is_stuck_is_told_and_in_the_audit(dead):
     journal = dead.path / "journal.jsonl"
     journal.write_text(journal.read_text().replace('"consul.leader.transfer"', '"consul.leader.transferred"'))

@@ -20,7 +20,9 @@ from hashidrill.datacenter.attach.plan import plan_of
 from hashidrill.engine import heal, in_attached
 from hashidrill.engine.required import make_fault
 from hashidrill.engine.run import run
+from hashidrill.engine.teller import Teller
 from hashidrill.errors import AttachError, FaultError, InterlockError, SelectorError
+from hashidrill.events import Bus
 from hashidrill.experiment.attached import attached_to
 from hashidrill.experiment.documents import Document
 from hashidrill.experiment.model import DatacenterSpec
@@ -165,6 +167,46 @@ def test_the_interlocks_are_held_around_the_run_and_asked_for_each_fault(tmp_pat
         ("apply", "consul.leader.transfer", "consul:leader", servers),
     ]
     assert game.interlocks.plan.run_id == "run-1"
+
+
+def test_what_a_carrier_tells_while_the_run_goes_on_is_in_its_journal_without_secrets(tmp_path):
+    """Like that a revert waits for a host that restarts: without it, nobody knows later why it took so long."""
+    game = Attached(tmp_path)
+    said = f"waiting for up to 90s: client-1: the client is down {TOKEN}"
+
+    @contextlib.asynccontextmanager
+    async def carry(*_, tell, **more):
+        tell("before the run")
+        async with anyio.create_task_group() as tasks:
+
+            async def waits():
+                await anyio.sleep(5)
+                tell(said)
+
+            tasks.start_soon(waits)
+            yield {}
+            tasks.cancel_scope.cancel()
+        tell("after the run")
+
+    assert game.run(carry=carry) == "complete"
+    notes = [entry.data["text"] for entry in game.journal if entry.event == "note"]
+    assert [note for note in notes if "run" in note] == []
+    [note] = [note for note in notes if note.startswith("waiting for up to 90s: client-1: the client is down ")]
+    assert TOKEN not in note
+    assert game.journal[-1].event == "end"
+
+
+def test_a_disk_that_is_full_does_not_end_the_revert_that_tells_what_it_waits_for(tmp_path):
+    heard = []
+    tell = Teller(Bus(heard.append), Redactor())
+
+    class Full:
+        def write(self, *_, **more):
+            raise OSError(28, "No space left on device")
+
+    with tell.kept_in(Full()):
+        tell("waiting")
+    assert [event.text for event in heard] == ["waiting"]
 
 
 def test_nothing_is_touched_when_the_interlocks_say_no(tmp_path):

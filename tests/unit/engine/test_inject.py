@@ -18,7 +18,7 @@ from hashidrill.engine.inject import (
     fault_from_undo,
     injected,
 )
-from hashidrill.errors import FaultError, RevertError, UnknownNameError
+from hashidrill.errors import FaultError, OthersFaultError, RevertError, UnknownNameError
 from hashidrill.faults.disk import DiskLatency
 from hashidrill.recording.journal import Journal, read_journal
 from hashidrill.testing.fakes import FakeDatacenter
@@ -223,6 +223,33 @@ def test_a_fault_that_is_still_seen_after_its_revert_is_stuck(game):
     assert game.events == [*WHOLE[:4], "fault.stuck"]
     waited_ns = game.entry("fault.stuck").t_ns - game.entry("fault.reverted").t_ns
     assert waited_ns == pytest.approx(GONE_WITHIN_S * 1e9)
+
+
+@pytest.mark.parametrize("theirs_lasts_s", [0, 5, 1e6])
+def test_what_another_run_has_in_force_there_is_not_called_ours(game, theirs_lasts_s):
+    """Nothing of this run is left, and its observers see the other one's: until that goes, or as long as they look."""
+
+    async def revert(self, undo):
+        async def theirs_ends():
+            await anyio.sleep(theirs_lasts_s)
+            await DiskLatency.revert(self, undo)
+
+        game.tasks.start_soon(theirs_ends)
+        raise OthersFaultError("consul-1: 0-slow: nothing of this run is left there: it is of the run b")
+
+    async def main():
+        async with anyio.create_task_group() as game.tasks:
+            await game.inject(game.fault(revert=revert))
+            game.tasks.cancel_scope.cancel()
+
+    virtual_time.run(main())
+    if theirs_lasts_s < GONE_WITHIN_S:
+        assert game.events == WHOLE
+    else:
+        assert game.events == [*WHOLE[:4], "fault.ended"]
+        evidence = game.entry("fault.ended").data["evidence"]
+        assert evidence["asked"] == "nothing of this run on consul-1"
+        assert "it is of the run b; seen: " in evidence["measured"]
 
 
 def test_an_error_inside_of_the_block_reverts_and_goes_on_as_it_was(game):

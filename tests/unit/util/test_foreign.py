@@ -30,6 +30,7 @@ OURS = {
     "testing/vault.py", "testing/nomad.py", "services/vault/keys.py", "sandbox/asking.py",
     "services/sample/program.py", "generators/conductor.py", "generators/worker.py", "carriers/bundle.py",
     "carriers/inside/agent.py", "carriers/inside/eyes.py", "carriers/inside/host_faults.py",
+    "carriers/inside/notes.py",
     "carriers/inside/throttling.py", "carriers/inside/tracing.py",
     "training/inside/cell.py", "training/inside/client.py", "training/inside/rotation.py", "warroom/pages.py",
     "carriers/inside/settings.py", "datacenter/local/inside/systemctl.py",

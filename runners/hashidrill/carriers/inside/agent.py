@@ -26,15 +26,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import select
 import signal
-import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.carriers.inside.host_faults import KINDS, HostFault
+from hashidrill.carriers.inside.notes import Note, another, others_of, whose
 from hashidrill.carriers.inside.system import RefusedError, System, now_s
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ _REVERTS_WITHIN_S = 40.0
 _GRACE_S = 2.0
 """How much longer than the agent its guardian waits."""
 _TRIES = 3
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CGROUPS = Path("/sys/fs/cgroup")
 _LEFT = ("", "unified", "freezer")
@@ -75,57 +73,6 @@ class Lease:
         return max(0.0, min(self._ends, self._renewed + self._lease_s) + grace_s - now)
 
 
-class Note:
-    """What an agent leaves behind while its fault is in force. It may hold a process's environment: for root alone."""
-
-    def __init__(self, folder: Path, fault_id: str) -> None:
-        self.path = folder / (re.sub(r"[^\w.@-]", "_", fault_id) + ".json")
-
-    def read(self) -> dict[str, Any] | None:
-        """None where there is none. Raises RefusedError for one that cannot be read, or that others may have put."""
-        try:
-            _only_ours(self.path.parent, os.lstat(self.path.parent))
-            with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
-                _only_ours(self.path, os.fstat(file.fileno()))
-                found: dict[str, Any] = json.loads(file.read())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise RefusedError("note", f"{self.path} cannot be read: {error}") from None
-        return found
-
-    def write(self, said: dict[str, Any]) -> None:
-        """Whole or not at all. Raises RefusedError, for a full disk too."""
-        new = self.path.with_suffix(".new")
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _only_ours(self.path.parent, os.lstat(self.path.parent))
-            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(fd, "w") as file:
-                json.dump(said, file)
-            new.replace(self.path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                new.unlink()
-            raise RefusedError("note", f"{self.path} cannot be written: {error.strerror}") from None
-
-    def forget(self) -> None:
-        with contextlib.suppress(OSError):
-            self.path.unlink()
-        with contextlib.suppress(OSError):
-            self.path.parent.rmdir()  # the last one leaves no folder either
-
-
-def _only_ours(path: Path, found: os.stat_result) -> None:
-    """Raises RefusedError for what another user owns or may write: a note says what is started as root."""
-    if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_WRITE or stat.S_ISLNK(found.st_mode):
-        raise RefusedError(
-            "note",
-            f"{path} is not this user's alone (owner {found.st_uid}, mode {found.st_mode & 0o7777:o}): others could say"
-            " there what is started; name another folder in carriers.ssh.notes or carriers.nomad.notes",
-        )
-
-
 def say(event: str, **more: Any) -> None:
     """To whoever still listens."""
     with contextlib.suppress(OSError):
@@ -142,8 +89,8 @@ def until(wanted: Callable[[], tuple[bool, str]], within_s: float, system: Syste
         system.sleep(_GAP_S)
 
 
-def reverted(fault: HostFault, note: Note, why: str, by: str) -> int:
-    """Takes it away, proves that, and says so. Returns the exit code."""
+def reverted(fault: HostFault, note: Note, why: str, by: str, **more: Any) -> int:
+    """Takes it away, proves that, and says so, and what else there is to say. Returns the exit code."""
     said = ""
     for _ in range(_TRIES):
         try:
@@ -153,7 +100,7 @@ def reverted(fault: HostFault, note: Note, why: str, by: str) -> int:
             gone, said = False, f"{type(error).__name__}: {error}"
         if gone:
             note.forget()
-            say("reverted", why=why, by=by, proof=said)
+            say("reverted", why=why, by=by, proof=said, **more)
             return 0
     say("stuck", why=why, by=by, proof=said, note=str(note.path))
     return 4
@@ -350,9 +297,9 @@ def _guard(agent: Agent, told: int) -> None:
         _undo_left(left, agent.note, agent.system, why)
 
 
-def _undo_left(left: dict[str, Any], note: Note, system: System, why: str = "it was left over") -> int:
+def _undo_left(left: dict[str, Any], note: Note, system: System, why: str = "it was left over", **more: Any) -> int:
     spec = left["spec"]
-    return reverted(KINDS[spec["kind"]](spec["args"], left["memo"], system), note, why, "guardian")
+    return reverted(KINDS[spec["kind"]](spec["args"], left["memo"], system), note, why, "guardian", **more)
 
 
 def main(spec: dict[str, Any], system: System | None = None) -> None:
@@ -366,17 +313,17 @@ def main(spec: dict[str, Any], system: System | None = None) -> None:
     except RefusedError as error:
         say("refused", name=error.name, why=str(error))
         sys.exit(2)
+    others = others_of(note.path.parent, str(spec.get("run", "")), system)
     if left is None:
-        say("reverted", why="nothing is left", by="nobody", proof=f"there is no {note.path}")
+        say("reverted", why="nothing is left", by="nobody", proof=f"there is no {note.path}", others=others)
         sys.exit(0)
-    ours, theirs = str(spec.get("run", "")), str(left["spec"].get("run", ""))
-    if ours and theirs and ours != theirs:
-        say("refused", name="another-run", why=f"{note.path} is of the run {theirs}, which may still need its fault")
+    if another(str(spec.get("run", "")), left):
+        say("refused", name="another-run", why=whose(note, left, system))
         sys.exit(2)
     system.signal(left["agent"], signal.SIGTERM)  # it reverts by itself where it lives
     until(lambda: (note.read() is None, ""), _GONE_WITHIN_S, system)
     left = note.read()
     if left is None:
-        say("reverted", why="asked to", by="agent", proof=f"there is no {note.path} any more")
+        say("reverted", why="asked to", by="agent", proof=f"there is no {note.path} any more", others=others)
         sys.exit(0)
-    sys.exit(_undo_left(left, note, system, "asked to"))
+    sys.exit(_undo_left(left, note, system, "asked to", others=others))
