@@ -46,6 +46,73 @@ def test_the_changed_key_that_breaks_a_real_datacenter_is_found_after_an_interru
     assert "524288 -> 1000  (bad.hcl:4:" in found["answer"]
 
 
+def rollout(end: int, **limits: str) -> str:
+    """A configuration whose 22 settings outside of `limits` all differ between the ends 0 and 1, and harm nobody."""
+    lines = ["server = true", *(f"{key} = {values[end]}" for key, values in HARMLESS.items())]
+    return "\n".join([*lines, "limits {", *(f"  {key} = {value}" for key, value in limits.items()), "}"]) + "\n"
+
+
+HARMLESS = {
+    "log_level": ('"INFO"', '"DEBUG"'), "leave_on_terminate": ("true", "false"),
+    "raft_snapshot_threshold": ("16384", "20000"), "raft_snapshot_interval": ('"30s"', '"40s"'),
+    "raft_trailing_logs": ("10240", "12000"), "session_ttl_min": ('"10s"', '"12s"'),
+    "check_update_interval": ('"5m"', '"6m"'), "disable_keyring_file": ("false", "true"),
+    "dns_config": (
+        '{ max_stale = "87600h" node_ttl = "1s" only_passing = false enable_truncate = false udp_answer_limit = 3 }',
+        '{ max_stale = "80000h" node_ttl = "5s" only_passing = true enable_truncate = true udp_answer_limit = 4 }',
+    ),
+    "autopilot": (
+        '{ cleanup_dead_servers = true last_contact_threshold = "200ms" max_trailing_logs = 250 }',
+        '{ cleanup_dead_servers = false last_contact_threshold = "300ms" max_trailing_logs = 300 }',
+    ),
+    "performance": (
+        '{ leave_drain_time = "5s" rpc_hold_timeout = "7s" }', '{ leave_drain_time = "6s" rpc_hold_timeout = "8s" }'
+    ),
+    "telemetry": (
+        "{ disable_hostname = false filter_default = true }", "{ disable_hostname = true filter_default = false }"
+    ),
+    "gossip_lan": ("{ retransmit_mult = 4 suspicion_mult = 4 }", "{ retransmit_mult = 5 suspicion_mult = 5 }"),
+}  # fmt: skip
+
+
+def searched(folder, good: str, bad: str) -> dict:
+    """What bisect says of two configurations of 24 different keys."""
+    (folder / "small.yaml").write_text(SMALL)
+    (folder / "good.hcl").write_text(good)
+    (folder / "bad.hcl").write_text(bad)
+    done = hashidrill(
+        "bisect", "--experiment", "small.yaml", "--good", "good.hcl", "--bad", "bad.hcl", "--json", cwd=folder,
+        within_s=1500,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return json.loads(done.stdout)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.needs("datacenter", "consul 1.22.2")
+def test_the_one_of_24_changed_keys_that_breaks_is_found_with_at_most_8_datacenters(tmp_path):
+    good = rollout(0, kv_max_value_size="524288", txn_max_req_len="524288")
+    found = searched(tmp_path, good, rollout(1, kv_max_value_size="1000", txn_max_req_len="600000"))
+
+    assert "this change breaks it, of 24:" in found["answer"]
+    assert found["found"] == ["limits.kv_max_value_size"]
+    assert len(found["candidates"]) <= 8
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.needs("datacenter", "consul 1.22.2")
+def test_two_keys_of_24_that_only_break_together_are_found(tmp_path):
+    """A limit of 2 writes a second harms nobody until it is enforced."""
+    limits = '{{ mode = "{}" read_rate = -1 write_rate = {} }}'
+    good = rollout(0, request_limits=limits.format("disabled", -1))
+    found = searched(tmp_path, good, rollout(1, request_limits=limits.format("enforcing", 2)))
+
+    assert found["found"] == ["limits.request_limits.mode", "limits.request_limits.write_rate"]
+    assert "these 2 changes together break it, of 24:" in found["answer"]
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.needs("datacenter")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import platform
 import secrets
 import sys
 from collections.abc import Callable, Mapping
@@ -192,7 +194,8 @@ class _Question:
         candidates = _candidates(asked, given, work, say)
         source = {"sha256": given.provenance.sha256, "extends": dict(given.provenance.extends)}
         judges = {name: each["sha256"] for name, each in given.hypotheses.get("hypotheses", {}).items()}
-        about = {"asked": dict(asked), "source": source, "hypotheses": judges}
+        machine = {"machine": platform.machine(), "cpus": os.cpu_count()}  # no host: a container has another each time
+        about = {"asked": dict(asked), "source": source, "hypotheses": judges, "runs_on": machine}
         return cls(candidates, rule, {**about, **candidates.question})
 
 

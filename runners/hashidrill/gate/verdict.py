@@ -73,7 +73,9 @@ class Slo:
             return SloState.SICK
         if not known:
             return SloState.UNKNOWN
-        return SloState.UNSURE if worse or len(known) < OFTEN or self.unjudged else SloState.HELD
+        # a round in which the baseline broke as well shows nothing of the candidate
+        healthy = sum(pair[0] is True for pair in known)
+        return SloState.UNSURE if worse or healthy < OFTEN or self.unjudged else SloState.HELD
 
     @property
     def unjudged(self) -> int:

@@ -240,13 +240,22 @@ def test_a_resumed_search_notices_another_hypothesis(box, tmp_path):
     assert "its runs answer another question: hypotheses changed since then" in str(result.exception)
 
 
+def test_a_resumed_search_notices_another_machine(box, monkeypatch):
+    """The figures of a machine with more CPUs would be compared with those of this one."""
+    box.interrupted_at = 3
+    box.keys("--log", "log.jsonl")
+    monkeypatch.setattr(command.os, "cpu_count", lambda: 64)
+    result = box.run("--resume", "log.jsonl")
+    assert "its runs answer another question: runs_on changed since then" in str(result.exception)
+
+
 def test_a_log_of_an_earlier_version_is_resumed(box, tmp_path):
-    """It did not log the hypotheses."""
+    """It did not log the hypotheses, nor the machine."""
     box.interrupted_at = 3
     box.keys("--log", "log.jsonl")
     first, *rest = (tmp_path / "log.jsonl").read_text().splitlines(keepends=True)
     line = json.loads(first)
-    del line["question"]["hypotheses"]
+    del line["question"]["hypotheses"], line["question"]["runs_on"]
     line["hash"] = hash_of(line["question"])
     (tmp_path / "log.jsonl").write_text("".join([json.dumps(line) + "\n", *rest]))
     assert box.run("--resume", "log.jsonl").exit_code == 0

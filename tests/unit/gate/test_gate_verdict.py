@@ -236,6 +236,13 @@ def test_one_bad_run_is_no_broken_expectation(pairs, state):
     assert Slo("x", tuple(pairs)).state is state
 
 
+@pytest.mark.parametrize("sick", [(NO, NO), (NO, YES)])
+def test_a_round_in_which_the_baseline_was_sick_is_none_that_the_candidate_passed(sick):
+    """Two rounds, one of them of a baseline that broke as well: one round alone would have let it pass."""
+    assert Slo("x", (sick, (YES, YES))).state is SloState.UNSURE
+    assert Slo("x", (sick, (YES, YES), (YES, YES))).state is SloState.HELD
+
+
 def test_a_side_takes_over_what_matters_and_nothing_else(tmp_path):
     file = tmp_path / "server.json"
     deployed = {"bind_addr": "192.0.2.1", "performance": {"raft_multiplier": 8}, "encrypt": "secret", "server": True}
