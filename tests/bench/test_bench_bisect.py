@@ -1,4 +1,4 @@
-"""Ten bisections of 64 commits of the ingest service, each with another culprit. Takes about an hour and a half."""
+"""Ten bisections of 64 commits of the ingest service, each with another culprit. Takes about an hour."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_culprit_is_found_each_time_with_at_most_8_builds(tmp_path):
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("rate", "clear"), [(0.0, 1.0), (0.01, 1.0), (0.05, 1.0), (0.1, 0.5), (0.05, 0.0)])
+@pytest.mark.parametrize(("rate", "clear"), [(0.0, 1.0), (0.01, 1.0), (0.05, 1.0), (0.05, 0.5), (0.1, 0.0)])
 def test_of_1000_searches_with_planted_runs_at_least_990_are_right(rate, clear):
     """`rate`: the share of runs that are wrong; `clear`: the share of runs that call themselves clear."""
     wrong, runs, builds = searches(1000, rate, rate, clear=clear)
