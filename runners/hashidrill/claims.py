@@ -37,6 +37,8 @@ OF_ONE_AGENT = frozenset({AGENT, ANSWERS, LISTENER, START, PAUSED, PROCESS})
 """Things that each agent of a host has for itself: two faults meet there only when they mean the same product's."""
 PACKETS = "packets that pass"
 CANARY_TIMES = "what the canary times"
+CONTROL = "control-"
+"""How the roles of agents begin that are no part of what is tested: who breaks it is told by them what to do."""
 CANARY_LINKS = "what passes between the canaries"
 
 
@@ -95,10 +97,11 @@ def is_across(who: str, host: str, roles: Mapping[str, str], service: str) -> bo
     """Whether a host, with these agents, is what `from: WHO` names.
 
     `all`, `host:NAME`, `SERVICE:ROLE` (`consul:servers`, `nomad:all`), or the role alone: of the service whose agent
-    the fault is put on. Only roles that an agent is started with can be named: `servers`, not `leader`.
+    the fault is put on. Only roles that an agent is started with can be named: `servers`, not `leader`. Hosts of what
+    breaks others (CONTROL) are not in `all`: it must be able to revert.
     """
     if who == "all":
-        return True
+        return not any(role.startswith(CONTROL) for role in roles.values())
     kind, named, role = who.rpartition(":")
     if kind == "host":
         return host == role

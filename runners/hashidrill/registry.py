@@ -22,7 +22,7 @@ _FAULT_ROOMS = ("hashidrill.faults", "hashidrill.backends.chaos_mesh", "hashidri
 """The rooms of the faults of any host. MODULES of each says which module has which kinds; a service says its own."""
 _SERVICE_MODULES = (
     "hashidrill.services.consul.service", "hashidrill.services.nomad.service", "hashidrill.services.vault.service",
-    "hashidrill.services.sample.service",
+    "hashidrill.services.sample.service", "hashidrill.services.chaos_mesh.service",
 )  # fmt: skip
 
 

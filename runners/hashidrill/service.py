@@ -33,6 +33,7 @@ class AgentPlace:
     beside: tuple[str, ...] = ()
     guest: bool = False
     """The host is another service's: that one's agent is what `host:NAME` means."""
+    armed: bool = False  # it is there to break its host, and keeps root's rights over it, which agents lose
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Site:
     addresses: Mapping[str, str]
     roles: Mapping[str, str] = field(default_factory=dict)
     """All agents of this host, by their services: `{"nomad": "client", "consul": "client"}`."""
+    processes: Path = Path("/proc")  # where an armed agent sees those of its own host alone
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class AgentPlan:
     health: str
     environment: Mapping[str, str] = field(default_factory=dict)
     as_root: bool = True
+    files: Mapping[str, str] = field(default_factory=dict)  # more of them in `Site.data`, like keys: private
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,7 @@ class Service(Protocol):
     """Whether it has policies and tokens: `hashidrill acl` prints one."""
     alive: ClassVar[str]
     """A path that a server answers below 500 while it serves; "" for none."""
+    everywhere: ClassVar[bool]  # whether it has a guest on every host of the other services
     after: ClassVar[tuple[str, ...]]
     """Services that are ready before its agents are started, where the datacenter has them."""
     roles: ClassVar[tuple[str, ...]]
@@ -238,6 +242,9 @@ class Service(Protocol):
     def login(self) -> Mapping[str, str]:
         """The same for the operator, who may do everything: `hashidrill shell` sets them. They count as secrets."""
 
+    def left(self) -> Mapping[str, str]:
+        """What it has written for people once it is ready, by what it is: `{"kubeconfig": PATH}`. `up` tells them."""
+
     async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
         """Runs beside everything else once the datacenter is ready, until cancelled: what an operator would do by hand.
 
@@ -279,6 +286,7 @@ class BaseService:
     agent_bytes: ClassVar[int] = 70_000_000
     acls: ClassVar[bool] = False
     alive: ClassVar[str] = ""
+    everywhere: ClassVar[bool] = False
     after: ClassVar[tuple[str, ...]] = ()
     roles: ClassVar[tuple[str, ...]] = ()
     many: ClassVar[tuple[str, ...]] = ()
@@ -326,6 +334,9 @@ class BaseService:
         """It keeps nothing, and has no secrets but those of its configuration."""
 
     def parts(self, host: Host) -> Mapping[type[Any], Any]:  # noqa: ARG002 - the protocol's
+        return {}
+
+    def left(self) -> Mapping[str, str]:
         return {}
 
     async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LIBRARY = {experiment_name(path): path for path in list_experiments()}
 OF_THE_STACK = sorted(name for name in LIBRARY if name.startswith("stack/") or name == "incidents/roblox-2021-return")
-OF_OTHER_TIERS = {name for name in LIBRARY if name.startswith(("vault/", "nomad/"))} | set(OF_THE_STACK)
+OF_OTHER_TIERS = {name for name in LIBRARY if name.startswith(("vault/", "nomad/", "physical/"))} | set(OF_THE_STACK)
 """Those whose binaries take long to build: the tests of their products run them."""
 
 NOT_RUN: dict[str, str] = {

@@ -14,17 +14,19 @@ from hashidrill.cli.train import game_shell
 from hashidrill.datacenter.up import running
 from hashidrill.engine import fitness
 from hashidrill.engine.memory import available_bytes
-from hashidrill.errors import UsageError
+from hashidrill.errors import MachineError, UsageError
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.experiment.model import DatacenterSpec, services_of
 from hashidrill.live import display as live
-from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.provision.packages import CHAOSD_PACKAGES, ensure_system_packages
+from hashidrill.provision.products import product_named
 from hashidrill.registry import near
+from hashidrill.services.chaos_mesh.machine import lacking
 from hashidrill.training import games
 
 _STACK_NOMAD, _STACK_VAULT = "3+2", "3"
-_PARTS = ("consul", "servers", "clients", "nomad", "vault", "stack")
+_PARTS = ("consul", "servers", "clients", "nomad", "vault", "stack", "kubernetes")
 """Options that say what a datacenter has."""
 _MOST_SERVERS, _MOST_CLIENTS = 9, 20
 _LAST_PORT = 65535
@@ -61,6 +63,13 @@ def up(  # noqa: PLR0917 - each is an option of the command line
     stack: Annotated[
         bool, typer.Option("--stack", help=f"Add both: --nomad {_STACK_NOMAD} --vault {_STACK_VAULT}.")
     ] = False,
+    kubernetes: Annotated[
+        bool,
+        typer.Option(
+            "--kubernetes",
+            help="Add Chaos Mesh: an API server of Kubernetes, without nodes, its controller, and chaosd on each host.",
+        ),
+    ] = False,
     like: Annotated[str, typer.Option("--like", help="Start the datacenter of this experiment.")] = "",
     expose: Annotated[
         list[str] | None,
@@ -91,10 +100,9 @@ def up(  # noqa: PLR0917 - each is an option of the command line
             parts["nomad"] = _nomad_part(nomad or _STACK_NOMAD)
         if vault or stack:
             parts["vault"] = _vault_part(vault or _STACK_VAULT)
-        try:
-            spec = DatacenterSpec.model_validate(parts)
-        except ValueError:
-            raise UsageError(f"--consul {consul!r} is not a version; write it like 1.22.2") from None
+        if kubernetes:
+            parts["chaos_mesh"] = _chaos_mesh_part()
+        spec = _specified(parts)
     fitness.require_agents(spec, available_bytes())
     exposed = _exposed(expose or [], [service.name for service in services_of(spec) if service.ui])
     wanted = [
@@ -108,10 +116,20 @@ def up(  # noqa: PLR0917 - each is an option of the command line
     live.say(say, f"{name} is up: {_runs(one)}, {', '.join(row['name'] for row in one.hosts)}")
     for service, url in one.urls.items():
         live.say(say, f"  {f'{service.capitalize()} UI':<11} {url}")
+    for what, path in one.left.items():
+        live.say(say, f"  {what:<11} {path}")
     flag = "" if name == "default" else f" --name {name}"
     looks = next((service.look for service in services_of(spec) if service.look), "")
     live.say(say, f"  look around hashidrill shell{flag} {one.hosts[0]['name']}{f' -- {looks}' if looks else ''}")
     live.say(say, f"  end it      {how_to_end(name)}")
+
+
+def _specified(parts: dict[str, Any]) -> DatacenterSpec:
+    """Raises UsageError for a version that is none."""
+    try:
+        return DatacenterSpec.model_validate(parts)
+    except ValueError:
+        raise UsageError(f"--consul {parts['consul']['version']!r} is not a version; write it like 1.22.2") from None
 
 
 def how_to_end(name: str) -> str:
@@ -149,6 +167,13 @@ def _vault_part(text: str) -> dict[str, Any]:
     return {"servers": servers, "storage": found[2] or "raft"}
 
 
+def _chaos_mesh_part() -> dict[str, Any]:
+    """Raises MachineError where this machine lacks what chaosd starts."""
+    if missing := lacking(*CHAOSD_PACKAGES):
+        raise MachineError(missing)
+    return {}
+
+
 def _exposed(asked: list[str], products: list[str]) -> dict[str, int]:
     """The port for the UI of each product. Raises UsageError."""
     ports: dict[str, int] = {}
@@ -169,7 +194,8 @@ def _exposed(asked: list[str], products: list[str]) -> dict[str, int]:
 def _runs(one: running.RunningDatacenter) -> str:
     """`Consul 1.22.2, Vault 1.21.0`."""
     versions = one.versions or {"consul": one.version}
-    return ", ".join(f"{name.capitalize()} {version}" for name, version in versions.items() if version) or "no binary"
+    programs = {name: version for name, version in versions.items() if not product_named(name).files}
+    return ", ".join(f"{name.capitalize()} {version}" for name, version in programs.items() if version) or "no binary"
 
 
 def status(as_json: Json = False) -> None:
@@ -189,6 +215,8 @@ def status(as_json: Json = False) -> None:
             table.add_row(one.name, _runs(one), row["name"], row["role"], row["address"])
     console().print(table)
     for one in found:
+        for what, path in one.left.items():
+            live.say(console(), f"{one.name}: {what} {path}")
         for service, url in (one.urls or {"consul": one.url}).items():
             if url:
                 live.say(console(), f"{one.name}: {service.capitalize()} UI at {url}")

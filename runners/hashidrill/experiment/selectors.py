@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROLES: dict[str, tuple[str, ...]] = {name: service.roles for name, service in registry.services().items()}
 CLIENT_PREFIX = "client:"
-_BY_ROLE = "".join(f"{name}:({'|'.join(roles)})|" for name, roles in ROLES.items())
+_BY_ROLE = "".join(f"{name}:({'|'.join(roles)})|" for name, roles in ROLES.items() if roles)
 _AGENT = f"(/({'|'.join(ROLES)}))?"
 SELECTOR_PATTERN = rf"^(({_BY_ROLE}host:[^\s:/]+){_AGENT}|{CLIENT_PREFIX}[^\s:]+)$"
 HOST_FORMS = (*(f"{name}:{role}" for name, roles in ROLES.items() for role in roles), "host:NAME")

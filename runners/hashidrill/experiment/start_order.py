@@ -24,7 +24,7 @@ def together(
     if placed is not None:
         known = {name: standing(cls, placed.get(name, ())) for name, cls in known.items()}
     alone = [known[name](part, spares=spares) for name, part in parts.items()]
-    asked = {name: [p.host for s in alone for p in s.places() if name in p.beside] for name in parts}
+    asked = {name: _hosts_of_guests(known[name], alone) for name in parts}
     built = [known[s.name](s.spec, spares=spares, guests=asked[s.name]) if asked[s.name] else s for s in alone]
     ordered: list[Service] = []
     while built:
@@ -35,3 +35,14 @@ def together(
         ordered += ready
         built = [service for service in built if service not in ready]
     return ordered
+
+
+def _hosts_of_guests(cls: type[Service], services: Sequence[Service]) -> list[str]:
+    """Where others asked for an agent of it; every host of others where it wants to be on each."""
+    wanted = [
+        place.host
+        for service in services
+        for place in service.places()
+        if cls.name in place.beside or (cls.everywhere and service.name != cls.name)
+    ]
+    return list(dict.fromkeys(wanted)) if cls.everywhere else wanted

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hashidrill.provision.products import Product, WayError
+from hashidrill.util.foreign import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -93,6 +94,10 @@ def build(product: Product, version: str, work: Path, say: Callable[[str], None]
     for name in ("go.mod", "go.sum"):
         shutil.copyfile(module / name, copied / name)
     into = work / product.name
+    if product.files:
+        say(f"getting {product.name} {version} from the sources of its module: takes {product.build_time}")
+        _take(go, product, version, into, _environment(os.environ, work, product))
+        return into, "from the sources of the pinned module"
     say(f"building {product.name} {version} with Go: takes {product.build_time} the first time")
     _run(build_command(go, product, version, into), copied, _environment(os.environ, work, product), version, say)
     # the toolchain that a go.mod asked for may be a newer one than the Go that was found
@@ -104,6 +109,25 @@ def build_command(go: Go, product: Product, version: str, into: Path) -> list[st
     """`go build` of the pinned package. Readonly: go.mod and go.sum decide, and a build never changes them."""
     flags = "-s -w" + (f" -X {product.stamp}={product.stamp_as.format(version=version)}" if product.stamp else "")
     return [str(go.path), "build", "-trimpath", "-ldflags", flags, "-o", str(into), product.package]
+
+
+def _take(go: Go, product: Product, version: str, into: Path, environment: dict[str, str]) -> None:
+    """Files of the module as one; its go.sum says what the module must be. Raises WayError."""
+    folder = into.parent / "module"
+    command = [str(go.path), "mod", "download", "-json", product.package]
+    said = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    told = parse(said.stdout) if said.returncode == 0 else {}
+    if not isinstance(told, dict) or "Dir" not in told:
+        raise WayError(f"`go mod download {product.package}`: {(said.stderr or said.stdout).strip()[-500:]}")
+    found = sorted(Path(told["Dir"]).glob(product.files))
+    if not found:
+        raise WayError(f"{product.package} {version} has no {product.files}")
+    into.write_text(f"# {product.name} {version}\n" + "".join(f"---\n{_document(each)}\n" for each in found))
+
+
+def _document(path: Path) -> str:
+    """One YAML document, without the line that begins it."""
+    return path.read_text().strip().removeprefix("---").strip()
 
 
 def _usable_go() -> Go:

@@ -18,8 +18,8 @@ from hashidrill.errors import BinaryError
 from hashidrill.provision import archive as binaries_archive
 from hashidrill.provision import binaries
 from hashidrill.provision import build as binaries_build
-from hashidrill.provision.packages import GO_BY_HAND, install_command, tool
-from hashidrill.provision.products import DEFAULT_VERSIONS, NEED_ROOT, Product, product_named
+from hashidrill.provision.packages import CHAOSD_PACKAGES, GO_BY_HAND, install_command, tool
+from hashidrill.provision.products import DEFAULT_VERSIONS, KUBERNETES_VERSIONS, NEED_ROOT, Product, product_named
 from hashidrill.sandbox import cgroups
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def detect() -> list[Capability]:
         _tool("nsenter", "util-linux", "no network faults, and no `hashidrill shell`"),
         _tool("unshare", "util-linux", "nothing: hashidrill asks the kernel itself"),
         netem(own),
+        chaosd_tools(),
         cpu_cgroup(),
         fuse(),
         memory(_available_bytes()),
@@ -198,6 +199,15 @@ def netem(own: Mapping[str, str]) -> Capability:
     )  # fmt: skip
 
 
+def chaosd_tools() -> Capability:
+    """What chaosd starts on the hosts of `hashidrill up --kubernetes`."""
+    missing = [name for name in CHAOSD_PACKAGES if tool(name) is None]
+    detail = f"no {', no '.join(missing)}" if missing else ", ".join(CHAOSD_PACKAGES)
+    cost = "no chaos_mesh.physical.partition, .bandwidth or .cpu in a local datacenter, no `up --kubernetes`"
+    fix = install_command(*(CHAOSD_PACKAGES[name] for name in missing)) if missing else ""
+    return Capability("chaosd's tools", not missing, detail, cost, fix)
+
+
 def netem_fix(root: Path = Path("/")) -> str:
     """The command that gets netem: its module is here, or in a package of its own (Ubuntu), or nowhere."""
     release = platform.release()
@@ -288,7 +298,7 @@ def go_toolchain(go: binaries_build.Go | None) -> Capability:
 
 def _building_and_binaries() -> list[Capability]:
     go = binaries_build.find_go()
-    found = [binary(name, version, go) for name, version in DEFAULT_VERSIONS]
+    found = [binary(name, version, go) for name, version in (*DEFAULT_VERSIONS, *KUBERNETES_VERSIONS)]
     cache = binaries.cache_folder("consul", DEFAULT_VERSIONS[0][1])
     folder = next(each for each in (cache, *cache.parents) if each.is_dir())
     building = any("will be built" in capability.detail for capability in found)

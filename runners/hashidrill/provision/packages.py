@@ -48,6 +48,8 @@ SYSTEM = (
     Package("nftables", "nft", "network faults"),
     Package("util-linux", "nsenter", "entering a host's network namespace"),
 )
+CHAOSD_PACKAGES = {"stress-ng": "stress-ng", "iptables": "iptables", "ipset": "ipset", "tc": "iproute2"}
+"""The tools that chaosd starts on hosts of ours, and the Debian package that has each."""
 GO = Package("golang-go", "go", "building binaries that cannot be downloaded")
 
 

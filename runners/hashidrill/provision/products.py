@@ -71,6 +71,8 @@ class Product:
     stamp: str = ""
     stamp_as: str = "{version}"
     cgo: bool = False
+    files: str = ""
+    """It is no program: these files of the module, one after the other, under a line that says the version."""
     build_time: str = "about 4 minutes"
 
     @property
@@ -166,6 +168,16 @@ PRODUCTS = {
             build_time="about 3 minutes",
         ),
         Product(
+            "chaos-mesh-definitions",
+            None,
+            "chaos-mesh",
+            "github.com/chaos-mesh/chaos-mesh",
+            "",
+            r"^# chaos-mesh-definitions (\S+)$",
+            files="config/crd/bases/*.yaml",
+            build_time="some seconds",
+        ),
+        Product(
             "chaosd",
             None,
             "chaosd",
@@ -194,13 +206,16 @@ DEFAULT_VERSIONS = (
 )
 """What the shipped experiments ask for, the most wanted first."""
 
+CHAOS_MESH_VERSION = "0.9.1-0.20260902003049-47411975a8cb"
+"""Chaos Mesh tags no module: it is a commit."""
 KUBERNETES_VERSIONS = (
     ("etcd", "3.5.21"),
     ("kube-apiserver", "1.34.4"),
-    ("chaos-controller-manager", "0.9.1-0.20260902003049-47411975a8cb"),
+    ("chaos-controller-manager", CHAOS_MESH_VERSION),
+    ("chaos-mesh-definitions", CHAOS_MESH_VERSION),
     ("chaosd", "1.4.0"),
 )
-"""A control plane with Chaos Mesh and no nodes, for tests alone. Chaos Mesh tags no module: it is a commit."""
+"""A control plane with Chaos Mesh and no nodes, `hashidrill up --kubernetes`."""
 
 AUDITED_VERSIONS = (("consul-template", "0.41.0"),)
 """What the audit's claims are shown on, beside the others; only the tests of them run this."""
@@ -218,6 +233,8 @@ def reported_version(product: Product, path: Path) -> str:
 
     Raises WayError when it cannot be run, or says nothing that is understood.
     """
+    if product.files:
+        return _written_version(product, path)
     command = [str(path), product.version_argument]
     try:
         run = subprocess.run(
@@ -236,6 +253,19 @@ def reported_version(product: Product, path: Path) -> str:
     if match is None:
         first = printed.splitlines()[0][:120] if printed else "nothing"
         raise WayError(f"`{' '.join(command)}` does not say a version; exit code {run.returncode}, it printed: {first}")
+    return match[1]
+
+
+def _written_version(product: Product, path: Path) -> str:
+    """In the first line of what is no program. Raises WayError."""
+    try:
+        with path.open(errors="replace") as file:
+            first = file.readline(200).strip()
+    except OSError as error:
+        raise WayError(f"{path} cannot be read: {error.strerror}") from None
+    match = re.search(product.says, first)
+    if match is None:
+        raise WayError(f"the first line of {path} does not say a version of {product.name}: {first[:120]!r}")
     return match[1]
 
 

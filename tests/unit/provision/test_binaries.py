@@ -25,6 +25,9 @@ from hashidrill.provision.products import (
     product_named,
 )
 
+PLAINLY_REPORTED = binaries_products.reported_version
+"""As it is: the fixture below replaces it."""
+
 
 @pytest.fixture(autouse=True)
 def nothing_from_this_machine(monkeypatch, tmp_path):
@@ -247,6 +250,7 @@ def test_an_unknown_binary_lists_near_ones():
             'Controller manager Version: version.Info{GitVersion:"v0.9.1-0.2026-4741", GitCommit:"x"}\n',
             "0.9.1-0.2026-4741",
         ),
+        ("chaos-mesh-definitions", "# chaos-mesh-definitions 0.9.1-0.2026-4741\n---\nkind: x\n", "0.9.1-0.2026-4741"),
         ("vault", "Vault v1.21.0, built 2025-10-21T19:33:32Z\n", "1.21.0"),
     ],
 )
@@ -262,7 +266,58 @@ def test_what_ships_can_be_built_from_a_pinned_module_that_names_that_very_versi
     module_path = product.package.partition("/cmd/")[0].removesuffix("/cmd")
     assert f"{module_path} v{version}" in pinned
     assert f"{module_path} v{version} h1:" in (module / "go.sum").read_text()
-    assert re.search(rf"^(tool )?\s*{re.escape(product.package)}$", pinned, re.MULTILINE)
+    if not product.files:
+        assert re.search(rf"^(tool )?\s*{re.escape(product.package)}$", pinned, re.MULTILINE)
+
+
+DEFINITIONS = PRODUCTS["chaos-mesh-definitions"]
+
+
+def test_what_is_no_program_says_its_version_in_its_first_line_and_is_never_run(tmp_path):
+    path = tmp_path / "definitions"
+    path.write_text("# chaos-mesh-definitions 1.2.3\n---\nkind: x\n")
+    assert PLAINLY_REPORTED(DEFINITIONS, path) == "1.2.3"
+    path.write_text("kind: x\n# chaos-mesh-definitions 1.2.3\n")
+    with pytest.raises(
+        WayError, match=r"the first line of \S+ does not say a version of chaos-mesh-definitions: 'kind: x'"
+    ):
+        PLAINLY_REPORTED(DEFINITIONS, path)
+    with pytest.raises(WayError, match="cannot be read: No such file"):
+        PLAINLY_REPORTED(DEFINITIONS, tmp_path / "absent")
+
+
+def downloads(monkeypatch, said, code=0, error=""):
+    monkeypatch.setattr(binaries_build, "find_go", lambda: Go(Path("/go"), (1, 26), "go1.26.8"))
+    done = binaries_build.subprocess.CompletedProcess([], code, said, error)
+    monkeypatch.setattr(binaries_build.subprocess, "run", lambda *_, **__: done)
+
+
+def test_files_of_a_module_become_one_with_its_version(tmp_path, monkeypatch):
+    folder = tmp_path / "module-cache/config/crd/bases"
+    put(folder / "b.yaml", "---\nkind: B\n")
+    put(folder / "a.yaml", "\n---\nkind: A\nspec: {}\n")
+    put(folder / "notes.txt", "no")
+    downloads(monkeypatch, json.dumps({"Dir": str(tmp_path / "module-cache")}))
+    work = tmp_path / "work"
+    work.mkdir()
+    version = dict(KUBERNETES_VERSIONS)["chaos-mesh-definitions"]
+    into, source = binaries_build.build(DEFINITIONS, version, work, lambda _: None)
+    assert into.read_text() == f"# chaos-mesh-definitions {version}\n---\nkind: A\nspec: {{}}\n---\nkind: B\n"
+    assert source == "from the sources of the pinned module"
+
+
+@pytest.mark.parametrize(
+    ("came", "why"),
+    [
+        (("", 1, "dial tcp: no route"), r"`go mod download github.com/chaos-mesh/chaos-mesh`: dial tcp: no route"),
+        (('{"Error": "checksum mismatch"}',), "checksum mismatch"),
+        (('{"Dir": "/nowhere"}',), r"has no config/crd/bases/\*\.yaml"),
+    ],
+)
+def test_sources_that_cannot_be_had_are_a_reason(tmp_path, monkeypatch, came, why):
+    downloads(monkeypatch, *came)
+    with pytest.raises(WayError, match=why):
+        binaries_build.build(DEFINITIONS, dict(KUBERNETES_VERSIONS)["chaos-mesh-definitions"], tmp_path, lambda _: None)
 
 
 def test_a_build_is_pinned_stripped_and_says_its_version(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from hashidrill import registry
 from hashidrill.abc import ApiAnswer
+from hashidrill.backends.kubernetes.rbac import SERVICE as KUBERNETES
 from hashidrill.errors import FaultError, InterlockError
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
@@ -53,7 +54,7 @@ def test_one_that_does_not_is_found():
 @pytest.mark.parametrize("cls", kinds_of_products(), ids=lambda cls: cls.kind)
 def test_they_are_rights_of_products_that_can_say_and_check_them(cls, experiments_using):
     for needed in experiments_using(cls.kind):
-        assert {right.service for right in needed} <= PRODUCTS.keys()
+        assert {right.service for right in needed} <= {*PRODUCTS, KUBERNETES}
 
 
 @pytest.fixture(scope="module")

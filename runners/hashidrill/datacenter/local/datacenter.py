@@ -128,18 +128,24 @@ class LocalDatacenter:
             placed.setdefault(place.host, {})[service] = place.role
         return placed
 
+    def _shows_processes(self, host: str) -> Path | None:
+        """Where its armed agents see its processes; None where it has none of these."""
+        places = [place for service in self.services for place in service.places() if place.host == host]
+        return self.root / "hosts" / host / "proc" if any(place.armed for place in places) else None
+
     def _spawn_host(self, name: str) -> int:
         base = self.root / "hosts" / name
         (base / "logs").mkdir(parents=True, exist_ok=True)
         (base / "data").mkdir(exist_ok=True)
         if self.agent_user is not None:
             self.agent_user.reaches(self.root, base)
-        size = self.spec.disk.size
+        size, processes = self.spec.disk.size, self._shows_processes(name)
         spec = {
             "parent": os.getpid(), "name": name, "data": str(base / "data"),
             "size_bytes": None if size is None else int(size), "operations": sorted(self.disk_operations),
             "diskd": str(self.root / "s/reg"), "socket": str(self.root / f"s/{name}.host"),
             "canary_socket": str(self.root / f"s/{name}.canary"), "agent_user": _numbers(self.agent_user),
+            **({"processes": str(processes)} if processes else {}),
         }  # fmt: skip
         return self._spawn("hostd", spec)
 
@@ -171,13 +177,16 @@ class LocalDatacenter:
         host = self.hosts[place.host]
         site = Site(
             host.name, place.role, host.address, host.data / service.name, host.config_file(service.name),
-            self.binaries, self._addresses, dict(host.roles),
+            self.binaries, self._addresses, dict(host.roles), self._shows_processes(host.name) or Path("/proc"),
         )  # fmt: skip
+        if place.armed:
+            host.armed.add(service.name)
         host.parts |= service.parts(host)
         plan = service.agent(site)
         self.configs.setdefault(service.name, {})[host.name] = plan.config
         host.plans[service.name] = plan
         host.make_folder(service.name)
+        await anyio.to_thread.run_sync(host.write_files, service.name, plan.files)
         await host.set_agent_config(service.name, plan.config)
         if place.starts:
             await host.start_agent(service.name)
@@ -291,6 +300,10 @@ class LocalDatacenter:
         """By service: the URL of an agent that shows a page for people, and the page's path."""
         first = {service: next(p.host for p in service.places() if p.starts) for service in self.services if service.ui}
         return {s.name: (self.hosts[host].plans[s.name].url, s.ui) for s, host in first.items()}
+
+    def left(self) -> dict[str, str]:
+        """What the services have written for people, by what it is."""
+        return {what: path for service in self.services for what, path in service.left().items()}
 
     async def keep(self, tell: Callable[[str], None]) -> None:
         """What each service has somebody do for as long as it runs, until cancelled; `tell` notes what was done."""

@@ -30,7 +30,7 @@ from hashidrill.sandbox import cgroups
 from hashidrill.sandbox import syscalls as sc
 from hashidrill.sandbox.asking import ANSWER_WITHIN_S, ask
 from hashidrill.service import AgentPlan
-from hashidrill.util.files import private
+from hashidrill.util.files import private, write_whole
 from hashidrill.util.wait import wait_until
 
 _TOXIPROXY_WITHIN_S = 10.0
@@ -55,6 +55,7 @@ class LocalHost(Capable):
         self.data = root / "hosts" / name / "data"
         self.logs = root / "hosts" / name / "logs"
         self.plans: dict[str, AgentPlan] = {}
+        self.armed: set[str] = set()  # those that keep root's rights over it
         self.ballast_name: Callable[[str], str] = ".ballast-{}".format
         """The name of the file that fills the disk, by that of the fault."""
         self._root = root
@@ -247,6 +248,14 @@ class LocalHost(Capable):
         if self._agent_user is not None:
             self._agent_user.owns(folder)
 
+    def write_files(self, agent: str, files: Mapping[str, str]) -> None:
+        """In the agent's own folder, for its user alone. Raises OSError."""
+        for name, text in files.items():
+            path = self.data / agent / name
+            write_whole(path, text)
+            if self._agent_user is not None:
+                self._agent_user.owns(path)
+
     async def agent_config(self, agent: str) -> dict[str, Any]:
         config: dict[str, Any] = json.loads(self.config_file(agent).read_text())
         return config
@@ -290,6 +299,7 @@ class LocalHost(Capable):
         request = {
             "op": "start", "agent": agent, "argv": list(argv), "log": str(self.logs / f"{agent}.log"),
             "environment": dict(environment), "as_root": as_root,
+            **({"armed": True} if agent in self.armed else {}),
         }  # fmt: skip
         await ask(self._hostd, request)
 

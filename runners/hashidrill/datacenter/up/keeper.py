@@ -73,7 +73,7 @@ async def _keep(request: dict[str, Any], state: Path, box: Sandbox) -> None:
             name=request["name"], pid=os.getpid(), start_time=own[1] if own else 0, root=str(box.root),
             consul=request["binaries"].get("consul", ""), version=request["versions"].get("consul", ""),
             url=next(iter(urls.values()), ""), hosts=answer["hosts"], versions=request["versions"],
-            binaries=request["binaries"], urls=urls, environments=answer["environments"],
+            binaries=request["binaries"], urls=urls, environments=answer["environments"], left=answer["left"],
         )  # fmt: skip
         remember(one, state)
         _say(asdict(one))
@@ -119,7 +119,8 @@ async def _inside(request: dict[str, Any], root: Path) -> None:
         group.start_soon(datacenter.keep, lambda _: None)
         environments = {name: datacenter.environment(name) for name in datacenter.hosts}
         hosts = json.loads((root / "hosts.json").read_text())
-        _say({"hosts": hosts, "environments": environments, "pages": {name: page for name, (_, page) in pages.items()}})
+        shown = {name: page for name, (_, page) in pages.items()}
+        _say({"hosts": hosts, "environments": environments, "pages": shown, "left": datacenter.left()})
         await anyio.sleep_forever()
 
 

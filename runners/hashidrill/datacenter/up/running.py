@@ -53,6 +53,8 @@ class RunningDatacenter:
     binaries: dict[str, str] = field(default_factory=dict)
     urls: dict[str, str] = field(default_factory=dict)
     environments: dict[str, dict[str, str]] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+    """Paths of what its services have written for people, by what it is: `kubeconfig`."""
 
     def shown(self) -> dict[str, Any]:
         """For JSON: all but the environments, which hold tokens."""

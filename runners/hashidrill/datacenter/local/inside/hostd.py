@@ -5,6 +5,7 @@ covers agents and canary alike. Requests come over a Unix socket (see rpc.py):
 
     {"op": "net", "address": "10.73.0.11", "prefix": 24}      configure eth0 and lo
     {"op": "start", "agent": "consul", "argv": [...], "log": "...", "environment": {...}, "as_root": true}
+    {"op": "start", ..., "armed": true}                       with root's rights over this host, which agents lose
     {"op": "start", "agent": "consul"}                        again, as before
     {"op": "agent", "agent": "consul"}                        -> {"pid", "start_time", "state"} or {"pid": null}
     {"op": "throttle", "name": "...", "cores": 0.1}           by stopping, where cgroups cannot be had
@@ -29,6 +30,7 @@ import time
 from typing import Any
 
 from hashidrill.datacenter.local.inside import canary
+from hashidrill.datacenter.local.inside.armed import Armed
 from hashidrill.sandbox import syscalls as sc
 from hashidrill.sandbox.init import loopback_up
 from hashidrill.sandbox.rpc import Server
@@ -61,9 +63,11 @@ class HostDaemon:
     """The agents of one host. Thread-safe: requests come from several connections."""
 
     def __init__(
-        self, canary_pid: int, ends_within_s: float = _ENDS_WITHIN_S, *, folder: str = "", user: list[int] | None = None
-    ) -> None:
+        self, canary_pid: int, ends_within_s: float = _ENDS_WITHIN_S, *, folder: str = "",
+        user: list[int] | None = None, armed: Armed | None = None,
+    ) -> None:  # fmt: skip
         """`user` is the [uid, gid] that agents run as; binaries that it cannot reach are mounted in `folder`."""
+        self._armed = armed
         self._ends_within_s = ends_within_s
         self._folder, self._user = folder, user
         self._commands: dict[str, dict[str, Any]] = {}
@@ -213,19 +217,22 @@ class HostDaemon:
         )
 
     def _spawn(
-        self, argv: list[str], log: str, environment: dict[str, str] | None = None, *, as_root: bool = True
-    ) -> int:
+        self, argv: list[str], log: str, environment: dict[str, str] | None = None, *, as_root: bool = True,
+        armed: bool = False,
+    ) -> int:  # fmt: skip
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         null = os.open(os.devnull, os.O_RDONLY)
         surroundings = {**os.environ, **(environment or {})}
         try:
+            if armed and self._armed is not None:
+                # what it keeps beside its program is its own, and not in a cache that all hosts share
+                return self._armed.spawn([self._reachable(argv[0]), *argv[1:]], null, output, surroundings)
             if self._user is not None:
                 given = {"TMPDIR": self._temporary(self._user), **(environment or {})}
                 return self._spawn_as(self._user, argv, null, output, {**surroundings, **given})
             if not as_root:
                 return _spawn_renumbered(argv, null, output, surroundings)
-            actions = [(os.POSIX_SPAWN_DUP2, null, 0), *((os.POSIX_SPAWN_DUP2, output, fd) for fd in (1, 2))]
-            return os.posix_spawn(argv[0], argv, surroundings, file_actions=actions, setsigmask=[])
+            return _spawn_plainly(argv, null, output, surroundings)
         finally:
             os.close(output)
             os.close(null)
@@ -260,6 +267,11 @@ class HostDaemon:
             sc.mount(source, there, "", sc.MS_BIND)
             self._mounted[source] = there
         return self._mounted[source]
+
+
+def _spawn_plainly(argv: list[str], null: int, output: int, environment: dict[str, str]) -> int:
+    actions = [(os.POSIX_SPAWN_DUP2, null, 0), *((os.POSIX_SPAWN_DUP2, output, fd) for fd in (1, 2))]
+    return os.posix_spawn(argv[0], argv, environment, file_actions=actions, setsigmask=[])
 
 
 def _spawn_renumbered(argv: list[str], null: int, output: int, environment: dict[str, str]) -> int:
@@ -301,9 +313,11 @@ def main(spec: dict[str, Any]) -> None:
         sc.die_with_parent(os.getppid())
         canary.main(spec["data"], spec["canary_socket"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    armed = Armed(spec["processes"]) if spec.get("processes") else None
     sc.disarm_programs()  # agents are under test: what they do wrong must not reach the machine
     folder = os.path.dirname(spec["data"])  # noqa: PTH120 - no pathlib here
-    Server(spec["socket"], HostDaemon(canary_pid, folder=folder, user=spec["agent_user"]).answer).serve_forever()
+    daemon = HostDaemon(canary_pid, folder=folder, user=spec["agent_user"], armed=armed)
+    Server(spec["socket"], daemon.answer).serve_forever()
 
 
 def _hand_over(listener: int, spec: dict[str, Any]) -> None:

@@ -1,0 +1,79 @@
+"""The machine that a local chaosd runs on, for the faults of Chaos Mesh (hashidrill.capabilities.ChaosMachine)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.errors import FaultError
+from hashidrill.provision.packages import CHAOSD_PACKAGES, install_command, tool
+
+if TYPE_CHECKING:
+    from hashidrill.backends.chaos_mesh.hosts import AimedAt
+
+LASTS_S = 3600.0
+"""The controller reverts a fault that nobody deletes: here everything ends with the datacenter anyway."""
+CHAOSD_TOOLS = {
+    "stress-cpu": ("stress-ng",),
+    "network-partition": ("iptables", "ipset"),
+    "network-bandwidth": ("iptables", "tc"),
+}
+"""What chaosd starts for an action, which must be on this machine."""
+
+
+def lacking(*tools: str) -> str:
+    """What is missing of these, and how to get it; "" for nothing."""
+    missing = [name for name in tools if tool(name) is None]
+    if not missing:
+        return ""
+    command = install_command(*dict.fromkeys(CHAOSD_PACKAGES[name] for name in missing))
+    return f"this machine has no {' and no '.join(missing)}, which chaosd starts; get it with: {command}"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One host of ours. Each request has a connection of its own: nobody tells this when the datacenter ends."""
+
+    kubeconfig: Path
+    url: str
+    netem: bool = False
+    """Nothing of ours needs it."""
+
+    def object_of(self, kind: str, fault_id: str) -> Mapping[str, str]:
+        from hashidrill.backends.kubernetes.objects import Owned  # noqa: PLC0415 - lightkube takes long to import
+        from hashidrill.services.chaos_mesh.papers import NAMESPACE  # noqa: PLC0415 - as above
+
+        name = Owned("local", "local", "hashidrill", LASTS_S).named(f"{self.url}-{fault_id}")
+        return {"kind": kind, "name": name, "namespace": NAMESPACE}
+
+    async def check(self, kind: str, spec: Mapping[str, Any]) -> None:
+        """Raises FaultError also where this machine lacks what chaosd would start: it says so only when it is late."""
+        if missing := lacking(*CHAOSD_TOOLS.get(str(spec.get("action")), ())):
+            raise FaultError(missing)
+        async with self._aimed() as aimed:
+            await aimed.check(kind, spec)
+
+    async def create(self, made: Mapping[str, str], spec: Mapping[str, Any], *, once: bool) -> None:
+        async with self._aimed() as aimed:
+            await aimed.create(made, spec, once=once)
+
+    async def said(self, made: Mapping[str, str]) -> str:
+        async with self._aimed() as aimed:
+            return await aimed.said(made)
+
+    async def remove(self, made: Mapping[str, str]) -> None:
+        async with self._aimed() as aimed:
+            await aimed.remove(made)
+
+    @asynccontextmanager
+    async def _aimed(self) -> AsyncIterator[AimedAt]:
+        from hashidrill.backends.chaos_mesh.hosts import of_machine  # noqa: PLC0415 - lightkube takes long to import
+        from hashidrill.backends.kubernetes.client import connected  # noqa: PLC0415 - as above
+        from hashidrill.backends.kubernetes.objects import Owned  # noqa: PLC0415 - as above
+
+        owned = Owned("local", "local", "hashidrill", LASTS_S)
+        async with connected({"kubeconfig": str(self.kubeconfig)}) as cluster:
+            yield of_machine(cluster, owned, self.url, netem=self.netem)
