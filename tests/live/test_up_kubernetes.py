@@ -36,6 +36,8 @@ request = urllib.request.Request(cluster["server"] + sys.argv[2], headers=head)
 print(urllib.request.urlopen(request, context=context, timeout=20).read().decode())
 """
 """What kubectl does, for machines without one."""
+LISTED = "import urllib.request as u; print(u.urlopen('http://10.73.0.12:31767/api/experiments/').read().decode())"
+"""What the chaosd of consul-2 has done."""
 
 
 class Standing:
@@ -129,6 +131,8 @@ def test_an_experiment_runs_against_it_as_against_one_of_somebody_else(standing,
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[0]["verdict"] == "PASS"
     assert standing.asks(OBJECTS)["items"] == []
+    [kept] = json.loads(standing.shell("kube-1", "python3", "-c", LISTED))
+    assert len(json.loads(kept["recover_command"])["PIDs"]) == 1, "three agents of that name run on this machine"
 
 
 @pytest.fixture(scope="module")

@@ -72,12 +72,13 @@ class Cluster:
         self._client, self.namespace, self.context, self.server = client, namespace, context, server
         self.tell: Callable[[str], None] = lambda _: None
         """Hears what takes long while it is waited for."""
-        self._deleted_s: dict[tuple[str, str], float] = {}
+        self.deleted_s: dict[tuple[str, str], float] = {}
+        """When each object's deletion was asked for first; several connections to one server may share it."""
 
     def since_deletion_s(self, kind: str, name: str) -> float:
         """How long ago this was first asked: whoever waits for a deletion waits once, however often they try."""
         now_s = anyio.current_time()
-        return now_s - self._deleted_s.setdefault((kind, name), now_s)
+        return now_s - self.deleted_s.setdefault((kind, name), now_s)
 
     async def aclose(self) -> None:
         await self._client.aclose()

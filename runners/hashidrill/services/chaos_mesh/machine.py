@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from hashidrill.provision.packages import CHAOSD_PACKAGES, install_command, tool
 
 if TYPE_CHECKING:
     from hashidrill.backends.chaos_mesh.hosts import AimedAt
+    from hashidrill.backends.kubernetes.client import Connect
 
 LASTS_S = 3600.0
 """The controller reverts a fault that nobody deletes: here everything ends with the datacenter anyway."""
@@ -35,12 +36,18 @@ def lacking(*tools: str) -> str:
 
 @dataclass(frozen=True)
 class Machine:
-    """One host of ours. Each request has a connection of its own: nobody tells this when the datacenter ends."""
+    """One host of ours. Each request has a connection of its own: nobody tells this when the datacenter ends.
+
+    `tell` hears what takes long. `connect` is for tests.
+    """
 
     kubeconfig: Path
     url: str
     netem: bool = False
     """Nothing of ours needs it."""
+    tell: Callable[[str], None] = lambda _: None
+    connect: Connect | None = None
+    _deleted_s: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def object_of(self, kind: str, fault_id: str) -> Mapping[str, str]:
         from hashidrill.backends.kubernetes.objects import Owned  # noqa: PLC0415 - lightkube takes long to import
@@ -71,9 +78,11 @@ class Machine:
     @asynccontextmanager
     async def _aimed(self) -> AsyncIterator[AimedAt]:
         from hashidrill.backends.chaos_mesh.hosts import of_machine  # noqa: PLC0415 - lightkube takes long to import
-        from hashidrill.backends.kubernetes.client import connected  # noqa: PLC0415 - as above
+        from hashidrill.backends.kubernetes.client import cluster_of, connected  # noqa: PLC0415 - as above
         from hashidrill.backends.kubernetes.objects import Owned  # noqa: PLC0415 - as above
 
         owned = Owned("local", "local", "hashidrill", LASTS_S)
-        async with connected({"kubeconfig": str(self.kubeconfig)}) as cluster:
+        settings = {"kubeconfig": str(self.kubeconfig)}
+        async with connected(settings, self.connect or cluster_of) as cluster:
+            cluster.tell, cluster.deleted_s = self.tell, self._deleted_s
             yield of_machine(cluster, owned, self.url, netem=self.netem)

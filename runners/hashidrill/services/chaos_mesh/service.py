@@ -47,6 +47,10 @@ class ChaosMeshService(BaseService):
     _addresses: Mapping[str, str]
     _definitions: Path
 
+    def __init__(self, spec: Any, *, spares: int = 0, guests: Sequence[str] = ()) -> None:
+        super().__init__(spec, spares=spares, guests=guests)
+        self._tell: Callable[[str], None] = lambda _: None
+
     def places(self) -> Sequence[AgentPlace]:
         """Its own three hosts, and every host of the others. The controller is started once the API server is ready."""
         return [
@@ -78,7 +82,8 @@ class ChaosMeshService(BaseService):
             return {}
         from hashidrill.services.chaos_mesh.machine import Machine  # noqa: PLC0415 - see above
 
-        return {ChaosMachine: Machine(self._file("hashidrill.kubeconfig"), self._chaosd(host.address))}
+        made = Machine(self._file("hashidrill.kubeconfig"), self._chaosd(host.address), tell=self.say)
+        return {ChaosMachine: made}
 
     def agent(self, site: Site) -> AgentPlan:
         """Files with keys are in the agent's own folder; kubeconfigs for people are in that of the service."""
@@ -141,6 +146,14 @@ class ChaosMeshService(BaseService):
                 "services": {"kubernetes": {"kubeconfig": str(self._file("hashidrill.kubeconfig")), "chaosd": chaosd}},
             }  # fmt: skip
             write_whole(self._file("attach.yaml"), json.dumps(attach, indent=1) + "\n")
+
+    async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:  # noqa: ARG002 - the protocol's
+        """Nothing to do by hand; what is waited for is told."""
+        self._tell = tell
+
+    def say(self, text: str) -> None:
+        """In the journal of the run, once there is one."""
+        self._tell(text)
 
     def login(self) -> Mapping[str, str]:
         """The path of a file with the administrator's token, for kubectl."""

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from ruamel.yaml import YAML
 
+from fake_kubernetes import FakeKubernetes
 from hashidrill.backends.kubernetes.client import cluster_of
 from hashidrill.capabilities import ChaosMachine
 from hashidrill.claims import is_across
@@ -129,6 +130,28 @@ def test_only_hosts_with_a_chaosd_can_be_broken_by_it(service):
     assert made.url == f"http://{host.address}:31767"
     host.roles = {"chaos_mesh": "control-etcd"}
     assert service.parts(host) == {}
+
+
+def test_a_dead_controller_of_ours_is_waited_for_once_too_and_told_of_in_the_journal(service):
+    """Each request has a connection of its own; what they waited for already is common to them."""
+    kubernetes, told = FakeKubernetes(FakeDatacenter(), pods=[]), []
+    one = machines.Machine(Path("/nowhere"), "http://10.73.0.11:31767", tell=service.say, connect=kubernetes.cluster)
+
+    async def tries():
+        await service.keep(None, told.append)
+        made = one.object_of("PhysicalMachineChaos", "0-x")
+        spec = {"action": "process", "process": {"process": "consul", "signal": 19}}
+        await one.create(made, spec, once=False)
+        kubernetes.controller = "stuck"
+        began_s = anyio.current_time()
+        for _ in range(6):
+            with pytest.raises(FaultError, match="annotate physicalmachinechaos"):
+                await one.remove(made)
+        return anyio.current_time() - began_s
+
+    assert run(tries()) < 60
+    assert len(told) == 1
+    assert "is still there 5s after it was deleted" in told[0]
 
 
 def test_what_it_writes_is_a_kubeconfig_of_each_user_and_an_attach_file_that_can_be_used(service, tmp_path):
