@@ -33,6 +33,33 @@ def wait(what, check, within_s=START_WITHIN_S, gap_s=0.05):
     return anyio.run(lambda: wait_until(what, look, within_s=within_s, gap_s=gap_s))
 
 
+class Naps:
+    """Naps while a block goes on, and knows how late each end of one came: how long the machine held everybody up."""
+
+    def __init__(self, nap_s=0.02):
+        self._nap_s, self._late, self._ended = nap_s, [], threading.Event()
+        self._thread = threading.Thread(target=self._go_on)
+
+    def _go_on(self):
+        began = time.monotonic()
+        while not self._ended.wait(self._nap_s):
+            now = time.monotonic()
+            self._late.append((began, now, now - began - self._nap_s))
+            began = now
+
+    def late_s(self, since, until):
+        """Of all naps that were taken in that time, by time.monotonic."""
+        return sum(late for began, ended, late in self._late if ended > since and began < until)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ended.set()
+        self._thread.join()
+
+
 def free_ports(count):
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
