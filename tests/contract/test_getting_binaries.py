@@ -409,7 +409,7 @@ def test_two_processes_that_want_the_same_binary_build_it_once(go, tmp_path):
 def test_a_killed_builder_leaves_nothing_half_and_does_not_hold_up_the_next(go, tmp_path):
     record = go("exec sleep 60")
     builder = another_process(tmp_path / "said")
-    wait_for(record.exists)
+    wait_for(lambda: record.exists() and record.read_text().endswith("\n"))  # it is there before its first line is
     builder.send_signal(signal.SIGKILL)
     builder.wait(20)
     assert binaries.locate("consul", "1.22.2") is None
@@ -422,13 +422,31 @@ def test_a_killed_builder_leaves_nothing_half_and_does_not_hold_up_the_next(go, 
 def test_ctrl_c_ends_the_build_and_its_compiler(go, tmp_path):
     record = go("exec sleep 60")
     builder = another_process(tmp_path / "said")
-    wait_for(record.exists)
+    wait_for(lambda: record.exists() and record.read_text().endswith("\n"))  # it is there before its first line is
     compiler = int(record.read_text().split()[-1])
     builder.send_signal(signal.SIGINT)
     assert builder.wait(20) != 0
     # it ended; whoever adopted it may take a while to reap it
-    assert (process_state(compiler) or ("Z", 0))[0] == "Z"
+    wait_for(lambda: (process_state(compiler) or ("Z", 0))[0] == "Z")
     assert not list(cached().parent.glob(".work-*"))
+
+
+def test_ctrl_c_while_the_compiler_is_being_started_ends_it_too(go, monkeypatch):
+    """It runs by then, and who started it does not have it yet."""
+    go("exec sleep 60")
+    started, popen = [], subprocess.Popen
+
+    def interrupted(command, **more):
+        started.append(popen(command, **more))
+        if command[1] == "build":
+            signal.raise_signal(signal.SIGINT)
+        return started[-1]
+
+    monkeypatch.setattr(binaries_build.subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        binaries.ensure("consul", "1.22.2")
+    assert [one.args[1] for one in started][-1] == "build"
+    assert all(one.poll() is not None for one in started)
 
 
 @pytest.mark.live

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hashidrill.provision.products import Product, WayError
 from hashidrill.util.foreign import parse
+from hashidrill.util.interrupts import PutOff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -160,11 +161,12 @@ def _run(
     name = Path(command[-2]).name
     log = folder / "go.log"
     began = time.monotonic()
-    with log.open("wb") as output:
+    with log.open("wb") as output, PutOff() as interrupts:
         go = subprocess.Popen(
             command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
         try:
+            interrupts.now()
             while True:
                 try:
                     code = go.wait(timeout=PROGRESS_GAP_S)
