@@ -134,13 +134,17 @@ async def _old_connections(datacenter) -> dict:
         except OSError as error:
             return type(error).__name__
 
+    def at_best(connection) -> float:
+        """Of several: a busy machine answers late now and then, and a link that is slow is so each time."""
+        return min(asked(connection) for _ in range(8))
+
     with connected() as older:
-        before = asked(older)
+        before = at_best(older)
         await fault.apply(undo)
         try:
             at_apply = fate(older)
             proxied = connected()
-            during = asked(proxied)
+            during = at_best(proxied)
             waiting = connected()
             asked(waiting)
         finally:
@@ -149,7 +153,7 @@ async def _old_connections(datacenter) -> dict:
         waiting.settimeout(1)
         return {
             "before_s": before, "older": at_apply, "during_s": during, "proxied": fate(proxied),
-            "waiting": waiting.recv(1) == b"", "after_s": asked(newer),
+            "waiting": waiting.recv(1) == b"", "after_s": at_best(newer),
         }  # fmt: skip
 
 
