@@ -27,6 +27,7 @@ from hashidrill.sandbox import syscalls as sc
 from hashidrill.sandbox.sandbox import handed_over, python_path
 from hashidrill.util.files import private, write_whole
 from hashidrill.util.foreign import parse
+from hashidrill.util.interrupts import PutOff
 
 _DOWN_WITHIN_S = 30.0
 _GAP_S = 0.05
@@ -118,19 +119,21 @@ def up(name: str, spec: DatacenterSpec, *, expose: Mapping[str, int], say: Any) 
         "expose": dict(expose), "state": str(folder / f"{name}.json"),
     }  # fmt: skip
     log = folder / f"{name}.log"
-    with handed_over(request) as stdin, private(log, "wb") as errors:
-        keeper = subprocess.Popen(
-            [sys.executable, "-m", "hashidrill.datacenter.up.keeper"],
-            stdin=stdin, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": python_path()},
-        )  # fmt: skip
-    assert keeper.stdout is not None
-    try:
-        with keeper.stdout as said:
-            line = said.readline()
-    except KeyboardInterrupt:
-        _end(keeper.pid)
-        raise
+    with PutOff() as interrupts:
+        with handed_over(request) as stdin, private(log, "wb") as errors:
+            keeper = subprocess.Popen(
+                [sys.executable, "-m", "hashidrill.datacenter.up.keeper"],
+                stdin=stdin, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+                env={**os.environ, "PYTHONPATH": python_path()},
+            )  # fmt: skip
+        assert keeper.stdout is not None
+        try:
+            interrupts.now()
+            with keeper.stdout as said:
+                line = said.readline()
+        except KeyboardInterrupt:
+            _end(keeper.pid)
+            raise
     if not line:
         keeper.wait()
         raise DatacenterError(f"the datacenter did not start: {_last_line(log)}")
