@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.bisect.candidates import RefusedError
+from hashidrill.bisect.candidates import Alike, RefusedError
 from hashidrill.bisect.commits import Produced, Programs, Repository, clients_of, shell
 from hashidrill.bisect.keys import configured
 from hashidrill.errors import UsageError
@@ -211,15 +211,15 @@ def test_a_build_that_does_not_use_what_is_committed_is_noticed(git, given, tmp_
     names = repository.between("v1..HEAD")
     client = {"ingest": ["{python}", "{checkout}/ingest.py"]}
 
-    def alike(build: str) -> str:
+    def alike(build: str) -> Alike | None:
         commits = Programs(given, repository, names, tmp_path / "work", build=build, clients=client)
         for name in names[:2]:
             commits.resolved(name)
         return commits.alike(*names[:2])
 
     said = "ingest.py: the same at both commits, byte by byte; does the build use what is committed?"
-    assert alike("echo prebuilt > ingest.py") == said
-    assert alike("cp consul.hcl ingest.py") == ""
+    assert alike("echo prebuilt > ingest.py") == Alike(said)
+    assert alike("cp consul.hcl ingest.py") is None
 
 
 def test_the_good_end_runs_beside_each_candidate_of_a_duet(git, given, tmp_path):
@@ -261,6 +261,45 @@ def test_the_configuration_of_each_commit_is_read_or_printed(git, given, tmp_pat
     assert commits.resolved(names[1]).data["datacenter"]["consul"]["config"] == {"limits": {"rpc_rate": 2}}
     with pytest.raises(RefusedError, match=r"\.hcl:1:"):
         commits.resolved(names[2])
+
+
+@pytest.fixture
+def produced(git, given, tmp_path):
+    """Configurations of commits: those at `paths`, or what `command` prints."""
+    del git
+    repository = Repository.here()
+
+    def make(files):
+        return configured(given, files, product="consul", refusal=lambda _product: lambda *_: "")
+
+    def produced_(**options):
+        names = repository.between("v1..HEAD")
+        return Produced(given, repository, names, tmp_path / "work", configured=make, **options)
+
+    return produced_
+
+
+def test_a_command_that_prints_no_configuration_cannot_be_run(produced):
+    """It would be the experiment's own configuration, at each such commit."""
+    commits = produced(command="cat consul.d/moved.hcl || true")
+    with pytest.raises(RefusedError, match="printed nothing"):
+        commits.resolved(commits.names[0])
+
+
+def test_a_configuration_that_links_out_of_the_repository_cannot_be_run(git, produced, tmp_path):
+    (tmp_path / "elsewhere.hcl").write_text("limits { rpc_rate = 9 }")
+    (Path(git("rev-parse", "--show-toplevel")) / "link.hcl").symlink_to(tmp_path / "elsewhere.hcl")
+    git("add", "-A")
+    git("commit", "-q", "-m", "link")
+    commits = produced(paths=["link.hcl"])
+    with pytest.raises(RefusedError, match="outside of the repository"):
+        commits.resolved(commits.names[-1])
+
+
+def test_commits_that_have_the_same_configuration_are_alike(produced):
+    commits = produced(command="sed s/2/1/ consul.hcl")
+    assert commits.alike(*commits.names[:2]) == Alike("the configuration is the same at both commits", sure=True)
+    assert produced(paths=["consul.hcl"]).alike(*commits.names[:2]) is None
 
 
 def test_the_shell_of_a_build_gives_status_and_output(tmp_path):

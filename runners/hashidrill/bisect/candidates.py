@@ -20,6 +20,14 @@ class RefusedError(Exception):
     """A candidate that cannot be run: the agent refuses its configuration, it cannot be had, or it cannot be built."""
 
 
+@dataclass(frozen=True)
+class Alike:
+    """What of two candidates is the same, though it should differ. `sure`: nothing else of them can differ."""
+
+    why: str
+    sure: bool = False
+
+
 class Candidates(Protocol):
     """What a search chooses from."""
 
@@ -33,8 +41,8 @@ class Candidates(Protocol):
     def resolved(self, name: str) -> ResolvedExperiment:
         """The experiment as it is run with a candidate. Raises RefusedError."""
 
-    def alike(self, one: str, other: str) -> str:
-        """What of two candidates is the same before anything runs, though it should differ; empty for nothing."""
+    def alike(self, one: str, other: str) -> Alike | None:
+        """What of two candidates that were resolved is the same, as far as can be told without their runs."""
 
 
 class Listed(Candidates, Protocol):
@@ -92,7 +100,5 @@ class Versions:
         layer = {"datacenter": {self.product: {"version": name}}}
         return varied(self.given, layer, name="candidate", source=f"--versions {name}")
 
-    def alike(self, one: str, other: str) -> str:
-        """Two versions are never alike; what was started is in the recordings."""
-        del one, other
-        return ""
+    def alike(self, one: str, other: str) -> Alike | None:  # noqa: ARG002 - two versions never are
+        return None

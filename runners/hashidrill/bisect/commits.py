@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.bisect.beside import SUFFIX
-from hashidrill.bisect.candidates import RefusedError
+from hashidrill.bisect.candidates import Alike, RefusedError
 from hashidrill.errors import UsageError
 from hashidrill.experiment.variants import varied
 from hashidrill.registry import near
@@ -158,7 +158,7 @@ class Programs(Commits):
                 clients[client + SUFFIX] = {**written[client], **layer}
         return varied(self.given, {"clients": clients}, name="candidate", source=f"--client at {name[:_SHOWN]}")
 
-    def alike(self, one: str, other: str) -> str:
+    def alike(self, one: str, other: str) -> Alike | None:
         """Which programs are the same at both, byte by byte."""
         same = []
         for command in self.clients.values():
@@ -167,8 +167,9 @@ class Programs(Commits):
                 if first.is_file() and second.is_file() and filecmp.cmp(first, second, shallow=False):
                     same.append(program)
         if not same:
-            return ""
-        return f"{' and '.join(same)}: the same at both commits, byte by byte; does the build use what is committed?"
+            return None
+        programs = " and ".join(same)
+        return Alike(f"{programs}: the same at both commits, byte by byte; does the build use what is committed?")
 
     def _built(self, name: str) -> dict[str, dict[str, Any]]:
         """What the clients run at this commit. Raises RefusedError, also for a build that did not make it."""
@@ -203,6 +204,9 @@ class Produced(Commits):
     def resolved(self, name: str) -> ResolvedExperiment:
         folder, printed = self.made(name, self.command or ":")
         files = [folder / path for path in self.paths]
+        if not files and not printed.strip():
+            raise RefusedError(f"`{self.command}` printed nothing")
+        _check_links(files, folder)
         if not files:
             kind = "json" if printed.lstrip().startswith(b"{") else "hcl"
             files = [folder.with_name(f"{name}.{kind}")]
@@ -212,10 +216,18 @@ class Produced(Commits):
         except UsageError as error:
             raise RefusedError(str(error)) from None
 
-    def alike(self, one: str, other: str) -> str:
-        """What was started is in the recordings."""
-        del one, other
-        return ""
+    def alike(self, one: str, other: str) -> Alike | None:
+        """Whether both have the same configuration: most commits of a repository change other files."""
+        same = self.resolved(one).data == self.resolved(other).data
+        return Alike("the configuration is the same at both commits", sure=True) if same else None
+
+
+def _check_links(paths: Sequence[Path], folder: Path) -> None:
+    """Raises RefusedError for a link that leads out of the checkout: every commit would have the same there."""
+    for path in paths:
+        for file in [path, *path.rglob("*")] if path.is_dir() else [path]:
+            if file.is_symlink() and not file.resolve().is_relative_to(folder.resolve()):
+                raise RefusedError(f"{file.relative_to(folder)}: links to {file.readlink()}, outside of the repository")
 
 
 def _program(command: Sequence[str]) -> str | None:

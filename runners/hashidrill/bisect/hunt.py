@@ -100,8 +100,11 @@ class Hunt:
                 self.candidates.resolved(name)
             except RefusedError as error:
                 raise UsageError(f"the {end} end ({self.candidates.shown(name)}) cannot be run: {error}") from None
-        if alike := self.candidates.alike(*self._ends()):
-            self.say(f"warning: {alike}")
+        alike = None if known & set(self._ends()) else self.candidates.alike(*self._ends())
+        if alike is not None and alike.sure:
+            raise UsageError(f"the good end and the bad end: {alike.why}: nothing to search")
+        if alike is not None:
+            self.say(f"warning: {alike.why}")
 
     def _ends(self) -> tuple[str, str]:
         if isinstance(self.candidates, ChangedKeys):
@@ -206,8 +209,11 @@ class Hunt:
             text = f"one of {', '.join(shown(name) for name in [*between, first])} is the first that breaks it"
         for name in [*between, first, last]:
             text += f"\n  {shown(name)} {trials.tally(name)}"
-        if alike := listed.alike(last, first):
-            text += f"\nwarning: {alike}"
+        alike = listed.alike(last, first)
+        if alike is not None and alike.sure and not between:
+            return _cannot(_noise(f"{shown(last)} and {shown(first)}", alike.why))
+        if alike is not None:
+            text += f"\nwarning: {alike.why}"
         return Answer(FOUND, f"{text}\n{_sure(answer.wrong)}", [*between, first], answer.wrong)
 
     def _wrong_end(self, trials: Trials, *, good: bool, wrong: float) -> Answer:

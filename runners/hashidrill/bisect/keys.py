@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.bisect.candidates import RefusedError
+from hashidrill.bisect.candidates import Alike, RefusedError
 from hashidrill.bisect.log import hash_of
 from hashidrill.bisect.smallest import members_of
 from hashidrill.errors import ExperimentError, UsageError
@@ -104,10 +104,8 @@ class ChangedKeys:
         making = _Making(self.given, self.found.product, self.refusal, self.source)
         return making.resolved(self.kept(members_of(name)), every, self.settings)
 
-    def alike(self, one: str, other: str) -> str:
-        """What was started is in the recordings."""
-        del one, other
-        return ""
+    def alike(self, one: str, other: str) -> Alike | None:  # noqa: ARG002 - two sets of changes never are
+        return None
 
     def kept(self, members: Sequence[int]) -> dict[str, Any]:
         """The good configuration with these changes."""
