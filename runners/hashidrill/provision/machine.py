@@ -298,12 +298,13 @@ def go_toolchain(go: binaries_build.Go | None) -> Capability:
 
 def _building_and_binaries() -> list[Capability]:
     go = binaries_build.find_go()
-    found = [binary(name, version, go) for name, version in (*DEFAULT_VERSIONS, *KUBERNETES_VERSIONS)]
+    found = [binary(name, version, go) for name, version in DEFAULT_VERSIONS]
+    of_kubernetes = [binary(name, version, go) for name, version in KUBERNETES_VERSIONS]
     cache = binaries.cache_folder("consul", DEFAULT_VERSIONS[0][1])
     folder = next(each for each in (cache, *cache.parents) if each.is_dir())
     building = any("will be built" in capability.detail for capability in found)
     disk = free_disk(shutil.disk_usage(folder).free, folder, building=building)
-    return [disk, go_toolchain(go), *found]
+    return [disk, go_toolchain(go), *found, *of_kubernetes]
 
 
 def binary(name: str, version: str, go: binaries_build.Go | None) -> Capability:

@@ -137,9 +137,10 @@ class ChaosMeshService(BaseService):
         write_whole(self._file("kubeconfig"), self._papers.kubeconfig(self._server, self._papers.admin))
         own = self._papers.kubeconfig(self._server, self._papers.user)
         write_whole(self._file("hashidrill.kubeconfig"), own)
-        consul = [host.address for host in hosts.all_hosts() if host.roles.get("consul") == "server"]
+        known = {host.name: host for host in hosts.all_hosts() if host.roles.get("consul") in {"server", "client"}}
+        consul = [host.address for host in known.values() if host.roles["consul"] == "server"]
         if consul:
-            chaosd = {host: self._chaosd(self._addresses[host]) for host in self.guests}
+            chaosd = {host: self._chaosd(self._addresses[host]) for host in self.guests if host in known}
             attach = {
                 "apiVersion": "hashidrill/v1", "kind": "Attach", "metadata": {"name": "local"},
                 "datacenter": {"consul": {"address": f"http://{consul[0]}:{_CONSUL_PORT}"}},

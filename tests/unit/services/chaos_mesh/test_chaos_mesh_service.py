@@ -170,6 +170,14 @@ def test_what_it_writes_is_a_kubeconfig_of_each_user_and_an_attach_file_that_can
     assert target.kubernetes["kubeconfig"].endswith("hashidrill.kubeconfig"), "with the rights of the role alone"
 
 
+def test_the_attach_file_names_the_hosts_alone_that_consul_knows(service):
+    """Whoever attaches finds hosts in Consul's catalog, and refuses a chaosd on any other one."""
+    world = FakeDatacenter(servers=1, clients=0)
+    service.guests, service._addresses = ["consul-1", "store-1"], {**ADDRESSES, "store-1": "10.73.0.70"}
+    service._write(world)
+    assert set(read_target(Path(service.left()["attach file"]), {}).kubernetes["chaosd"]) == {"consul-1"}
+
+
 def test_without_consul_there_is_no_attach_file(service):
     world = FakeDatacenter(servers=1, clients=0)
     world.hosts["consul-1"].roles = {"sample": "store"}
