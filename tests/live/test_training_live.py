@@ -90,6 +90,29 @@ def test_a_trainee_who_searches_finds_nothing_but_symptoms(name, tmp_path, recor
     assert {host: each["found"] for host, each in told.items() if each["found"]} == {}
 
 
+SYNCS = ("dd if=/dev/zero of=x bs=4k count=1 oflag=dsync", "sync -f .", "echo > x; sync x", "sync")
+"""The last one is of the whole machine: how long it takes elsewhere is nobody's promise."""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [marked(SHORT)])
+def test_what_somebody_does_on_a_slow_host_is_as_slow_as_its_agent(name, tmp_path):
+    with played(name, tmp_path / "card", seed=SEED) as game:
+        sick = players.leader(game)
+        well = next(host for host in game.hosts if host != sick)
+        took_s = {(host, each): took(game, host, each) for host in (sick, well) for each in SYNCS}
+    assert min(took_s[sick, each] for each in SYNCS) > 0.2, took_s
+    assert max(took_s[well, each] for each in SYNCS[:-1]) < 0.2, took_s
+
+
+def took(game, host, command):
+    """Seconds, in the folder of the agent's data."""
+    timed = f"TIMEFORMAT=%R; cd $CONSUL_DATA; time {{ {command}; }} 2>/dev/null"
+    code, text = game.on(host, f"bash -c {shlex.quote(timed)}")
+    assert code == 0, text
+    return float(text.strip().splitlines()[-1])
+
+
 def shown(address):
     """What a page has got so far."""
     with urllib.request.urlopen(f"{address}events", timeout=20) as stream:

@@ -95,12 +95,12 @@ _NUMBERS: dict[str, dict[str, int]] = {
     "x86_64": {
         "read": 0, "write": 1, "pread64": 17, "pwrite64": 18, "readv": 19, "writev": 20, "msync": 26, "fsync": 74,
         "fdatasync": 75, "sync_file_range": 277, "fallocate": 285, "preadv": 295, "pwritev": 296, "preadv2": 327,
-        "pwritev2": 328, "seccomp": 317,
+        "pwritev2": 328, "seccomp": 317, "sync": 162, "syncfs": 306,
     },
     "aarch64": {
         "read": 63, "write": 64, "readv": 65, "writev": 66, "pread64": 67, "pwrite64": 68, "preadv": 69,
         "pwritev": 70, "fsync": 82, "fdatasync": 83, "sync_file_range": 84, "fallocate": 47, "msync": 227,
-        "preadv2": 286, "pwritev2": 287, "seccomp": 277,
+        "preadv2": 286, "pwritev2": 287, "seccomp": 277, "sync": 81, "syncfs": 267,
     },
 }  # fmt: skip
 _AUDIT_ARCH = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
@@ -111,12 +111,15 @@ OPERATIONS = {
     "read": ("read", "pread64", "readv", "preadv", "preadv2"),
 }
 """The system calls behind each disk operation that a fault can name."""
+WHOLE_DISK = ("sync", "syncfs")
+"""They sync all of a disk: no agent makes them, and people do."""
 
 
 def operation_of() -> dict[int, tuple[str, str]]:
     """Syscall number -> (disk operation, syscall name), for this machine."""
     numbers = _NUMBERS[platform.machine()]
-    return {numbers[name]: (operation, name) for operation, names in OPERATIONS.items() for name in names}
+    found = {numbers[name]: (operation, name) for operation, names in OPERATIONS.items() for name in names}
+    return found | {numbers[name]: ("fsync", name) for name in WHOLE_DISK}
 
 
 # Classic BPF, as <linux/bpf_common.h> and <linux/seccomp.h> define it.
@@ -131,14 +134,15 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def notify_on(operations: Iterable[str]) -> int:
+def notify_on(operations: Iterable[str], *, whole_disk: bool = False) -> int:
     """From now on, this process and its children ask a supervisor before each of these disk operations.
 
-    Returns the listener's file descriptor, for the supervisor. It cannot be taken back, only answered. Raises OSError
-    where the kernel has no seccomp user notification (before 5.0).
+    `whole_disk`: before those of WHOLE_DISK as well. Returns the listener's file descriptor, for the supervisor. It
+    cannot be taken back, only answered. Raises OSError where the kernel has no seccomp user notification (before 5.0).
     """
     numbers = _NUMBERS[platform.machine()]
     trapped = [numbers[name] for operation in operations for name in OPERATIONS[operation]]
+    trapped += [numbers[name] for name in WHOLE_DISK if whole_disk]
     program = _filter(_AUDIT_ARCH[platform.machine()], trapped)
     buffer = ctypes.create_string_buffer(program, len(program))
     packed = _Program(len(program) // 8, ctypes.addressof(buffer))

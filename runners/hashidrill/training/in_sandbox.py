@@ -44,6 +44,7 @@ class GameDatacenter(LocalDatacenter):
         await super().wait_ready()
         for host in self.hosts.values():
             host.ballast_name = core_dump
+            await host.join_cgroup()  # all of them: a shell can see whether its host has one
             await host.nft(guard([each.address for each in self.hosts.values()]))
         write_whole(self.root / HOSTS_NAME, json.dumps(self.told()))
 

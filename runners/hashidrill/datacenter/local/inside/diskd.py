@@ -38,6 +38,8 @@ _RESPONSE = struct.Struct("=QqiI")
 _IOCTL_RECEIVE, _IOCTL_SEND, _IOCTL_FLAGS = 0xC050_2100, 0xC018_2101, 0x4008_2104
 _CONTINUE, _SYNC_WAKE_UP = 1, 1
 _FORGET_S = 1.0
+_SYNCED = os.O_DSYNC
+"""Of the flags of an open file: each write to it is an fsync as well. O_SYNC has this bit too."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Disk:
     free_at: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     pending: dict[tuple[int, int], float] = field(default_factory=dict)
+    of_a_person: bool = False
+    """That of a shell on the host: people sync a whole disk, and open files so that each write is synced."""
 
     def release(self, notification: int, number: int = 0) -> bool:
         """Let one operation go on, or fail it. False when its process was interrupted meanwhile."""
@@ -119,7 +123,7 @@ class DiskDaemon:
 
     def register(self, host: str, data: str, listener: int) -> None:
         disks = self._disks.setdefault(host, [])
-        disk = Disk(listener, data, disks[0].rules if disks else {})
+        disk = Disk(listener, data, disks[0].rules if disks else {}, of_a_person=bool(disks))
         disks.append(disk)
         with contextlib.suppress(OSError):  # from Linux 6.6: wake the supervisor on the same core
             fcntl.ioctl(listener, _IOCTL_FLAGS, _SYNC_WAKE_UP)
@@ -171,8 +175,9 @@ class DiskDaemon:
         operation, name = self._operations[number]
         caller = (pid, number)
         rule_id, due = "", 0.0
+        kinds = felt_as(operation, synced=disk.of_a_person and operation == "write" and _is_synced(pid, fd))
         for key, rule in disk.rules.items():
-            if operation not in rule.operations or not self._on_disk(disk, pid, fd):
+            if not kinds & rule.operations or not (name == "sync" or self._on_disk(disk, pid, fd)):
                 continue
             if rule.share < 1 and self._random.random() >= rule.share:
                 continue
@@ -212,6 +217,25 @@ class DiskDaemon:
             return os.readlink(f"/proc/{pid}/fd/{fd}").startswith(disk.data)  # noqa: PTH115 - no pathlib here
         except OSError:
             return False
+
+
+def felt_as(operation: str, *, synced: bool) -> frozenset[str]:
+    """The operations of a rule that a system call is: a write to a file that is synced each time is an fsync too."""
+    return frozenset({operation, "fsync"} if operation == "write" and synced else {operation})
+
+
+def is_synced(fdinfo: str) -> bool:
+    """Whether /proc/PID/fdinfo/FD is about a file that is open with O_SYNC or O_DSYNC."""
+    flags = next((line.split()[1] for line in fdinfo.splitlines() if line.startswith("flags:")), "0")
+    return bool(int(flags, 8) & _SYNCED)
+
+
+def _is_synced(pid: int, fd: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/fdinfo/{fd}") as file:  # noqa: PTH123 - no pathlib here
+            return is_synced(file.read())
+    except OSError:
+        return False
 
 
 def main(spec: dict[str, Any]) -> None:

@@ -10,7 +10,8 @@ covers agents and canary alike. Requests come over a Unix socket (see rpc.py):
     {"op": "agent", "agent": "consul"}                        -> {"pid", "start_time", "state"} or {"pid": null}
     {"op": "throttle", "name": "...", "cores": 0.1}           by stopping, where cgroups cannot be had
     {"op": "unthrottle", "name": "..."}
-    {"op": "join", "files": ["/sys/fs/cgroup/.../cgroup.procs"]}   move host processes into a cgroup
+    {"op": "join", "files": ["/sys/fs/cgroup/.../cgroup.procs"]}   move host processes into a cgroup, shells on it too
+    {"op": "enter", "pid": 4711}                              that one is on this host from now on, in the same cgroup
 """
 
 from __future__ import annotations
@@ -180,7 +181,11 @@ class HostDaemon:
     def do_join(self, files: list[str]) -> None:
         with self._lock:
             self._cgroups = files
-            self._move([*self._pids.values(), self._canary_pid])
+            self._move([*self._pids.values(), self._canary_pid, *_others_here()])
+
+    def do_enter(self, pid: int) -> None:
+        with self._lock:
+            self._move([pid])
 
     def _move(self, pids: list[int]) -> None:
         for path in self._cgroups:
@@ -272,6 +277,17 @@ class HostDaemon:
 def _spawn_plainly(argv: list[str], null: int, output: int, environment: dict[str, str]) -> int:
     actions = [(os.POSIX_SPAWN_DUP2, null, 0), *((os.POSIX_SPAWN_DUP2, output, fd) for fd in (1, 2))]
     return os.posix_spawn(argv[0], argv, environment, file_actions=actions, setsigmask=[])
+
+
+def _others_here() -> list[int]:
+    """All processes in this host's network namespace but this one: what a person started here is among them."""
+    here, found = os.readlink("/proc/self/ns/net"), list[int]()  # noqa: PTH115 - no pathlib here
+    for name in os.listdir("/proc"):  # noqa: PTH208 - as above
+        if name.isdecimal() and int(name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/{name}/ns/net") == here:  # noqa: PTH115 - as above
+                    found.append(int(name))
+    return found
 
 
 def _spawn_renumbered(argv: list[str], null: int, output: int, environment: dict[str, str]) -> int:
