@@ -49,6 +49,8 @@ ASKED = (
     "/", "/proxies", "/version", "/v1/agent/self", "/v1/agent/checks", "/v1/session/list", "/v1/agent/metrics",
     "/v1/jobs", "/v1/allocations", "/metrics", "/debug/pprof/cmdline",
 )  # fmt: skip
+PRODUCTS = (4646, 4647, 4648, 8200, 8201, 8300, 8301, 8302, 8500, 8501, 8502, 8503, 8600)
+"""Where agents listen: hosts differ by which of them they have."""
 PORTS = (22, 80, 443, 4646, 8000, 8080, 8200, 8474, 8475, 8500, 9090)
 
 
@@ -61,6 +63,7 @@ class Search:
         self.tried: dict[str, dict[str, int]] = {}
         self.found: list[dict[str, str]] = []
         self.shelf = 0
+        self.listens: list[int] = []
 
     def _row(self, place: str) -> dict[str, int]:
         return self.tried.setdefault(place, {"looked at": 0, "bytes": 0, "refused": 0})
@@ -90,7 +93,7 @@ class Search:
         return any(where == one or where.startswith(f"{one}/") for one in self.library)
 
     def said(self) -> dict[str, object]:
-        return {"tried": self.tried, "found": self.found, "library": self.shelf}
+        return {"tried": self.tried, "found": self.found, "library": self.shelf, "listeners": self.listens}
 
 
 def _read(path: Path, most: int = MOST_OF_A_FILE) -> bytes:
@@ -263,6 +266,26 @@ def commands(search: Search, runs: Run = run, listed: Sequence[tuple[str, str]] 
             search.look(f"commands: {place}", command, said, RULES if place == "rules" else ())
 
 
+def listeners(proc: Path = Path("/proc")) -> list[int]:
+    """The TCP ports that somebody listens on here."""
+    heard: set[int] = set()
+    for name in ("net/tcp", "net/tcp6"):
+        try:
+            rows = (proc / name).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        heard |= {int(row.split()[1].rsplit(":", 1)[1], 16) for row in rows if row.split()[3] == "0A"}
+    return sorted(heard)
+
+
+def unlike(listens: Mapping[str, Iterable[int]]) -> dict[int, list[str]]:
+    """Ports, but for the products', that some hosts listen on and others do not: what is special about them?"""
+    heard = {host: set(ports) - {*PRODUCTS} for host, ports in listens.items()}
+    common = set.intersection(*heard.values()) if heard else set()
+    return {port: sorted(host for host, ports in heard.items() if port in ports)
+            for port in sorted(set().union(*heard.values()) - common)}  # fmt: skip
+
+
 Ask = Callable[[str, int, str], bytes | None]
 
 
@@ -281,13 +304,7 @@ def ask(address: str, port: int, path: str) -> bytes | None:
 
 def doors(search: Search, addresses: Iterable[str], asks: Ask = ask, proc: Path = Path("/proc")) -> None:
     """Every port that listens, and those that tools of our trade listen on: each is asked what it is."""
-    heard = set(PORTS)
-    for name in ("net/tcp", "net/tcp6"):
-        try:
-            rows = (proc / name).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        heard |= {int(row.split()[1].rsplit(":", 1)[1], 16) for row in rows if row.split()[3] == "0A"}
+    heard = {*PORTS, *listeners(proc)}
     for address in addresses:
         for port in sorted(heard):
             if (first := asks(address, port, "/")) is None:
@@ -315,6 +332,7 @@ def everything(
     commands(search)
     doors(search, addresses())
     mine = [Path.cwd(), Path.home(), *(Path(os.environ[name]) for name in ("HASHIDRILL_WORK",) if name in os.environ)]
+    search.listens = listeners()
     files(search, [*mine, Path("/tmp"), Path("/var/tmp"), Path("/run"), Path("/dev/shm"), Path("/")], seconds)
     return search.said()
 

@@ -38,7 +38,9 @@ from hashidrill.faults.trials import Sampling, Trial, median, trial_of
 from hashidrill.packets import Block, PacketRule, Redirect
 from hashidrill.util.tasks import all_at_once
 
-_FIRST_PORT, _PORT_TRIPLES = 22_000, 3_000
+FIRST_PORT, PORT_TRIPLES = 22_000, 3_000
+BASELINE = "baseline"
+"""Stands for a fault id where a link is looked at as it is."""
 _CONNECT_S = 0.3
 _COMMENT = "link"
 
@@ -53,14 +55,14 @@ class LinkParams(Strict):
     @field_validator("port")
     @classmethod
     def _not_ours(cls, value: int) -> int:
-        ours = range(_FIRST_PORT, _FIRST_PORT + 3 * _PORT_TRIPLES)
+        ours = range(FIRST_PORT, FIRST_PORT + 3 * PORT_TRIPLES)
         if value in (ECHO_PORT, toxiproxy.API_PORT) or value in ours:
             raise ValueError(f"hashidrill uses port {value} for its own proxies and measurements; name another")
         return value
 
 
 @dataclass(frozen=True)
-class _Ports:
+class Ports:
     """The ports of one fault on which its proxies and canaries listen, derived from the fault id."""
 
     proxy: int
@@ -68,8 +70,8 @@ class _Ports:
     canary: int
 
     @classmethod
-    def of(cls, fault_id: str) -> _Ports:
-        first = _FIRST_PORT + 3 * (zlib.crc32(fault_id.encode()) % _PORT_TRIPLES)
+    def of(cls, fault_id: str) -> Ports:
+        first = FIRST_PORT + 3 * (zlib.crc32(fault_id.encode()) % PORT_TRIPLES)
         return cls(first, first + 1, first + 2)
 
 
@@ -154,12 +156,12 @@ class LinkFault(BaseFault[Any]):
 
     async def _interpose(self, undo: Undo, site: Undo) -> None:
         """Proxies with their toxics first, then the rules: nothing is redirected to a proxy that is not ready."""
-        host, ports, table = self.hosts.host(site["host"]), _Ports.of(undo["fault_id"]), undo["table"]
+        host, ports, table = self.hosts.host(site["host"]), Ports.of(undo["fault_id"]), undo["table"]
         await host.use(Proxies).add_proxy(table, ports.proxy, self.params.port, self.toxics())
         await host.use(Proxies).add_proxy(f"{table}_canary", ports.canary_proxy, ports.canary, self.toxics())
         await host.use(PacketFilter).set_packet_rules(table, self._rules(site, ports))
 
-    def _rules(self, site: Undo, ports: _Ports) -> list[PacketRule]:
+    def _rules(self, site: Undo, ports: Ports) -> list[PacketRule]:
         sources, port = tuple(site["addresses"]), self.params.port
         return [
             Redirect(sources, port, ports.proxy, _COMMENT),
@@ -195,10 +197,10 @@ class LinkFault(BaseFault[Any]):
 
         Raises FaultError if it could not prove the toxics.
         """
-        undo, sampling = self.plan(target, fault_id="baseline"), self._sampling
+        undo, sampling = self.plan(target, fault_id=BASELINE), self._sampling
         if (way := self._by_proxy(target.host)) is not None:
             return await way.prior(undo, sampling)
-        port = _Ports.of(undo["fault_id"]).canary
+        port = Ports.of(undo["fault_id"]).canary
         baseline: dict[str, Any] = {}
 
         async def look(site: Undo, name: str) -> None:
@@ -221,7 +223,7 @@ class LinkFault(BaseFault[Any]):
         if not pairs:
             raise FaultError(f"{self.kind} on {undo['host']}: there is no other host to prove it from")
         seen: list[_Seen] = []
-        looks = _Looks(self.hosts, self._sampling, self.toxics(), _Ports.of(undo["fault_id"]), self.params.port, undo)
+        looks = _Looks(self.hosts, self._sampling, self.toxics(), Ports.of(undo["fault_id"]), self.params.port, undo)
 
         async def look(site: Undo, name: str) -> None:
             seen.append(await looks.at(site, name))
@@ -258,7 +260,7 @@ class _Looks:
     hosts: Any
     sampling: Sampling
     toxics: Sequence[Toxic]
-    ports: _Ports
+    ports: Ports
     port: int
     undo: Undo
 

@@ -11,14 +11,13 @@ import json
 import math
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hashidrill.datacenter.local.datacenter import LocalDatacenter
-from hashidrill.datacenter.local.toxiproxy import API_PORT
 from hashidrill.engine import run as engine
 from hashidrill.engine.engine_process import exit_of
 from hashidrill.engine.in_sandbox import run_given
@@ -26,6 +25,7 @@ from hashidrill.engine.run_state import Run
 from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.sandbox.sandbox import read_given
 from hashidrill.training.course import WATCH, WATCH_S
+from hashidrill.training.game_host import GameHost, Slots, guard
 from hashidrill.util.files import write_whole
 from hashidrill.util.priority import ahead
 from hashidrill.util.wait import pause, wait_until
@@ -39,10 +39,16 @@ _ALL_OPERATIONS = frozenset({"fsync", "write", "read"})
 class GameDatacenter(LocalDatacenter):
     """A local datacenter for a trainee."""
 
+    host_kind = GameHost
+
     async def wait_ready(self) -> None:
         """Nothing that a fault leaves on a host has a name that tells."""
         await super().wait_ready()
+        slots = Slots()
         for host in self.hosts.values():
+            assert isinstance(host, GameHost)
+            host.slots = slots
+            await host.look_alike()
             host.ballast_name = core_dump
             await host.join_cgroup()  # all of them: a shell can see whether its host has one
             await host.nft(guard([each.address for each in self.hosts.values()]))
@@ -70,14 +76,6 @@ class GameDatacenter(LocalDatacenter):
 def core_dump(name: str) -> str:
     """What fills a disk looks like what fills disks: the same for the same fault."""
     return f"core.{zlib.crc32(name.encode()) % 60_000 + 1_000}"
-
-
-def guard(addresses: Sequence[str]) -> str:
-    """The API of what slows links down is none of a trainee's business: no host gets an answer from it."""
-    return (
-        "table inet guard {\n chain input {\n  type filter hook input priority -20\n"
-        f"  ip saddr {{ 127.0.0.0/8, {', '.join(addresses)} }} tcp dport {API_PORT} drop\n }}\n}}\n"
-    )
 
 
 def game_datacenter(

@@ -155,6 +155,30 @@ def test_a_proxy_that_lists_its_toxics_is_found(tmp_path):
     assert [one["where"] for one in search.found] == ["127.0.0.1:8474/proxies"]
 
 
+TABLE = "  sl  local_address rem_address   st\n"
+
+
+def test_who_listens_here_is_read_and_who_is_connected_is_not(tmp_path):
+    (tmp_path / "net").mkdir()
+    rows = "   0: 0B00490A:211A 00000000:0000 0A\n   1: 0B00490A:55F1 0C00490A:1F 01\n"
+    (tmp_path / "net/tcp").write_text(f"{TABLE}{rows}")
+    (tmp_path / "net/tcp6").write_text(f"{TABLE}   0: {'0' * 32}:2134 {'0' * 32}:0000 0A\n")
+    assert hostile.listeners(tmp_path) == [0x211A, 0x2134]
+
+
+@pytest.mark.parametrize(
+    ("sick", "found"),
+    [
+        ([8300, 8500, 7007], {}),
+        ([8300, 8500, 7007, 8474, 25_113], {8474: ["consul-2"], 25_113: ["consul-2"]}),
+        ([8300, 8500], {7007: ["client-1", "consul-1"]}),
+    ],
+)
+def test_a_host_that_listens_where_no_other_does_is_found(sick, found):
+    """As one with a toxiproxy did; a client has none of a server's ports, and that is no finding."""
+    assert hostile.unlike({"consul-1": [8300, 8500, 7007], "consul-2": sick, "client-1": [8500, 7007]}) == found
+
+
 def test_the_environment_is_searched():
     search = Search(TELLS)
     hostile.environment(search, {"PS1": "slow-leader-disk$ ", "HOME": "/root"})

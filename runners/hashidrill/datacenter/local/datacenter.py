@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 
@@ -63,6 +63,7 @@ class LocalDatacenter:
     configs: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     """By service and host."""
     _addresses: dict[str, str] = field(default_factory=dict)
+    host_kind: ClassVar[type[LocalHost]] = LocalHost
     agent_user: AgentUser | None = field(init=False)
     """Whom agents run as; None: the user of the sandbox."""
     _placed_agents: list[tuple[str, AgentPlace]] = field(default_factory=list)
@@ -84,7 +85,7 @@ class LocalDatacenter:
         placed = self._placed()
         self._addresses = network.addresses({host: next(iter(roles.values())) for host, roles in placed.items()})
         for name, roles in placed.items():
-            host = LocalHost(
+            host = self.host_kind(
                 name,
                 self._addresses[name],
                 roles,

@@ -27,7 +27,7 @@ from hashidrill.packets import PAYLOADS, Block, Cut
 from hashidrill.services.consul import api
 
 RPC_PORT = 8300
-_CANARY_PORT = 21_990
+CANARY_PORT = 21_990
 _MISSED, _CANARY = 0x00, 0x31
 """First bytes of a new connection that are cut as well: the rules missed that byte, or it is the canary's."""
 RAFT, _GRPC = 0x01, 0x08
@@ -55,7 +55,7 @@ def cut_streams(addresses: Sequence[str]) -> Cut:
 
 
 def _cut(name: str, addresses: Sequence[str], first: int, older: Sequence[str]) -> Cut:
-    return Cut(name, tuple(addresses), (RPC_PORT, _CANARY_PORT), (first, _MISSED, _CANARY), tuple(older))
+    return Cut(name, tuple(addresses), (RPC_PORT, CANARY_PORT), (first, _MISSED, _CANARY), tuple(older))
 
 
 def cut_off(addresses: Sequence[str]) -> list[Block]:
@@ -68,8 +68,8 @@ async def is_cut(host: Host, other: Host) -> bool:
 
     Raises FaultError when it is neither reset nor answered.
     """
-    await other.use(NetworkCanary).canary_listen(_CANARY_PORT)
-    [seen] = await host.use(NetworkCanary).exchange(other.address, _CANARY_PORT, _TRIAL)
+    await other.use(NetworkCanary).canary_listen(CANARY_PORT)
+    [seen] = await host.use(NetworkCanary).exchange(other.address, CANARY_PORT, _TRIAL)
     if seen.errno not in (0, errno.ECONNRESET):
         name = errno.errorcode.get(seen.errno, str(seen.errno))
         raise FaultError(f"{host.name}: the canary of {other.name} did not answer: {name}")
