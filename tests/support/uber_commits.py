@@ -22,7 +22,7 @@ AFTER = """\
         worker.handle(point)
         self._idle.clear()
 """
-CLIENT = "ingest={python} {checkout}/ingest.py --every 1 --points 60 {url}"
+CLIENT = "ingest={python} {checkout}/ingest.py --every 2 --points 60 {url}"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from hashidrill.bisect.trials import Outcome
 from hashidrill.errors import UsageError
 from hashidrill.experiment.model import Experiment
 from hashidrill.testing.recordings import RecordingBuilder
-from noisy_runs import searches
+from noisy_runs import Recorded, searches, searches_of
 
 RULE = "ingest.latency.p99"
 CLIENTS = {"ingest": {"command": ["x", "{url}"], "service": True}}
@@ -100,3 +100,9 @@ def test_clear_runs_take_two_thirds_of_the_runs_and_no_more_builds():
 def test_a_wrong_turn_is_rarer_than_one_in_a_hundred_searches_by_clear_runs(rate):
     wrong, _, _ = searches(100, rate, rate, clear=1.0)
     assert wrong <= 1
+
+
+def test_duets_as_noisy_as_real_ones_find_the_commit():
+    wrong, runs, builds = searches_of(40, Recorded)
+    assert (wrong, builds) == (0, 8)
+    assert runs < 17
