@@ -22,12 +22,14 @@ from test_ssh_carrier import HOSTS, Staging
 
 from boxes import PATIENCE_S, stat, wait_for
 from carried_runner import VICTIM, Asked, Hosts
+from hashidrill.capabilities import PacketFilter
 from hashidrill.carriers.nomad_jobs import remove_jobs
 from hashidrill.carriers.opened import carried
 from hashidrill.datacenter.attach.login import Login
 from hashidrill.datacenter.attach.target import AttachTarget
 from hashidrill.datacenter.attach.wire import Wire
 from hashidrill.engine.heal import entries_of, heal_run, open_faults
+from hashidrill.packets import Block
 from hashidrill.recording.journal import read_journal
 from nomad_boxes import Here, Nomad, Relay
 from places import SUPPORT
@@ -260,6 +262,42 @@ def test_a_runner_over_ssh_that_is_gone_while_its_fault_is_in_force_leaves_nothi
     over_ssh, end, moment, tmp_path, tell
 ):
     shortly(over_ssh, end, moment, folder=tmp_path, tell=tell)
+
+
+@pytest.mark.long
+def test_a_revert_inside_of_a_run_waits_for_a_host_that_nobody_reaches(over_ssh):
+    """Its host took the fault away as its lease ended. The run waits until it can see that, and calls nothing stuck."""
+    told = []
+    target = over_ssh.reached()
+
+    async def main():
+        async with (
+            carried(
+                target, over_ssh.estate, {"consul": Asked(over_ssh.pids)}, deadline_s=600, tell=told.append, run="waits"
+            ) as parts,
+            anyio.create_task_group() as tasks,
+        ):
+            packets = parts[VICTIM][PacketFilter]
+            await packets.set_packet_rules("cut", [Block("input", (HOSTS["consul-3"],))])
+            assert over_ssh.in_force()
+            relay = over_ssh.relays[VICTIM]
+            relay.cut()
+            await anyio.to_thread.run_sync(lambda: wait_for(lambda: not over_ssh.in_force(), "its lease to end"))
+
+            async def mended():
+                while not any("waiting for up to" in line for line in told):
+                    await anyio.sleep(0.1)
+                relay.mend()
+
+            tasks.start_soon(mended)
+            await packets.clear_packet_rules("cut")
+
+    try:
+        anyio.run(main)
+    finally:
+        over_ssh.relays[VICTIM].mend()
+    assert any(f"{VICTIM} " in line and "answers again, after" in line for line in told), told
+    assert (over_ssh.in_force(), over_ssh.notes()) == ({}, [])
 
 
 @pytest.mark.long

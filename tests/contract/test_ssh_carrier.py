@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import anyio
@@ -18,7 +19,7 @@ import pytest
 
 from boxes import Linked, stat, wait_for
 from hashidrill.abc import Target
-from hashidrill.capabilities import PacketFilter
+from hashidrill.capabilities import PacketFilter, Processes
 from hashidrill.carriers import ssh
 from hashidrill.carriers.opened import CARRIED, carried, look
 from hashidrill.datacenter.attach.datacenter import AttachedHost
@@ -26,6 +27,7 @@ from hashidrill.datacenter.attach.estate import Estate, FoundHost
 from hashidrill.datacenter.attach.login import Login
 from hashidrill.datacenter.attach.target import AttachTarget
 from hashidrill.datacenter.attach.wire import UnansweredError
+from hashidrill.engine import heal
 from hashidrill.errors import AttachError
 from hashidrill.faults.base import table_of
 from hashidrill.faults.cpu import CpuThrottle, ThrottleParams
@@ -39,6 +41,7 @@ from hashidrill.faults.network import (
     PartitionParams,
 )
 from hashidrill.faults.process import KillParams, NoParams, ProcessKill, ProcessPause, ProcessRestart, RestartParams
+from hashidrill.recording.journal import Clock, Journal, read_journal
 from hashidrill.testing.faults import check_fault
 from ssh_servers import SshServers
 
@@ -118,9 +121,10 @@ class Staging:
         return found
 
     @asynccontextmanager
-    async def hosts(self):
+    async def hosts(self, **more):
         async with carried(
             self.target, self.estate, {"consul": Answering(self)}, deadline_s=600, tell=self.told.append,
+            who="ana@desk", **more,
         ) as parts:  # fmt: skip
             yield Hosts(self.estate, parts)
 
@@ -318,6 +322,39 @@ class Liar(ssh.SshShell):
             "sys.stdin.readline()\n"
             'print(json.dumps({"event": "reverted", "why": "asked to", "by": "agent", "proof": ""}))\n'
         )
+
+
+def test_a_fault_of_the_same_name_by_another_run_is_not_called_ours_and_goes_on(staging, tmp_path, monkeypatch):
+    """Both paused the same process; the first run died, and its host let the process go on before the second began."""
+    monkeypatch.setattr(heal, "_GONE_WITHIN_S", 3.0)  # nobody has restarted
+    address = HOSTS["consul-1"]
+    run, [pid] = tmp_path / "run-a", staging.agents(f"http://{address}:8500")
+
+    async def main():
+        async with staging.hosts(run="run-b") as hosts:
+            process = (await hosts.host("consul-1").parts[Processes].agent_process("consul")).reference
+            fault = ProcessPause(NoParams(), hosts)
+            target = Target("consul-1", address, "consul", process)
+            undo = fault.plan(target, fault_id="0-pause") | {"prior": {}}
+            with Journal(run / "journal.jsonl", Clock()) as journal:
+                journal.write("run", id="run-a", experiment="x", root="", attached={"name": "staging"})
+                journal.write(
+                    "fault.intent", sync=True, fault_id="0-pause", kind=fault.kind, step=0, target=asdict(target),
+                    params=undo["params"], undo=undo,
+                )  # fmt: skip
+            await fault.apply(undo)
+            async with staging.hosts(run="run-a", undoing=True) as healing:
+                done = await heal.heal_run(run, healing, attached="staging")
+            assert stat(pid)[0] == "T", "the other run still has it in force"
+            await fault.revert(undo)
+        return done
+
+    run.mkdir()
+    done = anyio.run(main)
+    assert (done.others, done.stuck, done.reverted) == (["0-pause"], [], [])
+    [ended] = [entry.data["evidence"] for entry in read_journal(run / "journal.jsonl") if entry.event == "fault.ended"]
+    assert "is of the run run-b, started by ana@desk: a fault (pause) which process" in ended["measured"]
+    assert (stat(pid)[0] in {"S", "R", "D"}, staging.notes()) == (True, [])
 
 
 def test_an_agent_that_claims_and_does_nothing_is_not_believed(staging, monkeypatch):
