@@ -7,6 +7,7 @@ The last two are JSON: which numbers of LINK_CASES are checked, and which of DIS
 
 from __future__ import annotations
 
+import http.client
 import json
 import signal
 import socket
@@ -124,8 +125,12 @@ async def _old_connections(datacenter) -> dict:
     def asked(connection) -> float:
         began = time.monotonic()
         connection.sendall(b"GET /v1/status/leader HTTP/1.1\r\nHost: c\r\n\r\n")
-        if not connection.recv(4096):
-            raise ConnectionResetError("end of the connection")
+        answer = http.client.HTTPResponse(connection)
+        try:
+            answer.begin()
+            answer.read()  # all of it, or what is left would be the next one's answer
+        except http.client.RemoteDisconnected:
+            raise ConnectionResetError("end of the connection") from None
         return time.monotonic() - began
 
     def fate(connection) -> str:
