@@ -11,11 +11,14 @@ import random
 import secrets
 import signal
 import subprocess
+import time
 
 import pytest
 
-from drills import hashidrill, start
+import places
+from drills import environment, hashidrill, start
 from hashidrill.gameday.journal import DAY_JOURNAL
+from hashidrill.util.files import COMPARISON_NAME, JOURNAL_NAME
 
 SMALL = """\
 apiVersion: hashidrill/v1
@@ -39,6 +42,32 @@ questions:
   leader: {measure: leader, ask: Who leads afterwards?}
   stop: {measure: stop, load: kv-writes, ask: How long do writes stop?}
 experiments: [{experiment: one.yaml}, {experiment: two.yaml}]
+repeat_invalid: 3
+"""
+COMPARED = """\
+apiVersion: hashidrill/v1
+kind: Experiment
+metadata: {name: both, title: One agent or two, why: It tests the day}
+datacenter: {noop: {agents: 1}}
+load: {gets: {kind: noop.get, rate: 20/s}}
+steady_state: {for: 1s, within: 20s, require: ["noop.answers >= 1"]}
+method: [{mark: ordinary, for: 2s}]
+recovery: {for: 1s}
+expect: [{latency_stays: {load: gets, fault: ordinary, p50_below: 500ms}}]
+variants:
+  one:
+  two: {datacenter: {noop: {agents: 2}}}
+compare:
+  - no_worse_than: {candidate: two, baseline: one, figure: gets.latency.p50, or_below: 500ms}
+"""
+COMPARING = """\
+apiVersion: hashidrill/v1
+kind: GameDay
+metadata: {name: comparing-day, title: A day that compares}
+people: {ada: {role: lead}}
+before: [{check: machine}]
+questions: {which: {measure: verdict, ask: Are two as good as one?}}
+experiments: [{experiment: both.yaml, compare: true}]
 repeat_invalid: 3
 """
 SEED = int(os.environ.get("HASHIDRILL_KILL_SEED", secrets.randbelow(10**6)))
@@ -86,3 +115,41 @@ def test_a_day_killed_at_five_random_moments_is_resumed_to_the_same_report(tmp_p
     recordings = {run["recording"] for run in found["runs"]} | {each["recording"] for each in found["interrupted"]}
     recordings |= {each["recording"] for run in found["runs"] for each in run["before"]}
     assert {f"runs/{path.name}" for path in (day / "runs").iterdir()} <= recordings, "a recording that nothing names"
+
+
+@pytest.mark.nightly
+def test_a_day_that_compares_variants_is_interrupted_in_the_second_one_and_made_again(tmp_path):
+    """Each variant is a datacenter of its own; what was interrupted is kept beside the comparison that counts.
+
+    Agents of the example service start in a moment, and are all that a comparison needs.
+    """
+    env = environment(PYTHONPATH=places.SUPPORT / "noop_service")
+    (tmp_path / "day.yaml").write_text(COMPARING)
+    (tmp_path / "both.yaml").write_text(COMPARED)
+    runs = tmp_path / "runs"
+    words = ("run", tmp_path / "day.yaml", "--yes", "--plain", "--runs", runs)
+    process = start("gameday", *words, cwd=tmp_path, env=env)
+    until = time.monotonic() + 120
+    while len(journals := list(tmp_path.glob(f"days/*/runs/*/*/{JOURNAL_NAME}"))) < 2:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, "Traceback" in stdout + stderr) == (130, False), stdout + stderr
+    done = hashidrill("gameday", "resume", "--yes", "--json", "--runs", runs, cwd=tmp_path, env=env, within_s=200)
+    found = json.loads(done.stdout)
+    [run], [broken] = found["runs"], found["interrupted"]
+    assert (done.returncode, run["verdict"], run["questions"][0]["happened"]) == (0, "PASS", "PASS"), done.stdout
+    assert [each["title"].partition("(")[0] for each in run["expectations"]] == ["no_worse_than"]
+    day = journals[0].parents[3]
+    assert (day / broken["recording"] / COMPARISON_NAME).is_file()
+    compared = day / run["recording"]
+    assert compared != day / broken["recording"]
+    ran = [
+        json.loads((path.parent / "run.json").read_text()) for path in sorted(compared.parent.glob(f"*/{JOURNAL_NAME}"))
+    ]
+    assert [([host["name"] for host in each["hosts"]], each["outcome"]) for each in ran] == [
+        (["noop-1"], "complete"), (["noop-1", "noop-2"], "complete")
+    ]  # fmt: skip
+    assert (compared / "report.html").is_file()
