@@ -9,7 +9,17 @@ import pytest
 from drills import Drill
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.recording.reader import Recording
-from library_runs import EACH_TIME, FLAGSHIP, IN_CI, LIBRARY, NOT_RUN, OF_OTHER_TIERS, LibraryRuns, needs_of_experiment
+from library_runs import (
+    EACH_TIME,
+    FLAGSHIP,
+    IN_CI,
+    LIBRARY,
+    NOT_RUN,
+    OF_KUBERNETES,
+    OF_OTHER_TIERS,
+    LibraryRuns,
+    needs_of_experiment,
+)
 
 _TOLERATED_SHARE, _OF_THE_DISK_S = 0.02, 0.25
 _SICK_TIMES, _WELL_S, _WELL_WITHIN_S = 20, 0.3, 10.0
@@ -54,6 +64,11 @@ def test_what_is_not_run_exists_and_says_why():
     assert not set(EACH_TIME | IN_CI) & set(NOT_RUN)
     assert not set(EACH_TIME) & set(IN_CI)
     assert all((NOT_RUN | EACH_TIME | IN_CI).values())
+
+
+def test_what_takes_pods_is_named_with_the_reason():
+    assert {name for name in LIBRARY if name.startswith("kubernetes/")} == {*OF_KUBERNETES}
+    assert all(OF_KUBERNETES.values())
 
 
 def test_the_whole_library_is_looked_at():

@@ -19,6 +19,8 @@ CHAOS_MESH_CASES = [
     ("chaos_mesh.time", {"offset": "5s"}),
     ("chaos_mesh.http.abort", {}),
     ("chaos_mesh.http.delay", {"delay": "300ms", "port": 8500}),
+    ("chaos_mesh.io.latency", {"delay": "300ms", "volume": "/consul/data"}),
+    ("chaos_mesh.io.latency", {"delay": "100ms", "volume": "/consul/data", "op": "write", "container": "server"}),
     ("chaos_mesh.physical.process", {}),
     ("chaos_mesh.physical.process", {"signal": "KILL", "restart": "systemctl start consul"}),
     ("chaos_mesh.physical.disk_fill", {"size": "20MB", "path": "/var/lib/consul"}),

@@ -48,6 +48,14 @@ SPECS = {
         "loss": {"type": "object", "properties": {"loss": TEXT}, "required": ["loss"]},
     },
     "HTTPChaos": {"target": TEXT, "port": NUMBER, "abort": {"type": "boolean"}, "delay": TEXT, "path": TEXT},
+    "IOChaos": {
+        "action": {"type": "string", "enum": ["latency", "fault", "attrOverride", "mistake"]},
+        "delay": TEXT,
+        "percent": NUMBER,
+        "volumePath": TEXT,
+        "methods": {"type": "array", "items": TEXT},
+        "containerNames": {"type": "array", "items": TEXT},
+    },
     "TimeChaos": {
         "timeOffset": TEXT,
         "clockIds": {"type": "array", "items": TEXT},
@@ -79,7 +87,7 @@ SPECS = {
     },
 }
 REQUIRED = {"PodChaos": ["action", "mode", "selector"], "NetworkChaos": ["action", "mode", "selector"],
-            "HTTPChaos": ["mode", "selector", "target"],
+            "IOChaos": ["action", "mode", "selector", "volumePath"], "HTTPChaos": ["mode", "selector", "target"],
             "TimeChaos": ["mode", "selector", "timeOffset"], "PhysicalMachineChaos": ["action", "mode"]}  # fmt: skip
 
 
@@ -132,6 +140,8 @@ class FakeKubernetes:
         self.namespaces = {NAMESPACE}
         self.slow_s = {}
         """By host: how much longer its agent takes for an answer."""
+        self.slow_writes_s = {}
+        """The same, for what it commits."""
         self.skew_s = {}
         """By host: how wrong the clock is that its agent reads."""
         for host in pods:
@@ -292,6 +302,8 @@ class FakeKubernetes:
         if kind in {"NetworkChaos", "HTTPChaos"} and "delay" in spec:
             delay = spec["delay"] if kind == "HTTPChaos" else spec["delay"]["latency"]
             self.slow_s[name] = 0.0 if back else float(delay.removesuffix("ms")) / 1000
+        elif kind == "IOChaos":
+            self.slow_writes_s[name] = 0.0 if back else float(spec["delay"].removesuffix("ms")) / 1000
         elif kind == "TimeChaos":
             self.skew_s[name] = 0.0 if back else float(spec["timeOffset"].removesuffix("ms")) / 1000
         elif kind == "HTTPChaos" and host.process is not None:
@@ -360,11 +372,14 @@ class TimedApi:
         self.says_time = True
 
     async def api(self, method, path, *, agent, timeout_s=5.0, **others):
-        assert path == attachables([agent])[agent].health
+        product = attachables([agent])[agent]
+        writes = (method, path) == ("DELETE", product.writes_nothing)
+        assert writes or path == product.health
         took_s = self.own_s + self.kubernetes.slow_s.get(self.host.name, 0.0)
+        took_s += self.kubernetes.slow_writes_s.get(self.host.name, 0.0) if writes else 0.0
         await anyio.sleep(min(took_s, timeout_s))
         if took_s > timeout_s or self.cut_off:
             raise FaultError(f"{self.host.name}: no answer in time")
-        answer = await self.host.api(method, path, agent=agent)
+        answer = await self.host.api("GET", product.health, agent=agent)
         said = formatdate(time.time() + self.kubernetes.skew_s.get(self.host.name, 0.0), usegmt=True)
         return replace(answer, headers={**answer.headers, "date": said} if self.says_time else answer.headers)

@@ -17,7 +17,21 @@ if TYPE_CHECKING:
 
 LIBRARY = {experiment_name(path): path for path in list_experiments()}
 OF_THE_STACK = sorted(name for name in LIBRARY if name.startswith("stack/") or name == "incidents/roblox-2021-return")
-OF_OTHER_TIERS = {name for name in LIBRARY if name.startswith(("vault/", "nomad/", "physical/"))} | set(OF_THE_STACK)
+_NO_NODE = "it takes a node with pods, and is planned on a Kubernetes in memory alone"
+OF_KUBERNETES = {
+    "kubernetes/consul-leader-pod-killed": f"{_NO_NODE}: a StatefulSet must bring the pod back",
+    "kubernetes/consul-server-partitioned": f"{_NO_NODE}: chaos-daemon puts iptables into the pod",
+    "kubernetes/consul-io-latency": f"{_NO_NODE}: toda, which slows the volume, is Rust and on no registry",
+    "kubernetes/vault-active-pod-killed": f"{_NO_NODE}, and a Vault with an auto-unseal",
+    "kubernetes/node-drain-with-quorum": f"{_NO_NODE}, and a node that may be drained",
+    "kubernetes/clock-skew-on-leader": f"{_NO_NODE}: chaos-daemon sets the clock of the process in the pod",
+}
+"""Name of an experiment: why no live test runs it. tests/unit/backends/test_experiments_in_pods.py plans each."""
+OF_OTHER_TIERS = (
+    {name for name in LIBRARY if name.startswith(("vault/", "nomad/", "physical/"))}
+    | set(OF_THE_STACK)
+    | {*OF_KUBERNETES}
+)
 """Those whose binaries take long to build: the tests of their products run them."""
 
 NOT_RUN: dict[str, str] = {

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import anyio
 
@@ -25,6 +25,7 @@ ANSWERS_S = 1.0
 """How long an agent may take that answers."""
 TRIALS = 9
 _GIVES_UP_S = 5.0
+_WRITTEN = 200
 _TELLS_WITHIN_S = 2.0
 """An answer says whole seconds, and takes up to one: how far off its time may be read."""
 LEAST_SKEW_S = 5.0
@@ -91,6 +92,7 @@ class Slow:
     """Each answer of the agent takes at least `by_s` longer."""
 
     by_s: float
+    of: ClassVar[str] = "answer"
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
         """Raises FaultError where an answer takes over half of the delay as it is: then the delay would not show."""
@@ -98,7 +100,7 @@ class Slow:
         if not took or max(took) > self.by_s / 2:
             slowest = f"{max(took) * 1000:.0f}ms" if took else "no answer"
             raise FaultError(
-                f"{target.agent} on {target.host} takes {slowest} for an answer as it is: a delay of"
+                f"{target.agent} on {target.host} takes {slowest} for one {self.of} as it is: a delay of"
                 f" {self.by_s * 1000:.0f}ms could not be told from that; ask for more than twice as much"
             )
         return {"typical_s": statistics.median(took)}
@@ -106,7 +108,9 @@ class Slow:
     async def look(self, hosts: Hosts, undo: Undo, *, present: bool) -> Evidence:
         took = await self._times(hosts.host(undo["host"]), undo["agent"])
         typical_s = float(undo.get("prior", {}).get("typical_s", 0.0))
-        asked = f"each answer of {undo['agent']} takes {self.by_s * 1000:.0f}ms {'more' if present else 'less again'}"
+        asked = (
+            f"each {self.of} of {undo['agent']} takes {self.by_s * 1000:.0f}ms {'more' if present else 'less again'}"
+        )
         if len(took) < TRIALS:
             return Evidence(False, asked, f"{TRIALS - len(took)} of {TRIALS} requests got no answer")
         quickest, slowest = min(took), max(took)
@@ -117,8 +121,31 @@ class Slow:
 
     async def _times(self, host: Host, agent: str) -> Sequence[float]:
         within_s = _GIVES_UP_S + 3 * self.by_s
-        took = [await answered_s(host, agent, within_s) for _ in range(TRIALS)]
+        took = [await self._took_s(host, agent, within_s) for _ in range(TRIALS)]
         return [one for one in took if one is not None]
+
+    async def _took_s(self, host: Host, agent: str, within_s: float) -> float | None:
+        return await answered_s(host, agent, within_s)
+
+
+@dataclass(frozen=True)
+class SlowWrites(Slow):
+    """Each write through the agent takes at least `by_s` longer: whoever leads waits for its own disk first."""
+
+    of: ClassVar[str] = "write"
+
+    async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
+        if not attachables([target.agent])[target.agent].writes_nothing:
+            raise FaultError(f"{target.agent}: no write of it is known that changes nothing: a slow one would not show")
+        return await super().before(hosts, target)
+
+    async def _took_s(self, host: Host, agent: str, within_s: float) -> float | None:
+        path, began_s = attachables([agent])[agent].writes_nothing, anyio.current_time()
+        try:
+            answer = await host.use(AgentApi).api("DELETE", path, agent=agent, timeout_s=within_s)
+        except FaultError:
+            return None
+        return anyio.current_time() - began_s if answer.status == _WRITTEN else None
 
 
 @dataclass(frozen=True)

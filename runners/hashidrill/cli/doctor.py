@@ -60,6 +60,8 @@ def library_fits() -> list[Fit]:
     for path in list_experiments():
         try:
             experiment = load_experiment(path)
+            if experiment.datacenter.stands:
+                continue  # this machine carries its load alone
             experiments.append((experiment_name(path), experiment, required_by(experiment)))
         except HashidrillError:
             continue  # `hashidrill validate` says what is wrong with it

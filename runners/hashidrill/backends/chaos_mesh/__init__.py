@@ -7,6 +7,7 @@ is in `observing.py`. Which API server is asked, and how, is in `backends/kubern
 MODULES = {
     "pods": ("chaos_mesh.pod_kill", "chaos_mesh.pod_failure", "chaos_mesh.container_kill", "chaos_mesh.network.delay"),
     "asked": ("chaos_mesh.time", "chaos_mesh.http.abort", "chaos_mesh.http.delay"),
+    "volumes": ("chaos_mesh.io.latency",),
     "physical": ("chaos_mesh.physical.process",),
     "machine_disk": ("chaos_mesh.physical.disk_fill",),
     "machine_cpu": ("chaos_mesh.physical.cpu",),

@@ -74,6 +74,7 @@ class Product:
     name: ClassVar[str]
     pods: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     leads: ClassVar[Mapping[str, str]] = {}
+    writes_nothing: ClassVar[str] = ""
 
     async def remove(self, wire: Wire, left: Left) -> int:  # noqa: ARG002 - subclasses ask by it
         raise FaultError(f"{left}: hashidrill does not know how to take it out of {self.name}")
@@ -108,6 +109,8 @@ class Attachable(Protocol):
     """By role, the labels that its pods have by the official chart; empty where there is no such chart."""
     leads: ClassVar[Mapping[str, str]]
     """The labels that the pod of the active one has besides; empty where no label says it."""
+    writes_nothing: ClassVar[str]
+    """A path whose DELETE is committed like any write, and changes nothing; "" where none is known."""
     process: ClassVar[Sequence[str]]
     """How the command line of its agents begins, for carriers that look for them on their hosts."""
 
