@@ -34,7 +34,7 @@ from hashidrill.probes.machine import MachineProbe
 from hashidrill.probes.process import ProcessProbe
 from hashidrill.sandbox.sandbox import boot_command
 from hashidrill.service import AgentPlace, Service, Site, Workspace
-from hashidrill.util.files import private_folder
+from hashidrill.util.files import private_folder, write_whole
 from hashidrill.util.redaction import Redactor, without_secrets
 from hashidrill.util.tasks import all_at_once
 from hashidrill.util.wait import wait_until
@@ -187,11 +187,18 @@ class LocalDatacenter:
         self.configs.setdefault(service.name, {})[host.name] = plan.config
         host.plans[service.name] = plan
         host.make_folder(service.name)
-        await anyio.to_thread.run_sync(host.write_files, service.name, plan.files)
+        await anyio.to_thread.run_sync(self._write_files, host.data / service.name, plan.files)
         await host.set_agent_config(service.name, plan.config)
         if place.starts:
             await host.start_agent(service.name)
         self._placed_agents.append((service.name, place))
+
+    def _write_files(self, folder: Path, files: Mapping[str, str]) -> None:
+        """For the user of agents alone. Raises OSError."""
+        for name, text in files.items():
+            write_whole(folder / name, text)
+            if self.agent_user is not None:
+                self.agent_user.owns(folder / name)
 
     def _remember(self) -> None:
         """What a later process in this sandbox needs to find the hosts again."""

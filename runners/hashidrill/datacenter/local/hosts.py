@@ -30,7 +30,7 @@ from hashidrill.sandbox import cgroups
 from hashidrill.sandbox import syscalls as sc
 from hashidrill.sandbox.asking import ANSWER_WITHIN_S, ask
 from hashidrill.service import AgentPlan
-from hashidrill.util.files import private, write_whole
+from hashidrill.util.files import private
 from hashidrill.util.wait import wait_until
 
 _TOXIPROXY_WITHIN_S = 10.0
@@ -247,14 +247,6 @@ class LocalHost(Capable):
         folder.mkdir(mode=0o750, exist_ok=True)
         if self._agent_user is not None:
             self._agent_user.owns(folder)
-
-    def write_files(self, agent: str, files: Mapping[str, str]) -> None:
-        """In the agent's own folder, for its user alone. Raises OSError."""
-        for name, text in files.items():
-            path = self.data / agent / name
-            write_whole(path, text)
-            if self._agent_user is not None:
-                self._agent_user.owns(path)
 
     async def agent_config(self, agent: str) -> dict[str, Any]:
         config: dict[str, Any] = json.loads(self.config_file(agent).read_text())
