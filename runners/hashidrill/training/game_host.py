@@ -17,6 +17,7 @@ from hashidrill.datacenter.local import toxiproxy
 from hashidrill.datacenter.local.hosts import LocalHost
 from hashidrill.faults.links import BASELINE, FIRST_PORT, PORT_TRIPLES, Ports
 from hashidrill.packets import PacketRule, Redirect
+from hashidrill.sandbox import cgroups
 from hashidrill.sandbox.asking import ask
 from hashidrill.services.consul.faults.rpc import CANARY_PORT
 
@@ -67,6 +68,11 @@ class GameHost(LocalHost):
         for port in LISTENED:
             await super().canary_listen(port)
         await self._stand_in(*STOOD_IN)
+
+    async def join_cgroup(self) -> None:
+        """All that runs on it is in a cgroup of its own, where this user may have one: a shell can see that it is."""
+        if (group := cgroups.make(f"{self._root.name}/{self.name}")) is not None:
+            await ask(self._hostd, {"op": "join", "files": group.procs_files()})
 
     async def _stand_in(self, *ports: int) -> None:
         await ask(self._canary, {"op": "stand_in", "address": self.address, "ports": list(ports)})

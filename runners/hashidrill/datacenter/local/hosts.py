@@ -300,18 +300,12 @@ class LocalHost(Capable):
 
     async def limit_cpu(self, name: str, cores: float) -> None:
         """By cgroup where that can be had, else by stopping and continuing the host's processes in turn."""
-        group = await self.join_cgroup()
-        if group is not None:
-            group.limit(cores)
-        else:
-            await ask(self._hostd, {"op": "throttle", "name": name, "cores": cores})
-
-    async def join_cgroup(self) -> cgroups.Group | None:
-        """The cgroup of all that runs on this host; None where this user may not have one."""
         group = cgroups.make(f"{self._root.name}/{self.name}")
         if group is not None:
+            group.limit(cores)
             await ask(self._hostd, {"op": "join", "files": group.procs_files()})
-        return group
+        else:
+            await ask(self._hostd, {"op": "throttle", "name": name, "cores": cores})
 
     async def unlimit_cpu(self, name: str) -> None:
         group = cgroups.find(f"{self._root.name}/{self.name}")

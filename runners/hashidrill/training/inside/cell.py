@@ -199,7 +199,7 @@ def _as_parent_of_a_shell(spec: dict[str, Any], cell: str) -> None:
         for number in (signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)  # meant for the shell
         sc.die_with_parent(os.getppid())
-        _enter(spec)
+        own.enter(spec)
         sc.unshare(sc.CLONE_NEWPID)
         first = os.fork()
         if first == 0:
@@ -251,15 +251,6 @@ def _register(listener: int, spec: dict[str, Any], host: dict[str, Any]) -> None
         socket.send_fds(registration, [hello], [listener])
         registration.recv(1)
     os.close(listener)
-
-
-def _enter(spec: dict[str, Any]) -> None:
-    """The shell is on that host: it has the host's share of the CPU."""
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(5)
-        connection.connect(f"{spec['root']}/s/{spec['host']}.host")
-        connection.sendall(json.dumps({"op": "enter", "pid": os.getpid()}).encode() + b"\n")
-        connection.recv(64)
 
 
 def _log(spec: dict[str, Any]) -> None:
