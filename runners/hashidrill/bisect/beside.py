@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SUFFIX = "-of-the-good-end"
 """What the client that runs the good end is called, after the name of the candidate's."""
 PARTS = 6
-"""A run is clear when it says the same without any one of so many parts of its method."""
+"""A run is clear when it says the same without any one of `PARTS` parts of its method."""
 CLEARLY = 1.15
 """And when it is this many times over, or under, the factor."""
 _SAID_CHARACTERS = 200
@@ -72,7 +72,7 @@ class Beside:
         parts = [self._ratio(recording, part)[0] for part in _parts(recording)]
         clear = all((part > limit) is broken and abs(part - limit) > math.log(CLEARLY) for part in [log, *parts])
         text = (
-            f"{self.figure.name} {self.figure.shown(number)}, of the good end beside it {self.figure.shown(of_good)}:"
+            f"{self.figure.name} {self.figure.shown(number)}, of the good end at the same time {self.figure.shown(of_good)}:"
             f" {math.exp(log):.2f} times" + ("" if clear else ", not clearly")
         )
         return Trial(Outcome.BROKEN if broken else Outcome.HELD, text, where, math.exp(log), clear)

@@ -35,7 +35,7 @@ def test_twice_the_latency_of_the_good_end_is_broken_and_clear(trial):
     found = trial(0.4)
 
     assert (found.outcome, found.clear) == (Outcome.BROKEN, True)
-    assert found.text == f"{RULE} 400ms, of the good end beside it 200ms: 1.99 times"
+    assert found.text == f"{RULE} 400ms, of the good end at the same time 200ms: 1.99 times"
 
 
 def test_the_same_latency_holds_and_is_clear(trial):
