@@ -72,8 +72,8 @@ class Beside:
         parts = [self._ratio(recording, part)[0] for part in _parts(recording)]
         clear = all((part > limit) is broken and abs(part - limit) > math.log(CLEARLY) for part in [log, *parts])
         text = (
-            f"{self.figure.name} {self.figure.shown(number)}, of the good end at the same time {self.figure.shown(of_good)}:"
-            f" {math.exp(log):.2f} times" + ("" if clear else ", not clearly")
+            f"{self.figure.name} {self.figure.shown(number)}, of the good end at the same time "
+            f"{self.figure.shown(of_good)}: {math.exp(log):.2f} times" + ("" if clear else ", not clearly")
         )
         return Trial(Outcome.BROKEN if broken else Outcome.HELD, text, where, math.exp(log), clear)
 
