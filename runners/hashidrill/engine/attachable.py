@@ -12,6 +12,7 @@ from hashidrill.capabilities import described
 from hashidrill.carriers.opened import Offer
 from hashidrill.claims import is_across
 from hashidrill.datacenter.attach.datacenter import AttachedHost
+from hashidrill.datacenter.attach.product import attachables
 from hashidrill.engine.required import make_fault
 from hashidrill.errors import AttachError, ExperimentError
 from hashidrill.experiment.attached import attached_to
@@ -166,7 +167,7 @@ def _of_kind(fault: Any, hosts: Sequence[Capable]) -> str:
     seen = all(any(host.can(one) for host in hosts) for one in elsewhere)
     if seen and any(all(host.can(one) for one in wanted) for host in hosts):
         product = fault.kind.partition(".")[0]
-        missing = product in registry.services() and not any(product in host.roles for host in hosts)
+        missing = product in attachables() and not any(product in host.roles for host in hosts)
         return f"there is no {product}" if missing else ""
     never = sorted(one.__name__ for one in wanted | elsewhere if not any(host.can(one) for host in hosts))
     return f"no host has {', '.join(never)}"
