@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hashidrill.abc import Host, Hosts
 from hashidrill.capabilities import ChaosMachine, ProcessControl
 from hashidrill.claims import CONTROL
-from hashidrill.provision.packages import SYSTEM_FOLDERS
 from hashidrill.provision.products import CHAOS_MESH_VERSION, KUBERNETES_VERSIONS
 from hashidrill.service import AgentPlace, AgentPlan, BaseService, Site, Wanted, Workspace
 from hashidrill.services.chaos_mesh.model import ChaosMesh
@@ -87,6 +86,7 @@ class ChaosMeshService(BaseService):
 
     def agent(self, site: Site) -> AgentPlan:
         """Files with keys are in the agent's own folder; kubeconfigs for people are in that of the service."""
+        from hashidrill.provision.packages import SYSTEM_FOLDERS  # noqa: PLC0415 - see above
         from hashidrill.services.chaos_mesh import commands  # noqa: PLC0415 - see above
 
         self._addresses, self._definitions = site.addresses, site.binaries["chaos-mesh-definitions"]
