@@ -142,9 +142,9 @@ def killed_at(event):
     async def case(world):
         one = await Runs(world, f"killed-{event}", lasts="60s" if event in BEFORE_ITS_END else "1s").armed()
         process = await one.begun(event)
-        os.killpg(process.pid, signal.SIGKILL)
-        for pid in of_journal(one.runs):
+        for pid in of_journal(one.runs):  # first: an engine whose runner is gone reverts what it can
             os.kill(pid, signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGKILL)
         await anyio.to_thread.run_sync(process.communicate)
         left = await objects.ours(world.admin, "theirs")
         healed = await one.healed()
