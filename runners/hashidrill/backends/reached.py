@@ -142,7 +142,7 @@ async def _places(target: AttachTarget, estate: Estate, cluster: Cluster) -> dic
 
     chaosd: Mapping[str, str] = target.kubernetes.get("chaosd", {})
     where = f"{target.path}: {target.kubernetes.get('place', PLACE)}"
-    if unknown := sorted({*chaosd} - {*estate.hosts}):
+    if (unknown := sorted({*chaosd} - {*estate.hosts})) and not target.undoing:
         known = ", ".join(estate.hosts)
         said = f"there is no host {unknown[0]!r}; there are: {known}"
         raise AttachError(f"{where}.chaosd: {said}")

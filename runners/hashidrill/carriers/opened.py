@@ -131,7 +131,7 @@ async def _by_ssh(
     patient: Mapping[str, Patience],
 ) -> dict[str, Offer]:
     unknown = sorted({*settings.addresses} - {*estate.hosts})
-    if unknown:
+    if unknown and not target.undoing:
         known = ", ".join(estate.hosts)
         raise AttachError(f"{target.path}: carriers.ssh.addresses: there is no host {unknown[0]!r}; there are: {known}")
     connect = connect or connecting(settings, target)

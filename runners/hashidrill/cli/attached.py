@@ -26,11 +26,14 @@ AttachTo = Annotated[
 ]
 
 
-def attached(path: Path, *said: str) -> Attached:
-    """The existing datacenter that a file names, as it is now. Raises ExperimentError, AttachError."""
+def attached(path: Path, *said: str, undoing: bool = False) -> Attached:
+    """The existing datacenter that a file names, as it is now. Raises ExperimentError, AttachError.
+
+    `undoing`: faults are only taken back there.
+    """
     from hashidrill.engine.launch_attached import Attached  # noqa: PLC0415 - httpx, and what most runs do not need
 
-    return Attached.read(path, *said)
+    return Attached.read(path, *said, undoing=undoing)
 
 
 def for_run(

@@ -43,7 +43,7 @@ def heal(
     Exit codes: 0 nothing is left, 2 bad usage, 4 a fault is still in force, or something of a load is still there.
     """
     paths = [find_recording(run_, runs_dir)] if run_ else recordings(runs_dir)
-    heal_all = _heal_all if attach is None else partial(attached(attach).heal, tell=_tell)
+    heal_all = _heal_all if attach is None else partial(attached(attach, undoing=True).heal, tell=_tell)
     healed = [done for done in anyio.run(heal_all, paths) if done is not None]
     removed = sweep()
     if run_ and healed and healed[0].refused:

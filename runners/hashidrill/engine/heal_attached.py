@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from hashidrill.datacenter.attach.leftovers import Told, leavings, sweep
 from hashidrill.datacenter.attach.links import TOXIPROXY, remove_toxics_of_runs, toxics_of_runs
 from hashidrill.datacenter.interlocks.guard import AUDIT_NAME
 from hashidrill.engine.heal import Healed, entries_of, heal_run, open_faults
+from hashidrill.engine.heal_lost import with_lost
 from hashidrill.errors import HashidrillError
 from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.experiment.resolved import ResolvedExperiment
@@ -51,8 +53,10 @@ async def heal_attached(
 ) -> list[Healed | None]:  # fmt: skip
     """What was done for each run; None where there was nothing to do. `tell` hears what it does, as it does it."""
     healed = []
+    target = replace(target, undoing=True)
     async with AsyncExitStack() as stack:
         estate, wires = await look(target, stack)
+        estate = with_lost(estate, target, runs, tell)
         spec = DatacenterSpec.model_validate(estate.as_datacenter())
         parts = await stack.enter_async_context(
             held(

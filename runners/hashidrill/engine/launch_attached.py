@@ -8,7 +8,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,12 +57,12 @@ class Attached:
     """What carriers can do on its hosts."""
 
     @classmethod
-    def read(cls, path: Path, *said: str) -> Attached:
-        """`said`: what the command says (AttachTarget.said).
+    def read(cls, path: Path, *said: str, undoing: bool = False) -> Attached:
+        """`said`: what the command says (AttachTarget.said). `undoing`: faults are only taken back.
 
         Raises ExperimentError for the file, AttachError where it cannot be attached.
         """
-        return cls(*anyio.run(_looked, read_target(path).saying(*said)))
+        return cls(*anyio.run(_looked, replace(read_target(path).saying(*said), undoing=undoing)))
 
     def over(self, path: Path) -> ResolvedExperiment:
         """The experiment in a file over that datacenter. Raises ExperimentError, AttachError."""

@@ -26,9 +26,6 @@ class LeftOut:
     """Whether what the datacenter does may depend on it."""
 
 
-ANOTHER = "a secret that differs"
-
-
 @dataclass(frozen=True)
 class Change:
     """A key whose value differs. None stands for a key that is not said. `place`: where the candidate says it."""
@@ -39,16 +36,14 @@ class Change:
     place: Place | None
 
     def shown(self) -> tuple[str, str]:
-        """Both values for people, secrets redacted; ANOTHER for the other one where nothing else differs."""
+        """Both values for people, secrets redacted."""
         secret = any(is_secret_name(part) for part in self.key.split("."))
         redact = Redactor()
-        redact.learn([self.baseline, self.candidate])
-        before, after = (_shown(value, redact, secret=secret) for value in (self.baseline, self.candidate))
-        return before, ANOTHER if before == after else after
+        return (_shown(self.baseline, redact, secret=secret), _shown(self.candidate, redact, secret=secret))
 
     def __str__(self) -> str:
         before, after = self.shown()
-        return f"{self.key}: a secret changed" if after == ANOTHER else f"{self.key}: {before} -> {after}"
+        return f"{self.key}: {before} -> {after}"
 
 
 @dataclass(frozen=True)

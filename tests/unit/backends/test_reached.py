@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -117,6 +118,12 @@ def test_a_chaosd_on_a_host_that_is_not_there_is_told(tmp_path):
     there = There(tmp_path, "kubernetes: {kubeconfig: kube, chaosd: {clint-1: 'http://10.0.0.1:31767'}}")
     with pytest.raises(AttachError, match=r"services\.kubernetes\.chaosd: there is no host 'clint-1'; there are: c"):
         there.offers()
+
+
+def test_to_take_faults_back_a_chaosd_may_be_on_a_host_that_its_fault_took_out_of_the_membership(tmp_path):
+    there = There(tmp_path, "kubernetes: {kubeconfig: kube, chaosd: {clint-1: 'http://10.0.0.1:31767'}}")
+    there.target = replace(there.target, undoing=True)
+    assert set(there.offers()) == set(there.estate().hosts)
 
 
 def test_a_cluster_that_refuses_is_told_before_a_run(there):

@@ -298,6 +298,9 @@ def test_an_address_for_a_host_that_is_not_there_is_named(target, estate):
     wrong = AttachTarget("staging", "", "s.yaml", target.logins, carriers={"ssh": {"addresses": {"web": "1.2.3.4"}}})
     with pytest.raises(AttachError, match="there is no host 'web'; there are: "):
         run(look(wrong, estate, FakeShell().connected))
+    assert set(run(look(replace(wrong, undoing=True), estate, FakeShell().connected, undoing=True))) == set(
+        estate.hosts
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from hashidrill.datacenter.attach.estate import discover
 from hashidrill.datacenter.attach.login import Login
 from hashidrill.engine import heal_attached as heal_module
 from hashidrill.engine.heal_attached import heal_attached, held, unswept
+from hashidrill.engine.heal_lost import with_lost
 from hashidrill.recording.journal import Clock, Journal, read_journal
 from virtual_time import run
 
@@ -53,14 +54,16 @@ class Dead:
         found = {key for key in self.keys if not key.startswith(AUDIT)} - set(THEIRS)
         return found | set(self.world.consul.sessions)
 
-    def heal(self):
+    def heal(self, *, lost=()):
+        """`lost`: hosts that are no members any more."""
         fake = self.game.fake
 
         async def look(target, stack):
             wires = fake.wires(target)
             for wire in wires.values():
                 await stack.enter_async_context(wire)
-            return await discover(target, wires), wires
+            found = await discover(target, wires)
+            return replace(found, hosts={name: one for name, one in found.hosts.items() if name not in lost}), wires
 
         transport = lambda login: fake.transport(login.service)  # noqa: E731 - one line, used once
         [done] = run(
@@ -249,3 +252,34 @@ def test_why_a_fault_is_stuck_is_told_and_in_the_audit(dead):
     assert dead.heal().stuck == ["0-transfer"]
     [stuck] = [line for line in dead.lines() if line["verb"] == "stuck"]
     assert "consul.leader.transferred" in stuck["note"]
+
+
+def test_a_host_that_its_fault_took_out_of_the_membership_is_reached_where_the_run_had_found_it(dead):
+    """Consul's autopilot removes a server that is frozen: nobody lists it, and its fault must be reverted there."""
+    done = dead.heal(lost=("consul-1",))
+    assert (done.reverted, done.stuck) == (["0-transfer"], [])
+    [told] = [text for text in dead.told if "is not a member" in text]
+    assert told.startswith("consul-1 is not a member of staging any more")
+    assert "looked for at 10.73.0.11, where" in told
+
+
+def test_a_host_that_is_gone_and_has_no_fault_is_not_looked_for(dead):
+    done = dead.heal(lost=("client-1",))
+    assert (done.reverted, done.stuck) == (["0-transfer"], [])
+    assert not any("is not a member" in text for text in dead.told)
+
+
+def test_a_host_that_is_a_member_by_another_name_is_not_made_twice(dead):
+    """Two hosts cannot have one address: whoever asked one would ask the other."""
+    estate = run(discover(dead.game.target, dead.game.fake.wires(dead.game.target)))
+    renamed = {**estate.hosts, "new-1": replace(estate.hosts["consul-1"], name="new-1")}
+    del renamed["consul-1"]
+    found = with_lost(replace(estate, hosts=renamed), dead.game.target, [dead.path], dead.told.append)
+    assert [*found.hosts] == [*renamed]
+
+
+def test_a_run_that_did_not_come_so_far_as_to_know_its_hosts_has_lost_none(dead):
+    (dead.path / "resolved.json").write_text('{"experiment": null}')
+    estate = run(discover(dead.game.target, dead.game.fake.wires(dead.game.target)))
+    fewer = replace(estate, hosts={"consul-2": estate.hosts["consul-2"]})
+    assert with_lost(fewer, dead.game.target, [dead.path], dead.told.append) == fewer

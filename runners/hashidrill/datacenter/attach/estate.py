@@ -177,9 +177,13 @@ def merged(target: AttachTarget, found: Mapping[str, Found]) -> Estate:
 
 
 def _check_named(target: AttachTarget, names: Mapping[str, Mapping[str, str]]) -> None:
-    """Raises AttachError where `agents` names a host that the product does not know: a mistake would go unseen."""
+    """Raises AttachError where `agents` names a host that the product does not know: a mistake would go unseen.
+
+    Not while a fault is taken back: it may be what took that host out of the membership.
+    """
     for service, login in target.logins.items():
-        if unknown := sorted(set(login.agents) - set(names[service])):
+        unknown = sorted(set(login.agents) - set(names[service]))
+        if unknown and not target.undoing:
             known = ", ".join(sorted(names[service]))
             raise AttachError(
                 f"{target.path}: datacenter.{service}.agents: there is no {unknown[0]!r}; {service} knows {known}"

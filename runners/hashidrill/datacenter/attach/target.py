@@ -91,6 +91,8 @@ class AttachTarget:
     """
     said: frozenset[str] = frozenset()
     """What whoever started the run said on the command line, like `breaks-quorum`."""
+    undoing: bool = False
+    """Whether faults are only taken back: then the file may name hosts that nobody knows any more."""
 
     def secrets(self) -> list[str]:
         """What must stand in no file, log, process table or answer of ours."""

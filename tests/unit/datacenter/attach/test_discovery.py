@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -223,8 +224,11 @@ def test_hosts_that_cannot_be_told_apart_are_refused(target):
 
 def test_an_agents_url_for_a_host_that_is_not_there_is_a_mistake(tmp_path):
     body = '  consul: {address: "http://10.73.0.11:8500", token_file: token, agents: {consul-9: "http://x:1"}}\n'
-    said = refused(FakeEstate(), read_target(attach_file(tmp_path, body), {}))
+    target = read_target(attach_file(tmp_path, body), {})
+    said = refused(FakeEstate(), target)
     assert "agents: there is no 'consul-9'; consul knows client-1, consul-1, consul-2, consul-3" in said
+    to_heal = replace(target, undoing=True)  # a fault may have taken it out of the membership
+    assert "consul-9" not in run(FakeEstate().found(to_heal)).hosts
 
 
 def test_what_asks_an_agent_by_its_address_is_sent_to_its_url_with_the_login_and_to_nobody_else(tmp_path):
