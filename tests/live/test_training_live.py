@@ -89,6 +89,7 @@ def test_a_trainee_who_searches_finds_nothing_but_symptoms(name, tmp_path, recor
     assert all(each["tried"]["files"]["looked at"] > 10 for each in told.values())
     assert {host: each["found"] for host, each in told.items() if each["found"]} == {}
     assert hostile_trainee.unlike({host: each["listeners"] for host, each in told.items()}) == {}
+    assert hostile_trainee.unlike_connections(told) == {}
 
 
 SYNCS = ("dd if=/dev/zero of=x bs=4k count=1 oflag=dsync", "sync -f .", "echo > x; sync x", "sync")

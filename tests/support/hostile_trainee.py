@@ -18,6 +18,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 MOST_OF_A_FILE = 512 * 1024
 MOST_OF_A_PROCESS = 64 * 1024 * 1024
@@ -32,7 +33,9 @@ COMMANDS = (
     ("rules", "nft list ruleset"), ("rules", "nft -a list tables"), ("rules", "iptables-save"),
     ("rules", "ip6tables-save"), ("rules", "tc -s qdisc show"), ("rules", "tc filter show"), ("rules", "ip rule"),
     ("links", "ip -d link"), ("links", "ip route show table all"), ("links", "ip netns list"), ("links", "ip neigh"),
-    ("sockets", "ss -tanpi"), ("sockets", "ss -xap"), ("sockets", "ss -lntup"),
+    ("sockets", "ss -tanpi"), ("sockets", "netstat -tanp"), ("sockets", "lsof -nP -iTCP"), ("sockets", "nstat -az"),
+    ("sockets", "conntrack -L"), ("sockets", "ss -tan state time-wait"), ("sockets", "ss -xap"),
+    ("sockets", "ss -lntup"),
     ("processes", "ps -ef --forest"), ("processes", "ps axewww"), ("processes", "pstree -alp"), ("processes", "lsns"),
     ("mounts", "findmnt -A"), ("mounts", "df -a"), ("kernel", "dmesg"), ("kernel", "ipcs -a"),
     ("kernel", "bpftool prog"), ("kernel", "journalctl -n 500 --no-pager"),
@@ -51,6 +54,7 @@ ASKED = (
 )  # fmt: skip
 PRODUCTS = (4646, 4647, 4648, 8200, 8201, 8300, 8301, 8302, 8500, 8501, 8502, 8503, 8600)
 """Where agents listen: hosts differ by which of them they have."""
+API_PORTS = ({4646}, {8200}, {8500, 8501})
 PORTS = (22, 80, 443, 4646, 8000, 8080, 8200, 8474, 8475, 8500, 9090)
 
 
@@ -64,6 +68,7 @@ class Search:
         self.found: list[dict[str, str]] = []
         self.shelf = 0
         self.listens: list[int] = []
+        self.links: list[list[str | int]] = []
 
     def _row(self, place: str) -> dict[str, int]:
         return self.tried.setdefault(place, {"looked at": 0, "bytes": 0, "refused": 0})
@@ -93,7 +98,8 @@ class Search:
         return any(where == one or where.startswith(f"{one}/") for one in self.library)
 
     def said(self) -> dict[str, object]:
-        return {"tried": self.tried, "found": self.found, "library": self.shelf, "listeners": self.listens}
+        return {"tried": self.tried, "found": self.found, "library": self.shelf, "listeners": self.listens,
+                "connections": self.links}  # fmt: skip
 
 
 def _read(path: Path, most: int = MOST_OF_A_FILE) -> bytes:
@@ -230,7 +236,18 @@ def _numbered(proc: Path) -> list[Path]:
 
 def kernel(search: Search, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> None:
     """Mounts, network tables, locks and keys; names and limits of cgroups."""
-    for name in ("mounts", "self/mountinfo", "keys", "locks", "net/unix", "net/tcp", "net/udp", "net/arp", "cmdline"):
+    for name in (
+        "mounts",
+        "self/mountinfo",
+        "keys",
+        "locks",
+        "net/unix",
+        "net/tcp",
+        "net/udp",
+        "net/arp",
+        "net/nf_conntrack",
+        "cmdline",
+    ):
         _file(search, "kernel", proc / name)
     for path in _below(cgroups, ()):
         if path.name in {"cpu.max", "cpu.cfs_quota_us", "io.max", "memory.max"} or not path.suffix:
@@ -286,6 +303,48 @@ def unlike(listens: Mapping[str, Iterable[int]]) -> dict[int, list[str]]:
             for port in sorted(set().union(*heard.values()) - common)}  # fmt: skip
 
 
+def connections(proc: Path = Path("/proc")) -> list[list[str | int]]:
+    """What `ss -tan`, netstat and lsof show here but for listeners: [address, port, other address, other port]."""
+    found: list[list[str | int]] = []
+    for name in ("net/tcp", "net/tcp6"):
+        try:
+            rows = [row.split() for row in (proc / name).read_text().splitlines()[1:]]
+        except OSError:
+            continue
+        found += [[*_end(row[1]), *_end(row[2])] for row in rows if row[3] != "0A"]
+    return sorted(found, key=str)
+
+
+def _end(text: str) -> tuple[str, int]:
+    """The kernel writes each word of an address in its own order of bytes. Of IPv6, an IPv4 address is the last one."""
+    address, _, port = text.partition(":")
+    return ".".join(str(byte) for byte in reversed(bytes.fromhex(address[-8:]))), int(port, 16)
+
+
+def unlike_connections(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Connections that some hosts have and hosts with the same agents have not, by what each said: whose are they?
+
+    Those between agents are no finding: to a port of a product, from another host.
+    """
+    kinds: dict[str, set[str]] = {}
+    for host, said in hosts.items():
+        ours = set(said["listeners"]) - {*PRODUCTS}
+        one_product = not any({*said["listeners"]} & others for others in API_PORTS if 8500 not in others)
+        kinds[host] = set()
+        for address, port, other, other_port in said["connections"]:
+            if {port, other_port} & ours:
+                kinds[host].add(f"with port {port if port in ours else other_port}")
+            if address == other and one_product and other_port in {8500, 8501}:
+                kinds[host].add(f"to its own port {other_port}")
+    agents = {host: frozenset({*said["listeners"]} & {*PRODUCTS}) for host, said in hosts.items()}
+    found: dict[str, list[str]] = {}
+    for kind in sorted(set().union(*kinds.values())):
+        have = [host for host in hosts if kind in kinds[host]]
+        if any(agents[host] == agents[other] for host in have for other in hosts if other not in have):
+            found[kind] = have
+    return found
+
+
 Ask = Callable[[str, int, str], bytes | None]
 
 
@@ -324,6 +383,7 @@ def everything(
     tells: Sequence[str], library: Sequence[str], symptoms: Sequence[str], seconds: float = SECONDS
 ) -> dict[str, object]:
     search = Search(tells, library)
+    search.links = connections()  # before its own
     environment(search)
     processes(search)
     memory(search)

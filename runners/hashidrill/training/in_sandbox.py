@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hashidrill.datacenter.local import network
 from hashidrill.datacenter.local.datacenter import LocalDatacenter
 from hashidrill.engine import run as engine
 from hashidrill.engine.engine_process import exit_of
@@ -24,8 +25,9 @@ from hashidrill.engine.in_sandbox import run_given
 from hashidrill.engine.run_state import Run
 from hashidrill.experiment.model import DatacenterSpec
 from hashidrill.sandbox.sandbox import read_given
+from hashidrill.training import wires
 from hashidrill.training.course import WATCH, WATCH_S
-from hashidrill.training.game_host import GameHost, Slots, guard
+from hashidrill.training.game_host import GameHost, Slots
 from hashidrill.util.files import write_whole
 from hashidrill.util.priority import ahead
 from hashidrill.util.wait import pause, wait_until
@@ -40,18 +42,26 @@ class GameDatacenter(LocalDatacenter):
     """A local datacenter for a trainee."""
 
     host_kind = GameHost
+    _laid: Mapping[str, str]
+
+    def _build_network(self, pids: Mapping[str, int]) -> None:
+        super()._build_network(pids)
+        self._laid = wires.lay(pids, self._addresses)
 
     async def wait_ready(self) -> None:
         """Nothing that a fault leaves on a host has a name that tells."""
         await super().wait_ready()
-        slots = Slots()
+        slots, program = Slots(), self.binaries.get("toxiproxy-server")
+        everybody = [network.CONTROL_ADDRESS, network.LOAD_ADDRESS, *(each.address for each in self.hosts.values())]
         for host in self.hosts.values():
             assert isinstance(host, GameHost)
             host.slots = slots
             await host.look_alike()
             host.ballast_name = core_dump
             await host.join_cgroup()  # all of them: a shell can see whether its host has one
-            await host.nft(guard([each.address for each in self.hosts.values()]))
+            others = [address for address in everybody if address != host.address]
+            host.wire = wires.Wire(host, others, namespace=self._laid[host.name], root=self.root, program=program)
+            await host.wire.connect_proxies()
         write_whole(self.root / HOSTS_NAME, json.dumps(self.told()))
 
     def told(self) -> dict[str, Any]:

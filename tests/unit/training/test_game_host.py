@@ -1,91 +1,87 @@
-"""What listens on a host of a game is the same on each of them, whatever is broken and where."""
+"""What is on a host of a game is the same on each of them, whatever is broken and where; a slow link is on its wire."""
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
 import virtual_time
-from hashidrill.abc import ExchangeRequest
+from hashidrill.abc import AgentProcess, ExchangeRequest, Toxic
 from hashidrill.datacenter.local import hosts, toxiproxy
 from hashidrill.datacenter.local.inside.canary import ECHO_PORT
 from hashidrill.faults.links import BASELINE, FIRST_PORT, PORT_TRIPLES, Ports
 from hashidrill.packets import Block, Redirect
 from hashidrill.services.consul.faults.rpc import CANARY_PORT
-from hashidrill.training import game_host
-from hashidrill.training.game_host import LISTENED, MOST_LINKS, STOOD_IN, GameHost, Slots, guard
+from hashidrill.training.game_host import LISTENED, MOST_LINKS, GameHost, Slots
+from hashidrill.training.wires import Wire, base_rules, on_the_wire
 
-ALWAYS = {ECHO_PORT, *LISTENED, *STOOD_IN}
+ALWAYS = {ECHO_PORT, *LISTENED}
 ANY = ExchangeRequest()
+LOADS = "10.73.0.2"
+SLOW = [Toxic("latency", {"latency": 20})]
 
 
 class Machine:
-    """The kernel and the daemons of all hosts: who listens where, and what is redirected."""
+    """The kernel, toxiproxies and the daemons of all hosts: who listens where, and the rules of each namespace."""
 
     def __init__(self, monkeypatch, tmp_path):
-        self.listens = {}
-        """{host: {port: who}}."""
-        self.redirects, self.exchanged, self.hangs = [], [], False
-        slots = Slots()
+        self.listens, self.proxies, self.scripts, self.exchanged = {}, {}, [], []
+        """{host: ports}; {API's address: {proxy: (listen, upstream, toxics)}}; (namespace, script) each."""
+        self.hangs, self.killed = False, []
+        slots, program = Slots(), tmp_path / "toxiproxy-server"
+        addresses = [f"10.73.0.1{number}" for number in (1, 2, 3)]
         self.hosts = []
-        for number in (1, 2, 3):
-            host = GameHost(f"consul-{number}", f"10.73.0.1{number}", {"consul": "server"}, tmp_path, number,
-                            toxiproxy=tmp_path / "toxiproxy-server")  # fmt: skip
+        for number, address in enumerate(addresses, 1):
+            host = GameHost(f"consul-{number}", address, {"consul": "server"}, tmp_path, number, toxiproxy=program)
+            others = [LOADS, *(other for other in addresses if other != address)]
             host.slots = slots
-            self.listens[host.name] = {ECHO_PORT: "echo"}
+            host.wire = Wire(host, others, namespace=f"wire-{number}", root=tmp_path, program=program)
+            self.listens[host.name] = {ECHO_PORT}
             self.hosts.append(host)
-        monkeypatch.setattr(game_host, "ask", self.ask)
         monkeypatch.setattr(hosts, "ask", self.ask)
-        for name in ("create", "delete"):
+        for name in ("create", "delete", "toxics"):
             monkeypatch.setattr(toxiproxy, name, getattr(self, name))
-        for name in ("_start_toxiproxy", "agent_process", "nft"):
-            monkeypatch.setattr(GameHost, name, getattr(self, name))
+        machine = self
 
-    def of(self, address):
-        return self.listens[f"consul-{address[-1]}"]
+        async def nft(host, script):
+            machine.scripts.append((host.namespace, script))
 
-    def takes(self, host, port, who):
-        assert self.listens[host].get(port, who) == who, f"{port} of {host} is {self.listens[host][port]}'s"
-        self.listens[host][port] = who
+        async def nothing(host):
+            pass
+
+        async def runs(host, agent):
+            return AgentProcess(7, 1, "S") if machine.proxies.get(host.address) is not None else None
+
+        async def signal(host, reference, number):
+            machine.killed.append(host.address)
+            machine.proxies.pop(host.address, None)
+
+        monkeypatch.setattr(hosts.LocalHost, "nft", nft)
+        for name, done in (("_start_toxiproxy", nothing), ("agent_process", runs), ("signal", signal)):
+            monkeypatch.setattr(Wire, name, done)
 
     async def ask(self, path, request, **_):
         host, port = path.name.rpartition(".")[0], request.get("port")
-        match request["op"]:
-            case "listen":
-                self.takes(host, port, "canary")
-            case "stand_in":
-                for each in request["ports"]:
-                    self.takes(host, each, "stand-in")
-            case "step_aside":
-                for each in request["ports"]:
-                    if self.listens[host].get(each) == "stand-in":
-                        del self.listens[host][each]
-            case "exchange":
-                assert self.of(request["address"])[port] == "canary"
-                self.exchanged.append((request["address"], port))
-                return {"exchanges": []}
-        return {}
+        if request["op"] == "listen":
+            self.listens[host].add(port)
+        else:
+            assert port in self.listens[f"consul-{request['address'][-1]}"]
+            self.exchanged.append((request["address"], port))
+        return {"exchanges": []}
 
-    async def _start_toxiproxy(self):
-        pass
-
-    async def create(self, address, name, listen, port, toxics):
-        for each, who in ((toxiproxy.API_PORT, "toxiproxy"), (listen, name)):
-            self.takes(f"consul-{address[-1]}", each, who)
+    async def create(self, address, name, listen, upstream, toxics):
+        self.proxies.setdefault(address, {})[name] = listen, upstream, toxics
 
     async def delete(self, address, name):
-        ports = self.of(address)
-        gone = {*ports.values()} - {"echo", "canary", "stand-in"} if self.hangs else {name}
-        for port in [port for port, who in ports.items() if who in gone]:
-            del ports[port]
+        if self.hangs:
+            raise httpx.ReadTimeout("it hangs")
+        del self.proxies[address][name]
 
-    async def agent_process(self, agent):
-        return None if self.hangs_now() else object()
+    async def toxics(self, address, name):
+        return self.proxies[address][name][2] if name in self.proxies[address] else None
 
-    def hangs_now(self):
-        return self.hangs and "toxiproxy" not in self.listens["consul-1"].values()
-
-    async def nft(self, script):
-        self.redirects.append(script)
+    def rules(self, namespace):
+        return [script for where, script in self.scripts if where == namespace]
 
 
 @pytest.fixture
@@ -96,42 +92,53 @@ def machine(monkeypatch, tmp_path):
     return found
 
 
+def rules_of(fault_id):
+    ports, peers = Ports.of(fault_id), ("10.73.0.12",)
+    redirects = [Redirect(peers, 8300, ports.proxy, "link"), Redirect(peers, ports.canary, ports.canary_proxy)]
+    return [*redirects, Block("input", peers, 8300, refuse=True, resets_pass=True)]
+
+
 async def slow_link(host, other, fault_id):
     """As a link fault does: the baseline, the proxies, the rules, and the proof."""
     none, ports = Ports.of(BASELINE), Ports.of(fault_id)
     await host.canary_listen(none.canary)
     await other.exchange(host.address, none.canary, ANY)
-    await host.add_proxy(fault_id, ports.proxy, 8300, [])
-    await host.add_proxy(f"{fault_id}_canary", ports.canary_proxy, ports.canary, [])
+    await host.add_proxy(fault_id, ports.proxy, 8300, SLOW)
+    await host.add_proxy(f"{fault_id}_canary", ports.canary_proxy, ports.canary, SLOW)
+    await host.set_packet_rules(fault_id, rules_of(fault_id))
     await host.canary_listen(ports.canary)
     await other.exchange(host.address, ports.canary, ANY)
 
 
 async def healed_link(host, fault_id):
+    await host.suspend_packet_rules(fault_id)
     await host.remove_proxy(fault_id)
     await host.remove_proxy(f"{fault_id}_canary")
-
-
-def heard(machine):
-    return {name: set(ports) for name, ports in machine.listens.items()}
+    await host.clear_packet_rules(fault_id)
 
 
 def test_every_host_listens_alike_before_a_link_is_slow_while_it_is_and_after(machine):
     sick, other, _ = machine.hosts
     alike = dict.fromkeys(machine.listens, ALWAYS)
-    assert heard(machine) == alike
-    virtual_time.run(slow_link(sick, other, "4-network.latency-consul-1"))
-    assert heard(machine) == alike
-    assert "toxiproxy" in machine.listens["consul-1"].values()
-    virtual_time.run(healed_link(sick, "4-network.latency-consul-1"))
-    assert heard(machine) == alike
+    assert machine.listens == alike
+    virtual_time.run(slow_link(sick, other, "a"))
+    assert machine.listens == alike
+    virtual_time.run(healed_link(sick, "a"))
+    assert machine.listens == alike
 
 
 def test_two_slow_links_of_a_host_and_one_of_another_are_not_to_be_seen_either(machine):
     sick, other, _ = machine.hosts
     for host, fault in ((sick, "a"), (sick, "b"), (other, "c")):
         virtual_time.run(slow_link(host, machine.hosts[2], fault))
-        assert heard(machine) == dict.fromkeys(machine.listens, ALWAYS)
+        assert machine.listens == dict.fromkeys(machine.listens, ALWAYS)
+
+
+def test_a_third_slow_link_of_one_host_works_and_is_seen(machine):
+    sick, other, _ = machine.hosts
+    for number in range(MOST_LINKS + 1):
+        virtual_time.run(slow_link(sick, other, f"fault-{number}"))
+    assert machine.listens["consul-1"] > ALWAYS
 
 
 def test_the_baseline_of_a_second_link_does_not_go_through_the_proxies_of_the_first(machine):
@@ -141,42 +148,75 @@ def test_the_baseline_of_a_second_link_does_not_go_through_the_proxies_of_the_fi
     assert machine.exchanged[0] == machine.exchanged[2] != machine.exchanged[1] != machine.exchanged[3]
 
 
-def test_a_toxiproxy_that_was_killed_leaves_no_port_that_nobody_listens_on(machine):
+def test_nothing_of_a_slow_link_is_on_the_host_itself(machine):
+    """Neither rules nor connections: a toxiproxy there had some to itself, which `ss -tn` showed on no other host."""
+    sick, other, _ = machine.hosts
+    virtual_time.run(slow_link(sick, other, "a"))
+    virtual_time.run(healed_link(sick, "a"))
+    ends = [end for proxies in machine.proxies.values() for each in proxies.values() for end in each[:2]]
+    assert not [end for end in ends if end.startswith("10.73.0.")]
+    assert {where for where, _ in machine.scripts} == {"wire-1", sick.namespace}
+    assert all("chain" not in script for script in machine.rules(sick.namespace))
+    assert machine.rules("wire-1")
+
+
+def test_the_host_sees_the_address_of_who_connects(machine):
+    """A proxy for each of them: what comes from .12 leads to where the host is told that it is .12."""
+    sick, other, _ = machine.hosts
+    virtual_time.run(slow_link(sick, other, "a"))
+    listen, upstream, toxics = machine.proxies["10.73.1.11"]["a@10.73.0.12"]
+    assert (listen, upstream, toxics) == (f"10.74.0.12:{Ports.of('a').proxy}", "10.75.0.12:8300", SLOW)
+    assert f"10.73.0.12 : 10.74.0.12, 10.73.0.13 : 10.74.0.13 }} : {Ports.of('a').proxy}" in machine.rules("wire-1")[0]
+    base = base_rules(sick.address, [LOADS, other.address])
+    assert "ip daddr 10.75.0.0/24 dnat ip to 10.73.0.11" in base
+    assert "{ 10.75.0.2 : 10.73.0.2, 10.75.0.12 : 10.73.0.12 }" in base
+
+
+def test_the_canary_behind_the_proxy_is_the_one_that_listens_in_every_game(machine):
+    sick, other, _ = machine.hosts
+    virtual_time.run(slow_link(sick, other, "a"))
+    _, upstream, _ = machine.proxies["10.73.1.11"]["a_canary@10.73.0.12"]
+    canary = machine.exchanged[-1][1]
+    assert upstream == f"10.75.0.12:{canary}"
+    assert canary in LISTENED
+    assert f"tcp dport {canary} " in machine.rules("wire-1")[0]
+
+
+def test_what_else_comes_along_a_slow_link_is_reset_on_its_way():
+    """On the host it was the input chain; on the wire such packets are forwarded."""
+    script = on_the_wire(hosts.packets.script("t", rules_of("a")), [LOADS])
+    assert "add chain inet t input { type filter hook forward priority -10; policy accept; }" in script
+    assert "redirect" not in script
+    suspended = on_the_wire(hosts.packets.suspending("t"), [LOADS])
+    assert "hook forward" in suspended  # another hook for the same chain would be refused
+    assert "hook input" not in suspended
+
+
+def test_rules_that_are_no_slow_links_are_the_hosts_own(machine):
+    sick = machine.hosts[0]
+    virtual_time.run(sick.set_packet_rules("cut", [Block("input", ("10.73.0.12",))]))
+    virtual_time.run(sick.clear_packet_rules("cut"))
+    assert [where for where, _ in machine.scripts] == [sick.namespace] * 2
+
+
+def test_the_proxies_of_a_link_hold_its_toxics_where_all_of_them_do(machine):
+    sick, other, _ = machine.hosts
+    virtual_time.run(slow_link(sick, other, "a"))
+    assert virtual_time.run(sick.proxy_toxics("a")) == SLOW
+    own = machine.proxies["10.73.1.11"]
+    own["a@10.73.0.12"] = (*own["a@10.73.0.12"][:2], [])
+    assert virtual_time.run(sick.proxy_toxics("a")) is None
+
+
+def test_a_toxiproxy_that_hangs_is_killed_on_its_wire(machine):
     sick, other, _ = machine.hosts
     virtual_time.run(slow_link(sick, other, "a"))
     machine.hangs = True
     virtual_time.run(sick.remove_proxy("a"))
-    virtual_time.run(sick.remove_proxy("a_canary"))
-    assert heard(machine) == dict.fromkeys(machine.listens, ALWAYS)
-
-
-def test_what_is_redirected_goes_to_the_port_that_the_proxy_has(machine, monkeypatch):
-    sick, ports, seen = machine.hosts[0], Ports.of("a"), []
-    monkeypatch.setattr(hosts.packets, "script", lambda _, rules: seen.append(rules) or "")
-    peers = ("10.73.0.12",)
-    redirects = [Redirect(peers, 8300, ports.proxy, "link"), Redirect(peers, ports.canary, ports.canary_proxy)]
-    virtual_time.run(sick.set_packet_rules("t", [*redirects, Block("input", peers, 8300)]))
-    proxy, canary_proxy = game_host.proxied(0)
-    assert [(rule.port, getattr(rule, "to", None)) for rule in seen[0]] == [
-        (8300, proxy), (canary_proxy + 1, canary_proxy), (8300, None)
-    ]  # fmt: skip
+    assert machine.killed == ["10.73.1.11"]
+    assert virtual_time.run(sick.wire.agent_process(toxiproxy.AGENT)) is None
 
 
 @pytest.mark.parametrize("port", [8300, 8500, FIRST_PORT - 1, FIRST_PORT + 3 * PORT_TRIPLES, CANARY_PORT, ECHO_PORT])
-def test_a_port_that_is_no_link_faults_is_itself(port):
+def test_a_port_that_is_no_canarys_is_itself(port):
     assert Slots().of("10.73.0.11", port) == port
-
-
-def test_a_third_slow_link_of_one_host_works_and_is_seen(machine):
-    sick, other, _ = machine.hosts
-    for number in range(MOST_LINKS + 1):
-        virtual_time.run(slow_link(sick, other, f"fault-{number}"))
-    assert heard(machine)["consul-1"] > ALWAYS
-
-
-def test_no_host_can_ask_what_slows_links_down_but_by_the_link_itself():
-    rules = guard(["10.73.0.11", "10.73.0.12"])
-    assert f"ip saddr {{ 127.0.0.0/8, 10.73.0.11, 10.73.0.12 }} tcp dport {toxiproxy.API_PORT} drop" in rules
-    for link in range(MOST_LINKS):
-        assert all(str(port) in rules for port in game_host.proxied(link))
-    assert rules.index("ct status dnat accept") < rules.rindex("drop")

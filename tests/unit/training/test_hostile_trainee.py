@@ -179,6 +179,46 @@ def test_a_host_that_listens_where_no_other_does_is_found(sick, found):
     assert hostile.unlike({"consul-1": [8300, 8500, 7007], "consul-2": sick, "client-1": [8500, 7007]}) == found
 
 
+def test_who_is_connected_is_read_with_both_ends_and_who_listens_is_not(tmp_path):
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net/tcp").write_text(
+        f"{TABLE}   0: 1F00490A:55F1 2000490A:C350 06\n   1: 1F00490A:211A 00000000:0000 0A\n"
+    )
+    six = f"{'0' * 16}FFFF0000"
+    (tmp_path / "net/tcp6").write_text(f"{TABLE}   0: {six}1F00490A:2134 {six}1F00490A:C351 01\n")
+    assert hostile.connections(tmp_path) == [
+        ["10.73.0.31", 22_001, "10.73.0.32", 50_000], ["10.73.0.31", 8500, "10.73.0.31", 50_001],
+    ]  # fmt: skip
+
+
+ME = "10.73.0.31"
+CLIENT = [7007, 8301, 8500, 22_001]
+
+
+@pytest.mark.parametrize(
+    ("sick", "found"),
+    [
+        ([[ME, 8500, "10.73.0.2", 50_000], [ME, 50_007, "10.73.0.11", 8300]], {}),
+        ([[ME, 22_001, "10.73.0.2", 50_000]], {"with port 22001": ["client-1"]}),
+        ([[ME, 50_001, "10.73.0.33", 22_001]], {"with port 22001": ["client-1"]}),
+        ([[ME, 50_001, ME, 8500], [ME, 8500, ME, 50_001]], {"to its own port 8500": ["client-1"]}),
+    ],
+)
+def test_connections_that_no_host_with_the_same_agents_has_are_found(sick, found):
+    """As those of a toxiproxy were; a server's to itself are Consul's own, and no client has them."""
+    hosts = {
+        "consul-1": {"listeners": [8300, *CLIENT], "connections": [["10.73.0.11", 50_000, "10.73.0.11", 8300]]},
+        "client-1": {"listeners": CLIENT, "connections": sick},
+        "client-2": {"listeners": CLIENT, "connections": []},
+    }
+    assert hostile.unlike_connections(hosts) == found
+
+
+def test_connections_that_all_such_hosts_have_say_nothing():
+    each = {"listeners": CLIENT, "connections": [[ME, 50_001, ME, 8500], [ME, 22_001, "10.73.0.2", 50_000]]}
+    assert hostile.unlike_connections({"client-1": each, "client-2": each}) == {}
+
+
 def test_the_environment_is_searched():
     search = Search(TELLS)
     hostile.environment(search, {"PS1": "slow-leader-disk$ ", "HOME": "/root"})

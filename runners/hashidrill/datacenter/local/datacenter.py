@@ -81,9 +81,9 @@ class LocalDatacenter:
         async with anyio.create_task_group() as beside:
             beside.start_soon(anyio.to_thread.run_sync, network.preload)
             pids = await self._start_hosts()
-        await anyio.to_thread.run_sync(network.build, pids)
         placed = self._placed()
         self._addresses = network.addresses({host: next(iter(roles.values())) for host, roles in placed.items()})
+        await anyio.to_thread.run_sync(self._build_network, pids)
         for name, roles in placed.items():
             host = self.host_kind(
                 name,
@@ -104,6 +104,10 @@ class LocalDatacenter:
             service.open(Workspace(folder, self.redactor.know))
             if not here & {*service.after}:
                 await self._start_agents(service)
+
+    def _build_network(self, pids: Mapping[str, int]) -> None:
+        """Connects the hosts (name -> pid of its hostd), which send nothing yet. Raises DatacenterError."""
+        network.build(pids)
 
     async def _start_agents(self, service: Service) -> None:
         """Those of one role together, and those of another after them."""

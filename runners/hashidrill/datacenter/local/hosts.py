@@ -165,7 +165,8 @@ class LocalHost(Capable):
     async def add_proxy(self, name: str, listen: int, port: int, toxics: Sequence[Toxic]) -> None:
         await self._start_toxiproxy()
         try:
-            await toxiproxy.create(self.address, name, listen, port, toxics)
+            ends = f"{self.address}:{listen}", f"{self.address}:{port}"
+            await toxiproxy.create(self.address, name, *ends, toxics)
         except httpx.HTTPError as error:
             raise FaultError(f"{self.name}: toxiproxy did not take the proxy {name}: {toxiproxy.said(error)}") from None
 

@@ -39,11 +39,11 @@ async def answers(address: str) -> bool:
         return False
 
 
-async def create(address: str, name: str, listen: int, port: int, toxics_: Sequence[Toxic]) -> None:
-    """From `listen` to the same host's `port`; one with that name is replaced. Raises httpx.HTTPError."""
+async def create(address: str, name: str, listen: str, upstream: str, toxics_: Sequence[Toxic]) -> None:
+    """From `listen` to `upstream`, ADDRESS:PORT each; one with that name is replaced. Raises httpx.HTTPError."""
     async with _client(address) as client:
         await _delete(client, name)
-        body = {"name": name, "listen": f"{address}:{listen}", "upstream": f"{address}:{port}", "enabled": False}
+        body = {"name": name, "listen": listen, "upstream": upstream, "enabled": False}
         (await client.post("/proxies", json=body)).raise_for_status()
         for number, toxic in enumerate(toxics_):
             wanted = {

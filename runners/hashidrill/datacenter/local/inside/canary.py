@@ -9,7 +9,6 @@ It shares nothing with what injects faults: plain file and socket calls, its own
     {"op": "connect", "address", "port", "timeout"}                          -> {"seconds", "errno"}
     {"op": "echo", "address", "count", "timeout"}                            -> {"lost": share}
     {"op": "listen", "port"}                                                 -> {}
-    {"op": "stand_in", "address", "ports"} {"op": "step_aside", "ports"}     -> {}
     {"op": "exchange", "address", "port", "upload", "download", "timeout", "connections", "until_closed",
      "at_once"}
                                                     -> {"exchanges": [{"seconds", "errno", "received"}]}
@@ -40,7 +39,6 @@ _GREETINGS, _GREETING_S = 5, 0.02
 _BURST, _BURST_GAP_S = 8, 0.001
 _MAX_BYTES = 4 << 20
 _DISK_THREADS = 256
-_BACKLOG = 4096
 SWITCH_S = 0.0005
 """Threads that time something wait for each other no longer than this (Python's default is 5 ms)."""
 _HASHED = bytes(1 << 15)
@@ -54,7 +52,6 @@ class Canary:
         self._names = itertools.count()
         self._lock = threading.Lock()
         self._listening: set[int] = set()
-        self._standing_in: dict[int, tuple[socket.socket, threading.Thread]] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         return dict(getattr(self, f"do_{request.pop('op')}")(**request))
@@ -128,28 +125,6 @@ class Canary:
             if port not in self._listening:
                 serve_exchanges(port)
                 self._listening.add(port)
-        return {}
-
-    def do_stand_in(self, address: str, ports: list[int]) -> dict[str, Any]:
-        """Listen there for something else, as Go's servers do; who connects is sent away. Raises OSError."""
-        with self._lock:
-            for port in ports:
-                if port not in self._standing_in:
-                    listener = socket.create_server((address, port), backlog=_BACKLOG)
-                    thread = threading.Thread(target=_send_away, args=(listener,), daemon=True)
-                    self._standing_in[port] = listener, thread
-                    thread.start()
-        return {}
-
-    def do_step_aside(self, ports: list[int]) -> dict[str, Any]:
-        """Those ports are free when this returns. Nothing for a port where none stands in."""
-        with self._lock:
-            for port in ports:
-                if (there := self._standing_in.pop(port, None)) is not None:
-                    listener, thread = there
-                    listener.shutdown(socket.SHUT_RDWR)  # ends accept, which would keep the port
-                    thread.join()
-                    listener.close()
         return {}
 
     def do_exchange(self, connections: int, at_once: int, **request: Any) -> dict[str, Any]:
@@ -241,13 +216,6 @@ def _echo_datagrams(sock: socket.socket) -> None:
 def _accept(listener: socket.socket) -> None:
     while True:
         with contextlib.suppress(OSError):
-            listener.accept()[0].close()
-
-
-def _send_away(listener: socket.socket) -> None:
-    """Until it is shut down."""
-    with contextlib.suppress(OSError):
-        while True:
             listener.accept()[0].close()
 
 
