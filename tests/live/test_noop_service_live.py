@@ -143,7 +143,10 @@ def too_early(folder):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hashidrill-early\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[hashidrill.services]\nnoop = hashidrill_early:Early\n")
     early = environment(PYTHONPATH=f"{places.SUPPORT / 'noop_service'}:{folder / 'early'}")
-    return Drill(written(folder / "early.yaml", **SHARED), folder / "runs", env=early)
+    # no leader before 10 s, however long an agent takes to look for one
+    slow = {"servers": 1, "clients": 0, "config": {"performance": {"raft_multiplier": 10}}}
+    changes = SHARED | {"datacenter": SHARED["datacenter"] | {"consul": slow}}
+    return Drill(written(folder / "early.yaml", **changes), folder / "runs", env=early)
 
 
 @drilled(too_early)
