@@ -19,6 +19,8 @@ from scripted_server import ScriptedServer
 pytestmark = pytest.mark.long
 
 AT_A_TIME = 20
+STARTING = min(len(os.sched_getaffinity(0)), 4)
+"""Interpreters that start keep the machine busy, and the limits of clients that are under way are of one second."""
 LONG_S = 2.5
 """Longer than the timeout of every client that has a short one."""
 START_S = 20
@@ -146,13 +148,14 @@ def test_services_send_as_much_as_they_are_said_to_while_a_503_lasts(bin_folder)
     meant = {"breaker": (4, 12), "no-breaker": (180, 180), "storm": (540, 540), "retry-budget": (63, 66)}
     seconds = 3
 
-    async def attempts(name):
+    async def attempts(name, starting):
         async with ScriptedServer("503", NEVER).running() as server:
-            assert await _run(_service(name, server.url, bin_folder, seconds), server, 10 * seconds) == 0
+            assert await _run(_service(name, server.url, bin_folder, seconds), server, 10 * seconds, starting) == 0
             return len(server.seen)
 
     async def all_attempts():
-        return await asyncio.gather(*(attempts(name) for name in meant))
+        starting = asyncio.Semaphore(STARTING)
+        return await asyncio.gather(*(attempts(name, starting) for name in meant))
 
     seen = dict(zip(meant, asyncio.run(all_attempts()), strict=True))
     assert {name for name, (fewest, most) in meant.items() if not fewest <= seen[name] <= most} == set(), seen
@@ -209,26 +212,27 @@ def check(clients, bin_folder, wrong, *, fault="", times=1, limit_s=8):
 
 
 async def _run_all(clients, bin_folder, fault, times, limit_s):
-    room = asyncio.Semaphore(AT_A_TIME)
+    room, starting = asyncio.Semaphore(AT_A_TIME), asyncio.Semaphore(STARTING)
 
     async def one(client):
         async with room, ScriptedServer(fault, times, RETRY_AFTER_S).running() as server:
             command = prepare.command(client.argv, url=server.url, bin_folder=bin_folder)
-            status = await _run(command, server, limit_s(client) if callable(limit_s) else limit_s)
+            status = await _run(command, server, limit_s(client) if callable(limit_s) else limit_s, starting)
             return Seen(len(server.seen), status, server.gaps, server.was_reset)
 
     return await asyncio.gather(*(one(client) for client in clients))
 
 
-async def _run(command, server, limit_s):
+async def _run(command, server, limit_s, starting):
     """The exit status; None for a client that is still at it so long after its first attempt, and is stopped."""
     nothing, ours = asyncio.subprocess.DEVNULL, prepare.environment(server.url)
-    process = await asyncio.create_subprocess_exec(
-        *command, env=ours, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
-    )
-    ended, came = asyncio.create_task(process.wait()), asyncio.create_task(server.came.wait())
-    try:
+    async with starting:
+        process = await asyncio.create_subprocess_exec(
+            *command, env=ours, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
+        )
+        ended, came = asyncio.create_task(process.wait()), asyncio.create_task(server.came.wait())
         await asyncio.wait({ended, came}, timeout=START_S, return_when=asyncio.FIRST_COMPLETED)
+    try:
         await asyncio.wait({ended}, timeout=limit_s)
         return ended.result() if ended.done() else None
     finally:
