@@ -59,14 +59,16 @@ class KnowsNobody(Scripted):
 def test_a_client_without_server_join_has_consul_to_ask_and_nobody_else(start):
     """HD201: the one with server_join is there by then."""
     first = start("first", server=server())
-    wait("a leader", first.leader)
+    wait("a leader", first.leader, within_s=WITHIN_S)
     with KnowsNobody() as consul:
         address = {"address": consul.url.removeprefix("http://")}
         alone = start("alone", client=client(), consul=address)
         start("told", client=client(server_join={"retry_join": [f"127.0.0.1:{first.rpc}"]}), consul=address)
         wait("the client with server_join", lambda: first.nodes() == {"told"} or None, within_s=WITHIN_S)
         wait("the client without to ask Consul", lambda: consul.asked or None, within_s=WITHIN_S)
-        assert alone.get("agent/self")["config"]["Client"]["ServerJoin"]["RetryJoin"] == []
+        # it asks Consul before it answers anybody
+        itself = wait("the client without", lambda: alone.get("agent/self"), within_s=WITHIN_S)
+        assert itself["config"]["Client"]["ServerJoin"]["RetryJoin"] == []
         assert first.nodes() == {"told"}
 
 
@@ -84,7 +86,7 @@ def test_a_server_of_several_without_server_join_has_consul_to_ask_and_nobody_el
 
         wait("the server with server_join", lambda: members(told) == {"first", "told"} or None, within_s=WITHIN_S)
         wait("the servers to ask Consul", lambda: consul.asked or None, within_s=WITHIN_S)
-        assert members(alone) == {"alone"}
+        assert wait("the server without", lambda: members(alone) or None, within_s=WITHIN_S) == {"alone"}
 
 
 def test_an_agent_with_retry_max_exits_with_1(start):
@@ -231,10 +233,10 @@ def test_by_default_the_first_pauses_of_a_template_are_a_quarter_and_half_a_seco
 
 def test_without_disconnect_an_allocation_is_lost_with_its_node_and_replaced(start):
     """HD216: the node is stopped and goes on; the job with lost_after keeps the allocation that it has."""
-    grace = {"heartbeat_grace": "1s", "min_heartbeat_ttl": "2s", "max_heartbeats_per_second": 100,
+    grace = {"heartbeat_grace": "4s", "min_heartbeat_ttl": "2s", "max_heartbeats_per_second": 100,
              "failover_heartbeat_ttl": "5s"}  # fmt: skip
     first = start("first", server=server(**grace))
-    wait("a leader", first.leader)
+    wait("a leader", first.leader, within_s=WITHIN_S)
     join = {"retry_join": [f"127.0.0.1:{first.rpc}"], "retry_interval": "500ms"}
     node = start("node", client=client(server_join=join), plugin=RAW_EXEC)
     wait("the node", lambda: first.nodes() or None, within_s=WITHIN_S)

@@ -23,6 +23,8 @@ _CONFINED = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-p
 _WITHOUT_CGROUPS = ("sh", "-c", 'umount -R -l /sys/fs/cgroup && exec "$@"', "sh")
 _SLOW_FINGERPRINTS = "env_aws,env_azure,env_digitalocean,env_gce,cni,plugins_cni,bridge,vault"
 CLIENT_WITHIN_S = 60
+ANSWERS_WITHIN_S = 30
+"""A busy machine keeps an agent from answering for seconds."""
 SLEEPS = {"command": "/bin/sleep", "args": ["600"]}
 FAILS = {"command": "/bin/false"}
 
@@ -62,7 +64,7 @@ class Nomad:
         """The answer's document; None while there is none. Raises AssertionError once the agent has ended."""
         assert self.process.poll() is None, self.log.read_text()[-2000:]
         try:
-            answer = httpx.get(f"{self.url}/v1/{path}", timeout=5)
+            answer = httpx.get(f"{self.url}/v1/{path}", timeout=ANSWERS_WITHIN_S)
         except httpx.HTTPError:
             return None
         return answer.json() if answer.status_code == 200 else None
@@ -75,7 +77,7 @@ class Nomad:
         return {each["Name"] for each in self.get("nodes") or () if each["Status"] == status}
 
     def run(self, job):
-        answer = httpx.post(f"{self.url}/v1/jobs", json={"Job": job}, timeout=10)
+        answer = httpx.post(f"{self.url}/v1/jobs", json={"Job": job}, timeout=ANSWERS_WITHIN_S)
         assert answer.status_code == 200, answer.text
 
     def allocs(self, job):

@@ -18,6 +18,7 @@ from hashidrill.bisect.smallest import SmallestSet, WrongEnd, set_name
 from hashidrill.bisect.trials import AT_MOST, INVALID_IN_A_ROW, Outcome, Trial, Trials
 from hashidrill.compare.same import took_no_effect
 from hashidrill.errors import HashidrillError, RevertError, UsageError
+from hashidrill.judging.comparison import hidden
 from hashidrill.recording.reader import Recording
 
 if TYPE_CHECKING:
@@ -144,10 +145,14 @@ class Hunt:
 
     def _ran_the_same(self, one: str, other: str) -> str:
         """Why runs of these two show no difference, whatever came of them; empty where they do, or nobody knows."""
-        if isinstance(self.candidates, ChangedKeys) and self.candidates.secret:
-            return ""  # no recording has them
         first, second = self._recorded(one), self._recorded(other)
-        return "" if first is None or second is None else took_no_effect(first, second)
+        if first is None or second is None:
+            return ""
+        try:
+            secrets = hidden(*(self.candidates.resolved(name).experiment for name in (one, other)))
+        except RefusedError:
+            return ""
+        return took_no_effect(first, second, hidden=secrets)
 
     def _logged(self, candidate: str, trial: Trial) -> Trial:
         self.log.add_run(candidate, trial)

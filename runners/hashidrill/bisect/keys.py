@@ -22,7 +22,7 @@ from hashidrill.gate.sides import product_of
 from hashidrill.util.merged import merge
 from hashidrill.util.nested import Path as Key
 from hashidrill.util.nested import dotted, leaves
-from hashidrill.util.redaction import Redactor, is_secret_name
+from hashidrill.util.redaction import Redactor
 
 if TYPE_CHECKING:
     from hashidrill.experiment.resolved import ResolvedExperiment
@@ -73,11 +73,6 @@ class ChangedKeys:
     def changes(self) -> list[Change]:
         """By their keys, so that those which need each other are mostly neighbours."""
         return sorted(self.found.changes, key=lambda change: change.key)
-
-    @property
-    def secret(self) -> bool:
-        """Whether one of the changes is to a secret."""
-        return any(is_secret_name(part) for change in self.changes for part in change.key.split("."))
 
     @property
     def question(self) -> dict[str, Any]:

@@ -160,6 +160,9 @@ def _refused(kept: Kept, name: str, recording: Recording) -> str:
         return f"its experiment cannot be read: {error}"
     if run.metadata.name != kept.experiment.name:
         return f"is a run of another experiment, {run.metadata.name}"
+    said = recording.run.get("variant")
+    if said is not None and said != name:  # of two that differ in a secret alone, nothing else tells
+        return f"did not run the variant {name}: its run says that it is of {said}"
     differs = differences(kept.variants[name].experiment, run)
     return f"did not run the variant {name}: {differs[0]}" if differs else ""
 
@@ -208,7 +211,7 @@ def _find(comparison: Expectation, kept: Kept, runs: Sequence[JudgedRun]) -> Fou
         return Finding.INVALID, f"no round has a valid run of {' and of '.join(dict.fromkeys(names))}", {}
     for sides in rounds:
         for (one, first), (other, second) in combinations(zip(names, sides, strict=True), 2):
-            if why := ran_the_same(first, second):
+            if why := ran_the_same(first, second, hidden=kept.hidden_between(one, other)):
                 return Finding.INVALID, f"{one} and {other} cannot be compared: {why}", {}
     if found.of_rounds:
         by_side = tuple(list(each) for each in zip(*rounds, strict=True))

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashidrill import __version__
 from hashidrill.errors import ExperimentError, RecordingError
 from hashidrill.experiment.resolved import ResolvedExperiment
+from hashidrill.judging.comparison import hidden
 from hashidrill.recording.provenance import FIRST_WITH_HYPOTHESES, HYPOTHESES_NAME
 from hashidrill.util import foreign
 from hashidrill.util.files import COMPARISON_NAME, write_whole
@@ -42,6 +45,19 @@ class Kept:
     experiment: ResolvedExperiment
     variants: Mapping[str, ResolvedExperiment]
     rounds: list[KeptRound]
+    hidden: Mapping[tuple[str, str], list[str]] | None = None
+    """Where two variants differ in secrets alone, as the comparison's own file says; None before it is written."""
+
+    def hidden_between(self, one: str, other: str) -> list[str]:
+        """What no recording of these two variants shows to differ."""
+        return self._hidden.get((min(one, other), max(one, other)), [])
+
+    @cached_property
+    def _hidden(self) -> Mapping[tuple[str, str], list[str]]:
+        if self.hidden is not None:
+            return self.hidden
+        pairs = list(combinations(sorted(self.variants), 2))
+        return {(a, b): hidden(self.variants[a].experiment, self.variants[b].experiment) for a, b in pairs}
 
     @property
     def format(self) -> int:
@@ -56,6 +72,7 @@ class Kept:
         document = {
             "format": FORMAT, "hashidrill": __version__, "resolved": self.experiment.to_data(),
             "variants": {name: one.to_data() for name, one in self.variants.items()},
+            "hidden": [[*pair, places] for pair, places in self._hidden.items() if places],
             "rounds": [
                 {"order": list(each.order), "recordings": {
                     name: os.path.relpath(path, self.path) for name, path in each.recordings.items()}}
@@ -88,6 +105,7 @@ def read_comparison(path: Path) -> Kept:
                 )
                 for each in found["rounds"]
             ],
+            {(str(a), str(b)): list(map(str, places)) for a, b, places in found.get("hidden", ())},
         )
     except FileNotFoundError:
         raise RecordingError(f"{path}: is no comparison: it has no {COMPARISON_NAME}") from None

@@ -26,6 +26,9 @@ class LeftOut:
     """Whether what the datacenter does may depend on it."""
 
 
+ANOTHER = "a secret that differs"
+
+
 @dataclass(frozen=True)
 class Change:
     """A key whose value differs. None stands for a key that is not said. `place`: where the candidate says it."""
@@ -36,14 +39,16 @@ class Change:
     place: Place | None
 
     def shown(self) -> tuple[str, str]:
-        """Both values for people, secrets redacted."""
+        """Both values for people, secrets redacted; ANOTHER for the other one where nothing else differs."""
         secret = any(is_secret_name(part) for part in self.key.split("."))
         redact = Redactor()
-        return (_shown(self.baseline, redact, secret=secret), _shown(self.candidate, redact, secret=secret))
+        redact.learn([self.baseline, self.candidate])
+        before, after = (_shown(value, redact, secret=secret) for value in (self.baseline, self.candidate))
+        return before, ANOTHER if before == after else after
 
     def __str__(self) -> str:
         before, after = self.shown()
-        return f"{self.key}: {before} -> {after}"
+        return f"{self.key}: a secret changed" if after == ANOTHER else f"{self.key}: {before} -> {after}"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +26,7 @@ from hashidrill.gate.overlay import overlay
 from hashidrill.gate.result import PlayedRound, Ran
 from hashidrill.gate.suite import Member, Picked
 from hashidrill.gate.verdict import GateVerdict, Outcome, lacks_alone, slos_of
+from hashidrill.judging.comparison import hidden
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.write import judge_and_report
 from hashidrill.verdict import RunVerdict
@@ -125,7 +126,8 @@ def _one(member: Member, plan: Plan, means: Means, budget_s: float, alarms: floa
     began_s = means.now_s()
     baseline, candidate = sides_of(member, plan)
     experiment = baseline.resolved.experiment
-    look = _Looking(member, experiment, plan, alarms, (means.priors or _known)(experiment), cache(means.judge))
+    secrets = hidden(experiment, candidate.resolved.experiment)
+    look = _Looking(member, experiment, plan, alarms, (means.priors or _known)(experiment), cache(means.judge), secrets)
 
     def enough(series: Series) -> bool:
         outcome = look(series)
@@ -158,6 +160,8 @@ class _Looking:
     alarms: float
     priors: Mapping[str, Prior]
     judge: Judge
+    secrets: Sequence[str]
+    """Where the two sides differ in secrets alone."""
 
     def __call__(self, series: Series) -> Outcome:
         wanted = counting(series.figures, self.experiment)
@@ -169,7 +173,7 @@ class _Looking:
         unsteady = _unsteady(series)
         spoilt = tuple(dict.fromkeys(f"{run.side}: {run.invalid}" for run in series.spoilt))
         slos = slos_of([(one, other) for one, other in verdicts], unsteady)
-        found = (*_of_one_side(series), *_same(series))
+        found = (*_of_one_side(series), *_same(series, self.secrets))
         return Outcome(self.member.name, tuple(figures), slos, spoilt, len(series.rounds), found)
 
 
@@ -199,11 +203,11 @@ def _of_one_side(series: Series) -> Iterator[str]:
         yield f"{ours} runs of the candidate were INVALID, and {them} of the baseline: {of[NAMES[1]][0].invalid}"
 
 
-def _same(series: Series) -> Iterator[str]:
-    """Whether the two sides turned out to have run the same."""
+def _same(series: Series, secrets: Sequence[str]) -> Iterator[str]:
+    """Whether the two sides turned out to have run the same, as a whole or in a key that changed."""
     for each in series.rounds:
         one, other = (Recording(run.recording) for run in each.sides)
-        if why := ran_the_same(one, other):
+        if why := ran_the_same(one, other, hidden=secrets, each=True):
             yield f"there was nothing to compare: {why}"
             return
 

@@ -18,6 +18,7 @@ from hashidrill.cli.app import app
 from hashidrill.compare.measured import Figure, Measured
 from hashidrill.errors import BinaryError
 from hashidrill.testing.recordings import RecordingBuilder
+from hashidrill.util.merged import merge
 
 EXPERIMENT = """\
 apiVersion: hashidrill/v1
@@ -44,15 +45,16 @@ def config(number: int, value: int) -> str:
 def planted(tmp_path_factory):
     """A recording in which writes are slow or quick, that ended that way; `others`: CPUs of 2 that other work took.
 
-    It is of `datacenter` (JSON), whose agents were started with the configuration `started`.
+    It is of `datacenter` (JSON), whose agents were started from `binary` with the configuration `started` (JSON).
     """
 
     @cache
-    def planted_(*, slow, ended, others=0.0, datacenter="", started=""):
+    def planted_(*, slow, ended, others=0.0, datacenter="", started="", binary=""):
         built = RecordingBuilder(tmp_path_factory.mktemp("runs") / "run").fault("noop", at=10, until=30)
         built.expect("latency_stays", load="kv-writes", p50_below="300ms")
         built.expect("available_during", load="kv-writes")
-        built.run_info(machine={"cpus": 2}, config={"consul-1": started})
+        built.run_info(machine={"cpus": 2}, config={"consul-1": json.loads(started)})
+        built.run_info(binaries={"consul": {"sha256": binary}})
         built.variant("candidate", datacenter=json.loads(datacenter))
         built.series("machine.others", others, every=1.0).series("machine.idle", 1.8 - others, every=1.0)
         if ended == "steady-state":
@@ -76,8 +78,12 @@ def box(monkeypatch, tmp_path, planted):
         interrupted_at = stuck_at = 0
         invalid_at: tuple[int, ...] = ()
         unsteady = staticmethod(lambda _datacenter: False)
-        started = staticmethod(lambda datacenter: datacenter)
+        started = staticmethod(
+            lambda datacenter: merge(datacenter["consul"].get("config", {}), datacenter["consul"]["server_config"])
+        )
         """What of it the agents are started with."""
+        binary = staticmethod(lambda datacenter: datacenter["consul"]["version"])
+        """The checksum of what they are started from."""
         others = 0.0
         refusal = staticmethod(lambda _settings: "")
 
@@ -102,7 +108,8 @@ def box(monkeypatch, tmp_path, planted):
                 raise KeyboardInterrupt(tmp_path)
             datacenter = resolved.data["datacenter"]
             ended = "revert" if number == box.stuck_at else "fault" if number in box.invalid_at else "complete"
-            of = {"datacenter": json.dumps(datacenter), "started": json.dumps(box.started(datacenter))}
+            of = {"datacenter": json.dumps(datacenter), "started": json.dumps(box.started(datacenter)),
+                  "binary": box.binary(datacenter)}  # fmt: skip
             if box.unsteady(datacenter):
                 return planted(slow=False, ended="steady-state", others=box.others, **of)
             return planted(slow=box.slow(datacenter), ended=ended, **of)
@@ -355,7 +362,9 @@ def test_ends_that_start_the_same_agents_are_no_ends(box):
 
 def test_a_key_that_no_agent_gets_is_no_culprit(box):
     """All agents get the changes but key 17, and whatever makes those runs slow is not it."""
-    box.started = lambda datacenter: {key: value for key, value in limits(datacenter).items() if key != "key_17"}
+    box.started = lambda datacenter: {
+        "limits": {"request_limits": {k: v for k, v in limits(datacenter).items() if k != "key_17"}}
+    }
 
     result = box.keys("--json")
 
@@ -364,9 +373,10 @@ def test_a_key_that_no_agent_gets_is_no_culprit(box):
     assert "1 of 24 changes (limits.request_limits.key_17) came out differently" in document["answer"]
 
 
-def test_a_version_that_started_what_the_one_before_it_did_is_no_culprit(box):
+def test_a_version_that_ran_the_binary_of_the_one_before_it_is_no_culprit(box):
+    """Whatever it is called: the run says which file it started."""
     box.slow = lambda datacenter: datacenter["consul"]["version"] >= "1.14.0"
-    box.started = lambda datacenter: "other" if datacenter["consul"]["version"] == "1.22.2" else "same"
+    box.binary = lambda datacenter: "other" if datacenter["consul"]["version"] == "1.22.2" else "same"
 
     result = box.run("--experiment", "small.yaml", "--versions", "1.10.3", "1.11.4", "1.14.0", "1.22.2")
 
@@ -483,6 +493,20 @@ def test_a_secret_that_changes_is_in_no_log_and_no_answer(box, tmp_path):
     log = "".join(json.dumps(line) for line in logged(tmp_path))
     assert "limits.shared_secret" in result.output
     assert "hunter" not in result.output + log
+
+
+def test_a_key_that_no_agent_gets_is_no_culprit_beside_a_secret_that_changes(box, tmp_path):
+    """No recording shows whether the secret differs; key 17 is none."""
+    for end, number in (("good", 1), ("bad", 2)):
+        secret = f'limits {{ shared_secret = "hunter{number}hunter" }}\n'
+        (tmp_path / f"{end}.hcl").write_text("server = true\n" + secret + config(16, number) + config(17, number))
+    box.started = lambda datacenter: {"limits": {"request_limits": {"key_16": limits(datacenter)["key_16"]}}}
+
+    result = box.keys("--json")
+
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["found"]) == (3, [])
+    assert "limits.request_limits.key_17 took no effect" in document["answer"]
 
 
 def test_a_key_is_removed_with_the_block_that_is_empty_without_it():

@@ -11,6 +11,7 @@ from hashidrill.bisect.candidates import Alike
 from hashidrill.bisect.hunt import CANNOT_TELL, FOUND, Hunt
 from hashidrill.bisect.log import Log
 from hashidrill.errors import UsageError
+from hashidrill.recording.reader import Recording
 from hashidrill.testing.recordings import RecordingBuilder
 
 SAME = "the configuration is the same at both commits"
@@ -33,7 +34,9 @@ def hunt(tmp_path):
             alike = staticmethod(planted)
 
             def resolved(self, name):
-                return SimpleNamespace(path=tmp_path / "x.yaml", name=name)
+                return SimpleNamespace(
+                    path=tmp_path / "x.yaml", name=name, experiment=Recording(paths["quick"]).experiment
+                )
 
         log, said = Log.create(tmp_path / "log.jsonl", {}), []
         run = lambda resolved, _title: paths["slow" if resolved.name >= "d" else "quick"]  # noqa: E731 - used once

@@ -7,10 +7,13 @@ import textwrap
 
 import pytest
 
+import compared_runs
 from compared_runs import BETTER, NO_WORSE, compared, planted, rounds_of
 from hashidrill.compare.judged import judge_comparison
 from hashidrill.compare.kept import read_comparison
 from hashidrill.errors import RecordingError
+from hashidrill.util.files import COMPARISON_NAME
+from hashidrill.util.redaction import MARK
 from hashidrill.verdict import Finding, Verdict
 from places import ROOT
 
@@ -120,6 +123,35 @@ def test_swapped_recordings_are_refused(tmp_path):
     [runs] = rounds_of(tmp_path, [(0.02, 0.04)])
     verdict = judge_comparison(compared(tmp_path, [{"old": runs["new"], "new": runs["old"]}]))
     invalid(verdict, "did not run the variant old", "did not run the variant new", "no round has a valid run")
+
+
+@pytest.fixture
+def secret(monkeypatch):
+    """The two variants differ in a secret alone."""
+    for name in ("old", "new"):
+        over = {"datacenter": {"consul": {"config": {"limits": {"shared_secret": f"hunter-of-{name}"}}}}}
+        monkeypatch.setitem(compared_runs.OVERLAYS, name, over)
+    clean = {"consul-1": {"limits": {"shared_secret": MARK}}}
+    return lambda built: built.run_info(config=clean, variant=built._variant[0])
+
+
+def test_variants_that_differ_in_a_secret_alone_are_compared_though_no_recording_has_it(tmp_path, secret):
+    kept = compared(tmp_path, rounds_of(tmp_path, [(0.02, 0.04)], change=secret))
+    verdict = judge_comparison(read_comparison(kept.path))
+    assert (verdict.comparisons[0].finding, verdict.invalid) == (Finding.BROKEN, [])
+    assert "hunter" not in (kept.path / COMPARISON_NAME).read_text() + repr(verdict)
+
+
+def test_their_recordings_cannot_be_swapped(tmp_path, secret):
+    [runs] = rounds_of(tmp_path, [(0.02, 0.04)], change=secret)
+    verdict = judge_comparison(compared(tmp_path, [{"old": runs["new"], "new": runs["old"]}]))
+    invalid(verdict, "did not run the variant old: its run says that it is of new", "no round has a valid run")
+
+
+@pytest.mark.usefixtures("secret")
+def test_nor_is_a_secret_compared_that_no_agent_was_started_with(tmp_path):
+    runs = rounds_of(tmp_path, [(0.02, 0.04)], change=lambda built: built.run_info(config={"consul-1": {"a": 1}}))
+    invalid(judge_comparison(compared(tmp_path, runs)), "old", "new", "limits.shared_secret took no effect")
 
 
 def test_the_recording_of_another_experiment_is_refused(tmp_path):

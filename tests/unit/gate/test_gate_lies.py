@@ -23,6 +23,7 @@ from hashidrill.gate.playing import Plan, _known, play_all
 from hashidrill.gate.result import Audited, Ran, Result
 from hashidrill.gate.suite import key_map, picked, suite
 from hashidrill.gate.verdict import GateVerdict, Outcome, Slo, SloState, slos_of
+from hashidrill.util.redaction import Redactor
 from hashidrill.verdict import Finding, Judgement, RunVerdict
 from planted_gate import PlantedRuns
 
@@ -39,10 +40,10 @@ def runs(tmp_path):
 def outcome(tmp_path, runs):
     """What the rounds of one experiment say, with raft_multiplier 3 against 7."""
 
-    def play(*, at_most=8):
+    def play(*texts, at_most=8):
         sides = []
-        for number in (3, 7):
-            (tmp_path / f"{number}.hcl").write_text(f"performance {{ raft_multiplier = {number} }}")
+        for number, text in enumerate(texts or [f"performance {{ raft_multiplier = {each} }}" for each in (3, 7)]):
+            (tmp_path / f"{number}.hcl").write_text(text)
             sides.append(configuration("consul", sources_of([tmp_path / f"{number}.hcl"])))
         found = differences(*sides)
         plan = Plan(found, (None, None), "all", tmp_path, 10_000.0, at_most)
@@ -77,6 +78,34 @@ class TestRunsOfOneSide:
         found = outcome()
         assert found.verdict is GateVerdict.CANNOT_TELL
         assert any("took no effect" in line for line in found.unsure)
+
+    def test_sides_that_differ_in_a_secret_alone_are_compared(self, outcome, runs):
+        """No recording has it: both show the same experiment, with the same configuration."""
+        runs.slower = lambda config: 2.0 if config["limits"]["shared_secret"] == "hunter3hunter3" else 1.0
+        runs.plant = lambda _side, config, run: run.run_info(config=Redactor().clean({"consul-1": config}))
+        found = outcome(*(f'limits {{ shared_secret = "hunter{n}hunter{n}" }}' for n in (2, 3)))
+        assert not found.unsure
+        assert found.verdict is GateVerdict.REGRESSION
+        assert "hunter" not in repr(found)
+
+    def test_a_secret_that_only_one_side_has_is_compared(self, outcome, runs):
+        found = outcome("limits { rpc_rate = 5 }", 'limits { rpc_rate = 5, shared_secret = "hunter2hunter2" }')
+        assert found.verdict is GateVerdict.NO_REGRESSION
+
+    def test_a_secret_that_no_agent_was_started_with_is_not_compared(self, outcome, runs):
+        runs.plant = lambda _side, _config, run: run.run_info(config={"consul-1": {"server": True}})
+        found = outcome(*(f'limits {{ shared_secret = "hunter{n}hunter{n}" }}' for n in (2, 3)))
+        assert found.verdict is GateVerdict.CANNOT_TELL
+        assert any("limits.shared_secret took no effect" in line for line in found.unsure)
+
+    def test_a_changed_key_that_no_agent_was_started_with_does_not_pass_by_one_that_took_effect(self, outcome, runs):
+        def plant(_side, config, run):
+            run.run_info(config={"consul-1": {"limits": config["limits"]}})
+
+        runs.plant = plant
+        found = outcome(*(f"limits {{ rpc_rate = {n} }}\nperformance {{ raft_multiplier = {n} }}" for n in (3, 7)))
+        assert found.verdict is GateVerdict.CANNOT_TELL
+        assert any("performance.raft_multiplier took no effect: there, the agents" in line for line in found.unsure)
 
     def test_and_junit_is_not_green_either(self, tmp_path):
         found = Outcome("x", figures=(of_figure(one=[1.0] * 3, other=[1.0] * 3),), rounds=3, doubts=("took no effect",))

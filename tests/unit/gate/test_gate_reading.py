@@ -164,7 +164,14 @@ class TestDifferences:
             read("nomad", a__hcl='client { artifact { password = "swordfish-7" } }'),
             read("nomad", a__hcl='client { artifact { password = "swordfish-8" } }'),
         )
-        assert [str(change) for change in found.changes] == ["client.artifact.password: [redacted] -> [redacted]"]
+        assert [str(change) for change in found.changes] == ["client.artifact.password: a secret changed"]
+        assert found.changes[0].shown() == ("[redacted]", "a secret that differs")
+
+    def test_a_secret_within_a_list_that_changes_is_told(self, read):
+        entry = 'config_entries {{ bootstrap = [{{ kind = "jwt-provider", client_secret = "swordfish-{}" }}] }}'
+        found = differences(read("consul", a__hcl=entry.format(7)), read("consul", a__hcl=entry.format(8)))
+        assert [str(change) for change in found.changes] == ["config_entries.bootstrap: a secret changed"]
+        assert "swordfish" not in str(found.changes[0].shown())
 
     @pytest.mark.parametrize(
         ("product", "key"), [("consul", key) for key in FIXED_OF_CONSUL] + [("nomad", key) for key in FIXED_OF_NOMAD]
