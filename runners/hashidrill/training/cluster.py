@@ -46,7 +46,7 @@ def lost_quorums(
         if service not in by_service(recording):
             continue
         for begin_ns, end_ns in _gaps(_series(recording, signal, ""), from_ns, to_ns, ELECTION_NS):
-            done = _hands(entries, begin_ns - _HANDS_NS, begin_ns)
+            done = hands(entries, begin_ns - _HANDS_NS, begin_ns)
             served_ns = np.append(_acknowledged(recording, service, begin_ns, end_ns), end_ns)
             unserved_ns = int(np.diff(served_ns, prepend=begin_ns).max())
             if done is None or unserved_ns < ELECTION_NS:
@@ -73,7 +73,7 @@ def outside(
             continue
         for begin_ns, end_ns in _gaps(_series(recording, signal, server.host), from_ns, to_ns, OUTSIDE_NS):
             led = _mostly(_series(recording, signal, ""), begin_ns, end_ns)
-            if led and _ran(recording, server, begin_ns, end_ns) and _hands(entries, from_ns, begin_ns):
+            if led and _ran(recording, server, begin_ns, end_ns) and hands(entries, from_ns, begin_ns):
                 for_s = (end_ns - begin_ns) / SECOND
                 text = (
                     f"{server.service} on {server.host} was healthy, and was outside of its cluster while you worked:"
@@ -125,16 +125,19 @@ def _ran(recording: Recording, server: Server, begin_ns: int, end_ns: int) -> bo
     return bool(np.all(up(recording, server.label, grid)))
 
 
-def _hands(entries: Sequence[Entry], from_ns: int, to_ns: int) -> Entry | None:
+def stops(entry: Entry) -> bool:
+    """Whether that stopped an agent, or was meant to: who looks at one, or starts it, does not."""
+    return entry.what == "agent" and entry.text.partition(" ")[0] in STOPS
+
+
+def hands(entries: Sequence[Entry], from_ns: int, to_ns: int) -> Entry | None:
     """The last thing by then that may have changed the cluster."""
     done = [entry for entry in entries if from_ns <= entry.t_ns <= to_ns + SECOND and _changes(entry)]
     return done[-1] if done else None
 
 
 def _changes(entry: Entry) -> bool:
-    if entry.what == "agent":
-        return entry.text.partition(" ")[0] in STOPS
-    return entry.what == "typed" and _CHANGES.search(entry.text) is not None
+    return stops(entry) or (entry.what == "typed" and _CHANGES.search(entry.text) is not None)
 
 
 def _acknowledged(recording: Recording, service: str, begin_ns: int, end_ns: int) -> Int64s:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hashidrill.measure import SECOND
-from hashidrill.training.cluster import STOPS, lost_quorums, outside
+from hashidrill.training.cluster import hands, lost_quorums, outside, stops
 from hashidrill.training.desk import Entry
-from hashidrill.training.servers import by_service, runs, servers, up
+from hashidrill.training.servers import Server, by_service, runs, servers, up
 
 if TYPE_CHECKING:
-    from hashidrill.recording.reader import Recording
+    from hashidrill.recording.reader import Int64s, Recording
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ def harms(
 def _restarts(entries: Sequence[Entry], allowed: Collection[str] | None) -> Iterator[Harm]:
     told: set[tuple[str, str]] = set()
     for entry in entries:
-        verb, _, agent = entry.text.partition(" ")
-        if entry.what != "agent" or verb not in STOPS or allowed is None or entry.host in allowed:
+        agent = entry.text.partition(" ")[2]
+        if not stops(entry) or allowed is None or entry.host in allowed:
             continue
         if (entry.host, agent) not in told:  # the same one twice is one mistake
             told.add((entry.host, agent))
@@ -55,16 +55,16 @@ def _restarts(entries: Sequence[Entry], allowed: Collection[str] | None) -> Iter
 def _gone(
     recording: Recording, entries: Sequence[Entry], allowed: Collection[str] | None, from_ns: int, to_ns: int
 ) -> Iterator[Harm]:
-    """Agents that ended in another way than by systemctl: `consul leave`, a signal."""
+    """Agents that ended in another way than by systemctl, after a command that can do it: `consul leave`, a signal."""
     if allowed is None:
         return
-    by_systemctl = {entry.host for entry in entries if entry.what == "agent"}
+    by_systemctl = {entry.host for entry in entries if stops(entry)}
     faulty = {window.host for window in recording.faults}
     for server in servers(recording):
         if server.host in allowed or server.host in by_systemctl or server.host in faulty:
             continue
         away = _away(recording, server.label, from_ns, to_ns)
-        if away is not None:
+        if away is not None and hands(entries, from_ns, away):
             yield Harm(away, f"{server.service} on {server.host} was healthy, and it ended while you worked")
 
 
@@ -74,7 +74,7 @@ def _outside(
     """Servers that ran and were no part of their cluster any more: `consul operator raft remove-peer`."""
     if allowed is None:
         return
-    stopped = {entry.host for entry in entries if entry.what == "agent"}
+    stopped = {entry.host for entry in entries if stops(entry)}
     spared = {*allowed, *stopped, *(window.host for window in recording.faults)}
     for t_ns, text in outside(recording, entries, spared, from_ns, to_ns):
         yield Harm(t_ns, text)
@@ -100,15 +100,28 @@ def _stopped_quorums(
         without_hands = np.zeros(len(grid), np.int64)
         for server in voters:
             ran = up(recording, server.label, grid)
-            by_hand = any(e.what == "agent" and e.host == server.host for e in entries) or server.host not in faulty
+            by_hand_ns = _by_hand_ns(entries, server, grid, ran, by_itself=server.host in faulty)
             running += ran
-            without_hands += ran | by_hand
+            without_hands += ran | (grid >= by_hand_ns)
         broken = np.flatnonzero((running < majority) & (without_hands >= majority))
         if len(broken):
             first = int(broken[0])
             at_s = len(broken) / 2
             text = f"{int(running[first])} of {len(voters)} servers ran, for about {at_s:g}s"
             yield service, Harm(int(grid[first]), f"you broke {service}'s quorum: {text}", grave=True)
+
+
+def _by_hand_ns(entries: Sequence[Entry], server: Server, grid: Int64s, ran: Int64s, *, by_itself: bool) -> float:
+    """From when on it is the trainee's doing that it does not run; infinite where it never is.
+
+    Who restarts what a fault has ended, ends nothing; and no script is to blame for it.
+    """
+    for entry in entries:
+        at = max(0, int(np.searchsorted(grid, entry.t_ns, side="right")) - 1)
+        here = stops(entry) and entry.host == server.host and (bool(ran[at]) or not by_itself)
+        if here or (not by_itself and hands([entry], entry.t_ns, entry.t_ns) and not stops(entry)):
+            return entry.t_ns
+    return float("inf")
 
 
 def _down_by_fault(recording: Recording) -> set[str]:

@@ -113,6 +113,39 @@ def test_a_server_that_left_by_its_own_command_is_harm_too(game):
     assert card.points == 90
 
 
+@pytest.mark.parametrize("looked", ["show MainPID consul", "list-units", "start consul"])
+def test_who_looked_with_systemctl_before_a_healthy_server_left_is_told_all_the_same(game, looked):
+    """That host's agent was thought to be told of by `systemctl`, which had harmed nothing."""
+    game.acts(looked, "consul-2", at=25).types("consul leave", "consul-2", at=26)
+    card = judged(game.ends_agent("consul-2", at=27, until=200))
+    assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, and it ended while you worked"]
+
+
+def test_a_healthy_server_that_ended_by_itself_is_not_the_trainees(game):
+    game.types("consul members", "consul-2", at=26)
+    assert judged(game.ends_agent("consul-2", at=27, until=200)).harm == []
+
+
+def test_a_quorum_that_was_lost_by_itself_is_not_the_trainees(game):
+    game.types("consul members", "consul-2", at=26)
+    game.ends_agent("consul-2", at=27, until=90).ends_agent("consul-3", at=27, until=90)
+    assert judged(game).harm == []
+
+
+def test_a_quorum_that_is_lost_after_a_script_of_the_trainee_is_theirs(game):
+    game.types("sh all.sh", "consul-2", at=26)
+    game.ends_agent("consul-2", at=27, until=90).ends_agent("consul-3", at=27, until=90)
+    assert sorted(harm.grave for harm in judged(game).harm) == [False, False, True]
+
+
+@pytest.mark.parametrize("done", ["start consul", "restart consul"])
+def test_servers_that_the_fault_had_ended_are_not_the_trainees_who_starts_them(game, done):
+    game.also_faulty = ("consul-2", "consul-3")
+    for host in game.also_faulty:
+        game.ends_agent(host, at=11, until=60).acts(done, host, at=59)
+    assert [harm for harm in judged(game).harm if harm.grave] == []
+
+
 def judged(game, *, until=100):
     """With the right words, and users who are back."""
     return game.says("diagnosis", RIGHT, at=25).repairs(at=until).done(at=until + 20).card()
