@@ -47,6 +47,11 @@ def refused(*steps, **there):
         (step("consul.config", LEAD, set=OFF, by="reload"), "Consul cannot reload use_streaming_backend"),
         (step("consul.streams.gather", "host:client-1"), "consul.streams.gather targets servers"),
         (step("consul.streams.gather", "consul:followers"), "consul.streams.gather takes one host"),
+        (
+            step("consul.streams.gather", LEAD, agents="[consul-2]"),
+            "consul-2 is no client agent; the client agents are",
+        ),
+        (step("consul.streams.gather", LEAD, agents="[]"), "agents"),
         (step("consul.kv.bloat", LEAD, keys=10, value="300kB"), "value 300kB is too large"),
         (step("consul.kv.bloat", LEAD, keys=1000000, value="100kB"), "are over 2GB in total"),
         (step("consul.kv.bloat", LEAD, keys=1, prefix="/x/"), "prefix"),
@@ -82,6 +87,16 @@ TOGETHER = [
     (step("consul.server.replace", ONE), step("consul.leader.avoid", TWO), "the new server could win an election"),
     (step("consul.leader.pin", ONE), step("consul.leader.avoid", TWO), "both decide who leads"),
     (step("consul.streams.gather", ONE), step("consul.streams.gather", LEAD), "both are about which server has"),
+    (
+        step("consul.streams.gather", ONE, agents="[client-1]"),
+        step("consul.streams.gather", TWO, agents="[client-1]"),
+        "both are about which server has",
+    ),
+    (
+        step("consul.streams.gather", ONE, agents="[client-1]"),
+        step("consul.streams.gather", TWO),
+        "both are about which server has",
+    ),
     (step("consul.streams.gather", ONE), step("consul.server.replace", ONE), "which the replacement removes"),
     (step("consul.leader.avoid", ONE), step("consul.leader.transfer", LEAD), "both decide who leads"),
     (step("consul.leader.pin", ONE), step("process.kill", ONE), "nobody would lead"),
@@ -150,3 +165,11 @@ def test_what_can_be_together_is_taken(steps):
 
 def test_with_five_servers_one_may_be_away_while_another_is_avoided():
     load_text(with_method(step("consul.leader.avoid", ONE), step("process.kill", TWO), servers=5), "x.yaml")
+
+
+def test_one_server_may_have_the_streams_of_some_agents_and_another_one_those_of_the_rest():
+    gathered = (
+        step("consul.streams.gather", ONE, agents="[client-1]"),
+        step("consul.streams.gather", TWO, agents="[client-2]"),
+    )
+    load_text(with_method(*gathered, clients=2), "x.yaml")

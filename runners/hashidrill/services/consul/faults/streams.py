@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import anyio
+from pydantic import Field, StringConstraints
 
 from hashidrill.abc import Claim, Evidence, Host, Observer, Place, Target, Trouble, Undo
 from hashidrill.capabilities import AgentApi, NetworkCanary, PacketFilter
 from hashidrill.claims import EVERYWHERE, needs, takes
 from hashidrill.errors import FaultError, SelectorError
-from hashidrill.faults.base import NoParams, table_of
+from hashidrill.experiment.model import NAME_PATTERN
+from hashidrill.experiment.strict import Strict
+from hashidrill.faults.base import table_of
 from hashidrill.rights import Right
 from hashidrill.services.consul import api, rights
 from hashidrill.services.consul.faults import rpc
@@ -26,8 +29,23 @@ that changed was not looked for.
 TOO_NEW = "agents since 1.11 may stay with a server that they cannot reach, and have no streams then"
 
 
-class StreamsGather(OfServers[NoParams]):
-    """Concentrates all client agents' streams on this server, by blocking streaming to the other servers.
+class StreamsParams(Strict):
+    """Whose streams."""
+
+    agents: (
+        Annotated[
+            list[Annotated[str, StringConstraints(pattern=NAME_PATTERN)]],
+            Field(min_length=1, max_length=1000, description="Hosts of client agents"),
+        ]
+        | None
+    ) = None
+
+
+class StreamsGather(OfServers[StreamsParams]):
+    """Concentrates client agents' streams on this server, by blocking streaming to the other servers.
+
+    All agents' streams, or with `agents` those of the named ones: another step can give the rest to another server.
+
 
     An agent has all of its streams from one server, drawn by lot when it connects and again every few minutes. With
     thousands of agents each server has its share. With a few, where the load is is a matter of luck; with this it is
@@ -40,11 +58,14 @@ class StreamsGather(OfServers[NoParams]):
         "connections like gRPC's, from each agent to each server",
         "the rules cover the canary's port as well as 8300: it looks at no stream of an agent",
     )
+    Params: ClassVar[type[Strict]] = StreamsParams
 
     def uses(self, place: Place) -> Sequence[Claim]:
         """A server that has the streams has no other trace of that: it does not matter where it is not named."""
+        there = frozenset(place.having("consul", "client"))
+        whose = frozenset(self.params.agents) if self.params.agents and there else EVERYWHERE | there
         return (
-            takes("the agents' streams", "both are about which server has the streams", where=EVERYWHERE, local=False),
+            takes("the agents' streams", "both are about which server has the streams", where=whose, local=False),
             needs(SELECTED, where=frozenset({place.on})),
         )
 
@@ -53,7 +74,9 @@ class StreamsGather(OfServers[NoParams]):
         yield from on_one_host(self.kind, place)
         if (consul := consul_of(place)) is None:
             return
-        clients = len(place.having("consul", "client"))
+        names = place.having("consul", "client")
+        clients = len(names)
+        yield from self._unknown(names)
         if consul.servers < 2 or not clients:
             there = f"there are {consul.servers} servers and {clients} client agents"
             text = f"{self.kind} needs a second server, and client agents that stream from it ({there})"
@@ -61,6 +84,12 @@ class StreamsGather(OfServers[NoParams]):
         elif not consul.binary and not is_before(UNTIL, consul):
             until = ".".join(map(str, UNTIL))
             yield ("on",), f"{self.kind} is for Consul before {until}, not {consul.version}: {TOO_NEW}"
+
+    def _unknown(self, clients: Sequence[str]) -> Iterable[Trouble]:
+        for number, name in enumerate(self.params.agents or ()):
+            if clients and name not in clients:
+                text = f"{name} is no client agent; the client agents are {', '.join(clients)}"
+                yield ("with", "agents", number), text
 
     def rights(self) -> Sequence[Right]:
         return rights.READS
@@ -71,6 +100,11 @@ class StreamsGather(OfServers[NoParams]):
         others = [
             host for host in hosts if host.roles.get(api.AGENT) in ("server", "spare") and host.name != target.host
         ]
+        if unknown := [name for name in self.params.agents or () if clients and name not in clients]:
+            there = ", ".join(clients)
+            raise SelectorError(f"{self.kind}: {', '.join(unknown)} is no client agent; the client agents are {there}")
+        if self.params.agents:
+            clients = [name for name in clients if name in self.params.agents]
         if not clients or not others:
             lacking = "no client agent" if not clients else "no other server"
             raise SelectorError(f"{self.kind} on {target.host}: there is {lacking}, so there is nothing to gather")
