@@ -89,7 +89,7 @@ class StreamsGather(OfServers[StreamsParams]):
         for number, name in enumerate(self.params.agents or ()):
             if clients and name not in clients:
                 text = f"{name} is no client agent; the client agents are {', '.join(clients)}"
-                yield ("with", "agents", number), text
+                yield ("with", "agents", str(number)), text
 
     def rights(self) -> Sequence[Right]:
         return rights.READS
