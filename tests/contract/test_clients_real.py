@@ -412,6 +412,10 @@ def test_a_service_reports_its_operations(tmp_path):
 
 def test_what_a_service_has_under_way_when_it_is_stopped_is_unknown(tmp_path):
     async def armed(offered):
+        async def up():
+            return offered.of("ticker") or None, "no operation"
+
+        await wait_until("the service to be up", up, within_s=_WITHIN_S)
         await offered.tap("ticker").fail("x", "hang", 1.0, 0)
 
     command = spec(*EXAMPLE, "--rate", "10", "{url}/v1/kv/x", service=True)

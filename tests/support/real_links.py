@@ -155,7 +155,7 @@ async def _old_connections(datacenter) -> dict:
         finally:
             await fault.revert(undo)
     with proxied, waiting, connected() as newer:
-        waiting.settimeout(1)
+        waiting.settimeout(10)
         return {
             "before_s": before, "older": at_apply, "during_s": during, "proxied": fate(proxied),
             "waiting": waiting.recv(1) == b"", "after_s": at_best(newer),
