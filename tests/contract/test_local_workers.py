@@ -134,7 +134,7 @@ def test_workers_end_by_themselves_when_their_runner_is_killed():
         workers.extend(await kill(loads))
 
     with pytest.raises(DatacenterError, match="ended by itself"):
-        offered(enough=10**6, meanwhile=keep, fleet={**FLEET, "lease_s": 3.0})
+        offered(enough=10**6, meanwhile=keep, fleet={**FLEET, "lease_s": 8.0})
     assert len(workers) == 3
     _, alive = psutil.wait_procs(workers, timeout=30)
     assert alive == []
