@@ -245,8 +245,8 @@ def test_the_configuration_of_each_commit_is_read_or_printed(git, given, tmp_pat
     repository = Repository.here()
     names = repository.between("v1..HEAD")
 
-    def make(files):
-        return configured(given, files, product="consul", refusal=lambda _product: lambda *_: "")
+    def make(files, ends):
+        return configured(given, files, product="consul", refusal=lambda _product: lambda *_: "", ends=ends)
 
     commits = Produced(
         given,
@@ -269,8 +269,8 @@ def produced(git, given, tmp_path):
     del git
     repository = Repository.here()
 
-    def make(files):
-        return configured(given, files, product="consul", refusal=lambda _product: lambda *_: "")
+    def make(files, ends):
+        return configured(given, files, product="consul", refusal=lambda _product: lambda *_: "", ends=ends)
 
     def produced_(**options):
         names = repository.between("v1..HEAD")

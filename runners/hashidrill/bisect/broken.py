@@ -14,6 +14,7 @@ from hashidrill.bisect.trials import Outcome, Trial
 from hashidrill.compare.disturbed import sick_without_fault
 from hashidrill.compare.figures import figure
 from hashidrill.compare.measured import Figure
+from hashidrill.compare.pairing import ABSENT_APART
 from hashidrill.compare.words import difference
 from hashidrill.errors import UsageError
 from hashidrill.judging.judge import judge
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 REFERENCES = 3
 """Runs of the good end whose median figure is the one that others are worse than."""
 _SAID_CHARACTERS = 200
+_GUARDRAIL = "guardrail"
+"""The outcome of a run whose method a guardrail ended."""
 _MOST_LOG = 700.0
 """e to more than this is too large for a float."""
 
@@ -74,6 +77,8 @@ class Expectations:
         if verdict.invalid or unknown or not judged:
             why = verdict.invalid[0] if verdict.invalid else _said(unknown[0]) if unknown else "nothing was judged"
             return Trial(Outcome.INVALID, why[:_SAID_CHARACTERS], where)
+        if recording.outcome == _GUARDRAIL:
+            return Trial(Outcome.INVALID, f"{self.name} held until a guardrail ended the method", where)
         return Trial(Outcome.HELD, f"{len(judged)} of {len(judged)} expectations held", where)
 
 
@@ -108,12 +113,13 @@ class Worse:
         number = min(measured.number, measured.at_most)  # what never came took at least that long
         if math.isinf(number):
             number = 1e9
-        return Trial(Outcome.MEASURED, f"{self.figure.name} {self.figure.shown(measured.number)}", where, number)
+        text, cut = f"{self.figure.name} {self.figure.shown(measured.number)}", recording.outcome == _GUARDRAIL
+        return Trial(Outcome.MEASURED, text, where, number, absent=measured.absent, cut=cut)
 
     def limit(self, references: Sequence[Trial]) -> Limit:
         """What is worse than the median of these."""
         values = [trial.value for trial in references if trial.value is not None]
-        return Limit(self, statistics.median(values))
+        return Limit(self, statistics.median(values), statistics.median([trial.absent for trial in references]))
 
 
 @dataclass(frozen=True)
@@ -122,9 +128,11 @@ class Limit:
 
     rule: Worse
     reference: float
+    absent: float = 0.0
+    """As of a trial, of the good end."""
 
     def compared(self, trial: Trial) -> Trial:
-        """The trial, broken or held."""
+        """The trial, broken or held; INVALID where one side looks better by what it lacks."""
         if trial.outcome is not Outcome.MEASURED or trial.value is None:
             return trial
         figure = self.rule.figure
@@ -133,4 +141,12 @@ class Limit:
         never = trial.text.endswith(figure.shown(math.inf))
         much, _ = difference(figure, self.reference, math.inf if never else trial.value, worse)
         text = f"{trial.text}, of the good end {figure.shown(self.reference)}" + (f": {much}" if much else "")
-        return replace(trial, outcome=Outcome.BROKEN if worse > self.rule.factor else Outcome.HELD, text=text)
+        broken = worse > self.rule.factor
+        if trial.cut and not broken:
+            return replace(trial, outcome=Outcome.INVALID, text=f"a guardrail ended the method; until then, {text}")
+        gone = trial.absent - self.absent
+        if abs(gone) > ABSENT_APART and (gone < 0) is broken:
+            whose = "the good end's" if broken else "its"
+            text = f"{text}; what {whose} agents would have taken while they were gone is not in it"
+            return replace(trial, outcome=Outcome.INVALID, text=text)
+        return replace(trial, outcome=Outcome.BROKEN if broken else Outcome.HELD, text=text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
 import hashlib
 import os
@@ -9,7 +10,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -192,8 +193,8 @@ class Programs(Commits):
 class Produced(Commits):
     """The configuration at each commit: what a command prints there, or the files at `paths` after it has run."""
 
-    configured: Callable[[Sequence[Path]], ResolvedExperiment] = field(kw_only=True)
-    """The experiment with the configuration in these files. Raises RefusedError, UsageError."""
+    configured: Callable[[Sequence[Path], Sequence[Sequence[Path]]], ResolvedExperiment] = field(kw_only=True)
+    """The experiment with the configuration in these files; those of both ends. Raises RefusedError, UsageError."""
     command: str = ""
     paths: Sequence[str] = ()
 
@@ -202,6 +203,19 @@ class Produced(Commits):
         return {"commits": list(self.names), "command": self.command, "paths": list(self.paths)}
 
     def resolved(self, name: str) -> ResolvedExperiment:
+        files = self._files(name)
+        try:
+            return self.configured(files, list(self._ends()))
+        except UsageError as error:
+            raise RefusedError(str(error)) from None
+
+    def _ends(self) -> Iterator[list[Path]]:
+        for end in (self.names[0], self.names[-1]):
+            with contextlib.suppress(RefusedError):  # said where that end is run
+                yield self._files(end)
+
+    def _files(self, name: str) -> list[Path]:
+        """The configuration at a commit. Raises RefusedError."""
         folder, printed = self.made(name, self.command or ":")
         files = [folder / path for path in self.paths]
         if not files and not printed.strip():
@@ -211,10 +225,7 @@ class Produced(Commits):
             kind = "json" if printed.lstrip().startswith(b"{") else "hcl"
             files = [folder.with_name(f"{name}.{kind}")]
             files[0].write_bytes(printed)
-        try:
-            return self.configured(files)
-        except UsageError as error:
-            raise RefusedError(str(error)) from None
+        return files
 
     def alike(self, one: str, other: str) -> Alike | None:
         """Whether both have the same configuration: most commits of a repository change other files."""

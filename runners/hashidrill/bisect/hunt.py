@@ -165,14 +165,14 @@ class Hunt:
         """Runs the good end until its figure is known: what others are compared with."""
         while True:
             trials = [trial for candidate, trial in self.log.telling if candidate == good]
-            measured = [trial for trial in trials if trial.value is not None][:REFERENCES]
+            measured = [trial for trial in trials if trial.value is not None and not trial.cut][:REFERENCES]
             if len(measured) == REFERENCES:
                 self._limit = rule.limit(measured)
                 figure = rule.figure
                 self.say(f"{figure.name} of the good end: {figure.shown(self._limit.reference)}, the median of 3 runs")
                 return None
             tail = trials[-INVALID_IN_A_ROW:]
-            silent = len(tail) == INVALID_IN_A_ROW and all(trial.outcome is Outcome.INVALID for trial in tail)
+            silent = len(tail) == INVALID_IN_A_ROW and all(trial.cut or trial.value is None for trial in tail)
             if silent or any(trial.outcome is Outcome.REFUSED for trial in trials):
                 return CannotTell(
                     f"{self.candidates.shown(good)}: no figure: {trials[-1].text}", "a good end whose runs are valid"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import tempfile
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.bisect.candidates import Alike, RefusedError
-from hashidrill.bisect.log import hash_of
+from hashidrill.bisect.log import hash_of_secret
 from hashidrill.bisect.smallest import members_of
 from hashidrill.errors import ExperimentError, UsageError
 from hashidrill.experiment.variants import varied
@@ -64,9 +65,11 @@ class ChangedKeys:
         before, after = (configuration(named, end) for end in ends)
         found = differences(before, after)
         if not found.changes:
-            left = sorted(each.key for each in found.left_out if each.differs)
-            what = f"; what differs ties an agent to its machine: {', '.join(left)}" if left else ""
-            raise UsageError(f"{_names(good)} and {_names(bad)} are the same to an agent: nothing to search{what}")
+            left = sorted(each.shown for each in found.left_out if each.differs)
+            what = f"; what differs is left out: {', '.join(left)} (`hashidrill gate` says why)" if left else ""
+            raise UsageError(
+                f"{_names(good)} and {_names(bad)} give the agents of an experiment the same: nothing to search{what}"
+            )
         return cls(given, found, after.settings, refusal(named), f"{_names(good)} with changes")
 
     @property
@@ -79,8 +82,9 @@ class ChangedKeys:
         """What the answer depends on, without any value: a log may be shown."""
         return {
             "product": self.found.product,
-            "good": hash_of(self.found.kept[0]), "bad": hash_of(self.found.kept[1]),
+            "good": hash_of_secret(self.found.kept[0]), "bad": hash_of_secret(self.found.kept[1]),
             "changes": [change.key for change in self.changes],
+            "role": role_of(self.found.product, self.settings),
         }  # fmt: skip
 
     def shown(self, name: str) -> str:
@@ -116,14 +120,27 @@ class ChangedKeys:
 
 
 def configured(
-    given: ResolvedExperiment, files: Sequence[Path], *, product: str | None, refusal: Callable[[str], Refusal]
+    given: ResolvedExperiment,
+    files: Sequence[Path],
+    *,
+    product: str | None,
+    refusal: Callable[[str], Refusal],
+    ends: Sequence[Sequence[Path]] = (),
 ) -> ResolvedExperiment:
-    """The experiment with the configuration in these files. Raises UsageError, RefusedError."""
+    """The experiment with the configuration in these files. Raises UsageError, RefusedError.
+
+    `ends`: the files of the two ends of a search. A key that only they say is not what the experiment sets.
+    """
     sources = sources_of(files)
     named = product_of(sources, sources, product)
     whole = configuration(named, sources)
     kept = differences(whole, whole).kept[0]
-    return _Making(given, named, refusal(named), _names(files)).resolved(kept, kept, whole.settings)
+    every: Mapping[str, Any] = kept
+    for end in ends:
+        with contextlib.suppress(UsageError):  # said where that end is run
+            there = configuration(named, sources_of(end))
+            every = merge(differences(there, there).kept[0], every)
+    return _Making(given, named, refusal(named), _names(files)).resolved(kept, every, whole.settings)
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,18 @@ from hashidrill.bisect.trials import Outcome, Trial
 from hashidrill.errors import UsageError
 from hashidrill.util.files import append_line, held_by_us, whole_lines
 from hashidrill.util.foreign import parse
+from hashidrill.util.redaction import Redactor
 
 VERSION = 1
 _QUESTION, _RUN, _ANSWER = "question", "run", "answer"
+
+
+def hash_of_secret(settings: Mapping[str, Any]) -> str:
+    """As `hash_of`, of what may hold a password: it takes too long to try all words on it."""
+    if Redactor().clean(settings) == settings:
+        return hash_of(settings)
+    said = json.dumps(settings, sort_keys=True, allow_nan=False).encode()
+    return hashlib.scrypt(said, salt=b"hashidrill bisect", n=2**14, r=8, p=1).hex()
 
 
 def hash_of(question: Mapping[str, Any]) -> str:
@@ -106,7 +115,7 @@ class Log:
         """A run that ended."""
         said = {
             "outcome": trial.outcome, "text": trial.text, "recording": trial.recording, "value": trial.value,
-            "clear": trial.clear,
+            "clear": trial.clear, "absent": trial.absent, "cut": trial.cut,
         }  # fmt: skip
         self._write(_RUN, {"candidate": candidate, **said})
         self.runs.append((candidate, trial))
@@ -139,7 +148,8 @@ class Log:
         try:
             trial = Trial(
                 Outcome(line["outcome"]), str(line["text"]), str(line["recording"]), _number(line["value"]),
-                line.get("clear") is True,  # earlier versions do not say
+                # earlier versions do not say
+                line.get("clear") is True, float(line.get("absent", 0.0)), line.get("cut") is True,
             )  # fmt: skip
             self.runs.append((str(line["candidate"]), trial))
         except (KeyError, ValueError, TypeError):

@@ -31,7 +31,8 @@ class Trial:
     """One run: what came of it, why, in which recording, and the figure, where one is measured.
 
     A clear one is wrong less often: it was compared with the good end in the same run, and no part of the run decides
-    what came of it (`hashidrill.bisect.beside`).
+    what came of it (`hashidrill.bisect.beside`). `absent`: of a cost, the share of the time in which agents were gone,
+    so that it lacks what they would have taken. `cut`: a guardrail ended its method, and it shows less than others do.
     """
 
     outcome: Outcome
@@ -39,6 +40,8 @@ class Trial:
     recording: str = ""
     value: float | None = None
     clear: bool = False
+    absent: float = 0.0
+    cut: bool = False
 
 
 class OutOfRunsError(Exception):

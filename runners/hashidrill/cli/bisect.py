@@ -7,7 +7,7 @@ import os
 import platform
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -196,7 +196,19 @@ class _Question:
         judges = {name: each["sha256"] for name, each in given.hypotheses.get("hypotheses", {}).items()}
         machine = {"machine": platform.machine(), "cpus": os.cpu_count()}  # no host: a container has another each time
         about = {"asked": dict(asked), "source": source, "hypotheses": judges, "runs_on": machine}
+        if own := _own_binaries(given):
+            about["binaries"] = own
         return cls(candidates, rule, {**about, **candidates.question})
+
+
+def _own_binaries(given: ResolvedExperiment) -> dict[str, str]:
+    """The checksums of those that the user names: one may be built anew under the same version."""
+    found = {}
+    for each in (each for service in services_of(given.experiment.datacenter) for each in service.binaries()):
+        named = each.explicit or binaries.explicit_path(each.name)
+        if named and (path := Path(named).expanduser()).is_file():
+            found[each.name] = binaries.file_sha256(path)
+    return found
 
 
 def _check_modes(asked: Asked) -> None:
@@ -213,6 +225,7 @@ def _check_modes(asked: Asked) -> None:
     of_git = [name for name in ("path", "command", "build", "client") if asked[name]]
     if of_git and not git:
         raise UsageError(f"--{of_git[0]} goes with --git BASE..HEAD")
+    _check_paths(asked["path"])
     if git and asked["build"] and (asked["path"] or asked["command"]):
         raise UsageError("--build makes a program, --path and --command a configuration: use one of them")
     if git and asked["client"] and not asked["build"]:
@@ -223,6 +236,12 @@ def _check_modes(asked: Asked) -> None:
         raise UsageError("--duet runs the good end beside each candidate: it goes with --build, and a --figure")
     if asked["expect"] and asked["figure"]:
         raise UsageError("--expect and --figure both say what breaks: use one of them")
+
+
+def _check_paths(paths: Sequence[str]) -> None:
+    for each in map(Path, paths):
+        if each.is_absolute() or ".." in each.parts:
+            raise UsageError(f"--path {each}: write it from the top of the repository, like --path consul.d")
 
 
 def _candidates(
@@ -244,7 +263,7 @@ def _candidates(
             raise UsageError(f"--duet compares what --build makes: give --client {client} the command that runs it")
         duet = bool(asked.get("duet"))
         return Programs(given, repository, names, work, say, build=asked["build"], clients=clients, duet=duet)
-    make = lambda files: configured(given, files, product=product, refusal=refusal)  # noqa: E731 - used once
+    make = lambda files, ends: configured(given, files, product=product, refusal=refusal, ends=ends)  # noqa: E731
     return Produced(
         given, repository, names, work, say, configured=make, command=asked["command"] or "", paths=asked["path"]
     )

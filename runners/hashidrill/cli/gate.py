@@ -6,7 +6,7 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from importlib.resources import files
@@ -140,13 +140,19 @@ def gate(
     say = console(stderr=as_json)
     budget_s = _budget(time_budget)
     if calibrate_:
+        _check_calibrates({
+            "--baseline": baseline, "--candidate": candidate, "--git": git, "--path": path, "--agents": agents,
+            "--candidate-version": candidate_version, "--key-map": key_map_, "--margin": margin, "--dry-run": dry_run,
+            "--json": as_json, "--rounds": rounds != AT_MOST,
+        })  # fmt: skip
         of = (product or "consul", baseline_version)
         _calibrate(say, suite_ or [TAG], of, budget_s, runs_dir, install=install)
         return
     began_s = time.monotonic()
     clear(output)
     with tempfile.TemporaryDirectory(prefix="hashidrill-gate-") as folder:
-        sources = _sources(baseline, candidate, git, path, Path(folder))
+        newer = candidate_version is not None
+        sources = _sources(baseline, candidate, git, path, Path(folder), versions_differ=newer)
         versions = _versions(baseline_version, candidate_version, files_given=any(sources))
         both = sides(sources[0], sources[1], product=product_of(*sources, product), versions=versions)
         named = both[0].config.product
@@ -177,14 +183,21 @@ def gate(
     try:
         play_all(found, plan, Means(lambda line: live.say(say, line), Bus(_notes(say))), ran=ran)
     except InterruptedGate:
-        result = replace(result, ran=tuple(ran), seconds=time.monotonic() - began_s)
+        result = replace(result, ran=tuple(ran), seconds=time.monotonic() - began_s, interrupted=True)
         _tell(result, output, say, as_json=as_json)
         raise typer.Exit(_INTERRUPTED) from None
     _end(replace(result, ran=tuple(ran), seconds=time.monotonic() - began_s), output, say, as_json=as_json)
 
 
+def _check_calibrates(given: Mapping[str, object]) -> None:
+    """Raises UsageError for an option that would be ignored."""
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"--calibrate runs each experiment of the suite against itself: leave out {name}")
+
+
 def _sources(
-    baseline: Paths, candidate: Paths, git: str | None, path: list[str] | None, into: Path
+    baseline: Paths, candidate: Paths, git: str | None, path: list[str] | None, into: Path, *, versions_differ: bool
 ) -> tuple[list[Source], list[Source]]:
     """Both sides' files, in one of three ways. Raises UsageError for none, or for two at once."""
     if git is not None:
@@ -195,6 +208,8 @@ def _sources(
         raise UsageError("--path is a path in a repository: use it with --git BASE..HEAD")
     if candidate and not baseline:
         raise UsageError("--candidate needs --baseline: the configuration of today")
+    if baseline and not candidate and not versions_differ:
+        raise UsageError("--baseline needs --candidate: the configuration with the change, or --candidate-version")
     before = sources_of(baseline or [])
     return before, sources_of(candidate) if candidate else before
 
@@ -208,6 +223,8 @@ def _versions(baseline: str | None, candidate: str | None, *, files_given: bool)
             "nothing to compare: give --baseline and --candidate, or --git and --path, or --baseline-version and"
             " --candidate-version"
         )
+    if baseline is not None and candidate is None and not files_given:
+        raise UsageError("--baseline-version needs --candidate-version: the version with the change")
     return baseline, candidate or baseline
 
 
@@ -253,9 +270,12 @@ def _role(named: str | None, product: str, both: tuple[Side, Side]) -> str:
 
 def _budget(text: str) -> float:
     try:
-        return float(Duration(text))
+        budget_s = float(Duration(text))
     except ValueError as error:
         raise UsageError(f"--time-budget: {error}") from None
+    if not budget_s:
+        raise UsageError(f"--time-budget {text}: nothing can run in that; write a duration, like 10m")
+    return budget_s
 
 
 def _margins(written: list[str] | None, known: Collection[str]) -> dict[str, float]:

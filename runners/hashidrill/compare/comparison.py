@@ -48,6 +48,8 @@ class Compared:
     """How many more it would probably take; 0 when it is decided, MOST_ROUNDS for that or more."""
     why: str = ""
     """Why it was not measured, where it was not, or too often not on one side."""
+    of: int = 0
+    """How many rounds count; `interval.rounds` are those in which it was measured on both sides."""
 
     @property
     def is_open(self) -> bool:
@@ -179,7 +181,7 @@ def _compared(
     was, now = (lower_median([pair[side].number for pair in sides]) for side in (0, 1))
     return Compared(
         figure, decision, interval, margin, was, now,
-        more, why,
+        more, why, len(sides),
     )  # fmt: skip
 
 

@@ -36,7 +36,10 @@ STARTS_S = 12.0
 """What a run takes beside its own phases: the datacenter's start and end, the final reads, the judging (2 cores)."""
 UNSTEADY = "steady-state"
 
-Stopped = Literal["enough", "rounds", "budget", "spoilt", "interrupted"]
+REVERT = "revert"
+"""The outcome of a run that left a fault in force: nothing more is injected after it."""
+
+Stopped = Literal["enough", "rounds", "budget", "spoilt", "interrupted", "stuck"]
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,12 @@ class Series:
         """The runs that were INVALID."""
         return [run for each in self.played for run in each.runs if run.invalid]
 
+    @property
+    def stuck(self) -> Path | None:
+        """The last run, if it left a fault in force."""
+        last = self.played[-1].runs[-1] if self.played else None
+        return last.recording if last and last.invalid and Recording(last.recording).outcome == REVERT else None
+
     def why(self) -> str:
         """For a person: how it ended, and what was left out."""
         count, total = len(self.rounds), len(self.played)
@@ -113,6 +122,7 @@ class Series:
             "budget": f"the time was used up after {count} rounds",
             "spoilt": f"too many rounds were INVALID: {total - count} of {total}",
             "interrupted": f"interrupted after {count} rounds",
+            "stuck": "a fault could not be reverted",
         }[self.stopped]
         if not self.spoilt:
             return text
@@ -138,7 +148,8 @@ def play(
 
     No round is begun that would not end within `budget_s`, by the longest so far, or by what the experiment takes. Of a
     round whose first run is INVALID the second is not played. Ctrl-C reverts what is in force, closes that recording,
-    and ends the series as `interrupted`: what was recorded stays. `into` goes on with an earlier series.
+    and ends the series as `interrupted`: what was recorded stays. A run that leaves a fault in force ends it as
+    `stuck`. `into` goes on with an earlier series.
 
     Raises UsageError for two sides of one name; what `run` raises passes through.
     """
@@ -153,6 +164,9 @@ def play(
         while (stopped := game.over(series, now_s() - began_s, longest_s)) is None:
             started_s = now_s()
             series.played.append(game.round(len(series.played) + 1, first, series))
+            if series.stuck is not None:
+                stopped = "stuck"
+                break
             if series.played[-1].counts:
                 longest_s = max(longest_s, now_s() - started_s)
                 if enough is not None and enough(series):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hashidrill.compare.calibration import FEWEST_ROUNDS, Calibration, calibrated, keep
 from hashidrill.compare.rounds import AT_MOST, Series, Side, play
+from hashidrill.errors import RevertError
 from hashidrill.events import Bus
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.variants import varied
@@ -42,7 +43,10 @@ def calibrate(
     folder: Path | None = None,
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
 ) -> Iterator[Calibrated]:
-    """One after the other; each gets its share of the time. `version`: (product, its version) for both sides."""
+    """One after the other; each gets its share of the time. `version`: (product, its version) for both sides.
+
+    Raises RevertError for a run that leaves a fault in force.
+    """
     began = now()
     for index, member in enumerate(members):
         resolved = resolve(member.path)
@@ -53,6 +57,8 @@ def calibrate(
         series = play(
             sides[0], sides[1], runs_dir=runs_dir, at_most=rounds, budget_s=max(left_s * share, 0.0), events=events
         )
+        if series.stuck is not None:
+            raise RevertError(f"a fault could not be reverted: `hashidrill heal {series.stuck}`")
         experiment = sides[0].resolved.experiment
         found = None
         if len(series.rounds) >= FEWEST_ROUNDS:

@@ -25,6 +25,11 @@ class LeftOut:
     acts: bool = False
     """Whether what the datacenter does may depend on it."""
 
+    @property
+    def shown(self) -> str:
+        """For people: its key, and whether that is a secret's."""
+        return f"{self.key} (a secret)" if any(map(is_secret_name, self.key.split("."))) else self.key
+
 
 ANOTHER = "a secret that differs"
 
@@ -63,7 +68,7 @@ class Differences:
     @property
     def untested(self) -> list[str]:
         """Keys that differ, that may change what the datacenter does, and that no gate tests."""
-        return [each.key for each in self.left_out if each.differs and each.acts]
+        return [each.shown for each in self.left_out if each.differs and each.acts]
 
     @property
     def keys(self) -> list[str]:

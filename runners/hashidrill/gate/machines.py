@@ -60,7 +60,7 @@ def _change_case(result: Result) -> Element:
     if failing := result.audit.failing:
         failure = SubElement(case, "failure", message=_xml("; ".join(f"{f.rule_id} {f.message}" for f in failing)))
         failure.text = _xml("\n".join(RULES[each.rule_id].fix for each in failing))
-    elif result.equal and result.verdict is GateVerdict.CANNOT_TELL:
+    elif (result.equal or result.interrupted) and result.verdict is GateVerdict.CANNOT_TELL:
         SubElement(case, "error", message=_xml("; ".join(result.reasons)))
     nothing = "nothing that can be compared differs"
     SubElement(case, "system-out").text = _xml("\n".join(map(str, result.differences.changes)) or nothing)

@@ -14,6 +14,19 @@ SECTIONS = {
     "vault": {"all": "config", "server": "config"},
 }
 """Where the configuration of which agents stands in the product's part of `datacenter:`."""
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "nomad": {"server": {"heartbeat_grace": "10s", "min_heartbeat_ttl": "10s", "failover_heartbeat_ttl": "5m"}},
+    "vault": {
+        "storage": {
+            "raft": {
+                "performance_multiplier": 5, "autopilot_reconcile_interval": "10s", "autopilot_update_interval": "2s",
+            }
+        }
+    },
+}  # fmt: skip
+"""The agents' own defaults of keys that the datacenter under test sets otherwise (`services.PRODUCT.agents`), from the
+documentation of Nomad 1.10 and Vault 1.21.
+"""
 
 
 def role_of(product: str, settings: Mapping[str, Any]) -> str:
@@ -40,8 +53,11 @@ def overlay(
 
     `kept` is this side's configuration, `other` that of the other side. Where either of them says something of a key,
     the experiment's own value of it is taken away: a key that only the other side has falls back to the agents' own
-    default here, and not to what the experiment happens to set.
+    default here, and not to what the experiment, or the datacenter under test, happens to set.
     """
+    for path, value in leaves(_DEFAULTS.get(product, {})):
+        if _has(other, path) and not _has(kept, path):
+            kept = merge(kept, _nested(path, value))
     sections = SECTIONS[product]
     part: dict[str, Any] = {}
     for path in [path for side in (kept, other) for path, _ in leaves(side)]:

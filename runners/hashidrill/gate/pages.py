@@ -52,7 +52,7 @@ def change_lines(result: Result) -> Iterator[str]:
 
 def left_out_lines(left_out: Sequence[LeftOut]) -> Iterator[str]:
     for why, group in groupby(sorted(left_out, key=lambda each: each.why), key=lambda each: each.why):
-        keys = ", ".join(f"{each.key}{' (differs)' if each.differs else ''}" for each in group)
+        keys = ", ".join(f"{each.shown}{' (differs)' if each.differs else ''}" for each in group)
         yield f"left out on both sides: {keys}: {why}"
 
 

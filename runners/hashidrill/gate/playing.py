@@ -15,7 +15,7 @@ from hashidrill.compare.disturbed import never_ready
 from hashidrill.compare.rounds import AT_MOST, Series, Side, play
 from hashidrill.compare.same import ran_the_same
 from hashidrill.compare.statistics import ALARMS, Prior
-from hashidrill.errors import HashidrillError
+from hashidrill.errors import RevertError, UsageError
 from hashidrill.events import Bus
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.model import Experiment
@@ -29,13 +29,12 @@ from hashidrill.gate.verdict import GateVerdict, Outcome, lacks_alone, slos_of
 from hashidrill.judging.comparison import hidden
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.write import judge_and_report
+from hashidrill.util.nested import dotted, leaves
 from hashidrill.verdict import RunVerdict
 
 NAMES = ("baseline", "candidate")
 RUNS, RUNS_CALIBRATED = 10, 6
 """Five rounds, or three with a calibration: with fewer, a figure is seldom decided."""
-REVERT = "revert"
-"""The outcome of a run that left a fault in force."""
 Judge = Callable[[Path], RunVerdict]
 _NOBODYS = {"unfit", "interrupted", "died"}
 """How a run ends by its machine or its user, whichever side it was of."""
@@ -58,15 +57,10 @@ class InterruptedGate(Exception):  # noqa: N818 - no error of anybody's
     """Ctrl-C; what was found until then goes with it."""
 
 
-class StuckError(HashidrillError):
-    """A run left a fault in force: nothing more is injected."""
-
-    exit_code = 4
-
-
 def sides_of(member: Member, plan: Plan) -> tuple[Side, Side]:
-    """The experiment with each side's configuration. Raises ExperimentError."""
+    """The experiment with each side's configuration. Raises ExperimentError; UsageError where it sets a changed key."""
     resolved = resolve(member.path)
+    _check_method(member, plan.differences)
     product, kept_ = plan.differences.product, plan.differences.kept
     written = (resolved.data.get("datacenter") or {}).get(product) or {}
     made: list[Side] = []
@@ -75,6 +69,19 @@ def sides_of(member: Member, plan: Plan) -> tuple[Side, Side]:
         source = f"the {name}'s configuration, over {member.name}"
         made.append(Side(name, varied(resolved, over, name=name, source=source)))
     return made[0], made[1]
+
+
+def _check_method(member: Member, found: Differences) -> None:
+    """Under a fault that sets a changed key, both sides would run the same, and what it is worth is measured there."""
+    for step in member.experiment.faults:
+        if step.fault != f"{found.product}.config":
+            continue
+        set_ = [dotted(path) for path, _ in leaves(dict(step.with_.get("set") or {}))]
+        if own := next((key for key in found.keys if key in set_), None):
+            raise UsageError(
+                f"--suite {member.name}: its own {step.fault} sets {own}, which differs between the two sides, so both"
+                " would run the same then; name experiments that leave it alone"
+            )
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ def play_all(picked: Picked, plan: Plan, means: Means, *, ran: list[Ran] | None 
 
     Each experiment gets its share of the time that is left, by how long its runs take; when all that were picked took
     less than that, those that there was no time for follow. The share of false alarms is that of the whole gate: each
-    experiment gets an equal part of it. Raises StuckError, InterruptedGate.
+    experiment gets an equal part of it. Raises RevertError, InterruptedGate.
     """
     ran = [] if ran is None else ran
     began_s = means.now_s()
@@ -139,14 +146,13 @@ def _one(member: Member, plan: Plan, means: Means, budget_s: float, alarms: floa
         baseline, candidate, runs_dir=plan.runs_dir, at_most=plan.at_most, budget_s=budget_s, enough=enough,
         events=means.events,
     )  # fmt: skip
+    if series.stuck is not None:
+        raise RevertError(f"a fault could not be reverted: `hashidrill heal {series.stuck}`")
     rounds = []
     for each in series.played:
         paths = {run.side: run.recording for run in each.runs}
         invalid = "; ".join(f"{run.side}: {run.invalid}" for run in each.runs if run.invalid)
         rounds.append(PlayedRound(paths.get(NAMES[0]), paths.get(NAMES[1]), invalid))
-        for run in each.runs:
-            if Recording(run.recording).outcome == REVERT:
-                raise StuckError(f"a fault could not be reverted: `hashidrill heal {run.recording}`")
     return Ran(member, look(series), tuple(rounds), series.why(), means.now_s() - began_s), series.stopped
 
 

@@ -59,6 +59,7 @@ class Result:
     picked: Picked = field(default_factory=lambda: Picked((), (), ()))
     ran: tuple[Ran, ...] = ()
     seconds: float = 0.0
+    interrupted: bool = False
 
     @property
     def equal(self) -> bool:
@@ -71,7 +72,8 @@ class Result:
             return GateVerdict.REGRESSION
         if self.equal:
             return GateVerdict.CANNOT_TELL if self.differences.untested else GateVerdict.NO_REGRESSION
-        return whole(each.outcome for each in self.ran)
+        found = whole(each.outcome for each in self.ran)
+        return GateVerdict.CANNOT_TELL if self.interrupted and found is not GateVerdict.REGRESSION else found
 
     @property
     def not_run(self) -> list[Member]:
@@ -97,7 +99,7 @@ class Result:
             return [f"{each.path}:{each.place.line}: {each.rule_id} {each.message}" for each in self.audit.failing]
         if self.equal:
             return ["nothing that can be compared differs, and nothing ran", *self._untested]
-        said = []
+        said = ["it was interrupted"] if self.interrupted else []
         for each in self.ran:
             outcome = each.outcome
             if outcome.verdict is self.verdict:

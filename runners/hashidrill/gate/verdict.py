@@ -179,7 +179,8 @@ def figure_line(each: Compared) -> str:
     if each.why:
         return f"{each.figure.name}: {each.why}"
     differs = f", {each.differs}" if each.differs else ""
-    return f"{each.figure.name}: {shown(each.baseline)} -> {shown(each.candidate)}{differs}"
+    fewer = f", measured in {each.interval.rounds} of {each.of} rounds" if each.interval.rounds < each.of else ""
+    return f"{each.figure.name}: {shown(each.baseline)} -> {shown(each.candidate)}{differs}{fewer}"
 
 
 def needed(each: Compared) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from functools import cache
 from pathlib import Path
@@ -11,12 +12,13 @@ from typer.testing import CliRunner
 
 from hashidrill.bisect import keys
 from hashidrill.bisect.broken import Expectations, Limit, Worse
-from hashidrill.bisect.log import hash_of
+from hashidrill.bisect.log import hash_of, hash_of_secret
 from hashidrill.bisect.trials import Outcome, Trial
 from hashidrill.cli import bisect as command
 from hashidrill.cli.app import app
 from hashidrill.compare.measured import Figure, Measured
 from hashidrill.errors import BinaryError
+from hashidrill.experiment.loader import resolve
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.util.merged import merge
 
@@ -256,6 +258,26 @@ def test_a_resumed_search_notices_another_machine(box, monkeypatch):
     assert "its runs answer another question: runs_on changed since then" in str(result.exception)
 
 
+def test_a_resumed_search_notices_that_other_agents_get_the_configuration(box, tmp_path):
+    """`server` is no key that is compared, and says who gets the others."""
+    box.interrupted_at = 3
+    box.keys("--log", "log.jsonl")
+    for end in ("good.hcl", "bad.hcl"):
+        (tmp_path / end).write_text((tmp_path / end).read_text().replace("server = true", "server = false"))
+    result = box.run("--resume", "log.jsonl")
+    assert "its runs answer another question: role changed since then" in str(result.exception)
+
+
+def test_a_resumed_search_notices_that_a_binary_of_ones_own_was_built_anew(box, tmp_path, monkeypatch):
+    (tmp_path / "dev").write_text("one build")
+    monkeypatch.setenv("HASHIDRILL_CONSUL", str(tmp_path / "dev"))
+    box.interrupted_at = 3
+    box.keys("--log", "log.jsonl")
+    (tmp_path / "dev").write_text("the next one")
+    result = box.run("--resume", "log.jsonl")
+    assert "its runs answer another question: binaries changed since then" in str(result.exception)
+
+
 def test_a_log_of_an_earlier_version_is_resumed(box, tmp_path):
     """It did not log the hypotheses, nor the machine."""
     box.interrupted_at = 3
@@ -442,8 +464,8 @@ def test_the_version_that_breaks_is_named(box, monkeypatch):
         (["--experiment", "small.yaml"], "say what to search, one of"),
         (["--experiment", "small.yaml", "--good", "good.hcl"], "needs both ends: --bad is missing"),
         (["--experiment", "small.yaml", "--good", "good.hcl", "--bad", "no.hcl"], "no.hcl: there is no such file"),
-        (["--experiment", "small.yaml", "--good", "good.hcl", "--bad", "same.hcl"], "same to an agent: nothing"),
-        (["--experiment", "small.yaml", "--good", "good.hcl", "--bad", "same.hcl"], "to its machine: data_dir"),
+        (["--experiment", "small.yaml", "--good", "good.hcl", "--bad", "same.hcl"], "an experiment the same: nothing"),
+        (["--experiment", "small.yaml", "--good", "good.hcl", "--bad", "same.hcl"], "left out: data_dir"),
         (["--experiment", "small.yaml", "--versions", "1.10.3"], "--versions needs two or more"),
         (["--experiment", "small.yaml", "--versions", "1.1.0", "1.1.0"], "1.1.0 is there more than once"),
         (["--experiment", "small.yaml", "1.10.3", "1.22.2"], "Versions come after --versions"),
@@ -464,6 +486,8 @@ def test_the_version_that_breaks_is_named(box, monkeypatch):
         (["--experiment", "small.yaml", "--versions", "1", "2", "--figure", "cpu", "--duet"], "it goes with --build"),
         (["--experiment", "small.yaml", "--git", "a..b", "--build", "x", "--duet"], "it goes with --build, and"),
         (["--experiment", "small.yaml", "--git", "a..b", "--build", "x", "--figure", "cpu", "--duet"], "cpu is none"),
+        (["--experiment", "small.yaml", "--git", "a..b", "--path", "/etc"], "write it from the top of the repository"),
+        (["--experiment", "small.yaml", "--git", "a..b", "--path", "../x"], "write it from the top of the repository"),
         (["--resume", "none.jsonl"], "none.jsonl: this log cannot be read"),
         (["--resume", "log.jsonl", "--experiment", "small.yaml"], "takes the question from its log"),
     ],
@@ -507,6 +531,54 @@ def test_a_key_that_no_agent_gets_is_no_culprit_beside_a_secret_that_changes(box
     document = json.loads(result.stdout)
     assert (result.exit_code, document["found"]) == (3, [])
     assert "limits.request_limits.key_17 took no effect" in document["answer"]
+
+
+def test_nor_does_its_hash_let_anybody_try_words_on_it():
+    secret, plain = {"limits": {"shared_secret": "swordfish"}}, {"limits": {"rpc_rate": 5}}
+    assert hash_of_secret(secret) != hash_of(secret)
+    assert hash_of_secret(secret) == hash_of_secret(dict(secret))
+    assert hash_of_secret(plain) == hash_of(plain)
+
+
+def test_two_ends_that_differ_in_what_no_bisection_tests_are_told_what(box, tmp_path):
+    for end in ("good", "bad"):
+        (tmp_path / f"{end}.hcl").write_text(f'server = true\nencrypt = "key-of-the-{end}-end"')
+    said = " ".join(str(box.keys().exception).split())
+    assert "give the agents of an experiment the same: nothing to search" in said
+    assert "encrypt" in said
+    assert "key-of" not in said
+
+
+def test_a_commit_that_drops_a_key_does_not_get_what_the_experiment_sets(box, tmp_path):
+    (tmp_path / "drops.hcl").write_text("limits { rpc_rate = 5 }")
+    (tmp_path / "says.hcl").write_text("performance { raft_multiplier = 5 }")
+    given = resolve(tmp_path / "small.yaml")
+    taken = {"product": "consul", "refusal": lambda _product: lambda *_: ""}
+    found = keys.configured(given, [tmp_path / "drops.hcl"], ends=[[tmp_path / "says.hcl"]], **taken)
+    assert "raft_multiplier" not in str(found.data["datacenter"])
+    assert "raft_multiplier" in str(keys.configured(given, [tmp_path / "drops.hcl"], **taken).data["datacenter"])
+
+
+def test_what_held_until_a_guardrail_ended_the_method_says_nothing(tmp_path):
+    built = RecordingBuilder(tmp_path / "run").fault("noop", at=10, until=30).load("kv-writes", latency=0.01)
+    built.expect("latency_stays", load="kv-writes", p50_below="300ms")
+    recording = built.end("guardrail").build()
+    named = Expectations.of("latency_stays", recording.experiment).trial(recording, tmp_path / "x.yaml")
+    assert named.outcome is Outcome.INVALID
+    assert "until a guardrail ended the method" in named.text
+
+
+def test_a_cost_lacks_what_agents_would_have_taken_that_were_gone():
+    found = Figure("cpu", "CPU seconds", 0.5, 1.3, False, lambda _: Measured(0.0))
+    limit = Limit(Worse(found, 1.5), 30.0, 0.0)
+    less = Trial(Outcome.MEASURED, "cpu 20 CPU seconds", value=20.0, absent=0.4)
+    assert limit.compared(less).outcome is Outcome.INVALID
+    assert "while they were gone" in limit.compared(less).text
+    assert limit.compared(dataclasses.replace(less, value=90.0)).outcome is Outcome.BROKEN
+    died = Limit(Worse(found, 1.5), 10.0, 0.4)
+    assert died.compared(dataclasses.replace(less, value=30.0, absent=0.0)).outcome is Outcome.INVALID
+    cut = Trial(Outcome.MEASURED, "cpu 20 CPU seconds", value=20.0, cut=True)
+    assert limit.compared(cut).outcome is Outcome.INVALID
 
 
 def test_a_key_is_removed_with_the_block_that_is_empty_without_it():

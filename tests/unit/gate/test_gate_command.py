@@ -34,8 +34,10 @@ def gate(tmp_path, monkeypatch):
         (["--candidate-version", "1.22.2"], "--candidate-version needs --baseline-version"),
         (["--baseline", "a.hcl", "--git", "a..b"], "--git names both sides"),
         (["--baseline", "a.hcl", "--path", "x"], "use it with --git"),
-        (["--baseline", "none.hcl"], "none.hcl: there is no such file or directory"),
-        (["--baseline", "broken.hcl"], "broken.hcl:1:9: a } is missing"),
+        (["--baseline", "a.hcl"], "--baseline needs --candidate"),
+        (["--baseline-version", "1.22.2"], "--baseline-version needs --candidate-version"),
+        (["--baseline", "none.hcl", "--candidate", "a.hcl"], "none.hcl: there is no such file or directory"),
+        (["--baseline", "a.hcl", "--candidate", "broken.hcl"], "broken.hcl:1:9: a } is missing"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--product", "consl"], "there is no product 'consl'"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--suite", "nothing"], "nor is it a tag"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--suite", "retry/vault-503"], "has no Consul"),
@@ -47,6 +49,10 @@ def gate(tmp_path, monkeypatch):
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--margin", "kv-write.latency.p50=5%"], "has this figure"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--key-map", "none.yaml"], "none.yaml: cannot be read"),
         (["--calibrate", "--suite", "nothing"], "nor is it a tag"),
+        (["--calibrate", "--baseline", "a.hcl", "--candidate", "b.hcl"], "against itself: leave out --baseline"),
+        (["--baseline", "a.hcl", "--candidate", "b.hcl", "--time-budget", "0s"], "nothing can run in that"),
+        (["--calibrate", "--dry-run"], "against itself: leave out --dry-run"),
+        (["--calibrate", "--candidate-version", "1.10.3"], "against itself: leave out --candidate-version"),
     ],
 )
 def test_each_mistake_has_one_message(gate, words, said):

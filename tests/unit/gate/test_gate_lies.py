@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -15,14 +16,18 @@ from hashidrill.compare.comparison import compared
 from hashidrill.compare.figures import Figure, Measured
 from hashidrill.compare.rounds import Played, Round
 from hashidrill.compare.statistics import Decision, Prior
+from hashidrill.errors import RevertError, UsageError
 from hashidrill.gate.audited import audited
+from hashidrill.gate.calibrating import calibrate
 from hashidrill.gate.configuration import configuration, sources_of
 from hashidrill.gate.differences import differences
+from hashidrill.gate.document import as_text
 from hashidrill.gate.machines import as_junit
-from hashidrill.gate.playing import Plan, _known, play_all
+from hashidrill.gate.pages import as_markdown
+from hashidrill.gate.playing import Plan, _known, play_all, sides_of
 from hashidrill.gate.result import Audited, Ran, Result
 from hashidrill.gate.suite import key_map, picked, suite
-from hashidrill.gate.verdict import GateVerdict, Outcome, Slo, SloState, slos_of
+from hashidrill.gate.verdict import GateVerdict, Outcome, Slo, SloState, figure_line, slos_of
 from hashidrill.util.redaction import Redactor
 from hashidrill.verdict import Finding, Judgement, RunVerdict
 from planted_gate import PlantedRuns
@@ -114,6 +119,30 @@ class TestRunsOfOneSide:
         result = Result(("a", "b"), ("", ""), differences(config, config), Audited(), ran=(Ran(member, found),))
         assert 'errors="1"' in as_junit(result)
         assert "took no effect" in as_junit(result)
+
+
+class TestWhatTheExperimentDoesItself:
+    def test_a_method_that_sets_the_changed_key_on_both_sides_compares_nothing(self, tmp_path):
+        sides = []
+        for value in ("true", "false"):
+            (tmp_path / f"{value}.hcl").write_text(f"use_streaming_backend = {value}")
+            sides.append(configuration("consul", sources_of([tmp_path / f"{value}.hcl"])))
+        plan = Plan(differences(*sides), (None, None), "all", tmp_path, 1.0)
+        [member] = suite(["config/streaming-off-again"], "consul")
+        with pytest.raises(UsageError, match=r"its own consul.config sets use_streaming_backend, which differs"):
+            sides_of(member, plan)
+
+    def test_nothing_is_injected_after_a_run_that_left_a_fault_in_force(self, outcome, runs):
+        runs.ends = lambda _side: "revert"
+        with pytest.raises(RevertError, match="hashidrill heal"):
+            outcome()
+        assert len(runs.played) == 1
+
+    def test_nor_does_a_calibration_go_on(self, tmp_path, runs):
+        runs.ends = lambda _side: "revert"
+        with pytest.raises(RevertError, match="hashidrill heal"):
+            list(calibrate(suite([ONE], "consul"), runs_dir=tmp_path, budget_s=1e6, play=runs.means().play))
+        assert len(runs.played) == 1
 
 
 class TestExpectations:
@@ -362,6 +391,16 @@ class TestWhatNoRunShows:
         assert result.reasons[1] == "differs, and no gate tests it: acl.default_policy"
         assert 'errors="1"' in as_junit(result)
 
+    def test_a_gossip_key_that_changes_is_told_without_its_value(self, tmp_path):
+        sides = []
+        for key in ("swordfish-1", "swordfish-2"):
+            (tmp_path / f"{key}.hcl").write_text(f'encrypt = "{key}"')
+            sides.append(configuration("consul", sources_of([tmp_path / f"{key}.hcl"])))
+        result = Result(("a", "b"), ("", ""), differences(*sides), Audited())
+        assert result.verdict is GateVerdict.CANNOT_TELL
+        assert result.reasons[1] == "differs, and no gate tests it: encrypt (a secret)"
+        assert "swordfish" not in as_markdown(result) + as_junit(result) + as_text(result)
+
     def test_a_key_that_only_says_which_agent_it_is_changes_nothing(self, tmp_path):
         sides = []
         for name in ("a", "b"):
@@ -381,6 +420,43 @@ class TestWhatNoRunShows:
         result = Result(("a", "b"), ("", ""), differences(*sides), Audited(), ran=(Ran(member, outcome()),))
         assert result.verdict is GateVerdict.NO_REGRESSION
         assert result.reasons == ["differs, and no gate tests it: acl.default_policy"]
+
+    @pytest.mark.parametrize(
+        ("product", "before", "after"),
+        [
+            ("consul", "server = false", "server = true"),
+            ("consul", "bootstrap_expect = 3", "bootstrap_expect = 1"),
+            ("consul", "ports { grpc = 8502 }", "ports { grpc = -1 }"),
+            ("nomad", "server { enabled = true }", "server { enabled = false }"),
+        ],
+    )
+    def test_what_an_agent_is_in_its_datacenter_does_not_change_without_a_word(self, tmp_path, product, before, after):
+        sides = []
+        for name, text in (("before", before), ("after", after)):
+            (tmp_path / f"{name}.hcl").write_text(text)
+            sides.append(configuration(product, sources_of([tmp_path / f"{name}.hcl"])))
+        result = Result(("a", "b"), ("", ""), differences(*sides), Audited())
+        assert result.verdict is GateVerdict.CANNOT_TELL
+        assert result.reasons[1].startswith("differs, and no gate tests it: ")
+
+    def test_a_gate_that_was_interrupted_says_of_no_change_that_it_is_none(self, tmp_path):
+        found = Outcome("x", figures=(of_figure(one=[1.0] * 3, other=[1.0] * 3),), rounds=3)
+        [member] = suite([ONE], "consul")
+        config = configuration("consul", [])
+        result = Result(
+            ("a", "b"), ("1.1.1", "1.1.2"), differences(config, config), Audited(), ran=(Ran(member, found),)
+        )
+        assert result.verdict is GateVerdict.NO_REGRESSION
+        stopped = replace(result, interrupted=True)
+        assert stopped.verdict is GateVerdict.CANNOT_TELL
+        assert stopped.reasons == ["it was interrupted"]
+        assert 'errors="1"' in as_junit(stopped)
+
+    def test_a_figure_that_fewer_rounds_measured_says_so(self):
+        found = of_figure(one=[1.0] * 3 + [None] * 5, other=[1.0] * 3 + [None] * 5)
+        assert found.decision is Decision.NO_WORSE
+        assert figure_line(found).endswith(", measured in 3 of 8 rounds")
+        assert "rounds" not in figure_line(of_figure(one=[1.0] * 3, other=[1.0] * 3))
 
     def test_a_calibration_of_last_year_is_not_believed(self, monkeypatch):
         at = dt.datetime.now(dt.UTC) - dt.timedelta(days=365)

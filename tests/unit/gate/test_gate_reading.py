@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -11,12 +12,18 @@ from hashidrill.errors import UsageError
 from hashidrill.gate.configuration import configuration, sources_of
 from hashidrill.gate.data import shipped
 from hashidrill.gate.differences import differences, why_left_out
-from hashidrill.gate.overlay import overlay, role_of
+from hashidrill.gate.overlay import _DEFAULTS, overlay, role_of
 from hashidrill.gate.refused import check_taken
 from hashidrill.gate.sides import product_of
+from hashidrill.services.consul.agents import consul_config
+from hashidrill.services.consul.model import Consul
 from hashidrill.services.consul.settings import FIXED as FIXED_OF_CONSUL
+from hashidrill.services.nomad import agents as nomad_agents
 from hashidrill.services.nomad.refusal import unknown_keys
 from hashidrill.services.nomad.settings import FIXED as FIXED_OF_NOMAD
+from hashidrill.services.vault.agents import vault_config
+from hashidrill.services.vault.model import Vault
+from hashidrill.util.nested import dotted, leaves
 
 
 @pytest.fixture
@@ -210,6 +217,17 @@ class TestDifferences:
             assert all(group["why"] and group["keys"] for group in groups)
 
 
+AS_BY_DEFAULT = {
+    "log_level", "telemetry.disable_hostname", "telemetry.collection_interval", "server.raft_multiplier",
+}  # fmt: skip
+"""What the datacenter under test sets as the agents do, or that shows in figures alone."""
+OURS = [
+    ("consul", consul_config(Consul(), name="a", role="server", address="b", servers=["b"], data=Path("/c"))),
+    ("nomad", {**nomad_agents._BASE, "server": nomad_agents._SERVER, "client": nomad_agents._CLIENT}),
+    ("vault", vault_config(Vault(), name="a", address="b", peers=["c"], data=Path("/c"))),
+]
+
+
 class TestOverlay:
     written: ClassVar = {"version": "1.22.2", "config": {"performance": {"raft_multiplier": 1}}, "server_config": {}}
 
@@ -220,6 +238,21 @@ class TestOverlay:
     def test_a_key_that_only_the_other_side_has_falls_back_to_the_agents_default(self):
         found = overlay("consul", {}, {"performance": {"raft_multiplier": 5}}, self.written)
         assert found == {"datacenter": {"consul": {"config": {"performance": {"raft_multiplier": None}}}}}
+
+    def test_nor_to_what_the_datacenter_under_test_happens_to_set(self):
+        """Nomad waits 10 s for a heartbeat, and ours 3 s: who drops the key gets Nomad's own."""
+        found = overlay("nomad", {}, {"server": {"heartbeat_grace": "30s"}}, {})
+        assert found == {"datacenter": {"nomad": {"config": {"server": {"heartbeat_grace": "10s"}}}}}
+        said = {"server": {"heartbeat_grace": "30s"}}
+        assert overlay("nomad", said, {}, {}) == {"datacenter": {"nomad": {"config": said}}}
+        found = overlay("vault", {}, {"storage": {"raft": {"performance_multiplier": 1}}}, {})
+        assert found["datacenter"]["vault"]["config"] == {"storage": {"raft": {"performance_multiplier": 5}}}
+
+    @pytest.mark.parametrize(("product", "config"), OURS)
+    def test_all_that_it_sets_otherwise_is_left_out_or_has_its_default_here(self, product, config):
+        ours = {dotted(path) for path, _ in leaves(config)}
+        known = {dotted(path) for path, _ in leaves(_DEFAULTS.get(product, {}))} | AS_BY_DEFAULT
+        assert {key for key in ours if not why_left_out(product, key)} <= known
 
     def test_servers_alone_get_what_is_for_servers(self):
         found = overlay("consul", {"limits": {"rpc_rate": 1}}, {}, self.written, role="server", version="1.10.3")

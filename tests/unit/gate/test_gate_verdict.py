@@ -13,6 +13,7 @@ from hashidrill.audit.rule import Finding as AuditFinding
 from hashidrill.audit.rule import Severity
 from hashidrill.audit.tree import Place as AuditPlace
 from hashidrill.compare.figures import figures
+from hashidrill.errors import RevertError
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.gate.audited import audited
@@ -24,7 +25,7 @@ from hashidrill.gate.differences import differences
 from hashidrill.gate.document import as_document
 from hashidrill.gate.machines import as_junit, as_sarif
 from hashidrill.gate.pages import as_markdown, pages, verdict_lines
-from hashidrill.gate.playing import InterruptedGate, Plan, StuckError, play_all, sides_of
+from hashidrill.gate.playing import InterruptedGate, Plan, play_all, sides_of
 from hashidrill.gate.result import Audited, Ran, Result
 from hashidrill.gate.suite import Picked, key_map, picked, suite
 from hashidrill.gate.verdict import GateVerdict, Outcome, Slo, SloState, whole
@@ -154,7 +155,7 @@ class TestOneExperiment:
 
     def test_a_fault_that_stays_in_force_ends_it(self, gated, runs):
         runs.ends = lambda _side: "revert"
-        with pytest.raises(StuckError, match="hashidrill heal") as stuck:
+        with pytest.raises(RevertError, match="hashidrill heal") as stuck:
             gated(multiplier(3), multiplier(7))
         assert stuck.value.exit_code == 4
 
