@@ -202,7 +202,7 @@ class _Question:
 
 
 def _own_binaries(given: ResolvedExperiment) -> dict[str, str]:
-    """The checksums of those that the user names: one may be built anew under the same version."""
+    """The checksums of those that the user names: one may be built again under the same version."""
     found = {}
     for each in (each for service in services_of(given.experiment.datacenter) for each in service.binaries()):
         named = each.explicit or binaries.explicit_path(each.name)
