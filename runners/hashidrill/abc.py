@@ -48,7 +48,7 @@ __all__ = [
     "Restarts", "Right", "Sample", "Target", "Timing", "Toxic", "Trouble", "Undo",
 ]  # fmt: skip
 
-Trouble = tuple[tuple[str, ...], str]
+Trouble = tuple[tuple[str | int, ...], str]
 """A part of a step, like `("with", "from")`, and what is wrong with it."""
 
 Undo = Mapping[str, Any]

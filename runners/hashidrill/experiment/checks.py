@@ -188,7 +188,7 @@ def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
         _check_requires(fault.kind, fault.requires(), draft, (*loc, "fault"), note)
         place = placed(step, draft)
         # at most one message per place in the step; a selector without a match already has one
-        said: list[tuple[str, ...]] = [("on",)] if draft.services is not None and not place.hosts else []
+        said: list[tuple[str | int, ...]] = [("on",)] if draft.services is not None and not place.hosts else []
         for at, text in fault.troubles(place):
             if at not in said:
                 note((*loc, *at), text)
