@@ -109,7 +109,8 @@ def run(
             ensure_system_packages(lambda text: live.say(say, text), install=install)
         folder = new_folder(runs_dir.parent / DAYS, plan.day.metadata.name)
         write_whole(folder / DAY_FILE, plan.text)
-        head = {"name": plan.day.metadata.name, "file": str(file), "folder": str(plan.folder), "sources": plan.sources}
+        head = {"name": plan.day.metadata.name, "file": str(file), "folder": str(plan.folder), "sources": plan.sources,
+                "sha256": plan.sha256}  # fmt: skip
         if there is not None:
             head |= {"attach": str(Path(there.target.path).absolute()), "attached": there.target.name}
         with DayJournal.create(folder, head) as journal:

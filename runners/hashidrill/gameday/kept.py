@@ -42,5 +42,9 @@ def plan_of_day(folder: Path, journal: DayJournal, *, over: Resolve = resolve) -
 
 
 def changed(plan: Plan, journal: DayJournal) -> list[str]:
-    """Names of experiments that are not what they were when the day began."""
-    return [name for name, source in plan.sources.items() if journal.head["sources"].get(name) != source]
+    """What is not as it was when the day began: the day's own file, and experiments by their names.
+
+    Days of before there was a checksum are taken at their word.
+    """
+    own = [DAY_FILE] if journal.head.get("sha256", plan.sha256) != plan.sha256 else []
+    return own + [name for name, source in plan.sources.items() if journal.head["sources"].get(name) != source]

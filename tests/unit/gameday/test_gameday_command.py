@@ -312,6 +312,18 @@ def test_an_experiment_that_changed_since_the_day_began_is_not_run(machine, tmp_
     assert "second changed since this day began" in said
 
 
+def test_a_day_whose_own_file_was_edited_does_not_go_on_and_is_not_reported(machine, tmp_path):
+    """A run that FAILED, taken out of it, left a day that PASSED."""
+    machine.planted = {"killed-leader": {"stops": True}}
+    assert called("run", day_file(tmp_path, **UNATTENDED), "--yes")[0] == 130
+    own = the_day(tmp_path) / "day.yaml"
+    own.write_text(own.read_text() + "# changed\n")
+    for command in (["resume", "--yes"], ["report"]):
+        code, _, said = called(*command)
+        assert code == 2
+        assert "day.yaml changed since this day began" in said
+
+
 def test_a_report_is_written_again_from_the_journal(machine, tmp_path):
     del machine
     called("run", day_file(tmp_path, **UNATTENDED), "--yes")
