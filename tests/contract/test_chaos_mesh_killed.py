@@ -56,6 +56,13 @@ def test_what_a_run_left_that_was_killed_at_any_moment_is_healed(cases, number):
         assert line["found"], "a fault is in force, and no object says whose it is"
 
 
+def test_a_fault_on_a_server_that_autopilot_removed_meanwhile_is_healed(cases):
+    line = cases["lost"]
+    assert line["process"] == "T"
+    nothing_is_left(line)
+    assert "consul-2 is not a member of theirs any more" in line["healed"]["said"]
+
+
 @pytest.mark.parametrize("number", range(1, ALONE + 1))
 def test_a_fault_whose_runner_is_killed_and_that_nobody_heals_ends_by_itself(cases, number):
     line = cases[f"alone:{number}"]

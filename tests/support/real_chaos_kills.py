@@ -5,6 +5,7 @@ HASHIDRILL_KILLS and HASHIDRILL_ALONE: how many there are, and how many besides 
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -28,6 +29,8 @@ OWN_S = 120.0
 """An object ends by itself after the longest step of its run, and this much later (engine.in_attached)."""
 SLACK_S = 30.0
 LASTS_S = 4.0
+LEFT = 3
+"""The status of a member that was removed, as Serf counts."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +120,23 @@ def alone_at(number, moment):
     return case
 
 
+async def lost(world):
+    """Healed once Consul's autopilot has removed the server that is frozen, and nobody lists it."""
+    one, found = await killed(world, "lost", Moment("fault.proven", 0.2))
+    other = next(host for name, host in world.datacenter.hosts.items() if name != world.host.name)
+
+    async def removed():
+        members = json.loads((await other.api("GET", "/v1/agent/members", agent="consul")).body)
+        states = {each["Name"]: each["Status"] for each in members}
+        return (states.get(world.host.name, LEFT) == LEFT or None), f"members: {states}"
+
+    await wait_until("the frozen server to be removed", removed, within_s=OWN_S / 2, gap_s=0.5)
+    return {**found, **await ended(one, world)}
+
+
 def cases_of(seed, number, alone):
     return [
+        lost,
         *(healed_at(n, one) for n, one in enumerate(moments(seed, number), start=1)),
         *(alone_at(n, Moment("fault.proven", 0.2)) for n in range(1, alone + 1)),
     ]  # fmt: skip
