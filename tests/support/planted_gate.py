@@ -60,7 +60,7 @@ class PlantedRuns:
         normal_s = NORMAL_S * self.every_day(config)
         run = RecordingBuilder(self.folder / f"run-{number}", name=resolved.name)
         run.variant(side, datacenter={"consul": consul})
-        run.run_info(config={"consul-1": config})
+        run.run_info(config={"consul-1": config}, binaries={"consul": {"sha256": f"of {config['version']}"}})
         run.fault("disk.latency", at=10, until=30)
         for load in {"kv-writes", "kv-reads"} & set(resolved.experiment.load):
             run.load(load, rate=20, latency=lambda t: under_fault_s if 10 <= t < until else normal_s)
