@@ -74,7 +74,9 @@ class Project:
         for name, builder in builders.items():
             builder.path = self.path / "planted" / f"{builder.name}-{name}"
             overlays[name] = {} if not overlays else OVERLAY
-            builder.variant(name, **overlays[name]).run_info(config={"consul-1": {"raft": len(overlays)}}).build()
+            builder.variant(name, **overlays[name]).run_info(
+                config={"consul-1": {"performance": {"raft_multiplier": len(overlays)}}}
+            ).build()
         first = next(iter(builders.values()))
         document = {**first.experiment(), "variants": overlays, "compare": compare, "rounds": rounds, **sections}
         path = self.path / "experiments" / f"{first.name}.yaml"
