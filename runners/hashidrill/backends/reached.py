@@ -19,6 +19,7 @@ from hashidrill.errors import AttachError, HashidrillError
 if TYPE_CHECKING:
     from hashidrill.backends.kubernetes.client import Cluster, Connect
     from hashidrill.datacenter.attach.estate import Estate, FoundHost
+    from hashidrill.datacenter.attach.moved import LookAtPods
     from hashidrill.datacenter.attach.target import AttachTarget
     from hashidrill.datacenter.attach.wire import Wire
 
@@ -34,6 +35,18 @@ async def located(target: AttachTarget, connect: Connect | None = None) -> Attac
     from hashidrill.backends.kubernetes import agents  # noqa: PLC0415 - see _cluster
 
     return await agents.located(target, connect)
+
+
+@asynccontextmanager
+async def watched(target: AttachTarget, connect: Connect | None = None) -> AsyncIterator[LookAtPods | None]:
+    """A look at the addresses that the agents' pods have just then; None where they are no pods. Raises AttachError."""
+    if not target.kubernetes.get("pods"):
+        yield None
+        return
+    from hashidrill.backends.kubernetes import agents  # noqa: PLC0415 - see _cluster
+
+    async with agents.watched(target, connect) as looks:
+        yield looks
 
 
 async def look(target: AttachTarget, estate: Estate, connect: Connect | None = None) -> Offers:

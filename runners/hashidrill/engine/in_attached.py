@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hashidrill.backends.reached import held as reached
+from hashidrill.backends.reached import watched
 from hashidrill.datacenter.attach.datacenter import AttachedDatacenter, attach
 from hashidrill.datacenter.attach.estate import Estate
 from hashidrill.datacenter.attach.interlocks import Interlocks, open_interlocks, who
@@ -81,6 +82,7 @@ async def run_given(
         parts = await stack.enter_async_context(
             carry(target, found, wires, deadline_s=longest_s + _LONGER_S, tell=say, who=who(), run=run_id)
         )
+        pods = await stack.enter_async_context(watched(target))
         made = await stack.enter_async_context(
             datacenter(
                 experiment.datacenter,
@@ -90,6 +92,7 @@ async def run_given(
                 artifacts=recording / "artifacts",
                 run=run_id,
                 carried=parts,
+                pods=pods,
             )
         )
         return await run(

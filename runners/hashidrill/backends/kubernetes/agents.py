@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from hashidrill.errors import AttachError
 
 if TYPE_CHECKING:
     from hashidrill.datacenter.attach.login import Login
+    from hashidrill.datacenter.attach.moved import LookAtPods
     from hashidrill.datacenter.attach.target import AttachTarget
 
 Pods = list[dict[str, Any]]
@@ -46,6 +48,26 @@ async def located(target: AttachTarget, connect: Connect | None = None) -> Attac
     return replace(target, logins=logins, kubernetes={**target.kubernetes, "found": found})
 
 
+@asynccontextmanager
+async def watched(target: AttachTarget, connect: Connect | None = None) -> AsyncIterator[LookAtPods | None]:
+    """Where agents are pods, a look at the addresses that these have just then; None where they are none."""
+    wanted: Mapping[str, Mapping[str, Mapping[str, str]]] = target.kubernetes.get("pods", {})
+    if not wanted:
+        yield None
+        return
+    async with connected(target.kubernetes, connect or cluster_of) as cluster:
+
+        async def look() -> dict[str, str]:
+            labels = [each for of_product in wanted.values() for each in of_product.values()]
+            try:
+                pods = [pod for each in labels for pod in await cluster.listed("v1", "Pod", each)]
+            except ClusterError as error:
+                raise AttachError(str(error)) from None
+            return {_name(pod): _address(pod) for pod in pods if _address(pod) and not _leaves(pod)}
+
+        yield look
+
+
 async def _why_none(cluster: Cluster, target: AttachTarget, labels: Mapping[str, str], pods: Pods) -> str:
     """Why there is no pod to ask; "" where there is. Raises ClusterError."""
     where = place_of(target)
@@ -74,11 +96,14 @@ def _address(pod: Mapping[str, Any]) -> str:
     return str((pod.get("status") or {}).get("podIP") or "")
 
 
+def _leaves(pod: Mapping[str, Any]) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
 def _of(pod: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of it, as plain data. `phase` says in a word or two how it is."""
     ready, status = seen(pod).ready, pod.get("status") or {}
-    leaving = bool(pod["metadata"].get("deletionTimestamp"))
-    phase = "ready" if ready else "it is being deleted" if leaving else str(status.get("phase") or "Pending")
+    phase = "ready" if ready else "it is being deleted" if _leaves(pod) else str(status.get("phase") or "Pending")
     return {"address": _address(pod), "ready": ready, "phase": phase}
 
 

@@ -21,6 +21,7 @@ from hashidrill.capabilities import AgentApi, Capable, EstateLinks, Processes
 from hashidrill.datacenter.attach.estate import Estate, FoundHost, discover, unanswered
 from hashidrill.datacenter.attach.links import TOXIPROXY, HostLinks, hello_of_http
 from hashidrill.datacenter.attach.login import Login
+from hashidrill.datacenter.attach.moved import LookAtPods, followed, pods_of
 from hashidrill.datacenter.attach.product import attachables
 from hashidrill.datacenter.attach.target import AttachTarget
 from hashidrill.datacenter.attach.wire import AgentTransport, Place, Wire
@@ -28,6 +29,7 @@ from hashidrill.errors import AttachError, FaultError, SelectorError
 from hashidrill.experiment.model import DatacenterSpec, services_of
 from hashidrill.experiment.selectors import CLIENT_PREFIX
 from hashidrill.service import Service
+from hashidrill.util.addresses import Addresses
 from hashidrill.util.files import private_folder, write_whole
 from hashidrill.util.wait import wait_until
 
@@ -49,7 +51,8 @@ class AttachedHost(Capable):
         `carried`: capabilities of carriers.
         """
         super().__init__()
-        self.name, self.address, self.urls = found.name, found.address, found.urls
+        self.name, self.address, self.urls = found.name, found.address, dict(found.urls)
+        self._logins = logins
         self.roles |= found.roles
         self._wires = wires
         self.parts[AgentApi] = self
@@ -58,6 +61,14 @@ class AttachedHost(Capable):
         if found.links:
             self.parts[EstateLinks] = HostLinks(self.name, found.links, wires.get(TOXIPROXY), run, self._hello)
         self.parts |= carried
+
+    def move(self, address: str) -> None:
+        """It has another address. What the target says of its URL stays as it says."""
+        self.address = address
+        for service, old in self.urls.items():
+            self.urls[service] = new = self._logins[service].url_of(self.name, address)
+            if service in self._wires:
+                self._wires[service].move(old, new)
 
     def _hello(self, port: int) -> bytes:
         """What the agent on that port of this host answers at once; b"" where nothing is known."""
@@ -95,8 +106,11 @@ class AttachedDatacenter:
         self, spec: DatacenterSpec, target: AttachTarget, estate: Estate, wires: Mapping[str, Wire], *,
         artifacts: Path = Path("artifacts"), run: str = "",
         make_transport: Callable[[Any], httpx.AsyncBaseTransport] | None = None,
-        carried: Mapping[str, Mapping[type[Any], Any]] = MappingProxyType({}),
+        carried: Mapping[str, Mapping[type[Any], Any]] = MappingProxyType({}), pods: LookAtPods | None = None,
     ) -> None:  # fmt: skip
+        """`pods`: where agents are pods, the addresses that these have now."""
+        self._pods = pods
+        self._former: dict[str, AttachedHost] = {}
         self.target, self.estate, self._wires, self._artifacts = target, estate, wires, artifacts
         self._turns: dict[str, anyio.Lock] = {}
         self._left_out = [] if spec.attached is None else spec.attached.left_out
@@ -124,7 +138,10 @@ class AttachedDatacenter:
         """The agent that is meant by its host's address and the port that its product listens on by convention."""
         service = self._ports.get(port, "")
         host = next((one for one in self.hosts.values() if one.address == address and service in one.urls), None)
-        return None if host is None else Place(host.urls[service], self.target.logins[service])
+        host = host or self._former.get(address)  # whoever asked it there before means the same agent
+        return (
+            None if host is None or service not in host.urls else Place(host.urls[service], self.target.logins[service])
+        )
 
     @property
     def entrances(self) -> dict[str, dict[str, Any]]:
@@ -262,6 +279,14 @@ class AttachedDatacenter:
             tell(note)
         if self.silent:
             tell(f"no load goes to agents that do not answer at their own addresses: {', '.join(self.silent)}")
+        if self._pods is not None and (pods := pods_of(self.target, self.estate)):
+            await followed(self._pods, pods, Addresses(list(self.hosts.values())), self._move, tell)
+
+    def _move(self, name: str, address: str) -> None:
+        host = self.hosts[name]
+        self._former[host.address] = host
+        self._former.pop(address, None)
+        host.move(address)
 
     def probes(self) -> Sequence[Probe]:
         """What the products say about themselves."""

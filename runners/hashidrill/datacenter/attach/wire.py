@@ -36,6 +36,7 @@ class Wire:
     def __init__(self, login: Login, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         """Raises AttachError for TLS files that cannot be used. `transport` is for tests."""
         self.login = login
+        self._moved: dict[str, str] = {}
         # no proxy of the environment stands between us and an agent; each request has its own deadline
         self._transport = transport or httpx.AsyncHTTPTransport(verify=login.tls.context(), trust_env=False)
         self._client = httpx.AsyncClient(transport=self._transport, trust_env=False, timeout=_LONGEST_S)
@@ -51,6 +52,12 @@ class Wire:
     async def aclose(self) -> None:
         await self._client.aclose()
 
+    def move(self, old: str, new: str) -> None:
+        """Who asks for the URL `old` asks `new` from now on: the agent there has another address."""
+        self._moved = {asked: new if at == old else at for asked, at in self._moved.items() if asked != new}
+        if old != new:
+            self._moved[old] = new
+
     async def request(
         self, method: str, path: str, *, url: str = "", params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None, body: bytes | None = None, timeout_s: float = 5.0,
@@ -60,6 +67,7 @@ class Wire:
         Raises UnansweredError, and nothing for a status: that is an answer.
         """
         base = url or self.login.address
+        base = self._moved.get(base, base)
         try:
             answer = await self._client.request(
                 method, base + path, params={**self.login.params, **(params or {})}, content=body,

@@ -14,6 +14,7 @@ from hashidrill.service import AgentPlace, AgentPlan, BaseService, Lane, Panel, 
 from hashidrill.services.consul import faults, loads
 from hashidrill.services.consul.model import Consul
 from hashidrill.units import Duration
+from hashidrill.util.addresses import Addresses
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -207,7 +208,7 @@ class ConsulService(BaseService):
         """Everything of Consul's that is watched during a run, from the control address."""
         from hashidrill.services.consul.probes import consul_probes  # noqa: PLC0415 - see above
 
-        known = {host.name: host.address for host in self._hosts(hosts, "server", "spare")}
+        known = Addresses(self._hosts(hosts, "server", "spare"))
         servers = _Servers(hosts, self.name)
         return consul_probes(servers, port=HTTP_PORT, known=known, transport=self.transport)
 

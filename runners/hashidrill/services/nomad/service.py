@@ -14,6 +14,7 @@ from hashidrill.service import AgentPlace, AgentPlan, BaseService, Lane, Sampled
 from hashidrill.services.nomad import drivers, faults, loads
 from hashidrill.services.nomad.model import Nomad
 from hashidrill.units import Duration
+from hashidrill.util.addresses import Addresses
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -192,7 +193,7 @@ class NomadService(BaseService):
         """Everything of Nomad's that is watched during a run, from the control address."""
         from hashidrill.services.nomad.probes import nomad_probes  # noqa: PLC0415 - see above
 
-        of = {role: {host.name: host.address for host in self._hosts(hosts, role)} for role in ("server", "client")}
+        of = {role: Addresses(self._hosts(hosts, role)) for role in ("server", "client")}
         return nomad_probes(of["server"], of["client"], self.transport)
 
     def rights(self) -> Sequence[Right]:

@@ -10,10 +10,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.abc import Host, Hosts, Probe
 from hashidrill.errors import DatacenterError, SelectorError
-from hashidrill.service import AgentPlace, AgentPlan, BaseService, Lane, Panel, Sampled, Site, Wanted, Workspace
+from hashidrill.service import (
+    AgentPlace,
+    AgentPlan,
+    BaseService,
+    Lane,
+    Panel,
+    Sampled,
+    Site,
+    Wanted,
+    Workspace,
+)
 from hashidrill.services.vault import faults, loads
 from hashidrill.services.vault.model import Vault
 from hashidrill.units import Duration
+from hashidrill.util.addresses import Addresses
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -186,7 +197,7 @@ class VaultService(BaseService):
         """All from the control address, and without a token."""
         from hashidrill.services.vault.probes import vault_probes  # noqa: PLC0415 - see above
 
-        return vault_probes({host.name: host.address for host in self._hosts(hosts)}, self.transport)
+        return vault_probes(Addresses(self._hosts(hosts)), self.transport)
 
     def rights(self) -> Sequence[Right]:
         from hashidrill.services.vault import rights  # noqa: PLC0415 - see above

@@ -1,0 +1,31 @@
+"""Where hosts are, as it is when somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
+
+
+class Addressed(Protocol):
+    """A host, as far as it matters here."""
+
+    name: str
+
+    @property
+    def address(self) -> str: ...
+
+
+class Addresses(Mapping[str, str]):
+    """Name -> address of hosts, as it is when somebody looks: a pod that is made again has another one."""
+
+    def __init__(self, hosts: Iterable[Addressed]) -> None:
+        self._hosts = {host.name: host for host in hosts}
+
+    def __getitem__(self, name: str) -> str:
+        return self._hosts[name].address
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hosts)
+
+    def __len__(self) -> int:
+        return len(self._hosts)
