@@ -5,50 +5,29 @@ No kubelet runs them: what it would say is written by hand. So no fault is put i
 
 from __future__ import annotations
 
-import json
-import sys
-
 import pytest
 
-import places
 from hashidrill.provision.products import KUBERNETES_VERSIONS
-from hashidrill.sandbox.sandbox import python_path, sandbox
+from sandboxed_cases import CONSUL, played
 
 VERSIONS = {name: version for name, version in dict(KUBERNETES_VERSIONS).items() if name in {"etcd", "kube-apiserver"}}
 pytestmark = [
     pytest.mark.live,
     pytest.mark.kubernetes,
-    pytest.mark.needs("datacenter", "consul 1.22.2", *(f"{name} {version}" for name, version in VERSIONS.items())),
+    pytest.mark.needs("datacenter", f"consul {CONSUL}", *(f"{name} {version}" for name, version in VERSIONS.items())),
 ]
-SCRIPT = places.SUPPORT / "real_agents_in_pods.py"
 SERVERS = ["consul-1", "consul-2", "consul-3"]
 
 
 @pytest.fixture(scope="module")
 def cases(binary, tmp_path_factory, tell):
-    """One sandbox with all of it, every case one after the other: {name: line}."""
+    """One sandbox with all of it, every case one after the other."""
     log = tmp_path_factory.mktemp("pods") / "log"
-    named = [f"{name}={binary(name, version).path}" for name, version in VERSIONS.items()]
-    command = [sys.executable, str(SCRIPT), str(binary("consul", "1.22.2").path), "{root}", "1.22.2", *named]
-    with sandbox(command, {"PYTHONPATH": python_path()}, log) as box:
-        lines = []
-        for line in box.output:
-            lines.append(json.loads(line))
-            tell(json.dumps(lines[-1]))
-        box.process.wait()
-    assert lines, log.read_text()[-6000:]
-    return {line["case"]: line for line in lines}, log.read_text()[-6000:]
-
-
-def result(cases, name):
-    found, log = cases
-    assert name in found, f"the sandbox ended before it came to this case:\n{log}"
-    assert "error" not in found[name], f"{found[name]['error']}\n{log}"
-    return found[name]
+    return played("real_agents_in_pods.py", binary=binary, versions=VERSIONS, log=log, tell=tell)
 
 
 def test_each_server_is_the_pod_that_has_its_address_and_the_leader_is_one_of_them(cases):
-    line = result(cases, "servers_are_found_by_their_labels")
+    line = cases["servers_are_found_by_their_labels"]
     assert line["said"] == line["expected"]
     assert sorted(line["said"]) == SERVERS
     assert line["leader"][0] == line["leader"][1] in SERVERS
@@ -56,7 +35,7 @@ def test_each_server_is_the_pod_that_has_its_address_and_the_leader_is_one_of_th
 
 
 def test_the_experiments_on_pods_are_planned_and_doctor_says_that_they_can_run(cases):
-    line = result(cases, "experiments_on_pods_are_planned")
+    line = cases["experiments_on_pods_are_planned"]
     faults = {name.removeprefix("kubernetes/"): planned for name, planned in line["planned"].items()}
     kinds = {
         "consul-leader-pod-killed": "chaos_mesh.pod_kill", "consul-server-partitioned": "chaos_mesh.resource",
@@ -82,16 +61,16 @@ def test_the_experiments_on_pods_are_planned_and_doctor_says_that_they_can_run(c
     ],
 )
 def test_what_is_wrong_is_one_message(cases, what, said):
-    assert said in result(cases, "what_is_wrong_is_told")[what]
+    assert said in cases["what_is_wrong_is_told"][what]
 
 
 def test_a_pod_of_another_application_is_no_server_though_it_has_the_name_of_one(cases):
-    line = result(cases, "a_pod_that_has_the_name_of_a_host_means_nothing")
+    line = cases["a_pod_that_has_the_name_of_a_host_means_nothing"]
     assert line["said"] == "pod consul-server-0 in consul"
     assert line["troubles"] == []
 
 
 def test_the_right_to_list_pods_is_needed_and_no_other(cases):
-    line = result(cases, "without_its_role_nothing_is_seen")
+    line = cases["without_its_role_nothing_is_seen"]
     assert "datacenter.kubernetes.consul" in line["told"]
     assert 'cannot list resource "pods"' in line["told"]

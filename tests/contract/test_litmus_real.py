@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import places
 from hashidrill.provision.build import find_go
 from hashidrill.provision.products import KUBERNETES_VERSIONS
-from hashidrill.sandbox.sandbox import python_path, sandbox
+from sandboxed_cases import CONSUL, played
 
 VERSIONS = {name: version for name, version in KUBERNETES_VERSIONS if name in {"etcd", "kube-apiserver"}}
 MODULE = "github.com/litmuschaos/chaos-operator"
@@ -25,10 +23,9 @@ pytestmark = [
     pytest.mark.live,
     pytest.mark.kubernetes,
     pytest.mark.needs(
-        "datacenter", "consul 1.22.2", "go", *(f"{name} {version}" for name, version in VERSIONS.items())
+        "datacenter", f"consul {CONSUL}", "go", *(f"{name} {version}" for name, version in VERSIONS.items())
     ),
 ]
-SCRIPT = places.SUPPORT / "real_litmus.py"
 
 
 @pytest.fixture(scope="module")
@@ -46,28 +43,13 @@ def definitions():
 
 @pytest.fixture(scope="module")
 def cases(binary, definitions, tmp_path_factory, tell):
-    """One sandbox with all of it, every case one after the other: {name: line}."""
+    """One sandbox with all of it, every case one after the other."""
     log = tmp_path_factory.mktemp("litmus") / "log"
-    named = [f"{name}={binary(name, version).path}" for name, version in VERSIONS.items()]
-    consul = str(binary("consul", "1.22.2").path)
-    command = [sys.executable, str(SCRIPT), consul, "{root}", "1.22.2", str(definitions), *named]
-    with sandbox(command, {"PYTHONPATH": python_path()}, log) as box:
-        lines = [json.loads(line) for line in box.output]
-        box.process.wait()
-    tell("\n" + "\n".join(json.dumps(line) for line in lines))
-    assert lines, log.read_text()[-6000:]
-    return {line["case"]: line for line in lines}, log.read_text()[-6000:]
-
-
-def result(cases, name):
-    found, log = cases
-    assert name in found, f"the sandbox ended before it came to this case:\n{log}"
-    assert "error" not in found[name], f"{found[name]['error']}\n{log}"
-    return found[name]
+    return played("real_litmus.py", definitions, binary=binary, versions=VERSIONS, log=log, tell=tell)
 
 
 def test_faults_keep_their_contract_and_leave_nothing(cases):
-    reports = result(cases, "keeps_its_contract")["reports"]
+    reports = cases["keeps_its_contract"]["reports"]
     assert len(reports) == 4
     for report in reports.values():
         assert report["present"]["ok"]
@@ -77,21 +59,21 @@ def test_faults_keep_their_contract_and_leave_nothing(cases):
 
 
 def test_a_pass_of_a_hundred_without_a_probe_proves_nothing(cases):
-    line = result(cases, "a_pass_of_a_hundred_without_an_effect_is_none")
+    line = cases["a_pass_of_a_hundred_without_an_effect_is_none"]
     assert not line["ok"]
     assert "Completed, Pass of 100 without a single probe, which says nothing (history: injected)" in line["measured"]
     assert line["left"] == []
 
 
 def test_an_operator_that_is_away_is_told(cases):
-    line = result(cases, "an_operator_that_is_away_is_told")
+    line = cases["an_operator_that_is_away_is_told"]
     assert not line["ok"]
     assert "no operator has taken it up: is chaos-operator running" in line["measured"]
     assert line["left"] == []
 
 
 def test_a_typo_in_an_engine_is_kept_by_a_real_server_and_refused_by_us(cases):
-    line = result(cases, "a_typo_is_kept_by_the_server_and_refused_by_us")
+    line = cases["a_typo_is_kept_by_the_server_and_refused_by_us"]
     assert line["status"] == 201
     assert line["kept"]
     assert (
@@ -100,20 +82,20 @@ def test_a_typo_in_an_engine_is_kept_by_a_real_server_and_refused_by_us(cases):
 
 
 def test_a_stuck_finalizer_is_told_and_what_is_advised_ends_it(cases):
-    line = result(cases, "a_stuck_finalizer_is_told_and_the_way_out_works")
+    line = cases["a_stuck_finalizer_is_told_and_the_way_out_works"]
     assert '"finalizers":null' in line["told"]
     assert line["gone"]
     assert line["left"] == []
 
 
 def test_what_is_left_is_found_by_its_labels_and_gone(cases):
-    line = result(cases, "what_is_left_is_found_by_its_labels")
+    line = cases["what_is_left_is_found_by_its_labels"]
     assert line["found"] == [["ChaosEngine", "run-1"]]
     assert line["gone"]
     assert line["left"] == []
 
 
 def test_without_each_rule_of_its_role_it_is_refused(cases):
-    told = result(cases, "without_a_rule_it_is_refused")["told"]
+    told = cases["without_a_rule_it_is_refused"]["told"]
     assert len(told) == 11
     assert [right for right, why in told.items() if not why] == ["chaosengines.litmuschaos.io: list"]

@@ -59,16 +59,6 @@ def test_words_alone_pass_nothing(name, tmp_path):
     assert card["reasons"]
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", EVERY)
-def test_whoever_restarts_everything_is_told_what_they_harmed(name, tmp_path):
-    with played(name, tmp_path / "card", seed=SEED) as game:
-        players.bungle(game, game.hosts)
-        card = game.done()
-    assert card["result"] != "passed"
-    assert card["harm"], json.dumps(card, indent=1)
-
-
 def searched(game, host, hidden, *, also=(), seconds=hostile_trainee.SECONDS):
     """What somebody says who searched that host for what is hidden."""
     symptoms = ["State"] if any("pause" in str(s) for s in hidden.truth.method) else []
@@ -81,15 +71,21 @@ def searched(game, host, hidden, *, also=(), seconds=hostile_trainee.SECONDS):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", EVERY)
-def test_a_trainee_who_searches_finds_nothing_but_symptoms(name, tmp_path, record_property):
+def test_who_searches_finds_nothing_but_symptoms_and_who_restarts_everything_is_told_what_they_harmed(
+    name, tmp_path, record_property
+):
     hidden = course(name, SEED)
     with played(name, tmp_path / "card", seed=SEED) as game:
         told = {host: searched(game, host, hidden) for host in game.hosts}
+        players.bungle(game, game.hosts)
+        card = game.done()
     record_property("tried", json.dumps({host: each["tried"] for host, each in told.items()}))
     assert all(each["tried"]["files"]["looked at"] > 10 for each in told.values())
     assert {host: each["found"] for host, each in told.items() if each["found"]} == {}
     assert hostile_trainee.unlike({host: each["listeners"] for host, each in told.items()}) == {}
     assert hostile_trainee.unlike_connections(told) == {}
+    assert card["result"] != "passed"
+    assert card["harm"], json.dumps(card, indent=1)
 
 
 SYNCS = ("dd if=/dev/zero of=x bs=4k count=1 oflag=dsync", "sync -f .", "echo > x; sync x", "sync")

@@ -6,24 +6,25 @@ on the address of its host, in whose network namespace it runs.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import signal
+import ssl
 import subprocess
 from pathlib import Path
 
-import anyio
 import httpx
-import trustme
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 from ruamel.yaml import YAML
 
 from hashidrill.backends.kubernetes.rbac import policy
+from hashidrill.service import Site
+from hashidrill.services.chaos_mesh import commands
+from hashidrill.services.chaos_mesh.commands import API, CHAOSD, WEBHOOK
+from hashidrill.services.chaos_mesh.papers import Papers
+from hashidrill.services.chaos_mesh.plane import listens
 from hashidrill.util.wait import wait_until
 
-ETCD, PEERS, API, WEBHOOK, METRICS, CHAOSD = 2379, 2380, 6443, 9443, 10080, 31767
+HERE = "127.0.0.1"
 ADMIN, USER = "admin-token", "hashidrill-token"
 NAMESPACE = "consul"
 _READY_WITHIN_S = 120.0
@@ -37,26 +38,19 @@ class ControlPlane:
         self.processes: dict[str, subprocess.Popen] = {}
         self.machine = None
         """The host that chaosd runs on."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self.ca = trustme.CA()
-        made = self.ca.issue_cert("127.0.0.1", "localhost")
-        (folder / "certs").mkdir(exist_ok=True)
-        made.private_key_pem.write_to_path(folder / "certs/tls.key")
-        (folder / "certs/tls.crt").write_bytes(b"".join(one.bytes() for one in made.cert_chain_pems))
-        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        pem = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-        )
-        (folder / "accounts.key").write_bytes(pem)
-        (folder / "tokens.csv").write_text(f'{ADMIN},admin,1,"system:masters"\n{USER},hashidrill,2\n')
+        self.papers = Papers(hide=lambda *_: None)
+        self.papers.admin, self.papers.user = ADMIN, USER
+        self._written("kube-apiserver", self.papers.of_server(HERE))
+        self._written("chaos-controller-manager", self.papers.certificate(HERE))
+        self.kubeconfig(ADMIN, name="chaos-controller-manager/kubeconfig")
 
     @property
     def url(self) -> str:
-        return f"https://127.0.0.1:{API}"
+        return f"https://{HERE}:{API}"
 
     def kubeconfig(self, token: str, *, name: str = "kubeconfig") -> Path:
-        pem = base64.b64encode(self.ca.cert_pem.bytes()).decode()
         path = self.folder / name
+        pem = self.papers.bundle
         path.write_text(
             json.dumps(
                 {
@@ -75,10 +69,11 @@ class ControlPlane:
             return
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
+        within = ["nsenter", f"--net={self.machine.namespace}"] if name == "chaosd" else []
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [*self._within(name), str(self.binaries[name]), *self._arguments(name)], cwd=folder,
-                stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self._environment(name),
+                [*within, *self._command(name)], cwd=folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                env=self._environment(name),
             )  # fmt: skip
 
     def end(self, name: str) -> None:
@@ -99,50 +94,36 @@ class ControlPlane:
         """Its URL."""
         return f"http://{self.machine.address}:{CHAOSD}"
 
-    def _within(self, name: str) -> list[str]:
-        return ["nsenter", f"--net={self.machine.namespace}"] if name == "chaosd" else []
+    def _site(self, name: str) -> Site:
+        address = self.machine.address if name == "chaosd" else HERE
+        data = self.folder / name
+        return Site(name, name, address, data, data / "unused", self.binaries, {})
 
-    def _arguments(self, name: str) -> list[str]:
-        here, certs = "127.0.0.1", self.folder / "certs"
+    def _written(self, name: str, files) -> None:
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            (folder / file).write_text(text)
+
+    def _command(self, name: str) -> list[str]:
+        """As the product starts each of them."""
+        site = self._site(name)
         if name == "etcd":
-            return [
-                "--data-dir", str(self.folder / "etcd/data"), "--unsafe-no-fsync", "--log-level", "warn",
-                "--listen-client-urls", f"http://{here}:{ETCD}", "--advertise-client-urls", f"http://{here}:{ETCD}",
-                "--listen-peer-urls", f"http://{here}:{PEERS}",
-                "--initial-advertise-peer-urls", f"http://{here}:{PEERS}",
-                "--initial-cluster", f"default=http://{here}:{PEERS}",
-            ]  # fmt: skip
+            return commands.etcd(site)
         if name == "kube-apiserver":
-            accounts = str(self.folder / "accounts.key")
-            return [
-                "--etcd-servers", f"http://{here}:{ETCD}", "--secure-port", str(API), "--bind-address", here,
-                "--advertise-address", here, "--tls-cert-file", str(certs / "tls.crt"),
-                "--tls-private-key-file", str(certs / "tls.key"), "--cert-dir", str(self.folder / "kube-apiserver"),
-                "--token-auth-file", str(self.folder / "tokens.csv"), "--authorization-mode", "RBAC",
-                "--disable-admission-plugins", "ServiceAccount", "--service-account-issuer", self.url,
-                "--service-account-key-file", accounts, "--service-account-signing-key-file", accounts,
-                "--service-cluster-ip-range", "10.96.0.0/16", "--watch-cache=true",
-            ]  # fmt: skip
+            return commands.api_server(site, HERE)
         if name == "chaosd":
-            return ["server", "--host", self.machine.address, "--port", str(CHAOSD)]
-        return []
+            return commands.chaosd(site)
+        return [str(self.binaries[name])]
 
     def _environment(self, name: str) -> dict[str, str]:
         if name != "chaos-controller-manager":
             return dict(os.environ)
-        return {
-            **os.environ, "KUBECONFIG": str(self.kubeconfig(ADMIN, name="controller")), "NAMESPACE": NAMESPACE,
-            "CERTS_DIR": str(self.folder / "certs"), "WEBHOOK_HOST": "127.0.0.1", "WEBHOOK_PORT": str(WEBHOOK),
-            "METRICS_HOST": "127.0.0.1", "METRICS_PORT": str(METRICS), "SECURITY_MODE": "false",
-            "CHAOSD_SECURITY_MODE": "false", "ENABLE_LEADER_ELECTION": "false",
-        }  # fmt: skip
+        return {**os.environ, **commands.controller(self._site(name)), "NAMESPACE": NAMESPACE}
 
     async def ask(self, method: str, path: str, body=None, *, token: str = ADMIN, patch: str = "") -> httpx.Response:
         """One request as the administrator. `patch`: what kind of patch the body is, like `merge-patch`."""
-        import ssl
-
-        context = ssl.create_default_context()
-        self.ca.configure_trust(context)
+        context = ssl.create_default_context(cadata=self.papers.trusted)
         async with httpx.AsyncClient(verify=context, trust_env=False, timeout=20.0) as client:
             return await client.request(
                 method, self.url + path, json=body,
@@ -176,25 +157,19 @@ class ControlPlane:
         await wait_until("the API server to be ready", ready, within_s=_READY_WITHIN_S, gap_s=0.3)
 
     async def controller_ready(self) -> None:
-        await self._listens("chaos-controller-manager", "127.0.0.1", WEBHOOK)
+        await self._listens("chaos-controller-manager", HERE, WEBHOOK)
 
     async def chaosd_ready(self) -> None:
         await self._listens("chaosd", self.machine.address, CHAOSD)
 
     async def _listens(self, name: str, address: str, port: int) -> None:
         async def ready():
-            try:
-                with anyio.fail_after(1):
-                    await (await anyio.connect_tcp(address, port)).aclose()
-            except (OSError, TimeoutError) as error:
-                return None, f"{error}; {self._tail(name)}"
-            return True, ""
+            return (True, "") if await listens(address, port) else (None, self._tail(name))
 
         await wait_until(f"{name} to be ready", ready, within_s=_READY_WITHIN_S, gap_s=0.3)
 
     def _webhook(self, what: str, plurals):
         """Without the mutating one, objects get no uid, and chaosd forgets whose they are."""
-        pem = base64.b64encode(self.ca.cert_pem.bytes()).decode()
         return {
             "metadata": {"name": f"chaos-mesh-{what}"},
             "webhooks": [
@@ -206,7 +181,8 @@ class ControlPlane:
                     }],
                     "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
                     "clientConfig": {
-                        "url": f"https://127.0.0.1:{WEBHOOK}/{what}-chaos-mesh-org-v1alpha1-{plural}", "caBundle": pem,
+                        "url": f"https://{HERE}:{WEBHOOK}/{what}-chaos-mesh-org-v1alpha1-{plural}",
+                        "caBundle": self.papers.bundle,
                     },
                 }
                 for plural in plurals

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import platform
 import secrets
 import sys
@@ -36,6 +35,7 @@ from hashidrill.gate.refused import refusal_of
 from hashidrill.live import display as live
 from hashidrill.provision import binaries
 from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.util.cores import usable_cores
 
 _INTERRUPTED = 130
 _FACTOR = 1.5
@@ -194,7 +194,7 @@ class _Question:
         candidates = _candidates(asked, given, work, say)
         source = {"sha256": given.provenance.sha256, "extends": dict(given.provenance.extends)}
         judges = {name: each["sha256"] for name, each in given.hypotheses.get("hypotheses", {}).items()}
-        machine = {"machine": platform.machine(), "cpus": os.cpu_count()}  # no host: a container has another each time
+        machine = {"machine": platform.machine(), "cpus": usable_cores()}  # no host: a container has another each time
         about = {"asked": dict(asked), "source": source, "hypotheses": judges, "runs_on": machine}
         if own := _own_binaries(given):
             about["binaries"] = own

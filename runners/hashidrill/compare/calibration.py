@@ -26,6 +26,7 @@ from hashidrill.compare.statistics import ALARMS, Paired, Prior, smallest_differ
 from hashidrill.engine.launch import binaries_for
 from hashidrill.errors import RecordingError
 from hashidrill.provision.binaries import cache_root
+from hashidrill.util.cores import usable_cores
 from hashidrill.util.files import private_folder, write_whole
 from hashidrill.util.foreign import parse
 from hashidrill.util.whereabouts import here
@@ -86,7 +87,7 @@ def noise(pairs: Sequence[Paired]) -> Prior:
 
 def key_of(experiment: Experiment) -> str:
     """By machine, versions and what is run, with how many agents."""
-    machine = {**{name: here()[name] for name in ("host", "machine")}, "cpus": os.cpu_count(),
+    machine = {**{name: here()[name] for name in ("host", "machine")}, "cpus": usable_cores(),
                "memory": psutil.virtual_memory().total, "kernel": os.uname().release}  # fmt: skip
     said = experiment.model_dump(mode="json", by_alias=True, include=_RUN_BY)
     what = [machine, __version__, binaries_for(experiment), experiment.metadata.name, said, _datacenter(experiment)]

@@ -86,7 +86,7 @@ def _fits(cpus: float, others: float, lean: float) -> bool:
 
 def _starved(use: MachineUse) -> str:
     mask = use.starved
-    took = f"{OTHER_WORK} took {float(np.median(use.others[mask])):.1f} of its {use.cpus} CPUs"
+    took = f"{OTHER_WORK} took {float(np.median(use.others[mask])):.1f} of its {use.cpus:g} CPUs"
     return f"{took} and left almost none idle in {float(mask.mean()):.0%} of the time"
 
 
@@ -101,7 +101,7 @@ def _asked_for(recording: Recording, use: MachineUse, lean: float) -> str:
         if condition.source != "machine" or condition.what not in would_be:
             continue
         if condition.holds(without[condition.what]) and not condition.holds(would_be[condition.what]):
-            return f"{OTHER_WORK} took {others:.1f} of its {use.cpus} CPUs: {condition} did not hold"
+            return f"{OTHER_WORK} took {others:.1f} of its {use.cpus:g} CPUs: {condition} did not hold"
     return ""
 
 

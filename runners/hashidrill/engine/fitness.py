@@ -7,7 +7,6 @@ accepted may still turn out too slow; then the run itself says so (judge, and a 
 from __future__ import annotations
 
 import math
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from hashidrill.errors import UnfitError
 from hashidrill.experiment.model import services_of
 from hashidrill.experiment.selectors import parse_selector
 from hashidrill.faults.cpu import cores_for, provable_cores
+from hashidrill.util.cores import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -77,16 +77,6 @@ class Machine:
         return cls(
             memory, shutil.disk_usage(there).free, cores, SLOWEST_OPERATION_S if enough else (measure or operation_s)()
         )
-
-
-def usable_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
-    """The cores that this process may use: by its affinity, and by its control group's quota, if any."""
-    cores = float(len(os.sched_getaffinity(0)))
-    try:
-        quota, period = cpu_max.read_text().split()
-        return cores if quota == "max" else min(cores, int(quota) / int(period))
-    except (OSError, ValueError):
-        return cores
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from hashidrill.recording.provenance import HYPOTHESES_NAME
 from hashidrill.recording.reader import EXPERIMENT_NAME
 from hashidrill.recording.writer import FORMAT, RESOLVED_NAME, read_run, write_run
 from hashidrill.sandbox.sandbox import Sandbox, python_path, sandbox
+from hashidrill.util.cores import usable_cores
 from hashidrill.util.files import JOURNAL_NAME, write_whole
 from hashidrill.util.merged import merge
 from hashidrill.util.redaction import Redactor
@@ -348,6 +349,7 @@ def _info(
         },
         "machine": {
             "cpus": os.cpu_count(),
+            "usable_cpus": usable_cores(),
             "memory_bytes": psutil.virtual_memory().total,
             "kernel": platform.release(),
             "distribution": _distribution(),

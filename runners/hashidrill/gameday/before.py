@@ -19,6 +19,7 @@ from hashidrill.gameday.playing import Standing
 from hashidrill.provision import machine
 from hashidrill.reports.text import counted, human_bytes, human_number
 from hashidrill.units import Size
+from hashidrill.util.cores import usable_cores
 
 Say = Callable[[str], None]
 
@@ -37,12 +38,11 @@ def look_at(plan: Plan, check: GoCheck, folder: Path, say: Say, there: Standing 
 
 def machine_figures(folder: Path) -> Mapping[str, float]:
     """What MACHINE names, of this machine now. Bytes, CPUs, and the load of a minute for each CPU."""
-    cpus = len(os.sched_getaffinity(0))
     return {
         "memory_available": float(available_bytes()),
         "disk_free": float(shutil.disk_usage(folder).free),
-        "cpus": float(cpus),
-        "load": os.getloadavg()[0] / cpus,
+        "cpus": usable_cores(),
+        "load": os.getloadavg()[0] / (os.cpu_count() or 1),
     }
 
 

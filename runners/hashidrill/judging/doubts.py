@@ -299,8 +299,8 @@ def _starved_machine(recording: Recording) -> Iterator[Doubt]:
     for first, last in runs_of(use.starved):
         most = float(use.others[first : last + 1].max())
         yield Doubt(
-            f"other work kept this machine busy: processes outside of the run used up to {most:.1f} of {use.cpus} CPUs"
-            f" and left almost none idle for {last - first + 1} s in a row",
+            f"other work kept this machine busy: processes outside of the run used up to {most:.1f} of"
+            f" {use.cpus:g} CPUs and left almost none idle for {last - first + 1} s in a row",
             int(use.t_ns[first - 1]) if first else int(use.t_ns[0]) - SECOND,
             int(use.t_ns[last]), late_only=True, broken_only=True, about="other work",
         )  # fmt: skip

@@ -21,7 +21,10 @@ SUSTAINED_S = 3
 
 @dataclass(frozen=True)
 class MachineUse:
-    """Samples of one second each, in CPUs: what processes outside of the run used, and what nobody used."""
+    """Samples of one second each, in CPUs: what processes outside of the run used, and what nobody used.
+
+    `cpus` are those that the run may use, a fraction of one where a quota says so.
+    """
 
     cpus: float
     t_ns: Int64s
@@ -51,7 +54,8 @@ def machine_use(recording: Recording) -> MachineUse | None:
     """None where it was not sampled: in a datacenter that is not ours, and in old recordings."""
     if not {"machine.others", "machine.idle"} <= set(recording.signals):
         return None
-    cpus = recording.run.get("machine", {}).get("cpus") or 1
+    machine = recording.run.get("machine", {})
+    cpus = machine.get("usable_cpus") or machine.get("cpus") or 1
     others, idle = recording.series("machine.others"), recording.series("machine.idle")
     count = min(len(others), len(idle))  # both of each sample, in the same order
     return MachineUse(cpus, others.t_ns[:count], others.value[:count], idle.value[:count])

@@ -125,13 +125,6 @@ def test_the_datacenter_asks_before_it_starts(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("text", "most"), [("150000 100000", 1.5), ("max 100000", 1e9), ("", 1e9)])
-def test_the_cores_of_a_container_are_those_of_its_quota(tmp_path, monkeypatch, text, most):
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
-    (tmp_path / "cpu.max").write_text(text)
-    assert fitness.usable_cores(tmp_path / "cpu.max") == min(8, most)
-
-
 @pytest.mark.parametrize(("cores", "fits"), [(0.05, True), (1.4, True), (1.5, False), (2, False), (8, False)])
 def test_a_throttle_that_could_not_be_told_from_none_is_known_before_anything_is_started(cores, fits):
     text = TEXT.replace("PROFILE", "keys: 10").replace(

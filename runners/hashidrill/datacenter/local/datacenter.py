@@ -34,6 +34,7 @@ from hashidrill.probes.machine import MachineProbe
 from hashidrill.probes.process import ProcessProbe
 from hashidrill.sandbox.sandbox import boot_command
 from hashidrill.service import AgentPlace, Service, Site, Workspace
+from hashidrill.util.cores import quotas
 from hashidrill.util.files import private_folder, write_whole
 from hashidrill.util.redaction import Redactor, without_secrets
 from hashidrill.util.tasks import all_at_once
@@ -360,7 +361,7 @@ class LocalDatacenter:
             own, *others = host.roles
             probes += [DiskProbe(host), ProcessProbe(host, agent=own)]
             probes += [ProcessProbe(host, agent=agent, label=f"{host.name}/{agent}") for agent in others]
-        return [*probes, MachineProbe()]
+        return [*probes, MachineProbe(quotas())]
 
     def describe(self) -> Mapping[str, Any]:
         """`hosts`, and what the services say, for run.json."""

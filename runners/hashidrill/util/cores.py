@@ -1,0 +1,78 @@
+"""How many CPUs this process may use: by its affinity, and by the quotas of its control groups, of both versions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+GROUPS = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
+_CPU, _ACCOUNTS = "cpu", "cpuacct"
+
+
+@dataclass(frozen=True)
+class Quota:
+    """What one control group may use in all, in CPUs."""
+
+    cores: float
+    usage: Path
+    """The file that says how much all of its processes have used."""
+
+    def used_s(self) -> float | None:
+        """CPU seconds of the group so far. None where nobody counts them."""
+        try:
+            text = self.usage.read_text()
+            if self.usage.name == "cpu.stat":
+                return int(dict(line.split() for line in text.splitlines())["usage_usec"]) / 1e6
+            return int(text) / 1e9
+        except (OSError, ValueError, LookupError):
+            return None
+
+
+def usable_cores(membership: Path = MEMBERSHIP, groups: Path = GROUPS) -> float:
+    """CPUs, a fraction of one where a quota says so: that of a container, of a systemd slice, or of what is around it.
+
+    What cannot be read limits nothing.
+    """
+    return min([float(len(os.sched_getaffinity(0))), *(each.cores for each in quotas(membership, groups))])
+
+
+def quotas(membership: Path = MEMBERSHIP, groups: Path = GROUPS) -> list[Quota]:
+    """Of this process's group and of all groups around it. Within a container the mount is its own group, while its
+    path may be that of the host.
+    """
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return []
+    found: list[Quota] = []
+    for line in lines:
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers and _CPU not in controllers.split(","):
+            continue
+        read = _of_v1 if controllers else _of_v2
+        mounts = (groups / controllers, groups / _CPU) if controllers else (groups, groups / "unified")
+        inner = PurePosixPath(path.lstrip("/"))
+        for mount in dict.fromkeys(mounts):
+            for group in (inner, *inner.parents):
+                try:
+                    found += read(mount / group, groups / _ACCOUNTS / group)
+                except (OSError, ValueError):
+                    continue
+    return found
+
+
+def _of_v1(group: Path, accounts: Path) -> Iterator[Quota]:
+    """The controller that counts is mounted together with the one that limits, or beside it."""
+    quota = int((group / "cpu.cfs_quota_us").read_text())
+    if quota > 0:
+        usage = next((one for one in (group, accounts) if (one / "cpuacct.usage").is_file()), group)
+        yield Quota(quota / int((group / "cpu.cfs_period_us").read_text()), usage / "cpuacct.usage")
+
+
+def _of_v2(group: Path, _: Path) -> Iterator[Quota]:
+    quota, period = (group / "cpu.max").read_text().split()
+    if quota != "max":
+        yield Quota(int(quota) / int(period), group / "cpu.stat")
