@@ -65,7 +65,7 @@ def quotas(membership: Path = MEMBERSHIP, groups: Path = GROUPS) -> list[Quota]:
 
 
 def _of_v1(group: Path, accounts: Path) -> Iterator[Quota]:
-    """The controller that counts is mounted together with the one that limits, or beside it."""
+    """The controller that counts is mounted together with the one that limits, or by itself."""
     quota = int((group / "cpu.cfs_quota_us").read_text())
     if quota > 0:
         usage = next((one for one in (group, accounts) if (one / "cpuacct.usage").is_file()), group)

@@ -253,7 +253,7 @@ def test_a_resumed_search_notices_another_machine(box, monkeypatch):
     """The figures of a machine with more CPUs would be compared with those of this one."""
     box.interrupted_at = 3
     box.keys("--log", "log.jsonl")
-    monkeypatch.setattr(command.os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(command, "usable_cores", lambda: 64.0)
     result = box.run("--resume", "log.jsonl")
     assert "its runs answer another question: runs_on changed since then" in str(result.exception)
 
