@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import anyio
@@ -64,10 +65,10 @@ async def killed(world, name, moment):
         process = await one.begun(moment.event)
     await anyio.sleep(moment.later_s)
     ended = process.poll() is not None
+    end(of_journal(one.runs))  # first: an engine whose runner is gone reverts what it can
     if not ended:
         os.killpg(process.pid, signal.SIGKILL)
-    for pid in of_journal(one.runs):
-        os.kill(pid, signal.SIGKILL)
+    end(of_journal(one.runs))  # one that it started meanwhile
     await anyio.to_thread.run_sync(process.communicate)
     events = [entry.event for entry in one.journal()] if one.runs.exists() else []
     found = {
@@ -75,6 +76,12 @@ async def killed(world, name, moment):
         events, "found": await objects.ours(world.admin, "theirs"), "process": await state(world),
     }  # fmt: skip
     return one, found
+
+
+def end(pids):
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 async def state(world):
@@ -123,6 +130,7 @@ def alone_at(number, moment):
 async def lost(world):
     """Healed once Consul's autopilot has removed the server that is frozen, and nobody lists it."""
     one, found = await killed(world, "lost", Moment("fault.proven", 0.2))
+    assert found["process"] == "T", found
     other = next(host for name, host in world.datacenter.hosts.items() if name != world.host.name)
 
     async def removed():

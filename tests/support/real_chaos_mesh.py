@@ -150,7 +150,7 @@ async def is_seen_to_be_disarmed(world):
 
 async def ends_by_itself(world):
     """Nobody deletes it: the controller reverts it after the duration of its own."""
-    world.lasts(4.0)
+    world.lasts(12.0)
     fault, undo = await world.put_on("0-alone")
     await seen(fault, undo, present=True)
     began = time.monotonic()
@@ -159,7 +159,7 @@ async def ends_by_itself(world):
         evidence = await fault.effect("consul").look(world.datacenter, undo, present=False)
         return (True if evidence.ok else None), evidence.measured
 
-    await wait_until("the agent to answer again", answers, within_s=30, gap_s=0.2)
+    await wait_until("the agent to answer again", answers, within_s=60, gap_s=0.2)
     took_s = time.monotonic() - began
     said = await world.datacenter.hosts[HOST].use(ChaosMachine).said(undo["object"])
     world.lasts(60.0)
