@@ -26,7 +26,7 @@ from hashidrill.errors import HashidrillError, RecordingError, UnknownNameError,
 from hashidrill.experiment.library import experiment_name, find_experiment, list_experiments
 from hashidrill.experiment.loader import load_experiment, resolve
 from hashidrill.experiment.reading import complete, read_experiment
-from hashidrill.experiment.schema import schema_text
+from hashidrill.experiment.schema import SCHEMA_TITLE, schema_text
 from hashidrill.experiment.variants import variant_of
 from hashidrill.live import display as live
 from hashidrill.recording.reader import Recording
@@ -37,8 +37,7 @@ _KINDS = ("experiments", "faults", "loads", "hypotheses", "runs")
 _SCHEMAS = ("experiment", "gameday", "attach", "scenario", "campaign")
 
 _TEMPLATE = """\
-# yaml-language-server: $schema={schema}
-apiVersion: hashidrill/v1
+{schema}apiVersion: hashidrill/v1
 kind: Experiment
 metadata:
   name: {name}
@@ -232,15 +231,23 @@ def new(
         raise UsageError(f"{path}: already exists; choose another name")
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}; create it first")
-    schema_file = "../schema.json" if path.parent.parent.name == "experiments" else "schema.json"
     name = "-".join(part for part in path.stem.lower().replace("_", "-").split("-") if part)
-    path.write_text(_TEMPLATE.format(name=name, schema=schema_file))
+    path.write_text(_TEMPLATE.format(name=name, schema=_schema_line(path)))
     try:
         load_experiment(path)
     except HashidrillError as error:
         path.unlink()
         raise UsageError(f"{path.stem!r} cannot name an experiment: {error}") from None
     live.say(console(), f"wrote {path}; next: hashidrill validate {path}")
+
+
+def _schema_line(path: Path) -> str:
+    """The comment by which editors find the schema, if `hashidrill schema` was written beside the file or above it."""
+    for up in ("", "../", "../../"):
+        file = path.parent / up / "schema.json"
+        if file.is_file() and SCHEMA_TITLE in file.read_text(errors="replace"):
+            return f"# yaml-language-server: $schema={up}schema.json\n"
+    return ""
 
 
 def schema(

@@ -31,6 +31,7 @@ _TRAFFIC = ("load", "clients")
 _PARTS = {"steady_state": ("SteadyState", False), "load": ("LoadSpec", True), "clients": ("ClientSpec", True)}
 """Sections that a base may say in part: the definition, and whether the section holds many of them, by name."""
 _SHOWN = ("description", "default")
+SCHEMA_TITLE = "hashidrill experiment"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -63,7 +64,7 @@ def experiment_schema(*, bases: bool = True) -> Schema:
     if bases:
         _extendable(schema, definitions)
         _overlays(definitions["VariantSpec"]["properties"])
-    head = {"$schema": DIALECT, "title": "hashidrill experiment", "description": schema.pop("description")}
+    head = {"$schema": DIALECT, "title": SCHEMA_TITLE, "description": schema.pop("description")}
     return head | {key: value for key, value in schema.items() if key != "title"} | {"$defs": definitions}
 
 

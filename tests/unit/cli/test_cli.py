@@ -283,6 +283,19 @@ def test_a_new_experiment_is_right_at_once_and_never_over_another(hashidrill, tm
     assert (tmp_path / "my-first.yaml").read_text() == before
 
 
+def test_a_new_experiment_names_the_schema_that_is_there_and_no_other(hashidrill, tmp_path):
+    (tmp_path / "chaos/raft").mkdir(parents=True)
+    (tmp_path / "chaos/raft/schema.json").write_text('{"title": "our own data"}')
+    assert hashidrill("new", "chaos/raft/one.yaml").code == 0
+    assert "$schema" not in (tmp_path / "chaos/raft/one.yaml").read_text()
+    (tmp_path / "chaos/schema.json").write_text('{"title": "hashidrill experiment"}')
+    hashidrill("new", "chaos/raft/two.yaml")
+    hashidrill("new", "chaos/three.yaml")
+    for name, line in (("raft/two", "../schema.json"), ("three", "schema.json")):
+        first = (tmp_path / f"chaos/{name}.yaml").read_text().splitlines()[0]
+        assert first == f"# yaml-language-server: $schema={line}"
+
+
 def test_a_name_that_cannot_be_is_refused_and_leaves_no_file(hashidrill, tmp_path):
     result = hashidrill("new", "123.yaml")
     assert (result.code, "'123' cannot name an experiment" in result.stderr) == (2, True)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
+import tomllib
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -230,3 +233,38 @@ def test_no_module_is_longer_than_one_sitting():
     assert too_long(paths) == []
     longest = max(len(path.read_text().splitlines()) for path in paths)
     assert len(too_long(paths, longest - 1)) > 0  # planted: one line less is too little
+
+
+def foreign(source: str) -> set[str]:
+    """Top-level names that a module imports, inside functions and by `import_module` too, and that are not ours."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            found |= {each.value for each in node.args if isinstance(each, ast.Constant)}
+    return {name.partition(".")[0] for name in found} - sys.stdlib_module_names - {"hashidrill", "__main__", ""}
+
+
+@cache
+def declared() -> set[str]:
+    """Names that can be imported from the packages that pyproject.toml asks for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = {re.split(r"[<>=\[ ]", line)[0].lower() for line in project["dependencies"]}
+    asked.add("pydantic_core")  # pydantic's own half: its documentation imports errors and schemas from there
+    return {name for name, brought in packages_distributions().items() if asked & {each.lower() for each in brought}}
+
+
+def test_what_ships_imports_only_what_the_wheel_asks_for():
+    """carriers by Nomad worked in every checkout, and in no installed wheel: aiohttp was in the dev group."""
+    sources = modules() | {path.name: path.read_text() for path in (ROOT / "hypotheses").glob("*.py")}
+    found = {name: lacking for name, source in sources.items() if (lacking := foreign(source) - declared())}
+    assert found == {}
+
+
+@pytest.mark.parametrize("line", ["import jsonschema", "def f():\n    from hvac import Client", "import msgspec",
+                                  "importlib.import_module('requests.adapters')"])  # fmt: skip
+def test_an_import_of_the_dev_group_or_of_a_dependencys_dependency_is_found(line):
+    assert len(foreign(line) - declared()) == 1

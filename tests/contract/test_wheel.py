@@ -1,0 +1,79 @@
+"""The wheel, installed alone: every module is importable, and commands and the plugin work far from any checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from places import EXPERIMENTS, ROOT
+
+IMPORT_ALL = """
+import importlib, json, pkgutil, hashidrill
+found, failed = [], {}
+for module in pkgutil.walk_packages(hashidrill.__path__, "hashidrill."):
+    found.append(module.name)
+    try:
+        importlib.import_module(module.name)
+    except Exception as error:
+        failed[module.name] = repr(error)
+print(json.dumps([hashidrill.__file__, found, failed]))
+"""
+
+
+def run(*command, cwd, env=None):
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """`installed(*command)`: runs a script of an environment that holds the wheel and what the wheel asks for."""
+    uv = os.environ.get("UV") or shutil.which("uv")
+    folder = tmp_path_factory.mktemp("wheel")
+    run(uv, "build", "--quiet", "--wheel", "--out-dir", folder / "dist", cwd=ROOT)
+    # the versions of the lock, so that a release of today breaks no test; what is asked for, the wheel says
+    run(uv, "export", "--quiet", "--frozen", "--no-emit-project", "--no-hashes", "--all-groups",
+        "--output-file", folder / "versions.txt", cwd=ROOT)  # fmt: skip
+    run(uv, "venv", "--quiet", folder / "venv", cwd=folder)
+    python = folder / "venv" / "bin" / "python"
+    [wheel] = (folder / "dist").glob("*.whl")
+    run(uv, "pip", "install", "--quiet", "--python", python, "--constraint", folder / "versions.txt", wheel, cwd=folder)
+    (folder / "elsewhere").mkdir()
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST_"))}
+    environment |= {"HOME": str(folder)}
+
+    def of(script, *arguments):
+        return run(python.with_name(script), *arguments, cwd=folder / "elsewhere", env=environment)
+
+    return of
+
+
+def test_every_module_can_be_imported_with_what_the_wheel_brings(installed):
+    where, found, failed = json.loads(installed("python", "-c", IMPORT_ALL))
+    assert "/elsewhere" not in where
+    assert "/venv/" in where
+    assert failed == {}
+    sources = (ROOT / "runners" / "hashidrill").rglob("*.py")
+    assert len(found) == sum(1 for each in sources if each.parent.name != "hashidrill" or each.name != "__init__.py")
+
+
+def test_the_library_the_training_and_a_new_experiment_are_there(installed):
+    listed = json.loads(installed("hashidrill", "list", "--json"))
+    assert len(listed) > 50
+    names = {path.relative_to(EXPERIMENTS).with_suffix("").as_posix() for path in EXPERIMENTS.rglob("*.yaml")}
+    assert {row["name"] for row in listed} <= names
+    installed("hashidrill", "validate", "raft/slow-leader-disk")
+    assert "first" in installed("hashidrill", "train", "--list")
+    installed("hashidrill", "new", "mine.yaml")
+    assert "mine.yaml" in installed("hashidrill", "validate", "mine.yaml")
+    assert "$schema" not in installed("hashidrill", "show", "./mine.yaml")
+
+
+def test_the_plugin_collects_experiments_there(installed):
+    installed("hashidrill", "new", "collected.yaml")
+    assert "writes_recover" in installed("pytest", "--collect-only", "-q", "collected.yaml")
