@@ -136,6 +136,24 @@ def test_a_fault_is_seen_once_and_recorded_and_the_next_attempt_passes(fault, se
     assert len(behind_it.asked) == 1 + upstream
 
 
+def test_no_reset_comes_while_a_client_connects_and_sends_nothing():
+    """Else its connect fails or succeeds by chance, and with it a client that retries nothing but connecting."""
+
+    def work(tap):
+        with socket.create_connection(("127.0.0.1", tap.port), timeout=5) as client:
+            client.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                client.recv(1)
+            client.sendall(b"PUT /v1/kv/x HTTP/1.1\r\nHost: tap\r\nContent-Length: 1\r\n\r\n")
+            client.settimeout(5)
+            with pytest.raises(ConnectionResetError):
+                client.recv(1)
+
+    _, (attempt,), upstream = behind(First("reset-before-fresh"), work)
+    assert (attempt.fault, attempt.method, attempt.path) == ("reset-before-fresh", "PUT", "/v1/kv/x")
+    assert upstream.asked == []
+
+
 def refusals(tap):
     """How often a client that comes back at once is refused until it is let in."""
     time.sleep(0.05)  # the kernel begins to stamp packets a moment after it was asked to

@@ -22,8 +22,8 @@ WRITES_NEEDING_A_KEY = frozenset({"POST", "PATCH", "PUT"})
 class Attempt:
     """One request (or connection, or lookup, where it got no further) as the tap saw it.
 
-    Times are ns of the tap's clock: `start_ns` is the arrival of its first byte (of the connection for `refused` and
-    `reset-before-fresh`), `end_ns` the moment that its reply, or its failure, was handed to the kernel.
+    Times are ns of the tap's clock: `start_ns` is the arrival of its first byte (of the connection for `refused`),
+    `end_ns` the moment that its reply, or its failure, was handed to the kernel.
     """
 
     start_ns: int

@@ -58,8 +58,10 @@ class FaultClass:
 _FAULTS = [
     FaultClass("refused", "connection refused: nobody listens on the port (really: the kernel answers the SYN)"),
     FaultClass("dns", "the name that the client was given does not resolve (NXDOMAIN)"),
-    FaultClass("reset-before-fresh", "RST right after accept on a new connection; nothing of the request was read"),
-    FaultClass("reset-before-reused", "RST on a kept-alive connection as the next request arrives; it was not read"),
+    FaultClass("reset-before-fresh", "RST on a new connection as its first request arrives; it is not carried out",
+               ambiguous=True),
+    FaultClass("reset-before-reused", "RST on a kept-alive connection as the next request arrives; it is not carried"
+               " out", ambiguous=True),
     FaultClass("reset-after-fresh", "RST after the whole request was read, on a new connection", ambiguous=True),
     FaultClass("reset-after-reused", "RST after the whole request was read, on a kept-alive one", ambiguous=True),
     FaultClass("hang", "the request is read, and no reply ever comes", ambiguous=True),

@@ -33,7 +33,6 @@ class Connection(asyncio.Protocol):
     def __init__(self, serve: Callable[[Connection], Awaitable[None]]) -> None:
         self._serve = serve
         self.http = h11.Connection(h11.SERVER)
-        self.accepted_ns = 0
         self.arrived_ns = 0
         """When the first byte of the request at hand came; 0: not yet."""
         self.gone = False
@@ -54,7 +53,6 @@ class Connection(asyncio.Protocol):
     # what asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.accepted_ns = time.monotonic_ns()
         self.transport = cast("asyncio.Transport", transport)
         self._loop = asyncio.get_running_loop()
         if self._over:

@@ -61,8 +61,6 @@ async def exchange(url: str, fault: str) -> str:
 
 async def _asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, reused: bool) -> str:
     where = "fresh"
-    if await _reset_comes(reader):
-        return "reset-before-fresh"
     if reused:
         where = "reused"
         await _whole(reader, writer, _OWN_PATH)
@@ -93,7 +91,7 @@ def _send(writer: asyncio.StreamWriter, text: str) -> None:
 
 
 async def _reset_comes(reader: asyncio.StreamReader) -> bool:
-    """Whether it comes by itself, before anything else was sent."""
+    """Whether it comes without the rest of the request."""
     reading = asyncio.ensure_future(reader.read(1))
     try:
         await asyncio.wait({reading}, timeout=PAUSE_S)

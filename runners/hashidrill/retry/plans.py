@@ -30,14 +30,12 @@ class Moment:
 
     now_ns: int
     reused: bool = False
-    accepted: bool = False
-    """The connection has just been accepted; nothing of a request is known."""
     blocking: bool = False
     """The request is a blocking query at an index."""
 
 
 class Plan(Protocol):
-    """What the tap asks, once for each connection (`accepted`) and once for each request."""
+    """What the tap asks once for each request."""
 
     @property
     def faults(self) -> Sequence[str]:
@@ -57,10 +55,6 @@ def check_fault(name: str) -> str:
 def fits(fault: str, moment: Moment) -> bool:
     """Whether a fault can be given now: some need a new connection, some a reused one, some a whole request."""
     if fault in UNSEEN:
-        return False
-    if moment.accepted:
-        return fault == "reset-before-fresh"
-    if fault == "reset-before-fresh":
         return False
     if fault == "index-backwards":
         return moment.blocking
@@ -176,8 +170,6 @@ class InTurn:
         if self.position >= len(self.faults):
             return ""
         fault = self.faults[self.position]
-        if moment.accepted and fault != "reset-before-fresh":
-            return ""  # decided once the request is there
         self.position += 1
         return fault if not fault or fits(fault, moment) else ""
 
@@ -207,7 +199,7 @@ class OnceReused:
 
     def takes_redirect(self, moment: Moment) -> bool:
         """Whether this request is to be answered with a redirect to itself."""
-        if not self.redirect or self.redirected or moment.reused or moment.accepted:
+        if not self.redirect or self.redirected or moment.reused:
             return False
         self.redirected = True
         return True

@@ -171,11 +171,6 @@ class Tap:
         self._count += 1
         number, link = self._count, self.upstream.link()
         try:
-            if fault := self.plan.decide(Moment(connection.accepted_ns, accepted=True)):
-                connection.reset()
-                at = connection.accepted_ns
-                self.note(Attempt(at, time.monotonic_ns(), number, fault=fault, operation=self.operation))
-                return
             reused = False
             with contextlib.suppress(h11.ProtocolError, ClientGoneError):
                 while (head := await connection.request()) is not None:
@@ -233,7 +228,7 @@ class _Exchange:
 
     async def _fail(self, fault: str) -> bool:
         about = FAULTS[fault]
-        if fault == "reset-before-reused":
+        if fault.startswith("reset-before"):
             self.connection.reset()
             return False
         if about.reaches_upstream or fault == "index-backwards":

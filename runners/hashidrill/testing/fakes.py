@@ -268,9 +268,8 @@ class FakeTap:
         self.faults.answer({"op": "pass", "id": fault_id})
 
     async def look(self, fault: str, tries: int) -> Sequence[str]:
-        accepted = Moment(0, accepted=True)
         asked = Moment(0, reused=fault.endswith("-reused"), blocking=fault == "index-backwards")
-        return [self.faults.decide(accepted) or self.faults.decide(asked) or "200" for _ in range(tries)]
+        return [self.faults.decide(asked) or "200" for _ in range(tries)]
 
 
 class FakeDatacenter:

@@ -25,9 +25,6 @@ from clients.facts import (
     verdicts,
 )
 
-RESET_WHILE_CONNECTING = (("present", "reset-before-fresh"),)
-"""An RST right after accept may arrive before or after the client's connect has returned. These clients tell the two
-apart (they retry one of them only), so that either answer is right."""
 REFUSED_WITHOUT_A_WAIT = (("present", "refused"),)
 """All attempts of a client that never waits are refused within a few ms: no port can be opened after just the first."""
 
@@ -120,7 +117,6 @@ _REQUESTS = [
         "python", "requests_post_default_methods", "a POST is not replayed by default; connecting is tried again",
         Facts(NO_CONNECTION, 4, (0, 0.5, 0.9), "exponential", jitter=True, timeout=1, writes="plain",
               replays="gives up"),
-        *RESET_WHILE_CONNECTING,
     ),
 ]  # fmt: skip
 
@@ -146,17 +142,14 @@ _ASYNC = [
     _script(
         "python", "httpx_connect_retries", "its «retries» are of connecting only, which a 503 shows",
         Facts(NO_CONNECTION, 4, (0, 0.5, 1), "exponential", timeout=1),
-        *RESET_WHILE_CONNECTING,
     ),
     _script(
         "python", "aiohttp_bare", "one replay by the transport, on a fresh connection too; none of a status",
         Facts(BROKEN, 2, (0,), timeout=300, whole_timeout=True, replays="again"),
-        *RESET_WHILE_CONNECTING,
     ),
     _script(
         "python", "aiohttp_total_timeout", "a total timeout ends a body that drips",
         Facts(BROKEN, 2, (0,), timeout=1, whole_timeout=True, replays="again"),
-        *RESET_WHILE_CONNECTING,
     ),
 ]  # fmt: skip
 

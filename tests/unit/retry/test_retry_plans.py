@@ -10,7 +10,7 @@ from hashidrill.retry.attempts import Attempt, replay_key
 from hashidrill.retry.plans import Always, First, ForSeconds, InTurn, Moment, Nothing, OnceReused, WithProbability
 from hashidrill.util.redaction import fingerprint
 
-FRESH, REUSED, ACCEPTED = Moment(0), Moment(0, reused=True), Moment(0, accepted=True)
+FRESH, REUSED = Moment(0), Moment(0, reused=True)
 
 
 def at(seconds):
@@ -28,18 +28,14 @@ def test_always_and_never():
 
 
 def test_a_fault_of_fresh_connections_waits_for_one():
-    plan = First("reset-after-fresh")
-    assert [plan.decide(moment) for moment in (REUSED, ACCEPTED, FRESH, FRESH)] == ["", "", "reset-after-fresh", ""]
+    for fault in ("reset-before-fresh", "reset-after-fresh"):
+        plan = First(fault)
+        assert [plan.decide(moment) for moment in (REUSED, FRESH, FRESH)] == ["", fault, ""]
 
 
 def test_a_fault_of_reused_connections_waits_for_one():
     plan = First("reset-after-reused")
     assert [plan.decide(moment) for moment in (FRESH, REUSED)] == ["", "reset-after-reused"]
-
-
-def test_a_reset_before_the_request_is_given_at_accept():
-    plan = First("reset-before-fresh")
-    assert [plan.decide(moment) for moment in (FRESH, ACCEPTED, ACCEPTED)] == ["", "reset-before-fresh", ""]
 
 
 def test_for_seconds_runs_from_the_first_attempt():
@@ -66,7 +62,7 @@ def test_an_index_goes_backwards_only_in_a_blocking_query():
 
 def test_a_redirect_leads_to_a_reused_connection_once():
     plan = OnceReused("reset-after-reused", redirect=True)
-    assert [plan.takes_redirect(moment) for moment in (ACCEPTED, FRESH, FRESH)] == [False, True, False]
+    assert [plan.takes_redirect(moment) for moment in (REUSED, FRESH, FRESH)] == [False, True, False]
 
 
 @pytest.mark.parametrize(
