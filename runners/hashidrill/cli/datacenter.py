@@ -114,8 +114,8 @@ def up(  # noqa: PLR0917 - each is an option of the command line
         print_json(one.shown())
         return
     live.say(say, f"{name} is up: {_runs(one)}, {', '.join(row['name'] for row in one.hosts)}")
-    for service, url in one.urls.items():
-        live.say(say, f"  {f'{service.capitalize()} UI':<11} {url}")
+    for what, where in _served(one):
+        live.say(say, f"  {what:<11} {where}")
     for what, path in one.left.items():
         live.say(say, f"  {what:<11} {path}")
     flag = "" if name == "default" else f" --name {name}"
@@ -198,6 +198,22 @@ def _runs(one: running.RunningDatacenter) -> str:
     return ", ".join(f"{name.capitalize()} {version}" for name, version in programs.items() if version) or "no binary"
 
 
+def _served(one: running.RunningDatacenter) -> list[tuple[str, str]]:
+    """(what, where) for people: the UIs, and the APIs of products whose binary has no UI."""
+    rows = []
+    for service, url in one.urls.items():
+        name = service.capitalize()
+        if service not in one.without_ui:
+            rows.append((f"{name} UI", url))
+            continue
+        variable = f"HASHIDRILL_{service.upper().replace('-', '_')}"
+        why = (
+            f"no UI: this {service} was built from source; {variable}=/path/to/{service} names its vendor's own binary"
+        )
+        rows.append((f"{name} API", f"{url.removesuffix('ui/')}v1/ ({why})"))
+    return rows
+
+
 def status(as_json: Json = False) -> None:
     """Show the datacenters that are up."""
     found = running.all_running()
@@ -217,9 +233,8 @@ def status(as_json: Json = False) -> None:
     for one in found:
         for what, path in one.left.items():
             live.say(console(), f"{one.name}: {what} {path}")
-        for service, url in (one.urls or {"consul": one.url}).items():
-            if url:
-                live.say(console(), f"{one.name}: {service.capitalize()} UI at {url}")
+        for what, where in _served(one):
+            live.say(console(), f"{one.name}: {what} at {where}")
 
 
 def shell(

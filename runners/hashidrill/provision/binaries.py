@@ -58,9 +58,12 @@ class Attempt:
     reason: str
 
 
-def ensure(name: str, version: str, *, explicit: str | None = None, progress: Progress | None = None) -> Binary:
+def ensure(
+    name: str, version: str, *, explicit: str | None = None, progress: Progress | None = None, with_ui: bool = False
+) -> Binary:
     """The binary, from the first way that leads to it. Blocks: building Consul takes minutes the first time.
 
+    `with_ui`: a build in the cache that has no UI is replaced by the vendor's own binary, if that can be downloaded.
     Call it outside the event loop, so that Ctrl-C ends it. Two processes that want the same binary do not get it
     twice: the second waits for the first. Raises BinaryError with all ways tried and why each failed.
     """
@@ -69,6 +72,8 @@ def ensure(name: str, version: str, *, explicit: str | None = None, progress: Pr
     say = progress or _silent
     attempts: list[Attempt] = []
     if (found := _local(product, version, explicit, attempts)) is not None:
+        if with_ui and product.ui_in_releases_only and found.source.startswith(f"cache ({binaries_build.BUILT}"):
+            return _official(product, version, say) or found
         return found
     try:
         with _locked(product, version, say) as folder:
@@ -242,6 +247,18 @@ def _get(product: Product, version: str, folder: Path, attempts: list[Attempt], 
                 continue
             return keep(product, version, path, source)
     raise _all_failed(product, version, attempts)
+
+
+def _official(product: Product, version: str, say: Progress) -> Binary | None:
+    """The vendor's own binary, in place of the one in the cache; None, and a line that says why, without it."""
+    try:
+        with _locked(product, version, say) as folder, tempfile.TemporaryDirectory(prefix=_WORK, dir=folder) as work:
+            path, source = binaries_archive.download(product, version, Path(work), say)
+            check_version(product, version, path)
+            return keep(product, version, path, source)
+    except (WayError, OSError) as error:
+        say(f"{product.name} {version} stays without a UI, as it was built here: {error}")
+        return None
 
 
 def keep(product: Product, version: str, path: Path, source: str) -> Binary:

@@ -23,6 +23,8 @@ OLDEST_GO = (1, 21)
 """From 1.21 on, Go fetches the newer toolchain that a go.mod asks for; older ones cannot read our go.mod files."""
 OLDEST_GO_TEXT = ".".join(map(str, OLDEST_GO))
 PROGRESS_GAP_S = 10.0
+BUILT = "built with"
+"""How the origin of a binary begins that was built here."""
 _LOG_TAIL_LINES = 6
 _USUAL_PLACE = Path("/usr/local/go/bin/go")
 
@@ -103,7 +105,7 @@ def build(product: Product, version: str, work: Path, say: Callable[[str], None]
     _run(build_command(go, product, version, into), copied, _environment(os.environ, work, product), version, say)
     # the toolchain that a go.mod asked for may be a newer one than the Go that was found
     compiled = re.search(r": (go\d+\.\d+\S*)\s*$", _go_version(go.path, str(into)))
-    return into, f"built with {compiled[1] if compiled else go.text} from pinned modules"
+    return into, f"{BUILT} {compiled[1] if compiled else go.text} from pinned modules"
 
 
 def build_command(go: Go, product: Product, version: str, into: Path) -> list[str]:

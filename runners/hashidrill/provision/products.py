@@ -74,6 +74,8 @@ class Product:
     files: str = ""
     """It is no program: these files of the module, one after the other, under a line that says the version."""
     build_time: str = "about 4 minutes"
+    ui_in_releases_only: bool = False
+    """The vendor's own binary has a UI, which is not in the module: one that was built from it has none."""
 
     @property
     def variable(self) -> str:
@@ -126,6 +128,7 @@ PRODUCTS = {
             r"^Nomad v(\S+)",
             cgo=True,  # libcontainer, under the exec driver
             build_time="about 8 minutes",
+            ui_in_releases_only=True,
         ),
         Product(
             "vault",
@@ -135,6 +138,7 @@ PRODUCTS = {
             "version",
             r"^Vault v([^\s,]+)",
             build_time="about 15 minutes",
+            ui_in_releases_only=True,
         ),
         Product(
             "etcd",

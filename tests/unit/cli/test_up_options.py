@@ -32,6 +32,19 @@ def up(monkeypatch):
     return go
 
 
+def test_a_product_whose_binary_has_no_ui_is_given_by_its_api_and_the_reason(monkeypatch, up):
+    urls = {"consul": "http://127.0.0.1:1/ui/", "nomad": "http://127.0.0.1:2/ui/"}
+    one = RunningDatacenter("default", 1, 1, "/", "", "", "", [{"name": "consul-1", "role": "server", "address": ""}],
+                            urls=urls, without_ui=["nomad"])  # fmt: skip
+    monkeypatch.setattr(datacenter.running, "up", lambda *_, **__: one)
+    monkeypatch.setattr(datacenter.running, "all_running", lambda: [one])
+    for command in (["up", "--stack", "--expose", "0"], ["status"]):
+        said = " ".join(CliRunner().invoke(app, command).output.split())
+        assert "Consul UI" in said
+        assert "Nomad UI" not in said
+        assert "http://127.0.0.1:2/v1/ (no UI: this nomad was built from source; HASHIDRILL_NOMAD=/path" in said
+
+
 def test_by_default_there_is_consul_alone_and_no_ui(up):
     spec, expose = up()
     assert set(spec.services) == {"consul"}

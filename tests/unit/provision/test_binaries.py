@@ -79,6 +79,48 @@ def kept(text: str, version: str = "1.22.2") -> Path:
     return binaries.keep(product_named("consul"), version, fresh, "built by hand").path
 
 
+@pytest.fixture
+def vendors(monkeypatch):
+    """A vendor's archive that can be downloaded; how often it was."""
+    asked = []
+
+    def download(product, version, work, say):
+        asked.append(product.name)
+        return put(work / product.name, f"{version}\nthe vendor's"), "release archive https://vendor"
+
+    monkeypatch.setattr(binaries_archive, "download", download)
+    return asked
+
+
+def built(name, version, source="built with go1.26 from pinned modules"):
+    fresh = put(cached(version, name).parent / "work" / name, f"{version}\n{source}")
+    return binaries.keep(product_named(name), version, fresh, source)
+
+
+def test_a_build_without_a_ui_is_replaced_by_the_vendors_binary_where_a_ui_is_asked_for(vendors):
+    built("nomad", "1.10.5")
+    assert "built with" in binaries.ensure("nomad", "1.10.5").source
+    assert binaries.ensure("nomad", "1.10.5", with_ui=True).path.read_text().endswith("the vendor's")
+    assert "vendor" in binaries.ensure("nomad", "1.10.5").source
+    binaries.ensure("nomad", "1.10.5", with_ui=True)
+    assert vendors == ["nomad"]
+
+
+def test_what_has_a_ui_or_was_named_by_a_person_is_never_replaced(vendors, tmp_path):
+    built("consul", "1.22.2")
+    binaries.ensure("consul", "1.22.2", with_ui=True)
+    binaries.ensure("vault", "1.21.0", explicit=str(put(tmp_path / "mine", "1.21.0")), with_ui=True)
+    put(tmp_path / "bin/nomad", "1.10.5")
+    binaries.ensure("nomad", "1.10.5", with_ui=True)
+    assert vendors == []
+
+
+def test_without_a_way_to_the_vendor_the_build_stays_and_the_reason_is_said(no_ways):
+    made, said = built("vault", "1.21.0"), []
+    assert binaries.ensure("vault", "1.21.0", with_ui=True, progress=said.append).path == made.path
+    assert said == ["vault 1.21.0 stays without a UI, as it was built here: the server is down"]
+
+
 def test_an_explicit_path_is_run_and_nothing_else_is_looked_at(tmp_path):
     put(tmp_path / "bin/consul", "1.22.2")
     mine = put(tmp_path / "mine", "1.22.2")

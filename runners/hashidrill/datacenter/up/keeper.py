@@ -8,6 +8,7 @@ Unix socket, which network namespaces do not separate.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import anyio
 import anyio.abc
+import httpx
 
 from hashidrill.datacenter.local.datacenter import LocalDatacenter
 from hashidrill.datacenter.up.running import RunningDatacenter, remember
@@ -30,6 +32,7 @@ from hashidrill.sandbox.sandbox import Sandbox, read_given, sandbox
 from hashidrill.util.redaction import Redactor
 
 _DOOR = "s/http"
+_NO_UI = "UI is not available in this binary"
 _ALL_OPERATIONS = frozenset({"fsync", "write", "read"})
 
 
@@ -73,7 +76,8 @@ async def _keep(request: dict[str, Any], state: Path, box: Sandbox) -> None:
             name=request["name"], pid=os.getpid(), start_time=own[1] if own else 0, root=str(box.root),
             consul=request["binaries"].get("consul", ""), version=request["versions"].get("consul", ""),
             url=next(iter(urls.values()), ""), hosts=answer["hosts"], versions=request["versions"],
-            binaries=request["binaries"], urls=urls, environments=answer["environments"], left=answer["left"],
+            binaries=request["binaries"], urls=urls, without_ui=[name for name in urls if name in answer["without_ui"]],
+            environments=answer["environments"], left=answer["left"],
         )  # fmt: skip
         remember(one, state)
         _say(asdict(one))
@@ -120,8 +124,22 @@ async def _inside(request: dict[str, Any], root: Path) -> None:
         environments = {name: datacenter.environment(name) for name in datacenter.hosts}
         hosts = json.loads((root / "hosts.json").read_text())
         shown = {name: page for name, (_, page) in pages.items()}
-        _say({"hosts": hosts, "environments": environments, "pages": shown, "left": datacenter.left()})
+        without = [
+            name for name, (agent, page) in pages.items() if name in request["expose"] and await _no_ui(agent + page)
+        ]
+        _say({
+            "hosts": hosts, "environments": environments, "pages": shown, "left": datacenter.left(),
+            "without_ui": without,
+        })  # fmt: skip
         await anyio.sleep_forever()
+
+
+async def _no_ui(page: str) -> bool:
+    """Whether the agent itself says there that its binary was built without a UI, as Nomad and Vault do."""
+    with contextlib.suppress(httpx.HTTPError):
+        async with httpx.AsyncClient(trust_env=False, follow_redirects=True) as client:
+            return _NO_UI in (await client.get(page)).text
+    return False
 
 
 async def _to_agent(agent: SplitResult, outer: anyio.abc.ByteStream) -> None:

@@ -53,6 +53,8 @@ class RunningDatacenter:
     versions: dict[str, str] = field(default_factory=dict)
     binaries: dict[str, str] = field(default_factory=dict)
     urls: dict[str, str] = field(default_factory=dict)
+    without_ui: list[str] = field(default_factory=list)
+    """Services among `urls` whose binary has no UI: their API alone is served there."""
     environments: dict[str, dict[str, str]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
     """Paths of what its services have written for people, by what it is: `kubeconfig`."""
@@ -109,7 +111,12 @@ def up(name: str, spec: DatacenterSpec, *, expose: Mapping[str, int], say: Any) 
     wanted = [each for service in services_of(spec) for each in service.binaries()]
     if not services_of(spec):
         raise UsageError("that datacenter has no agents: nothing would be up")
-    found = {one.name: binaries.ensure(one.name, one.version, explicit=one.explicit, progress=say) for one in wanted}
+    found = {
+        one.name: binaries.ensure(
+            one.name, one.version, explicit=one.explicit, progress=say, with_ui=one.name in expose
+        )
+        for one in wanted
+    }
     folder = state_dir()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     request = {
