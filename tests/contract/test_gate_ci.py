@@ -160,7 +160,7 @@ def test_gitlabs_job_runs(repository, binary):
 )
 def test_a_hook_passes_what_is_right_and_stops_what_is_wrong(tmp_path, hook, right, wrong):
     [said] = [each for each in read(HOOKS) if each["id"] == hook]
-    name = {"hashidrill-validate": "chaos/gate.yaml", "hashidrill-audit": "consul.d/server.hcl"}[hook]
+    name = {"hashidrill-validate": "experiments/gate.yaml", "hashidrill-audit": "consul.d/server.hcl"}[hook]
     assert re.search(said["files"], name)
     assert not re.search(said["files"], "README.md")
     file = tmp_path / name

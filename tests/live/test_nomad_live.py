@@ -8,12 +8,12 @@ import os
 import pytest
 
 from drills import Drill
-from hashidrill.experiment.library import experiments_dir
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.experiment.model import Step
 from hashidrill.recording.reader import Recording
 from library_runs import LIBRARY
 from ordinary_user import ordinary_user
+from places import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.nomad, pytest.mark.needs("datacenter", "nomad")]
 SERVERS, NODES = 3, 3
@@ -85,7 +85,7 @@ def test_an_ordinary_user_runs_nomad_as_root_does(binary):
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", OURS)
 def test_an_experiment_passes_and_its_faults_are_proven(name, tmp_path):
-    drill = Drill(name, tmp_path / "runs", cwd=experiments_dir().parent, within_s=240)
+    drill = Drill(name, tmp_path / "runs", cwd=ROOT, within_s=240)
     assert (drill.exit_code, drill.result["verdict"], drill.result["invalid"]) == (0, "PASS", []), drill.result
     asked = load_experiment(LIBRARY[name])
     windows = Recording(drill.recording).faults

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from drills import Drill
-from hashidrill.experiment.library import experiments_dir
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.recording.reader import Recording
 from library_runs import LIBRARY, OF_THE_STACK, needs_of_experiment
+from places import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.nightly]
 
@@ -19,7 +19,7 @@ def marked(name):
 
 @pytest.mark.parametrize("name", [marked(name) for name in OF_THE_STACK])
 def test_an_experiment_passes_and_its_faults_are_proven(name, tmp_path):
-    drill = Drill(name, tmp_path, cwd=experiments_dir().parent, within_s=400)
+    drill = Drill(name, tmp_path, cwd=ROOT, within_s=400)
     assert (drill.exit_code, drill.result["verdict"], drill.result["invalid"]) == (0, "PASS", []), drill.said
     windows = Recording(drill.recording).faults
     assert {window.kind for window in windows} == {step.fault for step in load_experiment(LIBRARY[name]).faults}

@@ -14,7 +14,7 @@ import pytest
 import hostile_trainee
 import training_players as players
 from hashidrill.engine.launch import binaries_for
-from hashidrill.experiment.library import experiments_dir
+from places import ROOT
 from scripted_games import course, played, tells
 
 pytestmark = pytest.mark.live
@@ -62,7 +62,7 @@ def test_words_alone_pass_nothing(name, tmp_path):
 def searched(game, host, hidden, *, also=(), seconds=hostile_trainee.SECONDS):
     """What somebody says who searched that host for what is hidden."""
     symptoms = ["State"] if any("pause" in str(s) for s in hidden.truth.method) else []
-    library = [str(experiments_dir().parent)]
+    library = [str(ROOT)]
     program = hostile_trainee.program([*tells(hidden), *also], library=library, symptoms=symptoms, seconds=seconds)
     code, text = game.on(host, f"python3 -c {shlex.quote(program)}")
     assert code == 0, text[-2000:]

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from drills import Drill, hashidrill
-from hashidrill.experiment.library import experiments_dir
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.provision.products import VAULT_VERSION
 from hashidrill.recording.reader import Recording
 from leaks import VARIABLE
 from library_runs import LIBRARY, needs_of_experiment
+from places import ROOT
 
 pytestmark = [
     pytest.mark.live,
@@ -65,7 +65,7 @@ def marked(name):
 @pytest.mark.parametrize("name", [marked(name) for name in OURS])
 def test_an_experiment_passes_its_faults_are_proven_and_it_leaves_no_key(name, tmp_path):
     with KeysSeen() as keys:
-        drill = Drill(name, tmp_path, cwd=experiments_dir().parent)
+        drill = Drill(name, tmp_path, cwd=ROOT)
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (0, "PASS", "complete"), drill.said
     assert drill.result["invalid"] == []
     recording = Recording(drill.recording)

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from drills import AT_ONCE, Drill, environment, run_demo, seated
 from hashidrill.engine.launch import binaries_for
-from hashidrill.experiment.library import experiment_name, experiments_dir, list_experiments
+from hashidrill.experiment.library import experiments
 from hashidrill.experiment.loader import load_experiment
+from places import ROOT
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterable
 
-LIBRARY = {experiment_name(path): path for path in list_experiments()}
+LIBRARY = experiments()
 OF_THE_STACK = sorted(name for name in LIBRARY if name.startswith("stack/") or name == "incidents/roblox-2021-return")
 _NO_NODE = "it takes a node with pods, and is planned on a Kubernetes in memory alone"
 OF_KUBERNETES = {
@@ -95,7 +96,7 @@ class LibraryRuns:
             folder = self._folder / "demo"
             folder.mkdir()
             return self._pool.submit(seated, run_demo, folder, self._environment)
-        return self._pool.submit(seated, Drill, name, self._folder, env=self._environment, cwd=experiments_dir().parent)
+        return self._pool.submit(seated, Drill, name, self._folder, env=self._environment, cwd=ROOT)
 
     def run(self, name: str) -> Drill:
         """Of any but the flagship."""

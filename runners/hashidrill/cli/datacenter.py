@@ -31,6 +31,7 @@ _PARTS = ("consul", "servers", "clients", "nomad", "vault", "stack", "kubernetes
 _MOST_SERVERS, _MOST_CLIENTS = 9, 20
 _LAST_PORT = 65535
 Name = Annotated[str, typer.Option("--name", help="Name of the datacenter, if there are several.")]
+OneOfThem = Annotated[str | None, typer.Option("--name", help="Name of the datacenter (default: the only one).")]
 
 
 def register(app: typer.Typer) -> None:
@@ -244,7 +245,7 @@ def shell(
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="A command (default: a shell).")
     ] = None,
-    name: Name = "default",
+    name: OneOfThem = None,
     trainee: Annotated[
         str | None, typer.Option("--trainee", metavar="NAME", help="Whose training game, if there are several.")
     ] = None,
@@ -253,16 +254,27 @@ def shell(
 
     While a training game is on and no datacenter of that name is up, the shell is one of the game.
     """
-    if trainee is not None or (games.all_games() and name not in {one.name for one in running.all_running()}):
+    up_now = {one.name for one in running.all_running()}
+    if trainee is not None or (games.all_games() and (name or running.DEFAULT) not in up_now):
         raise typer.Exit(game_shell(host, command or [], trainee))
     if host is None:
         raise UsageError("name a host, like `hashidrill shell consul-1`; `hashidrill status` shows them")
-    words, environment = running.shell_command(running.get(name), host, command or [])
+    words, environment = running.shell_command(_the_one(name), host, command or [])
     os.execvpe(words[0], words, environment)  # noqa: S606 - the words are ours and the user's own
 
 
-def down(name: Annotated[str, typer.Argument(help="Name of the datacenter.")] = "default") -> None:
-    """Stop a datacenter and remove its processes, namespaces, rules and data."""
+def _the_one(name: str | None) -> running.RunningDatacenter:
+    """The one of that name; without a name the only one, and says which. Raises UsageError."""
     one = running.get(name)
+    if name is None and one.name != running.DEFAULT:
+        live.say(console(stderr=True), f"the only datacenter that is up is {one.name}")
+    return one
+
+
+def down(
+    name: Annotated[str | None, typer.Argument(help="Name of the datacenter (default: the only one).")] = None,
+) -> None:
+    """Stop a datacenter and remove its processes, namespaces, rules and data."""
+    one = _the_one(name)
     running.down(one)
-    live.say(console(), f"{name} is down; nothing is left")
+    live.say(console(), f"{one.name} is down; nothing is left")

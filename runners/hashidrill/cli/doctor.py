@@ -53,19 +53,19 @@ def library_fits() -> list[Fit]:
     from hashidrill.engine import fitness  # noqa: PLC0415 - only what looks at experiments needs them
     from hashidrill.engine.launch import RUNS_DIR  # noqa: PLC0415
     from hashidrill.engine.required import required_by  # noqa: PLC0415
-    from hashidrill.experiment.library import experiment_name, list_experiments  # noqa: PLC0415
+    from hashidrill.experiment.library import experiments  # noqa: PLC0415
     from hashidrill.experiment.loader import load_experiment  # noqa: PLC0415
 
-    experiments = []
-    for path in list_experiments():
+    found = []
+    for name, path in experiments().items():
         try:
             experiment = load_experiment(path)
             if experiment.datacenter.stands:
                 continue  # this machine carries its load alone
-            experiments.append((experiment_name(path), experiment, required_by(experiment)))
+            found.append((name, experiment, required_by(experiment)))
         except HashidrillError:
             continue  # `hashidrill validate` says what is wrong with it
-    return fitness.fits(experiments, fitness.Machine.here(RUNS_DIR.absolute()))
+    return fitness.fits(found, fitness.Machine.here(RUNS_DIR.absolute()))
 
 
 def _print_fits(console: Console, fits: Sequence[Fit]) -> None:

@@ -20,7 +20,7 @@ from hashidrill.datacenter.attach.pods_found import troubles
 from hashidrill.datacenter.attach.target import read_target
 from hashidrill.engine.attachable import NO_CARRIERS, absent, lacking, possible_kinds, unseen_signals, unselected
 from hashidrill.errors import AttachError, HashidrillError
-from hashidrill.experiment.library import experiment_name, list_experiments
+from hashidrill.experiment.library import experiments
 from hashidrill.experiment.reading import read_experiment
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def examined(target: AttachTarget, estate: Estate, silent: Mapping[str, str], of
     return Looked(
         target, estate, silent,
         experiments={
-            experiment_name(path): _of_experiment(path, target, estate, offers) for path in list_experiments()
+            name: _of_experiment(path, target, estate, offers) for name, path in experiments().items()
         },
         faults=possible_kinds(target, estate, offers),
         loads=loads,

@@ -25,6 +25,7 @@ from hashidrill.cli.serving import Port, Serve, war_room
 from hashidrill.engine.heal import heal_run, sweep
 from hashidrill.engine.launch import RUNS_DIR, new_folder
 from hashidrill.errors import HashidrillError, RevertError, UsageError
+from hashidrill.experiment.library import SUFFIXES
 from hashidrill.experiment.loader import resolve
 from hashidrill.gameday.before import look_at
 from hashidrill.gameday.comparing import PlayOne, compare
@@ -42,6 +43,7 @@ from hashidrill.provision.packages import ensure_system_packages
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.html import REPORT_NAME
 from hashidrill.util.files import JOURNAL_NAME, write_whole
+from hashidrill.util.folders import find_playbook
 from hashidrill.verdict import RunVerdict
 
 if TYPE_CHECKING:
@@ -101,6 +103,7 @@ def run(
     """
     memory = Memory.of(notify)
     there = None if attach is None else attached(attach)
+    file = find_playbook(file, SUFFIXES)
     plan = read_plan(file, over=resolve if there is None else there.over)
     _check_asking(plan, yes=yes, as_json=as_json)
     say = console(stderr=as_json)

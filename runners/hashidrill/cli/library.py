@@ -23,7 +23,7 @@ from hashidrill.cli.common import (
 )
 from hashidrill.engine.launch import RUNS_DIR
 from hashidrill.errors import HashidrillError, RecordingError, UnknownNameError, UsageError
-from hashidrill.experiment.library import experiment_name, find_experiment, list_experiments
+from hashidrill.experiment.library import experiments, find_experiment
 from hashidrill.experiment.loader import load_experiment, resolve
 from hashidrill.experiment.reading import complete, read_experiment
 from hashidrill.experiment.schema import SCHEMA_TITLE, schema_text
@@ -104,7 +104,7 @@ def list_(
 def rows_of(kind: str, runs_dir: Path = RUNS_DIR) -> list[dict[str, Any]]:
     """What `hashidrill list KIND` prints, a mapping a line: its name first, then what it does."""
     if kind == "experiments":
-        return [_experiment_row(path) for path in list_experiments()]
+        return [_experiment_row(name, path) for name, path in experiments().items()]
     if kind == "runs":
         return [_run_row(path) for path in recordings(runs_dir)]
     if kind == "hypotheses":
@@ -114,14 +114,14 @@ def rows_of(kind: str, runs_dir: Path = RUNS_DIR) -> list[dict[str, Any]]:
     return [{"kind": name, "what": _first_line(cls.__doc__)} for name, cls in sorted(kinds.items())]
 
 
-def _experiment_row(path: Path) -> dict[str, Any]:
+def _experiment_row(name: str, path: Path) -> dict[str, Any]:
     try:
         experiment = load_experiment(path)
     except HashidrillError:
         title = "(has an error: see `hashidrill validate`)"
-        return {"name": experiment_name(path), "title": title, "path": str(path)}
+        return {"name": name, "title": title, "path": str(path)}
     tags = list(experiment.metadata.tags)
-    return {"name": experiment_name(path), "title": experiment.metadata.title, "tags": tags, "path": str(path)}
+    return {"name": name, "title": experiment.metadata.title, "tags": tags, "path": str(path)}
 
 
 def _run_row(path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from hashidrill.recording.reader import Recording
 from hashidrill.reports.write import report_of
 from hashidrill.runbooks.course import Course
 from hashidrill.runbooks.judged import NOT_REVERTED, Drill, judge_drill
-from hashidrill.runbooks.reading import read_runbook
+from hashidrill.runbooks.reading import MARKDOWN, read_runbook
 from hashidrill.runbooks.rehearsing import (
     REHEARSALS_DIR,
     check_tools,
@@ -30,6 +30,7 @@ from hashidrill.runbooks.rehearsing import (
 from hashidrill.runbooks.rehearsing import rehearse as rehearse_all
 from hashidrill.runbooks.result import badge_of, write_badge
 from hashidrill.runbooks.verdict import as_verdict
+from hashidrill.util.folders import find_playbook
 
 _INTERRUPTED = 130
 
@@ -81,6 +82,7 @@ def rehearse(
     interrupted.
     """
     memory = Memory.of(notify)
+    runbook = find_playbook(runbook, [MARKDOWN])
     found = read_runbook(runbook)
     before = earlier_drills(found, earlier or [])
     courses = left_of(

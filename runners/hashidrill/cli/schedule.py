@@ -21,7 +21,7 @@ import typer
 from hashidrill.cli.common import console, examples
 from hashidrill.errors import AttachError, UsageError
 from hashidrill.experiment.attached import check_no_variants
-from hashidrill.experiment.library import find_experiment, library_name
+from hashidrill.experiment.library import SUFFIXES, find_experiment, library_name
 from hashidrill.experiment.loader import load_experiment, resolve
 from hashidrill.experiment.reading import read_document, read_experiment
 from hashidrill.gameday.plan import Plan, is_game_day, plan_of
@@ -33,6 +33,7 @@ from hashidrill.schedules.cron import cron as read_cron
 from hashidrill.schedules.cron import next_times
 from hashidrill.schedules.job import Job
 from hashidrill.util.files import write_whole
+from hashidrill.util.folders import PLAYBOOKS, located
 
 if TYPE_CHECKING:
     from hashidrill.experiment.resolved import ResolvedExperiment
@@ -146,16 +147,17 @@ def _what(what: str, attach: Path | None, *, relative: bool) -> tuple[str, list[
 
     Raises HashidrillError for neither, and for a day that would not begin when nobody is there.
     """
-    path = Path(what)
+    path = located(Path(what), PLAYBOOKS, SUFFIXES) or Path(what)
     if path.is_file() and is_game_day(document := read_document(path)):
         plan = plan_of(document, folder=path.parent, over=resolve if attach is None else _over_another)
         _check_day(plan, path)
-        name, words = plan.day.metadata.name, ["gameday", "run", _path(path, relative=relative), "--yes"]
+        named = what if relative and not Path(what).is_file() else _path(path, relative=relative)
+        name, words = plan.day.metadata.name, ["gameday", "run", named, "--yes"]
     else:
         file = find_experiment(what)
         experiment = load_experiment(file) if attach is None else _over_another(file).experiment
         name = library_name(file) or experiment.metadata.name  # experiments of two folders may have one metadata.name
-        named = what if relative and not path.is_file() else _path(file, relative=relative)
+        named = what if relative and not Path(what).is_file() else _path(file, relative=relative)
         words = ["run", named, "--plain"]
     if attach is None:
         return name, words

@@ -26,7 +26,7 @@ from hashidrill.errors import DatacenterError, HashidrillError, UsageError
 from hashidrill.live import display as live
 from hashidrill.provision.packages import ensure_system_packages
 from hashidrill.training import games
-from hashidrill.training.campaign import read_campaign, shipped, standing, told
+from hashidrill.training.campaign import read_campaign, standing, the_campaign, told
 from hashidrill.training.card import FAILED, NOT_COUNTED, PARTLY, PASSED, Card
 from hashidrill.training.cell import shell_command
 from hashidrill.training.course import Course, chosen, course_of
@@ -246,7 +246,7 @@ def _games(*, as_json: bool) -> None:
 
 def _campaign(who: str, *, as_json: bool) -> None:
     """How far they are in the shipped campaign, and what comes next."""
-    plan = read_campaign(shipped(), pages=False)
+    plan = read_campaign(the_campaign(), pages=False)
     where = standing(plan, best(who))
     if as_json:
         print_json({

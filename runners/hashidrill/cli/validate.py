@@ -12,9 +12,11 @@ from hashidrill.cli.common import Json, examples, print_json, print_line, warn_o
 from hashidrill.engine.memory import check_memory
 from hashidrill.errors import ExperimentError, HashidrillError
 from hashidrill.experiment.attached import KIND as ATTACH
-from hashidrill.experiment.library import find_experiment, list_experiments
+from hashidrill.experiment.library import FOLDER as EXPERIMENTS
+from hashidrill.experiment.library import SUFFIXES, find_experiment, list_experiments
 from hashidrill.experiment.loader import check_base, load_document, resolve
 from hashidrill.experiment.reading import BASE_KIND, read_experiment
+from hashidrill.util.folders import PLAYBOOKS, find_playbook, located
 
 if TYPE_CHECKING:
     from hashidrill.experiment.documents import Document
@@ -45,7 +47,7 @@ def validate(
 
     Checks files of `kind: Base` and `kind: Attach` too.
     """
-    paths = [find_experiment(name) for name in experiments] if experiments else list_experiments()
+    paths = [_found(name) for name in experiments] if experiments else list_experiments()
     results = [{"experiment": str(path), "error": _error_of(path)} for path in paths]
     if as_json:
         print_json(results)
@@ -112,6 +114,14 @@ def _check_attach(path: Path) -> None:
 
 
 _CHECKS = {_GAME_DAY: _check_day, _SCENARIO: _check_scenario, _CAMPAIGN: _check_campaign}
+
+
+def _found(name: str) -> Path:
+    """Raises UnknownNameError, UsageError for what is nowhere."""
+    asked = Path(name)
+    if asked.suffix == _RUNBOOK:
+        return find_playbook(asked, [_RUNBOOK])
+    return located(asked, EXPERIMENTS, SUFFIXES) or located(asked, PLAYBOOKS, SUFFIXES) or find_experiment(name)
 
 
 def _error_of(path: Path) -> str | None:

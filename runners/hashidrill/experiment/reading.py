@@ -1,13 +1,13 @@
 """Reads the file of an experiment, and the files that it extends, as one document.
 
 `extends: ../bases/three-servers.yaml` names a base, a file of `kind: Base` that holds any of an experiment's sections.
-The path is relative to the file that it stands in. Mappings are merged key by key and the experiment wins; a list or a
+The path is relative to the file that it stands in; what one's own `experiments/` lacks is taken from those that ship.
+Mappings are merged key by key and the experiment wins; a list or a
 value replaces that of the base; null takes a key of the base away. A base may extend another.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import stat
 from pathlib import Path
@@ -15,7 +15,9 @@ from typing import Any
 
 from hashidrill.errors import ExperimentError
 from hashidrill.experiment.documents import UNPRINTABLE, Document
+from hashidrill.experiment.library import SUFFIXES, base_at
 from hashidrill.experiment.problems import line_and_column, wrapped
+from hashidrill.util.folders import near_files
 
 MAX_BYTES = 256 * 1024
 MOST_BASES = 8
@@ -37,7 +39,7 @@ def read_experiment(path: Path) -> Document:
     read, here = [path.resolve()], path
     written = _extended(document)
     while written is not None:
-        at = Path(os.path.normpath(here.parent / written))
+        at = base_at(Path(os.path.normpath(here.parent / written)))
         why = _refused(at, read)
         if why:
             document.problem(("extends",), f"{written}: {why}")
@@ -83,7 +85,7 @@ def _refused(at: Path, read: list[Path]) -> str:
     """Why a file cannot be extended, or nothing."""
     try:
         if not at.is_file():
-            return f"there is no such file (the path is relative to this one){_near_files(at)}"
+            return f"there is no such file (the path is relative to this one){near_files(at, SUFFIXES)}"
         again = at.resolve() in read
     except (OSError, ValueError) as error:
         return f"cannot be read: {getattr(error, 'strerror', None) or error}"
@@ -124,20 +126,11 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
-        raise _error(f"{path}: there is no such file{_near_files(path)}") from None
+        raise _error(f"{path}: there is no such file{near_files(path, SUFFIXES)}") from None
     except PermissionError:
         raise _error(f"{path}: this user may not read it; run `chmod a+r {path}`") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise _error(f"{str(path)!r}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _near_files(path: Path) -> str:
-    try:
-        names = [entry.name for entry in path.parent.iterdir() if entry.suffix in {".yaml", ".yml"}]
-    except OSError:
-        return f"; there is no directory {path.parent} either"
-    close = difflib.get_close_matches(path.name, names, n=3)
-    return f"; did you mean {' or '.join(str(path.parent / name) for name in close)}?" if close else ""
 
 
 def _decode(name: str, raw: bytes) -> str:

@@ -18,12 +18,12 @@ from pathlib import Path
 from hashidrill.errors import HashidrillError, UnknownNameError, UsageError
 from hashidrill.hypothesis.marked import Hypothesis, marked_in
 from hashidrill.registry import near
-from hashidrill.util.files import COMPARISON_NAME, JOURNAL_NAME
+from hashidrill.util.folders import in_recording, nearest, say_own_wins
+from hashidrill.util.folders import shipped as ships
 
 FOLDER = "hypotheses"
 _SOURCE = "__hashidrill_source__"
 _DEFINITION = re.compile(rb"^@(?:hypothesis|comparison)\b.*?^def (\w+)", re.MULTILINE | re.DOTALL)
-_PACKAGE = Path(__file__).resolve().parents[1]
 VARIABLE = "HASHIDRILL_HYPOTHESES"
 """Names the folder of shipped hypotheses, in place of the checkout's or the package's."""
 
@@ -56,7 +56,10 @@ def collect(near_to: Path | None = None) -> dict[str, Hypothesis]:
     """Every hypothesis by its name. The nearest folder wins; two of one name in one folder are an error."""
     found: dict[str, Hypothesis] = {}
     for folder in reversed(_folders(near_to)):
-        found.update(_in_folder(folder))
+        for name, each in _in_folder(folder).items():
+            if name in found:
+                say_own_wins(f"{each.path}: {name}", Path(each.path), Path(found[name].path))
+            found[name] = each
     return dict(sorted(found.items()))
 
 
@@ -74,21 +77,19 @@ def _find_early(name: str, folders: list[Path], versions: Versions | None = None
                 found = {each.name: each for each in _in_file(*files[0])}
                 return found.get(name) if len(files) == 1 else None
         elif name in own[folder]:
+            for file in (versions or _versions)(shipped) if shipped is not None else ():
+                if name in _names_in(*file):
+                    say_own_wins(f"{own[folder][name].path}: {name}", Path(own[folder][name].path), file[0])
             return own[folder][name]
     return None
 
 
 def _folders(near_to: Path | None) -> list[Path]:
     """Nearest first: next to or above the experiment, next to or above the working directory, the shipped ones."""
-    candidates = [*_above(near_to), *_above(Path.cwd()), _shipped()]
-    folders = dict.fromkeys(folder.resolve() for folder in candidates if folder.is_dir())
+    near_by = [] if near_to is None else [nearest(FOLDER, near_to)]
+    candidates = [*near_by, nearest(FOLDER), _shipped()]
+    folders = dict.fromkeys(folder.resolve() for folder in candidates if folder is not None and folder.is_dir())
     return [folder for folder in folders if not in_recording(folder)]
-
-
-def in_recording(path: Path) -> bool:
-    """Whether it is a recording or a comparison, or lies in one."""
-    upwards = _upwards(os.path.realpath(path))
-    return any(_is_there(place, name) for place in upwards for name in (JOURNAL_NAME, COMPARISON_NAME))
 
 
 def check_folder(named: Path) -> None:
@@ -116,35 +117,7 @@ def _shipped() -> Path:
                 " elsewhere"
             )
         return Path(named)
-    checkout = _PACKAGE.parent.parent / FOLDER  # runners/hashidrill in a checkout
-    in_checkout = _PACKAGE.parent.name == "runners" and checkout.is_dir()
-    return checkout if in_checkout else _PACKAGE / "_library" / FOLDER
-
-
-def _above(start: Path | None) -> list[Path]:
-    """The nearest `hypotheses/` at or above `start`, not above the repository that it is in.
-
-    None for a `start` in a recording: what is above it may have come with it.
-    """
-    if start is None or in_recording(start):
-        return []
-    for place in _upwards(os.path.realpath(start)):
-        if _is_there(place, FOLDER) and (found := Path(place, FOLDER)).is_dir():
-            return [found]
-        if _is_there(place, ".git"):
-            break
-    return []
-
-
-@lru_cache
-def _upwards(real: str) -> tuple[str, ...]:
-    """A folder and those that it lies in, the nearest first."""
-    return (real, *map(str, Path(real).parents))
-
-
-def _is_there(folder: str, name: str) -> bool:
-    """By text: it is asked of each folder above each hypothesis of an experiment, and a Path is slow to make."""
-    return os.access(f"{folder}/{name}", os.F_OK)
+    return ships(FOLDER)
 
 
 def _in_folder(folder: Path, versions: Versions | None = None) -> dict[str, Hypothesis]:

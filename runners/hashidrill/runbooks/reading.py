@@ -22,6 +22,7 @@ from hashidrill.runbooks.sense import check
 from hashidrill.units import Duration
 
 MOST_BYTES = 1_000_000
+MARKDOWN = ".md"
 KINDS = ("observe", "decide", "act", "confirm")
 SHELLS = ("sh", "bash")
 _FENCE = re.compile(r"(?P<mark>```+|~~~+)\s*(?P<info>[^`]*)")
@@ -49,11 +50,6 @@ class _Complaints:
             raise ExperimentError(
                 "\n".join(wrapped(f"{self.path}:{line}: {text}") for line, text in sorted(set(self.found)))
             )
-
-
-def is_runbook(path: Path) -> bool:
-    """Whether it is meant for one."""
-    return path.suffix == ".md"
 
 
 def read_runbook(path: Path) -> Runbook:

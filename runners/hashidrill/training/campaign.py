@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from hashidrill.experiment.explain import validated
+from hashidrill.experiment.library import SUFFIXES
 from hashidrill.experiment.model import API_VERSION, MOST_ENTRIES, Name
 from hashidrill.experiment.reading import read_document
 from hashidrill.experiment.strict import Strict
 from hashidrill.registry import near
 from hashidrill.training.card import PASSED
-from hashidrill.training.library import list_scenarios, scenarios_dir
+from hashidrill.training.library import FOLDER, list_scenarios
 from hashidrill.training.scenario import read_scenario
 from hashidrill.units import Duration
+from hashidrill.util.folders import find_playbook
 
 if TYPE_CHECKING:
     from hashidrill.experiment.documents import Document
@@ -98,9 +100,12 @@ def is_campaign(document: Document) -> bool:
     return isinstance(document.data, dict) and document.data.get("kind") == KIND
 
 
-def shipped() -> Path:
-    """The file of the campaign that `hashidrill train` leads through. Raises UsageError where there is no library."""
-    return scenarios_dir().with_suffix(".yaml")
+def the_campaign() -> Path:
+    """The file of the campaign that `hashidrill train` leads through: one's own, or the one that ships.
+
+    Raises UsageError without any.
+    """
+    return find_playbook(Path(f"{FOLDER}.yaml"), SUFFIXES)
 
 
 def read_campaign(path: Path, *, pages: bool = True) -> Campaign:

@@ -12,11 +12,12 @@ from typing import Any
 
 import hashidrill
 from hashidrill.errors import UsageError
-from hashidrill.experiment.library import experiments_dir
 from hashidrill.registry import near
 from hashidrill.training.games import Game
 from hashidrill.training.in_sandbox import HOSTS_NAME
+from hashidrill.training.library import FOLDER
 from hashidrill.util.files import write_whole
+from hashidrill.util.folders import both
 from hashidrill.util.foreign import parse
 
 CELLS = "cells"
@@ -67,5 +68,6 @@ def _first(hosts: Mapping[str, Any]) -> str:
 
 def _hidden() -> list[str]:
     """Where our own files are: they say what the scenarios hide."""
-    places = [Path(hashidrill.__file__).resolve().parent, experiments_dir().resolve().parent]
+    scenarios = both(FOLDER)
+    places = [Path(hashidrill.__file__).resolve().parent, scenarios[-1].resolve().parents[1], *scenarios[:-1]]
     return [str(place) for place in places]

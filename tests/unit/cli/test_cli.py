@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import math
+import os
 import sys
 
 import pytest
@@ -134,7 +135,7 @@ def test_completion_is_offered():
     [
         (("run", "raft/frozen-leeder"), "did you mean raft/frozen-leader"),
         (("run", "raft/frozen-leader", "no/such"), "there is no experiment 'no/such'"),
-        (("validate", "nowhere.yaml"), "there is no experiment 'nowhere.yaml'"),
+        (("validate", "nowhere.yaml"), "nowhere.yaml: there is no such file"),
         (("show", "disk.latensy"), "did you mean disk.latency?"),
         (("check", "last"), "no recordings yet"),
         (("check", "20261121"), "there is no recording '20261121'"),
@@ -766,6 +767,23 @@ def test_what_stands_is_told(hashidrill, monkeypatch):
     text = hashidrill("status").stdout
     assert all(word in text for word in ("default", "1.22.2", "consul-1", "10.73.0.11", "http://127.0.0.1:8500/ui/"))
     assert hashidrill("status", "--json").json[0]["hosts"] == hosts
+
+
+def test_the_only_datacenter_is_meant_where_none_is_named(hashidrill, monkeypatch):
+    hosts = [{"name": "nomad-1", "role": "server", "address": "10.73.0.11", "pid": 1}]
+    one, two = (running.RunningDatacenter(name, 1, 1, "/", "/bin/consul", "1.22.2", "", hosts) for name in ("a", "b"))
+    monkeypatch.setattr(running, "all_running", lambda: [one])
+    calls = []
+    monkeypatch.setattr(running, "shell_command", lambda one, host, command: ([one.name, host, *command], {}))
+    monkeypatch.setattr(os, "execvpe", lambda *words: calls.append(words[1]))
+    monkeypatch.setattr(running, "down", lambda one: calls.append(one.name))
+    for said in (hashidrill("shell", "nomad-1"), hashidrill("down")):
+        assert (said.code, said.stderr) == (0, "the only datacenter that is up is a\n")
+    assert calls == [["a", "nomad-1"], "a"]
+    assert hashidrill("shell", "nomad-1", "--name", "a").stderr == ""
+    assert hashidrill("shell", "nomad-1", "--name", "b").code == 2
+    monkeypatch.setattr(running, "all_running", lambda: [one, two])
+    assert hashidrill("down").code == 2  # which of them?
 
 
 # what is deprecated

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from hashidrill.cli.app import app
 from hashidrill.training.card import FAILED, PASSED
 from hashidrill.training.games import games_dir
-from hashidrill.training.library import scenarios_dir
+from places import PLAYBOOKS
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_nobody_else_s_games_count(said):
 
 
 def test_validate_takes_the_shipped_campaign_and_refuses_one_with_a_scenario_that_is_not_there(said, tmp_path):
-    shipped = scenarios_dir().with_suffix(".yaml")
+    shipped = PLAYBOOKS / "training.yaml"
     assert said("validate", str(shipped)).exit_code == 0
     broken = tmp_path / "broken.yaml"
     broken.write_text(shipped.read_text().replace("scenarios: [final]", "scenarios: [finale]").replace("read:", "#"))

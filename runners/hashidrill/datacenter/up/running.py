@@ -75,6 +75,10 @@ def state_dir() -> Path:
     return (base if base.is_absolute() else Path.home() / ".local/state") / "hashidrill" / "up"
 
 
+DEFAULT = "default"
+"""The name of a datacenter that was given none."""
+
+
 def all_running() -> list[RunningDatacenter]:
     """Those that are up, by name. Removes the files of those that ended."""
     found = []
@@ -88,9 +92,11 @@ def all_running() -> list[RunningDatacenter]:
     return found
 
 
-def get(name: str) -> RunningDatacenter:
-    """Raises UsageError that says which are up."""
+def get(name: str | None) -> RunningDatacenter:
+    """The one of that name; without a name `default`, or the only one. Raises UsageError that says which are up."""
     names = {one.name: one for one in all_running()}
+    if name is None:
+        name = next(iter(names)) if len(names) == 1 else DEFAULT
     if name not in names:
         what = registry.near(name, names) if names else "no datacenter is up; start one with `hashidrill up`"
         raise UsageError(f"no datacenter {name!r} is up: {what}")
