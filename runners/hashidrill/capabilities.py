@@ -42,7 +42,7 @@ class DiskSpace(Protocol):
 
 @runtime_checkable
 class PacketFilter(Protocol):
-    """Drop, refuse, count and redirect packets in the host's network namespace, with nftables."""
+    """Drop, refuse, count and redirect packets in the host's network namespace, by nf_tables."""
 
     async def set_packet_rules(self, table: str, rules: Sequence[PacketRule]) -> None:
         """Put these rules in force, in a table of their own, in place of what it held. Raises FaultError."""
@@ -53,15 +53,12 @@ class PacketFilter(Protocol):
     async def clear_packet_rules(self, table: str) -> None:
         """Remove the table; nothing when there is none. Raises FaultError."""
 
-    async def nft(self, script: str) -> None:
-        """Run an nft script, for what packet rules cannot say, in one transaction. Raises FaultError."""
+    async def packet_tables(self) -> Sequence[str]: ...
 
-    async def nft_tables(self) -> Sequence[str]: ...
-
-    async def nft_packets(self, table: str) -> Mapping[str, int]:
+    async def packet_counts(self, table: str) -> Mapping[str, int]:
         """Packets counted by each rule of a table that has a comment, by that comment; empty without such a table."""
 
-    async def nft_barriers(self) -> Sequence[Barrier]:
+    async def packet_barriers(self) -> Sequence[Barrier]:
         """The rules of this host, of all tables, that drop or refuse packets of an address."""
 
 

@@ -1,23 +1,40 @@
-"""Packet rules as data, and the nftables script that they are on a host.
+"""Packet rules as data, the statements that they are made of, and the nft script that carries them to others' hosts.
 
-Faults say what is to happen to which packets; a host puts it in force (`PacketFilter.set_packet_rules`): a local one as
-the script below, one in memory by reading the same data. What these rules cannot say is nft text of a fault's own
-(`PacketFilter.nft`), which a host in memory does not act out.
+Faults say what is to happen to which packets; a host puts it in force (`PacketFilter.set_packet_rules`): a local one
+by netlink (hashidrill.sandbox.nf_tables), one that is carried to by its own `nft`, one in memory by reading the data.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from hashidrill.errors import FaultError
 
-PAYLOADS = (("tcp doff 5", 160), ("tcp doff 8", 256))
-"""Where a segment's first byte of data is, in bits: without TCP options and with timestamps, which is all there is."""
-_OPENED, _PASSED, _CUT = "0x68640001", "0x68640002", "0x68640003"
+PAYLOADS = ((5, 160), (8, 256))
+"""TCP's data offset in words, and where a segment's first byte of data is then, in bits: without options and with
+timestamps, which is all there is."""
+_OPENED, _PASSED, _CUT = 0x68640001, 0x68640002, 0x68640003
 """Marks of connections (ct mark) whose beginning is looked at."""
+FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
+
+Word = tuple[Any, ...]
+"""A condition or an action, as `_TEXTS` and hashidrill.sandbox.nf_tables have it."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Where in a packet's way its statements are."""
+
+    name: str
+    kind: Literal["filter", "nat"]
+    hook: Literal["prerouting", "input", "forward", "output", "postrouting"]
+    priority: int
+
+
+Statement = tuple[Chain, Sequence[Word]]
 
 
 @dataclass(frozen=True)
@@ -36,25 +53,25 @@ class Block:
     resets_pass: bool = False
 
     @property
-    def hook(self) -> tuple[str, str]:
-        return self.chain, f"filter hook {self.chain} priority -10"
+    def place(self) -> Chain:
+        return Chain(self.chain, "filter", self.chain, -10)
 
-    def lines(self) -> list[str]:
-        words = [f"ip {'saddr' if self.chain == 'input' else 'daddr'} {_addresses(self.addresses)}"]
+    def lines(self) -> list[list[Word]]:
+        words: list[Word] = [("saddr" if self.chain == "input" else "daddr", _addresses(self.addresses))]
         if self.port is not None:
-            words.append(f"tcp dport {self.port}")
+            words.append(("dport", (self.port,)))
         if self.share < 1:
-            words.append(f"numgen random mod 1000000 < {round(self.share * 1_000_000)}")
+            words.append(("chance", round(self.share * 1_000_000)))
         if self.resets_pass:
-            words.append("tcp flags & rst == 0x0")
-        return [" ".join([*words, "reject with tcp reset" if self.refuse else "drop"])]
+            words.append(("flags", RST, 0))
+        return [[*words, ("reset",) if self.refuse else ("drop",)]]
 
 
 @dataclass(frozen=True)
 class Redirect:
     """New TCP connections from these addresses to `port` of this host arrive at its port `to`.
 
-    With a `comment`, `PacketFilter.nft_packets` counts them by it.
+    With a `comment`, `PacketFilter.packet_counts` counts them by it.
     """
 
     addresses: tuple[str, ...]
@@ -63,52 +80,71 @@ class Redirect:
     comment: str = ""
 
     @property
-    def hook(self) -> tuple[str, str]:
-        return "prerouting", "nat hook prerouting priority -100"
+    def place(self) -> Chain:
+        return Chain("prerouting", "nat", "prerouting", -100)
 
-    def lines(self) -> list[str]:
-        opening = f"ip saddr {_addresses(self.addresses)} tcp dport {self.port} tcp flags & (fin|syn|rst|ack) == syn"
-        if self.comment:
-            return [f'{opening} counter redirect to :{self.to} comment "{self.comment}"']
-        return [f"{opening} redirect to :{self.to}"]
+    def lines(self) -> list[list[Word]]:
+        opening = ("saddr", _addresses(self.addresses)), ("dport", (self.port,)), ("flags", FIN | SYN | RST | ACK, SYN)
+        counted = [("counter",)] if self.comment else []
+        return [[*opening, *counted, ("redirect", self.to), *([("comment", self.comment)] if self.comment else [])]]
 
 
 @dataclass(frozen=True)
 class Cut:
     """Connections of this host to these addresses and ports are reset when they begin with one of these bytes.
 
-    `older`: nft matches by which a connection from before the rules is known, once its data is seen. `name` is the
-    chain's. The rules remember in a connection's mark what it began with.
+    `older`: words by which a connection from before the rules is known, once its data is seen. `name` is the chain's.
+    The rules remember in a connection's mark what it began with.
     """
 
     name: str
     addresses: tuple[str, ...]
     ports: tuple[int, ...]
     first_bytes: tuple[int, ...]
-    older: tuple[str, ...] = ()
+    older: tuple[tuple[Word, ...], ...] = ()
 
     @property
-    def hook(self) -> tuple[str, str]:
-        return self.name, "filter hook output priority -10"
+    def place(self) -> Chain:
+        return Chain(self.name, "filter", "output", -10)
 
-    def lines(self) -> list[str]:
-        to_others = f"ip daddr {_addresses(self.addresses)} tcp dport {_set(map(str, self.ports))}"
-        cut, data = f"ct mark set {_CUT} reject with tcp reset", "tcp flags & psh == psh"
-        firsts = [f"{doff} @th,{at},8 {number:#04x}" for doff, at in PAYLOADS for number in self.first_bytes]
-        statements = [
-            "tcp flags & rst == rst accept",  # by which the other side learns of it when it sends something
-            f"ct mark {_CUT} reject with tcp reset",
-            f"ct mark {_PASSED} accept",
-            f"tcp flags & (syn | ack) == syn ct mark set {_OPENED} accept",
-            *(f"{data} ct mark {_OPENED} {first} {cut}" for first in firsts),
-            f"{data} ct mark {_OPENED} ct mark set {_PASSED} accept",
+    def lines(self) -> list[list[Word]]:
+        to_others: list[Word] = [("daddr", _addresses(self.addresses)), ("dport", self.ports)]
+        data: Word = ("flags", PSH, PSH)
+        cut: list[Word] = [("set mark", _CUT), ("reset",)]
+        firsts = [(("doff", doff), ("data", at, 8, True, byte)) for doff, at in PAYLOADS for byte in self.first_bytes]
+        statements: list[list[Word]] = [
+            [("flags", RST, RST), ("accept",)],  # by which the other side learns of it when it sends something
+            [("mark", _CUT), ("reset",)],
+            [("mark", _PASSED), ("accept",)],
+            [("flags", SYN | ACK, SYN), ("set mark", _OPENED), ("accept",)],
+            *([data, ("mark", _OPENED), *first, *cut] for first in firsts),
+            [data, ("mark", _OPENED), ("set mark", _PASSED), ("accept",)],
             # connections that are older than the rules: what they are for is seen when they are used
-            *(f"{data} ct mark 0 {what} {cut}" for what in self.older),
+            *([data, ("mark", 0), *what, *cut] for what in self.older),
         ]
-        return [f"{to_others} {statement}" for statement in statements]
+        return [[*to_others, *statement] for statement in statements]
 
 
 PacketRule = Block | Redirect | Cut
+
+
+def statements_of(rules: Sequence[PacketRule]) -> list[Statement]:
+    """In their order. Raises FaultError for an address that is none."""
+    return [(rule.place, words) for rule in rules for words in rule.lines()]
+
+
+def chains_of(rules: Sequence[PacketRule]) -> list[Chain]:
+    """Each once."""
+    return list(dict.fromkeys(rule.place for rule in rules))
+
+
+LET_PASS: tuple[Sequence[Chain], Sequence[Statement]] = (
+    (Redirect((), 0, 0).place, Block("input", ()).place), ((Redirect((), 0, 0).place, [("accept",)]),),
+)  # fmt: skip
+"""Chains and statements that touch no packet, while what was redirected is still translated.
+
+The connections of a proxy that ends are closed through them.
+"""
 
 
 def script(table: str, rules: Sequence[PacketRule]) -> str:
@@ -116,48 +152,56 @@ def script(table: str, rules: Sequence[PacketRule]) -> str:
 
     Raises FaultError for an address that is none.
     """
-    return "\n".join(
-        [
-            *_anew(table),
-            *_chains(table, rules),
-            *(f"add rule inet {table} {rule.hook[0]} {line}" for rule in rules for line in rule.lines()),
-        ]
-    ) + "\n"  # fmt: skip
+    return _script(table, chains_of(rules), statements_of(rules))
 
 
 def suspending(table: str) -> str:
-    """The nft script after which the table's rules touch no packet, and what they redirected is still translated.
-
-    The connections of a proxy that ends are closed through its chains.
-    """
-    chains = _chains(table, [Redirect((), 0, 0), Block("input", ())])
-    still = [f"flush chain inet {table} input", f"insert rule inet {table} prerouting accept"]
-    return "\n".join([f"add table inet {table}", *chains, *still]) + "\n"
+    """The nft script after which the table lets all packets pass, and still translates what it redirected."""
+    return _script(table, *LET_PASS)
 
 
-def clearing(table: str) -> str:
-    """The nft script after which the table is not there, whether it was or not."""
-    return "\n".join(_anew(table)[:2]) + "\n"
+def _script(table: str, chains: Sequence[Chain], statements: Sequence[Statement]) -> str:
+    lines = [f"add table inet {table}", f"delete table inet {table}", f"add table inet {table}"]
+    for chain in chains:
+        hook = f"type {chain.kind} hook {chain.hook} priority {chain.priority}"
+        lines.append(f"add chain inet {table} {chain.name} {{ {hook}; policy accept; }}")
+    for chain, words in statements:
+        lines.append(f"add rule inet {table} {chain.name} {' '.join(map(_text, words))}")
+    return "\n".join(lines) + "\n"
 
 
-def _anew(table: str) -> list[str]:
-    return [f"add table inet {table}", f"delete table inet {table}", f"add table inet {table}"]
+def _text(word: Word) -> str:
+    """As nft writes it."""
+    name, *values = word
+    return _TEXTS[name](*values)
 
 
-def _chains(table: str, rules: Sequence[PacketRule]) -> list[str]:
-    hooks = dict(rule.hook for rule in rules)
-    return [f"add chain inet {table} {name} {{ type {hook}; policy accept; }}" for name, hook in hooks.items()]
+_TEXTS: Mapping[str, Callable[..., str]] = {
+    "saddr": lambda addresses: f"ip saddr {{ {', '.join(addresses)} }}",
+    "daddr": lambda addresses: f"ip daddr {{ {', '.join(addresses)} }}",
+    "dport": lambda ports: f"tcp dport {{ {', '.join(map(str, ports))} }}",
+    "flags": "tcp flags & {:#x} == {:#x}".format,
+    "doff": "tcp doff {}".format,
+    "data": lambda at, size, same, value: f"@th,{at},{size} {'' if same else '!= '}{value:#0{2 + size // 4}x}",
+    "chance": "numgen random mod 1000000 < {}".format,
+    "mark": "ct mark {:#x}".format,
+    "set mark": "ct mark set {:#x}".format,
+    "counter": "counter".format,
+    "redirect": "redirect to :{}".format,
+    "comment": 'comment "{}"'.format,
+    "reset": "reject with tcp reset".format,
+    "drop": "drop".format,
+    "accept": "accept".format,
+}
 
 
-def _addresses(values: Sequence[str]) -> str:
+def _addresses(values: Sequence[str]) -> tuple[str, ...]:
     """They may come from a catalog, in which others write: whatever is no address could be rules of theirs."""
     for one in values:
         try:
             ipaddress.IPv4Address(one)
         except ValueError:
-            raise FaultError(f"{one!r} is no IPv4 address, and packet rules are about these alone") from None
-    return _set(values)
-
-
-def _set(values: Sequence[str] | map[str]) -> str:
-    return "{ " + ", ".join(values) + " }"
+            raise FaultError(f"{one!r} is not an IPv4 address, and packet rules are about these alone") from None
+    if not values:
+        raise FaultError("packet rules without an address would match no packet")
+    return tuple(values)

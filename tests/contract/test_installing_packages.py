@@ -44,6 +44,7 @@ def fakes(tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", f"{folder}:{tools}")
         return record
 
+    monkeypatch.setattr(packages, "SYSTEM", (packages.Package("nftables", "nft", "network faults"),))
     monkeypatch.setattr(packages, "SYSTEM_FOLDERS", ())
     monkeypatch.delenv("HASHIDRILL_NO_INSTALL", raising=False)
     monkeypatch.delenv("DEBIAN_FRONTEND", raising=False)
@@ -84,6 +85,7 @@ import sys
 from hashidrill.provision import packages
 from hashidrill.errors import MachineError
 packages.SYSTEM_FOLDERS = ()
+packages.SYSTEM = (packages.Package("nftables", "nft", "network faults"),)
 try:
     packages.ensure_system_packages(print)
 except MachineError as error:

@@ -24,7 +24,7 @@ from secret_hunt import Hunt
 pytestmark = [
     pytest.mark.nightly,
     pytest.mark.nomad,
-    pytest.mark.needs("datacenter", "ip", "strace", "nomad"),
+    pytest.mark.needs("datacenter", "ip", "nft", "strace", "nomad"),
     pytest.mark.may_skip("where these tests are an ordinary user's: tasks of Nomad that are root were seen as root"),
 ]
 RIGHTS = carrier_rights(Carriers.model_validate({"nomad": {}}))

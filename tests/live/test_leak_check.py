@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hashidrill.sandbox import nf_tables
 from leaks import VARIABLE, Ground
 
 SLEEP = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"]
@@ -85,7 +86,7 @@ def test_a_stopped_process_is_found_too(planted):
 
 
 @pytest.mark.may_skip("an ordinary user cannot plant these")
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes cgroups, mounts and nft tables out here")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes cgroups, mounts and tables of packet rules out here")
 class TestAsRoot:
     def test_a_planted_cgroup_is_found(self, planted):
         parents = [Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")]
@@ -107,18 +108,16 @@ class TestAsRoot:
         finally:
             subprocess.run(["umount", place], check=True)
 
-    def test_a_planted_nft_table_is_found(self, planted):
-        nft = ["nft", "-f", "-"]
-        subprocess.run(nft, input=b"add table inet hashidrill_planted\n", check=True)
+    def test_a_planted_table_of_packet_rules_is_found(self, planted):
+        nf_tables.replace("hashidrill_planted", [], [])
         try:
-            assert planted.left() == ["nft table hashidrill_planted"]
+            assert planted.left() == ["table of packet rules hashidrill_planted"]
         finally:
-            subprocess.run(nft, input=b"delete table inet hashidrill_planted\n", check=True)
+            nf_tables.remove("hashidrill_planted")
 
     def test_what_was_there_before_is_not_held_against_us(self, planted):
-        nft = ["nft", "-f", "-"]
-        subprocess.run(nft, input=b"add table inet hashidrill_before\n", check=True)
+        nf_tables.replace("hashidrill_before", [], [])
         try:
             assert Ground(planted.work).left() == []
         finally:
-            subprocess.run(nft, input=b"delete table inet hashidrill_before\n", check=True)
+            nf_tables.remove("hashidrill_before")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fault_cases import without_rules
 from hashidrill.services.consul import api as consul_api
 from hashidrill.services.consul.faults import agent as consul_agent
 
@@ -57,15 +58,15 @@ async def handed_back(datacenter, host, undo, _snapshot):
 
 
 async def rules_flushed(_datacenter, host, _undo, _snapshot):
-    await host.nft("flush ruleset")
+    await without_rules(host)
 
 
 async def rules_of_another_flushed(datacenter, host, _undo, _snapshot):
-    await next(other for other in consul_api.servers_of(datacenter) if other is not host).nft("flush ruleset")
+    await without_rules(next(other for other in consul_api.servers_of(datacenter) if other is not host))
 
 
 async def rules_of_an_agent_flushed(datacenter, _host, undo, _snapshot):
-    await datacenter.hosts[undo["clients"][0]].nft("flush ruleset")
+    await without_rules(datacenter.hosts[undo["clients"][0]])
 
 
 async def started_again(datacenter, host, _undo, _snapshot):

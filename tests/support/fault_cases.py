@@ -106,3 +106,9 @@ MOMENTARY = {
 def nature(kind: str) -> dict[str, bool]:
     """What check_fault must know of a kind of fault."""
     return {"has_effect": kind != "noop", "momentary": kind in MOMENTARY}
+
+
+async def without_rules(host):
+    """Takes all packet rules of a host away, behind the back of whoever set them."""
+    for table in await host.packet_tables():
+        await host.clear_packet_rules(table)

@@ -7,13 +7,12 @@ that is started below inherits HASHIDRILL_WORK, which names a directory that nob
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import shutil
-import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from pyroute2.nftables.main import NFTables
 
 VARIABLE = "HASHIDRILL_WORK"
 PREFIX = "hashidrill-"
@@ -83,21 +82,19 @@ def _mounts(work: Path) -> list[str]:
 
 
 def _network() -> list[str]:
-    """Names of namespaces, our bridge, and our nft tables, outside of any sandbox."""
+    """Names of namespaces, our bridge, and our tables of packet rules, outside of any sandbox."""
     found = [f"network namespace {path}" for path in sorted(Path("/run/netns").glob("*"))]
     if Path("/sys/class/net", _BRIDGE).exists():
         found.append(f"bridge {_BRIDGE}")
-    return found + [f"nft table {name}" for name in _tables() if name.startswith("hashidrill")]
+    return found + [f"table of packet rules {name}" for name in _tables() if name.startswith("hashidrill")]
 
 
 def _tables() -> list[str]:
     """Empty for an ordinary user, who can neither see nor make any out here."""
-    nft = shutil.which("nft") or shutil.which("nft", path="/usr/sbin:/sbin")
-    if nft is None or os.geteuid() != 0:
+    if os.geteuid() != 0:
         return []
-    listed = subprocess.run([nft, "-j", "list", "tables"], capture_output=True, text=True, check=False)
-    items = json.loads(listed.stdout or '{"nftables": []}')["nftables"]
-    return [item["table"]["name"] for item in items if "table" in item]
+    with NFTables(nfgen_family=0) as kernel:
+        return [table.get_attr("NFTA_TABLE_NAME") for table in kernel.get_tables()]
 
 
 def _cgroups() -> list[str]:

@@ -18,7 +18,7 @@ from hashidrill.provision import binaries, machine, packages
 from hashidrill.provision.products import AUDITED_VERSIONS, DEFAULT_VERSIONS, KUBERNETES_VERSIONS, PRODUCTS
 
 DATACENTER = "datacenter"
-"""A machine that can have a local datacenter: namespaces, nft, and so on."""
+"""A machine that can have a local datacenter: namespaces, seccomp, and so on."""
 CLIENTS = "go-clients"
 """The reference clients of the retry verdicts that are written in Go (tests/support/clients/go)."""
 CONSUL_VERSION = "1.22.2"
@@ -26,6 +26,7 @@ _VERSIONS = dict(reversed((*DEFAULT_VERSIONS, *AUDITED_VERSIONS, *KUBERNETES_VER
 TOOLS = {
     "chromium": (("chromium", "chromium-browser", "google-chrome"), "chromium"),
     "wrk": (("wrk",), "wrk"),
+    "nft": (("nft",), "nftables"),
     "go": (("go",), "golang-go"),
     "tc": (("tc",), "iproute2"),
     "ip": (("ip",), "iproute2"),

@@ -82,7 +82,7 @@ async def checked(datacenter, kind, params, on):
     report = await check_fault(fault, target, momentary=momentary)
     assert await datacenter.hosts[target.host].agent_config("consul") == config, "its configuration differs"
     for host in api.servers_of(datacenter):
-        assert not await host.nft_tables(), f"{host.name} has rules left"
+        assert not await host.packet_tables(), f"{host.name} has rules left"
     roles = {host.name: host.role for host in datacenter.hosts.values()}
     assert [roles[f"consul-{n}"] for n in (1, 2, 3, 4)] == ["server"] * 3 + ["spare"], roles
     return {

@@ -120,7 +120,7 @@ async def _clear_rule(host, undo):
 
 
 async def _empty_table(host, undo):
-    await host.nft(f"flush table inet {_TableFault.table(undo)}\n")
+    await host.set_packet_rules(_TableFault.table(undo), [])
 
 
 async def _remove_ballast(host, undo):

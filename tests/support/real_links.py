@@ -19,7 +19,7 @@ from pathlib import Path
 import anyio
 import httpx
 
-from fault_cases import LINK_CASES, nature
+from fault_cases import LINK_CASES, nature, without_rules
 from hashidrill import registry
 from hashidrill.abc import Target
 from hashidrill.datacenter.local.datacenter import LocalDatacenter
@@ -62,7 +62,7 @@ async def _proven(fault, undo):
 
 
 async def _flush_rules(host, _undo):
-    await host.nft("flush ruleset")
+    await without_rules(host)
 
 
 async def _answers(host):

@@ -165,15 +165,12 @@ class CarriedHost:
     async def clear_packet_rules(self, table: str) -> None:
         await self._revert(table, "packets")
 
-    async def nft(self, script: str) -> None:  # noqa: ARG002 - the capability's
-        raise FaultError(f"{self.name}: only rules of one table, which an agent takes away again, are put on this host")
-
-    async def nft_tables(self) -> Sequence[str]:
+    async def packet_tables(self) -> Sequence[str]:
         items = (await self._look("nft", words=["tables"]))["items"]
         return [self._terms.unnamed(item["table"]["name"]) for item in items if "table" in item]
 
-    async def nft_packets(self, table: str) -> Mapping[str, int]:
-        if table not in await self.nft_tables():
+    async def packet_counts(self, table: str) -> Mapping[str, int]:
+        if table not in await self.packet_tables():
             return {}
         items = (await self._look("nft", words=["table", "inet", self._terms.named(table)]))["items"]
         rules = [item["rule"] for item in items if "rule" in item]
@@ -182,7 +179,7 @@ class CarriedHost:
             for rule in rules if "comment" in rule for part in rule["expr"] if "counter" in part
         }  # fmt: skip
 
-    async def nft_barriers(self) -> Sequence[Barrier]:
+    async def packet_barriers(self) -> Sequence[Barrier]:
         found = barriers((await self._look("nft", words=["ruleset"]))["items"])
         return [replace(one, table=self._terms.unnamed(one.table)) for one in found]
 

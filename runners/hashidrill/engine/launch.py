@@ -105,6 +105,7 @@ def prepare(
         )
     _check_clients(resolved)
     check_machine(resolved)
+    check_packet_rules(resolved)
     explicit = {
         each.name: each.explicit for service in services_of(experiment.datacenter) for each in service.binaries()
     }
@@ -193,6 +194,22 @@ def check_machine(resolved: ResolvedExperiment, available_bytes: int | None = No
 
     if resolved.document is not None:
         check_memory(resolved.document, resolved.experiment, available_bytes)
+
+
+def check_packet_rules(resolved: ResolvedExperiment) -> None:
+    """Raises MachineError if this kernel refuses the packet rules of a fault; it is asked for network faults alone."""
+    from hashidrill.provision import machine  # noqa: PLC0415 - `validate` imports no trials
+
+    kinds = {step.fault for step in resolved.experiment.faults}
+    if not any(kinds.intersection(faults) for _, faults in machine.PACKET_FAULTS.values()):
+        return
+    lost = machine.refused_faults(machine.run_trials("packets"))
+    if refused := sorted(kinds & {*lost}):
+        raise MachineError(
+            f"{resolved.path}: {refused[0]} needs packet rules that this machine's kernel refuses ({lost[refused[0]]});"
+            " `hashidrill doctor` says which faults it cannot have, and what may help; faults on disks, processes and"
+            " CPUs are possible here"
+        )
 
 
 def _follow(box: Sandbox, events: Bus) -> None:

@@ -269,9 +269,9 @@ class _Looks:
         await there.use(NetworkCanary).canary_listen(self.ports.canary)
         exchanges = await here.use(NetworkCanary).exchange(there.address, self.ports.canary, self.sampling.request)
         table = self.undo["table"]
-        before = (await there.use(PacketFilter).nft_packets(table)).get(_COMMENT, 0)
+        before = (await there.use(PacketFilter).packet_counts(table)).get(_COMMENT, 0)
         await here.use(NetworkCanary).connect(there.address, self.port, _CONNECT_S)
-        counted = (await there.use(PacketFilter).nft_packets(table)).get(_COMMENT, 0) > before
+        counted = (await there.use(PacketFilter).packet_counts(table)).get(_COMMENT, 0) > before
         held = await there.use(Proxies).proxy_toxics(table)
         return _Seen(_link(site, name), exchanges, counted, held is not None and _same(held, self.toxics))
 

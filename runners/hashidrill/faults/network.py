@@ -238,7 +238,7 @@ class NetworkLoss(_TableFault):
                 wrong.append(name)
         told = (wrong or peers or [""])[0]
         share = lost.get(told, 0) / self._datagrams
-        in_the_list = self.table(undo) in await self._host(undo).use(PacketFilter).nft_tables()
+        in_the_list = self.table(undo) in await self._host(undo).use(PacketFilter).packet_tables()
         return Evidence(
             not wrong and (bool(peers) or in_the_list is present),
             f"{Percent(round(self._expected, 4))} of round trips lost" if present else "no loss",

@@ -67,7 +67,7 @@ async def _barriers(hosts: Hosts, names: set[str]) -> dict[str, Sequence[Barrier
     found: dict[str, Sequence[Barrier]] = {}
 
     async def one(name: str) -> None:
-        found[name] = await hosts.host(name).use(PacketFilter).nft_barriers()
+        found[name] = await hosts.host(name).use(PacketFilter).packet_barriers()
 
     await all_at_once(partial(one, name) for name in sorted(names))
     return found

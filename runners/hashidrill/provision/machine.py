@@ -10,9 +10,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hashidrill.errors import BinaryError
 from hashidrill.provision import archive as binaries_archive
@@ -21,9 +22,6 @@ from hashidrill.provision import build as binaries_build
 from hashidrill.provision.packages import CHAOSD_PACKAGES, GO_BY_HAND, install_command, tool
 from hashidrill.provision.products import DEFAULT_VERSIONS, KUBERNETES_VERSIONS, NEED_ROOT, Product, product_named
 from hashidrill.sandbox import cgroups
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 TRIAL_TIMEOUT_S = 60.0
 MEMORY_BYTES = 600_000_000
@@ -68,8 +66,8 @@ def detect() -> list[Capability]:
         user_namespaces(user, root=root),
         links(own),
         seccomp(run_trials("seccomp"), platform.release()),
-        nftables(own, tool("nft")),
-        _tool("nsenter", "util-linux", "no network faults, and no `hashidrill shell`"),
+        packet_rules(own),
+        _tool("nsenter", "util-linux", "no `hashidrill shell`"),
         _tool("unshare", "util-linux", "nothing: hashidrill asks the kernel itself"),
         netem(own),
         chaosd_tools(),
@@ -180,14 +178,36 @@ def seccomp(trials: Mapping[str, str], release: str) -> Capability:
     )  # fmt: skip
 
 
-def nftables(own: Mapping[str, str], nft: str | None) -> Capability:
-    """Both halves: the tool, and the kernel's side, with the rules that the faults use."""
-    ok, reason = _came_of(own, "nftables")
-    cost = "no network.partition, network.loss, network.block"
-    if nft is None:
-        return Capability("nftables", False, "there is no nft on this machine", cost, install_command("nftables"))
-    fix = "sudo modprobe nf_tables && sudo modprobe nft_numgen && sudo modprobe nft_reject_inet"
-    return Capability("nftables", ok, f"{nft}, and rules of each kind were loaded" if ok else reason, cost, fix)
+_LINK_FAULTS = (
+    "network.bandwidth", "network.latency", "network.limit_data", "network.reset", "network.slicer",
+    "network.slow_close", "network.timeout", "toxiproxy.toxic",
+)  # fmt: skip
+PACKET_FAULTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "drop": ("nf_tables", ("network.partition", "network.loss", "network.block", "nomad.node.disconnect")),
+    "drop by chance": ("nft_numgen", ("network.loss",)),
+    "refuse": ("nft_reject_inet", ("network.block", *_LINK_FAULTS)),
+    "redirect": ("nft_redir", _LINK_FAULTS),
+    "mark connections": ("nft_ct", ("consul.leader.avoid", "consul.leader.pin", "consul.streams.gather")),
+}
+"""By kind of packet rule (machine_trials.PACKET_RULES): the kernel's module that has it, and the faults made of it."""
+
+
+def refused_faults(trials: Mapping[str, str]) -> dict[str, str]:
+    """The faults that this kernel refuses the packet rules of, and why."""
+    why = {kind: reason for kind in PACKET_FAULTS for ok, reason in [_came_of(trials, kind)] if not ok}
+    return {fault: f"{kind}: {reason}" for kind, reason in why.items() for fault in PACKET_FAULTS[kind][1]}
+
+
+def packet_rules(own: Mapping[str, str]) -> Capability:
+    """nf_tables in the kernel, asked by netlink: no program is needed."""
+    lost = refused_faults(own)
+    modules = [module for kind, (module, _) in PACKET_FAULTS.items() if not _came_of(own, kind)[0]]
+    return Capability(
+        "packet rules (nf_tables)", not lost,
+        "; ".join(dict.fromkeys(lost.values())) or "rules of each kind were put in force, by netlink",
+        f"no {', '.join(sorted(lost))}" if lost else "no network faults",
+        " && ".join(f"sudo modprobe {module}" for module in modules),
+    )  # fmt: skip
 
 
 def netem(own: Mapping[str, str]) -> Capability:

@@ -1,36 +1,36 @@
 """Tries, in a process of its own, what a sandbox will do; whatever it makes ends with it.
 
-    python -m hashidrill.provision.machine_trials own|user|seccomp
+    python -m hashidrill.provision.machine_trials own|user|packets|seccomp
 
 Prints one JSON object: the name of each trial, and why it failed ("" when it did not).
 """
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
-import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.provision.packages import tool
+from hashidrill.packets import Block, Cut, PacketRule, Redirect, chains_of, statements_of
+from hashidrill.sandbox import nf_tables
 from hashidrill.sandbox import syscalls as sc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
-NFT_SCRIPT = """
-table inet trial {
-  chain input {
-    type filter hook input priority 0; policy accept;
-    ip saddr 10.73.0.12 drop
-    tcp dport 8500 reject with tcp reset
-    numgen random mod 100 < 30 drop
-  }
+_ADDRESSES = ("10.73.0.12", "10.73.0.13")
+PACKET_RULES: dict[str, list[PacketRule]] = {
+    "drop": [Block("input", _ADDRESSES), Block("output", _ADDRESSES, 8500)],
+    "drop by chance": [Block("input", _ADDRESSES, share=0.3)],
+    "refuse": [Block("input", _ADDRESSES, 8500, refuse=True, resets_pass=True)],
+    "redirect": [Redirect(_ADDRESSES, 8500, 22_000, "link")],
+    "mark connections": [Cut("votes", _ADDRESSES, (8300,), (1,))],
 }
-"""
-"""The kinds of rule that partitions, blocked ports and packet loss are made of."""
+"""The kinds of packet rule that network faults are made of. A kernel may have some of them."""
 
 
 def main(what: str) -> None:
@@ -39,7 +39,10 @@ def main(what: str) -> None:
         _say({"seccomp": _failure(lambda: sc.notify_on(["fsync"]))})
         # without Python's own ending: the filter is in force here, and nobody answers it
         os._exit(0)
-    _say(_in_namespaces(as_user=what == "user" or os.geteuid() != 0))
+    trials: Mapping[str, Callable[[], object]] = PACKETS
+    if what != "packets":
+        trials = {"links": _links, **PACKETS, "netem": _netem}
+    _say(_in_namespaces(trials, as_user=what == "user" or os.geteuid() != 0))
 
 
 def _say(results: dict[str, str]) -> None:
@@ -57,7 +60,7 @@ def _failure(trial: Callable[[], object]) -> str:
     return ""
 
 
-def _in_namespaces(*, as_user: bool) -> dict[str, str]:
+def _in_namespaces(trials: Mapping[str, Callable[[], object]], *, as_user: bool) -> dict[str, str]:
     if reason := _failure(lambda: _enter(as_user=as_user)):
         return {"namespaces": reason}
     # the PID namespace begins with the next child
@@ -66,7 +69,7 @@ def _in_namespaces(*, as_user: bool) -> dict[str, str]:
     if child == 0:
         found = {"namespaces": _failure(_mount)}
         if not found["namespaces"]:
-            found |= {"links": _failure(_links), "nftables": _failure(_nft), "netem": _failure(_netem)}
+            found |= {name: _failure(trial) for name, trial in trials.items()}
         os.write(ours, json.dumps(found).encode())
         os._exit(0)
     os.close(ours)
@@ -105,13 +108,14 @@ def _netlink() -> Any:
     return importlib.import_module("pyroute2").IPRoute()
 
 
-def _nft() -> None:
-    nft = tool("nft")
-    if nft is None:
-        raise FileNotFoundError("there is no nft on this machine")
-    run = subprocess.run([nft, "-f", "-"], input=NFT_SCRIPT, capture_output=True, text=True, timeout=20, check=False)
-    if run.returncode != 0:
-        raise OSError(run.stderr.strip().splitlines()[0] if run.stderr.strip() else f"exit code {run.returncode}")
+def _packets(rules: Sequence[PacketRule]) -> None:
+    """Puts them in force and reads them back."""
+    nf_tables.replace("trial", chains_of(rules), statements_of(rules))
+    if not any(rule.table == "trial" and rule.addresses == {*_ADDRESSES} for rule in nf_tables.rules()):
+        raise OSError(errno.ENOENT, "the kernel does not list the rules that it took")
+
+
+PACKETS = {kind: partial(_packets, rules) for kind, rules in PACKET_RULES.items()}
 
 
 def _netem() -> None:

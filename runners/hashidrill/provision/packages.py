@@ -24,7 +24,7 @@ Ask = Callable[[str], bool | None]
 """Takes a question; answers yes, no, or None where nobody can be asked."""
 
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where nft and tc live, and where Debian does not let ordinary users' PATH look."""
+"""Where tc and iptables live, and where Debian does not let ordinary users' PATH look."""
 
 NO_INSTALL = "HASHIDRILL_NO_INSTALL"
 APT_TIMEOUT_S = 900
@@ -44,10 +44,8 @@ class Package:
     purpose: str
 
 
-SYSTEM = (
-    Package("nftables", "nft", "network faults"),
-    Package("util-linux", "nsenter", "entering a host's network namespace"),
-)
+SYSTEM: tuple[Package, ...] = ()
+"""What the local datacenter needs: the kernel is asked by system calls and by netlink, so no program."""
 CHAOSD_PACKAGES = {"stress-ng": "stress-ng", "iptables": "iptables", "ipset": "ipset", "tc": "iproute2"}
 """The tools that chaosd starts on hosts of ours, and the Debian package that has each."""
 GO = Package("golang-go", "go", "building binaries that cannot be downloaded")

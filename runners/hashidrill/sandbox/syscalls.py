@@ -7,8 +7,12 @@ import os
 import platform
 import signal
 import struct
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 CLONE_NEWNS = 0x0002_0000
 CLONE_NEWIPC = 0x0800_0000
@@ -45,6 +49,33 @@ def unshare(flags: int) -> None:
 def setns(fd: int, kind: int) -> None:
     """Enter the namespace behind `fd`. Raises OSError."""
     _check(_libc.setns(fd, kind), "setns")
+
+
+def in_network(namespace: str, work: Callable[[], T]) -> T:
+    """Runs `work` in the network namespace of that path. Raises OSError.
+
+    It has a thread of its own, which ends with it: no other thread is ever in another namespace than its process.
+    """
+    found: list[T] = []
+    problems: list[BaseException] = []
+
+    def entered() -> None:
+        try:
+            fd = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                setns(fd, CLONE_NEWNET)
+            finally:
+                os.close(fd)
+            found.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised by the caller, in its own thread
+            problems.append(error)
+
+    thread = threading.Thread(target=entered, name="in_network")
+    thread.start()
+    thread.join()
+    if problems:
+        raise problems[0]
+    return found[0]
 
 
 def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -> None:

@@ -66,9 +66,7 @@ jobs:
           key: {job.name}-history-${{{{ github.run_id }}}}-${{{{ github.run_attempt }}}}
           restore-keys: {job.name}-history-
       - name: what a datacenter in namespaces needs
-        run: |
-          sudo apt-get update -q && sudo apt-get install -yq --no-install-recommends nftables
-          sudo sysctl -qw kernel.apparmor_restrict_unprivileged_userns=0 || true
+        run: sudo sysctl -qw kernel.apparmor_restrict_unprivileged_userns=0 || true
       - name: drill
         env:
 {secrets}        run: {json.dumps(command, ensure_ascii=False)}

@@ -45,7 +45,7 @@ class FakeHost(Capable):
         self.name, self.address, self.world = name, address, world
         self.disk_rules: dict[str, dict[str, Any]] = {}
         self.ballast: dict[str, int] = {}
-        self.rules = FakeRules(name)
+        self.rules = FakeRules()
         self.proxies: dict[str, FakeProxy] = {}
         self.listening: set[int] = set()
         self.limits: dict[str, float] = {}
@@ -83,16 +83,13 @@ class FakeHost(Capable):
     async def clear_packet_rules(self, table: str) -> None:
         self.rules.tables.pop(table, None)
 
-    async def nft(self, script: str) -> None:
-        self.rules.run(script)
-
-    async def nft_tables(self) -> Sequence[str]:
+    async def packet_tables(self) -> Sequence[str]:
         return list(self.rules.tables)
 
-    async def nft_barriers(self) -> Sequence[Barrier]:
+    async def packet_barriers(self) -> Sequence[Barrier]:
         return [Barrier(table, rule.chain, frozenset(rule.addresses), rule.port) for table, rule in self.rules.blocks()]
 
-    async def nft_packets(self, table: str) -> Mapping[str, int]:
+    async def packet_counts(self, table: str) -> Mapping[str, int]:
         return self.rules.packets(table)
 
     async def add_proxy(self, name: str, listen: int, port: int, toxics: Sequence[Toxic]) -> None:

@@ -1,4 +1,4 @@
-"""The packet rules of a host in memory. It acts out rules that are data (hashidrill.packets), and no nft text."""
+"""The packet rules of a host in memory, which acts them out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hashidrill.errors import FaultError
 from hashidrill.packets import Block, Cut, PacketRule, Redirect
 
 
@@ -14,29 +13,13 @@ from hashidrill.packets import Block, Cut, PacketRule, Redirect
 class FakeRules:
     """Tables of rules by name."""
 
-    host: str
     tables: dict[str, list[PacketRule]] = field(default_factory=dict)
-    scripts: list[str] = field(default_factory=list)
-    """The nft text that was run: what it does to packets is for whoever wrote it to say."""
     _counted: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def set(self, table: str, rules: Sequence[PacketRule]) -> None:
         self.tables[table] = list(rules)
         for rule in self.redirects(table):
             del self._counted[table, rule.comment]
-
-    def run(self, script: str) -> None:
-        """Adds and deletes the tables that an nft script adds and deletes. Raises FaultError."""
-        for line in script.splitlines():
-            match line.split():
-                case ["add" | "create", "table", _, name]:
-                    self.tables.setdefault(name, [])
-                case ["delete" | "destroy" as how, "table", _, name]:
-                    if self.tables.pop(name, None) is None and how == "delete":
-                        raise FaultError(f"{self.host}: nft: no such table {name}")
-                case ["flush", "ruleset"]:
-                    self.tables.clear()
-        self.scripts.append(script)
 
     def redirect(self, source: str, port: int, connections: int = 1) -> int:
         """The port at which connections from that address to `port` arrive: the first rule that fits decides."""

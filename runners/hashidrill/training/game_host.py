@@ -53,8 +53,6 @@ class GameHost(LocalHost):
         self.slots = Slots()
         """GameDatacenter has one for all of its hosts."""
         self.wire: Wire | None = None
-        self._on_wire: set[str] = set()
-        """Tables of rules."""
 
     async def look_alike(self) -> None:
         """From now on it listens where every host of every game does."""
@@ -84,34 +82,28 @@ class GameHost(LocalHost):
     async def set_packet_rules(self, table: str, rules: Sequence[PacketRule]) -> None:
         """Those of a slow link are on the wire, all others on the host."""
         if any(isinstance(rule, Redirect) for rule in rules):
-            self._on_wire.add(table)
             await self._the_wire().set_packet_rules(table, [self._here(rule) for rule in rules])
         else:
             await super().set_packet_rules(table, rules)
 
     async def suspend_packet_rules(self, table: str) -> None:
-        if table in self._on_wire:
+        if table in await self._the_wire().packet_tables():
             await self._the_wire().suspend_packet_rules(table)
         else:
             await super().suspend_packet_rules(table)
 
     async def clear_packet_rules(self, table: str) -> None:
-        if table in self._on_wire:
-            await self._the_wire().clear_packet_rules(table)
-            self._on_wire.discard(table)
+        await self._the_wire().clear_packet_rules(table)
         await super().clear_packet_rules(table)
 
-    async def nft_packets(self, table: str) -> Mapping[str, int]:
-        if table in self._on_wire:
-            return await self._the_wire().nft_packets(table)
-        return await super().nft_packets(table)
+    async def packet_counts(self, table: str) -> Mapping[str, int]:
+        return {**await super().packet_counts(table), **await self._the_wire().packet_counts(table)}
 
-    async def nft_tables(self) -> Sequence[str]:
-        return [*await super().nft_tables(), *self._on_wire]
+    async def packet_tables(self) -> Sequence[str]:
+        return [*await super().packet_tables(), *await self._the_wire().packet_tables()]
 
-    async def nft_barriers(self) -> Sequence[Barrier]:
-        on_wire = await self._the_wire().nft_barriers() if self._on_wire else []
-        return [*await super().nft_barriers(), *on_wire]
+    async def packet_barriers(self) -> Sequence[Barrier]:
+        return [*await super().packet_barriers(), *await self._the_wire().packet_barriers()]
 
     def _here(self, rule: PacketRule) -> PacketRule:
         return replace(rule, port=self.slots.of(self.address, rule.port)) if isinstance(rule, Redirect) else rule

@@ -61,7 +61,6 @@ class GameDatacenter(LocalDatacenter):
             await host.join_cgroup()  # all of them: a shell can see whether its host has one
             others = [address for address in everybody if address != host.address]
             host.wire = wires.Wire(host, others, namespace=self._laid[host.name], root=self.root, program=program)
-            await host.wire.connect_proxies()
         write_whole(self.root / HOSTS_NAME, json.dumps(self.told()))
 
     def told(self) -> dict[str, Any]:

@@ -14,12 +14,12 @@ trainee enters, and a slow link's connections are taken there, under the other s
 from __future__ import annotations
 
 import os
-import re
 import socket
 import struct
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,11 @@ from hashidrill.abc import AgentProcess, Toxic
 from hashidrill.datacenter.local import network, toxiproxy
 from hashidrill.datacenter.local.hosts import LocalHost
 from hashidrill.errors import DatacenterError, FaultError
-from hashidrill.provision import packages
+from hashidrill.packets import Chain, Statement, Word
 from hashidrill.sandbox import syscalls as sc
 from hashidrill.util.redaction import without_secrets
 
+TABLE = "wire"
 _LINK_SCOPE, _LOCAL_TABLE, _HOST_SCOPE = 253, 255, 254
 _RTM_SETNEIGHTBL, _REQUEST_ACK, _NESTED = 67, 5, 0x8000
 _NAME, _PARAMS, _INDEX, _PROXY_DELAY = 1, 6, 1, 13
@@ -52,22 +53,34 @@ def _leading(address: str) -> str:
     return address.replace("10.73.0.", "10.75.0.")
 
 
-def base_rules(address: str, others: Sequence[str]) -> str:
+def base_rules(address: str, others: Sequence[str]) -> list[Statement]:
     """What a proxy opens arrives at the host, from the address that the proxy stands for."""
-    sources = ", ".join(f"{_leading(other)} : {other}" for other in others)
-    return (
-        "table inet wire {\n"
-        f" chain output {{ type nat hook output priority -100; ip daddr 10.75.0.0/24 dnat ip to {address}; }}\n"
-        " chain postrouting { type nat hook postrouting priority 100;"
-        f" ct original ip daddr 10.75.0.0/24 snat ip to ct original ip daddr map {{ {sources} }}; }}\n}}\n"
-    )
+    leaving = Chain("postrouting", "nat", "postrouting", 100)
+    return [
+        (Chain("output", "nat", "output", -100), [("to", "10.75.0.0/24"), ("dnat", address)]),
+        *((leaving, [("first to", _leading(other)), ("snat", other)]) for other in others),
+    ]
 
 
-def on_the_wire(script: str, others: Sequence[str]) -> str:
-    """The rules of hashidrill.packets for a host, as they are put in force in front of it."""
-    proxies = ", ".join(f"{other} : {_listening(other)}" for other in others)
-    script = re.sub(r"redirect to :(\d+)", rf"dnat ip to ip saddr map {{ {proxies} }} : \1", script)
-    return script.replace("filter hook input", "filter hook forward")
+def on_the_wire(chain: Chain, words: Sequence[Word], others: Sequence[str]) -> list[Statement]:
+    """A statement for a host, as it is put in force in front of it: packets to it are forwarded there."""
+    chain = forwarded(chain)
+    match words:
+        case [("saddr", addresses), *conditions, ("redirect", port)]:
+            pass
+        case [("saddr", addresses), *conditions, ("redirect", port), ("comment", _) as comment]:
+            conditions = [*conditions, comment]
+        case _:
+            return [(chain, words)]
+    return [
+        (chain, [("saddr", (other,)), *conditions, ("dnat", _listening(other), port)])
+        for other in others
+        if other in addresses
+    ]
+
+
+def forwarded(chain: Chain) -> Chain:
+    return replace(chain, hook="forward") if chain.hook == "input" else chain
 
 
 class Wire(LocalHost):
@@ -84,15 +97,23 @@ class Wire(LocalHost):
     def namespace(self) -> str:
         return self._namespace
 
-    async def nft(self, script: str) -> None:
-        await super().nft(on_the_wire(script, self._others))
+    async def _put(self, table: str, chains: Sequence[Chain], statements: Sequence[Statement]) -> None:
+        there = [each for chain, words in statements for each in on_the_wire(chain, words, self._others)]
+        await super()._put(table, [forwarded(chain) for chain in chains], there)
 
-    async def connect_proxies(self) -> None:
-        """Before the first of them. Raises FaultError."""
-        await super().nft(base_rules(self._host, self._others))
+    async def _connect_proxies(self) -> None:
+        """Once: proxies that are there go on with the rules that they have. Raises FaultError."""
+        if TABLE in await super().packet_tables():
+            return
+        statements = base_rules(self._host, self._others)
+        await super()._put(TABLE, list(dict.fromkeys(chain for chain, _ in statements)), statements)
+
+    async def packet_tables(self) -> Sequence[str]:
+        return [name for name in await super().packet_tables() if name != TABLE]
 
     async def add_proxy(self, name: str, listen: int, port: int, toxics: Sequence[Toxic]) -> None:
         await self._start_toxiproxy()
+        await self._connect_proxies()
         try:
             for other in self._others:
                 ends = f"{_listening(other)}:{listen}", f"{_leading(other)}:{port}"
@@ -118,12 +139,12 @@ class Wire(LocalHost):
             self._process = self._start(argv, environment)
 
     def _start(self, argv: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        nsenter = packages.tool("nsenter") or "nsenter"
         with (self.logs / f"{toxiproxy.AGENT}.log").open("ab") as log:
-            return subprocess.Popen(
-                [nsenter, f"--net={self.namespace}", *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={**without_secrets(os.environ), **environment},
-            )  # fmt: skip
+            given = {**without_secrets(os.environ), **environment}
+            return sc.in_network(
+                self.namespace,
+                lambda: subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=given),
+            )
 
     async def agent_process(self, agent: str) -> AgentProcess | None:
         process = self._process if agent == toxiproxy.AGENT else None

@@ -275,7 +275,7 @@ def test_observers_whose_task_has_ended_run_in_another_one(scheduler):
             for session in scheduler.hosts[CLIENT].sessions:
                 await session.close()
             await anyio.sleep(1)
-            assert await parts["client-1"][PacketFilter].nft_tables() == ["t"]
+            assert await parts["client-1"][PacketFilter].packet_tables() == ["t"]
             others = [one for one in scheduler.allocations if not one.holds and one.host is scheduler.hosts[CLIENT]]
             assert [one.status for one in others] == ["complete", "running"]
 
@@ -328,7 +328,7 @@ def test_rules_are_changed_by_another_job(scheduler):
             await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
             await parts["client-1"][PacketFilter].suspend_packet_rules("t")
             assert (
-                "flush chain inet t_20261123_0101_drill input"
+                "add rule inet t_20261123_0101_drill prerouting accept"
                 in scheduler.hosts[CLIENT].in_force["t"]["args"]["script"]
             )
             await parts["client-1"][PacketFilter].clear_packet_rules("t")

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from hashidrill import registry
+from hashidrill.capabilities import PacketFilter
 from hashidrill.cli import doctor
 from hashidrill.engine.fitness import Fit, Wants
 from hashidrill.errors import BinaryError
@@ -17,10 +19,10 @@ from hashidrill.provision import binaries, machine
 from hashidrill.provision.build import Go
 from hashidrill.provision.machine import Capability
 
-WELL = {"namespaces": "", "links": "", "nftables": "", "netem": ""}
+WELL = {"namespaces": "", "links": "", **dict.fromkeys(machine.PACKET_FAULTS, ""), "netem": ""}
 GO = Go(Path("/usr/bin/go"), (1, 24), "go1.24.2")
 BASIC = Capability("namespaces", ok=True, detail="tried", cost="no local runs", required=True)
-LACKING = Capability("nftables", ok=False, detail="no [nft] here", cost="no network faults", fix="apt-get install nft")
+LACKING = Capability("netem", ok=False, detail="no [tc] here", cost="no network faults", fix="apt-get install tc")
 
 
 def printed(found, *, as_json=False, width=100, fits=None):
@@ -38,8 +40,8 @@ def test_a_machine_that_lacks_nothing_required_is_told_that_runs_are_possible():
 def test_each_missing_thing_has_its_cost_and_its_command_and_a_present_one_has_neither():
     _, text = printed([BASIC, LACKING])
     assert "no network faults" in text
-    assert "    apt-get install nft\n" in text
-    assert "no [nft] here" in text
+    assert "    apt-get install tc\n" in text
+    assert "no [tc] here" in text
     assert "no local runs" not in text
 
 
@@ -97,7 +99,7 @@ def test_trials_that_went_well_are_capabilities_that_are_there():
     assert machine.namespaces(WELL, root=True).ok
     assert machine.links(WELL).ok
     assert machine.netem(WELL).ok
-    assert machine.nftables(WELL, "/usr/sbin/nft").ok
+    assert machine.packet_rules(WELL).ok
     assert machine.seccomp({"seccomp": ""}, "6.1.0-13-amd64").ok
 
 
@@ -128,11 +130,20 @@ def test_seccomp_notification_of_a_kernel_that_cannot_let_calls_go_on_is_not_eno
     assert "5.5 or newer" in found.detail
 
 
-def test_nft_without_the_kernels_side_and_the_kernels_side_without_nft_both_count_as_missing():
-    assert "modprobe nf_tables" in machine.nftables(WELL | {"nftables": "Operation not supported"}, "/sbin/nft").fix
-    missing = machine.nftables(WELL, None)
-    assert not missing.ok
-    assert "nftables" in missing.fix
+def test_a_kernel_without_a_kind_of_packet_rule_loses_the_faults_made_of_it_alone():
+    found = machine.packet_rules(WELL | {"drop by chance": "No such file or directory (rule)"})
+    assert (found.ok, found.required) == (False, False)
+    assert found.cost == "no network.loss"
+    assert "drop by chance: No such file or directory" in found.detail
+    assert found.fix == "sudo modprobe nft_numgen"
+
+
+def test_a_kernel_without_nf_tables_loses_every_fault_that_filters_packets():
+    found = machine.packet_rules(WELL | dict.fromkeys(machine.PACKET_FAULTS, "Operation not supported"))
+    filtering = {kind for kind, fault in registry.faults().items() if PacketFilter in fault.capabilities}
+    assert filtering
+    assert filtering <= {*found.cost.removeprefix("no ").split(", ")}
+    assert "modprobe nf_tables" in found.fix
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def explained(monkeypatch, on, chain, port, *, addresses=None):
     barrier = Barrier("other", chain, frozenset(addresses or [other]), port)
     for name, host in world.hosts.items():
         found = [barrier] if name == on else []
-        monkeypatch.setattr(host, "nft_barriers", lambda found=found: _given(found))
+        monkeypatch.setattr(host, "packet_barriers", lambda found=found: _given(found))
     way = Way(CLIENT, SERVER, world.hosts[SERVER].address)
     return bool(virtual_time.run(_explanations(world, way)))
 

@@ -23,6 +23,11 @@ class System:
 
     def __init__(self, monkeypatch):
         self.has = {"apt-get", "apt-cache", "nft", "nsenter", "sudo"}
+        needed = [
+            packages.Package("nftables", "nft", "network faults"),
+            packages.Package("util-linux", "nsenter", "shells"),
+        ]
+        monkeypatch.setattr(packages, "SYSTEM", needed)
         self.brings = {"nftables": "nft", "util-linux": "nsenter", "golang-go": "go"}
         self.uid = 0
         self.go_candidate = "2:1.22~2build1"

@@ -11,9 +11,10 @@ from hashidrill.datacenter.local import hosts, toxiproxy
 from hashidrill.datacenter.local.inside.canary import ECHO_PORT
 from hashidrill.faults.links import BASELINE, FIRST_PORT, PORT_TRIPLES, Ports
 from hashidrill.packets import Block, Redirect
+from hashidrill.sandbox import nf_tables
 from hashidrill.services.consul.faults.rpc import CANARY_PORT
 from hashidrill.training.game_host import LISTENED, MOST_LINKS, GameHost, Slots
-from hashidrill.training.wires import Wire, base_rules, on_the_wire
+from hashidrill.training.wires import TABLE, Wire, base_rules
 
 ALWAYS = {ECHO_PORT, *LISTENED}
 ANY = ExchangeRequest()
@@ -25,8 +26,8 @@ class Machine:
     """The kernel, toxiproxies and the daemons of all hosts: who listens where, and the rules of each namespace."""
 
     def __init__(self, monkeypatch, tmp_path):
-        self.listens, self.proxies, self.scripts, self.exchanged = {}, {}, [], []
-        """{host: ports}; {API's address: {proxy: (listen, upstream, toxics)}}; (namespace, script) each."""
+        self.listens, self.proxies, self.tables, self.exchanged = {}, {}, {}, []
+        """{host: ports}; {API's address: {proxy: (listen, upstream, toxics)}}; {namespace: {table: what it holds}}."""
         self.hangs, self.killed = False, []
         slots, program = Slots(), tmp_path / "toxiproxy-server"
         addresses = [f"10.73.0.1{number}" for number in (1, 2, 3)]
@@ -43,8 +44,17 @@ class Machine:
             monkeypatch.setattr(toxiproxy, name, getattr(self, name))
         machine = self
 
-        async def nft(host, script):
-            machine.scripts.append((host.namespace, script))
+        async def in_namespace(host, work):
+            tables = machine.tables.setdefault(host.namespace, {})
+            if work is nf_tables.tables:
+                return [*tables]
+            table, *held = work.args
+            if work.func is nf_tables.replace:
+                tables[table] = held
+            else:
+                assert work.func is nf_tables.remove
+                tables.pop(table, None)
+            return None
 
         async def nothing(host):
             pass
@@ -56,7 +66,7 @@ class Machine:
             machine.killed.append(host.address)
             machine.proxies.pop(host.address, None)
 
-        monkeypatch.setattr(hosts.LocalHost, "nft", nft)
+        monkeypatch.setattr(hosts.LocalHost, "_in_namespace", in_namespace)
         for name, done in (("_start_toxiproxy", nothing), ("agent_process", runs), ("signal", signal)):
             monkeypatch.setattr(Wire, name, done)
 
@@ -80,8 +90,9 @@ class Machine:
     async def toxics(self, address, name):
         return self.proxies[address][name][2] if name in self.proxies[address] else None
 
-    def rules(self, namespace):
-        return [script for where, script in self.scripts if where == namespace]
+    def words(self, namespace):
+        """Those of each rule that is in force there."""
+        return [words for _, held in self.tables.get(namespace, {}).values() for _, words in held]
 
 
 @pytest.fixture
@@ -152,12 +163,13 @@ def test_nothing_of_a_slow_link_is_on_the_host_itself(machine):
     """Neither rules nor connections: a toxiproxy there had some to itself, which `ss -tn` showed on no other host."""
     sick, other, _ = machine.hosts
     virtual_time.run(slow_link(sick, other, "a"))
+    assert machine.tables["wire-1"]
+    assert not machine.tables.get(sick.namespace)
     virtual_time.run(healed_link(sick, "a"))
+    assert [*machine.tables["wire-1"]] == [TABLE]
     ends = [end for proxies in machine.proxies.values() for each in proxies.values() for end in each[:2]]
     assert not [end for end in ends if end.startswith("10.73.0.")]
-    assert {where for where, _ in machine.scripts} == {"wire-1", sick.namespace}
-    assert all("chain" not in script for script in machine.rules(sick.namespace))
-    assert machine.rules("wire-1")
+    assert not machine.tables.get(sick.namespace)
 
 
 def test_the_host_sees_the_address_of_who_connects(machine):
@@ -166,10 +178,14 @@ def test_the_host_sees_the_address_of_who_connects(machine):
     virtual_time.run(slow_link(sick, other, "a"))
     listen, upstream, toxics = machine.proxies["10.73.1.11"]["a@10.73.0.12"]
     assert (listen, upstream, toxics) == (f"10.74.0.12:{Ports.of('a').proxy}", "10.75.0.12:8300", SLOW)
-    assert f"10.73.0.12 : 10.74.0.12, 10.73.0.13 : 10.74.0.13 }} : {Ports.of('a').proxy}" in machine.rules("wire-1")[0]
-    base = base_rules(sick.address, [LOADS, other.address])
-    assert "ip daddr 10.75.0.0/24 dnat ip to 10.73.0.11" in base
-    assert "{ 10.75.0.2 : 10.73.0.2, 10.75.0.12 : 10.73.0.12 }" in base
+    assert [
+        words[0] for words in machine.words("wire-1") if words[-1] == ("dnat", "10.74.0.12", Ports.of("a").proxy)
+    ] == [("saddr", ("10.73.0.12",))]
+    base = [words for _, words in base_rules(sick.address, [LOADS, other.address])]
+    assert base == [
+        [("to", "10.75.0.0/24"), ("dnat", "10.73.0.11")],
+        *([("first to", f"10.75.0.{end}"), ("snat", f"10.73.0.{end}")] for end in (2, 12)),
+    ]
 
 
 def test_the_canary_behind_the_proxy_is_the_one_that_listens_in_every_game(machine):
@@ -179,24 +195,38 @@ def test_the_canary_behind_the_proxy_is_the_one_that_listens_in_every_game(machi
     canary = machine.exchanged[-1][1]
     assert upstream == f"10.75.0.12:{canary}"
     assert canary in LISTENED
-    assert f"tcp dport {canary} " in machine.rules("wire-1")[0]
+    assert ("dport", (canary,)) in [words[1] for words in machine.words("wire-1")]
 
 
-def test_what_else_comes_along_a_slow_link_is_reset_on_its_way():
+def test_what_else_comes_along_a_slow_link_is_reset_on_its_way(machine):
     """On the host it was the input chain; on the wire such packets are forwarded."""
-    script = on_the_wire(hosts.packets.script("t", rules_of("a")), [LOADS])
-    assert "add chain inet t input { type filter hook forward priority -10; policy accept; }" in script
-    assert "redirect" not in script
-    suspended = on_the_wire(hosts.packets.suspending("t"), [LOADS])
-    assert "hook forward" in suspended  # another hook for the same chain would be refused
-    assert "hook input" not in suspended
+    sick, other, _ = machine.hosts
+    virtual_time.run(slow_link(sick, other, "a"))
+    chains, statements = machine.tables["wire-1"]["a"]
+    assert {chain.hook for chain in chains} == {"prerouting", "forward"}
+    assert [chain.hook for chain, words in statements if words[-1] == ("reset",)] == ["forward"]
+    assert not [words for _, words in statements if words[-1][0] == "redirect"]
+    virtual_time.run(sick.suspend_packet_rules("a"))
+    assert [chain.hook for chain in machine.tables["wire-1"]["a"][0]] == ["prerouting", "forward"]
+
+
+def test_a_fresh_process_finds_and_removes_the_rules_of_a_slow_link_on_its_wire(machine, tmp_path):
+    """By what the kernel says: which host it is in front of is all that a later process knows."""
+    sick, other, _ = machine.hosts
+    virtual_time.run(slow_link(sick, other, "a"))
+    later = GameHost(sick.name, sick.address, {"consul": "server"}, tmp_path, 1)
+    later.wire = Wire(later, [], namespace="wire-1", root=tmp_path, program=None)
+    assert virtual_time.run(later.packet_tables()) == ["a"]
+    virtual_time.run(later.clear_packet_rules("a"))
+    assert virtual_time.run(sick.packet_tables()) == []
 
 
 def test_rules_that_are_no_slow_links_are_the_hosts_own(machine):
     sick = machine.hosts[0]
     virtual_time.run(sick.set_packet_rules("cut", [Block("input", ("10.73.0.12",))]))
+    assert [*machine.tables] == [sick.namespace]
     virtual_time.run(sick.clear_packet_rules("cut"))
-    assert [where for where, _ in machine.scripts] == [sick.namespace] * 2
+    assert not any(machine.tables.values())
 
 
 def test_the_proxies_of_a_link_hold_its_toxics_where_all_of_them_do(machine):

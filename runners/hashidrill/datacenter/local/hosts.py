@@ -1,6 +1,6 @@
 """One host of the local datacenter, as faults and observers see it (hashidrill.abc.Host).
 
-All of it goes through the Unix sockets in the sandbox's run directory, through /proc, or through nft in the host's
+All of it goes through the Unix sockets in the sandbox's run directory, through /proc, or by netlink in the host's
 network namespace: so a fresh process inside the sandbox can do it as well as the one that started the host.
 """
 
@@ -10,9 +10,11 @@ import errno
 import json
 import os
 import signal as signals
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import httpx
@@ -21,18 +23,17 @@ from hashidrill import packets
 from hashidrill.abc import AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
 from hashidrill.capabilities import CAPABILITIES, Capable, Proxies
 from hashidrill.datacenter.local import toxiproxy
-from hashidrill.datacenter.local.packet_rules import barriers
 from hashidrill.datacenter.local.unprivileged import AgentUser
 from hashidrill.errors import FaultError, WaitTimeoutError
-from hashidrill.packets import PacketRule
-from hashidrill.provision import packages
-from hashidrill.sandbox import cgroups
+from hashidrill.packets import Chain, PacketRule, Statement
+from hashidrill.sandbox import cgroups, nf_tables
 from hashidrill.sandbox import syscalls as sc
 from hashidrill.sandbox.asking import ANSWER_WITHIN_S, ask
 from hashidrill.service import AgentPlan
 from hashidrill.util.files import private
 from hashidrill.util.wait import wait_until
 
+T = TypeVar("T")
 _TOXIPROXY_WITHIN_S = 10.0
 _KILLED_WITHIN_S = 10.0
 
@@ -112,55 +113,37 @@ class LocalHost(Capable):
         return stat.f_bavail * stat.f_frsize
 
     async def set_packet_rules(self, table: str, rules: Sequence[PacketRule]) -> None:
-        await self.nft(packets.script(table, rules))
+        await self._put(table, packets.chains_of(rules), packets.statements_of(rules))
 
     async def suspend_packet_rules(self, table: str) -> None:
-        await self.nft(packets.suspending(table))
+        await self._put(table, *packets.LET_PASS)
 
     async def clear_packet_rules(self, table: str) -> None:
-        await self.nft(packets.clearing(table))
+        await self._in_namespace(partial(nf_tables.remove, table))
 
-    async def nft(self, script: str) -> None:
-        """Run an nft script, in one transaction, in the host's network namespace. Raises FaultError."""
-        result = await anyio.run_process([*self._in_namespace(), "-f", "-"], input=script.encode(), check=False)
-        if result.returncode:
-            raise FaultError(f"{self.name}: nft: {result.stderr.decode().strip()}")
+    async def _put(self, table: str, chains: Sequence[Chain], statements: Sequence[Statement]) -> None:
+        await self._in_namespace(partial(nf_tables.replace, table, chains, statements))
 
-    def _in_namespace(self) -> list[str]:
-        """The start of an nft command in this host's network namespace. Raises FaultError."""
-        nsenter, nft = packages.tool("nsenter"), packages.tool("nft")
-        if nsenter is None or nft is None:
-            command = packages.install_command("nftables", "util-linux")
-            raise FaultError(f"{self.name}: nft or nsenter is missing; get them with: {command}")
-        return [nsenter, f"--net={self.namespace}", nft]
+    async def _in_namespace(self, work: Callable[[], T]) -> T:
+        """Talks to the kernel about the packet rules of this host. Raises FaultError."""
+        try:
+            return await anyio.to_thread.run_sync(sc.in_network, self.namespace, work)
+        except OSError as error:
+            raise FaultError(f"{self.name}: the kernel refuses packet rules: {error.strerror}") from None
 
-    async def nft_tables(self) -> Sequence[str]:
-        result = await anyio.run_process([*self._in_namespace(), "-j", "list", "tables"], check=False)
-        if result.returncode:
-            raise FaultError(f"{self.name}: nft: {result.stderr.decode().strip()}")
-        items = json.loads(result.stdout)["nftables"]
-        return [item["table"]["name"] for item in items if "table" in item]
+    async def packet_tables(self) -> Sequence[str]:
+        return await self._in_namespace(nf_tables.tables)
 
-    async def nft_barriers(self) -> Sequence[Barrier]:
-        result = await anyio.run_process([*self._in_namespace(), "-j", "list", "ruleset"], check=False)
-        if result.returncode:
-            raise FaultError(f"{self.name}: nft: {result.stderr.decode().strip()}")
-        return barriers(json.loads(result.stdout)["nftables"])
+    async def packet_barriers(self) -> Sequence[Barrier]:
+        seen = [rule for rule in await self._in_namespace(nf_tables.rules) if rule.drops and rule.addresses]
+        return [Barrier(rule.table, rule.chain, rule.addresses, port) for rule in seen for port in rule.ports or [None]]
 
-    async def nft_packets(self, table: str) -> Mapping[str, int]:
-        if table not in await self.nft_tables():
-            return {}
-        result = await anyio.run_process([*self._in_namespace(), "-j", "list", "table", "inet", table], check=False)
-        if result.returncode:
-            raise FaultError(f"{self.name}: nft: {result.stderr.decode().strip()}")
-        rules = [item["rule"] for item in json.loads(result.stdout)["nftables"] if "rule" in item]
-        return {
-            rule["comment"]: part["counter"]["packets"]
-            for rule in rules
-            if "comment" in rule
-            for part in rule["expr"]
-            if "counter" in part
-        }
+    async def packet_counts(self, table: str) -> Mapping[str, int]:
+        counted = Counter[str]()
+        for rule in await self._in_namespace(nf_tables.rules):
+            if rule.table == table and rule.comment and rule.packets is not None:
+                counted[rule.comment] += rule.packets
+        return counted
 
     async def add_proxy(self, name: str, listen: int, port: int, toxics: Sequence[Toxic]) -> None:
         await self._start_toxiproxy()

@@ -1,7 +1,7 @@
 """Which agents users ask: what a load balancer in front of them would do.
 
 Loads ask the agents of their `via` in turn. A sick agent that cannot be healed has to be taken out: new connections of
-users to it go to the others of its role, and old ones are reset. That is done with nftables rules in the namespace that
+users to it go to the others of its role, and old ones are reset. That is done with packet rules in the namespace that
 loads come from, so that neither an agent nor a fault on a host sees anything of it.
 
 Standard library alone: it runs beside the shell of a trainee.
@@ -11,14 +11,19 @@ from __future__ import annotations
 
 import fcntl
 import json
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from hashidrill.packets import Chain, Statement
+from hashidrill.sandbox import nf_tables
+from hashidrill.sandbox import syscalls as sc
 
 TABLE = "rotation"
 LOADS_COME_FROM = "10.73.0.2"
 """As hashidrill.datacenter.local.network.LOAD_ADDRESS."""
+_NEW, _OLD = Chain("new", "nat", "output", -100), Chain("old", "filter", "output", 10)
 _USAGE = "rotation | rotation out HOST | rotation in HOST"
 
 
@@ -57,35 +62,29 @@ def shown(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(f"{name:<12} {'out' if name in out else 'in'}" for name in hosts)
 
 
-def script(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]], source: str = LOADS_COME_FROM) -> str:
-    """For `nft -f -`: replaces what was there before."""
-    new, old = list[str](), list[str]()
+def statements(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> list[Statement]:
+    """The rules with which these hosts are out: each host that is left gets the same share of new connections."""
+    new, old = list[Statement](), list[Statement]()
     for host in out:
         left = _stand_in(host, out, hosts)
-        turns = ", ".join(f"{number} : {address}" for number, address in enumerate(left))
-        to = left[0] if len(left) == 1 else f"numgen inc mod {len(left)} map {{ {turns} }}"
-        met = f"ip saddr {source} ip daddr {hosts[host]['address']} meta l4proto tcp"
-        new.append(f"    {met} dnat to {to}")
+        met = [("tcp",), ("saddr", (LOADS_COME_FROM,)), ("daddr", (hosts[host]["address"],))]
+        new += [(_NEW, [*met, ("turn", len(left) - number), ("dnat", to)]) for number, to in enumerate(left)]
         # what is translated has another address by now: only connections from before are met here
-        old.append(f"    {met} reject with tcp reset")
-    lines = [f"table ip {TABLE}", f"delete table ip {TABLE}"]
-    if out:
-        lines += [
-            f"table ip {TABLE} {{",
-            "  chain new {", "    type nat hook output priority -100;", *new, "  }",
-            "  chain old {", "    type filter hook output priority 10;", *old, "  }",
-            "}",
-        ]  # fmt: skip
-    return "\n".join(lines) + "\n"
+        old.append((_OLD, [*met, ("reset",)]))
+    return [*new, *old]
+
+
+def put(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Where loads come from: in the namespace of the sandbox's first process. Raises OSError."""
+    said = statements(out, hosts)
+    work = partial(nf_tables.replace, TABLE, (_NEW, _OLD), said) if said else partial(nf_tables.remove, TABLE)
+    sc.in_network("/proc/1/ns/net", work)
 
 
 def answer(
-    words: Sequence[str], hosts: Mapping[str, Mapping[str, Any]], state: Path, run: Callable[..., Any] = subprocess.run
+    words: Sequence[str], hosts: Mapping[str, Mapping[str, Any]], state: Path, put: Callable[..., None] = put
 ) -> dict[str, Any]:
-    """What `rotation` prints, for every shell of one game: `state` remembers who is out.
-
-    The rules are put where loads come from: the namespace of the sandbox's first process.
-    """
+    """What `rotation` prints, for every shell of one game: `state` remembers who is out."""
     with state.open("a+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
@@ -95,10 +94,10 @@ def answer(
                 then = changed(out, words, hosts)
             except RefusedError as refused:
                 return {"error": str(refused), "code": 2}
-            put = ["nsenter", "--net=/proc/1/ns/net", "nft", "-f", "-"]
-            done = run(put, input=script(then, hosts), capture_output=True, text=True, check=False)
-            if done.returncode:
-                return {"error": f"the rotation could not be changed: {done.stderr.strip()}", "code": 1}
+            try:
+                put(then, hosts)
+            except OSError as refused:
+                return {"error": f"the rotation could not be changed: {refused.strerror}", "code": 1}
             file.truncate(0)
             file.write(json.dumps(then))
             out = then

@@ -400,7 +400,7 @@ def test_rules_that_a_dead_runner_left_are_removed():
         world.hosts["consul-2"].process = world.hosts["consul-3"].process = None
         with pytest.raises((FaultError, WaitTimeoutError)):
             await fault.apply(undo)
-        await world.hosts["consul-3"].nft("add table inet hashidrill_x\n")
+        await world.hosts["consul-3"].set_packet_rules("hashidrill_x", [])
         await fault_of(world, "consul.leader.transfer").revert(undo)
         assert not any(host.tables for host in world.hosts.values())
 

@@ -122,7 +122,7 @@ def test_streams_are_cut_by_the_first_byte_and_older_ones_by_a_frame_of_theirs()
     """gRPC's first byte on a new connection; on an older one what yamux, which all others speak, never sends."""
     script = packets.script("t", [cut_streams(["10.0.0.1"])])
     new = [line for line in script.splitlines() if "ct mark 0x68640001" in line and "@th" in line]
-    old = [line for line in script.splitlines() if "ct mark 0 " in line]
+    old = [line for line in script.splitlines() if "ct mark 0x0 " in line]
     assert sum(" 0x08 " in line for line in new) == 2, "with and without timestamps"
     assert not [line for line in new if " 0x01 " in line or " 0x04 " in line], "Raft's and RPC's pass"
     assert "@th,160,16 0x0000 @th,176,8 != 0x00" in old[0]

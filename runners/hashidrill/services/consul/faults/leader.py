@@ -130,7 +130,7 @@ class _LeaderFault(OfServers[P]):
     async def _tables(self, undo: Undo) -> list[str]:
         """The servers that have rules of this fault."""
         table = table_of(undo["fault_id"])
-        return [host.name for host in self._filtered(undo) if table in await host.use(PacketFilter).nft_tables()]
+        return [host.name for host in self._filtered(undo) if table in await host.use(PacketFilter).packet_tables()]
 
     def _filtered(self, undo: Undo) -> list[Host]:
         """The servers that rules of this fault can be on: with a transfer in its API, Consul needs none."""

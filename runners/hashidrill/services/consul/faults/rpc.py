@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from hashidrill.abc import ExchangeRequest, Host
 from hashidrill.capabilities import NetworkCanary
 from hashidrill.errors import FaultError
-from hashidrill.packets import PAYLOADS, Block, Cut
+from hashidrill.packets import PAYLOADS, Block, Cut, Word
 from hashidrill.services.consul import api
 
 RPC_PORT = 8300
@@ -38,8 +38,10 @@ _TRIAL = ExchangeRequest(upload_bytes=1, download_bytes=1, timeout_s=1.0)
 
 def cut_votes(addresses: Sequence[str]) -> Cut:
     """The rules of a server that is not to be elected; `addresses` are those of the other servers."""
-    older = [
-        f"{doff} @th,{at},8 {number:#04x}" for doff, at in PAYLOADS for number in (_REQUEST_VOTE, _REQUEST_PRE_VOTE)
+    older: list[tuple[Word, ...]] = [
+        (("doff", doff), ("data", at, 8, True, number))
+        for doff, at in PAYLOADS
+        for number in (_REQUEST_VOTE, _REQUEST_PRE_VOTE)
     ]
     return _cut("votes", addresses, RAFT, older)
 
@@ -50,11 +52,13 @@ def cut_streams(addresses: Sequence[str]) -> Cut:
     An older connection is known by its first frame that follows: HTTP/2's begin with three bytes of length, of which
     the third is not 0 in a short one; in yamux's, of all other connections, that byte is of flags that do not exist.
     """
-    older = [f"{doff} @th,{at},16 0x0000 @th,{at + 16},8 != 0x00" for doff, at in PAYLOADS]
+    older: list[tuple[Word, ...]] = [
+        (("doff", doff), ("data", at, 16, True, 0), ("data", at + 16, 8, False, 0)) for doff, at in PAYLOADS
+    ]
     return _cut("streams", addresses, _GRPC, older)
 
 
-def _cut(name: str, addresses: Sequence[str], first: int, older: Sequence[str]) -> Cut:
+def _cut(name: str, addresses: Sequence[str], first: int, older: Sequence[tuple[Word, ...]]) -> Cut:
     return Cut(name, tuple(addresses), (RPC_PORT, CANARY_PORT), (first, _MISSED, _CANARY), tuple(older))
 
 
