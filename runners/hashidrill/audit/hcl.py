@@ -1,9 +1,8 @@
-"""Reads HCL, version 1 (Consul, Vault, Nomad's agent, consul-template) and version 2 (Nomad's jobs), with positions.
+"""Reads HCL, version 2, as Nomad's jobs are written in it, with the position of each thing.
 
-One reader for both, because a file does not say which it is, and because the two overlap nearly wholly. What only
-version 1 has: quoted names (`"datacenter" = "east"`), blocks inside objects inside lists (`Routes = [{ Match { } }]`,
-as in Consul's own documentation), commas or nothing between attributes. python-hcl2 reads version 2 alone; the tests
-hold this reader against it. Expressions are read by their grammar but not evaluated.
+Expressions are read by their grammar but not evaluated. A body is read like an object, so that a few things pass that
+Nomad refuses, commas between attributes for instance. python-hcl2 has no positions; the tests hold this reader against
+it. What agents read is version 1: `hcl1`.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import re
 
 from hashidrill.audit.lines import Lines
 from hashidrill.audit.tree import (
+    MAX_DEPTH,
     Comment,
     Entry,
     Expression,
@@ -22,9 +22,6 @@ from hashidrill.audit.tree import (
     Sequence,
     Value,
 )
-
-MAX_DEPTH = 100
-"""Deeper than any configuration, and far from Python's limit of recursion."""
 
 _SPACE = re.compile(r"[ \t\r]+")
 _NAME = re.compile(r"[^\W\d][\w-]*(?:\.[^\W\d][\w-]*)*")
@@ -41,7 +38,7 @@ _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 
 def read_hcl(text: str) -> tuple[Mapping, list[Comment]]:
     """The file as a Mapping, and its comments. Raises MalformedError."""
-    reader = _Reader(text)
+    reader = _Reader(text.removeprefix("\ufeff"))
     return reader.file(), list(reader.comments.values())
 
 
@@ -88,20 +85,12 @@ class _Reader:
             self.blank(newlines=True)
             return Entry(key, (), self.expression(newlines=False), place)
         labels = []
-        while not self.brace_follows():
+        while not self.next_is("{"):
             if not (self.next_is('"') or _NAME.match(self.text, self.at)):
                 raise self.wrong(f"after {key!r} there should be =, {{ or a label")
             labels.append(self.key())
             self.blank(newlines=False)
         return Entry(key, tuple(labels), self.body(place), place)
-
-    def brace_follows(self) -> bool:
-        """Whether a body comes next, here or, as version 1 has it, on a later line; it is gone to then."""
-        here = self.at
-        self.blank(newlines=True)
-        if not self.next_is("{"):
-            self.at = here
-        return self.at != here or self.next_is("{")
 
     def key(self) -> str:
         if self.next_is('"'):

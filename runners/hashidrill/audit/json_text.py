@@ -6,9 +6,18 @@ import json
 import re
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
-from hashidrill.audit.hcl import MAX_DEPTH
 from hashidrill.audit.lines import Lines
-from hashidrill.audit.tree import Entry, MalformedError, Mapping, Place, Scalar, Sequence, Value
+from hashidrill.audit.tree import (
+    BYTE_ORDER_MARK,
+    MAX_DEPTH,
+    Entry,
+    MalformedError,
+    Mapping,
+    Place,
+    Scalar,
+    Sequence,
+    Value,
+)
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SEPARATOR = re.compile(r"[ \t\r\n]*[,:]?[ \t\r\n]*")
@@ -17,6 +26,8 @@ _WORD = re.compile(r"[\w.+-]+")
 
 def read_json(text: str) -> Value:
     """The document. Raises MalformedError."""
+    if text.startswith("\ufeff"):
+        raise MalformedError(Place(1, 1), BYTE_ORDER_MARK)
     try:
         json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:

@@ -5,6 +5,7 @@ Where two kinds share names, the order of `_TELLTALES` decides, and each test na
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from hashidrill.audit.tree import Mapping, Scalar, Sequence, Value, fold
@@ -156,6 +157,22 @@ _PARTS = {
         )
     ),
 }
+
+
+_NAMED = re.compile(r"""(?<![\w.-])(?P<name>\w+)["']?\s*(?:[:=]|\{|"[^"\n]*"\s*\{)""")
+_TELLING = {
+    name for name in _CONSUL_AGENT | _NOMAD_AGENT | _VAULT_SERVER | _VAULT_AGENT | _CONSUL_TEMPLATE if "_" in name
+} | {"TaskGroups", "api_addr", "cluster_addr", "server_join", "start_join"}
+"""Names that no other program's file has by chance."""
+
+
+def names_an_agent(text: str) -> bool:
+    """Whether a text that cannot be read has two names of an agent's configuration, one of them nobody else's."""
+    names = {found["name"] for found in _NAMED.finditer(text)}
+    return bool(names & _TELLING) and len(names & (_TELLING | _COMMON | _AGENTS_BLOCKS)) > 1
+
+
+_AGENTS_BLOCKS = {"client", "consul", "listener", "server", "storage", "vault", "enabled", "servers", "ID", "Name"}
 
 
 def entries_of(tree: Value | None) -> list[Mapping]:

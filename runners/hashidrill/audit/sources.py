@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hashidrill.audit.hcl import read_hcl
+from hashidrill.audit.hcl1 import CONSUL, NOMAD, VAULT, read_hcl1
 from hashidrill.audit.json_text import read_json
-from hashidrill.audit.kinds import entries_of, kind_of, part_of
+from hashidrill.audit.kinds import entries_of, kind_of, names_an_agent, part_of
 from hashidrill.audit.python_text import Module, read_python
-from hashidrill.audit.tree import Comment, MalformedError, Mapping, Place, Value
+from hashidrill.audit.tree import Comment, MalformedError, Mapping, Place, Scalar, Value
 from hashidrill.audit.unit_files import Unit, Variable, read_environment, read_unit
-from hashidrill.audit.unread import Unread, unread_kind
+from hashidrill.audit.unread import SPEAKS_OF_US, Unread, unread_kind
 
 SUFFIXES = (".hcl", ".nomad", ".json", ".service", ".py", ".env")
 """Of files that are looked at in a directory. A file that is named itself is read whatever its name."""
@@ -73,6 +75,8 @@ class Sources:
     """Files that hold what is judged in a language that is not read."""
     unknown: list[Document] = field(default_factory=list)
     """HCL and JSON files of unknown kind; each may be a part of an agent in the same directory."""
+    malformed: list[tuple[str, Problem]] = field(default_factory=list)
+    """Files that were found in a directory and cannot be read, with the text: most have nothing to do with an agent."""
 
 
 def collect(paths: Sequence[Path], *, kind: str | None = None, exclude: Sequence[str] = ()) -> Sources:
@@ -98,16 +102,39 @@ def _adopt(sources: Sources) -> None:
     """Gives parts of an agent's configuration to the one kind of agent whose files stand in the same directory."""
     kinds: dict[Path, set[str]] = {}
     for document in sources.documents:
-        if document.kind in {"consul-agent", "nomad-agent"}:
+        if document.kind in {"consul-agent", "nomad-agent", "vault-server"}:
             kinds.setdefault(Path(document.path).parent, set()).add(document.kind)
     for document in sources.unknown:
-        beside = kinds.get(Path(document.path).parent, set())
-        [kind] = beside if len(beside) == 1 else [""]
-        if document.value is not None and part_of(document.value, kind):
-            sources.documents.append(replace(document, kind=kind))
-        else:
+        near = kinds.get(Path(document.path).parent, set())
+        [kind] = near if len(near) == 1 else [""]
+        if document.value is None or not part_of(document.value, kind):
             sources.skipped.append(f"{document.path}: not recognised as anything that is judged")
+            continue
+        try:
+            sources.documents.append(read_document(document.path, document.text, kind=kind))
+        except MalformedError as error:
+            sources.problems.append(_problem(document.path, document.text, error))
+    for text, problem in sources.malformed:
+        path = Path(problem.path)
+        if _meant(path, text) or (suffix_of(path) == ".hcl" and path.parent in kinds):
+            sources.problems.append(problem)
+        elif SPEAKS_OF_US.search(text.encode()):
+            sources.unread.append(Unread(problem.path, "malformed file"))
+        else:
+            sources.skipped.append(f"{problem}; nothing in it is meant for an agent")
     sources.documents = with_dropins(sorted(sources.documents, key=lambda document: document.path))
+
+
+def _meant(path: Path, text: str) -> bool:
+    """Whether a file that cannot be read is plainly meant for an agent, or for a client of one."""
+    if suffix_of(path) == ".py":
+        return _IMPORTS.search(text) is not None
+    if suffix_of(path) in {".json", ".hcl"}:
+        return names_an_agent(text) or _JOB.search(text) is not None
+    return suffix_of(path) == ".nomad" or SPEAKS_OF_US.search(text.encode()) is not None
+
+
+_IMPORTS = re.compile(r"^\s*(?:from|import)\s+(?:consul|hvac|nomad)\b", re.MULTILINE)
 
 
 def is_dropin(path: Path) -> bool:
@@ -169,26 +196,37 @@ def _walk(root: Path, sources: Sources, exclude: Sequence[str]) -> Iterator[Path
                 sources.unread.append(Unread(str(path), what))
 
 
+def suffix_of(path: Path) -> str:
+    """As agents take it: `.json` for a file of that name too."""
+    return "." + path.name.rpartition(".")[2]
+
+
 def _excluded(path: Path, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatch(str(path), pattern) or fnmatch.fnmatch(path.name, pattern) for pattern in patterns)
 
 
 def _add(path: Path, sources: Sources, seen: set[tuple[int, int]], *, kind: str | None, named: bool) -> None:
+    text = ""
     try:
         status = path.stat()
         if (status.st_dev, status.st_ino) in seen:
             return
         seen.add((status.st_dev, status.st_ino))
-        text = _text(path, status)
-        found = read_document(str(path), text, kind=kind)
+        data = _data(path, status)
+        text = data.decode("latin-1")
+        found = read_document(str(path), text := _text(data), kind=kind)
     except OSError as error:
-        sources.problems.append(Problem(str(path), 0, 0, _reason(error)))
+        problem = Problem(str(path), 0, 0, _reason(error))
+        if named or isinstance(error, PermissionError) or suffix_of(path) in _FOR_AGENTS_ALONE:
+            sources.problems.append(problem)
+        else:
+            sources.skipped.append(str(problem))
     except MalformedError as error:
-        if not named and path.suffix == ".json" and not text.lstrip().startswith(("{", "[")):
-            sources.skipped.append(f"{path}: not JSON from its first character on")  # editors' JSON with comments
-            return
-        what = f"{error.what}{_hint(text) if error.place.line else ''}"
-        sources.problems.append(Problem(str(path), error.place.line, error.place.column, what))
+        problem = _problem(str(path), text, error)
+        if named or isinstance(error, RefusedError):
+            sources.problems.append(problem)
+        else:
+            sources.malformed.append((text, problem))
     else:
         if found.kind:
             sources.documents.append(found)
@@ -199,21 +237,34 @@ def _add(path: Path, sources: Sources, seen: set[tuple[int, int]], *, kind: str 
             sources.unknown.append(found)
 
 
-def _text(path: Path, status: os.stat_result) -> str:
+_FOR_AGENTS_ALONE = {".hcl", ".nomad"}
+
+
+def _problem(path: str, text: str, error: MalformedError) -> Problem:
+    what = f"{error.what}{_hint(text) if error.place.line else ''}"
+    return Problem(path, error.place.line, error.place.column, what)
+
+
+def _data(path: Path, status: os.stat_result) -> bytes:
+    """The file's bytes, up to one more than is read."""
     if not stat.S_ISREG(status.st_mode):
         raise OSError(0, "not a regular file")  # reading a FIFO would wait for ever
-    if status.st_size > MAX_BYTES:
-        raise OSError(
-            0, f"{status.st_size // 1024} kB is no configuration: files over {MAX_BYTES // 1024} kB are not read"
-        )
-    data = path.read_bytes()
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
+
+
+def _text(data: bytes) -> str:
+    """Raises MalformedError, at line 0, for what is no text of a configuration."""
+    if len(data) > MAX_BYTES:
+        what = f"files over {MAX_BYTES // 1024} kB are not read: configuration is far smaller"
+        raise MalformedError(Place(0, 0), what)
     if b"\0" in data:
-        raise OSError(0, "a binary file")
+        raise MalformedError(Place(0, 0), "a binary file")
     try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
+        return data.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise OSError(0, f"not UTF-8, first in line {line}") from None
+        raise MalformedError(Place(0, 0), f"not UTF-8, first in line {line}") from None
 
 
 def _reason(error: OSError) -> str:
@@ -227,20 +278,75 @@ def _hint(text: str) -> str:
 
 def read_document(path: str, text: str, *, kind: str | None = None) -> Document:
     """One file's text; its kind is empty when nothing tells what it is. Raises MalformedError."""
-    suffix = Path(path).suffix
+    suffix, plain = suffix_of(Path(path)), text.removeprefix("\ufeff")
     if kind == "python" or (kind is None and suffix == ".py"):
-        module, comments = read_python(text)
-        return Document(path, "python", text, comments, module=module)
+        module, comments = read_python(plain)
+        return Document(path, "python", plain, comments, module=module)
     if kind == "systemd-unit" or (kind is None and (suffix == ".service" or is_dropin(Path(path)))):
-        unit = read_unit(text)
-        return Document(path, "systemd-unit", text, unit.comments, unit=unit)
-    if kind == "environment" or (kind is None and (suffix == ".env" or Path(path).name == ".env")):
-        variables, comments = read_environment(text)
-        return Document(path, "environment", text, comments, variables=variables)
-    value: Value
-    if suffix == ".json" or text.lstrip().startswith("{"):
-        value, comments = read_json(text), []
-    else:
-        value, comments = read_hcl(text)
-    found = kind or kind_of(value) or ("consul-entry" if entries_of(value) else "")
+        unit = read_unit(plain)
+        return Document(path, "systemd-unit", plain, unit.comments, unit=unit)
+    if kind == "environment" or (kind is None and suffix == ".env"):
+        variables, comments = read_environment(plain)
+        return Document(path, "environment", plain, comments, variables=variables)
+    value, comments, found = read_configuration(path, text, kind=kind)
     return Document(path, found, text, comments, value=value)
+
+
+class RefusedError(MalformedError):
+    """A configuration whose kind is known, and whose own agent cannot read it."""
+
+
+def read_configuration(path: str, text: str, *, kind: str | None = None) -> tuple[Value, list[Comment], str]:
+    """HCL or JSON, read as the agent of that kind reads it; without a kind, of the kind that the text itself tells.
+
+    `path` tells the format by its suffix alone. Raises MalformedError: the agent refuses it too; RefusedError where
+    another agent would take it.
+    """
+    suffix = suffix_of(Path(path))
+    if kind is not None:
+        return *_GRAMMARS[_grammar(kind, suffix, text)](text), kind
+    refused: list[MalformedError] = []
+    for grammar in ("json", "nomad") if suffix == ".json" else ("nomad", "job"):
+        try:
+            value, comments = _GRAMMARS[grammar](text)
+        except MalformedError as error:
+            refused.append(error)
+            continue
+        found = kind_of(value) or ("consul-entry" if entries_of(value) else "")
+        if found and (its := _grammar(found, suffix, text)) != grammar:
+            try:
+                value, comments = _GRAMMARS[its](text)
+            except MalformedError as error:
+                raise RefusedError(error.place, error.what) from None
+        return value, comments, found
+    raise refused[_JOB.search(text) is not None]
+
+
+def _consul_json(text: str) -> tuple[Value, list[Comment]]:
+    """As Consul reads `*.json`: an object or null; a file without a single byte says nothing."""
+    value = read_json(text) if text else Mapping((), Place(1, 1))
+    if not (isinstance(value, Mapping) or (isinstance(value, Scalar) and value.value is None)):
+        raise MalformedError(value.place, "a configuration is an object at its top, not a list or a single value")
+    return value, []
+
+
+_GRAMMARS: dict[str, Callable[[str], tuple[Value, list[Comment]]]] = {
+    "consul": lambda text: read_hcl1(text, CONSUL),
+    "consul-json": _consul_json,
+    "job": read_hcl,
+    "json": lambda text: (read_json(text), []),
+    "nomad": lambda text: read_hcl1(text, NOMAD),
+    "vault": lambda text: read_hcl1(text, VAULT),
+}
+_JOB = re.compile(r'^\s*job\s+"', re.MULTILINE)
+
+
+def _grammar(kind: str, suffix: str, text: str) -> str:
+    """Consul goes by the file's name; Nomad, Vault and consul-template take JSON for HCL that begins with `{`."""
+    if kind == "nomad-job":
+        return "json" if text.lstrip().startswith("{") else "job"
+    if kind == "consul-agent":
+        return "consul-json" if suffix == ".json" else "consul"
+    if kind == "consul-entry":
+        return "json" if suffix == ".json" else "consul"
+    return "vault" if kind.startswith("vault-") else "nomad"

@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+MAX_DEPTH = 100
+"""Deeper than any configuration, and far from Python's limit of recursion."""
+
+BYTE_ORDER_MARK = "the file starts with a byte order mark, which no agent takes: save it without"
+
 
 @dataclass(frozen=True, order=True)
 class Place:

@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 _LOOKED_AT_BYTES = 256 * 1024
-_OURS = re.compile(rb"consul|nomad|vault", re.IGNORECASE)
+SPEAKS_OF_US = re.compile(rb"consul|nomad|vault", re.IGNORECASE)
 _GO = re.compile(rb"hashicorp/(consul|nomad|vault)/api")
 _JOB = re.compile(rb"^\s*job\s+(\"|\[\[)", re.MULTILINE)
 
@@ -50,7 +50,7 @@ def unread_kind(path: Path) -> str:
             head = file.read(_LOOKED_AT_BYTES)
     except OSError:
         return ""
-    if not (_GO if kind == "Go file" else _OURS).search(head + path.name.encode()) and not _JOB.search(head):
+    if not (_GO if kind == "Go file" else SPEAKS_OF_US).search(head + path.name.encode()) and not _JOB.search(head):
         return ""
     if kind == "template" and any((above / "metadata.hcl").is_file() for above in path.parents):
         return "Nomad Pack template"

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from hashidrill.audit import tree
-from hashidrill.audit.hcl import read_hcl
-from hashidrill.audit.json_text import read_json
 from hashidrill.audit.kinds import kind_of
+from hashidrill.audit.sources import read_configuration
 from hashidrill.errors import UsageError
 from hashidrill.util.merged import merge
 
@@ -98,7 +97,7 @@ def _read(file: Path, shown: str) -> Source:
         if not file.is_file():  # reading a FIFO would wait for ever
             raise UsageError(f"{shown}: is no regular file")
         data = file.read_bytes()
-        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+        text = data.decode().replace("\r\n", "\n")
     except OSError as error:
         raise UsageError(f"{shown}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:
@@ -106,7 +105,7 @@ def _read(file: Path, shown: str) -> Source:
     if len(data) > MAX_BYTES:
         raise UsageError(f"{shown}: {len(data) // 1024} kB is no configuration of an agent")
     try:
-        value = read_json(text) if file.suffix == ".json" or text.lstrip().startswith("{") else read_hcl(text)[0]
+        value = read_configuration(file.name, text)[0]
     except tree.MalformedError as error:
         raise UsageError(f"{shown}:{error.place.line}:{error.place.column}: {error.what}") from None
     if not isinstance(value, tree.Mapping):
@@ -158,7 +157,7 @@ class _Reading:
     @classmethod
     def of(cls, product: str, source: Source) -> _Reading:
         consul = product == "consul"
-        return cls(unfolds=not consul, adds=not (consul and source.text.lstrip().startswith("{")))
+        return cls(unfolds=not consul, adds=not (consul and source.path.suffix == ".json"))
 
 
 def plain(body: tree.Mapping, reading: _Reading) -> dict[str, Any]:

@@ -317,7 +317,7 @@ def test_sarif_holds_rules_findings_suppressions_and_problems(tmp_path):
     (tmp_path / "a b.hcl").write_text(ALONE)
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "client.hcl").write_text(CAPPED)
-    (tmp_path / "x" / "broken.json").write_text("{")
+    (tmp_path / "x" / "broken.hcl").write_text("{{")
     (tmp_path / "x" / "gone.hcl").symlink_to("nowhere.hcl")
     found = sarif(tmp_path, "--ignore", "HD102=a test")
     assert [rule["id"] for rule in found["tool"]["driver"]["rules"]] == list(RULES)

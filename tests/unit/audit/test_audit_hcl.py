@@ -1,8 +1,12 @@
-"""The reader of HCL: both versions, positions, and held against python-hcl2 where that can read the file."""
+"""The readers of HCL, version 2 and version 1: positions and values, and version 2 held against python-hcl2.
+
+Version 1 is held against the agents themselves in tests/contract/test_audit_grammar_real.py.
+"""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import hcl2
@@ -12,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lark.exceptions import LarkError
 
-from hashidrill.audit.hcl import MAX_DEPTH, read_hcl
+import hcl1_texts
+from hashidrill.audit.hcl import read_hcl
+from hashidrill.audit.hcl1 import CONSUL, NOMAD, VAULT, read_hcl1
 from hashidrill.audit.json_text import read_json
-from hashidrill.audit.tree import Expression, MalformedError, Mapping, Place, Scalar, Sequence
+from hashidrill.audit.tree import MAX_DEPTH, Expression, MalformedError, Mapping, Place, Scalar, Sequence
 
 FIXTURES = Path(__file__).with_name("cases")
 HCL = sorted(path for path in FIXTURES.rglob("*") if path.suffix in {".hcl", ".nomad"})
@@ -52,7 +58,7 @@ acl
 {
   enabled = true
 }
-limits { rate = 0x10 burst = 1e3 }
+limits { rate = 0x10 burst = 1e3 } telemetry { disable_compat_1.9 = true }
 Routes = [
   {
     Match { HTTP { PathPrefix = "/" } }
@@ -125,7 +131,7 @@ def test_version_2_is_read():
 
 
 def test_version_1_is_read():
-    tree, comments = read_hcl(VERSION_1)
+    tree, comments = read_hcl1(VERSION_1)
     assert tree.text("datacenter") == "east"
     assert tree.block("ports").number("https") == 8501
     assert (tree.block("limits").number("rate"), tree.block("limits").number("burst")) == (16, 1000)
@@ -148,9 +154,48 @@ def test_it_reads_the_same_as_python_hcl2(path):
         other = hcl2.loads(text, serialization_options=SerializationOptions(strip_string_quotes=True))
     except LarkError:
         assert "Routes" in text  # blocks within objects within lists are version 1
+        assert read_hcl1(text)
         return
     ours, _ = read_hcl(text)
     assert comparable(plain(ours)) == comparable(theirs(other))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("017", 15), ("-0x1f", -31), ("1.", 1.0), (".5", 0.5), ("1E-2", 0.01), ("true", True),
+        ('"\\a\\x41\\101\\u00e9\\U0001F600\\""', '\aAA\u00e9\U0001f600"'), ('"{%{"', "{%{"),
+        ("<<EOF\n a\n  EOF\n", " a\n"), ("<<-EOF\n  a\n   b\n  EOF\n", "a\n b\n"),
+        ("<<-EOF\n a\n  EOF\n", " a\n"), ("<<EOF\r\na\r\nEOF\r\n", "a\n"),
+        ("[[1] [2,],]", [[1], [2]]), ("{ a = 1, b = 2 }", {"a": [1], "b": [2]}), ('"${a["b"]}"', None),
+    ],
+)  # fmt: skip
+def test_a_value_of_version_1_is_what_the_agents_make_of_it(text, value):
+    tree, _ = read_hcl1(f"a = {text}\nb = 1\n")
+    assert plain(tree) == {"a": [value], "b": [1]}
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ('{"a": {"b": 1,}, "c": [1, 2,],}', {"a": [{"b": [1]}], "c": [[1, 2]]}),
+        ('{"a": {"b": 1 "c": 2}, "d": 3}', {"a": [{"b": [1]}]}),
+        ('{"a": [true, "b"], "c": null, "d": 1', {"a": [["b"]], "c": [None], "d": [1]}),
+        ('{"a": {"b": }, "c": 2} x', {"a": [{}], "c": [2]}),
+    ],
+)
+def test_json_is_read_as_an_agent_reads_it_that_takes_it_for_hcl(text, read):
+    assert plain(read_hcl1(text)[0]) == read
+
+
+def test_what_an_agent_takes_in_spite_of_an_error_is_that_agents_alone():
+    """Nomad drops a value that is missing before `}`; Vault refuses an attribute that is given twice."""
+    dropped, twice = "a { b = 1 c = } }", "a = 1\na = 2\n"
+    assert plain(read_hcl1(dropped, NOMAD)[0]) == {"a": [{"b": [1]}]}
+    assert plain(read_hcl1(twice, NOMAD)[0]) == {"a": [1, 2]}
+    for text, dialect, said in ((dropped, CONSUL, "a value"), (dropped, VAULT, "a value"), (twice, VAULT, "line 1")):
+        with pytest.raises(MalformedError, match=said):
+            read_hcl1(text, dialect)
 
 
 def test_places_are_where_the_name_stands():
@@ -222,21 +267,28 @@ def test_malformed_json_is_refused(text):
 
 
 def read(text):
-    try:
-        tree, comments = read_hcl(text)
-    except MalformedError as refused:
-        error = refused
-    else:
-        assert isinstance(tree, Mapping)
-        assert isinstance(comments, list)
-        return
-    assert 1 <= error.place.line <= text.count("\n") + 1
-    assert error.what
+    for reader in (read_hcl, *(partial(read_hcl1, dialect=dialect) for dialect in (CONSUL, NOMAD, VAULT))):
+        try:
+            tree, comments = reader(text)
+        except MalformedError as error:
+            refused = error
+        else:
+            assert isinstance(tree, Mapping)
+            assert isinstance(comments, list)
+            continue
+        assert 1 <= refused.place.line <= text.count("\n") + 1
+        assert refused.what
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet='abc_1.${}[]()"\\\n =,:#/*<->?!%\t\x00\u00e9', max_size=60))
 def test_any_text_is_read_or_refused(text):
+    read(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(hcl1_texts.hcl() | hcl1_texts.json())
+def test_any_odd_text_is_read_or_refused(text):
     read(text)
 
 

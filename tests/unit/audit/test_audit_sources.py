@@ -158,7 +158,7 @@ def test_a_file_that_cannot_be_read_is_told_in_one_line(tmp_path, data, said):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.json", '{"a": }', "a.json:1:7: not JSON: expecting value"),
+        ("a.json", '{"a": x}', "a.json:1:7: not JSON: expecting value"),
         ("a.py", "def f(:\n", "not Python 3"),
         ("a.py", "(" * 10000, "not Python 3"),
         ("a.service", "ExecStart\n", "a unit has"),
@@ -169,13 +169,96 @@ def test_other_languages_are_refused_with_their_place(tmp_path, name, text, said
     assert said in problem(tmp_path / name)
 
 
-@pytest.mark.parametrize("text", ["", "// for an editor\n{}"])
-def test_json_that_is_none_from_the_first_character_is_somebody_elses(tmp_path, text):
-    (tmp_path / "devcontainer.json").write_text(text)
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("devcontainer.json", b"// for an editor\n{}"),
+        ("tsconfig.json", b'{\n  // strict\n  "compilerOptions": {"strict": true}\n}'),
+        ("settings.json", b'{"editor.tabSize": 4, /* here */ "server": {"port": 1}, "name": "web",}'),
+        ("package.json", b'\xef\xbb\xbf{"name": "web", "services": ["a"], // b\n "check": "tsc"}'),
+        (".json", b'["a", "b"'),
+        ("package-lock.json", b'{"name": "web"}' + b" " * sources.MAX_BYTES),
+        ("fixture.json", b"{\0}"),
+        ("latin.json", b'{"name": "\xff"}'),
+        ("bake.hcl", b'group "default" {\n  targets = ["a" "b"]\n}'),
+        ("python2.py", b"print 'a'\n"),
+        ("user.service", b"export class UserService {}\n"),
+    ],
+)
+def test_a_malformed_file_of_another_program_is_left_alone(tmp_path, name, data):
+    (tmp_path / name).write_bytes(data)
+    (tmp_path / "dangling.json").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "fifo.json")
     found = collect([tmp_path])
-    assert found.problems == []
-    assert "not JSON" in found.skipped[0]
-    assert "not JSON" in problem(tmp_path / "devcontainer.json")
+    assert (found.documents, found.problems, found.unread) == ([], [], [])
+    assert [f"{tmp_path / name}:" in line for line in found.skipped].count(True) == 1
+    assert problem(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.json", b'{"bind_addr": "0.0.0.0", /* no */ "retry_join": ["a"]}'),
+        ("a.json", b'\xef\xbb\xbf{"bind_addr": "0.0.0.0", "retry_join": ["a"]}'),
+        ("a.json", b'{"TaskGroups": [], "ID": "web", // no\n}'),
+        ("a.hcl", b'storage "raft" {\n  path = \n}\napi_addr = "a"\n'),
+        ("a.hcl", b'job "web" {\n  group "a" {\n'),
+        ("a.hcl", b'server {\n  enabled = true\n  bootstrap_expect = 3\n  server_join { retry_join = ["a" "b"] }\n}\n'),
+        ("a.hcl", b"# \xff\nserver {\n  enabled = true\n  bootstrap_expect = 3\n}\n"),
+        ("a.nomad", b"x"),
+        ("a.py", b"import consul\nprint 'a'\n"),
+        ("consul.service", b"ExecStart=/bin/consul\n"),
+    ],
+)
+def test_a_malformed_file_that_is_plainly_meant_for_an_agent_is_a_problem(tmp_path, name, data):
+    (tmp_path / name).write_bytes(data)
+    assert str(tmp_path / name) in problem(tmp_path)
+
+
+def test_a_malformed_file_beside_an_agents_is_taken_for_a_part_of_it(tmp_path):
+    (tmp_path / "log.hcl").write_text('log_level = debug"\n')
+    assert collect([tmp_path]).problems == []
+    (tmp_path / "server.hcl").write_text(AGENT)
+    assert "log.hcl:1:13: a value was expected, not 'debug'" in problem(tmp_path)
+
+
+def test_a_malformed_file_that_speaks_of_an_agent_is_named(tmp_path):
+    (tmp_path / "settings.json").write_text('{"terminal.env": {"VAULT_ADDR": "a"}, // here\n}')
+    found = collect([tmp_path])
+    assert (found.problems, [each.what for each in found.unread]) == ([], ["malformed file"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("a.hcl", AGENT + "telemetry {\n  disable_compat_1.9 = true\n}\n", "consul-agent"),
+        ("a.hcl", '{"server": false, "data_dir": "/opt/consul", "retry_max": 3, }', "consul-agent"),
+        ("a.json", '{"server": {"enabled": true, "bootstrap_expect": 3,},}', "nomad-agent"),
+        ("a.json", "server {\n  enabled = true\n}", "nomad-agent"),
+        ("a.json", 'storage "raft" {\n  path = "/a"\n}', "vault-server"),
+        ("a.json", '{"server": true, "retry_join": ["\\ud83d\\ude00"], "encrypt": "a\\/b"}', "consul-agent"),
+        ("a.hcl", 'job "a" {\n group "b" {\n count = var.a\n}\n}', "nomad-job"),
+    ],
+)
+def test_a_file_is_read_as_its_own_agent_reads_it(tmp_path, name, text, kind):
+    (tmp_path / name).write_text(text)
+    assert kinds(tmp_path) == {name: kind}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", '{"server": true, "retry_join": ["a"],}'),  # Consul goes by the name
+        ("a.json", "server = true\nbootstrap_expect = 3\n"),
+        ("a.json", '{"server": {"enabled": true}, "region": "a\\/b"}'),  # no escape of HCL
+        ("a.hcl", "server {\n  enabled = true\n  bootstrap_expect = 1 + 2\n}"),
+        ("a.hcl", 'storage "raft" {}\napi_addr = "a"\napi_addr = "b"\n'),
+        ("a.hcl", "\ufeff" + AGENT),
+    ],
+)
+def test_what_its_own_agent_refuses_is_a_problem_even_if_another_would_take_it(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert f"{name}:" in problem(tmp_path)
 
 
 def test_a_huge_file_is_not_read(tmp_path, monkeypatch):
@@ -196,10 +279,10 @@ def test_what_is_not_there_or_not_allowed_is_told(tmp_path, monkeypatch):
     assert "no such file or directory" in problem(tmp_path / "missing")
     (tmp_path / "a.hcl").write_text(AGENT)
 
-    def refuse(path):
+    def refuse(path, mode):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     assert problem(tmp_path / "a.hcl") == f"{tmp_path / 'a.hcl'}: permission denied"
 
 

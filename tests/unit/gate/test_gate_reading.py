@@ -88,7 +88,7 @@ class TestReading:
         ("name", "text", "said"),
         [
             ("a.hcl", "limits { ", "a.hcl:1:10: a } is missing"),
-            ("a.json", '{"a": }', "a.json:1:7: not JSON"),
+            ("a.json", '{"a": x}', "a.json:1:7: not JSON"),
             ("a.json", "[1]", "a.json:1:1: a configuration is an object"),
         ],
     )
