@@ -1,9 +1,8 @@
 """Who leads, and does leadership stay or move as it should?
 
-All of these read the majority's view of the leader. It is sampled, so times are exact to one probe interval.
+All of these read the majority's view of the leader, and the Raft term in which the leader itself says that it leads. A
+new term is an election, even if the same server wins it. Both are sampled, so times are exact to one probe interval.
 """
-
-from itertools import pairwise
 
 import numpy as np
 
@@ -12,9 +11,14 @@ from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.measure import SECOND, Reign, in_force, seconds, when
 from hashidrill.recording.reader import FaultWindow, Recording
+from hashidrill.service import SILENT_S
 from hashidrill.units import Duration
 
 _ELECTION = "no write is acknowledged during an election"
+_BLIP_S = 1.0
+"""A shorter time without a known leader is one late answer of the probe, if the leader is in the same term after it."""
+_LOOKS_NS = 2 * SECOND
+"""A server is asked for its term once a second, and answers within a second."""
 _SLACK_S = 0.5
 """A fault with `for: 20s` may be in force for 19.9s by its journal entries."""
 
@@ -25,15 +29,18 @@ def leader_elected(recording: Recording, *, within: Duration = Duration("10s"), 
 
     The time starts when the fault is applied, so it includes the time to notice that the leader is gone. Consul's own
     budget for an election is 2 to 4 s at `raft_multiplier: 1` and 10 to 20 s at the default of 5; the default of 10 s
-    lies between the two. If the fault does not remove the leader, this is INVALID: see `leadership_leaves`.
+    lies between the two. The same server may win: a new term is an election. If the fault does not remove the leader,
+    this is INVALID: see `leadership_leaves`. So it is if the leader's term was not heard and nothing else shows an
+    election.
     """
     took_s: dict[str, float] = {}
     for window in measure.faults(recording, fault):
         started_ns, ended_ns = in_force(recording, window)
         watched_ns = _watched_until(recording, window)
-        seen = measure.reigns(recording, started_ns, watched_ns)
+        seen = _without_blips(measure.reigns(recording, started_ns, watched_ns))
         lost = [reign for reign in seen[1:] if reign.start_ns < ended_ns]
         if seen[0].host and not lost:
+            _same_term(recording, seen[0].host, started_ns, min(ended_ns, watched_ns))
             continue
         leaders = [reign for reign in seen[1:] if reign.host]
         name = _name(recording, window)
@@ -104,10 +111,11 @@ def leadership_leaves(recording: Recording, *, fault: str, within: Duration) -> 
 
 @hypothesis
 def leadership_stays(recording: Recording, *, fault: str | None = None, grace: Duration = Duration("1s")) -> Held:
-    """The same leader stays known from the start of the method until the loads stop.
+    """The same leader stays known, in the same term, from the start of the method until the loads stop.
 
     With `fault`, only while faults of that kind are in force. A gap shorter than `grace` without a known leader counts
-    as one late answer of the probe, not as an election.
+    as one late answer of the probe, if the leader is in the same term before and after it. A new term is an election,
+    whoever wins it. INVALID where the leader did not say its term.
     """
     if fault is None:
         spans = [(measure.method(recording)[0], measure.loads_end_ns(recording))]
@@ -119,6 +127,8 @@ def leadership_stays(recording: Recording, *, fault: str | None = None, grace: D
             raise HypothesisInvalidError(f"the probe saw no leader at all from {when(recording, start_ns)} on")
         leader = next(reign.host for reign in seen if reign.host)
         wrong = [reign for reign in seen if reign.host != leader and (reign.host or _length_s(reign) >= grace)]
+        wrong += [after for before, after in _elections(seen) if after.host == leader == before.host]
+        wrong.sort(key=lambda reign: reign.start_ns)
         require(
             not wrong,
             f"leadership did not stay with {leader}"
@@ -127,7 +137,8 @@ def leadership_stays(recording: Recording, *, fault: str | None = None, grace: D
             + f"\nleaders: {_story(recording, seen)}\nhint: {_ELECTION}",
             changes=len(wrong),
         )
-    return Held(f"{leader} stayed the leader", leader=leader, changes=0)
+        term = _same_term(recording, leader, start_ns, end_ns)
+    return Held(f"{leader} stayed the leader, in term {term:g}", leader=leader, changes=0)
 
 
 @hypothesis
@@ -137,14 +148,14 @@ def survives_leader_changes(
     """Leadership changes at least `changes` times, and no gap without an acknowledgement is too long.
 
     Judged from the start of the method until the loads stop. A change means that a majority names another host as the
-    leader. No stall, around the changes or elsewhere, is longer than `within`: an election at `raft_multiplier: 1`
-    takes 2 to 4 s, a leadership transfer well under 1 s. Fewer changes than `changes` are INVALID: there was too little
-    to survive.
+    leader, or the same one in a new term. No stall, around the changes or elsewhere, is longer than `within`: an
+    election at `raft_multiplier: 1` takes 2 to 4 s, a leadership transfer well under 1 s. Fewer changes than `changes`
+    are INVALID: there was too little to survive.
     """
     start_ns, end_ns = measure.method(recording)[0], measure.loads_end_ns(recording)
     seen = measure.reigns(recording, start_ns, end_ns)
     named = [reign for reign in seen if reign.host]
-    moved = [after for before, after in pairwise(named) if after.host != before.host]
+    moved = _elections(seen)
     if len(moved) < changes:
         raise HypothesisInvalidError(
             f"leadership changed {len(moved)} times, expected at least {changes}: there was too little to survive\n"
@@ -172,6 +183,48 @@ def survives_leader_changes(
     )
 
 
+def _elections(seen: list[Reign]) -> list[tuple[Reign, Reign]]:
+    """The reigns before and after each election that is certain: another host leads, or the same one in a new term."""
+    found: list[tuple[Reign, Reign]] = []
+    before: Reign | None = None
+    for reign in seen:
+        if before is None or reign.host != before.host or before.term is None:
+            found += [(before, reign)] if before and reign.host and reign.host != before.host else []
+            before = reign if reign.host else before
+        elif reign.term is not None:
+            found += [(before, reign)] if reign.term != before.term else []
+            before = reign
+    return found
+
+
+def _without_blips(seen: list[Reign]) -> list[Reign]:
+    """Without the short times in which no leader was known, between two reigns of one leader in one term."""
+    kept = [seen[0]]
+    for reign in seen[1:]:
+        back = len(kept) > 1 and not kept[-1].host and _length_s(kept[-1]) < _BLIP_S
+        if back and kept[-2].term is not None and (kept[-2].host, kept[-2].term) == (reign.host, reign.term):
+            kept.pop()
+        else:
+            kept.append(reign)
+    return kept
+
+
+def _same_term(recording: Recording, leader: str, start_ns: int, end_ns: int) -> float:
+    """The term in which it led all the time. Raises HypothesisInvalidError where it did not say so before and after.
+
+    Terms only grow: where the first and the last are the same, all were.
+    """
+    said = measure.terms_led(recording, leader, start_ns, end_ns + int(SILENT_S * SECOND))
+    late = [term for t_ns, term in said if t_ns >= end_ns][:1]
+    lately = [term for t_ns, term in said if end_ns - _LOOKS_NS <= t_ns < end_ns]
+    if not said or said[0][0] > start_ns or said[0][1] not in {*late, *lately}:
+        raise HypothesisInvalidError(
+            f"{leader} did not say in which term it leads before {when(recording, start_ns)} and after"
+            f" {when(recording, end_ns)}, so whether it was elected again cannot be told"
+        )
+    return said[0][1]
+
+
 def _watched_until(recording: Recording, window: FaultWindow) -> int:
     """Until the next fault is applied, which may cause an election of its own, or the loads stop."""
     own_ns = in_force(recording, window)[0]
@@ -188,7 +241,10 @@ def _name(recording: Recording, window: FaultWindow) -> str:
 
 
 def _story(recording: Recording, seen: list[Reign]) -> str:
-    """The first few reigns: `consul-1, then nobody 3.1s into the method, then consul-2 4.0s into the method`."""
-    first, *rest = seen[:8]
-    told = [first.host or "nobody", *(f"{each.host or 'nobody'} {when(recording, each.start_ns)}" for each in rest)]
+    """The first few reigns: `consul-1, then nobody 3.1s into the method, then consul-1 again (term 3) 4.0s ...`."""
+    told, led = [seen[0].host or "nobody"], seen[0].host
+    for reign in seen[1:8]:
+        again = f" again{f' (term {reign.term:g})' if reign.term else ''}" if reign.host == led else ""
+        told.append(f"{reign.host or 'nobody'}{again} {when(recording, reign.start_ns)}")
+        led = reign.host or led
     return ", then ".join(told) + (f", and {len(seen) - 8} more" if len(seen) > 8 else "")

@@ -15,8 +15,6 @@ _REFUSED = (429, 503)
 _LEAST_REFUSALS = 10
 _FOREVER = 2**62
 _LEAST_SAMPLES = 4
-_SAME_LOOK_NS = SECOND // 20
-"""Samples this close together come from one look at a process."""
 
 
 @hypothesis
@@ -124,7 +122,11 @@ def recovers_without_restart(
         f" {'never recovered' if np.isinf(back_s) else 'recovered after ' + seconds(back_s)}",
         **figures,
     )
-    hosts = _restarted(recording, start_ns, start_ns + int(back_s * SECOND))
+    hosts = [
+        host
+        for host in sorted({*recording.series("process.rss").host})
+        if measure.not_the_same_process_ns(recording, host, start_ns, start_ns + int(back_s * SECOND)) is not None
+    ]
     require(
         not hosts,
         f"{load} recovered {seconds(back_s)} after the load was back to normal, but not by itself: meanwhile the agent"
@@ -212,19 +214,3 @@ def _goodput(ops: Operations, start_ns: int, end_ns: int, served_within_s: float
     due = ops.between(start_ns, end_ns)
     good = due.ok & (due.latency_s <= served_within_s)
     return float(good.sum()) * SECOND / max(end_ns - start_ns, 1)
-
-
-def _restarted(recording: Recording, start_ns: int, end_ns: int) -> list[str]:
-    """Hosts whose agent was missing, or was a new process, at some moment in between.
-
-    When a probe finds a new process, it samples memory at once but CPU time only at the next look.
-    """
-    memory = recording.series("process.rss").between(start_ns, end_ns)
-    cpu = recording.series("process.cpu")
-    hosts = {host for host, ok in zip(memory.host, memory.ok, strict=True) if not ok}
-    for host in set(memory.host):
-        seen = cpu.t_ns[[index for index, name in enumerate(cpu.host) if name == host and cpu.ok[index]]]
-        for t_ns in memory.t_ns[[index for index, name in enumerate(memory.host) if name == host]]:
-            if not len(seen) or np.abs(seen - t_ns).min() > _SAME_LOOK_NS:
-                hosts.add(host)
-    return sorted(hosts)

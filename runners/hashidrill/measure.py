@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hashidrill import registry
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.recording.marks import MarkWindow
 from hashidrill.recording.reader import Bools, FaultWindow, Floats, Int64s, Operations, Recording
 from hashidrill.registry import near
+from hashidrill.service import LEADS, SILENT_S
 from hashidrill.units import Duration
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 SECOND = 1_000_000_000
 STEP_S = 0.1
 """How far a sliding window moves at a time: the resolution of every figure that comes from one."""
+_SAME_LOOK_NS = SECOND // 20
+"""Samples this close together come from one look at a process."""
 NO_FAULT = "noop"
 """The fault that does nothing: its step is there for its name and its window of time."""
 
@@ -230,17 +234,20 @@ def sliding(ops: Operations, start_ns: int, end_ns: int, *, percent: float = 50,
 
 @dataclass(frozen=True)
 class Reign:
-    """From when to when the majority named one leader; `host` is empty while it knew none."""
+    """From when to when the majority named one leader in one term; `host` is empty while it knew none."""
 
     host: str
     start_ns: int
     end_ns: int
+    term: float | None = None
+    """As the leader itself said; None where it was not heard."""
 
 
 def reigns(recording: Recording, start_ns: int, end_ns: int, signal: str = "raft.leader") -> list[Reign]:
     """Who led between the two moments, as the majority saw it. The first one began before or at `start_ns`.
 
-    Or who had another role that one host has at a time: what `signal` names in its text, while its value is not 0.
+    Or who had another role that one host has at a time: what `signal` names in its text, while its value is not 0. A
+    host that leads in a new term was elected again: that is another reign, even if the majority never saw it gone.
     Raises HypothesisInvalidError when it was not sampled then.
     """
     series = recording.series(signal, "").known_between(start_ns, end_ns)
@@ -252,7 +259,58 @@ def reigns(recording: Recording, start_ns: int, end_ns: int, signal: str = "raft
     ]
     changes = [known[0], *(later for earlier, later in pairwise(known) if later[1] != earlier[1])]
     ends = [t_ns for t_ns, _ in changes[1:]] + [end_ns]
-    return [Reign(host, t_ns, end) for (t_ns, host), end in zip(changes, ends, strict=True)]
+    named = [Reign(host, t_ns, end) for (t_ns, host), end in zip(changes, ends, strict=True)]
+    terms = {host: terms_led(recording, host, start_ns, end_ns, signal) for _, host in changes if host}
+    return [part for reign in named for part in _by_term(reign, terms.get(reign.host, []), first=reign is named[0])]
+
+
+def terms_led(
+    recording: Recording, host: str, start_ns: int, end_ns: int, signal: str = "raft.leader"
+) -> list[tuple[int, float]]:
+    """When (ns) that host said that it leads, or has the role that `signal` names, and in which term.
+
+    Between the two moments, and the last time before. Empty where it never said so.
+    """
+    lanes = [lane for service in registry.services().values() for lane in service.lanes if lane.signal == signal]
+    try:
+        series = recording.series(lanes[0].term, host) if lanes else None
+    except HypothesisInvalidError:  # of this host, or of any, it was not sampled
+        return []
+    if series is None:
+        return []
+    said = series.between(start_ns - int(SILENT_S * SECOND), end_ns)
+    led = [
+        (int(t_ns), float(value))
+        for t_ns, value, text, ok in zip(said.t_ns, said.value, said.text, said.ok, strict=True)
+        if ok and text == LEADS
+    ]
+    return led[max(sum(t_ns <= start_ns for t_ns, _ in led) - 1, 0) :]
+
+
+def _by_term(reign: Reign, terms: Sequence[tuple[int, float]], *, first: bool) -> list[Reign]:
+    """The parts of a reign. Each but the first begins with the first look that found its term."""
+    inside = [(t_ns, term) for t_ns, term in terms if (first or reign.start_ns <= t_ns) and t_ns < reign.end_ns]
+    if not inside:
+        return [reign]
+    began = [(reign.start_ns, inside[0][1]), *(later for earlier, later in pairwise(inside) if later[1] != earlier[1])]
+    ends = [t_ns for t_ns, _ in began[1:]] + [reign.end_ns]
+    return [Reign(reign.host, t_ns, end, term) for (t_ns, term), end in zip(began, ends, strict=True)]
+
+
+def not_the_same_process_ns(recording: Recording, label: str, start_ns: int, end_ns: int) -> int | None:
+    """When the process of that host or agent was first found gone, or to be a new one; None where it stayed.
+
+    To the first look at or after `end_ns`, which shows what became of it until then. A probe that finds a new process
+    samples its memory at once, but CPU time only at the next look. Raises HypothesisInvalidError where nobody looked.
+    """
+    memory, cpu = recording.series("process.rss", label), recording.series("process.cpu")
+    used_ns = cpu.t_ns[cpu.ok & (np.array(cpu.host) == label)]
+    looks = np.flatnonzero(memory.t_ns >= start_ns)
+    looks = looks[: int(np.searchsorted(memory.t_ns[looks], end_ns)) + 1]
+    for t_ns, ok in zip(memory.t_ns[looks].tolist(), memory.ok[looks].tolist(), strict=True):
+        if not ok or not len(used_ns) or np.abs(used_ns - t_ns).min() > _SAME_LOOK_NS:
+            return int(t_ns)
+    return None
 
 
 def latest(t_ns: Int64s, at_ns: Int64s, fresh_for_ns: int) -> tuple[Int64s, Bools]:

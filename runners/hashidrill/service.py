@@ -94,6 +94,8 @@ class Wanted:
 
 SILENT_S = 5.0
 """How long a probe that samples once or twice a second may be silent."""
+LEADS = "leads"
+"""The text of a host's term while that host says of itself that it leads."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,9 @@ class Panel:
 class Lane:
     """A signal that a report draws as a state over time: `good` where it is 1 or more, else `bad`.
 
-    With `names`, a good state is the sample's text: who leads. The live view shows these too, as `TITLE NAME`.
+    With `names`, a good state is the sample's text: who leads. The live view shows these too, as `TITLE NAME`. `term`
+    is the signal by which each host says in which term it leads, with the text `LEADS` while it leads: a new term is an
+    election, whoever wins it.
     """
 
     signal: str
@@ -131,6 +135,7 @@ class Lane:
     good: str = "yes"
     bad: str = "no"
     names: bool = False
+    term: str = ""
 
 
 class Calls(Protocol):

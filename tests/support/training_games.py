@@ -91,6 +91,7 @@ class PlayedGame:
         self.back_s = None
         self.lost = False
         self.down = {}
+        self.new = {}
         self.load_ends_s = None
         self.leaderless, self.unserved = (), ()
         """(from, until) without a leader for a majority of the servers, and without a write that is acknowledged."""
@@ -158,6 +159,8 @@ class PlayedGame:
             while at < watch_ends + 5:
                 off = host in self.down and self.down[host][0] <= at < self.down[host][1]
                 build.sample("process.rss", None if off else 9e7, at=at, host=host, text="" if off else "S", ok=not off)
+                if not off and self.new.get(host) != at:
+                    build.sample("process.cpu", 0.1, at=at, host=host)
                 at += 1.0
 
         def leads(t):

@@ -14,7 +14,7 @@ import numpy as np
 
 from hashidrill import registry
 from hashidrill.errors import HashidrillError, HypothesisInvalidError
-from hashidrill.measure import at_in_method_ns
+from hashidrill.measure import at_in_method_ns, reigns
 from hashidrill.reports.figures import fault_span, mark_spans, operations_of, run_end_ns
 from hashidrill.reports.text import one_line, printable
 from hashidrill.service import Lane, Panel
@@ -145,18 +145,6 @@ def _lanes(recording: Recording) -> list[dict[str, Any]]:
     return drawn
 
 
-def _states(lane: Lane, series: Series) -> tuple[list[str], list[int]]:
-    """The state of each sample, and which of them count."""
-    if lane.names:
-        states = [text if ok and text else lane.bad for text, ok in zip(series.text, series.ok, strict=True)]
-        return states, _majority(series)
-    states = [
-        (lane.good if value >= 1 else lane.bad) if ok else "no answer"
-        for value, ok in zip(series.value, series.ok, strict=True)
-    ]
-    return states, list(range(len(series)))
-
-
 def _mark_lanes(recording: Recording) -> list[dict[str, Any]]:
     """The marks of the method, in as few lanes as show them beside each other."""
     lanes: list[list[dict[str, Any]]] = []
@@ -171,28 +159,35 @@ def _mark_lanes(recording: Recording) -> list[dict[str, Any]]:
     return [{"title": "mark", "segments": segments} for segments in lanes[:MOST_LANES]]
 
 
-def _majority(series: Series) -> list[int]:
-    """Positions of the majority's view (host ""); all of them where there is no such view."""
-    positions = [index for index, host in enumerate(series.host) if host == ""]
-    return positions or list(range(len(series)))
-
-
 def _segments(recording: Recording, lane: Lane, series: Series) -> list[dict[str, Any]]:
-    """Runs of the same state, each until the next one begins."""
-    states, keep = _states(lane, series)
+    """Runs of the same state, each until the next one begins. A leader that is elected again begins another one."""
+    if lane.names:
+        return _reigns(recording, lane)
     segments: list[dict[str, Any]] = []
-    for index in keep:
-        if not segments or segments[-1]["label"] != states[index]:
-            at = _of(int(series.t_ns[index]))
+    for t_ns, value, ok in zip(series.t_ns, series.value, series.ok, strict=True):
+        state = (lane.good if value >= 1 else lane.bad) if ok else "no answer"
+        if not segments or segments[-1]["label"] != state:
+            at = _of(int(t_ns))
             if segments:
                 segments[-1]["end"] = at
-            well = states[index] != lane.bad if lane.names else states[index] == lane.good
-            segments.append({"start": at, "end": at, "label": states[index], "ok": well})
+            segments.append({"start": at, "end": at, "label": state, "ok": state == lane.good})
     if segments:
         segments[-1]["end"] = _of(run_end_ns(recording))
     for segment in segments:
         segment["label"] = printable(segment["label"], 60)
     return segments[:MOST_MARKS]
+
+
+def _reigns(recording: Recording, lane: Lane) -> list[dict[str, Any]]:
+    segments: list[dict[str, Any]] = []
+    led = ""
+    for reign in reigns(recording, 0, run_end_ns(recording), lane.signal)[:MOST_MARKS]:
+        again = ", again" if reign.host == led else ""
+        span = {"start": _of(reign.start_ns), "end": _of(reign.end_ns)}
+        label = f"{reign.host}{again}" if reign.host else lane.bad
+        segments.append({**span, "label": printable(label, 60), "ok": bool(reign.host)})
+        led = reign.host or led
+    return segments
 
 
 def _marks(recording: Recording) -> list[dict[str, Any]]:

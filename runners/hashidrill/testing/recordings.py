@@ -24,6 +24,7 @@ from hashidrill.recording.journal import Entry, to_line
 from hashidrill.recording.reader import EXPERIMENT_NAME, Recording
 from hashidrill.recording.seal import seal
 from hashidrill.recording.writer import FORMAT, RESOLVED_NAME, RecordingWriter
+from hashidrill.service import LEADS
 from hashidrill.util.files import JOURNAL_NAME
 from hashidrill.util.merged import merge
 
@@ -208,11 +209,22 @@ class RecordingBuilder:
         end: float = 50,
         every: float = 0.5,
         signal: str = "raft.leader",
+        term: Callable[[float], float | None] | None = None,
     ) -> Self:
-        """The majority's view of the leader, or of who has another role; an empty name is a time without one."""
+        """The majority's view of the leader, or of who has another role; an empty name is a time without one.
+
+        The leader says its term each time, if `term` has one. Without `term`: one more for each other leader, and for
+        one that comes back after more than one sample without it.
+        """
+        of_term = {"raft.leader": "raft.term", "vault.active": "vault.active_since", "nomad.leader": "nomad.raft_term"}
+        last, gone, own = "", 0, 1.0
         for at in _every(start, end, every):
             host = leader(at) if callable(leader) else leader
             self.sample(signal, float(bool(host)), at=at, text=host, ok=bool(host))
+            own += bool(host) and (host != last or gone > 1)
+            last, gone = host or last, 0 if host else gone + 1
+            if host and (said := term(at) if term else own) is not None:
+                self.sample(of_term[signal], said, at=at, host=host, text=LEADS)
         return self
 
     def healthy(

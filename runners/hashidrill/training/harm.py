@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hashidrill.measure import SECOND
+from hashidrill.measure import SECOND, not_the_same_process_ns
 from hashidrill.training.cluster import hands, lost_quorums, outside, stops
 from hashidrill.training.desk import Entry
 from hashidrill.training.servers import Server, by_service, runs, servers, up
@@ -55,7 +55,10 @@ def _restarts(entries: Sequence[Entry], allowed: Collection[str] | None) -> Iter
 def _gone(
     recording: Recording, entries: Sequence[Entry], allowed: Collection[str] | None, from_ns: int, to_ns: int
 ) -> Iterator[Harm]:
-    """Agents that ended in another way than by systemctl, after a command that can do it: `consul leave`, a signal."""
+    """Agents that ended in another way than by systemctl, after a command that can do it: `consul leave`, a signal.
+
+    One that was started again at once is another process.
+    """
     if allowed is None:
         return
     by_systemctl = {entry.host for entry in entries if stops(entry)}
@@ -129,11 +132,7 @@ def _down_by_fault(recording: Recording) -> set[str]:
 
 
 def _away(recording: Recording, label: str, from_ns: int, to_ns: int) -> int | None:
-    """When it first did not run, between the two moments."""
-    series = runs(recording, label)
-    if series is None:
+    """When it was first found gone, or to be another process, between the two moments."""
+    if runs(recording, label) is None:
         return None
-    for t_ns, ok in zip(series.t_ns, series.ok, strict=True):
-        if from_ns <= t_ns <= to_ns and not ok:
-            return int(t_ns)
-    return None
+    return not_the_same_process_ns(recording, label, from_ns, to_ns)

@@ -53,9 +53,20 @@ def test_a_load_that_stalls_to_the_end_is_caught(builder):
         check(builder.load("kv-writes", outcome=lambda t: "fail" if t > 40 else "ok"))
 
 
-def test_a_leader_that_comes_back_is_no_change(tmp_path):
-    blinks = lambda t: "" if 12 <= t < 14 else "consul-1"  # noqa: E731
-    builder = RecordingBuilder(tmp_path / "run").fault("process.pause", "consul-1", at=10, until=30).leader(blinks)
+BLINKS = lambda t: "" if 12 <= t < 14 else "consul-1"  # noqa: E731
+
+
+@pytest.mark.parametrize("leader", [BLINKS, "consul-1"], ids=["seen gone", "never seen gone"])
+def test_a_leader_that_is_elected_again_is_a_change(tmp_path, leader):
+    builder = RecordingBuilder(tmp_path / "run").fault("process.restart", "consul-1", at=10, until=30)
+    builder.leader(leader, term=lambda t: 2 if t < 13 else 3)
+    assert check(builder.load("kv-writes"), changes=1).figures["leader_changes"] == 1
+
+
+@pytest.mark.parametrize("term", [2, None])
+def test_a_leader_that_comes_back_in_its_term_or_in_an_unknown_one_is_no_change(tmp_path, term):
+    builder = RecordingBuilder(tmp_path / "run").fault("process.pause", "consul-1", at=10, until=30)
+    builder.leader(BLINKS, term=lambda _: term)
     with pytest.raises(HypothesisInvalidError, match="changed 0 times, expected at least 1"):
         check(builder.load("kv-writes"), changes=1)
 

@@ -19,6 +19,11 @@ def handover(lost, found, to="consul-2"):
     return lambda t: "consul-1" if t < lost else "" if t < found else to
 
 
+def reelected(at, term=2.0):
+    """consul-1 leads all the time, as the majority sees it; from `at` on in the next term."""
+    return lambda t: term if t < at else term + 1
+
+
 class TestLeaderElected:
     @pytest.fixture
     def builder(self, tmp_path):
@@ -60,6 +65,25 @@ class TestLeaderElected:
     def test_a_run_that_was_watched_too_shortly_is_invalid(self, builder):
         with pytest.raises(HypothesisInvalidError, match="the run went on for only"):
             check(builder.leader(handover(11, 99)), "leader_elected", within="2m")
+
+    def test_the_same_winner_was_elected_although_the_majority_never_saw_it_gone(self, builder):
+        """A quick restart of the leader: the followers named it all the time, and it leads in the next term."""
+        held = check(builder.leader(term=reelected(12)), "leader_elected", within="4s")
+        assert held.figures["elected_after_s"] == pytest.approx(2, abs=0.1)
+
+    def test_an_unseen_election_that_takes_too_long_is_broken(self, builder):
+        with pytest.raises(Broken, match=r"consul-1 again \(term 3\) 7\.0s into the method"):
+            check(builder.leader(term=reelected(17)), "leader_elected", within="4s")
+
+    def test_without_terms_nobody_can_say_that_no_election_was_seen(self, builder):
+        with pytest.raises(HypothesisInvalidError, match="whether it was elected again cannot be told"):
+            check(builder.leader(term=lambda _: None), "leader_elected")
+
+    def test_a_late_answer_of_the_probe_is_not_the_election(self, builder):
+        """One sample without a leader, in one term; the election itself comes later, and takes too long."""
+        late = lambda t: "" if t == 11 else handover(13, 25, "consul-2")(t)  # noqa: E731
+        with pytest.raises(Broken, match="consul-2 led after"):
+            check(builder.leader(late), "leader_elected", within="4s")
 
     def test_no_samples_are_invalid(self, builder):
         with pytest.raises(HypothesisInvalidError, match=r"raft\.leader"):
@@ -133,3 +157,31 @@ class TestLeadershipStays:
     def test_no_leader_at_all_is_invalid(self, builder):
         with pytest.raises(HypothesisInvalidError, match="saw no leader at all"):
             check(builder.leader(""), "leadership_stays")
+
+    def test_a_new_term_of_the_same_leader_is_an_election(self, builder):
+        with pytest.raises(Broken, match=r"consul-1 again \(term 3\) 10\.0s into the method") as broken:
+            check(builder.leader(term=reelected(20)), "leadership_stays")
+        assert broken.value.figures["changes"] == 1
+
+    def test_a_new_term_after_a_short_gap_is_an_election(self, builder):
+        with pytest.raises(Broken):
+            check(builder.leader(lambda t: "" if t == 20 else "consul-1", term=reelected(20)), "leadership_stays")
+
+    def test_a_new_term_that_was_heard_late_is_an_election(self, builder):
+        """For three seconds the leader said nothing, while the majority went on to name it."""
+        silent = lambda t: None if 20 <= t < 23 else reelected(20)(t)  # noqa: E731
+        with pytest.raises(Broken):
+            check(builder.leader(term=silent), "leadership_stays")
+
+    @pytest.mark.parametrize(
+        "heard", [lambda _: False, lambda t: t > 10, lambda t: t < 40], ids=["never", "late", "early"]
+    )
+    def test_a_leader_whose_term_was_not_heard_is_invalid(self, builder, heard):
+        with pytest.raises(HypothesisInvalidError, match="whether it was elected again cannot be told"):
+            check(builder.leader(term=lambda t: 2 if heard(t) else None), "leadership_stays")
+
+    def test_the_term_of_a_follower_says_nothing(self, builder):
+        """A candidate that is cut off counts terms up, and consul-1 leads on."""
+        for t in range(4, 50):
+            builder.sample("raft.term", float(t), at=t, host="consul-3").sample("raft.term", 9, at=t, host="consul-1")
+        assert check(builder.leader(), "leadership_stays")

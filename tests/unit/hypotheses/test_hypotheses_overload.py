@@ -107,6 +107,11 @@ class TestRecoversWithoutRestart:
         with pytest.raises(Broken, match="restarted on consul-2"):
             check(built, "recovers_without_restart", within="8s")
 
+    def test_a_restart_just_before_the_recovery_is_found_at_the_next_look(self, run):
+        """At 24.5 s, between two looks at the process: at 25 s it is a new one, and goodput is back."""
+        with pytest.raises(Broken, match="restarted on consul-1"):
+            check(self.overloaded(run, sick_until=24.6, restarted_at=25), "recovers_without_restart", within="8s")
+
     def test_a_restart_during_the_overload_is_another_matter(self, run):
         assert check(self.overloaded(run, restarted_at=15), "recovers_without_restart", within="5s")
 

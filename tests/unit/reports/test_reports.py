@@ -37,6 +37,7 @@ from hashidrill.reports.text import (
     sparkline,
 )
 from hashidrill.reports.timeline import LIMIT_BYTES, load_panels, timeline
+from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.util.files import JOURNAL_NAME
 from hashidrill.verdict import Finding, Judgement, RunVerdict
 from report_runs import (
@@ -203,6 +204,11 @@ def test_the_timeline_shows_asked_applied_and_proven_of_each_fault(recording):
     assert fault["asked"] == [14.0, 34.0]
     assert fault["applied"] == [14.1, 34.4]
     assert fault["proven"] == [15.2, 34.2]
+
+
+def test_a_leader_that_was_elected_again_is_a_mark(tmp_path):
+    run = RecordingBuilder(tmp_path / "run").leader(term=lambda t: 2 if t < 20 else 3).load("kv-writes")
+    assert [(mark["t"], mark["label"]) for mark in timeline(run.build())["marks"]] == [(20.0, "consul-1, again")]
 
 
 def test_leader_changes_are_marks_with_names_and_a_lost_leader_is_one_too(recording):

@@ -113,6 +113,14 @@ def test_a_server_that_left_by_its_own_command_is_harm_too(game):
     assert card.points == 90
 
 
+def test_a_server_that_was_killed_and_ran_again_before_anyone_looked_is_harm_too(game):
+    """At each look a process runs; at 28 s it is another one than before."""
+    game.new["consul-2"] = 28
+    game.types("pkill consul; systemctl start consul", "consul-2", at=26)
+    card = game.says("diagnosis", RIGHT, at=25).repairs(at=30).done(at=40).card()
+    assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, and it ended while you worked"]
+
+
 @pytest.mark.parametrize("looked", ["show MainPID consul", "list-units", "start consul"])
 def test_who_looked_with_systemctl_before_a_healthy_server_left_is_told_all_the_same(game, looked):
     """That host's agent was thought to be told of by `systemctl`, which had harmed nothing."""

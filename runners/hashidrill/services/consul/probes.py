@@ -15,6 +15,7 @@ from hashidrill.probes.agents_api import AgentsApi
 from hashidrill.probes.base import BaseProbe, SickError
 from hashidrill.probes.go_metrics import Metrics, Timer, merged
 from hashidrill.probes.leader import MajorityProbe
+from hashidrill.service import LEADS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,7 +114,9 @@ class LeaderProbe(_ConsulProbe, MajorityProbe):
 
 
 class RaftProbe(_HostProbe):
-    """`raft.state` (text; value 1 for a leader), `raft.term`, `raft.commit_index` of one server."""
+    """`raft.state` (text; value 1 for a leader), `raft.term` (text: `leads` if it does), `raft.commit_index` of a
+    server.
+    """
 
     signals: ClassVar = ("raft.state", "raft.term", "raft.commit_index")
 
@@ -121,7 +124,7 @@ class RaftProbe(_HostProbe):
         raft = (await self._api.get(self._address, "/v1/agent/self", _SELF)).stats.raft
         return [
             Sample("raft.state", float(raft.state == "Leader"), raft.state, self.host),
-            Sample("raft.term", float(raft.term), "", self.host),
+            Sample("raft.term", float(raft.term), LEADS if raft.state == "Leader" else "", self.host),
             Sample("raft.commit_index", float(raft.commit_index), "", self.host),
         ]
 

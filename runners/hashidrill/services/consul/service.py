@@ -79,7 +79,7 @@ class ConsulService(BaseService):
         Panel("consul.members_failed", "Members that Consul calls failed"),
     )
     lanes: ClassVar[Sequence[Lane]] = (
-        Lane("raft.leader", "leader", bad="no leader", names=True),
+        Lane("raft.leader", "leader", bad="no leader", names=True, term="raft.term"),
         Lane("consul.autopilot_healthy", "Consul says", good="healthy", bad="unhealthy"),
     )
     undrawn: ClassVar[frozenset[str]] = frozenset(

@@ -15,6 +15,7 @@ from hashidrill.probes.agents_api import AgentsApi
 from hashidrill.probes.base import BaseProbe, SickError
 from hashidrill.probes.go_metrics import Metrics, Timer, merged
 from hashidrill.probes.leader import MajorityProbe
+from hashidrill.service import LEADS
 from hashidrill.services.nomad import trial_jobs
 from hashidrill.services.nomad.agents import HTTP_PORT
 from hashidrill.services.nomad.durations import seconds
@@ -126,7 +127,9 @@ class _HostProbe(_NomadProbe):
 
 
 class RaftProbe(_HostProbe):
-    """`nomad.raft_state` (text; value 1 for a leader), `nomad.raft_term`, `nomad.commit_index` of one server."""
+    """`nomad.raft_state` (text; value 1 for a leader), `nomad.raft_term` (text: `leads` if it does) and
+    `nomad.commit_index` of one server.
+    """
 
     signals: ClassVar = ("nomad.raft_state", "nomad.raft_term", "nomad.commit_index")
 
@@ -134,7 +137,7 @@ class RaftProbe(_HostProbe):
         raft = (await self._api.get(self._address, "/v1/agent/self", _SELF)).stats.raft
         return [
             Sample("nomad.raft_state", float(raft.state == "Leader"), raft.state, self.host),
-            Sample("nomad.raft_term", float(raft.term), "", self.host),
+            Sample("nomad.raft_term", float(raft.term), LEADS if raft.state == "Leader" else "", self.host),
             Sample("nomad.commit_index", float(raft.commit_index), "", self.host),
         ]
 

@@ -57,7 +57,9 @@ class NomadService(BaseService):
         "nomad.allocs_placed": None, "nomad.heartbeat_age": Duration,
         "nomad.nodes_ready": None, "nomad.nodes_down": None, "nomad.nodes_ineligible": None,
     }  # fmt: skip
-    lanes: ClassVar[Sequence[Lane]] = (Lane("nomad.leader", "Nomad leader", bad="no leader", names=True),)
+    lanes: ClassVar[Sequence[Lane]] = (
+        Lane("nomad.leader", "Nomad leader", bad="no leader", names=True, term="nomad.raft_term"),
+    )
     undrawn: ClassVar[frozenset[str]] = frozenset({"nomad.raft_state", "nomad.raft_term", "nomad.commit_index"})
     probed: ClassVar[Sequence[Sampled]] = (
         Sampled(frozenset({"nomad.leader"}), "nomad.leader"),

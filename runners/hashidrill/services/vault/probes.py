@@ -5,6 +5,8 @@ Paths, names and units as Vault 1.21.0 answers them. None of them needs a token.
 
 from __future__ import annotations
 
+import contextlib
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from hashidrill.abc import Sample
 from hashidrill.probes.base import BaseProbe, SickError
 from hashidrill.probes.go_metrics import Metrics, merged
+from hashidrill.service import LEADS
 from hashidrill.services.vault.api import VaultApi
 from hashidrill.util.tasks import all_at_once
 
@@ -43,6 +46,7 @@ class ActiveProbe(_VaultProbe):
     """`vault.active`: the server that says it is active (text; value 1), or value 0 where none does, or several do.
 
     `vault.is_active` of each server: 1 or 0, as it says itself. It fails for one that is sealed or does not answer.
+    `vault.active_since` of the one that is active: the start of its reign, in seconds since 1970.
     """
 
     signals: ClassVar = ("vault.active",)
@@ -50,17 +54,22 @@ class ActiveProbe(_VaultProbe):
 
     async def measure(self) -> Sequence[Sample]:
         said: dict[str, Sample] = {}
+        reigns: list[Sample] = []
 
         async def ask(name: str, address: str) -> None:
             answer = await self._api.call(address, "GET", "sys/leader", timeout_s=self.timeout_s * 0.9)
             value = float(bool(answer.data.get("is_self"))) if answer.ok else None
             said[name] = Sample("vault.is_active", value, "" if answer.ok else answer.text, name, ok=answer.ok)
+            with contextlib.suppress(ValueError):  # a server that does not say it: its reign is not known
+                if value:
+                    since_s = datetime.fromisoformat(str(answer.data.get("active_time"))).timestamp()
+                    reigns.append(Sample("vault.active_since", since_s, LEADS, name))
 
         await all_at_once(partial(ask, name, address) for name, address in self.hosts.items())
         active = sorted(name for name, sample in said.items() if sample.value)
         words = ", ".join(active) or "none"
         one = Sample("vault.active", float(len(active) == 1), words, ok=len(active) == 1)
-        return [one, *(said[name] for name in self.hosts)]
+        return [one, *(said[name] for name in self.hosts), *reigns]
 
     def failed(self, reason: str) -> Sequence[Sample]:
         return [Sample("vault.active", 0.0, reason, ok=False)]

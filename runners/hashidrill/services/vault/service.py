@@ -69,7 +69,7 @@ class VaultService(BaseService):
         "vault.storage_put": Duration, "vault.storage_get": Duration,
     }  # fmt: skip
     probed: ClassVar[Sequence[Sampled]] = (
-        Sampled(frozenset({"vault.active", "vault.is_active"}), "vault.active"),
+        Sampled(frozenset({"vault.active", "vault.is_active", "vault.active_since"}), "vault.active"),
         Sampled(frozenset({"vault.unsealed", "vault.sealed"}), "vault.unsealed"),
         Sampled(frozenset({"vault.storage_put", "vault.storage_get", "vault.leases"}), silent_s=_TIMES_SILENT_S),
     )
@@ -79,8 +79,10 @@ class VaultService(BaseService):
         Panel("vault.leases", "Leases that Vault keeps"),
         Panel("vault.unsealed", "Vault servers that are unsealed", worst=False),
     )
-    undrawn: ClassVar[frozenset[str]] = frozenset({"vault.is_active", "vault.sealed"})
-    lanes: ClassVar[Sequence[Lane]] = (Lane("vault.active", "Vault active", bad="no active server", names=True),)
+    undrawn: ClassVar[frozenset[str]] = frozenset({"vault.is_active", "vault.active_since", "vault.sealed"})
+    lanes: ClassVar[Sequence[Lane]] = (
+        Lane("vault.active", "Vault active", bad="no active server", names=True, term="vault.active_since"),
+    )
     attach: ClassVar[str] = "hashidrill.services.vault.attach"
     address_variable: ClassVar[str] = "VAULT_ADDR"
     ui: ClassVar[str] = "/ui/"

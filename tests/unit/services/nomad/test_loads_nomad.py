@@ -109,14 +109,18 @@ def test_a_rate_that_cannot_be_is_refused(rate):
 # replicas
 
 
-def alloc(n, node="node-1", client="running", desired="run"):
+def alloc(n, node="node-1", client="running", desired="run", *, identity="a", restarts=0):
     name = f"hashidrill-work.group[{n}]"
-    return {"Name": name, "NodeName": node, "ClientStatus": client, "DesiredStatus": desired}
+    tasks = {"task": {"Restarts": restarts}}
+    said = {"Name": name, "NodeName": node, "ClientStatus": client, "DesiredStatus": desired}
+    return said | {"ID": f"{identity}-{n}", "TaskStates": tasks}
 
 
 def test_what_runs_is_what_runs_and_should():
     stopping, failed = alloc(1, desired="stop"), alloc(2, client="failed")
-    assert where([alloc(0), stopping, failed]) == {"hashidrill-work.group[0]": "node-1"}
+    assert {name: one.node for name, one in where([alloc(0), stopping, failed]).items()} == {
+        "hashidrill-work.group[0]": "node-1"
+    }
 
 
 def watched(course, seconds, **params):
@@ -126,8 +130,8 @@ def watched(course, seconds, **params):
     async def main():
         it, client = load(Replicas, None, samples, count=2, **params)
 
-        def answer(method, _path, _body, _params):
-            return {} if method == "POST" else course(it.context.clock.now_ns() / 1e9)
+        def answer(method, path, _body, _params):
+            return {} if method == "POST" or path.endswith("/evaluations") else course(it.context.clock.now_ns() / 1e9)
 
         client._answer = answer
         return await runs_for(it, seconds)
@@ -157,6 +161,20 @@ def test_a_replica_that_goes_away_is_an_operation_until_it_runs_again():
     last = operations[-1]
     assert (last.key, last.value, last.outcome) == ("hashidrill-work.group[1]", "node-2", "ok")
     assert (last.end_ns - last.intended_ns) / 1e9 == pytest.approx(3, abs=0.3)
+
+
+@pytest.mark.parametrize("new", [{"identity": "b"}, {"restarts": 1}], ids=["replaced", "restarted"])
+def test_a_replica_that_became_another_one_while_no_server_answered_was_away(new):
+    """At each look that was answered it runs. It was away from the last of these on, as far as anyone can tell."""
+
+    def course(at_s):
+        if 2 <= at_s < 5:
+            return Answer(500, b"No cluster leader")
+        return [alloc(0), alloc(1, **(new if at_s >= 5 else {}))]
+
+    operations, _ = watched(course, 8)
+    assert [(op.key[-3:], op.outcome) for op in operations[2:]] == [("[1]", "ok")]
+    assert (operations[-1].end_ns - operations[-1].intended_ns) / 1e9 == pytest.approx(3.25, abs=0.3)
 
 
 def test_one_that_never_comes_back_is_unknown_at_the_end():
@@ -197,11 +215,11 @@ def test_a_deploy_tool_raises_the_count_step_by_step_and_waits_for_each():
     async def main():
         it, client = load(Replicas, None, count=25, step=10, healthy_for="2s")
 
-        def answer(method, _path, body, _params):
+        def answer(method, path, body, _params):
             if method == "POST":
                 counts.append((body["Job"]["TaskGroups"][0]["Count"], it.context.clock.now_ns() / 1e9))
                 return {}
-            return [alloc(n) for n in range(counts[-1][0])]
+            return {} if path.endswith("/evaluations") else [alloc(n) for n in range(counts[-1][0])]
 
         client._answer = answer
         return await runs_for(it, 12)
@@ -216,7 +234,7 @@ def test_a_deploy_tool_raises_the_count_step_by_step_and_waits_for_each():
 def test_a_step_whose_replicas_do_not_all_run_is_the_last():
     async def main():
         it, client = load(Replicas, None, count=4, step=2)
-        client._answer = lambda method, *_: {} if method == "POST" else [alloc(0)]
+        client._answer = lambda _, path, *__: [alloc(0)] if path.endswith("/allocations") else {}
         operations = await runs_for(it, 5)
         return operations, [body["Job"]["TaskGroups"][0]["Count"] for _, _, body in client.asked if body]
 

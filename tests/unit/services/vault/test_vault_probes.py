@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 import virtual_time
+from hashidrill.service import LEADS
 from hashidrill.services.vault.probes import ActiveProbe, MetricsProbe, SealProbe
 from hashidrill.testing.vault import FakeVault
 
@@ -46,7 +49,9 @@ def test_one_active_server_is_named_and_each_says_what_it_is(fake):
     assert (samples[0].value, samples[0].text, samples[0].ok) == (1.0, "vault-1", True)
     assert values(samples[1:]) == {
         ("vault.is_active", "vault-1"): 1.0, ("vault.is_active", "vault-2"): 0.0, ("vault.is_active", "vault-3"): 0.0,
+        ("vault.active_since", "vault-1"): datetime(2026, 1, 1, 0, 0, fake._reign, tzinfo=UTC).timestamp(),
     }  # fmt: skip
+    assert samples[-1].text == LEADS
 
 
 def test_nobody_active_and_two_active_servers_both_fail(fake, monkeypatch):

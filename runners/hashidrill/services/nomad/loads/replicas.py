@@ -30,7 +30,8 @@ class Replicas(NomadLoad):
     """Registers one job and watches its replicas. An operation is a replica that is missing until it runs again.
 
     The first operations begin when the job is registered: a cold start. Later ones begin when a replica is seen not to
-    run any more, as Nomad's servers know it, and end when they know another one in its place to run.
+    run any more, as Nomad's servers know it, and end when they know another one in its place to run. A replica with
+    another allocation, or restarted, since the last look was away from that look on.
     """
 
     kind: ClassVar[str] = "nomad.replicas"
@@ -153,6 +154,8 @@ class _Away:
     def __init__(self, load: str, waiting: Waiting, emit: EmitOperation) -> None:
         self._load, self._waiting, self._emit = load, waiting, emit
         self.missing: dict[str, tuple[int, int]] = {}
+        self._were: dict[str, str] = {}
+        self._asked_ns = 0
 
     def lost(self, name: str, at_ns: int) -> None:
         self.missing[name] = (at_ns, self._waiting.begin(at_ns))
@@ -167,13 +170,20 @@ class _Away:
             )
         )  # fmt: skip
 
-    def seen(self, names: Iterable[str], running: Mapping[str, str], starts: Mapping[str, Detail], at: _Look) -> None:
-        """What a look at the replicas says of each."""
+    def seen(
+        self, names: Iterable[str], running: Mapping[str, Replica], starts: Mapping[str, Detail], at: _Look
+    ) -> None:
+        """What a look at the replicas says of each. One that was replaced since the last look was away from then on."""
         for name in names:
-            if name in self.missing and name in running:
-                self.back(name, at.answered_ns, Reply("ok", status=200, detail=starts.get(name)), running[name])
-            elif name not in self.missing and name not in running:
+            one = running.get(name)
+            if one and name not in self.missing and self._were.get(name, one.instance) != one.instance:
+                self.lost(name, self._asked_ns)
+            if one and name in self.missing:
+                self.back(name, at.answered_ns, Reply("ok", status=200, detail=starts.get(name)), one.node)
+            elif one is None and name not in self.missing:
                 self.lost(name, at.asked_ns)
+        self._were = {name: one.instance for name, one in running.items()}
+        self._asked_ns = at.asked_ns
 
 
 class Steps:
@@ -202,14 +212,26 @@ def runs(alloc: Mapping[str, Any]) -> bool:
     return bool(alloc["ClientStatus"] == _RUNS and alloc["DesiredStatus"] == "run")
 
 
-def where(allocs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The node of each replica that runs and should, by the replica's name."""
-    return {alloc["Name"]: alloc["NodeName"] for alloc in allocs if runs(alloc)}
+class Replica(NamedTuple):
+    """A replica that runs: on which node, and which one it is; a replaced or restarted one is another."""
+
+    node: str
+    instance: str
 
 
-def _shares(nodes: Iterable[str]) -> str:
+def where(allocs: Iterable[Mapping[str, Any]]) -> dict[str, Replica]:
+    """Each replica that runs and should, by its name."""
+    return {alloc["Name"]: Replica(alloc["NodeName"], _instance(alloc)) for alloc in allocs if runs(alloc)}
+
+
+def _instance(alloc: Mapping[str, Any]) -> str:
+    restarts = sum(int(task.get("Restarts") or 0) for task in (alloc.get("TaskStates") or {}).values())
+    return f"{alloc['ID']}, restarted {restarts} times"
+
+
+def _shares(replicas: Iterable[Replica]) -> str:
     """`node-1: 4, node-2: 3`."""
-    there = list(nodes)
+    there = [one.node for one in replicas]
     return ", ".join(f"{node}: {there.count(node)}" for node in sorted(set(there)))
 
 
