@@ -125,9 +125,8 @@ class Panel:
 class Lane:
     """A signal that a report draws as a state over time: `good` where it is 1 or more, else `bad`.
 
-    With `names`, a good state is the sample's text: who leads. The live view shows these too, as `TITLE NAME`. `term`
-    is the signal by which each host says in which term it leads, with the text `LEADS` while it leads: a new term is an
-    election, whoever wins it.
+    With `names`, a good state is the sample's text: who leads. The live view shows these too, as `TITLE NAME`. `term` is
+    the signal of each host's term, with the text `LEADS` while it leads: a new term is an election, whoever wins it.
     """
 
     signal: str
@@ -160,10 +159,8 @@ class Service(Protocol):
     """Whether it runs in a datacenter that names no service. Only Consul does."""
     agent_bytes: ClassVar[int]
     """The memory that one of its agents takes under an ordinary load, beside the program's own pages."""
-    acls: ClassVar[bool]
-    """Whether it has policies and tokens: `hashidrill acl` prints one."""
-    alive: ClassVar[str]
-    """A path that a server answers below 500 while it serves; "" for none."""
+    acls: ClassVar[bool]  # whether it has policies and tokens: `hashidrill acl` prints one
+    alive: ClassVar[str]  # a path that a server answers below 500 while it serves; "" for none
     everywhere: ClassVar[bool]  # whether it has a guest on every host of the other services
     after: ClassVar[tuple[str, ...]]
     """Services that are ready before its agents are started, where the datacenter has them."""
@@ -183,10 +180,8 @@ class Service(Protocol):
     """The environment variable that tells its command line an agent's URL: `CONSUL_HTTP_ADDR`; "" for none."""
     attach: ClassVar[str]
     """The module that knows how a running one is logged in to and looked through (its ATTACH); "" for none."""
-    ui: ClassVar[str]
-    """Where its agents have a page for people, `/ui/`; "" for none."""
-    look: ClassVar[str]
-    """A command to look around with, on one of its hosts: `consul members`; "" for none."""
+    ui: ClassVar[str]  # where its agents have a page for people, `/ui/`; "" for none
+    look: ClassVar[str]  # a command to look around with, on one of its hosts: `consul members`; "" for none
     probed: ClassVar[Sequence[Sampled]]
     """What its probes sample, for the judge: nothing is judged by what a silent probe did not see."""
     periods: ClassVar[Mapping[str, tuple[str, str]]]
@@ -197,8 +192,7 @@ class Service(Protocol):
     undrawn: ClassVar[frozenset[str]]
     """Signals that no report draws; those in neither of the three are drawn under their names."""
 
-    stands: ClassVar[bool]
-    """Whether its agents are there already, and are not ours: see `standing`."""
+    stands: ClassVar[bool]  # whether its agents are there already, and are not ours: see `standing`
 
     spec: Any
     guests: Sequence[str]

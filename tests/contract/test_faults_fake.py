@@ -9,11 +9,14 @@ from typing import Any, ClassVar
 import anyio
 import pytest
 
+import virtual_time
 from chaos_mesh_cases import CHAOS_MESH_CASES
 from fault_cases import CASES, OLD, STATE_CASES, TAP_CASES, nature
 from hashidrill import registry
 from hashidrill.abc import Target
+from hashidrill.engine.inject import injected
 from hashidrill.faults.disk import DiskLatency
+from hashidrill.recording.journal import Journal, read_journal
 from hashidrill.testing.fakes import FakeDatacenter, FakeHost
 from hashidrill.testing.faults import check_fault
 from litmus_cases import LITMUS_CASES
@@ -41,6 +44,33 @@ def test_a_fault_keeps_its_contract_on_the_fake(kind: str, params: dict[str, Any
     assert report.gone.ok
     for host in world.hosts.values():
         assert [host.disk_rules, host.ballast, host.tables, host.limits, host.proxies] == [{}, {}, {}, {}, {}]
+
+
+@pytest.mark.parametrize("proof_s", [0.0, 2.0])
+@pytest.mark.parametrize(("kind", "params"), dict(CASES).items())
+def test_a_fault_is_in_force_for_as_long_as_was_asked_however_long_its_proofs_take(
+    kind: str, params: dict[str, Any], proof_s: float, tmp_path: Path
+):
+    """It acts from when it is applied, while it is proven; both proofs are part of its time."""
+    world = a_world(kind, tmp_path)
+    cls = registry.fault(kind)
+
+    async def slowly(self: Any, undo: Any, *, present: bool) -> Any:
+        await anyio.sleep(proof_s)
+        return await cls.verify(self, undo, present=present)
+
+    fault = type("Slow", (cls,), {"verify": slowly})(cls.Params.model_validate(params), world)
+    tap = (kind, params) in TAP_CASES
+    target = Target("careful", "10.73.0.2", "client") if tap else world.target("consul-1")
+
+    async def held() -> None:
+        with Journal(tmp_path / "journal.jsonl", virtual_time.VirtualClock()) as journal:
+            async with injected(fault, target, fault_id="0-slow", step=0, journal=journal) as in_force:
+                await in_force.hold(20.0)
+
+    virtual_time.run(held())
+    at = {entry.event: entry.t_ns / 1e9 for entry in read_journal(tmp_path / "journal.jsonl")}
+    assert at["fault.reverted"] - at["fault.applied"] == pytest.approx(20, abs=0.2)
 
 
 def _used_and_declared(kind: str, params: dict[str, Any], root: Path) -> tuple[set[type], set[type]]:

@@ -37,27 +37,38 @@ Lasts = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True)
 class InForce:
-    """A fault that was proven in force. `proof_s` is how long its observer took to see it, in seconds."""
+    """A fault that was proven in force. `proof_s` is how long its observer took to see it, in seconds.
+
+    `applied_s`: when it was applied, as the event loop counts time.
+    """
 
     fault: Fault
     undo: Undo
     journal: Journal
     evidence: Evidence
     proof_s: float
+    applied_s: float
+
+    def left_s(self, for_s: float) -> float:
+        """How much is left of `for_s` seconds in force. They begin when it was applied: it acts while it is proven."""
+        return max(0.0, for_s - (anyio.current_time() - self.applied_s))
 
     async def hold(self, for_s: float, *, lasts: Lasts = pause, undone_by: Undoing = lambda _: "") -> None:
-        """Holds the fault for this long, as `lasts(seconds)` counts it; the second proof is the last part of that time.
+        """Holds the fault until it was in force this long, as `lasts(seconds)` counts it; both proofs are part of that.
 
         There is no second proof for a fault that happens once (`once`), nor for one that another fault was meant to
         undo: `undone_by(kinds)` names one of these kinds that was proven since.
         """
-        await lasts(max(0.0, for_s - self.proof_s))
         if self.fault.once:
+            await lasts(self.left_s(for_s))
             return
+        await lasts(self.left_s(for_s - self.proof_s))
         if kind := undone_by(self.fault.undone_by):
             self.journal.write("fault.undone", sync=True, fault_id=self.undo["fault_id"], by=kind)
-            return
-        await self.prove_again()
+        else:
+            looked_s = anyio.current_time()
+            await self.prove_again()
+            await lasts(min(self.left_s(for_s), max(0.0, self.proof_s - (anyio.current_time() - looked_s))))
 
     async def prove_again(self) -> bool | None:
         """Asks the observer again, and writes `fault.still` or `fault.faded`.
@@ -108,8 +119,7 @@ async def injected(
         params=undo["params"], undo=journal.undos.for_journal(undo),
     )  # fmt: skip
     try:
-        evidence, proof_s = await _apply(fault, undo, journal)
-        yield InForce(fault, undo, journal, evidence, proof_s)
+        yield await _apply(fault, undo, journal)
     finally:
         with anyio.CancelScope(shield=True):
             await revert(fault, undo, journal, gone_within_s=gone_within_s)
@@ -134,8 +144,8 @@ async def planned(fault: Fault, target: Target, fault_id: str) -> Undo:
         raise FaultError(f"{fault.kind} on {target.host}: nothing was applied: {error}") from None
 
 
-async def _apply(fault: Fault, undo: Undo, journal: Journal) -> tuple[Evidence, float]:
-    """The proof, and how long the observer took for it, in seconds."""
+async def _apply(fault: Fault, undo: Undo, journal: Journal) -> InForce:
+    """Applies the fault and waits for its proof. Raises FaultError."""
     fault_id, where = undo["fault_id"], f"{fault.kind} on {undo['host']}"
     try:
         await fault.apply(undo)
@@ -146,6 +156,7 @@ async def _apply(fault: Fault, undo: Undo, journal: Journal) -> tuple[Evidence, 
         journal.write("fault.failed", sync=True, fault_id=fault_id, error=f"{type(error).__name__}: {error}")
         raise FaultError(f"{where}: apply crashed: {type(error).__name__}: {error}") from error
     journal.write("fault.applied", sync=True, fault_id=fault_id)
+    applied_s = anyio.current_time()
     within_s = observed_within_s(fault, PROVEN_WITHIN_S)
     evidence, proof_s = await _seen(fault, undo, present=True, within_s=within_s)
     if not evidence.ok:
@@ -155,7 +166,7 @@ async def _apply(fault: Fault, undo: Undo, journal: Journal) -> tuple[Evidence, 
             f"measured {evidence.measured}"
         )
     journal.write("fault.proven", sync=True, fault_id=fault_id, evidence=noted(fault, evidence))
-    return evidence, proof_s
+    return InForce(fault, undo, journal, evidence, proof_s, applied_s)
 
 
 async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: float = GONE_WITHIN_S) -> str:

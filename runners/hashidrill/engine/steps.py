@@ -71,7 +71,7 @@ async def _hold(
     for_s: float | None = None,
     place: _Place | None = None,
 ) -> None:
-    """One fault on one target, in force for `for` from the moment it is proven.
+    """One fault on one target, in force for `for` from the moment it is applied.
 
     Faults that need the agent to themselves take turns. If one had to wait, or its agent came back late, the next one
     on that agent starts later too: it would otherwise hit an agent that is still coming back.
@@ -108,7 +108,7 @@ async def _inject(
         def undone_by(kinds: frozenset[str]) -> str:
             return next((kind for _, kind in running.proven[before:] if kind in kinds), "")
 
-        ends_ns = running.method.ns(running.method.now_s + length)
+        ends_ns = running.method.ns(running.method.now_s + in_force.left_s(length))
         running.in_force[fault_id] = InForce(fault_id, step.fault, target.host, ends_ns)
         running.held[fault_id] = in_force
         try:

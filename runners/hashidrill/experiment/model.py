@@ -246,7 +246,7 @@ class Step(Strict):
     on: str = Field(description="The target, as a selector; client:NAME for faults of a client's tap")
     with_: dict[str, Any] = Field(default={}, alias="with", description="The parameters of the fault")
     at: Duration = Field(default=Duration("0s"), description="When to apply it, after the method began")
-    for_: Duration = Field(alias="for", description="How long it stays in force")
+    for_: Duration = Field(alias="for", description="How long it stays in force, from when it is applied")
     follow: bool = Field(default=False, description="Move the fault when the selector matches another host")
     after: list[Name] = _AFTER
 

@@ -84,6 +84,13 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
     def uses(self, place: Place) -> Sequence[Claim]:
         return (*super().uses(place), needs(CANARY_TIMES))
 
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        """A time in which the two proofs, which wait for the delay, do not fit: the fault would last longer."""
+        look = Duration(self.params.delay + self.params.jitter)
+        if place.begins_s is not None and place.ends_s is not None and place.ends_s - place.begins_s < 2 * look:
+            text = f"the two proofs of a delay of {look} take {Duration(2 * look)}, and the disk is slow meanwhile"
+            yield ("for",), f"{text}; write for: {Duration(2 * look)} or more, or a shorter delay"
+
     def rule(self) -> Mapping[str, Any]:
         return {
             "operations": operations(self.params.op), "delay_s": float(self.params.delay),

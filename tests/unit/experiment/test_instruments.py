@@ -69,6 +69,16 @@ def test_what_cannot_spoil_each_other_is_let_be(one, two):
     load_text(with_method(one, two), "x.yaml")
 
 
+@pytest.mark.parametrize(("for_", "fits"), [("20s", True), ("19s", False)])
+def test_a_delay_whose_proofs_do_not_fit_into_its_time_is_refused(for_, fits):
+    text = with_method(step("disk.latency", delay="10s").replace("for: 10s", f"for: {for_}"))
+    if fits:
+        load_text(text, "x.yaml")
+        return
+    with pytest.raises(ExperimentError, match="the two proofs of a delay of 10s take 20s.*write for: 20s or more"):
+        load_text(text, "x.yaml")
+
+
 @pytest.mark.parametrize(("leave", "fits"), [("200MB", True), ("255MB", False), ("2GB", False)])
 def test_a_full_disk_with_more_left_free_than_it_has_is_refused(leave, fits):
     text = with_method(step("disk.full", leave=leave)).replace("datacenter:\n", "datacenter:\n  disk: {size: 255MB}\n")
