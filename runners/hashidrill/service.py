@@ -125,7 +125,7 @@ class Panel:
 class Lane:
     """A signal that a report draws as a state over time: `good` where it is 1 or more, else `bad`.
 
-    With `names`, a good state is the sample's text: who leads. The live view shows these too, as `TITLE NAME`. `term` is
+    With `names`, a good state is the sample's text: who leads. The live view shows it too, as `TITLE NAME`. `term` is
     the signal of each host's term, with the text `LEADS` while it leads: a new term is an election, whoever wins it.
     """
 

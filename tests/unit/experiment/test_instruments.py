@@ -75,7 +75,7 @@ def test_a_delay_whose_proofs_do_not_fit_into_its_time_is_refused(for_, fits):
     if fits:
         load_text(text, "x.yaml")
         return
-    with pytest.raises(ExperimentError, match="the two proofs of a delay of 10s take 20s.*write for: 20s or more"):
+    with pytest.raises(ExperimentError, match="the two proofs of a delay of 10s take 20s, and the disk is slow"):
         load_text(text, "x.yaml")
 
 
