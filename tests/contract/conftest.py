@@ -1,15 +1,20 @@
 """Real Consul servers on loopback addresses, without any sandbox: for what talks to Consul and does not break it."""
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
+from hashidrill.provision.build import find_go, module_folder
+from hashidrill.provision.products import KUBERNETES_VERSIONS, PRODUCTS
 from ports import free_ports
 
 CONSUL_VERSIONS = [
@@ -72,3 +77,17 @@ def consul_servers(request, tmp_path_factory, binary):
             process.send_signal(signal.SIGCONT)
             process.kill()
             process.wait()
+
+
+@pytest.fixture(scope="module")
+def definitions(tmp_path_factory):
+    """The CustomResourceDefinitions of the Chaos Mesh that is pinned: its module has them."""
+    product = PRODUCTS["chaos-controller-manager"]
+    folder = tmp_path_factory.mktemp("module")
+    for name in ("go.mod", "go.sum"):
+        shutil.copyfile(module_folder(product, dict(KUBERNETES_VERSIONS)[product.name]) / name, folder / name)
+    said = subprocess.run(
+        [str(find_go().path), "mod", "download", "-json", "github.com/chaos-mesh/chaos-mesh"], cwd=folder,
+        env=os.environ | {"GOFLAGS": "-mod=readonly"}, capture_output=True, text=True, check=True, timeout=300,
+    )  # fmt: skip
+    return Path(json.loads(said.stdout)["Dir"]) / "config/crd/bases"

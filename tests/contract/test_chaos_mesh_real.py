@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
 
 from folded import unfolded
-from hashidrill.provision.build import find_go, module_folder
-from hashidrill.provision.products import KUBERNETES_VERSIONS, PRODUCTS
+from hashidrill.provision.products import KUBERNETES_VERSIONS
 from real_chaos_machines import BANDWIDTH, MACHINE_CASES, NEEDED
 from real_chaos_runs import KILLED_AT
 from sandboxed_cases import CONSUL, played
@@ -26,20 +19,6 @@ pytestmark = [
     ),
 ]
 BUSY = pytest.mark.may_skip("other work may keep the machine busy, or it has no stress-ng, iptables and ipset")
-
-
-@pytest.fixture(scope="module")
-def definitions(tmp_path_factory):
-    """The CustomResourceDefinitions of that very Chaos Mesh: its module has them."""
-    product = PRODUCTS["chaos-controller-manager"]
-    folder = tmp_path_factory.mktemp("module")
-    for name in ("go.mod", "go.sum"):
-        shutil.copyfile(module_folder(product, VERSIONS[product.name]) / name, folder / name)
-    said = subprocess.run(
-        [str(find_go().path), "mod", "download", "-json", "github.com/chaos-mesh/chaos-mesh"], cwd=folder,
-        env=os.environ | {"GOFLAGS": "-mod=readonly"}, capture_output=True, text=True, check=True, timeout=300,
-    )  # fmt: skip
-    return Path(json.loads(said.stdout)["Dir"]) / "config/crd/bases"
 
 
 @pytest.fixture(scope="module")

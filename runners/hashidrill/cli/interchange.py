@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from hashidrill.errors import HashidrillError, UsageError
 from hashidrill.registry import near
 
 _TO = ("chaos-mesh", "litmus")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +29,9 @@ def export(
     experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name or path of an experiment.")],
     *,
     cron: Annotated[str, typer.Option(metavar="CRON", help="For chaos-mesh: repeat it as a Schedule.")] = "",
-    namespace: Annotated[str, typer.Option(metavar="NAME", help="For litmus: where the application is.")] = "default",
+    namespace: Annotated[
+        str, typer.Option(metavar="NAME", help="For litmus: where the application is; else default.")
+    ] = "",
 ) -> None:
     """Print an experiment as a Workflow of Chaos Mesh or a ChaosEngine of Litmus, for pods of the official charts.
 
@@ -37,22 +41,30 @@ def export(
         raise UsageError(f"there is no format {to!r}: {near(to, _TO)}")
     if cron and to != "chaos-mesh":
         raise UsageError("--cron is for chaos-mesh: Litmus has schedules of its own, around an engine")
+    if namespace and to != "litmus":
+        raise UsageError("--namespace is for litmus: `kubectl -n NAMESPACE` says where a Workflow is")
+    if namespace and not _LABEL.fullmatch(namespace):
+        raise UsageError(f"--namespace {namespace!r}: lower case, digits and hyphens, at most 63 of them")
     from hashidrill.backends.interchange import to_chaos_mesh, to_litmus  # noqa: PLC0415 - for this command alone
     from hashidrill.experiment.library import find_experiment  # noqa: PLC0415 - as above
     from hashidrill.experiment.loader import load_experiment  # noqa: PLC0415 - as above
+    from hashidrill.schedules.cron import cron as read_cron  # noqa: PLC0415 - as above
 
     found = load_experiment(find_experiment(experiment))
     name = found.metadata.name
     if to == "chaos-mesh":
-        manifest, lost = to_chaos_mesh.workflow(name, found.faults, cron)
+        manifest, lost = to_chaos_mesh.workflow(name, found.method, str(read_cron(cron)) if cron else "")
     else:
-        manifest, lost = to_litmus.engine(name, found.faults, namespace)
+        manifest, lost = to_litmus.engine(name, found.method, namespace or "default")
     _print(manifest)
     _say_lost(lost)
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An object of Chaos Mesh, or a ChaosEngine of Litmus.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Objects of Chaos Mesh or ChaosEngines of Litmus; `-`: standard input."),
+    ],
     *,
     on: Annotated[str, typer.Option(metavar="SELECTOR", help="Whom it breaks, like consul:leader.")] = "",
     from_: Annotated[
@@ -69,13 +81,14 @@ def import_(
     """
     from hashidrill.backends.interchange.reading import imported  # noqa: PLC0415 - for this command alone
 
+    name = "standard input" if str(file) == "-" else str(file)
     try:
-        text = file.read_text()
+        text = sys.stdin.buffer.read().decode() if str(file) == "-" else file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no text"
-        raise UsageError(f"{file}: cannot be read: {why}") from None
-    made = imported(str(file), text, on, from_)
-    _check(str(file), made.text)
+        raise UsageError(f"{name}: cannot be read: {why}") from None
+    made = imported(name, text, on, from_)
+    _check(name, made.text)
     if output is None:
         sys.stdout.write(made.text)
     else:

@@ -47,7 +47,7 @@ def path_text(loc: Iterable[str | int]) -> str:
         if isinstance(part, int):
             parts.append(f"[{part}]")
         else:
-            parts.append(f"{'.' if parts else ''}{_clipped(_printable(part), 60)}")
+            parts.append(f"{'.' if parts else ''}{_clipped(printable(part), 60)}")
     return "".join(parts)
 
 
@@ -63,7 +63,7 @@ def message(files: Sequence[File], problems: Iterable[Problem]) -> str:
         file = masked[problem.file]
         block = _block(file.name, file.text, problem)
         if count == MOST_PROBLEMS or len(lines) + len(block) > MOST_LINES:
-            lines.append(f"{_printable(file.name)}: ... and {len(ordered) - count} more")
+            lines.append(f"{printable(file.name)}: ... and {len(ordered) - count} more")
             break
         lines += block
     return "\n".join(lines)
@@ -71,7 +71,7 @@ def message(files: Sequence[File], problems: Iterable[Problem]) -> str:
 
 def wrapped(text: str) -> str:
     """`text` in lines that fit the screen, without characters that a terminal acts on."""
-    return "\n".join(textwrap.wrap(_printable(text), COLUMNS, subsequent_indent="    ", break_on_hyphens=False))
+    return "\n".join(textwrap.wrap(printable(text), COLUMNS, subsequent_indent="    ", break_on_hyphens=False))
 
 
 def line_and_column(text: str, offset: int) -> tuple[int, int]:
@@ -83,7 +83,7 @@ def line_and_column(text: str, offset: int) -> tuple[int, int]:
 def _block(name: str, text: str, problem: Problem) -> list[str]:
     line, column = line_and_column(text, problem.offset)
     at = f"{problem.at}: " if problem.at else ""
-    head = f"{_printable(name)}:{line}:{column}: {at}{_clipped(_printable(problem.text), 400)}"
+    head = f"{printable(name)}:{line}:{column}: {at}{_clipped(printable(problem.text), 400)}"
     return [*wrapped(head).split("\n"), *_excerpt(text, problem.offset, column)]
 
 
@@ -95,14 +95,14 @@ def _excerpt(text: str, offset: int, column: int) -> list[str]:
     if not line.strip():
         return []
     left = max(0, column - 1 - _EXCERPT // 2) if len(line) > _EXCERPT else 0
-    shown = _printable(line[left : left + _EXCERPT])
+    shown = printable(line[left : left + _EXCERPT])
     before = shown[: column - 1 - left]
     prefix = "  ..." if left else "  "
     suffix = "..." if left + _EXCERPT < len(line) else ""
     return [f"{prefix}{shown}{suffix}", " " * (len(prefix) + _cells(before)) + "^"]
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """The same length, on one line, without characters that a terminal acts on."""
     return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from chaos_mesh_cases import chaos_world
 from engine_game import Datacenter, Game
 from hashidrill import registry
+from hashidrill.backends.interchange.document import UnsupportedError
 from hashidrill.backends.interchange.reading import imported
-from hashidrill.backends.interchange.steps import UnsupportedError
 from hashidrill.engine.closing import EXIT_CODES
 from hashidrill.errors import HashidrillError
 from hashidrill.experiment.documents import Document

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from fake_kubernetes import SPECS, definition
 from hashidrill.backends.interchange import to_chaos_mesh, to_litmus
+from hashidrill.backends.interchange.document import UnsupportedError, go_seconds
 from hashidrill.backends.interchange.reading import imported
-from hashidrill.backends.interchange.steps import UnsupportedError, go_seconds
 from hashidrill.backends.interchange.whom import labels_of
 from hashidrill.cli.app import app
 from hashidrill.errors import UsageError
@@ -76,7 +76,7 @@ ONE = "consul:one-follower"
         ),
         (
             chaos("NetworkChaos", action="loss", duration="10s", **POD, loss={"loss": "25"}),
-            [("network.loss", ONE, {"percent": "25%", "from": "all"}, 0, 10)],
+            [("network.loss", ONE, {"percent": "13.4%", "from": "all"}, 0, 10)],
         ),
         (
             chaos("NetworkChaos", action="bandwidth", duration="10s", **POD, bandwidth={"rate": "100kbps"}),
@@ -84,7 +84,7 @@ ONE = "consul:one-follower"
         ),
         (
             chaos("NetworkChaos", action="bandwidth", duration="10s", **POD, bandwidth={"rate": "8mbit"}),
-            [("network.bandwidth", ONE, {"port": 8300, "rate": "1000kB/s", "from": "all"}, 0, 10)],
+            [("network.bandwidth", ONE, {"port": 8300, "rate": "1MB/s", "from": "all"}, 0, 10)],
         ),
         (
             chaos("NetworkChaos", action="partition", direction="both", duration="10s", **POD,
@@ -110,7 +110,7 @@ ONE = "consul:one-follower"
         ),
         (
             engine("pod-network-latency", TOTAL_CHAOS_DURATION="60", NETWORK_LATENCY="2000", JITTER="0"),
-            [("network.latency", ONE, {"port": 8300, "delay": "2s"}, 0, 60)],
+            [("network.latency", ONE, {"port": 8300, "from": "all", "delay": "2s"}, 0, 60)],
         ),
         (
             engine("pod-network-loss", NETWORK_PACKET_LOSS_PERCENTAGE="100", PODS_AFFECTED_PERC="100"),
@@ -118,9 +118,9 @@ ONE = "consul:one-follower"
         ),
         (
             engine("pod-network-rate-limit", NETWORK_BANDWIDTH="1mbit"),
-            [("network.bandwidth", ONE, {"port": 8300, "rate": "125kB/s"}, 0, 60)],
+            [("network.bandwidth", ONE, {"port": 8300, "from": "all", "rate": "125kB/s"}, 0, 60)],
         ),
-        (engine("disk-fill"), [("disk.full", ONE, {}, 0, 60)]),
+        (engine("disk-fill"), [("disk.full", ONE, {"leave": "51200kB"}, 0, 60)]),
     ],
 )  # fmt: skip
 def test_theirs_becomes_an_experiment_that_validates(text, steps):
@@ -183,34 +183,40 @@ def changed(**template):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (chaos("StressChaos", **POD, duration="5s"), r"StressChaos has no fault of ours; cpu\.throttle"),
-        (chaos("TimeChaos", **POD, duration="5s", timeOffset="-1m"), r"TimeChaos has no fault of ours"),
+        (chaos("StressChaos", **POD, stressors={"cpu": {"load": 5}}), r"like StressChaos; cpu\.throttle"),
+        (chaos("StressChaos", **POD, stressors={"memory": {"size": "1G"}}), r"StressChaos; on an existing datacenter"),
+        (chaos("TimeChaos", **POD, duration="5s", timeOffset="-1m"), r"with Chaos Mesh, chaos_mesh\.time does it"),
+        (chaos("AWSChaos", action="ec2-stop"), r"AWSChaos; it stops machines or volumes of"),
+        (chaos("JVMChaos", **POD), r"no agent of Consul, Nomad or Vault runs in a JVM"),
+        (chaos("PodChoas", **POD), r"kind: Chaos Mesh has no kind 'PodChoas'; did you mean PodChaos"),
+        (chaos("PodNetworkChaos"), r"breaks nothing by itself; controllers of Chaos Mesh write it"),
         (chaos("PodChaos", action="pod-failure", **POD), r"spec\.duration: it has none, and would last for ever"),
         (chaos("PodChaos", action="pod-failure", duration="soon", **POD), r"spec\.duration: 'soon' is not a duration"),
         (chaos("PodChaos", action="pod-kil", **POD), r"spec\.action: PodChaos has no action 'pod-kil'"),
         (chaos("PodChaos", action="pod-kill", mode="fixed", selector=SERVERS), r"spec\.mode: 'fixed' has no selector"),
-        (chaos("PodChaos", action="pod-kill", selector={"nodes": ["n"]}), r"spec\.selector\.nodes: not read"),
+        (chaos("PodChaos", action="pod-kill", mode="one", selector={"nodes": ["n"]}), r"spec\.selector\.nodes: no s"),
+        (chaos("PodChaos", action="pod-kill", selector=SERVERS), r"spec\.mode: it is missing"),
         (chaos("PodChaos", action="pod-kill", **POD, remoteCluster="x"), r"spec\.remoteCluster"),
         (chaos("NetworkChaos", action="partition", duration="5s", **POD), r"spec\.target: a partition without one"),
         (chaos("NetworkChaos", action="corrupt", duration="5s", **POD, corrupt={"corrupt": "4"}), r"spec\.action"),
         (chaos("NetworkChaos", action="netem", duration="5s", **POD, delay={"latency": "9ms"}, loss={"loss": "5"}),
          r"netem of delay and loss at once"),
         (chaos("NetworkChaos", action="delay", duration="5s", **POD, externalTargets=["8.8.8.8"]), r"externalTargets"),
-        (chaos("IOChaos", action="attrOverride", duration="5s", **POD), r"IOChaos attrOverride has no fault"),
+        (chaos("IOChaos", action="attrOverride", duration="5s", **POD), r"like IOChaos attrOverride"),
         (chaos("IOChaos", action="fault", duration="5s", **POD, errno=9999), r"there is no error number 9999"),
-        (chaos("IOChaos", action="fault", duration="5s", **POD, errno=[5]), r"there is no error number \[5\]"),
+        (chaos("IOChaos", action="fault", duration="5s", **POD, errno=[5]), r"spec\.errno: expected a whole number"),
         (chaos("PhysicalMachineChaos", action="process", address=["a"], duration="5s"), r"say --on SELECTOR"),
         (chaos("PhysicalMachine", address="http://a"), r"PhysicalMachine breaks nothing by itself"),
         (changed(name="wait", templateType="Task"), r"spec\.templates\.wait: a Task runs something"),
         (changed(name="both", children=["all"]), r"spec\.templates\.all: it leads to itself"),
         (changed(name="both", children=["los"]), r"there is no such template; did you mean lose"),
         (changed(name="all", children=["wait"]), r"nothing that 'all' leads to breaks anything"),
-        (engine("node-drain"), r"spec\.experiments\[0\]\.name: node-drain has no fault of ours"),
-        (engine("pod-delete", spec={"engineState": "stop"}), r"it is stopped"),
+        (engine("node-drain"), r"no fault on hosts is like node-drain; .*litmus\.node_drain"),
+        (engine("pod-delete", spec={"engineState": "stop"}), r"spec\.engineState: it is 'stop'"),
         (engine("pod-delete", spec={"experiments": []}), r"there are none"),
-        (engine("pod-delete", spec={"expriments": []}), r"spec\.expriments: nobody reads this"),
+        (engine("pod-delete", spec={"expriments": []}), r"spec\.expriments: hashidrill does not read"),
         (engine("pod-delete", spec={"appinfo": "x"}), r"spec\.appinfo: expected keys and values"),
-        (engine("pod-delete", inner={"probes": []}), r"spec\.experiments\[0\]\.spec\.probes: nobody reads this"),
+        (engine("pod-delete", inner={"probes": []}), r"\[0\]\.spec\.probes: hashidrill does not read"),
         (engine("pod-delete", CHAOS_INTERVAL="often"), r"CHAOS_INTERVAL: 'often' is not a number"),
         (engine("pod-delete", selector=""), r"an empty selector names no agent"),
         ("kind: Pod\napiVersion: v1\n", r"kind: Pod of v1 is no experiment"),
@@ -222,7 +228,8 @@ def test_what_an_experiment_cannot_say_is_named(text, why):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a: [", "- 1\n", "a: 1\n---\nb: 2\n", "just words", "spec: [1]\n", "a: " + "[" * 3000]
+    "text",
+    ["", "a: [", "- 1\n", "a: 1\n---\nb: 2\n", "just words", "a: " + "[" * 3000, "a: &a [*a]\n", "kind: &a {b: *a}\n"],
 )
 def test_what_is_no_such_file_is_told_and_no_traceback(text):
     with pytest.raises(UsageError, match=r"theirs\.yaml"):
@@ -317,11 +324,11 @@ def test_an_engine_has_texts_alone_in_its_environment_and_says_what_it_loses():
     env = {each["name"]: each["value"] for each in one["spec"]["components"]["env"]}
     assert one["name"] == "pod-network-loss"
     assert env == {
-        "TOTAL_CHAOS_DURATION": "20", "PODS_AFFECTED_PERC": "100", "NETWORK_PACKET_LOSS_PERCENTAGE": "30",
+        "TOTAL_CHAOS_DURATION": "20", "PODS_AFFECTED_PERC": "100", "NETWORK_PACKET_LOSS_PERCENTAGE": "51",
     }  # fmt: skip
     assert made["spec"]["appinfo"]["applabel"] == "app=consul,component=server"
     assert any("without a probe is a Pass of 100" in text for text in lost)
-    assert method(as_yaml(made))[0][:3] == ("network.loss", "consul:servers", {"percent": "30%"})
+    assert method(as_yaml(made))[0][:3] == ("network.loss", "consul:servers", {"percent": "30%", "from": "all"})
 
 
 def test_faults_of_litmus_are_written_as_they_are_asked_for_and_no_others():
@@ -348,6 +355,29 @@ def test_a_method_of_which_nothing_is_left_is_an_error():
         to_chaos_mesh.workflow("x", only)
     with pytest.raises(UnsupportedError, match="no step of it can be said in Litmus"):
         to_litmus.engine("x", only, "default")
+
+
+def test_what_a_step_says_and_the_other_system_cannot_is_lost_by_its_name():
+    steps = (
+        '- {fault: process.kill, on: "consul:leader", with: {signal: TERM}, for: 10s, name: first}\n'
+        '- {fault: network.latency, on: "consul:leader", with: {port: 8300, delay: 9ms, direction: out},'
+        " at: 90s, for: 9s, after: [first]}\n"
+        "- {mark: later, at: 200s, for: 5s}\n"
+    )
+    for made, lost in (to_chaos_mesh.workflow("x", ours(steps).method), to_litmus.engine("x", ours(steps).method, "c")):
+        said = " | ".join(lost)
+        assert "step 1, process.kill on consul:leader: with.signal: TERM: not written" in said
+        assert "step 2, network.latency on consul:leader: with.direction: out: not written" in said
+        assert "after first: it begins at its own time" in said
+        assert "step 3, mark later: left out: it breaks nothing" in said
+        assert made["spec"]
+
+
+def test_a_method_without_faults_is_refused_with_a_reason():
+    with pytest.raises(UnsupportedError, match=r"in Litmus: step 1, mark later: left out"):
+        to_litmus.engine("x", ours("- {mark: later, for: 5s}\n").method, "c")
+    with pytest.raises(UnsupportedError, match=r"in Chaos Mesh: it has none"):
+        to_chaos_mesh.workflow("x", [])
 
 
 def test_selectors_without_a_label_are_lost():
@@ -377,11 +407,35 @@ def test_the_commands_print_and_say_on_standard_error_what_is_lost(tmp_path):
     assert YAML(typ="safe").load(called("export", "litmus", str(there)).stdout)["kind"] == "ChaosEngine"
 
 
+def test_a_file_comes_from_standard_input_too(tmp_path):
+    theirs = chaos("PodChaos", action="pod-kill", **POD)
+    said = CliRunner().invoke(app, ["import", "-"], input=theirs)
+    assert YAML(typ="safe").load(said.stdout)["kind"] == "Experiment"
+    assert "lost: spec.action: pod-kill keeps no disk" in said.stderr
+    error = CliRunner().invoke(app, ["import", "-"], input=b"\xff\xfe").exception
+    assert "standard input: cannot be read: it is no text" in str(error)
+
+
+def test_what_a_foreign_file_says_is_printed_without_its_control_characters():
+    said = CliRunner().invoke(
+        app, ["import", "-"], input=chaos("PodChaos", action="pod-kill", duration="\x1b[2J5s", **POD)
+    )
+    assert "\x1b" not in said.stderr + str(said.exception)
+    assert "'\\x1b[2J5s' is not a duration" in str(said.exception)
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         (("export", "chaosmesh", "raft/slow-leader-disk"), "there is no format 'chaosmesh': did you mean chaos-mesh?"),
         (("export", "litmus", "raft/slow-leader-disk", "--cron", "0 3 * * *"), "--cron is for chaos-mesh"),
+        (
+            ("export", "chaos-mesh", "raft/slow-leader-disk", "--cron", "@daily"),
+            "--cron '@daily': names like @daily mean",
+        ),
+        (("export", "chaos-mesh", "raft/slow-leader-disk", "--cron", "61 * * * *"), "'61' is not from 0 to 59"),
+        (("export", "chaos-mesh", "raft/slow-leader-disk", "--namespace", "x"), "--namespace is for litmus"),
+        (("export", "litmus", "raft/slow-leader-disk", "--namespace", "a b"), "--namespace 'a b': lower case"),
         (("import", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file"),
     ],
 )

@@ -3,268 +3,374 @@
 from __future__ import annotations
 
 import errno
+import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass, field
 
-from hashidrill.backends.chaos_mesh.vocabulary import CHAOS
-from hashidrill.backends.interchange.steps import (
-    ONCE_S,
-    Reading,
-    UnsupportedError,
-    go_seconds,
-    mapping,
-    percent,
-    seconds,
-)
-from hashidrill.backends.interchange.whom import PORTS, on_of, side_of
+from hashidrill.backends.chaos_mesh.vocabulary import CLOUD, FIELDS
+from hashidrill.backends.interchange.document import Document, UnsupportedError
+from hashidrill.backends.interchange.steps import ONCE_S, Faults, Link, Reading, delay_of, loss_of, seconds
+from hashidrill.backends.interchange.whom import VOLUMES, link_of, on_of, own_container, product_of, side_of
 from hashidrill.registry import near
-from hashidrill.units import shown
+from hashidrill.units import Bandwidth, shown
 
-Faults = list[tuple[str, dict[str, Any]]]
-_WHOLE_FIELD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_RATES = {"bps": 1.0, "kbps": 1e3, "mbps": 1e6, "gbps": 1e9, "bit": 0.125, "kbit": 125.0, "mbit": 125e3, "gbit": 125e6}
+_RATES = {
+    "bps": 1.0, "kbps": 1e3, "mbps": 1e6, "gbps": 1e9, "tbps": 1e12,
+    "bit": 0.125, "kbit": 125.0, "mbit": 125e3, "gbit": 125e6, "tbit": 125e9,
+}  # fmt: skip
 """As tc reads them: `kbps` are kilobytes a second."""
-_METHODS = {"read": "read", "write": "write", "fsync": "fsync", "flush": "fsync"}
+_METHODS = ("read", "write", "fsync")
 _SIGNALS = {
     19: ("process.pause", {}),
     9: ("process.kill", {"signal": "KILL"}),
     15: ("process.kill", {"signal": "TERM"}),
+    2: ("process.kill", {"signal": "INT"}),
 }
-_MOST_DEPTH = 10
+_WAYS = {"to": "out", "from": "in", "both": "both"}
+_PAUSE = "experiment.chaos-mesh.org/pause"
+_MOST_DEPTH, _MOST_NODES = 10, 500
+_REPEATED = ("concurrencyPolicy", "historyLimit", "startingDeadlineSeconds")
+_ALL_OF_A_SHARE = 100.0
 
 
-def read(kind: str, spec: Mapping[str, Any], reading: Reading) -> None:
+def read(kind: str, document: Document, reading: Reading) -> None:
     """Raises UnsupportedError that names what an experiment cannot say."""
+    if document.part("metadata").part("annotations").text(_PAUSE) == "true":
+        raise UnsupportedError(f"{document.place('metadata')}.annotations.{_PAUSE}: it is paused, and injects nothing")
+    spec = document.part("spec")
     if kind == "Schedule":
-        _schedule(spec, reading, "spec", 0.0, None)
+        _schedule(spec, reading, 0.0, math.inf)
     elif kind == "Workflow":
         _workflow(spec, reading)
-    elif kind in CHAOS:
-        _fault(kind, spec, reading, at="spec", at_s=0.0, deadline_s=None)
+    elif kind in FIELDS:
+        _fault(kind, spec, reading, 0.0, math.inf)
+    elif kind in BREAK_NOTHING:
+        raise UnsupportedError(f"{document.place('kind')}: {kind} breaks nothing by itself; {BREAK_NOTHING[kind]}")
     else:
-        raise UnsupportedError(f"kind: {kind} breaks nothing by itself; {near(kind, _READ)}")
+        known = near(kind, [*FIELDS, "Schedule", "Workflow"])
+        raise UnsupportedError(f"{document.place('kind')}: Chaos Mesh has no kind {shown(kind)}; {known}")
 
 
-_READ = (*CHAOS, "Schedule", "Workflow")
+_WRITTEN = "controllers of Chaos Mesh write it; import the object that it comes from"
+BREAK_NOTHING: Mapping[str, str] = {
+    "PhysicalMachine": "import the PhysicalMachineChaos that names it",
+    "RemoteCluster": "import what is to run there",
+    "StatusCheck": "say under `expect` and `guardrails` what must hold",
+    **dict.fromkeys(("PodHttpChaos", "PodIOChaos", "PodNetworkChaos", "WorkflowNode"), _WRITTEN),
+}
 
 
-def _fault(
-    kind: str, spec: Mapping[str, Any], reading: Reading, *, at: str, at_s: float, deadline_s: float | None
-) -> float:
-    """Adds its steps; returns when it ends, in seconds of the method."""
+def _fault(kind: str, spec: Document, reading: Reading, at_s: float, ends_s: float) -> float:
+    """Adds its steps, which end by `ends_s` at the latest; returns when they end, in seconds of the method."""
     reader = _READERS.get(kind)
     if reader is None:
-        raise UnsupportedError(f"{at}: {kind} has no fault of ours; {_OTHERS.get(kind, _NO_EQUAL)}")
-    if spec.get("remoteCluster"):
-        raise UnsupportedError(f"{at}.remoteCluster: the clusters of others are not reached")
-    given = spec.get("duration")
-    for_s = go_seconds(given, f"{at}.duration") if given not in (None, "") else deadline_s
-    on = _machine(spec, reading, at) if kind == "PhysicalMachineChaos" else on_of(spec, reading, at)
-    faults, once = reader(spec, reading, at, on)
-    if for_s is None and not once:
-        raise UnsupportedError(f"{at}.duration: it has none, and would last for ever; write one into the file")
-    length_s = ONCE_S if once else float(for_s or ONCE_S)
-    reading.add(at_s, length_s, on, *faults)
-    return at_s + max(length_s, float(deadline_s or 0.0))
+        stress = "cpu.throttle is the nearest; " if spec.part("stressors").has("cpu") else ""
+        raise UnsupportedError(f"{spec.at}: no fault on hosts is like {kind}; {stress}{_OTHERS.get(kind, _NO_EQUAL)}")
+    spec.refuse("hashidrill does not reach other clusters", "remoteCluster")
+    scheduler = spec.part("scheduler")
+    scheduler.lose(_ONCE, "cron")
+    on = _machine(spec, reading) if kind == "PhysicalMachineChaos" else on_of(spec, reading)
+    faults, once = reader(spec, reading, on)
+    for_s = spec.seconds("duration")
+    if once:
+        spec.lose("it is over at once", "duration")
+        reading.add(at_s, ONCE_S, on, *faults)
+        return at_s + ONCE_S
+    ends_s, asked_s = min(ends_s, math.inf if for_s is None else at_s + for_s), ends_s
+    if ends_s == math.inf:
+        raise UnsupportedError(
+            f"{spec.place('duration')}: it has none, and would last for ever; write one into the file"
+        )
+    if for_s is not None and asked_s < at_s + for_s:
+        spec.lose(f"the deadline of its workflow ends it after {seconds(asked_s - at_s)}", "duration")
+    reading.add(at_s, ends_s - at_s, on, *faults)
+    return ends_s
 
 
-def _machine(spec: Mapping[str, Any], reading: Reading, at: str) -> str:
+def _machine(spec: Document, reading: Reading) -> str:
     if not reading.on:
-        raise UnsupportedError(f"{at}: whose agent runs on these machines is not said there; say --on SELECTOR")
-    reading.lose(f"{at}.selector: --on says {reading.on} instead of the machines")
+        raise UnsupportedError(f"{spec.at}: whose agent runs on these machines is not said there; say --on SELECTOR")
+    spec.lose(f"--on says {reading.on} instead of the machines", "address", "selector", "mode", "value")
+    spec.lose("chaosd gives it", "uid")
     return reading.on
 
 
-def _action(spec: Mapping[str, Any]) -> str:
-    return str(spec.get("action", ""))
-
-
-def _pod(spec: Mapping[str, Any], reading: Reading, at: str, on: str) -> tuple[Faults, bool]:
-    action = _action(spec)
-    if action in {"pod-kill", "container-kill"}:
-        reading.lose(f"{at}.action: {action} keeps no disk of the pod; here the agent starts again on its own data")
-        return [("process.restart", {"signal": "KILL"})], True
+def _pod(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
+    action = spec.text("action")
     if action == "pod-failure":
+        spec.lose("pod-failure takes all containers of a pod", "containerNames")
         return [("process.kill", {"signal": "KILL"})], False
-    raise UnsupportedError(f"{at}.action: PodChaos has no action {shown(action)}")
+    if action not in {"pod-kill", "container-kill"}:
+        raise UnsupportedError(f"{spec.place('action')}: PodChaos has no action {shown(action)}")
+    signal = "KILL"
+    if action == "container-kill":
+        own_container(spec.texts("containerNames"), on, spec.place("containerNames"))
+    else:
+        spec.lose("pod-kill takes all containers of a pod", "containerNames")
+        if spec.whole("gracePeriod"):
+            signal = "TERM"
+            spec.lose("seconds until the pod is killed; here an agent that does not stop has 15 s", "gracePeriod")
+    reading.lose(
+        f"{spec.place('action')}: {action} keeps no disk of the pod; here the agent starts again on its own data"
+    )
+    return [("process.restart", {"signal": signal})], True
 
 
-def _network(spec: Mapping[str, Any], reading: Reading, at: str, on: str) -> tuple[Faults, bool]:
-    action = _action(spec)
-    if spec.get("externalTargets"):
-        raise UnsupportedError(f"{at}.externalTargets: only hosts of the datacenter can be the other side")
-    target = spec.get("target")
-    side = side_of(mapping(target, f"{at}.target"), reading, f"{at}.target") if target else "all"
+def _network(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
+    action, direction = spec.text("action"), spec.text("direction", "to")
+    spec.refuse("only hosts of the datacenter can be the other side", "externalTargets")
+    spec.lose("a host of ours has one network interface", "device", "targetDevice")
+    if direction not in _WAYS:
+        raise UnsupportedError(f"{spec.place('direction')}: {shown(direction)} is neither to, from nor both")
+    if spec.has("target"):
+        side = side_of(spec.part("target"), reading)
+    elif action == "partition":
+        raise UnsupportedError(
+            f"{spec.place('target')}: a partition without one is admitted by Chaos Mesh, and says nothing of the other"
+            " side; write it, or use network.partition by hand"
+        )
+    elif direction != "to":
+        raise UnsupportedError(f"{spec.place('direction')}: {direction} needs a target, and Chaos Mesh refuses it")
+    else:
+        side = _everybody(reading, spec.place("target"))
     if action == "partition":
-        if not target:
-            raise UnsupportedError(
-                f"{at}.target: a partition without one is admitted by Chaos Mesh, and says nothing of the other side;"
-                " write it, or use network.partition by hand"
-            )
-        direction = {"to": "out", "from": "in", "both": "both"}.get(str(spec.get("direction", "to")))
-        if direction is None:
-            raise UnsupportedError(f"{at}.direction: {shown(spec['direction'])} is neither to, from nor both")
-        return [("network.partition", {"from": side, "direction": direction})], False
-    parts = [name for name in ("delay", "loss", "corrupt", "duplicate", "reorder", "bandwidth", "rate") if name in spec]
-    if action not in {"netem", "delay", "loss", "bandwidth"} or not parts:
-        raise UnsupportedError(f"{at}.action: {action or 'none'} has no fault of ours")
+        return [("network.partition", {"from": side, "direction": _WAYS[direction]})], False
+    parts = [name for name in ("delay", "loss", "corrupt", "duplicate", "bandwidth", "rate") if spec.has(name)]
     if action == "netem" and len(parts) > 1:
-        together = " and ".join(parts)
-        raise UnsupportedError(f"{at}.action: netem of {together} at once: ours would clash on these connections")
-    return [_traffic(parts[0] if action == "netem" else action, spec, reading, at, (on, side))], False
+        raise UnsupportedError(
+            f"{spec.place('action')}: netem of {' and '.join(parts)} at once: combined netem actions are not supported"
+        )
+    name = parts[0] if action == "netem" and parts else action
+    if name not in {"delay", "loss", "bandwidth", "rate"} or name not in parts:
+        raise UnsupportedError(f"{spec.place('action')}: no fault on hosts is like {name or 'empty'}; {_NO_EQUAL}")
+    return _traffic(name, spec.part(name), reading, link_of(on, side), direction), False
 
 
-def _traffic(
-    name: str, spec: Mapping[str, Any], reading: Reading, at: str, ends: tuple[str, str]
-) -> tuple[str, dict[str, Any]]:
-    given, (on, side) = mapping(spec.get(name), f"{at}.{name}"), ends
-    if float(given.get("correlation") or 0):
-        reading.lose(f"{at}.{name}.correlation: ours have none")
-    if given.get("reorder"):
-        raise UnsupportedError(f"{at}.{name}.reorder: there is no fault of ours for it")
+def _everybody(reading: Reading, at: str) -> str:
+    if reading.side:
+        reading.lose(f"{at}: it hits traffic with everybody; --from says {reading.side}")
+    return reading.side or "all"
+
+
+def _traffic(name: str, given: Document, reading: Reading, link: Link, direction: str) -> Faults:
+    """One effect of netem or tbf."""
+    at = f"{given.at}, direction {direction}"
+    if name != "bandwidth" and given.percent("correlation"):
+        given.lose("each packet of ours has its own chance", "correlation")
+    given.refuse("no fault on hosts reorders packets", "reorder")
     if name == "loss":
-        return "network.loss", {"percent": percent(given.get("loss"), f"{at}.loss.loss"), "from": side}
-    port = PORTS[_product(on)]
+        return loss_of(
+            given.percent("percent" if given.has("percent") else "loss"),
+            _WAYS[direction],
+            str(link["from"]),
+            reading,
+            at,
+        )
     if name == "delay":
-        reading.lose(f"{at}.delay: it delays everything; here only what comes to port {port}, and its answers")
-        found = {"port": port, "delay": seconds(go_seconds(given.get("latency"), f"{at}.delay.latency")), "from": side}
-        jitter_s = go_seconds(given["jitter"], f"{at}.delay.jitter") if given.get("jitter") else 0.0
-        return "network.latency", {**found, "jitter": seconds(jitter_s)} if jitter_s else found
-    if name == "bandwidth":
-        reading.lose(f"{at}.bandwidth: it limits all connections together; here each to port {port} by itself")
-        rate = rate_of(given.get("rate"), f"{at}.bandwidth.rate")
-        return "network.bandwidth", {"port": port, "rate": f"{rate / 1000:g}kB/s", "from": side}
-    raise UnsupportedError(f"{at}.{name}: there is no fault of ours for it")
+        delay_s, jitter_s = given.seconds("latency"), given.seconds("jitter") or 0.0
+        if delay_s is None:
+            raise UnsupportedError(f"{given.place('latency')}: it is missing")
+        if direction == "both":
+            reading.lose(f"{at}: it delays a round trip twice; here once, for twice as long")
+            delay_s, jitter_s = 2 * delay_s, 2 * jitter_s
+        return delay_of(link, delay_s, jitter_s, reading, at)
+    reading.lose(f"{at}: it limits all traffic together; here each connection of port {link['port']}, both ways")
+    given.lose("a limit of ours is a rate alone", "limit", "buffer", "peakrate", "minburst")
+    return [("network.bandwidth", {**link, "rate": rate_of(given.text("rate"), given.place("rate"))})]
 
 
-def rate_of(value: Any, at: str) -> float:
-    """Bytes per second."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", str(value).strip().lower())
+def rate_of(text: str, at: str) -> str:
+    """Raises UnsupportedError."""
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([a-z]+)", text.lower())
     if match is None or match[2] not in _RATES:
-        raise UnsupportedError(f"{at}: {shown(value)} is not a rate like 1mbps")
-    return float(match[1]) * _RATES[match[2]]
+        raise UnsupportedError(f"{at}: {shown(text)} is not a rate like 1mbps")
+    return str(Bandwidth(float(match[1]) * _RATES[match[2]]))
 
 
-def _product(on: str) -> str:
-    product = on.partition(":")[0]
-    return product if product in PORTS else "consul"
-
-
-def _io(spec: Mapping[str, Any], reading: Reading, at: str, on: str) -> tuple[Faults, bool]:
-    action = _action(spec)
+def _io(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
+    action = spec.text("action")
     if action not in {"latency", "fault"}:
-        raise UnsupportedError(f"{at}.action: IOChaos {action} has no fault of ours")
-    if spec.get("path") or spec.get("volumePath"):
-        reading.lose(f"{at}.path: here it is the whole disk of the agent's data")
-    methods = [str(one).lower() for one in spec.get("methods") or ()]
-    unknown = [one for one in methods if one not in _METHODS]
-    if unknown:
-        raise UnsupportedError(f"{at}.methods: {unknown[0]} has no operation of ours; there are read, write and fsync")
-    operations = sorted({_METHODS[one] for one in methods}) or ["all"]
-    common = {"percent": percent(spec.get("percent", 100), f"{at}.percent")}
+        raise UnsupportedError(f"{spec.place('action')}: no fault on hosts is like IOChaos {action}; {_NO_EQUAL}")
+    own_container(spec.texts("containerNames"), on, spec.place("containerNames"))
+    volume = spec.text("volumePath")
+    if volume and not reading.on and not f"{volume}/".startswith(f"{VOLUMES[product_of(on)]}/"):
+        raise UnsupportedError(f"{spec.place('volumePath')}: {shown(volume)} does not hold the data of an agent")
+    spec.lose("here it is the whole disk of the agent's data", "volumePath", "path")
+    methods = [one.lower() for one in spec.texts("methods")]
+    if unknown := [one for one in methods if one not in _METHODS]:
+        raise UnsupportedError(
+            f"{spec.place('methods')}: no fault on hosts is on {unknown[0]}; there are {', '.join(_METHODS)}"
+        )
+    if not methods:
+        reading.lose(f"{spec.place('methods')}: it hits all calls; here reads, writes and fsyncs")
+    operations = sorted(set(methods)) or ["all"]
+    common = {"percent": f"{spec.percent('percent', _ALL_OF_A_SHARE):g}%"}
     if action == "latency":
-        common["delay"] = seconds(go_seconds(spec.get("delay"), f"{at}.delay"))
-        return [("disk.latency", {"op": one, **common}) for one in operations], False
-    number = spec.get("errno")
-    if not isinstance(number, int) or number not in errno.errorcode:
-        raise UnsupportedError(f"{at}.errno: there is no error number {shown(number)}")
+        delay_s = spec.seconds("delay")
+        if delay_s is None:
+            raise UnsupportedError(f"{spec.place('delay')}: it is missing")
+        return [("disk.latency", {"op": one, **common, "delay": seconds(delay_s)}) for one in operations], False
+    number = spec.whole("errno")
+    if number not in errno.errorcode:
+        raise UnsupportedError(f"{spec.place('errno')}: there is no error number {number}")
     return [("disk.error", {"op": one, "errno": errno.errorcode[number], **common}) for one in operations], False
 
 
-def _physical(spec: Mapping[str, Any], reading: Reading, at: str, on: str) -> tuple[Faults, bool]:
-    action = _action(spec)
-    given = mapping(spec.get(action) or {}, f"{at}.{action}")
+def _physical(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
+    action = spec.text("action")
+    if action not in {*_ON_MACHINES, "process", "disk-fill"}:
+        nearest = "cpu.throttle is the nearest" if action == "stress-cpu" else _MACHINES
+        raise UnsupportedError(f"{spec.place('action')}: no fault on hosts is like {action or 'empty'}; {nearest}")
+    given = spec.part(action)
     if action == "process":
-        number = given.get("signal")
-        if not isinstance(number, int) or number not in _SIGNALS:
-            raise UnsupportedError(f"{at}.process.signal: {shown(number)} has no fault of ours; there are 9, 15 and 19")
-        reading.lose(f"{at}.process.process: it is the agent that --on names")
+        own_container([given.text("process")], on, given.place("process"))
+        number = given.whole("signal")
+        if number not in _SIGNALS:
+            raise UnsupportedError(f"{given.place('signal')}: no fault on hosts is signal {number}; {_SIGNALS_SAID}")
+        given.lose("reverting starts the agent again", "recoverCmd")
         fault, parameters = _SIGNALS[number]
         return [(fault, dict(parameters))], False
-    if action in {"network-delay", "network-loss", "network-partition", "network-bandwidth"}:
-        sides = [name for name in ("ip-address", "hostname") if given.get(name)]
-        if sides:
-            reading.lose(f"{at}.{action}.{sides[0]}: here the other side is everybody")
-        name = action.removeprefix("network-")
-        if name == "partition":
-            return [("network.partition", {"from": "all"})], False
-        loss = {"loss": {"loss": given.get("percent"), "correlation": given.get("correlation")}}
-        as_pod = loss if name == "loss" else {name: given}
-        return [_traffic(name, as_pod, reading, at, (on, "all"))], False
     if action == "disk-fill":
-        reading.lose(f"{at}.disk-fill.size: here the disk is filled to its end")
+        given.lose("here the disk of the agent's data is filled to its end", "size", "path", "fill-by-fallocate")
         return [("disk.full", {})], False
-    raise UnsupportedError(f"{at}.action: {action} of PhysicalMachineChaos has no fault of ours")
+    return _of_machine(action.removeprefix("network-"), given, reading, on), False
 
 
-Reader = Callable[[Mapping[str, Any], Reading, str, str], tuple[Faults, bool]]
+def _of_machine(name: str, given: Document, reading: Reading, on: str) -> Faults:
+    """What chaosd does to the traffic of a machine: out of it, but for a partition."""
+    given.lose("a host of ours has one network interface", "device")
+    given.refuse("ours hit a connection whatever the flags of its packets", "accept-tcp-flags")
+    if not reading.side and (sides := [key for key in ("ip-address", "hostname") if given.has(key)]):
+        raise UnsupportedError(f"{given.place(sides[0])}: it hits traffic with this address alone; say --from SIDE")
+    given.lose(f"--from says {reading.side}", "ip-address", "hostname")
+    side = reading.side or "all"
+    protocol, links = given.text("ip-protocol", "all"), name in {"delay", "bandwidth"}
+    if protocol != "all" and not (links and protocol == "tcp"):
+        raise UnsupportedError(
+            f"{given.place('ip-protocol')}: {shown(protocol)}: network.{name} hits {'TCP' if links else 'all'}"
+        )
+    if name == "partition":
+        direction = given.text("direction")
+        if direction not in {"to", "from"}:
+            raise UnsupportedError(f"{given.place('direction')}: {shown(direction)} is neither to nor from")
+        return [("network.partition", {"from": side, "direction": _WAYS[direction]})]
+    link, ports = link_of(on, side), [key for key in ("source-port", "egress-port") if given.has(key)]
+    if ports:
+        if name != "delay" or len(ports) > 1 or not given.text(ports[0]).isdecimal():
+            raise UnsupportedError(
+                f"{given.place(ports[0])}: of ours, only a delay is on one port, and none on several"
+            )
+        out = {"direction": "out"} if ports[0] == "egress-port" else {}
+        link = {"port": int(given.number(ports[0], most=65535)), **out, "from": side}
+    return _traffic(name, given, reading, link, "to")
+
+
+Reader = Callable[[Document, Reading, str], tuple[Faults, bool]]
 _READERS: dict[str, Reader] = {
     "PodChaos": _pod, "NetworkChaos": _network, "IOChaos": _io, "PhysicalMachineChaos": _physical,
 }  # fmt: skip
+_ON_MACHINES = ("network-delay", "network-loss", "network-partition", "network-bandwidth")
+_SIGNALS_SAID = f"there are {', '.join(map(str, sorted(_SIGNALS)))}"
+_ONCE = "it runs once; `hashidrill schedule` repeats it"
 _NO_EQUAL = (
     "on an existing datacenter with Chaos Mesh, chaos_mesh.resource takes it, where it makes the agent silent or slow"
 )
+_MACHINES = (
+    "on an existing datacenter, a chaosd runs chaos_mesh.physical.process, disk_fill, cpu, partition and bandwidth"
+)
+_CLOUD = "it stops machines or volumes of a cloud provider, and hashidrill touches none"
 _OTHERS = {
-    "StressChaos": f"cpu.throttle leaves a host fewer cores, which is the nearest; {_NO_EQUAL}",
+    "JVMChaos": "no agent of Consul, Nomad or Vault runs in a JVM",
     "BlockChaos": f"disk.latency is the nearest; {_NO_EQUAL}",
+    "TimeChaos": "on an existing datacenter with Chaos Mesh, chaos_mesh.time does it",
+    "HTTPChaos": "on an existing datacenter with Chaos Mesh, chaos_mesh.http.abort and chaos_mesh.http.delay do it",
+    **dict.fromkeys(CLOUD, _CLOUD),
 }
 
 
-def field_of(kind: str) -> str:
-    """The field of a Schedule or a template that holds a kind: podChaos, ioChaos, httpChaos."""
-    words = _WHOLE_FIELD.split(kind)
-    return words[0].lower() + "".join(words[1:])
+def _schedule(spec: Document, reading: Reading, at_s: float, ends_s: float) -> float:
+    kind = spec.text("type")
+    spec.lose(_ONCE, "schedule")
+    spec.lose("it runs once", *_REPEATED)
+    if kind == "Workflow" and ends_s == math.inf:
+        return _workflow(spec.part("workflow"), reading)
+    if kind not in FIELDS:
+        raise UnsupportedError(f"{spec.place('type')}: {shown(kind)} is no kind of chaos; {near(kind, FIELDS)}")
+    return _fault(kind, _embedded(spec, kind), reading, at_s, ends_s)
 
 
-def _schedule(
-    spec: Mapping[str, Any], reading: Reading, at: str, at_s: float, deadline_s: float | None
-) -> float:  # fmt: skip
-    kind = str(spec.get("type", ""))
-    if kind == "Workflow":
-        _workflow(mapping(spec.get("workflow"), f"{at}.workflow"), reading)
-        return at_s
-    field = field_of(kind)
-    reading.lose(f"{at}.schedule: {shown(spec.get('schedule'))}: it runs once; `hashidrill schedule` repeats it")
-    where = f"{at}.{field}"
-    return _fault(kind, mapping(spec.get(field), where), reading, at=where, at_s=at_s, deadline_s=deadline_s)
+def _embedded(spec: Document, kind: str) -> Document:
+    """The spec of the kind in a Schedule or a template. Raises UnsupportedError."""
+    if not spec.has(FIELDS[kind]):
+        raise UnsupportedError(f"{spec.place(FIELDS[kind])}: it is missing, and has the spec of the {kind}")
+    return spec.part(FIELDS[kind])
 
 
-def _workflow(spec: Mapping[str, Any], reading: Reading) -> None:
-    templates = {str(one.get("name")): one for one in spec.get("templates") or () if isinstance(one, Mapping)}
-    entry = str(spec.get("entry", ""))
-    _template(entry, templates, reading, 0.0, ())
+def _workflow(spec: Document, reading: Reading) -> float:
+    entry, templates = spec.text("entry"), dict[str, Document]()
+    for number, one in enumerate(spec.parts("templates", by="name")):
+        name = one.text("name")
+        if name in templates:
+            raise UnsupportedError(
+                f"{spec.place('templates')}[{number}].name: {shown(name)} is the name of two templates"
+            )
+        templates[name] = one
+    course = _Course(spec.place("templates"), templates, reading)
+    ends_s = course.add(entry, 0.0, math.inf)
     if not reading.steps:
-        raise UnsupportedError(f"spec.templates: nothing that {shown(entry)} leads to breaks anything")
+        raise UnsupportedError(f"{spec.place('templates')}: nothing that {shown(entry)} leads to breaks anything")
+    for name in sorted(templates.keys() - course.visited):
+        templates[name].lose_all(f"what begins with {shown(entry)} does not reach it")
+    return ends_s
 
 
-def _template(
-    name: str, templates: Mapping[str, Mapping[str, Any]], reading: Reading, at_s: float, above: tuple[str, ...]
-) -> float:
-    """Adds the steps of one template; returns when it ends."""
-    at = f"spec.templates.{name}"
-    if name not in templates:
-        raise UnsupportedError(f"{at}: there is no such template; {near(name, templates)}")
-    if name in above or len(above) > _MOST_DEPTH:
-        raise UnsupportedError(f"{at}: it leads to itself")
-    one, inside = templates[name], (*above, name)
-    kind = str(one.get("templateType", ""))
-    deadline_s = go_seconds(one["deadline"], f"{at}.deadline") if one.get("deadline") else None
-    if kind in {"Serial", "Parallel"}:
-        ends_s = at_s
-        for child in one.get("children") or ():
-            begins_s = ends_s if kind == "Serial" else at_s
-            ends_s = max(ends_s, _template(str(child), templates, reading, begins_s, inside))
-        return ends_s
-    if kind == "Suspend":
-        return at_s + (deadline_s or 0.0)
-    if kind == "Schedule":
-        return _schedule(mapping(one.get("schedule"), f"{at}.schedule"), reading, f"{at}.schedule", at_s, deadline_s)
-    if kind == "StatusCheck":
-        reading.lose(f"{at}: a StatusCheck; steady_state, guardrails and expectations say here what must hold")
-        return at_s
-    if kind in CHAOS:
-        field = field_of(kind)
-        where = f"{at}.{field}"
-        return _fault(kind, mapping(one.get(field), where), reading, at=where, at_s=at_s, deadline_s=deadline_s)
-    raise UnsupportedError(f"{at}: a {kind or 'template without a type'} runs something; a method has no commands")
+@dataclass
+class _Course:
+    """A Workflow in time. Seconds."""
+
+    at: str
+    templates: Mapping[str, Document]
+    reading: Reading
+    visited: set[str] = field(default_factory=set)
+    nodes: int = 0
+
+    def add(self, name: str, at_s: float, ends_s: float, above: tuple[str, ...] = ()) -> float:
+        """Adds the steps of one template, until `ends_s` at the latest; returns when it ends."""
+        at = f"{self.at}.{name}"
+        if name not in self.templates:
+            raise UnsupportedError(f"{at}: there is no such template; {near(name, self.templates)}")
+        if name in above or len(above) > _MOST_DEPTH:
+            raise UnsupportedError(f"{at}: it leads to itself")
+        self.nodes += 1
+        if self.nodes > _MOST_NODES:
+            raise UnsupportedError(f"{self.at}: it runs more than {_MOST_NODES} templates; import its parts one by one")
+        one = self.templates[name]
+        if at_s >= ends_s:
+            self.reading.lose(f"{at}: it never begins: a deadline above it is over after {seconds(ends_s)}")
+            return ends_s
+        self.visited.add(name)
+        kind, deadline_s = one.text("templateType"), one.seconds("deadline")
+        until_s = min(ends_s, math.inf if deadline_s is None else at_s + deadline_s)
+        if kind in {"Serial", "Parallel"}:
+            last_s = at_s
+            for child in one.texts("children"):
+                begins_s = last_s if kind == "Serial" else at_s
+                last_s = max(last_s, self.add(child, begins_s, until_s, (*above, name)))
+            return last_s
+        if kind == "Suspend":
+            return at_s if until_s == math.inf else until_s
+        if kind == "StatusCheck":
+            one.lose("say in steady_state, guardrails and expect what must hold", "statusCheck", "abortWithStatusCheck")
+            self.reading.lose(f"{at}: a StatusCheck; here nothing waits for it")
+            return at_s
+        return max(self._fault(kind, one, at_s, until_s), at_s if deadline_s is None else until_s)
+
+    def _fault(self, kind: str, one: Document, at_s: float, until_s: float) -> float:
+        if kind == "Schedule":
+            return _schedule(one.part("schedule"), self.reading, at_s, until_s)
+        if kind in FIELDS:
+            return _fault(kind, _embedded(one, kind), self.reading, at_s, until_s)
+        raise UnsupportedError(
+            f"{one.at}: a {kind or 'template without a type'} runs something; a method has no commands"
+        )

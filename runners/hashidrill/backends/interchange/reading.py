@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +13,16 @@ from ruamel.yaml.error import YAMLError
 
 from hashidrill.backends.chaos_mesh.vocabulary import CHAOS_MESH
 from hashidrill.backends.interchange import from_chaos_mesh, from_litmus
-from hashidrill.backends.interchange.steps import Reading, UnsupportedError, mapping
+from hashidrill.backends.interchange.document import Document, UnsupportedError, check_read
+from hashidrill.backends.interchange.steps import Reading, Step
 from hashidrill.backends.interchange.whom import PRODUCTS
 from hashidrill.errors import UsageError
 from hashidrill.experiment.model import API_VERSION
-from hashidrill.units import shown
+from hashidrill.experiment.problems import printable
+from hashidrill.units import Size, shown
 
 LITMUS = "litmuschaos.io"
 _LARGEST = 1_000_000
-_DISK = {"size": "256MB"}
 _PARTS: dict[str, dict[str, Any]] = {
     "consul": {
         "datacenter": {"consul": {"servers": 3, "clients": 1}},
@@ -52,8 +53,33 @@ class Imported:
     """An experiment to write. `lost`: what of their file it does not say."""
 
     name: str
-    text: str
-    lost: tuple[str, ...]
+    what: str
+    steps: Sequence[Step]
+    lost: Sequence[str]
+
+    @property
+    def text(self) -> str:
+        product = "vault" if any(step.on.startswith("vault:") for step in self.steps) else "consul"
+        parts = _PARTS[product]
+        datacenter = dict(parts["datacenter"])
+        if any(step.fault == "disk.full" for step in self.steps):
+            datacenter["disk"] = {"size": str(Size(from_litmus.DISK_BYTES))}
+        data = {
+            "apiVersion": API_VERSION, "kind": "Experiment",
+            "metadata": {
+                "name": self.name, "title": f"Imported: {self.name}"[:120],
+                "why": f"Imported from a {self.what}. What it did not say: {'; '.join(self.lost)}",
+                "tags": ["imported"],
+            },
+            **parts, "datacenter": datacenter,
+            "method": [step.as_data() for step in self.steps],
+        }  # fmt: skip
+        data["recovery"], data["expect"] = data.pop("recovery"), data.pop("expect")  # in the order of a run
+        yaml = YAML()
+        yaml.default_flow_style, yaml.width = False, 120
+        out = io.StringIO()
+        yaml.dump(data, out)
+        return out.getvalue()
 
 
 def imported(file: str, text: str, on: str = "", side: str = "") -> Imported:
@@ -63,29 +89,63 @@ def imported(file: str, text: str, on: str = "", side: str = "") -> Imported:
     Raises UsageError for what is no such file, UnsupportedError for what cannot be said. `validate` may still
     refuse it: whoever writes it checks it.
     """
-    document = _document(file, text)
-    group, _, _ = str(document.get("apiVersion", "")).partition("/")
-    kind = str(document.get("kind", ""))
-    spec = mapping(document.get("spec") or {}, f"{file}: spec")
+    return of_documents(file, _documents(file, text), on, side)
+
+
+def of_documents(file: str, found: Sequence[Any], on: str = "", side: str = "") -> Imported:
+    """As `imported`, of documents that are read already."""
     reading = Reading(_checked(on), side)
     try:
-        _read(group, kind, spec, reading)
+        names, whats = _read(_objects(found, reading), reading)
+        check_read(reading.documents)
     except UnsupportedError as error:
-        raise UnsupportedError(f"{file}: {error}") from None
+        raise UnsupportedError(f"{file}: {printable(str(error))}") from None
+    if side and not any(step.with_.get("from") == side for step in reading.steps):
+        raise UnsupportedError(f"{file}: --from {shown(side)}: none of its faults has another side")
     reading.lose("it has no proof of an effect and no verdict: datacenter, load and expect are a start; write your own")
-    name = _name(str((document.get("metadata") or {}).get("name") or kind))
-    return Imported(name, _text(name, f"{kind} of {group}", reading), tuple(reading.lost))
+    lost = tuple(dict.fromkeys(map(printable, reading.lost)))
+    return Imported(_name(names[0]), " and a ".join(dict.fromkeys(whats)), reading.steps, lost)
 
 
-def _read(group: str, kind: str, spec: Mapping[str, Any], reading: Reading) -> None:
-    if group == CHAOS_MESH.group:
-        from_chaos_mesh.read(kind, spec, reading)
-    elif group == LITMUS and kind == "ChaosEngine":
-        from_litmus.read(spec, reading)
-    else:
-        raise UnsupportedError(
-            f"kind: {kind} of {group or 'no group'} is no experiment; read are {CHAOS_MESH.group} and {LITMUS}"
-        )
+def _read(objects: Sequence[Document], reading: Reading) -> tuple[list[str], list[str]]:
+    """Their names, and what they are. All that is in a file is applied at once, and begins at once."""
+    names, whats, others = list[str](), list[str](), list[str]()
+    for one in sorted(objects, key=lambda one: one.text("kind") != "ChaosExperiment"):  # its engine needs it
+        (group, _, version), kind = one.text("apiVersion").partition("/"), one.text("kind")
+        if group in {CHAOS_MESH.group, LITMUS} and version != CHAOS_MESH.version:
+            raise UnsupportedError(f"{one.place('apiVersion')}: {shown(version)}: only {CHAOS_MESH.version} is read")
+        if group == CHAOS_MESH.group and not (kind in from_chaos_mesh.BREAK_NOTHING and len(objects) > 1):
+            from_chaos_mesh.read(kind, one, reading)
+        elif group == LITMUS and kind == "ChaosEngine":
+            from_litmus.read(one, reading)
+        else:
+            if group == LITMUS and kind == "ChaosExperiment":
+                from_litmus.defaults(one, reading)
+            others.append(f"kind: {kind or 'none'} of {group or 'no group'} is no experiment")
+            one.lose_all(others[-1])
+            continue
+        metadata = one.part("metadata")
+        names.append(metadata.text("name") or metadata.text("generateName") or kind)
+        whats.append(f"{kind} of {group}")
+        one.lose("the cluster writes it", "status")
+        for part in (metadata.part("annotations"), metadata):
+            part.lose_rest("an experiment has no place in a cluster")
+    if not names:
+        raise UnsupportedError(f"{'; '.join(others)}; read are {CHAOS_MESH.group} and {LITMUS}")
+    return names, whats
+
+
+def _objects(found: Sequence[Any], reading: Reading) -> list[Document]:
+    """The objects of a file, those in a List one by one."""
+    objects = list[Document]()
+    for number, one in enumerate(found):
+        document = Document(one, f"documents[{number}]" if len(found) > 1 else "", reading.all)
+        if document.text("kind") == "List" and document.text("apiVersion") == "v1":
+            document.lose("the cluster writes it", "metadata")
+            objects += document.parts("items")
+        else:
+            objects.append(document)
+    return objects
 
 
 def _checked(on: str) -> str:
@@ -95,7 +155,7 @@ def _checked(on: str) -> str:
     return on
 
 
-def _document(file: str, text: str) -> Mapping[str, Any]:
+def _documents(file: str, text: str) -> list[Any]:
     """Raises UsageError."""
     if len(text) > _LARGEST:
         raise UsageError(f"{file}: larger than {_LARGEST // 1_000_000} MB")
@@ -104,36 +164,12 @@ def _document(file: str, text: str) -> Mapping[str, Any]:
     except (YAMLError, ValueError, RecursionError) as error:
         told = " ".join(str(error).split())[:200]
         raise UsageError(f"{file}: not YAML: {told}") from None
-    if len(found) != 1:
-        raise UsageError(f"{file}: {len(found) or 'no'} documents; import them one by one")
-    return mapping(found[0], file)
+    if not found:
+        raise UsageError(f"{file}: it is empty")
+    return found
 
 
 def _name(written: str) -> str:
     parts = [part for part in re.split(r"[^a-z0-9]+", written.lower()) if part]
     name = "-".join(parts)[:50].strip("-")
     return name if name[:1].isalpha() else f"imported-{name}".strip("-")
-
-
-def _text(name: str, what: str, reading: Reading) -> str:
-    product = "vault" if any(step.on.startswith("vault:") for step in reading.steps) else "consul"
-    parts = _PARTS[product]
-    datacenter = dict(parts["datacenter"])
-    if any(step.fault == "disk.full" for step in reading.steps):
-        datacenter["disk"] = _DISK
-    data = {
-        "apiVersion": API_VERSION, "kind": "Experiment",
-        "metadata": {
-            "name": name, "title": f"Imported: {name}"[:120],
-            "why": f"Imported from a {what}. What it did not say: {'; '.join(reading.lost)}",
-            "tags": ["imported"],
-        },
-        **parts, "datacenter": datacenter,
-        "method": [step.as_data() for step in reading.steps],
-    }  # fmt: skip
-    data["recovery"], data["expect"] = data.pop("recovery"), data.pop("expect")  # in the order of a run
-    yaml = YAML()
-    yaml.default_flow_style, yaml.width = False, 120
-    out = io.StringIO()
-    yaml.dump(data, out)
-    return out.getvalue()

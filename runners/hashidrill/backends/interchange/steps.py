@@ -1,24 +1,20 @@
-"""What is read from theirs: steps of a method, what was lost on the way, and what cannot be said at all."""
+"""What is read from theirs: steps of a method, and what was lost on the way."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from hashidrill.errors import UsageError
-from hashidrill.units import Duration, shown
+from hashidrill.backends.interchange.document import Document, UnsupportedError
+from hashidrill.units import Duration
 
 ONCE_S = 3.0
 """How long a step is that is over at once: theirs have no length."""
 MOST_STEPS = 20
-_GO = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-class UnsupportedError(UsageError):
-    """Something in their file that an experiment of ours cannot say; the message names its place."""
+Faults = list[tuple[str, dict[str, Any]]]
+Link = dict[str, Any]
+"""Parameters of a fault on the connections of one port."""
 
 
 @dataclass
@@ -49,10 +45,16 @@ class Reading:
     """The other side of network faults that was asked for; "" where their labels decide."""
     steps: list[Step] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    documents: list[Document] = field(default_factory=list)
+    defaults: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What the ChaosExperiments of the file say of their environment, by their names."""
+
+    @property
+    def all(self) -> tuple[list[Document], list[str]]:
+        return self.documents, self.lost
 
     def lose(self, text: str) -> None:
-        if text not in self.lost:
-            self.lost.append(text)
+        self.lost.append(text)
 
     def add(self, at_s: float, for_s: float, on: str, *faults: tuple[str, dict[str, Any]]) -> None:
         """Raises UnsupportedError for too many."""
@@ -62,42 +64,26 @@ class Reading:
             raise UnsupportedError(f"it has more than {MOST_STEPS} steps; import its parts one by one")
 
 
-def go_seconds(value: Any, at: str) -> float:
-    """A duration as Go writes it, like 1m30s. Raises UnsupportedError."""
-    text = str(value).strip()
-    parts = _GO.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise UnsupportedError(f"{at}: {shown(value)} is not a duration like 30s or 1m30s")
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
-
-
 def seconds(value: float) -> str:
-    """As an experiment writes it."""
+    """As an experiment writes it, and as Go reads it."""
     return str(Duration(round(value, 3)))
 
 
-def go_text(value: float) -> str:
-    """As Go reads it: our text for times has one unit, which Go knows too."""
-    return seconds(value)
+def loss_of(percent: float, way: str, side: str, reading: Reading, at: str) -> Faults:
+    """Packet loss `out`, `in` or `both` ways. A loss of ours is both ways: the share is that of lost round trips."""
+    if percent == 100:
+        return [("network.partition", {"from": side, "direction": way})]
+    each = percent if way == "both" else 100 * (1 - math.sqrt(1 - percent / 100))
+    if way != "both":
+        reading.lose(f"{at}: it loses {percent:g} % one way; here {each:.3g} % each way, so as many round trips fail")
+    return [("network.loss", {"percent": f"{each:.3g}%", "from": side})]
 
 
-def percent(value: Any, at: str) -> str:
-    """`25`, `"25"` or 25.0 as 25%. Raises UnsupportedError."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise UnsupportedError(f"{at}: {shown(value)} is not a percentage") from None
-    return f"{number:g}%"
-
-
-def mapping(value: Any, at: str) -> Mapping[str, Any]:
-    """Raises UnsupportedError for anything else."""
-    if not isinstance(value, Mapping):
-        raise UnsupportedError(f"{at}: expected keys and values, got {shown(value)}")
-    return value
-
-
-def only(value: Mapping[str, Any], known: set[str], at: str) -> None:
-    """Raises UnsupportedError for keys that nobody reads: their own API may drop a typo without a word."""
-    if unknown := sorted(set(value) - known):
-        raise UnsupportedError(f"{at}.{unknown[0]}: nobody reads this; known here are {', '.join(sorted(known))}")
+def delay_of(link: Link, delay_s: float, jitter_s: float, reading: Reading, at: str) -> Faults:
+    """Seconds that a round trip takes longer."""
+    ends = "it opens to" if link.get("direction") == "out" else "others open to its"
+    reading.lose(
+        f"{at}: it delays all packets that are sent; here what is asked on connections that {ends} port {link['port']}"
+    )
+    jitter = {"jitter": seconds(jitter_s)} if jitter_s else {}
+    return [("network.latency", {**link, "delay": seconds(delay_s), **jitter})]

@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hashidrill.backends.chaos_mesh.vocabulary import CHAOS_MESH
-from hashidrill.backends.interchange.from_chaos_mesh import field_of
-from hashidrill.backends.interchange.steps import UnsupportedError, go_text
-from hashidrill.backends.interchange.whom import labels_of
+from hashidrill.backends.chaos_mesh.vocabulary import CHAOS_MESH, FIELDS
+from hashidrill.backends.interchange.document import Parameters, UnsupportedError
+from hashidrill.backends.interchange.steps import seconds as go_text
+from hashidrill.backends.interchange.whom import VOLUMES, labels_of
+from hashidrill.experiment.model import AnyStep, Mark
 from hashidrill.units import Bandwidth, Duration, Percent
 
 Made = tuple[str, dict[str, Any], list[str]]
 """(kind, spec without whom it hits, what is lost)."""
+Writer = Callable[[Any, str], Made]
 ALWAYS_LOST = (
     "the proof that each fault was in force, and that it is gone: AllRecovered is true before injection too",
     "the verdict: load, steady_state, guardrails, recovery and expect",
 )
-_VOLUMES = {"consul": "/consul/data", "vault": "/vault/data"}
 _MOST_BYTES = 1_000_000
 
 
-def workflow(name: str, steps: Sequence[Any], cron: str = "") -> tuple[dict[str, Any], list[str]]:
-    """(the manifest, what is lost). `steps`: an experiment's. Raises UnsupportedError when nothing is left."""
+def workflow(name: str, steps: Sequence[AnyStep], cron: str = "") -> tuple[dict[str, Any], list[str]]:
+    """(the manifest, what is lost). `steps`: an experiment's method. Raises UnsupportedError when nothing is left."""
     templates: list[dict[str, Any]] = []
     lost: list[str] = list(ALWAYS_LOST)
     children: list[str] = []
     for number, step in enumerate(steps, start=1):
-        made = _made(number, step, lost)
+        made = of_step(number, step, _WRITERS, "Chaos Mesh", lost)
         if made is None:
             continue
-        kind, spec = made
+        labels, mode, (kind, spec) = made
+        spec = {**spec, "mode": mode, "selector": {"labelSelectors": labels}}
         part, length = f"step-{number}", go_text(float(step.for_))
-        templates.append({"name": part, "templateType": kind, "deadline": length, field_of(kind): spec})
+        templates.append({"name": part, "templateType": kind, "deadline": length, FIELDS[kind]: spec})
         if step.at:
             wait = f"wait-{number}"
             templates.append({"name": wait, "templateType": "Suspend", "deadline": go_text(float(step.at))})
@@ -43,7 +46,7 @@ def workflow(name: str, steps: Sequence[Any], cron: str = "") -> tuple[dict[str,
         children.append(part)
     if not children:
         raise UnsupportedError(
-            f"{name}: no step of it can be said in Chaos Mesh: {'; '.join(lost[len(ALWAYS_LOST) :])}"
+            f"{name}: no step of it can be said in Chaos Mesh: {'; '.join(lost[len(ALWAYS_LOST) :]) or 'it has none'}"
         )
     ends_s = max(float(step.at + step.for_) for step in steps)
     entry = {"name": "method", "templateType": "Parallel", "deadline": go_text(ends_s + 60), "children": children}
@@ -60,19 +63,32 @@ def workflow(name: str, steps: Sequence[Any], cron: str = "") -> tuple[dict[str,
     return {"apiVersion": CHAOS_MESH.api, "kind": "Schedule", "metadata": {"name": name}, "spec": scheduled}, lost
 
 
-def _made(number: int, step: Any, lost: list[str]) -> tuple[str, dict[str, Any]] | None:
-    """(kind, spec) of one step; None where it is lost."""
-    where = f"step {number}, {step.fault} on {step.on}"
-    writer = _WRITERS.get(step.fault)
-    labels, mode, lost_of_whom = labels_of(step.on)
-    if writer is None or not labels:
-        lost.append(f"{where}: left out: {lost_of_whom or 'Chaos Mesh has no such fault for pods'}")
+def of_step(
+    number: int, step: AnyStep, writers: Mapping[str, Writer], system: str, lost: list[str]
+) -> tuple[dict[str, str], str, tuple[str, dict[str, Any]]] | None:
+    """Labels, mode, and what the writer of that fault makes of one step; None where it is left out.
+
+    Adds to `lost` what of the step is not written. Raises UnsupportedError.
+    """
+    if isinstance(step, Mark):
+        lost.append(f"step {number}, mark {step.mark}: left out: it breaks nothing")
         return None
-    kind, spec, lost_of_it = writer(step.parameters, step.on.partition(":")[0])
-    lost.extend(f"{where}: {text}" for text in [*lost_of_it, *([lost_of_whom] if lost_of_whom else [])])
-    if getattr(step, "follow", False):
-        lost.append(f"{where}: follow: it stays on the pod that it began on")
-    return kind, {**spec, "mode": mode, "selector": {"labelSelectors": labels}}
+    where = f"step {number}, {step.fault} on {step.on}"
+    labels, mode, lost_of_whom = labels_of(step.on)
+    if step.fault not in writers or not labels:
+        lost.append(f"{where}: left out: {lost_of_whom or f'{system} has no such fault for pods'}")
+        return None
+    parameters = Parameters(step.parameters)
+    try:
+        kind, made, lost_of_it = writers[step.fault](parameters, step.on.partition(":")[0])
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{where}: {error}") from None
+    more = ["follow: it stays on the pod that it began on"] if step.follow else []
+    more += [f"after {', '.join(step.after)}: it begins at its own time"] if step.after else []
+    lost.extend(
+        f"{where}: {text}" for text in [*lost_of_it, *filter(None, [lost_of_whom]), *more, *parameters.unread()]
+    )
+    return labels, mode, (kind, made)
 
 
 def _kill(parameters: Any, product: str) -> Made:
@@ -128,7 +144,7 @@ def _target(parameters: Any, product: str) -> tuple[dict[str, Any], list[str]]:
 
 def _disk(parameters: Any, product: str) -> dict[str, Any]:
     methods = {"all": ["READ", "WRITE", "FSYNC"]}.get(parameters.op, [parameters.op.upper()])
-    volume = _VOLUMES.get(product, _VOLUMES["consul"])
+    volume = VOLUMES.get(product, VOLUMES["consul"])
     share = max(1, round(float(Percent(parameters.percent)) * 100))
     return {"volumePath": volume, "path": f"{volume}/**/*", "methods": methods, "percent": share}
 
@@ -143,8 +159,6 @@ def _slow_disk(parameters: Any, product: str) -> Made:
 
 
 def _bad_disk(parameters: Any, product: str) -> Made:
-    import errno  # noqa: PLC0415 - for one fault
-
     number = getattr(errno, parameters.errno)
     return "IOChaos", {"action": "fault", "errno": number, **_disk(parameters, product)}, []
 
@@ -167,12 +181,10 @@ def _delay(parameters: Any, product: str) -> Made:
 
 
 def _resource(parameters: Any, product: str) -> Made:
-    if parameters.chaos == "BlockChaos":
-        raise UnsupportedError("BlockChaos cannot be in a Workflow")
     return parameters.chaos, dict(parameters.spec), []
 
 
-_WRITERS: Mapping[str, Callable[[Any, str], Made]] = {
+_WRITERS: Mapping[str, Writer] = {
     "process.kill": _kill, "process.restart": _restart, "network.partition": _partition, "network.loss": _loss,
     "network.latency": _latency, "network.bandwidth": _bandwidth, "disk.latency": _slow_disk, "disk.error": _bad_disk,
     "chaos_mesh.pod_kill": _pod_kill, "chaos_mesh.pod_failure": _pod_failure,

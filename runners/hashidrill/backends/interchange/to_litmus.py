@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hashidrill import registry
-from hashidrill.backends.interchange.steps import UnsupportedError
-from hashidrill.backends.interchange.whom import labels_of
+from hashidrill.backends.interchange.document import UnsupportedError
+from hashidrill.backends.interchange.to_chaos_mesh import Made, Writer, of_step
+from hashidrill.experiment.model import AnyStep
 from hashidrill.units import Bandwidth
 
 ALWAYS_LOST = (
@@ -15,31 +16,28 @@ ALWAYS_LOST = (
     "the verdict: load, steady_state, guardrails, recovery and expect; an experiment without a probe is a Pass of 100",
     "when each step begins: Litmus runs one after the other",
 )
-Made = tuple[str, dict[str, str], list[str]]
-"""(the experiment, its environment, what is lost)."""
 
 
-def engine(name: str, steps: Sequence[Any], namespace: str) -> tuple[dict[str, Any], list[str]]:
+def engine(name: str, steps: Sequence[AnyStep], namespace: str) -> tuple[dict[str, Any], list[str]]:
     """(the manifest, what is lost). Raises UnsupportedError when nothing is left, or steps hit different pods."""
     lost, experiments, whom = list(ALWAYS_LOST), [], dict[str, str]()
+    writers = {**_WRITERS, **{kind: _own(kind) for kind in registry.fault_kinds() if kind.startswith("litmus.")}}
+    del writers["litmus.node_drain"]  # a node has no label of a pod
     for number, step in enumerate(steps, start=1):
-        where = f"step {number}, {step.fault} on {step.on}"
-        writer = _writer(step)
-        labels, mode, lost_of_whom = labels_of(step.on)
-        if writer is None or not labels:
-            lost.append(f"{where}: left out: {lost_of_whom or 'Litmus has no such fault for pods'}")
+        made = of_step(number, step, writers, "Litmus", lost)
+        if made is None:
             continue
+        labels, mode, (experiment, environment) = made
         if whom and whom != labels:
-            raise UnsupportedError(f"{where}: a ChaosEngine has one application; write an experiment for each")
+            raise UnsupportedError(f"step {number}: a ChaosEngine has one application; write an experiment for each")
         whom = labels
-        experiment, environment, lost_of_it = writer(step.parameters, step.on.partition(":")[0])
-        lost.extend(f"{where}: {text}" for text in [*lost_of_it, *([lost_of_whom] if lost_of_whom else [])])
         length = {"TOTAL_CHAOS_DURATION": str(max(1, round(float(step.for_))))}
         share = {"PODS_AFFECTED_PERC": "100"} if mode == "all" else {}
         env = [{"name": key, "value": value} for key, value in {**length, **share, **environment}.items()]
         experiments.append({"name": experiment, "spec": {"components": {"env": env}}})
     if not experiments:
-        raise UnsupportedError(f"{name}: no step of it can be said in Litmus: {'; '.join(lost[len(ALWAYS_LOST) :])}")
+        why = "; ".join(lost[len(ALWAYS_LOST) :]) or "it has none"
+        raise UnsupportedError(f"{name}: no step of it can be said in Litmus: {why}")
     application = {
         "appns": namespace, "applabel": ",".join(f"{key}={value}" for key, value in whom.items()),
         "appkind": "statefulset",
@@ -52,13 +50,15 @@ def engine(name: str, steps: Sequence[Any], namespace: str) -> tuple[dict[str, A
     return {"apiVersion": "litmuschaos.io/v1alpha1", "kind": "ChaosEngine", "metadata": metadata, "spec": spec}, lost
 
 
-def _writer(step: Any) -> Callable[[Any, str], Made] | None:
-    """A fault of Litmus says itself what it asks for; a node is in no label of a pod."""
-    if not step.fault.startswith("litmus.") or step.fault == "litmus.node_drain":
-        return _WRITERS.get(step.fault)
-    fault = registry.fault(step.fault)(step.parameters, None)
-    once = {"CHAOS_INTERVAL": "3600"} if fault.once else {}
-    return lambda _, product: (fault.experiment, {**fault.env(product), **once}, [])
+def _own(kind: str) -> Writer:
+    """Litmus faults export unchanged."""
+
+    def write(parameters: Any, product: str) -> Made:
+        fault = registry.fault(kind)(parameters, None)
+        once = {"CHAOS_INTERVAL": "3600"} if fault.once else {}
+        return fault.experiment, {**fault.env(product), **once}, []
+
+    return write
 
 
 def _delete(parameters: Any, product: str) -> Made:
@@ -75,8 +75,10 @@ def _partition(parameters: Any, product: str) -> Made:
 
 
 def _loss(parameters: Any, product: str) -> Made:
-    share = {"NETWORK_PACKET_LOSS_PERCENTAGE": str(max(1, round(float(parameters.percent) * 100)))}
-    return "pod-network-loss", share, _everybody(parameters)
+    """Ours loses packets both ways, theirs those that the pod sends: the share is that of lost round trips."""
+    share = max(1, round(100 * (1 - (1 - float(parameters.percent)) ** 2)))
+    lost = f"percent: {parameters.percent} each way; here {share} % of what the pod sends"
+    return "pod-network-loss", {"NETWORK_PACKET_LOSS_PERCENTAGE": str(share)}, [lost, *_everybody(parameters)]
 
 
 def _latency(parameters: Any, product: str) -> Made:
@@ -96,7 +98,7 @@ def _everybody(parameters: Any) -> list[str]:
     return [] if parameters.from_ == "all" else [f"from {parameters.from_}: traffic with everybody is hit"]
 
 
-_WRITERS: Mapping[str, Callable[[Any, str], Made]] = {
+_WRITERS: Mapping[str, Writer] = {
     "process.kill": _delete, "process.restart": _container, "network.partition": _partition, "network.loss": _loss,
     "network.latency": _latency, "network.bandwidth": _bandwidth, "chaos_mesh.pod_kill": _delete,
     "chaos_mesh.container_kill": _container,

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from hashidrill.backends.interchange.steps import Reading, UnsupportedError, mapping
+from hashidrill.backends.interchange.document import Document, UnsupportedError
+from hashidrill.backends.interchange.steps import Link, Reading
 from hashidrill.units import shown
 
 PRODUCTS = ("consul", "vault")
 """Those whose vendor has a chart with servers in it."""
-_SERVICE_KEYS = ("app", "app.kubernetes.io/name", "app.kubernetes.io/instance")
+_SERVICE_KEYS, _INSTANCE = ("app", "app.kubernetes.io/name"), "app.kubernetes.io/instance"
+_RELEASE_KEYS = ("release", "chart", "heritage", "hasDNS", "helm.sh/chart", "app.kubernetes.io/managed-by")
+"""Labels of the charts that all pods of a release have."""
+SAY_ON = "say whom with --on SELECTOR, like --on consul:leader"
+SAY_FROM = "say who is on the other side with --from, like --from consul:servers"
+_NO_NAMESPACE = "a datacenter of ours has no namespaces of Kubernetes"
 _ONE = {("consul", "server"): "consul:one-follower", ("vault", "server"): "vault:one-standby"}
 _ONE[("consul", "client")] = "host:client-1"
 _ALL = {("consul", "server"): "consul:servers", ("vault", "server"): "vault:servers"}
 _ALL[("consul", "client")] = "consul:clients"
 PORTS = {"consul": 8300, "vault": 8201}
 """What the servers of a product ask each other on, for faults of ours that are on one port."""
-
+VOLUMES = {"consul": "/consul/data", "vault": "/vault/data"}
+"""Where the charts mount the data of an agent."""
 
 _CHARTS = {"consul": {"app": "consul"}, "vault": {"app.kubernetes.io/name": "vault"}}
 _SERVERS = {"component": "server"}
@@ -35,59 +39,98 @@ _LABELS: dict[str, tuple[dict[str, str], str, str]] = {
 """Our selectors: what the labels of the chart add to those of the product, the mode, and what is lost."""
 
 
-def on_of(spec: Mapping[str, Any], reading: Reading, at: str) -> str:
+def on_of(spec: Document, reading: Reading) -> str:
     """The selector that a spec means. Raises UnsupportedError where its labels name no agent that we know."""
-    mode, selector = str(spec.get("mode", "one")), mapping(spec.get("selector") or {}, f"{at}.selector")
     if reading.on:
-        reading.lose(f"{at}.selector: --on says {reading.on} instead of {_short(selector)}, mode {mode}")
+        spec.lose(f"--on says {reading.on}", "selector", "mode", "value")
         return reading.on
+    mode, selector = spec.text("mode"), spec.part("selector")
     if mode not in {"one", "all"}:
-        raise UnsupportedError(f"{at}.mode: {shown(mode)} has no selector of ours; say whom with --on SELECTOR")
-    others = sorted(set(selector) - {"labelSelectors", "namespaces"})
-    if others:
-        raise UnsupportedError(f"{at}.selector.{others[0]}: not read; say whom with --on SELECTOR")
-    on = _by_labels(mapping(selector.get("labelSelectors") or {}, f"{at}.selector.labelSelectors"), mode)
+        said = f"{shown(mode)} has no selector of ours" if mode else "it is missing, and Chaos Mesh asks for it"
+        raise UnsupportedError(f"{spec.place('mode')}: {said}; {SAY_ON}")
+    spec.lose(f"Chaos Mesh does not read it with mode {mode}", "value")
+    selector.lose(_NO_NAMESPACE, "namespaces")
+    labels = selector.part("labelSelectors")
+    if others := selector.unread():
+        raise UnsupportedError(f"{others[0]}: no selector of ours says this; {SAY_ON}")
+    on = by_labels(labels, mode)
     if not on:
-        said = _short(selector)
-        raise UnsupportedError(
-            f"{at}.selector: {said} names no agent of Consul or Vault, as the labels of their charts do; say whom with"
-            " --on SELECTOR, like --on consul:leader"
-        )
-    if mode == "one" and on.endswith(("one-follower", "one-standby")):
-        product = on.partition(":")[0]
-        harder = "consul:leader" if product == "consul" else "vault:active"
-        reading.lose(f"{at}.mode: `one` is any of them at random; here it is {on}, and {harder} is the harder one")
+        raise UnsupportedError(f"{selector.at}: {names_none(labels)}; {SAY_ON}")
+    at_random(on, spec.place("mode"), reading)
     return on
 
 
-def _by_labels(labels: Mapping[str, Any], mode: str) -> str:
-    """The selector, or nothing where they name no agent."""
+def at_random(on: str, at: str, reading: Reading) -> None:
+    """Says that theirs hits any server, leaders too."""
+    if on.endswith(("one-follower", "one-standby")):
+        harder = "consul:leader" if on.startswith("consul:") else "vault:active"
+        reading.lose(f"{at}: `one` is any of them at random; here it is {on}, and {harder} is the harder one")
+
+
+def by_labels(labels: Document, mode: str) -> str:
+    """The selector, or nothing where they name no agent. Raises UnsupportedError for a label that narrows it."""
     product = _product(labels)
-    role = str(labels.get("component", ""))
-    if product == "vault" and str(labels.get("vault-active", "")) == "true":
-        return "vault:active"
+    if not product:
+        return ""
+    role, active = labels.text("component"), labels.text("vault-active") if product == "vault" else ""
+    if others := labels.unread():
+        raise UnsupportedError(f"{others[0]}: no selector of ours says this; {SAY_ON}")
+    if active in {"true", "false"} and role in {"", "server"}:
+        if active == "true":
+            return "vault:active"
+        return "vault:one-standby" if mode == "one" else "vault:standbys"
     return (_ALL if mode == "all" else _ONE).get((product, role), "")
 
 
-def _product(labels: Mapping[str, Any]) -> str:
-    return next((str(labels[key]) for key in _SERVICE_KEYS if labels.get(key) in PRODUCTS), "")
+def _product(labels: Document) -> str:
+    """By the labels that name the service or, where there are none, its release."""
+    services = {value for key in _SERVICE_KEYS if (value := labels.text(key))}
+    found = services.pop() if len(services) == 1 else "" if services else labels.text(_INSTANCE)
+    if found not in PRODUCTS:
+        return ""
+    labels.lose("a datacenter of ours has one release", *_RELEASE_KEYS, _INSTANCE)
+    return found
 
 
-def side_of(target: Mapping[str, Any], reading: Reading, at: str) -> str:
+def side_of(target: Document, reading: Reading) -> str:
     """The other side of a network fault, as our `from` has it. Raises UnsupportedError."""
     if reading.side:
-        reading.lose(f"{at}: --from says {reading.side}")
+        target.lose_all(f"--from says {reading.side}")
         return reading.side
-    selector = mapping(target.get("selector") or {}, f"{at}.selector")
-    labels = mapping(selector.get("labelSelectors") or {}, f"{at}.selector.labelSelectors")
-    product = _product(labels)
-    side = f"{product}:all" if product and "component" not in labels else _by_labels(labels, "all")
-    if not side:
+    mode, selector = target.text("mode"), target.part("selector")
+    if mode != "all":
         raise UnsupportedError(
-            f"{at}.selector: {_short(selector)} names no agents of Consul or Vault; say who is on the"
-            " other side with --from, like --from consul:servers"
+            f"{target.place('mode')}: {shown(mode)}: only `all` of them can be the other side; {SAY_FROM}"
         )
+    target.lose(f"Chaos Mesh does not read it with mode {mode}", "value")
+    selector.lose(_NO_NAMESPACE, "namespaces")
+    labels = selector.part("labelSelectors")
+    if others := selector.unread():
+        raise UnsupportedError(f"{others[0]}: no side of ours says this; {SAY_FROM}")
+    product = _product(labels)
+    side = f"{product}:all" if product and not labels.unread() else by_labels(labels, "all")
+    if not side:
+        raise UnsupportedError(f"{selector.at}: {names_none(labels)}; {SAY_FROM}")
     return side
+
+
+def own_container(names: list[str], on: str, at: str) -> None:
+    """Raises UnsupportedError for a container that does not run the agent: a sidecar is another fault."""
+    product = product_of(on)
+    for name in names:
+        if name not in {product, *(f"{product}-{role}" for role in ("agent", "client", "server"))}:
+            raise UnsupportedError(f"{at}: {shown(name)} is another program than {product}, and ours break the agent")
+
+
+def product_of(on: str) -> str:
+    product = on.partition(":")[0]
+    return product if product in PORTS else "consul"
+
+
+def link_of(on: str, side: str) -> Link:
+    """The connections, on one port, that stand for all traffic of an agent."""
+    out = {"direction": "out"} if on.endswith(":clients") or on.startswith("host:client") else {}
+    return {"port": PORTS[product_of(on)], **out, "from": side}
 
 
 def labels_of(on: str) -> tuple[dict[str, str], str, str]:
@@ -99,8 +142,6 @@ def labels_of(on: str) -> tuple[dict[str, str], str, str]:
     return {**_CHARTS[product], **labels}, mode, f"{on}: {lost}" if lost else ""
 
 
-def _short(selector: Mapping[str, Any]) -> str:
-    labels = selector.get("labelSelectors")
-    if isinstance(labels, Mapping) and labels:
-        return ", ".join(f"{key}={value}" for key, value in labels.items())
-    return shown(dict(selector)) if any(selector.values()) else "an empty selector"
+def names_none(labels: Document) -> str:
+    said = ", ".join(f"{key}={labels.text(key)}" for key in labels.written()) or "an empty selector"
+    return f"{said} names no agent of Consul or Vault, as the labels of their charts do"

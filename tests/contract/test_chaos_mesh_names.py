@@ -1,0 +1,33 @@
+"""The names that `import` and `export` write for kinds of Chaos Mesh are those of its own definitions, as pinned."""
+
+from __future__ import annotations
+
+import pytest
+from ruamel.yaml import YAML
+
+from hashidrill.backends.chaos_mesh.vocabulary import FIELDS
+from hashidrill.backends.interchange.from_chaos_mesh import BREAK_NOTHING
+
+pytestmark = [pytest.mark.live, pytest.mark.kubernetes, pytest.mark.needs("go")]
+
+
+@pytest.fixture(scope="module")
+def schemas(definitions):
+    """kind -> the schema of its spec, of all definitions in the module that Chaos Mesh is built from."""
+    found = {}
+    for path in definitions.glob("*.yaml"):
+        made = YAML(typ="safe", pure=True).load(path.read_text())["spec"]
+        [version] = made["versions"]
+        found[made["names"]["kind"]] = version["schema"]["openAPIV3Schema"]["properties"].get("spec", {})
+    return found
+
+
+def test_the_key_of_each_kind_is_the_one_of_the_definitions(schemas):
+    lowered = {kind.lower(): kind for kind in schemas}
+    for holder in (schemas["Schedule"], schemas["Workflow"]["properties"]["templates"]["items"]):
+        keys = {lowered[key.lower()]: key for key in holder["properties"] if key.lower().endswith("chaos")}
+        assert keys == FIELDS
+
+
+def test_every_kind_is_one_that_injects_or_one_that_breaks_nothing(schemas):
+    assert set(schemas) == {*FIELDS, *BREAK_NOTHING, "Schedule", "Workflow"}
