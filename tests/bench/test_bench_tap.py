@@ -206,7 +206,8 @@ def test_the_tap_beside_mitmproxy(tell):
 def test_the_jitter_verdict_twenty_times_while_the_other_core_is_busy(tell):
     """±5 % passes and none fails, each 20 times out of 20, beside a process that keeps one core busy."""
     from hashidrill.retry import timing
-    from hashidrill.retry.battery import Battery, Settings
+    from hashidrill.retry.battery import Battery
+    from hashidrill.retry.measured import Settings
     from hashidrill.retry.upstream import Scripted
 
     clients = places.SUPPORT / "clients" / "homemade"

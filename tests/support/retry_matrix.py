@@ -16,10 +16,10 @@ import places
 from clients.manifest import CLIENTS, ReferenceClient
 from clients.prepare import command
 from hashidrill.errors import HashidrillError
-from hashidrill.retry.battery import Settings
 from hashidrill.retry.catalogue import CONFUSION_DEADLINE_S
 from hashidrill.retry.judged import Judged
 from hashidrill.retry.judging import run_battery
+from hashidrill.retry.measured import Settings
 from hashidrill.retry.private_consul import private_consul
 from hashidrill.retry.upstream import HttpUpstream
 from hashidrill.util.users import is_machine_root

@@ -58,13 +58,15 @@ def gaps(client, *gaps_s, name="app", start=10.0, ok=False, **about):
     return client.operation(start, *((at, failed) for at in times), name=name, ok=ok, lasts=times[-1] + 0.5)
 
 
-def good(name, client):  # noqa: C901, PLR0911 - a table, written as code
+def good(name, client):  # noqa: C901, PLR0911, PLR0912 - a table, written as code
     """(what the good client did, parameters)."""
     twice = ((0, FAILED), (0.1, PASSED))
     if name in {"present", "transport_only"}:
         return client.operation(10, *twice), {}
     if name in {"bounded", "backoff", "exponential"}:
-        return gaps(client, 0.1, 0.2, 0.4, 0.8, 1.6), {"retries": 5} if name == "bounded" else {}
+        for number in range(1 if name == "bounded" else 5):
+            gaps(client, 0.1, 0.2, 0.4, 0.8, 1.6, start=10 + 4 * number)
+        return client, {"retries": 5} if name == "bounded" else {}
     if name == "timeout_present":
         return client.operation(10, (0, {"fault": "hang", "lasts": 2}), (2.1, PASSED), lasts=3), {}
     if name == "jitter":
@@ -74,8 +76,11 @@ def good(name, client):  # noqa: C901, PLR0911 - a table, written as code
             gaps(client, 0.1, 0.2, start=10 + number, name="reference")
         return client, {"reference": "reference"}
     if name == "retry_after_honoured":
-        told = {**FAILED, "retry_after_s": 0.3}
-        return client.operation(10, (0, told), (0.31, PASSED)), {}
+        for number in range(12):
+            client.operation(10 + number / 2, *twice, lasts=0.4)
+        for start in (18, 21, 24):
+            client.operation(start, (0, {**FAILED, "retry_after_s": 2.0}), (2.01, PASSED), lasts=2.5)
+        return client, {}
     if name == "idempotent_only":
         dropped = {"fault": "reply-dropped", "method": "PUT", "upstream": True}
         return client.operation(10, (0, dropped), ok=False), {}
@@ -93,7 +98,7 @@ def good(name, client):  # noqa: C901, PLR0911 - a table, written as code
     return client, {"no_storm": {"capacity": "5/s"}, "recovers": {"within": "5s"}}.get(name, {})
 
 
-def bad(name, client):  # noqa: C901, PLR0911 - as above
+def bad(name, client):  # noqa: C901, PLR0911, PLR0912 - as above
     if name == "present":
         return client.operation(10, (0, FAILED), ok=False), {}
     if name == "transport_only":
@@ -102,7 +107,9 @@ def bad(name, client):  # noqa: C901, PLR0911 - as above
     if name == "bounded":
         return gaps(client, *[0.1] * 5), {}
     if name in {"backoff", "exponential"}:
-        return gaps(client, *[0.1] * 5), {}
+        for number in range(5):
+            gaps(client, *[0.1] * 5, start=10 + 2 * number)
+        return client, {}
     if name == "timeout_present":
         return client.operation(10, (0, {"fault": "hang", "lasts": 9}), (9.1, PASSED), lasts=10), {"deadline": "5s"}
     if name == "jitter":

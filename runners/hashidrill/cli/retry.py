@@ -20,11 +20,11 @@ from hashidrill.provision import binaries
 from hashidrill.registry import near
 from hashidrill.retry import catalogue
 from hashidrill.retry.authority import Authority
-from hashidrill.retry.battery import Settings
 from hashidrill.retry.card import as_json, print_card
 from hashidrill.retry.command import unrunnable
 from hashidrill.retry.judged import Judged, overall
 from hashidrill.retry.judging import run_battery
+from hashidrill.retry.measured import Settings
 from hashidrill.retry.private_consul import private_consul
 from hashidrill.retry.upstream import HttpUpstream, Scripted, Upstream
 from hashidrill.units import Duration

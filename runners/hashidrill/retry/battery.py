@@ -2,8 +2,12 @@
 
 1. Once without any fault: it has to succeed, and to make a request. A KV key that it reads and that is not there is
    put there first.
-2. Once with each fault that comes once, and once with each that lasts, several at a time: waiting costs nothing.
-3. Many independent clients with a fault that lasts, beside clients that sleep the same gaps for certain: timing.
+2. Once with each fault that comes once, and once with each that lasts, several at a time: waiting costs nothing. A
+   client that heeds Retry-After is told a short wait many times, then one that is longer than all of these.
+3. Many independent clients with a fault that lasts, beside clients that sleep the same gaps for certain: timing. What
+   turns out to be random is run some more times.
+
+What a verdict needs is run, whatever faults are selected.
 """
 
 from __future__ import annotations
@@ -13,7 +17,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,70 +26,28 @@ from hashidrill.retry import catalogue, reference_client
 from hashidrill.retry.attempts import Attempt, Run
 from hashidrill.retry.authority import server_side
 from hashidrill.retry.command import CommandError, Ended, pointed_at, run
+from hashidrill.retry.measured import Measured, Settings
 from hashidrill.retry.messages import Request
 from hashidrill.retry.names import NAME, NameServer
 from hashidrill.retry.plans import Always, First, Nothing, OnceReused, Plan
 from hashidrill.retry.tap import Tap
 from hashidrill.retry.timed_taps import TimedTaps
-from hashidrill.retry.timing import typical_gaps_s
+from hashidrill.retry.timing import alone_s, heeds_retry_after, telling_retry_after_s, typical_gaps_s
 from hashidrill.retry.upstream import Upstream, UpstreamError
 from hashidrill.util.priority import SOONER
 
 _STARTING_AT_ONCE = 2
 """Commands that have not made a request yet: a machine's cores are busy with those."""
 _LONGEST_WAIT_S = 0.5
+_TIME_FOR_THE_REST_S = 2
+"""Of the deadline, to start and to ask, beside the longest wait that a client is told."""
 _GAPS_WANTED = 6
 _REFERENCE_GAPS_AT_MOST = 6
 _TRIES = 5
+_MORE_ALONE = 4
+_CROWDED = 0.5
+"""One client alone whose gaps are shorter than this share of those of many: the many may wait for each other's work."""
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the caller declares. `faults`: names to be given; empty for all."""
-
-    deadline_s: float = catalogue.DEADLINE_S
-    most_retries: int = catalogue.MOST_RETRIES
-    jitter_clients: int = catalogue.JITTER_CLIENTS
-    faults: tuple[str, ...] = ()
-    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
-    certificate: Path | None = None
-    """Key and certificate (PEM) for the taps to listen with TLS; the environment has to make the command trust it."""
-
-    def wants(self, fault: str) -> bool:
-        return not self.faults or fault in self.faults
-
-
-@dataclass
-class Measured:
-    """What the runs of one command left: by fault; why a fault could not be given; and the timing runs."""
-
-    command: list[str]
-    settings: Settings
-    usual: dict[tuple[str, str], int] = field(default_factory=dict)
-    plain: Run | None = None
-    long_running: bool = False
-    once: dict[str, Run] = field(default_factory=dict)
-    lasting: dict[str, Run] = field(default_factory=dict)
-    reused: Run | None = None
-    backwards: Run | None = None
-    impossible: dict[str, str] = field(default_factory=dict)
-    timed_fault: str = ""
-    timed: list[Run] = field(default_factory=list)
-    reference: list[Run] = field(default_factory=list)
-
-    @property
-    def blocking(self) -> bool:
-        """The command made blocking queries."""
-        return self.plain is not None and any(attempt.asked_index for attempt in self.plain.attempts)
-
-    @property
-    def work_s(self) -> float:
-        """Processor time of one more attempt, in seconds: what runs longer for it took more of."""
-        lasting = self.lasting.get(self.timed_fault)
-        if self.plain is None or lasting is None or not lasting.retries:
-            return 0.0
-        return max(0.0, lasting.cpu_s - self.plain.cpu_s) / lasting.retries
 
 
 class Battery:
@@ -117,8 +78,7 @@ class Battery:
         await self._plain()
         measured = self._measured
         if not measured.long_running:
-            await _all([*(self._once(fault) for fault in self._faults_once()), self._reused()])
-            await self._told_longer()
+            await _all([*(self._once(fault) for fault in self._faults_once()), self._reused(), self._retry_after()])
             await self._timing()
         if measured.blocking and self.settings.wants("index-backwards"):
             measured.backwards = await self._one(First("index-backwards"))
@@ -170,9 +130,8 @@ class Battery:
     # 2
 
     def _faults_once(self) -> list[str]:
-        return [
-            fault for fault in (*catalogue.TRANSIENT, "slow-body", *catalogue.RETRY_AFTER) if self.settings.wants(fault)
-        ]
+        needed = {fault for verdict in catalogue.VERDICTS for fault in self.settings.baselines(verdict)}
+        return [fault for fault in (*catalogue.TRANSIENT, "slow-body") if self.settings.wants(fault) or fault in needed]
 
     async def _once(self, fault: str) -> None:
         self._say(f"{fault}, once")
@@ -186,15 +145,16 @@ class Battery:
         except FaultError as error:
             self._measured.impossible[fault] = str(error)
             return
-        if fault in catalogue.LASTING:
+        if fault in catalogue.LASTING and self.settings.wants(fault):
+            self._measured.lasting[fault] = []
             if self._measured.once[fault].retries:
                 await self._lasting(fault)
             else:  # what is not tried again once is not tried again for ever
-                self._measured.lasting[fault] = self._measured.once[fault]
+                self._measured.lasting[fault] = [self._measured.once[fault]]
 
-    async def _lasting(self, fault: str) -> None:
+    async def _lasting(self, fault: str, attempts: int = catalogue.UNBOUNDED_ATTEMPTS) -> None:
         self._say(f"{fault}, all the time")
-        self._measured.lasting[fault] = await self._one(Always(fault), attempts=catalogue.UNBOUNDED_ATTEMPTS)
+        self._measured.lasting[fault].append(await self._one(Always(fault), attempts=attempts))
 
     async def _reused(self) -> None:
         """A reset on a reused connection: as the command comes by, or led to one by a redirect."""
@@ -224,36 +184,62 @@ class Battery:
             ended = await self._started(tap.first_attempt, wrapped, environment, deadline_s, None)
         return self._run_of(ended, tap.attempts)
 
-    async def _told_longer(self) -> None:
-        """Where the client waits that long anyway, tell it to wait longer than it does."""
-        plain = self._measured.lasting.get("503") or self._measured.once.get("503")
-        usual = plain.gaps_s()[:1] if plain is not None and plain.retries else []
-        if not usual or usual[0] < catalogue.RETRY_AFTER_S - 0.5 or usual[0] + 3 > self.settings.deadline_s:
+    async def _retry_after(self) -> None:
+        """Once each. Where the client comes back no sooner than told, find out whether it waits that long anyway.
+
+        It is told a short wait, with the same header: one that cannot read a date may sleep its own default for it.
+        """
+        measured = self._measured
+        faults = [fault for fault in catalogue.RETRY_AFTER if self.settings.wants(fault)]
+        await _all([self._once(fault) for fault in faults])
+        heeded = [fault for fault in faults if fault in measured.once and heeds_retry_after(measured.once[fault])]
+        if not heeded:
             return
-        again = [fault for fault in catalogue.RETRY_AFTER if fault in self._measured.once]
 
-        async def one(fault: str) -> None:
-            self._measured.once[fault] = await self._one(First(fault), retry_after_s=int(usual[0]) + 2)
+        async def ask(fault: str, seconds: int, runs: list[Run]) -> None:
+            self._say(f"{fault}, {seconds} s")
+            runs.append(await self._one(First(fault), retry_after_s=seconds))
 
-        await _all([one(fault) for fault in again])
+        each = max(catalogue.FEWEST_TOLD_WAITS, -(-catalogue.FEWEST_OTHER_WAITS // len(heeded)))
+        short = catalogue.SHORT_RETRY_AFTER_S
+        await _all([ask(fault, short, measured.told_less) for fault in heeded for _ in range(each)])
+        # one that does not fit is never passed, but a client that comes back sooner still fails
+        longest = max(catalogue.RETRY_AFTER_S, int(self.settings.deadline_s) - _TIME_FOR_THE_REST_S)
+        seconds = min(telling_retry_after_s(measured.told_less), longest)
+        for fault in heeded:
+            measured.told[fault] = [measured.once[fault]] if seconds == catalogue.RETRY_AFTER_S else []
+        await _all(
+            [
+                ask(fault, seconds, measured.told[fault])
+                for fault in heeded
+                for _ in range(catalogue.FEWEST_TOLD_WAITS - len(measured.told[fault]))
+            ]
+        )
 
     # 3
 
     async def _timing(self) -> None:
         measured = self._measured
         lasting = [fault for fault in catalogue.LASTING if fault in measured.lasting]
-        retried = [fault for fault in lasting if measured.lasting[fault].gaps_s() and measured.lasting[fault].retries]
+        retried = [fault for fault in lasting if any(run.gaps_s() and run.retries for run in measured.lasting[fault])]
         if not retried:
             return
-        measured.timed_fault = retried[0]
+        fault = measured.timed_fault = retried[0]
         await self.more_clients(self.settings.jitter_clients)
+        alone = alone_s([gap for run in measured.lasting[fault] for gap in run.gaps_s()])
+        if alone < _CROWDED * max(typical_gaps_s(measured.timed), default=0.0):
+            for _ in range(_MORE_ALONE):  # one after the other: alone
+                await self._lasting(fault, attempts=_GAPS_WANTED + 1)
+        if len({run.retries for run in measured.timed if run.ended}) > 1:  # so does how often it retries
+            await _all([self._lasting(other) for other in retried if other != fault for _ in range(_MORE_ALONE)])
 
     async def more_clients(self, count: int) -> None:
         """`count` more clients with the lasting fault, and as many of the reference, all at the same time."""
         measured = self._measured
         fault = measured.timed_fault
         self._say(f"{fault}: {count} clients beside each other")
-        gaps = typical_gaps_s([measured.lasting[fault]])[:_REFERENCE_GAPS_AT_MOST]
+        measured.reference_gaps_s = measured.reference_gaps_s or typical_gaps_s(measured.lasting[fault])
+        gaps = measured.reference_gaps_s[:_REFERENCE_GAPS_AT_MOST]
 
         tls = "tls:" if self.settings.certificate else ""
         timed: list[Run] = []

@@ -29,7 +29,15 @@ SHORTEST_GAP_S = 0.02
 SHORTEST_WAIT_S = 0.1
 """`jitter`: a client whose longest typical gap is under this hardly waits. Starting a process takes 10 to 60 ms."""
 RETRY_AFTER_S = 2
+SHORT_RETRY_AFTER_S = 1
 RETRY_AFTER_TOLERANCE_S = 0.1
+RETRY_AFTER_FACTOR, RETRY_AFTER_MARGIN_S = 1.25, 0.4
+"""`retry_after_honoured`: what is told is at least this factor times the client's longest other wait, and this more."""
+FEWEST_OTHER_WAITS, FEWEST_TOLD_WAITS = 12, 3
+"""A client that sleeps at random, whatever it is told, passes in 4 of 10,000 batteries (in a simulation of ten
+distributions: uniform, exponential, log-normal, Pareto, two values)."""
+FEWEST_CLIENTS = 5
+"""`backoff`, `exponential`: operations to take a typical gap from."""
 RETRY_BUDGET = 0.2
 """`retry_budget`: retries over all attempts; 20 % is Finagle's and Linkerd's default, 10 % of Google's SRE book."""
 AMPLIFICATION = 4.0
@@ -105,6 +113,8 @@ class VerdictClass:
     source: str
     battery_faults: tuple[str, ...]
     """The battery judges it on each of these faults; empty: over an experiment only (the battery says INVALID)."""
+    baseline: tuple[str, ...] = ()
+    """The battery gives these faults too, whatever was selected: it compares with them."""
 
 
 _VERDICTS = [
@@ -124,6 +134,7 @@ _VERDICTS = [
         "nothing is ever replayed (present says so), or no connection was ever reused",
         "Go net/http Transport; aiohttp client; RFC 9112 section 9.3.1",
         ("reset-after-reused",),
+        ("503", "reset-after-fresh"),
     ),
     VerdictClass(
         "bounded",
@@ -145,9 +156,10 @@ _VERDICTS = [
     VerdictClass(
         "backoff",
         f"PASS: the longest typical gap between attempts is at least {BACKOFF_GROWTH} times the first one in which"
-        " the client waits (typical: median over the clients); retries without any wait before that one are said. FAIL:"
-        " constant gaps, shrinking gaps, or no waiting at all.",
-        f"fewer than {FEWEST_BACKOFF_GAPS} gaps",
+        " the client waits (typical: mean over the clients, without a tenth at either end); retries without any wait"
+        " before that one are said. FAIL: constant gaps, shrinking gaps, or no waiting at all.",
+        f"fewer than {FEWEST_BACKOFF_GAPS} gaps, or they scatter too much to tell; fewer than {FEWEST_CLIENTS}"
+        " operations",
         "AWS Architecture Blog, Exponential Backoff And Jitter; Polly",
         ("503",),
     ),
@@ -157,7 +169,7 @@ _VERDICTS = [
         " them clearly better than a straight line, a square, a cube or a fourth power does. FAIL: one of these,"
         " constant gaps, or no waiting at all.",
         f"fewer than {FEWEST_EXPONENTIAL_GAPS} uncapped gaps (waits under {SHORTEST_GAP_S} s are not counted), or they"
-        " scatter too much to tell two curves apart",
+        f" scatter too much to tell two curves apart; fewer than {FEWEST_CLIENTS} operations",
         "AWS Architecture Blog, Exponential Backoff And Jitter",
         ("503",),
     ),
@@ -173,9 +185,11 @@ _VERDICTS = [
     ),
     VerdictClass(
         "retry_after_honoured",
-        f"PASS: the next attempt comes no sooner than Retry-After says (less {RETRY_AFTER_TOLERANCE_S} s). FAIL: it"
-        " comes sooner.",
-        "the client did not retry, or waits longer than that anyway",
+        f"PASS: the next attempt comes no sooner than Retry-After says (less {RETRY_AFTER_TOLERANCE_S} s),"
+        f" {FEWEST_TOLD_WAITS} times in a row, and that is longer than each of {FEWEST_OTHER_WAITS} waits of this"
+        " client when it is told less, or nothing. FAIL: it comes sooner.",
+        "the client did not retry; or it may wait that long anyway, and longer does not fit into the deadline; or it"
+        " waited too seldom to tell",
         "RFC 9110 section 10.2.3; RFC 6585 section 4",
         RETRY_AFTER,
     ),

@@ -15,6 +15,7 @@ from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
 from hashidrill.retry.attempts import Attempt, Run
+from hashidrill.retry.catalogue import RETRY_AFTER_S
 from hashidrill.retry.messages import Reply, Request
 from hashidrill.retry.plans import Always, First, ForSeconds, InTurn, Nothing, Plan, WithProbability
 from hashidrill.retry.tap import Tap
@@ -32,6 +33,7 @@ class TapInThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="hashidrill-tap", daemon=True)
         self._thread.start()
         self._tap = Tap()
+        self._taken = 0
         self._call(self._tap.__aenter__())
 
     @property
@@ -73,13 +75,16 @@ class TapInThread:
         seconds: float | None = None,
         probability: float | None = None,
         seed: int = 0,
+        retry_after: int = RETRY_AFTER_S,
     ) -> None:
         """Fail attempts from now on.
 
         `fail("503", times=2)`: the next two; `fail("hang")`: all; `fail("503", seconds=2)`: for 2 s after the first
         one; `fail("503", probability=0.1, seed=7)`: by chance; `fail("503", "", "502")`: one after the other, an
-        empty name lets one through. Raises UsageError for a fault that does not exist.
+        empty name lets one through. `retry_after` is what the faults with Retry-After tell, in seconds. Raises
+        UsageError for a fault that does not exist.
         """
+        self._tap.retry_after_s = retry_after
         self.give(_plan(faults, times, seconds, probability, seed))
 
     def heal(self) -> None:
@@ -91,8 +96,9 @@ class TapInThread:
         self._call(self._tap.give(plan))
 
     def run(self, *, ok: bool) -> Run:
-        """All attempts so far as one operation, for the verdicts of hashidrill.retry.presence and .timing."""
-        attempts = tuple(self.attempts)
+        """The attempts since the last call as one operation, for the verdicts of hashidrill.retry.presence, .timing."""
+        attempts = tuple(self.attempts[self._taken :])
+        self._taken += len(attempts)
         ends = [attempt.end_ns for attempt in attempts] or [0]
         starts = [attempt.start_ns for attempt in attempts] or [0]
         return Run(attempts, ok, ended=True, start_ns=min(starts), end_ns=max(ends))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from hashidrill.retry import catalogue, timing
 from hashidrill.retry.attempts import Run
-from hashidrill.retry.battery import Battery, Measured, Say, Settings
+from hashidrill.retry.battery import Battery, Say
 from hashidrill.retry.consul_clients import watch_resets
 from hashidrill.retry.judged import Judged, not_for_it, unknown
+from hashidrill.retry.measured import Measured, Settings
 from hashidrill.retry.presence import bounded, idempotent_only, present, timeout_present, transport_only
 from hashidrill.retry.upstream import Upstream
 
-_MOST_TIMES_MORE_CLIENTS = 2
+_MOST_TIMES_MORE_CLIENTS, _MOST_TIMES_FOR_ALL = 4, 2
+"""Random gaps take many clients to say that they do not grow. A machine that is too busy for jitter stays so."""
 _NO_FAULT = "-"
 
 
@@ -26,20 +29,24 @@ async def run_battery(
     may_seed: bool = False,
     say: Say | None = None,
 ) -> list[Judged]:
-    """Measure and judge a command. Where a timing verdict hangs in the balance, more clients are asked, twice at most.
+    """Measure and judge a command. Where a timing verdict hangs in the balance, more clients are asked.
 
     Raises UsageError for a command that cannot be started, CommandError for one that cannot be measured.
     """
     settings = settings or Settings()
-    battery = Battery(command, upstream, settings, slots=slots, may_seed=may_seed, say=say)
+    return await judgement(Battery(command, upstream, settings, slots=slots, may_seed=may_seed, say=say))
+
+
+async def judgement(battery: Battery) -> list[Judged]:
+    """The same, of a battery."""
     measured = await battery.measure()
-    judged = judge(measured)
-    for _ in range(_MOST_TIMES_MORE_CLIENTS):
-        if not any(one.evidence.get("more_clients") for one in judged):
-            break
-        await battery.more_clients(settings.jitter_clients)
+    for more in range(_MOST_TIMES_MORE_CLIENTS):
         judged = judge(measured)
-    return judged
+        asking = {one.name for one in judged if one.evidence.get("more_clients")}
+        if not asking or (more >= _MOST_TIMES_FOR_ALL and "backoff" not in asking):
+            return judged
+        await battery.more_clients(battery.settings.jitter_clients)
+    return judge(measured)
 
 
 def judge(measured: Measured) -> list[Judged]:
@@ -62,7 +69,11 @@ def _on_one_fault(measured: Measured, name: str, fault: str) -> Judged:
         return unknown(name, fault, reason)
     if measured.long_running and name != "watch_resets":
         return not_for_it(name, fault, "it runs on and on: only its watches can be judged by the battery")
-    return _JUDGES[name](measured, fault)
+    one = _JUDGES[name](measured, fault)
+    if also := measured.settings.baselines(name):
+        text = f"{one.text} (run too, to compare with: {', '.join(also)})"
+        return replace(one, text=text, evidence={**one.evidence, "also_run": also})
+    return one
 
 
 def _runs(run: Run | None) -> list[Run]:
@@ -74,14 +85,15 @@ def _present(measured: Measured, fault: str) -> Judged:
 
 
 def _transport_only(measured: Measured, fault: str) -> Judged:
-    names = ("503", "reset-after-fresh")  # a reset right after accept may still look like a failed connect
-    others = {name: _runs(measured.once.get(name)) for name in names}
+    others = {name: _runs(measured.once.get(name)) for name in catalogue.VERDICTS["transport_only"].baseline}
     return transport_only(fault, _runs(measured.reused), others)
 
 
 def _bounded(measured: Measured, fault: str) -> Judged:
     settings = measured.settings
-    runs = _runs(measured.lasting.get(fault))
+    runs = list(measured.lasting.get(fault, ()))
+    if fault == measured.timed_fault:  # one that was stopped early, or late beside many others, shows nothing
+        runs += [run for run in measured.timed if run.ended]
     return bounded(fault, runs, most_retries=settings.most_retries, deadline_s=settings.deadline_s)
 
 
@@ -94,10 +106,8 @@ def _idempotent_only(measured: Measured, fault: str) -> Judged:
 
 
 def _retry_after(measured: Measured, fault: str) -> Judged:
-    usual = measured.lasting.get("503") or measured.once.get("503")
-    gaps = usual.gaps_s() if usual is not None and usual.retries else []
-    runs = _runs(measured.once.get(fault))
-    return timing.retry_after_honoured(fault, runs, usual_gap_s=gaps[0] if gaps else None)
+    runs = measured.told.get(fault) or _runs(measured.once.get(fault))
+    return timing.retry_after_honoured(fault, runs, measured.told_less)
 
 
 def _watch_resets(measured: Measured, fault: str) -> Judged:
@@ -130,7 +140,8 @@ def _timed(measured: Measured, name: str) -> list[Judged]:
 
 def _own(measured: Measured, fault: str) -> timing.Own:
     started_s = measured.plain.cpu_s if measured.plain is not None else 0.0
-    return timing.Own(tuple(measured.lasting[fault].gaps_s()), measured.work_s, started_s)
+    gaps = [gap for run in measured.lasting[fault] for gap in run.gaps_s()]
+    return timing.Own(gaps, measured.work_s, started_s)
 
 
 def _jitter(measured: Measured, fault: str) -> Judged:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,15 @@ from hashidrill.retry.catalogue import (
     EXPONENTIAL_CERTAINTY,
     EXPONENTIAL_SLOPE,
     FEWEST_BACKOFF_GAPS,
+    FEWEST_CLIENTS,
     FEWEST_EXPONENTIAL_GAPS,
+    FEWEST_OTHER_WAITS,
+    FEWEST_TOLD_WAITS,
     JITTER_CLIENTS,
     JITTER_VARIATION,
+    RETRY_AFTER_FACTOR,
+    RETRY_AFTER_MARGIN_S,
+    RETRY_AFTER_S,
     RETRY_AFTER_TOLERANCE_S,
     SHORTEST_GAP_S,
     SHORTEST_WAIT_S,
@@ -42,6 +49,7 @@ _FEWEST_TO_SCATTER = 5
 _CERTAINTY_TO_FAIL = 12.0
 """In chi square: growth by a factor with much jitter looks like a power once in 100 times at EXPONENTIAL_CERTAINTY."""
 _TAIL = 0.1
+_SMALLEST_S = 1e-6
 _CLOCK_SHARE, _CLOCK_S = 0.01, 0.002
 """What a typical gap is exact to on any machine."""
 _LONG = 0.6
@@ -53,6 +61,10 @@ _CLEARLY = 3.0
 GREY = 1.5
 """A variation within this factor of the threshold is worth more clients."""
 _SIGMAS = 2.0
+_SIGMAS_TO_GROW, _SIGMAS_TO_FAIL = 3.0, 1.5
+_ENOUGH_CLIENTS = 100
+"""`backoff`: gaps that still do not seem to grow do not, however much they scatter."""
+_TOO_FEW = f"{{}}: a client may wait at random, so that at least {FEWEST_CLIENTS} are needed"
 
 
 @dataclass(frozen=True)
@@ -71,12 +83,16 @@ class Own:
         Many that wait for nothing wait for each other's work. One in five gaps of one that is alone is left out where
         there are many: they are the machine's.
         """
-        alone = float(np.percentile(self.gaps_s, 80, method="higher")) if len(self.gaps_s) else math.inf
-        return min(max(typical), alone)
+        return min(max(typical), alone_s(self.gaps_s))
 
     def works_all_the_time(self, typical: Sequence[float]) -> bool:
         """Whether the gaps are no waits, but what the client does between two attempts."""
         return self.longest_s(typical) < max(SHORTEST_GAP_S, _MOSTLY_WORK * self.work_s)
+
+
+def alone_s(gaps_s: Sequence[float]) -> float:
+    """The longest typical gap of a client that is alone, in seconds; infinity where it is not known."""
+    return float(np.percentile(gaps_s, 80, method="higher")) if len(gaps_s) else math.inf
 
 
 def by_position(runs: Sequence[Run]) -> list[Floats]:
@@ -94,12 +110,14 @@ def typical_gaps_s(runs: Sequence[Run]) -> list[float]:
 
 def backoff(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> Judged:
     """The typical gaps get longer. Retries without any wait before the first wait are said, and are not growth."""
-    columns = by_position(runs)
-    typical = [float(np.median(column)) for column in columns]
+    middles = [_middle(column) for column in by_position(runs)]
+    typical = [gap for gap, _ in middles]
     evidence: dict[str, Any] = {"gaps_s": _rounded(typical), "clients": len(runs)}
     if len(typical) < FEWEST_BACKOFF_GAPS:
         text = f"{_count(len(typical), 'gap')}: fewer than {FEWEST_BACKOFF_GAPS} say nothing about growth"
         return not_for_it("backoff", fault, text, **evidence)
+    if len(runs) < FEWEST_CLIENTS:
+        return unknown("backoff", fault, _TOO_FEW.format(_count(len(runs), "operation")), **evidence)
     if (own or Own()).works_all_the_time(typical):
         return failed("backoff", fault, f"no waiting at all: gaps {_listed(typical)}", **evidence)
     start = next(k for k, gap in enumerate(typical) if gap >= SHORTEST_GAP_S)
@@ -108,15 +126,17 @@ def backoff(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> Judge
     if len(typical) - start < FEWEST_BACKOFF_GAPS:
         text = f"{said}only one gap in which it waits ({_listed(typical)}): nothing says whether it grows"
         return not_for_it("backoff", fault, text, **evidence)
-    growth = max(typical[start + 1 :]) / typical[start]
-    evidence["growth"] = round(growth, 3)
-    last = columns[start + 1 + int(np.argmax(typical[start + 1 :]))]
-    if abs(math.log(growth / BACKOFF_GROWTH)) < _SIGMAS * math.hypot(_scatter(columns[start]), _scatter(last)):
+    first, error = middles[start]
+    over = [(math.log(gap / first / BACKOFF_GROWTH), math.hypot(error, other)) for gap, other in middles[start + 1 :]]
+    evidence["growth"] = round(max(typical[start + 1 :]) / first, 3)
+    grows = any(by > _SIGMAS_TO_GROW * error for by, error in over)
+    # of many clients whose gaps are constant, and random, one position or another is longer than the first
+    certainty = 0.0 if len(runs) >= _ENOUGH_CLIENTS else _SIGMAS_TO_FAIL
+    if not grows and any(by > -certainty * error for by, error in over):
         text = f"{said}gaps {_listed(typical)} scatter too much to say whether they grow; more clients would tell"
         return unknown("backoff", fault, text, more_clients=True, **evidence)
-    if growth < BACKOFF_GROWTH:
-        return failed("backoff", fault, f"{said}gaps do not grow: {_listed(typical)}", **evidence)
-    return passed("backoff", fault, f"{said}gaps grow: {_listed(typical)}", **evidence)
+    text = f"{said}gaps {'grow' if grows else 'do not grow'}: {_listed(typical)}"
+    return (passed if grows else failed)("backoff", fault, text, **evidence)
 
 
 def _at_once(count: int) -> str:
@@ -130,6 +150,8 @@ def exponential(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> J
     """The typical gaps grow by a factor, until they meet a cap, and neither along a line nor along a power."""
     columns = by_position(runs)
     typical = [float(np.median(column)) for column in columns]
+    if len(typical) >= FEWEST_EXPONENTIAL_GAPS and len(runs) < FEWEST_CLIENTS:
+        return unknown("exponential", fault, _TOO_FEW.format(_count(len(runs), "operation")), clients=len(runs))
     waiting = [_middle(column) for gap, column in zip(typical, columns, strict=True) if gap >= SHORTEST_GAP_S]
     if typical and (own or Own()).works_all_the_time(typical):
         waiting = []
@@ -146,12 +168,14 @@ def exponential(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> J
     evidence |= {"slope": round(curve.slope, 3), "slope_error": round(curve.slope_error, 3)}
     misfits = {"misfit_of_factor": curve.factor, "misfit_of_power": curve.power}
     evidence |= {name: round(misfit, 2) for name, misfit in misfits.items() if math.isfinite(misfit)}  # JSON has no inf
+    wrong = ""
     text = f"log2 of the gaps rises by {curve.slope:.2f} a retry: {_listed(uncapped)}"
     if curve.slope + _SIGMAS * curve.slope_error < EXPONENTIAL_SLOPE:
-        kind = "constant" if abs(curve.slope) < 0.1 else f"under {EXPONENTIAL_SLOPE:g}"
-        return failed("exponential", fault, f"{kind}; {text}", **evidence)
-    if curve.factor > curve.power + _CERTAINTY_TO_FAIL:
-        return failed("exponential", fault, f"not by a factor, but along {curve.rival}; {text}", **evidence)
+        wrong = "constant" if abs(curve.slope) < 0.1 else f"under {EXPONENTIAL_SLOPE:g}"
+    elif curve.factor > curve.power + _CERTAINTY_TO_FAIL:
+        wrong = f"not by a factor, but along {curve.rival}"
+    if wrong:
+        return failed("exponential", fault, f"{wrong}; {text}", **evidence)
     grows = curve.slope - _SIGMAS * curve.slope_error >= EXPONENTIAL_SLOPE
     if grows and curve.power > curve.factor + EXPONENTIAL_CERTAINTY:
         return passed("exponential", fault, text, **evidence)
@@ -182,7 +206,9 @@ def jitter(
         return unknown("jitter", fault, text, **evidence)
     spread = variation([mine[k] for k in waits])
     at_work_s = max(_spread_at_once_s(mine, typical), _spread_at_start_s(runs, own))
-    noise = max(variation([theirs[k] for k in waits]), at_work_s / float(np.mean([typical[k] for k in waits])))
+    # the machine adds seconds: it hardly matters how long a gap the reference sleeps
+    machine_s = _spread(np.concatenate([theirs[k] - np.median(theirs[k]) for k in waits]))
+    noise = max(machine_s, at_work_s) / float(np.mean([typical[k] for k in waits]))
     rest = math.sqrt(max(0.0, spread**2 - noise**2))
     evidence |= {"variation": round(spread, 5), "reference": round(noise, 5), "jitter": round(rest, 5)}
     evidence["own_noise_s"] = round(at_work_s, 5)
@@ -225,25 +251,65 @@ def variation(columns: Sequence[Floats]) -> float:
     return _spread(np.concatenate([column / np.median(column) for column in columns]))
 
 
-def retry_after_honoured(fault: str, runs: Sequence[Run], *, usual_gap_s: float | None = None) -> Judged:
-    """The next attempt comes no sooner than was told. `usual_gap_s`: what the client waits without being told."""
-    told = [pair for run in runs if (pair := _told(run)) is not None]
-    if not told:
-        return unknown("retry_after_honoured", fault, "no attempt was answered with Retry-After")
-    followed = [(first, later) for first, later in told if later is not None]
-    if not followed:
-        return not_for_it("retry_after_honoured", fault, "it does not retry on this: there is no wait to judge")
-    waits = [((later.start_ns - first.end_ns) / SECOND, first.retry_after_s or 0.0) for first, later in followed]
-    waited, asked = min(waits, key=lambda pair: pair[0] - pair[1])
-    evidence = {"waited_s": round(waited, 3), "told_s": round(asked, 3)}
-    if waited < asked - RETRY_AFTER_TOLERANCE_S:
-        text = f"came back after {waited:.2f}s, told to wait {asked:.2f}s"
-        return failed("retry_after_honoured", fault, text, **evidence)
-    if usual_gap_s is not None and usual_gap_s >= asked - RETRY_AFTER_TOLERANCE_S:
-        text = f"it waits {usual_gap_s:.2f}s anyway, so that the {asked:.2f}s it was told show nothing"
-        return unknown("retry_after_honoured", fault, text, **evidence)
+def retry_after_honoured(fault: str, runs: Sequence[Run], others: Sequence[Run] = ()) -> Judged:
+    """The next attempt comes no sooner than was told, and later than this client comes of its own accord.
+
+    `others`: the waits of the same client for which it was told less, or nothing.
+    """
+    name = "retry_after_honoured"
+    told = [run for run in runs if _told(run) is not None]
+    waits = [wait for run in told if (wait := told_wait_s(run)) is not None]
+    if told and not waits and all(run.ended for run in told):
+        return not_for_it(name, fault, "it does not retry on this: there is no wait to judge")
+    if not waits:
+        reason = "it was still waiting at the deadline" if told else "no attempt was answered with Retry-After"
+        return unknown(name, fault, reason)
+    same = [wait for run in others if run.faulted and run.faulted[0].fault == fault and (wait := told_wait_s(run))]
+    waited, asked = min([*waits, *same], key=lambda pair: pair[0] - pair[1])
+    usual = [gap for run in others for gap in run.gaps_s()[:1]]
+    evidence: dict[str, Any] = {
+        "waited_s": round(waited, 3), "told_s": round(asked, 3), "waits": len(waits), "other_waits": len(usual),
+    }  # fmt: skip
     text = f"came back after {waited:.2f}s, told to wait {asked:.2f}s"
-    return passed("retry_after_honoured", fault, text, **evidence)
+    if waited < asked - RETRY_AFTER_TOLERANCE_S:
+        return failed(name, fault, text, **evidence)
+    # a later retry waits longer anyway
+    first = [asked for run in told if run.at()[0].retry_after_s and (pair := told_wait_s(run)) for _, asked in [pair]]
+    if len(first) < FEWEST_TOLD_WAITS or len(usual) < FEWEST_OTHER_WAITS:
+        text += (
+            f"; that was seen {_count(len(first), 'time')} after a first attempt, and {_count(len(usual), 'wait')} for"
+            f" which it was told less: at least {FEWEST_TOLD_WAITS} and {FEWEST_OTHER_WAITS} are needed"
+        )
+        return unknown(name, fault, text, **evidence)
+    longest = max(usual)
+    evidence["longest_other_wait_s"] = round(longest, 3)
+    if min(first) < RETRY_AFTER_FACTOR * longest + RETRY_AFTER_MARGIN_S:
+        text = f"told less it waits up to {longest:.2f}s, so that the {min(first):.2f}s it was told show nothing"
+        return unknown(name, fault, text, **evidence)
+    waited, asked = min(waits, key=lambda pair: pair[0] - pair[1])
+    text = f"came back after {waited:.2f}s or more, told to wait {asked:.2f}s ({_count(len(first), 'time')})"
+    text += f"; told less, it comes after {longest:.2f}s at most ({_count(len(usual), 'time')})"
+    return passed(name, fault, text, **evidence)
+
+
+def telling_retry_after_s(others: Sequence[Run]) -> int:
+    """A wait, in whole seconds, that no client keeps by chance which waited as in these runs."""
+    longest = max((gap for run in others for gap in run.gaps_s()[:1]), default=0.0)
+    return max(RETRY_AFTER_S, math.ceil(RETRY_AFTER_FACTOR * longest + RETRY_AFTER_MARGIN_S))
+
+
+def told_wait_s(run: Run) -> tuple[float, float] | None:
+    """How long it waited after the first attempt with Retry-After, and how long it was told to; None: no retry."""
+    first, later = _told(run) or (None, None)
+    if first is None or later is None:
+        return None
+    return (later.start_ns - first.end_ns) / SECOND, first.retry_after_s or 0.0
+
+
+def heeds_retry_after(run: Run) -> bool:
+    """Whether it came back, and no sooner than told."""
+    wait = told_wait_s(run)
+    return wait is not None and wait[0] >= wait[1] - RETRY_AFTER_TOLERANCE_S
 
 
 def _told(run: Run) -> tuple[Attempt, Attempt | None] | None:
@@ -255,20 +321,22 @@ def _told(run: Run) -> tuple[Attempt, Attempt | None] | None:
     return None
 
 
+def work_s(runs: Sequence[Run]) -> float:
+    """Processor time of one more attempt, in seconds: the median over all pairs of runs of what the longer one took."""
+    slopes = [
+        (later.cpu_s - first.cpu_s) / (len(later.attempts) - len(first.attempts))
+        for first, later in combinations(runs, 2)
+        if len(first.attempts) != len(later.attempts)
+    ]
+    return max(0.0, float(np.median(slopes))) if slopes else 0.0
+
+
 def _uncapped(waits: Sequence[float]) -> list[float]:
     """Without the plateau at the end; constant gaps have none, they are all there is."""
     rest = list(waits)
     while len(rest) > 1 and rest[-2] >= _PLATEAU * rest[-1]:
         rest.pop()
     return rest if len(rest) > 1 else list(waits)
-
-
-def _scatter(column: Floats) -> float:
-    """Standard error of the median, as a share of it; by quartiles, since gaps have long tails."""
-    if len(column) < 2:
-        return 0.0
-    low, middle, high = np.percentile(column, [25, 50, 75])
-    return 1.25 * float(high - low) / 1.35 / float(middle) / math.sqrt(len(column))
 
 
 def _middle(column: Floats) -> tuple[float, float]:
@@ -278,7 +346,7 @@ def _middle(column: Floats) -> tuple[float, float]:
     """
     cut = int(_TAIL * len(column))
     ordered = np.sort(column)
-    middle = float(np.mean(ordered[cut : len(ordered) - cut]))
+    middle = max(float(np.mean(ordered[cut : len(ordered) - cut])), _SMALLEST_S)
     scatter = 0.0
     if len(column) >= _FEWEST_TO_SCATTER:
         ordered[:cut], ordered[len(ordered) - cut :] = ordered[cut], ordered[-cut - 1]

@@ -31,7 +31,11 @@ def troubles(each):
         return found
     for verdict in VERDICTS.values():
         section = flat(each.section(f"`{verdict.name}`"))
-        said = (verdict.definition, verdict.invalid_when, *(f"`{fault}`" for fault in verdict.battery_faults))
+        said = (
+            verdict.definition,
+            verdict.invalid_when,
+            *(f"`{fault}`" for fault in (*verdict.battery_faults, *verdict.baseline)),
+        )
         found += [f"{verdict.name} does not say: {text}" for text in said if flat(text) not in section]
         if "- **Source:** " not in section:
             found.append(f"{verdict.name} has no source")

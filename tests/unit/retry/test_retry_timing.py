@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hashidrill.retry.timing import Own, backoff, exponential, jitter, retry_after_honoured
+from hashidrill.retry.timing import Own, backoff, exponential, jitter, retry_after_honoured, work_s
 from retry_runs import attempt, run, tried
 
 
@@ -25,15 +25,15 @@ def clients(gaps, *, spread=0.0, noise_s=0.0, count=20, seed=1):
 class TestBackoff:
     @pytest.mark.parametrize("gaps", [[1, 2, 4], [1, 2, 3], [0.1, 0.15, 0.225], [0, 0.2, 0.4], [1, 2, 2, 2]], ids=str)
     def test_gaps_that_grow(self, gaps):
-        assert backoff("503", [tried(gaps)]).verdict == "PASS"
+        assert backoff("503", [tried(gaps)] * 5).verdict == "PASS"
 
     @pytest.mark.parametrize("gaps", [[1, 1, 1], [4, 2, 1], [0, 0, 0], [0, 0.5, 0.5], [1, 1.2, 1.3]], ids=str)
     def test_gaps_that_do_not(self, gaps):
-        assert backoff("503", [tried(gaps)]).verdict == "FAIL"
+        assert backoff("503", [tried(gaps)] * 5).verdict == "FAIL"
 
     @pytest.mark.parametrize("gaps", [[], [1], [0, 1]], ids=str)
     def test_too_few_gaps_say_nothing(self, gaps):
-        judged = backoff("503", [tried(gaps)])
+        judged = backoff("503", [tried(gaps)] * 5)
         assert (judged.verdict, judged.applies) == ("INVALID", False)
 
     @pytest.mark.parametrize(
@@ -41,12 +41,12 @@ class TestBackoff:
     )
     def test_a_first_retry_without_any_wait_is_said(self, gaps, verdict):
         """urllib3 does that; it is a burst of everybody at once, whatever comes after it."""
-        judged = backoff("503", [tried(gaps)])
+        judged = backoff("503", [tried(gaps)] * 5)
         assert (judged.verdict, judged.evidence["at_once"]) == (verdict, 1)
         assert judged.text.startswith("the first retry comes without any wait; then ")
 
     def test_a_client_that_waits_before_each_retry_is_not_told_that(self):
-        judged = backoff("503", [tried([0.2, 0.4])])
+        judged = backoff("503", [tried([0.2, 0.4])] * 5)
         assert (judged.evidence["at_once"], judged.text) == (0, "gaps grow: 0.20, 0.40 s")
 
     def test_work_that_takes_longer_and_longer_is_no_waiting(self):
@@ -70,21 +70,21 @@ class TestBackoff:
 class TestExponential:
     @pytest.mark.parametrize("factor", [1.5, 2, 3])
     def test_growth_by_a_factor(self, factor):
-        assert exponential("503", [tried([0.1 * factor**n for n in range(5)])]).verdict == "PASS"
+        assert exponential("503", [tried([0.1 * factor**n for n in range(5)])] * 5).verdict == "PASS"
 
     @pytest.mark.parametrize(
         "gaps", [[1, 2, 3, 4], [1, 2, 3, 4, 5, 6, 7, 8], [1, 1, 1, 1], [0, 0, 0, 0, 0], [1, 1.2, 1.4, 1.7]], ids=str
     )
     def test_linear_constant_and_none_are_not(self, gaps):
-        assert exponential("503", [tried(gaps)]).verdict == "FAIL"
+        assert exponential("503", [tried(gaps)] * 5).verdict == "FAIL"
 
     def test_the_cap_does_not_count_against_it(self):
-        judged = exponential("503", [tried([1, 2, 4, 8, 10, 10, 10])])
+        judged = exponential("503", [tried([1, 2, 4, 8, 10, 10, 10])] * 5)
         assert (judged.verdict, judged.evidence["uncapped"]) == ("PASS", 5)
 
     @pytest.mark.parametrize("gaps", [[1, 2, 4], [1, 2, 4, 4, 4, 4], [0, 1, 2, 4]], ids=str)
     def test_under_four_uncapped_gaps_there_is_no_curve(self, gaps):
-        judged = exponential("503", [tried(gaps)])
+        judged = exponential("503", [tried(gaps)] * 5)
         assert (judged.verdict, judged.applies) == ("INVALID", False)
 
     @pytest.mark.parametrize(
@@ -103,14 +103,14 @@ class TestExponential:
         ids=str,
     )
     def test_a_steep_slope_alone_is_no_growth_by_a_factor(self, gaps, along):
-        judged = exponential("503", [tried(gaps)])
+        judged = exponential("503", [tried(gaps)] * 5)
         assert (judged.verdict, judged.evidence["slope"] > 0.5) == ("FAIL", True)
         assert f"along {along};" in judged.text
 
     @pytest.mark.parametrize("added", [0.05, 0.3, 0.9])
     def test_what_is_added_to_each_gap_does_not_hide_the_factor(self, added):
         """tenacity's wait_exponential_jitter adds up to a second to 1, 2, 4, 8."""
-        assert exponential("503", [tried([added + 2**n for n in range(5)])]).verdict == "PASS"
+        assert exponential("503", [tried([added + 2**n for n in range(5)])] * 5).verdict == "PASS"
 
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(
@@ -224,21 +224,63 @@ class TestJitter:
 
 
 class TestRetryAfter:
-    def told(self, waited, told=2.0, retried=True):
-        first = attempt(0, fault="503-retry-after", status=503, retry_after_s=told)
-        return run(first, *([attempt(waited, status=200)] if retried else []))
+    def told(self, waited, told=2.0, fault="503-retry-after", *, ended=True):
+        first = attempt(0, fault=fault, status=503, retry_after_s=told)
+        return run(first, *([] if waited is None else [attempt(waited, status=200)]), ended=ended)
+
+    def judged(self, *waited, others=(1.0,) * 12, fault="503-retry-after"):
+        return retry_after_honoured(
+            fault, [self.told(wait, fault=fault) for wait in waited], [self.told(wait, 1.0) for wait in others]
+        )
 
     @pytest.mark.parametrize(
         ("waited", "verdict"), [(2.0, "PASS"), (1.95, "PASS"), (5, "PASS"), (1.8, "FAIL"), (0, "FAIL")]
     )
     def test_it_comes_back_no_sooner_than_told(self, waited, verdict):
-        assert retry_after_honoured("503-retry-after", [self.told(waited)]).verdict == verdict
+        assert self.judged(2.0, waited, 2.0).verdict == verdict
 
     def test_a_client_that_waits_so_long_anyway_shows_nothing(self):
-        judged = retry_after_honoured("503-retry-after", [self.told(5)], usual_gap_s=5)
+        judged = self.judged(5, 5, 5, others=[5.0] * 12)
         assert (judged.verdict, judged.applies) == ("INVALID", True)
-        assert retry_after_honoured("503-retry-after", [self.told(1)], usual_gap_s=5).verdict == "FAIL"
+        assert self.judged(1, 5, 5, others=[5.0] * 12).verdict == "FAIL"
+
+    def test_one_of_its_other_waits_is_enough_for_that(self):
+        assert self.judged(2, 2, 2, others=[1.0] * 11 + [1.9]).verdict == "INVALID"
+
+    @pytest.mark.parametrize(("told", "others"), [(1, 0), (3, 0), (1, 12), (2, 12), (3, 11)])
+    def test_without_its_other_waits_or_from_a_few_nothing_is_passed(self, told, others):
+        assert self.judged(*[2.0] * told, others=[1.0] * others).verdict == "INVALID"
+
+    def test_what_is_told_after_a_later_attempt_is_no_proof(self):
+        """Its third wait is 2 s in any case."""
+        later = run(
+            attempt(0, fault="503", status=503),
+            attempt(1, fault="503-retry-after", status=503, retry_after_s=2.0),
+            attempt(3, status=200),
+        )
+        assert retry_after_honoured("503-retry-after", [later] * 3, [self.told(1.0, 1.0)] * 12).verdict == "INVALID"
+
+    def test_a_short_wait_that_was_not_kept_is_one_that_was_not_kept(self):
+        assert self.judged(2, 2, 2, others=[1.0] * 11 + [0.5]).verdict == "FAIL"
+        assert self.judged(2, 2, 2, others=[1.0] * 11 + [0.5], fault="429-retry-after").verdict == "PASS"
 
     def test_a_client_that_does_not_retry_has_nothing_to_honour(self):
-        judged = retry_after_honoured("503-retry-after", [self.told(0, retried=False)])
+        judged = retry_after_honoured("503-retry-after", [self.told(None)])
         assert (judged.verdict, judged.applies) == ("INVALID", False)
+
+    def test_a_client_that_is_still_waiting_at_the_deadline_is_not_said_to_give_up(self):
+        judged = retry_after_honoured("503-retry-after", [self.told(None, ended=False)])
+        assert (judged.verdict, judged.applies) == ("INVALID", True)
+
+
+@pytest.mark.parametrize("judge", [backoff, exponential])
+def test_gaps_of_a_few_operations_may_be_chance(judge):
+    """A client that sleeps at random looks so now and then."""
+    assert judge("503", [tried([0.5, 1, 2, 4])] * 4).verdict == "INVALID"
+    assert judge("503", [tried([0.5, 1, 2, 4])] * 5).verdict == "PASS"
+
+
+def test_work_is_what_one_more_attempt_takes_whatever_a_single_run_takes():
+    runs = [run(*[attempt(n) for n in range(count)], cpu_s=0.2 + 0.01 * count) for count in (1, 2, 2, 4, 4)]
+    assert work_s([*runs, run(attempt(0), cpu_s=0.9)]) == pytest.approx(0.01, abs=0.001)
+    assert work_s([run(attempt(0), cpu_s=0.2)]) == 0
