@@ -2,51 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 
+from hashidrill.audit.command_lines import Command
 from hashidrill.audit.jobs import Group, Job, jobs_of
 from hashidrill.audit.kinds import entries_of
 from hashidrill.audit.sources import Document
-from hashidrill.audit.tree import Mapping, Place
+from hashidrill.audit.tree import Entry, Mapping, Place
 from hashidrill.audit.unit_files import Unit
 
 
 @dataclass(frozen=True)
-class Agent:
-    """One agent's configuration: one file, or several of a directory, which Consul, Nomad and Vault merge."""
+class Started:
+    """A command of a systemd unit or of a Nomad task, and the file and place that say it: the unit's own, or those of
+    a drop-in.
+    """
 
-    documents: tuple[Document, ...]
+    unit: Unit | None
+    document: Document
+    command: Command
+    place: Place
 
     @cached_property
-    def merged(self) -> Mapping:
-        """All that it is told, as one. A later file wins, as with Consul, which reads them in lexical order."""
-        return Mapping(tuple(entry for document in self.documents for entry in document.body.entries), Place(1, 1))
-
-    def bodies(self, *names: str) -> list[tuple[Document, Mapping]]:
-        """Blocks with one of these names, each with the file that it stands in."""
-        return [(document, body) for document in self.documents for body in document.body.blocks(*names)]
-
-    def where(self, *names: str) -> tuple[Document, Place]:
-        """Where the first of these names is said; the start of the first file when none is."""
-        for name in names:
-            for document in reversed(self.documents):
-                if (entry := document.body.find(name)) is not None:
-                    return document, entry.place
-        first = self.documents[0].body.entries
-        return self.documents[0], first[0].place if first else Place(1, 1)
+    def settings(self) -> Mapping:
+        return self.command.settings(self.place)
 
 
 @dataclass(frozen=True)
-class Started:
-    """A command of a systemd unit, and the file and place that say it: the unit's own, or those of a drop-in."""
+class Agent:
+    """One agent's configuration: its files, which Consul, Nomad and Vault merge, and the flags that it is started with.
 
-    unit: Unit
-    document: Document
-    words: list[str]
-    place: Place
+    Either of them may be unknown: flags that no unit here gives, or files that a unit names and that are not here.
+    """
+
+    documents: tuple[Document, ...]
+    started: Started | None = None
+
+    @cached_property
+    def layers(self) -> list[tuple[Document, Mapping]]:
+        """What each file and the flags say. A later one wins: files in lexical order, and flags over all of them."""
+        flags = [] if self.started is None else [(self.started.document, self.started.settings)]
+        return [*((document, document.body) for document in self.documents), *flags]
+
+    @cached_property
+    def merged(self) -> Mapping:
+        """All that it is told, as one."""
+        return Mapping(tuple(entry for _, body in self.layers for entry in body.entries), Place(1, 1))
+
+    @property
+    def unseen(self) -> str:
+        """Why it may be told more than is seen here; empty where it is not."""
+        if self.started is None:
+            return ""
+        if self.started.command.unknown:
+            return "its unit passes on a variable, which may hold any flag"
+        elsewhere = self.started.command.container or self.started.command.configured_by
+        return "" if self.documents or not elsewhere else "its configuration is not among these files"
+
+    def bodies(self, *names: str) -> list[tuple[Document, Mapping]]:
+        """Blocks with one of these names, each with the file that it stands in."""
+        return [(document, body) for document, layer in self.layers for body in layer.blocks(*names)]
+
+    def find(self, *names: str) -> tuple[Document, Entry] | None:
+        """The last entry with one of these names, and where it is said."""
+        said = [(document, entry) for document, body in self.layers if (entry := body.find(*names)) is not None]
+        return said[-1] if said else None
+
+    def where(self, *names: str) -> tuple[Document, Place]:
+        """Where the first of these names is said, in a file before a flag; the start of the first file otherwise."""
+        for layer in (Agent(self.documents), self):
+            for name in names:
+                if (said := layer.find(name)) is not None:
+                    return said[0], said[1].place
+        document, body = self.layers[0]
+        return document, body.entries[0].place if body.entries else Place(1, 1)
 
 
 @dataclass(frozen=True)
@@ -84,48 +117,70 @@ class Audited:
         """The files of a directory are one agent, unless several of them set data_dir: then each of those is one.
 
         An agent has one data_dir, so two of them are two agents; the other files are then taken for parts of each.
+        What a unit starts with several directories or files is one; without any that is here, it is one by itself.
         """
         folders: dict[Path, list[Document]] = {}
         for document in self.of(kind):
             folders.setdefault(Path(document.path).parent, []).append(document)
-        agents = []
+        groups: list[tuple[Document, ...]] = []
         for documents in folders.values():
             heads = [document for document in documents if document.body.has("data_dir")]
             parts = [document for document in documents if document not in heads]
-            groups = [(head, *parts) for head in heads] if len(heads) > 1 else [tuple(documents)]
-            agents += [Agent(group) for group in groups]
-        return agents
+            groups += [(head, *parts) for head in heads] if len(heads) > 1 else [tuple(documents)]
+        agents: list[Agent] = []
+        taken: set[int] = set()
+        for started in self.all_commands:
+            if not started.command.starts(kind.removesuffix("-agent")):
+                continue
+            named = [_named(path, started.document, groups) for path in started.command.configured_by]
+            its = {index for found in named for index in found}
+            one_for_each_host = any(len(found) > 1 for found in named)
+            for indexes in [[index] for index in sorted(its)] if one_for_each_host else [sorted(its)]:
+                documents = [document for index in indexes for document in groups[index]]
+                agents.append(Agent(tuple({document.path: document for document in documents}.values()), started))
+            taken |= its
+        return [*agents, *(Agent(group) for index, group in enumerate(groups) if index not in taken)]
 
     def command_lines(self) -> Iterator[Started]:
-        """What systemd units start."""
+        """What systemd units start, with the variables that are known to be in their environment."""
+        files = self.of("environment")
         for document in self.of("systemd-unit"):
-            if document.unit is not None:
-                for words, said in document.unit.commands():
-                    yield Started(document.unit, self.at(said.path, document), words, said.place)
+            if document.unit is None:
+                continue
+            variables = {each.name: each.value for each in document.unit.variables()}
+            for setting in document.unit.all("EnvironmentFile"):
+                for index in _named(setting.value.lstrip("-"), document, [(file,) for file in files]):
+                    variables |= {each.name: each.value for each in files[index].variables}
+            for command, said in document.unit.commands(variables):
+                yield Started(document.unit, self.at(said.path, document), command, said.place)
+
+    @cached_property
+    def all_commands(self) -> list[Started]:
+        """What systemd units and the tasks of Nomad's jobs start."""
+        tasks = [(group.job.document, *found) for group in self.groups for found in group.commands()]
+        return [*self.command_lines(), *(Started(None, document, command, place) for document, command, place in tasks)]
 
     def at(self, path: str, otherwise: Document) -> Document:
         """The document with this path, or the other one where it is empty."""
         return next((document for document in self.documents if document.path == path), otherwise)
 
-    def all_commands(self) -> Iterator[tuple[Document, list[str], Place]]:
-        """What systemd units and the tasks of Nomad's jobs start."""
-        yield from ((each.document, each.words, each.place) for each in self.command_lines())
-        for group in self.groups:
-            yield from ((group.job.document, words, place) for words, place in group.commands())
 
-    def flags_of(self, agent: Agent) -> list[str]:
-        """The command line of the unit that starts this agent: one that names its directory or one of its files.
+def _named(path: str, by: Document, groups: Sequence[tuple[Document, ...]]) -> list[int]:
+    """Which of these groups of files a command line means by a path, which is one of the host that it runs on.
 
-        Compared by the last part of the path, because a unit names the path on the host.
-        """
-        names = {Path(document.path).name for document in agent.documents}
-        names.add(Path(agent.documents[0].path).resolve().parent.name)
-        for words in (each.words for each in self.command_lines()):
-            given = [word.rpartition("=")[2] for word in words]
-            if "agent" in words and any(Path(word).name in names for word in given if "/" in word):
-                return words
-        return []
+    Compared from its end, because the files stand elsewhere; of several that are alike, the nearest to who names it.
+    """
 
-    def flags_unknown(self, agent: Agent) -> bool:
-        """Whether its unit passes on a variable, which may hold any flag."""
-        return any(word.startswith("$") for word in self.flags_of(agent))
+    def alike(group: tuple[Document, ...]) -> tuple[int, int]:
+        files = [Path(document.path).resolve() for document in group]
+        same = max(_common(Path(path).parts[::-1], file.parts[::-1]) for file in (files[0].parent, *files))
+        return same, _common(Path(by.path).resolve().parts, files[0].parts)
+
+    scores = [alike(group) for group in groups]
+    best = max(scores, default=(0, 0))
+    return [index for index, score in enumerate(scores) if score == best and best[0]]
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many of their first items are the same."""
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))

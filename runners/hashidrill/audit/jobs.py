@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from hashidrill.audit.command_lines import Command, commands_in, of_image
 from hashidrill.audit.sources import Document
 from hashidrill.audit.tree import Mapping, Place, texts_within
-from hashidrill.audit.unit_files import commands_in
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,18 @@ class Group:
             return None
         return Mapping(tuple(entry for body in found for entry in body.entries), found[-1].place)
 
-    def commands(self) -> Iterator[tuple[list[str], Place]]:
-        """What the tasks start: command and args as words."""
+    def commands(self) -> Iterator[tuple[Command, Place]]:
+        """What the tasks start: command and args, or those of an image."""
         for task in self.tasks():
             for config in task.blocks("config", "Config"):
                 said = [config.find(name) for name in ("command", "args")]
                 texts = [text for entry in said if entry is not None for text, _ in texts_within(entry.value)]
-                found = commands_in(texts)
-                for command in found if found != [texts] else [" ".join(texts).split()]:
-                    yield command, config.place
+                if image := config.text("image"):
+                    texts = of_image(image, texts, config.text("entrypoint") or "")
+                for command in commands_in(texts):
+                    split = " ".join(command.words).split() if command.words == texts else command.words
+                    container = command.container or bool(image)
+                    yield replace(command, words=split, container=container), config.place
 
     def services(self) -> list[Mapping]:
         names = ("service", "Services")

@@ -17,32 +17,19 @@ def _is_an_agent(agent: Agent) -> bool:
     return any(agent.merged.has(name) for name in ("data_dir", "server", "bootstrap_expect", "bootstrap"))
 
 
-def _alone_on_purpose(agent: Agent, flags: list[str]) -> bool:
-    """A single server."""
+def _alone_on_purpose(agent: Agent) -> bool:
+    """A single server, or one that is tried out."""
     told = agent.merged
-    said = _flag(flags, "bootstrap-expect")
-    expected = told.number("bootstrap_expect") if said is None else float(said) if said.isdigit() else None
-    return told.flag("bootstrap") is True or _flag(flags, "bootstrap") is not None or expected == 1
+    return bool(told.flag("bootstrap") or told.flag("dev")) or told.number("bootstrap_expect") == 1
 
 
-def _unseen(audited: Audited, agent: Agent, flags: list[str]) -> str:
-    """Why nothing is said of this agent's joining although no address is seen; empty where something is."""
+def _unseen(agent: Agent) -> str:
+    """Why the missing address is not reported; empty where it is."""
     told = agent.merged
-    if audited.flags_unknown(agent):
-        return "its unit passes on a variable, which may hold -retry-join"
     # without bootstrap_expect a server neither forms a datacenter nor, told of nobody, joins one: flags do it then
-    if told.flag("server") is True and not told.has("bootstrap_expect") and not flags:
+    if agent.started is None and told.flag("server") is True and not told.has("bootstrap_expect"):
         return "it does not say how many servers there are: flags that are not seen here do, and may name them"
-    return ""
-
-
-def _flag(flags: list[str], *names: str) -> str | None:
-    """The value of a command-line flag, with one dash or two; an empty string when it has none."""
-    for index, word in enumerate(flags):
-        name, _, value = word.lstrip("-").partition("=")
-        if word.startswith("-") and name in names:
-            return value or (flags[index + 1] if index + 1 < len(flags) else "")
-    return None
+    return agent.unseen
 
 
 @rule(
@@ -63,18 +50,16 @@ def _flag(flags: list[str], *names: str) -> str | None:
 def consul_no_retry_join(audited: Audited) -> Iterator[Hit]:
     for agent in audited.consul_agents:
         told = agent.merged
-        flags = audited.flags_of(agent)
-        if not _is_an_agent(agent) or _alone_on_purpose(agent, flags):
+        if not _is_an_agent(agent) or _alone_on_purpose(agent):
             continue
         # auto_config brings the addresses of the servers along, and auto_encrypt still needs retry_join
         automatic = any(body.flag("enabled") is True for body in told.blocks("auto_config"))
-        by_flag = _flag(flags, "retry-join", "join", "dev")
-        if told.has("retry_join", "start_join") or automatic or by_flag is not None:
+        if told.has("retry_join", "start_join") or automatic:
             continue
         document, place = agent.where("server", "data_dir", "bootstrap_expect")
         role = "server" if told.flag("server") else "agent"
         text = f"this Consul {role} has no retry_join: it never looks for the others"
-        yield Hit(document, place, text, muted=_unseen(audited, agent, flags))
+        yield Hit(document, place, text, muted=_unseen(agent))
 
 
 @rule(
@@ -92,13 +77,12 @@ def consul_no_retry_join(audited: Audited) -> Iterator[Hit]:
     verified=f"{_TESTS}::test_an_agent_with_retry_max_exits_with_1",
 )
 def consul_retry_max(audited: Audited) -> Iterator[Hit]:
-    for document in audited.of("consul-agent"):
+    for agent in audited.consul_agents:
         for name in ("retry_max", "retry_max_wan"):
-            entry, attempts = document.body.find(name), document.body.number(name)
-            if entry is not None and attempts is not None and attempts > 0:
-                yield Hit(
-                    document, entry.place, f"after {attempts:g} retries of a failed join this agent exits with code 1"
-                )
+            said, attempts = agent.find(name), agent.merged.number(name)
+            if said is not None and attempts is not None and attempts > 0:
+                text = f"after {attempts:g} retries of a failed join this agent exits with code 1"
+                yield Hit(said[0], said[1].place, text)
 
 
 @rule(
@@ -120,7 +104,6 @@ def consul_no_retry_join_wan(audited: Audited) -> Iterator[Hit]:
         agent.merged.text("datacenter")
         for agent in audited.consul_agents
         if agent.merged.has("retry_join_wan", "start_join_wan")
-        or _flag(audited.flags_of(agent), "retry-join-wan", "join-wan")
     }
     for agent in audited.consul_agents:
         told = agent.merged
@@ -136,7 +119,8 @@ def consul_no_retry_join_wan(audited: Audited) -> Iterator[Hit]:
         ):
             continue
         document, place = agent.where("primary_datacenter", "translate_wan_addrs")
-        yield Hit(document, place, "this server belongs to a federation and has no retry_join_wan")
+        text = "this server belongs to a federation and has no retry_join_wan"
+        yield Hit(document, place, text, muted=agent.unseen)
 
 
 @rule(
@@ -181,7 +165,8 @@ def consul_limits_and_deaf_client(audited: Audited) -> Iterator[Hit]:
     verified=f"{_TESTS}::test_consul_lock_without_monitor_retry_gives_up_at_the_first_error",
 )
 def consul_lock_no_monitor_retry(audited: Audited) -> Iterator[Hit]:
-    for document, words, place in audited.all_commands():
+    for each in audited.all_commands:
+        words = each.command.words
         locks = "lock" in words and any(word.rpartition("/")[2] == "consul" for word in words)
-        if locks and _flag(words, "monitor-retry") == "0":
-            yield Hit(document, place, "this lock is given up at the first error of a watch")
+        if locks and ("monitor-retry", "0") in each.command.flags:
+            yield Hit(each.document, each.place, "this lock is given up at the first error of a watch")

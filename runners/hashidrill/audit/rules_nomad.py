@@ -17,8 +17,8 @@ _RETRIES = ("consul_retry", "vault_retry", "nomad_retry")
 
 def _roles(agent: Agent, name: str) -> list[tuple[Document, Mapping]]:
     """The blocks of a role that is on."""
-    enabled = any(body.flag("enabled") is True for _, body in agent.bodies(name))
-    return agent.bodies(name) if enabled else []
+    merged = agent.merged.block(name)
+    return agent.bodies(name) if merged is not None and merged.flag("enabled") is True else []
 
 
 def _joins(bodies: list[tuple[Document, Mapping]], *names: str) -> bool:
@@ -51,12 +51,13 @@ def nomad_no_server_join(audited: Audited) -> Iterator[Hit]:
                 continue
             consul = [body for _, body in agent.bodies("consul")]
             found = _joins(bodies, "retry_join", "start_join", "servers")
-            flags = [word.lstrip("-").partition("=")[0] for word in audited.flags_of(agent) if word.startswith("-")]
-            by_flag = {"retry-join", "join", "servers", "dev"} & set(flags) or audited.flags_unknown(agent)
+            flags = {} if agent.started is None else dict(agent.started.command.flags)
+            by_flag = flags.keys() & {"retry-join", "join", "servers", "dev"}  # for either role
             if not found and not by_flag and not any(body.flag(auto) is not False for body in consul):
                 document, body = bodies[0]
                 role = "server" if bodies is servers else "client"
-                yield Hit(document, body.place, f"this Nomad {role} is not told how to find the servers")
+                text = f"this Nomad {role} is not told how to find the servers"
+                yield Hit(document, body.place, text, muted=agent.unseen)
 
 
 @rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from hashidrill.audit.audited import Audited
+from hashidrill.audit.audited import Audited, Started
 from hashidrill.audit.rule import Hit, Severity, rule
 from hashidrill.audit.sources import Document
 from hashidrill.audit.tree import Mapping, Place, is_zero_duration, number_of
@@ -61,18 +61,21 @@ def vault_raft_no_retry_join(audited: Audited) -> Iterator[Hit]:
     verified=f"{_TEMPLATE_TESTS}::test_the_retries_of_consul_template_and_of_vaults_client_multiply",
 )
 def vault_max_retries_zero(audited: Audited) -> Iterator[Hit]:
-    one_layer = [unit for _, unit in _template_units(audited)]  # which retries by itself: HD403
+    one_layer = [each.unit for each in _template_units(audited)]  # which retries by itself: HD403
     for document, unit, name, value, place in environment(audited):
         if name == _VARIABLE and value.strip() == "0" and unit not in one_layer:
             yield Hit(document, place, "VAULT_MAX_RETRIES=0: Vault's clients here retry nothing")
 
 
 def environment(audited: Audited) -> Iterator[tuple[Document, Unit | None, str, str, Place]]:
-    """Variables from units (which are given too), environment files and the `env` blocks of Nomad's tasks."""
+    """Variables from units (which are given too) and their command lines, environment files and Nomad's tasks."""
     for document in audited.documents:
         set_here = document.unit.variables() if document.unit is not None else document.variables
         for each in set_here:
             yield audited.at(each.path, document), document.unit, each.name, each.value, each.place
+    for started in audited.all_commands:
+        for variable, said in started.command.variables.items():
+            yield started.document, started.unit, variable, said, started.place
     for group in audited.groups:
         for task in group.tasks():
             for env in task.blocks("env"):
@@ -133,10 +136,12 @@ def vault_agent_template_stays_silent(audited: Audited) -> Iterator[Hit]:
 
 
 def _ct_retries(audited: Audited) -> Iterator[tuple[Document, str, Mapping]]:
-    """(file, service, retry block) of all consul-template configurations."""
-    for document in audited.of("consul-template"):
+    """(file, service, retry block) of all consul-template configurations, and of its flags."""
+    bodies = [(document, document.body) for document in audited.of("consul-template")]
+    bodies += [(each.document, each.settings) for each in _template_units(audited)]
+    for document, said in bodies:
         for service in ("consul", "vault", "nomad"):
-            for body in document.body.blocks(service):
+            for body in said.blocks(service):
                 yield from ((document, service, retry) for retry in body.blocks("retry"))
 
 
@@ -218,18 +223,17 @@ def consul_template_times_vault(audited: Audited) -> Iterator[Hit]:
 def _api_retries(audited: Audited, document: Document) -> int:
     """VAULT_MAX_RETRIES of the unit that starts consul-template with this file, by the file's name."""
     name = Path(document.path).name
-    for words, unit in _template_units(audited):
-        if any(word.rpartition("/")[2] == name for word in words):
-            for each in unit.variables():
-                if each.name == _VARIABLE and each.value.isdigit():
-                    return int(each.value)
+    for each in _template_units(audited):
+        if each.unit is not None and any(word.rpartition("/")[2] == name for word in each.command.words):
+            said = {variable.name: variable.value for variable in each.unit.variables()}
+            said |= each.command.variables
+            if said.get(_VARIABLE, "").isdigit():
+                return int(said[_VARIABLE])
     return _VAULT_API_RETRIES
 
 
-def _template_units(audited: Audited) -> Iterator[tuple[list[str], Unit]]:
-    for each in audited.command_lines():
-        if each.words[0].rpartition("/")[2] == "consul-template":
-            yield each.words, each.unit
+def _template_units(audited: Audited) -> list[Started]:
+    return [each for each in audited.command_lines() if each.command.program == "consul-template"]
 
 
 @rule(
@@ -246,12 +250,12 @@ def _template_units(audited: Audited) -> Iterator[tuple[list[str], Unit]]:
 )
 def unit_without_restart(audited: Audited) -> Iterator[Hit]:
     for each in audited.command_lines():
-        program = each.words[0].rpartition("/")[2]
-        runs = program == "consul-template" or (
-            program in {"consul", "nomad", "vault"} and {"agent", "server"} & set(each.words)
-        )
-        # what a drop-in alone does not say, its unit may
-        if not runs or each.unit.last("Type") == "oneshot" or (each.unit.partial and not each.unit.last("Restart")):
+        program, unit = each.command.program, each.unit
+        runs = program == "consul-template" or any(map(each.command.starts, ("consul", "nomad", "vault")))
+        if not runs or unit is None or each.command.supervised:
             continue
-        if each.unit.last("Restart") in {"", "no"}:
+        # what a drop-in alone does not say, its unit may
+        if unit.last("Type") == "oneshot" or (unit.partial and not unit.last("Restart")):
+            continue
+        if unit.last("Restart") in {"", "no"}:
             yield Hit(each.document, each.place, f"when this {program} ends, nothing starts it again")

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from hashidrill.audit.command_lines import VARIABLE, Command, commands_in, expanded, words
 from hashidrill.audit.tree import Comment, MalformedError, Place
 
-_SHELLS = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
-_STARTERS = frozenset({"dumb-init", "env", "nohup", "setsid", "tini"})
-"""They start the rest of their command line, after options of their own that take no value."""
-_BEFORE = frozenset({"!", "command", "do", "else", "exec", "if", "then", "until", "while", "{", "("})
-"""What a shell may have before a command."""
-_SHELL_COMMAND = re.compile(r"-[a-z]*c[a-z]*")
-_SEPARATOR = re.compile(r"\|\||&&|[;|&\n]")
 _SECTION = re.compile(r"\[(?P<name>[^\[\]]+)\]\s*$")
-_VARIABLE = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_]\w*)=(?P<value>.*)$")
 
 
 @dataclass(frozen=True)
@@ -72,44 +64,22 @@ class Unit:
         unset = {word for setting in self.all("UnsetEnvironment") for word in words(setting.value)}
         return [each for each in found.values() if not {each.name, f"{each.name}={each.value}"} & unset]
 
-    def commands(self) -> list[tuple[list[str], Setting]]:
-        """The words of each command of each `ExecStart=` that holds, without systemd's prefixes and without a shell."""
+    def commands(self, variables: Mapping[str, str]) -> list[tuple[Command, Setting]]:
+        """The commands of each `ExecStart=` that holds, without systemd's prefixes; `variables` are those it is given.
+
+        Not expanded before a shell has split them: what is quoted for it is one word here.
+        """
         return [
             (command, each)
             for each in self.all("ExecStart")
-            for command in commands_in(words(each.value.lstrip("@-:+!")))
+            for found in commands_in(words(each.value.lstrip("@-:+!")))
+            for command in [replace(found, words=expanded(found.words, variables))]
         ]
 
     def with_dropins(self, dropins: Sequence[tuple[str, Unit]]) -> Unit:
         """What systemd makes of it and its drop-ins: (path, what it says), in the order in which they are read."""
         more = [replace(each, path=path) for path, dropin in dropins for each in dropin.settings]
         return replace(self, settings=(*self.settings, *more))
-
-
-def commands_in(line: Sequence[str]) -> list[list[str]]:
-    """The commands of a command line: itself, or what it has a shell, `env` or an init run."""
-    rest = list(line)
-    while rest and (rest[0] in _BEFORE or _VARIABLE.match(rest[0]) or rest[0].rpartition("/")[2] in _STARTERS):
-        rest = rest[1:]
-        while rest and rest[0].startswith("-"):
-            rest = rest[1:]
-    if not rest or rest[0].rpartition("/")[2] not in _SHELLS:
-        return [rest] if rest else []
-    for index, word in enumerate(rest[1:-1], 1):
-        if _SHELL_COMMAND.fullmatch(word):
-            parts = _SEPARATOR.split(rest[index + 1])
-            return [command for part in parts for command in commands_in(words(part.strip()))]
-        if not word.startswith(("-", "+")):
-            break
-    return [rest]
-
-
-def words(line: str) -> list[str]:
-    """A command line as words; where its quotes do not match, split at spaces."""
-    try:
-        return shlex.split(line)
-    except ValueError:
-        return line.split()
 
 
 def read_unit(text: str) -> Unit:
@@ -141,6 +111,6 @@ def read_environment(text: str) -> tuple[list[Variable], list[Comment]]:
         bare = line.strip()
         if bare.startswith(("#", ";")):
             comments.append(Comment(bare[1:].strip(), number, trailing=False))
-        elif found := _VARIABLE.match(bare):
+        elif found := VARIABLE.match(bare):
             variables.append(Variable(found["name"], found["value"].strip().strip("\"'"), Place(number, 1)))
     return variables, comments

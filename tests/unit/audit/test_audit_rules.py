@@ -163,6 +163,108 @@ def test_a_unit_is_what_systemd_makes_of_it_and_its_drop_ins(tmp_path, files, ru
     assert {finding.rule_id for finding in audit([tmp_path]).findings} == rules
 
 
+UNIT = "[Service]\nRestart=on-failure\nExecStart="
+AGENT = 'data_dir = "/opt/consul"\nserver = false\n'
+JOINS = "-retry-join=10.0.0.1"
+NOMAD_SERVER = "nomad agent -server -bootstrap-expect=3 -data-dir=/opt/nomad -consul-server-auto-join=false"
+
+
+@pytest.mark.parametrize(
+    ("files", "rules"),
+    [
+        # flags alone
+        ({"c.service": f"{UNIT}consul agent -data-dir=/opt/consul -bind=10.0.0.5"}, {"HD101 c.service:3"}),
+        ({"c.service": f"{UNIT}consul agent -server=false -data-dir /a -retry-max=5 {JOINS}"}, {"HD102 c.service:3"}),
+        ({"c.service": f"{UNIT}consul agent --data-dir /a --retry-join a --retry-max-wan 5"}, {"HD102 c.service:3"}),
+        ({"c.service": f"{UNIT}consul agent -data-dir=/a -retry-max=0 {JOINS}"}, set()),
+        ({"c.service": f"{UNIT}consul agent -data-dir=/a -server -bootstrap-expect 1"}, set()),
+        ({"c.service": f"{UNIT}consul agent -data-dir=/a -server -bootstrap"}, set()),
+        ({"c.service": f"{UNIT}consul agent -data-dir=/a -dev"}, set()),
+        ({"c.service": f"{UNIT}consul agent -data-dir=/a -join=10.0.0.1"}, set()),
+        # files of which the audit sees nothing, and a variable
+        ({"c.service": f"{UNIT}consul agent -data-dir=/a -config-dir=/etc/consul.d"}, set()),
+        ({"c.service": f"{UNIT}consul agent -data-dir=/a $MORE"}, set()),
+        # flags and files
+        ({"c.service": f"{UNIT}consul agent -config-dir=/etc/consul.d -retry-max=5 {JOINS}", "consul.d/a.hcl": AGENT},
+         {"HD102 c.service:3"}),
+        ({"c.service": f"{UNIT}consul agent -config-dir /etc/consul.d/ -retry-max=0", "consul.d/a.hcl":
+          f'{AGENT}retry_max = 5\nretry_join = ["a"]\n'}, set()),
+        ({"c.service": f"{UNIT}consul agent -config-file=/etc/a.hcl {JOINS}", "x/a.hcl": f"{AGENT}retry_max = 5"},
+         {"HD102 x/a.hcl:3"}),
+        ({"c.service": f"{UNIT}nomad agent -config=/etc/consul.d {JOINS}", "consul.d/a.hcl": AGENT},
+         {"HD101 consul.d/a.hcl:2"}),
+        ({"c.service": f"{UNIT}consul agent -config-dir=/a/one.d -config-dir=/a/two.d", "one.d/a.hcl": AGENT,
+          "two.d/b.hcl": 'retry_join = ["a"]\n'}, set()),
+        ({"a/c.service": f"{UNIT}consul agent -config-dir=/etc/consul.d {JOINS}", "a/consul.d/a.hcl": AGENT,
+          "b/c.service": f"{UNIT}consul agent -config-dir=/etc/consul.d", "b/consul.d/a.hcl": AGENT},
+         {"HD101 b/consul.d/a.hcl:2"}),
+        ({"c.service": f"{UNIT}consul agent -config-dir=/etc/consul.d -retry-max=5 {JOINS}", "a/consul.d/a.hcl": AGENT,
+          "b/consul.d/a.hcl": AGENT}, {"HD102 c.service:3"}),
+        ({"c.service": f"{UNIT}consul agent -server -datacenter=b -retry-join-wan=a -data-dir=/a {JOINS}",
+          "x/a.hcl": 'server = true\nbootstrap_expect = 3\nretry_join = ["a"]\ndatacenter = "b"\n'
+          'primary_datacenter = "a"\n'},
+         set()),
+        # variables
+        ({"c.service": f"{UNIT}consul agent -data-dir=/a $MORE ${{LAST}}\n"
+          "Environment='MORE=-retry-max=5 -retry-join=a' LAST=-ui"},
+         {"HD102 c.service:3"}),
+        ({"c.service": f"{UNIT}consul agent -data-dir=/a $MORE\nEnvironmentFile=-/etc/consul.d/consul.env",
+          "etc/consul.env": 'MORE="-retry-max=5 -retry-join=a"\n'}, {"HD102 c.service:3"}),
+        # what stands before it
+        ({"c.service": f"{UNIT}/bin/sudo -u consul -g consul -- /bin/consul agent -data-dir=/a"},
+         {"HD101 c.service:3"}),
+        ({"c.service": f"{UNIT}/sbin/runuser -u consul -- env A=b nice -n 5 consul agent -data-dir=/a"},
+         {"HD101 c.service:3"}),
+        ({"c.service": f"{UNIT}/bin/su - consul -c 'exec consul agent -data-dir=/a'"}, {"HD101 c.service:3"}),
+        ({"c.service": f"{UNIT}/sbin/gosu consul consul agent -data-dir=/a"}, {"HD101 c.service:3"}),
+        ({"c.service": f"{UNIT}/bin/bash -lc 'ulimit -n 9; timeout 99 consul lock -monitor-retry=0 a b'"},
+         {"HD105 c.service:3"}),
+        # containers
+        ({"c.service": "[Service]\nExecStart=/usr/bin/docker run --rm --name nomad -v a:b hashicorp/nomad:1.10 agent"},
+         {"HD501 c.service:2"}),
+        ({"c.service": "[Service]\nExecStart=/bin/podman run -it --net host docker.io/hashicorp/vault@sha256:a server"},
+         {"HD501 c.service:2"}),
+        ({"c.service": "[Service]\nExecStart=/usr/bin/docker run --restart=always hashicorp/consul agent"}, set()),
+        ({"c.service": "[Service]\nExecStart=/usr/bin/docker run --name consul alpine agent"}, set()),
+        ({"c.service": f"{UNIT}docker run -d hashicorp/consul agent -server -data-dir=/a -retry-max=5"},
+         {"HD102 c.service:3"}),
+        ({"c.service": f"{UNIT}docker run -e VAULT_MAX_RETRIES=0 -p 1:2 hashicorp/vault agent"}, {"HD302 c.service:3"}),
+        ({"c.service": f"{UNIT}docker run -v /srv/x.d:/consul/config hashicorp/consul agent "
+          f"-config-dir=/consul/config {JOINS}", "x.d/a.hcl": AGENT}, set()),
+        ({"c.service": f"{UNIT}docker run --entrypoint /bin/sh hashicorp/consul -c 'consul agent -retry-max=3'"},
+         {"HD102 c.service:3"}),
+        # other agents
+        ({"n.service": f"{UNIT}{NOMAD_SERVER}"}, {"HD201 n.service:3"}),
+        ({"n.service": f"{UNIT}{NOMAD_SERVER} {JOINS} -retry-max=3"}, {"HD202 n.service:3"}),
+        ({"n.service": f"{UNIT}{NOMAD_SERVER} -join=10.0.0.1"}, {"HD203 n.service:3"}),
+        ({"n.service": f"{UNIT}nomad agent -config=/etc/n -retry-max=3", "n/a.hcl": "server {\n  enabled = true\n}\n"},
+         {"HD202 n.service:3"}),
+        ({"t.service": f"{UNIT}consul-template -vault-retry=false -template a:b"}, {"HD401 t.service:3"}),
+        ({"t.service": f"{UNIT}consul-template -consul-retry-max-backoff 0s"}, {"HD402 t.service:3"}),
+        ({"t.service": f"{UNIT}env VAULT_MAX_RETRIES=0 vault agent -config=/a"}, {"HD302 t.service:3"}),
+        # a task of Nomad
+        ({"j.nomad": 'job "a" {\n  type = "system"\n  group "b" {\n    task "c" {\n      driver = "docker"\n'
+          '      config {\n        image = "hashicorp/consul:1.22"\n'
+          '        args = ["agent", "-data-dir=/a", "-retry-max=3"]\n      }\n    }\n  }\n}\n'}, {"HD102 j.nomad:6"}),
+    ],
+)  # fmt: skip
+def test_a_command_line_and_files_are_one_agent_for_every_rule(tmp_path, files, rules):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    result = audit([tmp_path])
+    assert result.problems == []
+    assert {
+        f"{each.rule_id} {Path(each.path).relative_to(tmp_path)}:{each.place.line}" for each in result.findings
+    } == rules
+
+
+def test_an_agent_whose_files_are_not_seen_is_muted_with_the_reason(tmp_path):
+    (tmp_path / "c.service").write_text(f"{UNIT}consul agent -data-dir=/a -config-dir=/etc/consul.d")
+    [(finding, reason)] = audit([tmp_path]).muted
+    assert (finding.rule_id, reason) == ("HD101", "its configuration is not among these files")
+
+
 def test_a_nomad_task_that_starts_a_shell_is_looked_into(tmp_path):
     task = 'config { command = "/bin/sh"\n args = ["-c", "exec consul lock -monitor-retry=0 a b"] }'
     job = f'job "a" {{ group "b" {{ task "c" {{ driver = "exec"\n {task} }} }} }}'.replace("{ ", "{\n").replace(
