@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
+from typing import TypeVar
 
 from hashidrill.audit.command_lines import Command
 from hashidrill.audit.jobs import Group, Job, jobs_of
@@ -14,6 +15,24 @@ from hashidrill.audit.kinds import entries_of
 from hashidrill.audit.sources import Document
 from hashidrill.audit.tree import Entry, Mapping, Place
 from hashidrill.audit.unit_files import Unit
+
+
+_File = TypeVar("_File")
+
+
+HEAD = "data_dir"
+"""An agent of Consul or Nomad has one of it: files that each set it are different agents."""
+
+
+def agents_in(files: Sequence[_File], body_of: Callable[[_File], Mapping]) -> list[list[_File]]:
+    """The files of a directory by the agent that reads them: one agent, unless several files set HEAD.
+
+    The other files are then taken for parts of each.
+    """
+    heads = [file for file in files if body_of(file).has(HEAD)]
+    if len(heads) < 2:
+        return [list(files)]
+    return [[file for file in files if file is mine or file not in heads] for mine in heads]
 
 
 @dataclass(frozen=True)
@@ -114,19 +133,14 @@ class Audited:
         return [group for job in self.jobs for group in job.groups()]
 
     def _agents(self, kind: str) -> list[Agent]:
-        """The files of a directory are one agent, unless several of them set data_dir: then each of those is one.
+        """What a unit starts with several directories or files is one; without any that is here, it is one by itself.
 
-        An agent has one data_dir, so two of them are two agents; the other files are then taken for parts of each.
-        What a unit starts with several directories or files is one; without any that is here, it is one by itself.
+        The other files of each directory are those of the agents in it.
         """
         folders: dict[Path, list[Document]] = {}
         for document in self.of(kind):
             folders.setdefault(Path(document.path).parent, []).append(document)
-        groups: list[tuple[Document, ...]] = []
-        for documents in folders.values():
-            heads = [document for document in documents if document.body.has("data_dir")]
-            parts = [document for document in documents if document not in heads]
-            groups += [(head, *parts) for head in heads] if len(heads) > 1 else [tuple(documents)]
+        groups = [tuple(group) for each in folders.values() for group in agents_in(each, lambda file: file.body)]
         agents: list[Agent] = []
         taken: set[int] = set()
         for started in self.all_commands:

@@ -27,9 +27,8 @@ from hashidrill.events import Bus, Event, Note, Subscriber
 from hashidrill.gate.audited import audited
 from hashidrill.gate.calibrating import calibrate, calibration_lines
 from hashidrill.gate.configuration import Source, sources_of
-from hashidrill.gate.differences import differences
+from hashidrill.gate.differences import differences_of
 from hashidrill.gate.document import as_document
-from hashidrill.gate.overlay import SECTIONS, role_of
 from hashidrill.gate.pages import change_lines, plan_lines, verdict_lines
 from hashidrill.gate.playing import InterruptedGate, Means, Plan, play_all, runs_of, sides_of
 from hashidrill.gate.refused import check_taken
@@ -93,9 +92,9 @@ def gate(
     product: Annotated[
         str | None, typer.Option(help="consul, nomad or vault (default: recognised by the configuration).")
     ] = None,
-    agents: Annotated[
+    role: Annotated[
         str | None,
-        typer.Option(help="Whose configuration it is: all, server or client (default: recognised by its keys)."),
+        typer.Option(help="Whose configuration it is: all, server or client (default: each that its keys tell)."),
     ] = None,
     suite_: Annotated[
         list[str] | None, typer.Option("--suite", help=f"Experiments, or a tag (default: {TAG}). Repeatable.")
@@ -141,7 +140,7 @@ def gate(
     budget_s = _budget(time_budget)
     if calibrate_:
         _check_calibrates({
-            "--baseline": baseline, "--candidate": candidate, "--git": git, "--path": path, "--agents": agents,
+            "--baseline": baseline, "--candidate": candidate, "--git": git, "--path": path, "--role": role,
             "--candidate-version": candidate_version, "--key-map": key_map_, "--margin": margin, "--dry-run": dry_run,
             "--json": as_json, "--rounds": rounds != AT_MOST,
         })  # fmt: skip
@@ -154,22 +153,21 @@ def gate(
         newer = candidate_version is not None
         sources = _sources(baseline, candidate, git, path, Path(folder), versions_differ=newer)
         versions = _versions(baseline_version, candidate_version, files_given=any(sources))
-        both = sides(sources[0], sources[1], product=product_of(*sources, product), versions=versions)
-        named = both[0].config.product
+        named = product_of(*sources, product)
+        both = sides(sources[0], sources[1], product=named, versions=versions, role=role)
         members, mapped = suite(suite_ or [TAG], named), key_map(key_map_)
         margins = _margins(margin, {one.name for member in members for one in figures(member.experiment)})
-        role = _role(agents, named, both)
-        result = _before(both, fail_on_audit)
+        result = _before(named, both, fail_on_audit)
         for line in change_lines(result):
             live.say(say, line)
-        _ask_agents(both, say, install=install)
+        _ask_agents(named, both, say, install=install)
     if result.equal or result.audit.failing:
         _end(result, output, say, as_json=as_json)
     found = picked(members, named, result.differences.keys, mapped, budget_s=budget_s, runs=runs_of)
     result = replace(result, picked=found)
     for line in plan_lines(result):
         live.say(say, line)
-    plan = Plan(result.differences, versions, role, runs_dir, budget_s, rounds, margins)
+    plan = Plan(result.differences, versions, runs_dir, budget_s, rounds, margins)
     for member in (*found.members, *found.left):
         sides_of(member, plan)  # what does not fit an experiment is said before the first one runs
     if dry_run:
@@ -228,44 +226,33 @@ def _versions(baseline: str | None, candidate: str | None, *, files_given: bool)
     return baseline, candidate or baseline
 
 
-def _before(both: tuple[Side, Side], fail_on_audit: FailOnAudit) -> Result:
+def _before(product: str, both: tuple[Side, Side], fail_on_audit: FailOnAudit) -> Result:
     """What is known before anything runs."""
     limit = None if fail_on_audit is FailOnAudit.never else Severity[fail_on_audit.name.upper()]
     names = [_name(side) for side in both]
     return Result(
         (names[0], names[1]),
         (both[0].version or "", both[1].version or ""),
-        differences(both[0].config, both[1].config),
-        audited(both[0].config, both[1].config, limit=limit),
+        differences_of({role: (config, both[1].configs[role]) for role, config in both[0].configs.items()}),
+        audited(product, both[0].sources, both[1].sources, limit=limit),
     )
 
 
 def _name(side: Side) -> str:
-    shown = [source.shown for source in side.config.sources]
+    shown = [source.shown for source in side.sources]
     text = shown[0] if len(shown) == 1 else f"{len(shown)} files of {Path(shown[0]).parent}" if shown else ""
     return " ".join(part for part in (side.version, text) if part) or side.name
 
 
-def _ask_agents(both: tuple[Side, Side], say: Console, *, install: bool) -> None:
+def _ask_agents(product: str, both: tuple[Side, Side], say: Console, *, install: bool) -> None:
     """Get the binaries, and have each read its side's configuration."""
     for side in both:
-        config = side.config
-        version = side.version or registry.services()[config.product].Spec().version
-        if config.sources or side.version:
-            ensure_system_packages(
-                lambda text: live.say(say, text), wanted=[(config.product, version)], install=install
-            )
-            binary = binaries.ensure(config.product, version, progress=lambda text: live.say(say, text))
-            check_taken(side.name, config, version, binary.path)
-
-
-def _role(named: str | None, product: str, both: tuple[Side, Side]) -> str:
-    roles = SECTIONS[product]
-    if named is None:
-        return role_of(product, both[1].config.settings)
-    if named not in roles:
-        raise UsageError(f"--agents {named}: {product.capitalize()} has {', '.join(roles)}")
-    return named
+        version = side.version or registry.services()[product].Spec().version
+        if side.sources or side.version:
+            ensure_system_packages(lambda text: live.say(say, text), wanted=[(product, version)], install=install)
+            binary = binaries.ensure(product, version, progress=lambda text: live.say(say, text))
+            for config in side.configs.values():
+                check_taken(side.name, config, version, binary.path)
 
 
 def _budget(text: str) -> float:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hashidrill.audit import tree
+from hashidrill.audit.audited import HEAD, agents_in
 from hashidrill.audit.kinds import kind_of
 from hashidrill.audit.sources import read_configuration
 from hashidrill.errors import UsageError
@@ -113,8 +114,27 @@ def _read(file: Path, shown: str) -> Source:
     return Source(shown, file, text, value)
 
 
+def configurations(product: str, sources: Sequence[Source]) -> list[Configuration]:
+    """What each agent of that product makes of its part of these files, read as an audit reads a directory."""
+    parts = [sources] if product in _REPLACED else agents_in(sources, lambda source: source.body)
+    return [_merged(product, part) for part in parts]
+
+
 def configuration(product: str, sources: Sequence[Source]) -> Configuration:
-    """What an agent of that product makes of these files."""
+    """That of the one agent that reads these files. Raises UsageError where they are those of several agents."""
+    found = configurations(product, sources)
+    if len(found) > 1:
+        raise UsageError(f"{several(found)}: name the files of one agent")
+    return found[0]
+
+
+def several(found: Sequence[Configuration]) -> str:
+    """For messages: which files make them different agents."""
+    heads = [each.shown for one in found for each in one.sources if each.body.has(HEAD)]
+    return f"{' and '.join(heads)} are {len(found)} agents, because each sets {HEAD}"
+
+
+def _merged(product: str, sources: Sequence[Source]) -> Configuration:
     settings: dict[str, Any] = {}
     places: dict[str, Place] = {}
     for source in sources:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -42,6 +42,13 @@ class Change:
     baseline: Any
     candidate: Any
     place: Place | None
+    role: str = ""
+    """Whose key it is, where those of several roles are compared."""
+
+    @property
+    def named(self) -> str:
+        """`limits.rpc_rate`, or `limits.rpc_rate of clients`."""
+        return f"{self.key} of {self.role}s" if self.role else self.key
 
     def shown(self) -> tuple[str, str]:
         """Both values for people, secrets redacted; ANOTHER for the other one where nothing else differs."""
@@ -53,17 +60,23 @@ class Change:
 
     def __str__(self) -> str:
         before, after = self.shown()
-        return f"{self.key}: a secret changed" if after == ANOTHER else f"{self.key}: {before} -> {after}"
+        return f"{self.named}: a secret changed" if after == ANOTHER else f"{self.named}: {before} -> {after}"
 
 
 @dataclass(frozen=True)
 class Differences:
-    """`kept` holds what each side's agents get of its configuration: baseline, candidate."""
+    """`of` holds what the agents of each role get of each side's configuration: baseline, candidate."""
 
     product: str
     changes: tuple[Change, ...]
     left_out: tuple[LeftOut, ...]
-    kept: tuple[Mapping[str, Any], Mapping[str, Any]]
+    of: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]
+
+    @property
+    def kept(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Where the agents of one role are compared, and no others."""
+        [both] = self.of.values()
+        return both
 
     @property
     def untested(self) -> list[str]:
@@ -72,7 +85,7 @@ class Differences:
 
     @property
     def keys(self) -> list[str]:
-        return [change.key for change in self.changes]
+        return list(dict.fromkeys(change.key for change in self.changes))
 
 
 def why_left_out(product: str, key: str) -> str | None:
@@ -92,8 +105,23 @@ def _left_out(product: str, key: str) -> Mapping[str, Any] | None:
     return None
 
 
-def differences(baseline: Configuration, candidate: Configuration) -> Differences:
-    """Both sides belong to one product."""
+def differences_of(sides: Mapping[str, tuple[Configuration, Configuration]]) -> Differences:
+    """Of the agents of each role."""
+    found = {role: differences(*both, role=role) for role, both in sides.items()}
+    several = len(found) > 1
+    changes = [replace(each, role=role if several else "") for role, one in found.items() for each in one.changes]
+    left_out: dict[str, LeftOut] = {}
+    for each in (each for one in found.values() for each in one.left_out):
+        known = left_out.get(each.key, each)
+        left_out[each.key] = replace(each, differs=each.differs or known.differs)
+    [product] = {one.product for one in found.values()}
+    return Differences(
+        product, tuple(changes), tuple(left_out.values()), {role: one.kept for role, one in found.items()}
+    )
+
+
+def differences(baseline: Configuration, candidate: Configuration, *, role: str = "all") -> Differences:
+    """Of the agents of one role. Both sides belong to one product."""
     product = candidate.product
     before, after = (dict(_said(side.settings)) for side in (baseline, candidate))
     left, changes = [], []
@@ -104,7 +132,7 @@ def differences(baseline: Configuration, candidate: Configuration) -> Difference
         elif not same(old, new):
             changes.append(Change(key, old, new, candidate.place(key) or baseline.place(key)))
     kept = tuple(_kept(product, side.settings) for side in (baseline, candidate))
-    return Differences(product, tuple(changes), tuple(left), (kept[0], kept[1]))
+    return Differences(product, tuple(changes), tuple(left), {role: (kept[0], kept[1])})
 
 
 def same(one: Any, other: Any) -> bool:

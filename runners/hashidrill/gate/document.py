@@ -28,7 +28,7 @@ def as_document(result: Result) -> dict[str, Any]:
         },
         "changes": [
             {
-                "key": change.key, "baseline": change.shown()[0], "candidate": change.shown()[1],
+                "key": change.key, "role": change.role or None, "baseline": change.shown()[0], "candidate": change.shown()[1],
                 "file": change.place.file if change.place else None,
                 "line": change.place.line if change.place else None,
             }

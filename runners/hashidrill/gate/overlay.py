@@ -29,14 +29,20 @@ documentation of Nomad 1.10 and Vault 1.21.
 """
 
 
-def role_of(product: str, settings: Mapping[str, Any]) -> str:
+def role_of(product: str, settings: Mapping[str, Any], *, alone: bool = True) -> str:
     """Whose configuration this is: `server = true` is Consul's servers', `false` its clients', nothing is everybody's.
 
-    Nomad's has a block for each role, and Vault has servers alone.
+    Nomad's has a block for each role, and Vault has servers alone. One that is not `alone` is that of one agent of
+    several: then Consul's default counts, and which of Nomad's blocks is enabled.
     """
     said = settings.get("server")
-    if product == "consul" and isinstance(said, bool):
+    if product == "consul" and (isinstance(said, bool) or not alone):
         return "server" if said else "client"
+    if product == "nomad" and not alone:
+        enabled = [
+            role for role in ("server", "client") if _has(settings, (role, "enabled")) and settings[role]["enabled"]
+        ]
+        return enabled[0] if len(enabled) == 1 else "all"
     return "all"
 
 
@@ -61,7 +67,7 @@ def overlay(
     sections = SECTIONS[product]
     part: dict[str, Any] = {}
     for path in [path for side in (kept, other) for path, _ in leaves(side)]:
-        for section in sections.values():
+        for section in sections.values() if role == "all" else {sections["all"], sections[role]}:
             if _has(written.get(section), path):
                 part = merge(part, _nested((section, *path), None))
     if kept:

@@ -106,7 +106,7 @@ def as_markdown(result: Result) -> str:
     """For a GitHub step summary or a comment: the verdict first, then why, then the figures."""
     verdict = result.verdict
     changes = [
-        (code(change.key), code(change.shown()[0]), code(change.shown()[1]), code(str(change.place or "")))
+        (code(change.named), code(change.shown()[0]), code(change.shown()[1]), code(str(change.place or "")))
         for change in result.differences.changes
     ]
     if result.versions[0] != result.versions[1]:
@@ -180,7 +180,7 @@ def _banner(result: Result) -> Html:
 
 
 def _changes(result: Result) -> Html:
-    rows = [(change.key, *change.shown(), str(change.place or "")) for change in result.differences.changes]
+    rows = [(change.named, *change.shown(), str(change.place or "")) for change in result.differences.changes]
     return section(
         "What differs",
         html_table(("key", "baseline", "candidate", "where"), rows) if rows else el("p", "No key differs."),

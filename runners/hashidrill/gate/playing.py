@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from hashidrill.compare.calibration import STALE_DAYS, kept
 from hashidrill.compare.comparison import compared
@@ -29,6 +30,7 @@ from hashidrill.gate.verdict import GateVerdict, Outcome, lacks_alone, slos_of
 from hashidrill.judging.comparison import hidden
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.write import judge_and_report
+from hashidrill.util.merged import merge
 from hashidrill.util.nested import dotted, leaves
 from hashidrill.verdict import RunVerdict
 
@@ -42,11 +44,10 @@ _NOBODYS = {"unfit", "interrupted", "died"}
 
 @dataclass(frozen=True)
 class Plan:
-    """What is played: both sides' configuration, for which agents, and how long it may take."""
+    """What is played: both sides' configuration, and how long it may take."""
 
     differences: Differences
     versions: tuple[str | None, str | None]
-    role: str
     runs_dir: Path
     budget_s: float
     at_most: int = AT_MOST
@@ -61,11 +62,14 @@ def sides_of(member: Member, plan: Plan) -> tuple[Side, Side]:
     """The experiment with each side's configuration. Raises ExperimentError; UsageError where it sets a changed key."""
     resolved = resolve(member.path)
     _check_method(member, plan.differences)
-    product, kept_ = plan.differences.product, plan.differences.kept
+    product = plan.differences.product
     written = (resolved.data.get("datacenter") or {}).get(product) or {}
     made: list[Side] = []
     for index, name in enumerate(NAMES):
-        over = overlay(product, kept_[index], kept_[1 - index], written, role=plan.role, version=plan.versions[index])
+        over: dict[str, Any] = {}
+        for role, both in plan.differences.of.items():
+            version = plan.versions[index]
+            over = merge(over, overlay(product, both[index], both[1 - index], written, role=role, version=version))
         source = f"the {name}'s configuration, over {member.name}"
         made.append(Side(name, varied(resolved, over, name=name, source=source)))
     return made[0], made[1]

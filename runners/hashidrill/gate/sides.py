@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hashidrill.errors import UsageError
-from hashidrill.gate.configuration import PRODUCTS, Configuration, Source, configuration, recognised, sources_of
+from hashidrill.gate.configuration import (
+    PRODUCTS,
+    Configuration,
+    Source,
+    configurations,
+    recognised,
+    several,
+    sources_of,
+)
 from hashidrill.gate.data import shipped
+from hashidrill.gate.overlay import SECTIONS, role_of
 from hashidrill.registry import near
 from hashidrill.util.checkout import check_out, git
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side: its configuration, and its version where that was asked for."""
+    """One side: the configuration of the agents of each role, and its version where that was asked for."""
 
     name: str
-    config: Configuration
+    configs: Mapping[str, Configuration]
     version: str | None = None
+
+    @property
+    def sources(self) -> list[Source]:
+        """Each file once."""
+        return list({source.path: source for each in self.configs.values() for source in each.sources}.values())
 
 
 def sides(
@@ -28,13 +42,42 @@ def sides(
     *,
     product: str | None = None,
     versions: tuple[str | None, str | None] = (None, None),
+    role: str | None = None,
 ) -> tuple[Side, Side]:
-    """Both sides, of one product: the one that is named, or the one that the files are for. Raises UsageError."""
+    """Both sides, of one product: the one that is named, or the one that the files are for.
+
+    The agents of each role are compared, or those of the role that is named. Raises UsageError where nothing tells
+    which agents of the two sides belong together.
+    """
     named = product_of(baseline, candidate, product)
-    return (
-        Side("baseline", configuration(named, baseline), versions[0]),
-        Side("candidate", configuration(named, candidate), versions[1]),
-    )
+    if role is not None and role not in SECTIONS[named]:
+        raise UsageError(f"--role {role}: {named.capitalize()} has {', '.join(SECTIONS[named])}")
+    before, after = (_by_role(named, sources, role) for sources in (baseline, candidate))
+    if len(before) == len(after) == 1:
+        before = dict(zip(after, before.values(), strict=True))
+    if before.keys() != after.keys():
+        raise UsageError(
+            f"the baseline has agents that are {' and '.join(before)}, and the candidate {' and '.join(after)}:"
+            " choose whose configuration is compared with --role"
+        )
+    return Side("baseline", before, versions[0]), Side("candidate", after, versions[1])
+
+
+def _by_role(product: str, sources: Sequence[Source], role: str | None) -> dict[str, Configuration]:
+    """One agent, or one of each role; that of the role which is named, where there are several."""
+    found = configurations(product, sources)
+    if len(found) == 1:
+        return {role or role_of(product, found[0].settings): found[0]}
+    roles = [role_of(product, each.settings, alone=False) for each in found]
+    chosen = [(its, each) for its, each in zip(roles, found, strict=True) if role in {None, its}]
+    if not chosen or len(dict(chosen)) < len(chosen) or (role is None and "all" in roles):
+        known = [each for each in ("server", "client") if roles.count(each) == 1]
+        how = f"choose one with --role {' or --role '.join(known)}, or name" if known and role is None else "name"
+        raise UsageError(
+            f"{several(found)}, and their roles ({', '.join(roles)}) do not tell which of the other side's each"
+            f" belongs to: {how} the files of one agent"
+        )
+    return dict(chosen)
 
 
 def product_of(baseline: Sequence[Source], candidate: Sequence[Source], named: str | None) -> str:

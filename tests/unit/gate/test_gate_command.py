@@ -42,7 +42,7 @@ def gate(tmp_path, monkeypatch):
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--suite", "nothing"], "nor is it a tag"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--suite", "retry/vault-503"], "has no Consul"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--time-budget", "10"], "--time-budget: "),
-        (["--baseline", "a.hcl", "--candidate", "b.hcl", "--agents", "leaders"], "Consul has all, server, client"),
+        (["--baseline", "a.hcl", "--candidate", "b.hcl", "--role", "leaders"], "Consul has all, server, client"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--margin", "x=much"], "write it like"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--margin", "cpu=-200%"], "write it like"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--margin", "cpu=nan"], "write it like"),

@@ -51,7 +51,7 @@ def outcome(tmp_path, runs):
             (tmp_path / f"{number}.hcl").write_text(text)
             sides.append(configuration("consul", sources_of([tmp_path / f"{number}.hcl"])))
         found = differences(*sides)
-        plan = Plan(found, (None, None), "all", tmp_path, 10_000.0, at_most)
+        plan = Plan(found, (None, None), tmp_path, 10_000.0, at_most)
         chosen = picked(suite([ONE], "consul"), "consul", found.keys, key_map(), budget_s=10_000.0,
                         runs=lambda _member: 4)  # fmt: skip
         return play_all(chosen, plan, runs.means())[0].outcome
@@ -127,7 +127,7 @@ class TestWhatTheExperimentDoesItself:
         for value in ("true", "false"):
             (tmp_path / f"{value}.hcl").write_text(f"use_streaming_backend = {value}")
             sides.append(configuration("consul", sources_of([tmp_path / f"{value}.hcl"])))
-        plan = Plan(differences(*sides), (None, None), "all", tmp_path, 1.0)
+        plan = Plan(differences(*sides), (None, None), tmp_path, 1.0)
         [member] = suite(["config/streaming-off-again"], "consul")
         with pytest.raises(UsageError, match=r"its own consul.config sets use_streaming_backend, which differs"):
             sides_of(member, plan)
@@ -375,10 +375,11 @@ class TestWhatNoRunShows:
         before, after = (
             configuration("consul", sources_of([tmp_path / side], top=tmp_path / side)) for side in ("before", "after")
         )
-        assert [(each.path, each.rule_id) for each in audited(before, after, limit=Severity.INFO).new] == [
-            ("a.hcl", "HD101")
-        ]
-        assert not audited(after, after, limit=Severity.INFO).new
+        assert [
+            (each.path, each.rule_id)
+            for each in audited("consul", before.sources, after.sources, limit=Severity.INFO).new
+        ] == [("a.hcl", "HD101")]
+        assert not audited("consul", after.sources, after.sources, limit=Severity.INFO).new
 
     def test_what_differs_and_is_left_out_is_named_with_the_verdict(self, tmp_path):
         sides = []

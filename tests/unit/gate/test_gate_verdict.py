@@ -54,13 +54,13 @@ def gated(tmp_path, runs):
             (tmp_path / f"{name}.hcl").write_text(text)
             sides.append(configuration("consul", sources_of([tmp_path / f"{name}.hcl"], top=tmp_path)))
         found = differences(*sides)
-        plan = Plan(found, versions, "all", tmp_path, budget_s)
+        plan = Plan(found, versions, tmp_path, budget_s)
         chosen = picked(
             suite(names, "consul"), "consul", found.keys, key_map(), budget_s=budget_s, runs=lambda _member: 4
         )
         ran = play_all(chosen, plan, runs.means())
         shown = (versions[0] or "", versions[1] or "")
-        audit = audited(*sides, limit=Severity.ERROR)
+        audit = audited("consul", *(side.sources for side in sides), limit=Severity.ERROR)
         return Result(("before.hcl", "after.hcl"), shown, found, audit, chosen, tuple(ran), runs.now_s)
 
     return gate
@@ -162,7 +162,7 @@ class TestOneExperiment:
     def test_ctrl_c_keeps_what_was_found(self, tmp_path, runs):
         runs.interrupt_at = 3
         config = configuration("consul", [])
-        plan = Plan(differences(config, config), ("1.22.2", "1.10.3"), "all", tmp_path, 10_000.0)
+        plan = Plan(differences(config, config), ("1.22.2", "1.10.3"), tmp_path, 10_000.0)
         ran: list[Ran] = []
         with pytest.raises(InterruptedGate):
             play_all(Picked(tuple(suite([ONE], "consul")), (), ()), plan, runs.means(), ran=ran)
@@ -170,7 +170,7 @@ class TestOneExperiment:
 
     def test_two_versions_are_compared_without_any_configuration(self, tmp_path, runs):
         config = configuration("consul", [])
-        plan = Plan(differences(config, config), ("1.22.2", "1.10.3"), "all", tmp_path, 10_000.0)
+        plan = Plan(differences(config, config), ("1.22.2", "1.10.3"), tmp_path, 10_000.0)
         play_all(Picked(tuple(suite([ONE], "consul")), (), ()), plan, runs.means())
         assert {(side, config["version"]) for side, config in runs.played} == {
             ("baseline", "1.22.2"), ("candidate", "1.10.3"),
@@ -204,10 +204,10 @@ class TestASuite:
     def test_what_there_seemed_to_be_no_time_for_follows_where_there_is_some(self, gated, runs, tmp_path):
         members = suite([ONE, "raft/slow-follower-disk"], "consul")
         config = configuration("consul", [])
-        plan = Plan(differences(config, config), ("1.22.2", "1.10.3"), "all", tmp_path, 10_000.0)
+        plan = Plan(differences(config, config), ("1.22.2", "1.10.3"), tmp_path, 10_000.0)
         ran = play_all(Picked((members[0],), (members[1],), ()), plan, runs.means())
         assert len(ran) == 2
-        short = Plan(plan.differences, plan.versions, "all", tmp_path, 9 * A_RUN_S)
+        short = Plan(plan.differences, plan.versions, tmp_path, 9 * A_RUN_S)
         assert len(play_all(Picked((members[0],), (members[1],), ()), short, runs.means())) == 1
 
     def test_the_time_is_shared_and_what_one_leaves_the_next_one_has(self, gated, runs):
@@ -249,7 +249,7 @@ def test_a_side_takes_over_what_matters_and_nothing_else(tmp_path):
     deployed = {"bind_addr": "192.0.2.1", "performance": {"raft_multiplier": 8}, "encrypt": "secret", "server": True}
     file.write_text(json.dumps(deployed))
     config = configuration("consul", sources_of([file]))
-    plan = Plan(differences(config, config), (None, None), "server", tmp_path, 1.0)
+    plan = Plan(differences(config, config, role="server"), (None, None), tmp_path, 1.0)
     [member] = suite(["raft/killed-leader"], "consul")
     for side in sides_of(member, plan):
         consul = side.resolved.experiment.datacenter.services["consul"]
@@ -270,7 +270,7 @@ def test_a_side_takes_over_what_matters_and_nothing_else(tmp_path):
 def test_each_product_gets_its_configuration_where_its_agents_read_it(tmp_path, product, text, name, at):
     (tmp_path / "a.hcl").write_text(text)
     config = configuration(product, sources_of([tmp_path / "a.hcl"]))
-    plan = Plan(differences(config, config), (None, None), "all", tmp_path, 1.0)
+    plan = Plan(differences(config, config), (None, None), tmp_path, 1.0)
     [member] = suite([name], product)
     part = sides_of(member, plan)[1].resolved.data["datacenter"][product]
     for key in at:
@@ -303,10 +303,12 @@ class TestAudit:
 
         joins = 'retry_join = ["10.0.0.1"]\n'
         before, after = side("a", joins + "retry_max = 3"), side("b", joins + "retry_max = 3\nui = true")
-        same = audited(before, after, limit=Severity.INFO)
+        same = audited("consul", before.sources, after.sources, limit=Severity.INFO)
         assert same.findings
         assert not same.new
-        worse = audited(side("c", joins), side("d", joins + "retry_max = 3"), limit=Severity.WARNING)
+        worse = audited(
+            "consul", side("c", joins).sources, side("d", joins + "retry_max = 3").sources, limit=Severity.WARNING
+        )
         assert [(each.path, each.rule_id) for each in worse.failing] == [("a.hcl", "HD102")]
 
     def test_a_new_error_is_a_regression_before_anything_runs(self, gated):
