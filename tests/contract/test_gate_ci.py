@@ -101,8 +101,8 @@ class TestTheAction:
         repository('node_name = "b"\nperformance { raft_multiplier = 3 }\n')
         codes, output, summary = steps(path="consul.d", base="main~1", head="main")
         assert {name: code for name, (code, _) in codes.items()} == dict.fromkeys(codes, 0), codes
-        assert output == "verdict=no regression\n"
-        assert "no regression" in summary
+        assert output == "verdict=no change\n"
+        assert "no change" in summary
 
     def test_what_consul_refuses_fails_the_job(self, repository, steps):
         repository("no_such_key = 3\n")

@@ -191,7 +191,7 @@ def gate(tmp_path, monkeypatch):
 class TestTheCommand:
     def test_what_is_equal_but_for_its_machine_is_no_regression_and_runs_nothing(self, gate, tmp_path):
         code, document = gate("--baseline", "before.hcl", "--candidate", "same.hcl")
-        assert (code, document["verdict"], document["experiments"]) == (0, "no regression", [])
+        assert (code, document["verdict"], document["experiments"]) == (0, "no change", [])
         assert document["left_out"][0]["key"] == "node_name"
         assert (tmp_path / ".hashidrill/gate/junit.xml").is_file()
 

@@ -30,8 +30,8 @@ class PlantedRuns:
 
     `slower(configuration)` is the factor on latencies under fault, `every_day(configuration)` on all others,
     `back_s(configuration)` how long after the fault they stay high, `ends(side)` how that run ends (`never-ready`: it
-    gave up waiting for its agents), `plant(side, configuration, run)` plants what else it left. Each takes A_RUN_S of a
-    virtual clock.
+    gave up waiting for its agents), `reports(configuration)` what its agent reports of itself, `plant(side,
+    configuration, run)` plants what else it left. Each takes A_RUN_S of a virtual clock.
     """
 
     def __init__(self, folder: Path, *, noise: float = 0.03) -> None:
@@ -41,6 +41,7 @@ class PlantedRuns:
         self.back_s: Callable[[dict[str, Any]], float] = lambda _config: 1.0
         self.ends: Callable[[str], str] = lambda _side: "complete"
         self.plant: Callable[[str, dict[str, Any], RecordingBuilder], object] = lambda _side, _config, _run: None
+        self.reports: Callable[[dict[str, Any]], dict[str, Any]] | None = None
         self.interrupt_at = -1
         self.played: list[tuple[str, dict[str, Any]]] = []
         self.now_s = 0.0
@@ -61,6 +62,11 @@ class PlantedRuns:
         run = RecordingBuilder(self.folder / f"run-{number}", name=resolved.name)
         run.variant(side, datacenter={"consul": consul})
         run.run_info(config={"consul-1": config}, binaries={"consul": {"sha256": f"of {config['version']}"}})
+        if self.reports is not None:
+            run.run_info(
+                hosts=[{"name": "consul-1", "role": "server", "agents": {"consul": "server"}}],
+                reported={"consul": {"consul-1": self.reports(config)}},
+            )
         run.fault("disk.latency", at=10, until=30)
         for load in {"kv-writes", "kv-reads"} & set(resolved.experiment.load):
             run.load(load, rate=20, latency=lambda t: under_fault_s if 10 <= t < until else normal_s)

@@ -16,7 +16,6 @@ from hashidrill.audit.sources import Document
 from hashidrill.audit.tree import Entry, Mapping, Place
 from hashidrill.audit.unit_files import Unit
 
-
 _File = TypeVar("_File")
 
 

@@ -9,7 +9,7 @@ from hashidrill.judging.comparison import differences
 from hashidrill.util.nested import dotted, leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from hashidrill.recording.reader import Recording
 
@@ -18,24 +18,29 @@ _OF_AGENTS = re.compile(r"datacenter\.(\w+)\.(version|servers|clients|config|ser
 _MOST_SHOWN = 4
 
 
-def ran_the_same(one: Recording, other: Recording, *, hidden: Sequence[str] = (), each: bool = False) -> str:
+def ran_the_same(
+    one: Recording, other: Recording, *, hidden: Sequence[str] = (), each: bool = False, but: Collection[str] = ()
+) -> str:
     """Why two recordings show no difference, or nothing.
 
     They are runs of the same experiment with the same configuration; or of two that differ in their agents, of which
-    the run's own list says that they were started the same. `hidden` and `each` are as for `took_no_effect`.
+    the run's own list says that they were started the same. The rest is as for `took_no_effect`.
     """
     if not _differs(one, other) and not hidden:
         return "both ran the same experiment with the same configuration"
-    return took_no_effect(one, other, hidden=hidden, each=each)
+    return took_no_effect(one, other, hidden=hidden, each=each, but=but)
 
 
-def took_no_effect(one: Recording, other: Recording, *, hidden: Sequence[str] = (), each: bool = False) -> str:
+def took_no_effect(
+    one: Recording, other: Recording, *, hidden: Sequence[str] = (), each: bool = False, but: Collection[str] = ()
+) -> str:
     """Why what differs between two experiments did not reach their agents, or nothing.
 
     `hidden`: where they differ in secrets alone (`hashidrill.judging.comparison.hidden`), which are in no recording.
-    Of those it says no more than whether agents had something there. `each`: one key without effect is enough.
+    Of those it says no more than whether agents had something there. `each`: one key without effect is enough. `but`:
+    keys of which it is known already that they have none.
     """
-    differs = list(dict.fromkeys([*_differs(one, other), *hidden]))
+    differs = [at for at in dict.fromkeys([*_differs(one, other), *hidden]) if _key(at) not in but]
     idle = [at for at in differs if _idle(at, one, other, secret=at in hidden)]
     if not idle or (len(idle) < len(differs) and not each):
         return ""
@@ -51,6 +56,11 @@ def _shown(places: Sequence[str]) -> str:
 
 def _differs(one: Recording, other: Recording) -> list[str]:
     return [line.partition(":")[0] for line in differences(one.experiment, other.experiment)]
+
+
+def _key(at: str) -> str:
+    found = _OF_AGENTS.match(at)
+    return found[3] if found else at
 
 
 def _idle(at: str, one: Recording, other: Recording, *, secret: bool) -> bool:

@@ -28,7 +28,8 @@ def as_document(result: Result) -> dict[str, Any]:
         },
         "changes": [
             {
-                "key": change.key, "role": change.role or None, "baseline": change.shown()[0], "candidate": change.shown()[1],
+                "key": change.key, "role": change.role or None,
+                "baseline": change.shown()[0], "candidate": change.shown()[1],
                 "file": change.place.file if change.place else None,
                 "line": change.place.line if change.place else None,
             }
@@ -62,7 +63,8 @@ def _experiment(ran: Ran) -> dict[str, Any]:
         "verdict": outcome.verdict.value,
         "regressions": outcome.regressions,
         "improvements": outcome.improvements,
-        "unsure": outcome.unsure,
+        "unsure": [] if outcome.no_change else outcome.unsure,
+        "without_effect": list(outcome.without),
         "mattering": list(ran.member.mattering),
         "expectations": [_slo(each) for each in outcome.slos],
         "figures": [_figure(each) for each in outcome.figures],

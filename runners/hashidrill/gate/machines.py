@@ -34,7 +34,7 @@ def as_junit(result: Result) -> str:
     _add(root, "hashidrill gate", [_change_case(result)], result.seconds)
     for ran in result.ran:
         cases = [*map(_slo_case, ran.outcome.slos), *map(_figure_case, ran.outcome.figures)]
-        if ran.outcome.doubts or not cases:
+        if (ran.outcome.doubts or not cases) and not ran.outcome.no_change:
             told = Element("testcase", name="rounds")
             SubElement(told, "error", message=_xml("; ".join(ran.outcome.doubts or ran.outcome.unsure)))
             cases.append(told)
@@ -60,10 +60,13 @@ def _change_case(result: Result) -> Element:
     if failing := result.audit.failing:
         failure = SubElement(case, "failure", message=_xml("; ".join(f"{f.rule_id} {f.message}" for f in failing)))
         failure.text = _xml("\n".join(RULES[each.rule_id].fix for each in failing))
-    elif (result.equal or result.interrupted) and result.verdict is GateVerdict.CANNOT_TELL:
+    elif (
+        result.equal or result.interrupted or not any(ran.outcome.rounds for ran in result.ran)
+    ) and result.verdict is GateVerdict.CANNOT_TELL:
         SubElement(case, "error", message=_xml("; ".join(result.reasons)))
     nothing = "nothing that can be compared differs"
-    SubElement(case, "system-out").text = _xml("\n".join(map(str, result.differences.changes)) or nothing)
+    said = [*map(str, result.differences.changes), *(line for ran in result.ran for line in ran.outcome.without)]
+    SubElement(case, "system-out").text = _xml("\n".join(dict.fromkeys(said)) or nothing)
     return case
 
 
@@ -112,6 +115,7 @@ def as_sarif(result: Result) -> str:
         "results": results,
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": result.verdict is not GateVerdict.CANNOT_TELL}],
+        "properties": {"verdict": result.verdict.value, "reasons": result.reasons},
     }  # fmt: skip
     return json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 

@@ -15,8 +15,13 @@ SECTIONS = {
 }
 """Where the configuration of which agents stands in the product's part of `datacenter:`."""
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "nomad": {"server": {"heartbeat_grace": "10s", "min_heartbeat_ttl": "10s", "failover_heartbeat_ttl": "5m"}},
+    "consul": {"telemetry": {"disable_hostname": False}},
+    "nomad": {
+        "telemetry": {"disable_hostname": False},
+        "server": {"heartbeat_grace": "10s", "min_heartbeat_ttl": "10s", "failover_heartbeat_ttl": "5m"},
+    },
     "vault": {
+        "telemetry": {"disable_hostname": False},
         "storage": {
             "raft": {
                 "performance_multiplier": 5, "autopilot_reconcile_interval": "10s", "autopilot_update_interval": "2s",
@@ -25,7 +30,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """The agents' own defaults of keys that the datacenter under test sets otherwise (`services.PRODUCT.agents`), from the
-documentation of Nomad 1.10 and Vault 1.21.
+documentation of Consul 1.22, Nomad 1.10 and Vault 1.21.
 """
 
 

@@ -22,11 +22,11 @@ from hashidrill.reports.two_timelines import two_timelines
 
 SYMBOLS = {
     GateVerdict.REGRESSION: "✗", GateVerdict.CANNOT_TELL: "?", GateVerdict.IMPROVEMENT: "✓",
-    GateVerdict.NO_REGRESSION: "✓",
+    GateVerdict.NO_REGRESSION: "✓", GateVerdict.NO_CHANGE: "✓",
 }  # fmt: skip
 _TONES = {
     GateVerdict.REGRESSION: "fail", GateVerdict.CANNOT_TELL: "invalid", GateVerdict.IMPROVEMENT: "pass",
-    GateVerdict.NO_REGRESSION: "pass",
+    GateVerdict.NO_REGRESSION: "pass", GateVerdict.NO_CHANGE: "pass",
 }  # fmt: skip
 _FIGURES = ("figure", "baseline", "candidate", "difference", "95 %", "margin", "verdict")
 _SLOS = ("expectation", "baseline held", "candidate held", "verdict")
@@ -76,7 +76,8 @@ def verdict_lines(result: Result) -> Iterator[str]:
         yield from (f"  {each.title}: {_slo_words(each)}" for each in ran.outcome.slos)
         yield from (f"  {figure_line(each)}: {_figure_words(each)}" for each in ran.outcome.figures)
     if result.not_run:
-        why = "the answer was known" if result.verdict is GateVerdict.REGRESSION else "there was no time"
+        known = result.verdict in {GateVerdict.REGRESSION, GateVerdict.NO_CHANGE}
+        why = "the answer was known" if known else "there was no time"
         yield f"not run, {why}: {', '.join(member.name for member in result.not_run)}"
     yield f"{result.verdict.value.upper()} after {human_duration(result.seconds)}"
     yield from (f"  {reason}" for reason in result.reasons)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from hashidrill.experiment.model import Experiment
 from hashidrill.experiment.variants import varied
 from hashidrill.gate.counting import counting
 from hashidrill.gate.differences import Differences
+from hashidrill.gate.effect import reports_differ, without_effect
 from hashidrill.gate.overlay import overlay
 from hashidrill.gate.result import PlayedRound, Ran
 from hashidrill.gate.suite import Member, Picked
@@ -107,7 +108,7 @@ def runs_of(member: Member) -> int:
 
 
 def play_all(picked: Picked, plan: Plan, means: Means, *, ran: list[Ran] | None = None) -> list[Ran]:
-    """In order; it ends with the first regression, since then the answer is known. `ran` has what was done so far.
+    """In order; a regression ends it, and no change, since then the answer is known. `ran` has what was done so far.
 
     Each experiment gets its share of the time that is left, by how long its runs take; when all that were picked took
     less than that, those that there was no time for follow. The share of false alarms is that of the whole gate: each
@@ -128,7 +129,7 @@ def play_all(picked: Picked, plan: Plan, means: Means, *, ran: list[Ran] | None 
         ran.append(done)
         if stopped == "interrupted":
             raise InterruptedGate
-        if done.outcome.verdict is GateVerdict.REGRESSION:
+        if done.outcome.verdict in {GateVerdict.REGRESSION, GateVerdict.NO_CHANGE}:
             break
     return ran
 
@@ -183,8 +184,27 @@ class _Looking:
         unsteady = _unsteady(series)
         spoilt = tuple(dict.fromkeys(f"{run.side}: {run.invalid}" for run in series.spoilt))
         slos = slos_of([(one, other) for one, other in verdicts], unsteady)
-        found = (*_of_one_side(series), *_same(series, self.secrets))
-        return Outcome(self.member.name, tuple(figures), slos, spoilt, len(series.rounds), found)
+        without, whole = self._without_effect(series)
+        found = (*_of_one_side(series), *_same(series, self.secrets, without))
+        told = tuple(f"{each}: no change, the agents report {said} on both sides" for each, said in without.items())
+        no_change = whole and len(without) == len(self.plan.differences.changes)
+        return Outcome(
+            self.member.name, tuple(figures), slos, spoilt, len(series.rounds), found, told, no_change=no_change
+        )
+
+    def _without_effect(self, series: Series) -> tuple[dict[str, str], bool]:
+        """What the agents of all runs so far report alike, and whether they report nothing else that differs.
+
+        Every run whose datacenter got ready has these reports, whatever else disturbed it.
+        """
+        of = {name: [Recording(run.recording) for each in series.played for run in each.runs if run.side == name]
+              for name in NAMES}  # fmt: skip
+        pairs = [pair for pair in zip(*of.values(), strict=False) if all("reported" in run.run for run in pair)]
+        found = [without_effect(self.plan.differences, *pair) for pair in pairs]
+        always = {each: said for each, said in (found[0] if found else {}).items() if all(each in one for one in found)}
+        whole = self.plan.versions[0] == self.plan.versions[1]
+        whole &= bool(pairs) and not any(reports_differ(self.plan.differences, *pair) for pair in pairs)
+        return always, whole
 
 
 def _unsteady(series: Series) -> list[dict[str, bool]]:
@@ -213,11 +233,15 @@ def _of_one_side(series: Series) -> Iterator[str]:
         yield f"{ours} runs of the candidate were INVALID, and {them} of the baseline: {of[NAMES[1]][0].invalid}"
 
 
-def _same(series: Series, secrets: Sequence[str]) -> Iterator[str]:
-    """Whether the two sides turned out to have run the same, as a whole or in a key that changed."""
+def _same(series: Series, secrets: Sequence[str], without: Iterable[str]) -> Iterator[str]:
+    """Whether the two sides turned out to have run the same, as a whole or in a key that changed.
+
+    `without`: changes of which the agents themselves report that they have no effect.
+    """
+    keys = {each.partition(" of ")[0] for each in without}
     for each in series.rounds:
         one, other = (Recording(run.recording) for run in each.sides)
-        if why := ran_the_same(one, other, hidden=secrets, each=True):
+        if why := ran_the_same(one, other, hidden=secrets, each=True, but=keys):
             yield f"there was nothing to compare: {why}"
             return
 

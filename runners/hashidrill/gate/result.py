@@ -70,10 +70,11 @@ class Result:
     def verdict(self) -> GateVerdict:
         if self.audit.failing:
             return GateVerdict.REGRESSION
-        if self.equal:
-            return GateVerdict.CANNOT_TELL if self.differences.untested else GateVerdict.NO_REGRESSION
-        found = whole(each.outcome for each in self.ran)
-        return GateVerdict.CANNOT_TELL if self.interrupted and found is not GateVerdict.REGRESSION else found
+        found = GateVerdict.NO_CHANGE if self.equal else whole(each.outcome for each in self.ran)
+        if found is GateVerdict.NO_CHANGE and self.differences.untested:
+            return GateVerdict.CANNOT_TELL
+        known = {GateVerdict.REGRESSION, GateVerdict.NO_CHANGE}
+        return GateVerdict.CANNOT_TELL if self.interrupted and found not in known else found
 
     @property
     def not_run(self) -> list[Member]:
@@ -99,13 +100,14 @@ class Result:
             return [f"{each.path}:{each.place.line}: {each.rule_id} {each.message}" for each in self.audit.failing]
         if self.equal:
             return ["nothing that can be compared differs, and nothing ran", *self._untested]
-        said = ["it was interrupted"] if self.interrupted else []
+        said = ["it was interrupted"] if self.interrupted and self.verdict is not GateVerdict.NO_CHANGE else []
+        said += dict.fromkeys(line for each in self.ran for line in each.outcome.without)
         for each in self.ran:
             outcome = each.outcome
             if outcome.verdict is self.verdict:
                 lines = {
                     GateVerdict.REGRESSION: outcome.regressions, GateVerdict.CANNOT_TELL: outcome.unsure,
-                    GateVerdict.IMPROVEMENT: outcome.improvements, GateVerdict.NO_REGRESSION: [],
-                }[self.verdict]  # fmt: skip
+                    GateVerdict.IMPROVEMENT: outcome.improvements,
+                }.get(self.verdict, [])  # fmt: skip
                 said += [f"{each.member.name}: {line}" for line in lines]
         return said + self._untested

@@ -35,6 +35,7 @@ class GateVerdict(StrEnum):
     CANNOT_TELL = "cannot tell"
     IMPROVEMENT = "improvement"
     NO_REGRESSION = "no regression"
+    NO_CHANGE = "no change"
 
     @property
     def exit_code(self) -> int:
@@ -101,9 +102,15 @@ class Outcome:
     """Those that count."""
     doubts: tuple[str, ...] = ()
     """Why these rounds do not tell, whatever was measured in them."""
+    without: tuple[str, ...] = ()
+    """Changes without effect: what the agents themselves report is the same on both sides."""
+    no_change: bool = False
+    """Whether that is all there is: every change is without effect, and the agents report nothing else either."""
 
     @property
     def verdict(self) -> GateVerdict:
+        if self.no_change:
+            return GateVerdict.NO_CHANGE
         if self.regressions:
             return GateVerdict.REGRESSION
         if self.unsure:
@@ -150,6 +157,8 @@ class Outcome:
     @property
     def settled(self) -> bool:
         """Whether more rounds would change nothing."""
+        if self.no_change:
+            return True
         states = {slo.state for slo in self.slos}
         if SloState.BROKEN in states or SloState.SICK in states:
             return True
@@ -195,7 +204,10 @@ def needed(each: Compared) -> str:
 def whole(outcomes: Iterable[Outcome]) -> GateVerdict:
     """Of a suite: a group cannot pass with a failing member, nor with one that cannot be told."""
     verdicts = {outcome.verdict for outcome in outcomes}
-    order = (GateVerdict.REGRESSION, GateVerdict.CANNOT_TELL, GateVerdict.IMPROVEMENT, GateVerdict.NO_REGRESSION)
+    order = (
+        GateVerdict.REGRESSION, GateVerdict.CANNOT_TELL, GateVerdict.IMPROVEMENT, GateVerdict.NO_REGRESSION,
+        GateVerdict.NO_CHANGE,
+    )  # fmt: skip
     return next((verdict for verdict in order if verdict in verdicts), GateVerdict.CANNOT_TELL)
 
 

@@ -108,13 +108,13 @@ class TestWhatCannotBeTold:
 
     def test_an_agent_that_only_one_side_has_ends_it(self, two):
         (two[0] / "client.hcl").unlink()
-        with pytest.raises(UsageError, match="the baseline has agents that are server, and the candidate .*--role"):
+        with pytest.raises(UsageError, match=r"the baseline has agents that are server, and the candidate .*--role"):
             compared(*two)
         assert len(compared(*two, role="server").changes) == 1
 
     def test_a_search_for_the_change_to_blame_takes_one_agent(self, two):
         given = resolve(find_experiment("raft/killed-leader"))
-        with pytest.raises(UsageError, match="are 2 agents.*name the files of one agent"):
+        with pytest.raises(UsageError, match=r"are 2 agents.*name the files of one agent"):
             ChangedKeys.of(given, [two[0]], [two[1]], product=None, refusal=lambda _product: lambda *_: "")
 
 

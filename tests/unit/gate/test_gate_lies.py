@@ -408,7 +408,7 @@ class TestWhatNoRunShows:
             (tmp_path / f"{name}.hcl").write_text(f'node_name = "{name}"')
             sides.append(configuration("consul", sources_of([tmp_path / f"{name}.hcl"])))
         result = Result(("a", "b"), ("", ""), differences(*sides), Audited())
-        assert result.verdict is GateVerdict.NO_REGRESSION
+        assert result.verdict is GateVerdict.NO_CHANGE
         assert result.reasons == ["nothing that can be compared differs, and nothing ran"]
 
     def test_what_no_gate_tests_is_named_beside_what_was_tested(self, tmp_path, outcome):

@@ -217,10 +217,8 @@ class TestDifferences:
             assert all(group["why"] and group["keys"] for group in groups)
 
 
-AS_BY_DEFAULT = {
-    "log_level", "telemetry.disable_hostname", "telemetry.collection_interval", "server.raft_multiplier",
-}  # fmt: skip
-"""What the datacenter under test sets as the agents do, or that shows in figures alone."""
+AS_BY_DEFAULT = {"log_level", "telemetry.collection_interval", "server.raft_multiplier"}
+"""What the datacenter under test sets as the agents do themselves."""
 OURS = [
     ("consul", consul_config(Consul(), name="a", role="server", address="b", servers=["b"], data=Path("/c"))),
     ("nomad", {**nomad_agents._BASE, "server": nomad_agents._SERVER, "client": nomad_agents._CLIENT}),

@@ -34,6 +34,7 @@ from hashidrill.probes.machine import MachineProbe
 from hashidrill.probes.process import ProcessProbe
 from hashidrill.sandbox.sandbox import boot_command
 from hashidrill.service import AgentPlace, Service, Site, Workspace
+from hashidrill.services.reported import reports
 from hashidrill.util.cores import quotas
 from hashidrill.util.files import private_folder, write_whole
 from hashidrill.util.redaction import Redactor, without_secrets
@@ -62,7 +63,8 @@ class LocalDatacenter:
     """Raises UnfitError where this machine cannot carry what is to come; asked before anything is started."""
     hosts: dict[str, LocalHost] = field(default_factory=dict)
     configs: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
-    """By service and host."""
+    """By service and host; and what agents said of themselves when all was ready."""
+    reported: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     _addresses: dict[str, str] = field(default_factory=dict)
     host_kind: ClassVar[type[LocalHost]] = LocalHost
     agent_user: AgentUser | None = field(init=False)
@@ -347,6 +349,7 @@ class LocalDatacenter:
             done[service.name].set()
 
         await all_at_once(partial(make_ready, service) for service in self.services)
+        self.reported = await reports(self)
 
     async def _all_agents_run(self) -> None:
         for service, place in self._placed_agents:
@@ -369,7 +372,7 @@ class LocalDatacenter:
             {"name": host.name, "address": host.address, "role": host.role, "agents": dict(host.roles)}
             for host in self.hosts.values()
         ]
-        told: dict[str, Any] = {"hosts": hosts}
+        told: dict[str, Any] = {"hosts": hosts, "reported": self.reported}
         for service in self.services:
             told |= service.describe(self.configs.get(service.name, {}))
         return told

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hashidrill.services.consul.api import agent_self
 from hashidrill.util.nested import Path, dotted, leaves
+
+if TYPE_CHECKING:
+    from hashidrill.abc import Host
 
 _RELOADABLE: dict[str, tuple[int, ...]] = {
     "log_level": (1, 10), "raft_snapshot_threshold": (1, 10), "raft_snapshot_interval": (1, 10),
@@ -35,7 +39,7 @@ FIXED = frozenset(
 _SHOWN_AS = {
     "limits.rpc_rate": "RPCRateLimit", "leave_on_terminate": "LeaveOnTerm", "skip_leave_on_interrupt": "SkipLeaveOnInt",
     "performance.raft_multiplier": "ConsulRaftElectionTimeout",
-    "telemetry.filter_default": "Telemetry.FilterDefault",
+    "telemetry.filter_default": "Telemetry.FilterDefault", "log_level": "Logging.LogLevel",
 }  # fmt: skip
 """Where Consul's name of a setting is not that of its key."""
 
@@ -61,8 +65,10 @@ def _reloads(key: str, version: tuple[int, ...] | None) -> bool:
     )
 
 
-def shown(debug_config: Mapping[str, Any], path: Path) -> Any:
+def shown(debug_config: Mapping[str, Any], path: Path, *, whole: bool = False) -> Any:
     """What `DebugConfig` of /v1/agent/self shows for that key; None where it shows nothing that is surely meant.
+
+    `whole`: by its whole name alone. `audit.enabled` is not any other setting that is called Enabled.
 
     Consul names `rpc.enable_streaming` RPCConfig.EnableStreaming, `limits.http_max_conns_per_client`
     HTTPMaxConnsPerClient, `log_level` Logging.LogLevel.
@@ -71,8 +77,8 @@ def shown(debug_config: Mapping[str, Any], path: Path) -> Any:
     if (name := _SHOWN_AS.get(dotted(path))) is not None:
         return _only([value for at, value in there if dotted(at) == name])
     wanted = _plain("".join(path[1:] if len(path) > 1 and path[0] in _NAMELESS else path))
-    whole = [value for at, value in there if _plain("".join(at)) == wanted]
-    return _only(whole or [value for at, value in there if _plain(at[-1]) == wanted])
+    exact = [value for at, value in there if _plain("".join(at)) == wanted]
+    return _only(exact if exact or whole else [value for at, value in there if _plain(at[-1]) == wanted])
 
 
 def _only(values: list[Any]) -> Any:
@@ -82,6 +88,16 @@ def _only(values: list[Any]) -> Any:
 def _plain(name: str) -> str:
     """`RPCConfig` and `rpc`, `UIConfig` and `ui_config`, `dns_config` and `DNS` are the same."""
     return re.sub(r"[^a-z0-9]", "", re.sub(r"config|settings", "", name.lower()))
+
+
+async def reported(host: Host) -> Mapping[str, Any]:
+    """`DebugConfig` of the agent of this host, without its random id. Raises FaultError."""
+    return {name: value for name, value in (await agent_self(host))["DebugConfig"].items() if name != "NodeID"}
+
+
+def reported_as(report: Mapping[str, Any], key: str) -> Any:
+    """As `shown`, by its whole name alone: `audit.enabled` is not any other setting that is called Enabled."""
+    return shown(report, tuple(key.lower().split(".")), whole=True)
 
 
 def agrees(key: str, asked: Any, seen: Any) -> bool | None:
@@ -98,6 +114,9 @@ def agrees(key: str, asked: Any, seen: Any) -> bool | None:
         lengths = _seconds(asked), _seconds(seen)
         return lengths[0] == lengths[1] if None not in lengths else asked.lower() == seen.lower()
     return asked == seen if _texts(asked) and _texts(seen) else None
+
+
+agrees_with = agrees
 
 
 def _texts(value: Any) -> bool:

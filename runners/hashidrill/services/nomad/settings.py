@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hashidrill.services.nomad.api import call
 from hashidrill.services.nomad.durations import seconds
 from hashidrill.util.nested import Path, dotted, leaves
+
+if TYPE_CHECKING:
+    from hashidrill.abc import Host
 
 FIXED = frozenset(
     {
@@ -37,6 +41,22 @@ def shown(about: Mapping[str, Any], path: Path) -> Any:
             return None
         here = here[name]
     return here
+
+
+async def reported(host: Host) -> Mapping[str, Any]:
+    """`config` of the agent of this host. Raises FaultError."""
+    said: Mapping[str, Any] = (await call(host, "GET", "/v1/agent/self")).json()["config"]
+    return said
+
+
+def reported_as(report: Mapping[str, Any], key: str) -> Any:
+    """As `shown`."""
+    return shown(report, tuple(key.split(".")))
+
+
+def agrees_with(key: str, asked: Any, seen: Any) -> bool | None:  # noqa: ARG001 - Consul's is by the key
+    """As `agrees`."""
+    return agrees(asked, seen)
 
 
 def _plain(name: str) -> str:
