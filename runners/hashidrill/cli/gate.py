@@ -130,7 +130,7 @@ def gate(
     Runs experiments on both sides in turn, with the same loads and faults, until it is sure. A figure that is surely
     worse, or an expectation that the change breaks, is a regression. Leaves out keys that tie an agent to its machine.
 
-    Exit codes: 0 no change, no regression or an improvement, 1 regression, 2 bad usage or a configuration that the agent
+    Exit codes: 0 no change, no regression or an improvement, 1 regression, 2 bad usage or a configuration that an agent
     refuses, 3 cannot tell, 4 a fault could not be reverted, 130 interrupted.
     """
     if schema:

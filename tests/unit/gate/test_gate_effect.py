@@ -76,9 +76,11 @@ class TestNoChange:
         assert json.loads(as_sarif(result))["runs"][0]["invocations"] == [{"executionSuccessful": True}]
         assert 'errors="1"' not in as_junit(result)
         assert as_markdown(result).startswith("### ✓ no change")
-        shown = [*verdict_lines(result), as_text(result), as_junit(result), str(pages(result)["report.html"])]
-        assert why in "\n".join(shown[:-3])
-        assert all(why in text for text in (*shown[-3:], as_markdown(result)))
+        assert any(why in line for line in verdict_lines(result))
+        assert why in as_text(result)
+        assert why in as_junit(result)
+        assert why in str(pages(result)["report.html"])
+        assert why in as_markdown(result).replace("\\", "")
 
     def test_what_the_agent_takes_for_its_default_is_none_either(self, gate):
         assert gate("", "performance { raft_multiplier = 5 }").verdict is GateVerdict.NO_CHANGE
@@ -129,7 +131,8 @@ class TestLies:
 
     def test_a_later_round_that_reports_something_else(self, gate, runs):
         runs.reports = lambda config: {**debug_config(config), "Other": len(runs.played)}
-        assert gate("", LOG).verdict is GateVerdict.CANNOT_TELL
+        assert gate("", LOG).verdict is not GateVerdict.NO_CHANGE
+        assert len(runs.played) > 2, "it is measured"
 
     def test_two_versions(self, gate):
         assert gate("", LOG, versions=("1.22.2", "1.10.3")).verdict is not GateVerdict.NO_CHANGE
