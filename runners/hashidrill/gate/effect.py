@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hashidrill.agent_reports import alike
 from hashidrill.gate.differences import Differences
 from hashidrill.recording.reader import Recording
-from hashidrill.services.reported import alike
 
 Reports = Mapping[str, Mapping[str, Any]]
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from hashidrill.agent_reports import alike
 from hashidrill.gate.configuration import configuration, sources_of
 from hashidrill.gate.differences import differences
 from hashidrill.gate.document import as_text
@@ -16,7 +17,6 @@ from hashidrill.gate.playing import Plan, play_all
 from hashidrill.gate.result import Audited, Result
 from hashidrill.gate.suite import key_map, picked, suite
 from hashidrill.gate.verdict import GateVerdict
-from hashidrill.services.reported import alike
 from planted_gate import PlantedRuns
 
 LOG = 'log_level = "INFO"'

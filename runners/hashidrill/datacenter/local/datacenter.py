@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import anyio
 
 from hashidrill.abc import Host, Probe, Target
+from hashidrill.agent_reports import reports
 from hashidrill.capabilities import Processes
 from hashidrill.datacenter.local import network
 from hashidrill.datacenter.local.hosts import LocalHost
@@ -34,7 +35,6 @@ from hashidrill.probes.machine import MachineProbe
 from hashidrill.probes.process import ProcessProbe
 from hashidrill.sandbox.sandbox import boot_command
 from hashidrill.service import AgentPlace, Service, Site, Workspace
-from hashidrill.services.reported import reports
 from hashidrill.util.cores import quotas
 from hashidrill.util.files import private_folder, write_whole
 from hashidrill.util.redaction import Redactor, without_secrets
