@@ -48,14 +48,36 @@ def last(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
+def retries_nothing(node: ast.expr, names: dict[str, str]) -> bool:
+    """Whether this, given as `max_retries`, retries nothing: 0, None, `Retry(0)`, `Retry.from_int(0)`."""
+    if isinstance(node, ast.Call) and dotted(node.func, names).removesuffix(".from_int").endswith(".Retry"):
+        given = arguments(node, ("total",))
+        return constant(given.get("total") or given.get("retries")) in (0, False)
+    return constant(node) in (0, None)
+
+
+def base_call(made: ast.ClassDef) -> ast.Call | None:
+    """The `super().__init__(...)` of a class; None without."""
+    calls = [node for node in ast.walk(made) if isinstance(node, ast.Call) and last(node.func) == "__init__"]
+    return next((call for call in calls if isinstance(call.func, ast.Attribute) and _is_super(call.func.value)), None)
+
+
+def _is_super(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and last(node.func) == "super"
+
+
 STARS = {
     "consul": ("Consul",), "consul.std": ("Consul",), "consul.aio": ("Consul",), "hvac": ("Client",),
     "nomad": ("Nomad",), "requests": ("Session", "session"), "requests.adapters": ("HTTPAdapter", "Retry"),
-    "tenacity": ("retry", "Retrying", "AsyncRetrying", "stop_after_attempt"), "urllib3": ("Retry",),
+    "tenacity": ("retry", "Retrying", "AsyncRetrying", "stop_after_attempt", "stop_never"), "urllib3": ("Retry",),
     "urllib3.util": ("Retry",), "urllib3.util.retry": ("Retry",),
 }  # fmt: skip
 """What `from ... import *` brings of those names that the rules ask about."""
 
+CLIENTS = frozenset({
+    "consul.Consul", "consul.aio.Consul", "consul.base.Consul", "consul.std.Consul", "hvac.Client", "hvac.v1.Client",
+    "nomad.Nomad",
+})  # fmt: skip
 SESSIONS = frozenset({"requests.Session", "requests.session", "requests.sessions.Session"})
 ADAPTERS = frozenset({"requests.adapters.HTTPAdapter", "requests_toolbelt.adapters.HTTPAdapter"})
 ADAPTER_ARGUMENTS = ("pool_connections", "pool_maxsize", "max_retries", "pool_block")

@@ -9,55 +9,17 @@ the next key.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hashidrill.audit.python_loops import tries_again
-from hashidrill.audit.python_names import (
-    ADAPTER_ARGUMENTS,
-    ADAPTERS,
-    SESSIONS,
-    arguments,
-    constant,
-    dotted,
-    keywords,
-    last,
-    spreads,
-)
+from hashidrill.audit.python_names import constant, dotted, keywords, last
 
 LIBRARIES = frozenset({"aiohttp_retry", "backoff", "opnieuw", "retry", "retrying", "riprova", "stamina", "tenacity"})
 _BY_NAME = ("retry", "retries", "retrying", "backoff")
 _DEEPEST = 5
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@dataclass(frozen=True)
-class Client:
-    """A client that a module makes. `calls`: what is asked of it; `retried`: why, for each of these that is retried."""
-
-    made: ast.Call
-    name: str
-    calls: tuple[ast.expr, ...] = ()
-    retried: tuple[str, ...] = ()
-    mounted: int = 0
-    """The line in which an adapter of the caller's own is mounted on its session; 0 without."""
-
-    @property
-    def bare(self) -> list[int]:
-        """The lines of the calls that are not retried; none of them is seen where there is no call at all."""
-        return sorted({call.lineno for call, why in zip(self.calls, self.retried, strict=True) if not why})
-
-    @property
-    def all_retried(self) -> str:
-        """Why nothing is to be said of it; an empty string where something is."""
-        if self.mounted:
-            return f"an adapter is mounted on its session in line {self.mounted}"
-        if not self.calls or not all(self.retried):
-            return ""
-        count = f"its {len(self.calls)} calls are" if len(self.calls) > 1 else "its only call is"
-        return f"{count} retried {', '.join(dict.fromkeys(self.retried))}"
 
 
 @dataclass
@@ -80,109 +42,14 @@ class Retries:
         for node in ast.walk(self.tree):
             for child in ast.iter_child_nodes(node):
                 self._parents[child] = node
-            if key := _key(node):
+            if key := key_of(node):
                 self._keyed.setdefault(key, []).append(node)
-            if isinstance(node, _FUNCTIONS):
+            if isinstance(node, FUNCTIONS):
                 self._functions.setdefault(node.name, []).append(node)
             elif isinstance(node, ast.ClassDef):
                 self._classes.setdefault(node.name, []).append(node)
             elif isinstance(node, ast.Assign) and self._library(node.value):
                 self._own |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-
-    # clients, and what is asked of them
-
-    def clients(self, made: Sequence[tuple[ast.Call, str]]) -> list[Client]:
-        """Of these calls, which make clients, each with what is asked of what it makes."""
-        found = []
-        for call, name in made:
-            asked = [each for each in self._asked(call) if isinstance(each, ast.expr)]
-            mounts = [each for each in asked if isinstance(each, ast.Call) and last(each.func) == "mount"]
-            calls = tuple(each for each in asked if each not in mounts)
-            why = tuple(self.why(each) for each in calls)
-            mounted = [each.lineno for each in mounts if self._may_retry(each)]
-            found.append(Client(call, name, calls, why, mounted[0] if mounted else 0))
-        return found
-
-    def session_retries(self, session: ast.expr) -> bool:
-        """Whether what is given as a session may retry: not seen here, or with an adapter that may."""
-        key, makers = _key(session), [session]
-        nodes = list(ast.walk(self.tree))
-        if key and not isinstance(session, ast.Call):
-            assigned = [node for node in nodes if isinstance(node, ast.Assign)]
-            makers = [node.value for node in assigned if any(_key(target) == key for target in node.targets)]
-        if not makers or not all(self._is(maker, SESSIONS) for maker in makers):
-            return True
-        mounts = [node for node in nodes if isinstance(node, ast.Call) and last(node.func) == "mount"]
-        return any(
-            isinstance(each.func, ast.Attribute) and _key(each.func.value) == key and self._may_retry(each)
-            for each in mounts
-        )
-
-    def _may_retry(self, mount: ast.Call) -> bool:
-        """Whether the adapter that is mounted is any but a plain one of requests, which retries nothing."""
-        adapter = arguments(mount, ("prefix", "adapter")).get("adapter")
-        if isinstance(adapter, ast.Name):
-            made = [
-                node.value
-                for node in ast.walk(self.tree)
-                if isinstance(node, ast.Assign) and any(_key(target) == adapter.id for target in node.targets)
-            ]
-            adapter = made[0] if len(made) == 1 else None
-        if not isinstance(adapter, ast.Call) or not self._is(adapter, ADAPTERS) or spreads(adapter):
-            return True
-        return constant(arguments(adapter, ADAPTER_ARGUMENTS).get("max_retries", ast.Constant(0))) not in (0, None)
-
-    def _is(self, node: ast.expr, names: frozenset[str]) -> bool:
-        return isinstance(node, ast.Call) and dotted(node.func, self.names) in names
-
-    def _asked(self, made: ast.Call) -> list[ast.AST]:
-        """Calls of attributes of what this makes, under all the names that it is given in this module."""
-        known = [(key, scope) for key, scope in self._bound(made)]
-        asked = [use for use in [self._use_of(made)] if use is not None]
-        for key, scope in known:  # grows while it is walked over: an alias has aliases
-            for node in self._keyed.get(key, []):
-                if isinstance(getattr(node, "ctx", None), ast.Store) or not self._within(node, scope):
-                    continue
-                use = self._use_of(node)
-                if use is not None:
-                    asked.append(use)
-                for more in self._bound(self._chain(node)):
-                    if more not in known and len(known) < 50:
-                        known.append(more)
-        return list(dict.fromkeys(asked))
-
-    def _bound(self, value: ast.AST) -> list[tuple[str, ast.AST]]:
-        """(name, where it holds) that a value is given: assigned, returned, or handed to a function of this module."""
-        parent = self._parents.get(value)
-        while isinstance(parent, ast.BoolOp | ast.IfExp | ast.Await):
-            value, parent = parent, self._parents.get(parent)
-        targets: list[ast.expr] = []
-        if isinstance(parent, ast.Assign):
-            targets = parent.targets
-        elif isinstance(parent, ast.AnnAssign | ast.NamedExpr):
-            targets = [parent.target]
-        elif isinstance(parent, ast.withitem) and parent.optional_vars is not None:
-            targets = [parent.optional_vars]
-        elif isinstance(parent, ast.Return | ast.Yield):
-            return self._returned(parent)
-        elif isinstance(parent, ast.Call | ast.keyword):
-            return list(self._handed(value, parent))
-        found: list[tuple[str, ast.AST]] = []
-        for key, target in ((_key(target), target) for target in targets):
-            scope: ast.AST | None = self._function(target) if isinstance(target, ast.Name) else self._class(target)
-            if scope is not None and any(isinstance(n, ast.Global) and key in n.names for n in ast.walk(scope)):
-                scope = None
-            if key:
-                found.append((key, scope or self.tree))
-        return found
-
-    def _returned(self, parent: ast.AST) -> list[tuple[str, ast.AST]]:
-        function = self._function(parent)
-        if function is None:
-            return []
-        is_property = any(last(each).endswith("property") for each in function.decorator_list)
-        scope = self._class(function) or self.tree if is_property else self.tree
-        return [(f"self.{function.name}" if is_property else f"{function.name}()", scope)]
 
     def _handed(self, value: ast.AST, parent: ast.AST) -> list[tuple[str, Function]]:
         """The parameter that it becomes, of a function or of a class of this module."""
@@ -200,10 +67,10 @@ class Retries:
         return [(plain[place].arg, target)] if place < len(plain) else []
 
     def _target(self, func: ast.expr) -> Function | None:
-        name = last(func) if _key(func) else ""
+        name = last(func) if key_of(func) else ""
         functions = self._functions.get(name, [])
         for node in self._classes.get(name, []):
-            functions = [each for each in node.body if isinstance(each, _FUNCTIONS) and each.name == "__init__"]
+            functions = [each for each in node.body if isinstance(each, FUNCTIONS) and each.name == "__init__"]
         return functions[0] if len(functions) == 1 else None
 
     def _chain(self, node: ast.AST) -> ast.AST:
@@ -281,7 +148,7 @@ class Retries:
     def _names(self, node: ast.AST, function: Function) -> bool:
         """Whether this is a call of the function, or hands it to somebody."""
         named = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id == function.name
-        return named or (isinstance(node, ast.Attribute) and _key(node) == f"self.{function.name}")
+        return named or (isinstance(node, ast.Attribute) and key_of(node) == f"self.{function.name}")
 
     def _outside(self, node: ast.AST, function: Function) -> bool:
         return self._function(node) is not function
@@ -330,7 +197,7 @@ class Retries:
 
     def _function(self, node: ast.AST) -> Function | None:
         above = self._parents.get(node)
-        while above is not None and not isinstance(above, _FUNCTIONS):
+        while above is not None and not isinstance(above, FUNCTIONS):
             above = self._parents.get(above)
         return above
 
@@ -348,13 +215,13 @@ def _says_so(name: str) -> bool:
     return any(word in name.lower() for word in _BY_NAME)
 
 
-def _key(node: ast.AST) -> str:
+def key_of(node: ast.AST) -> str:
     """How a client is called in this place: `client`, `self.client`, `client()` for a function that returns it."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}:
         return f"self.{node.attr}"
     if isinstance(node, ast.Call):
-        name = _key(node.func)
+        name = key_of(node.func)
         return f"{name.removeprefix('self.')}()" if name else ""
     return ""

@@ -9,8 +9,8 @@ import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from hashidrill.audit.python_names import STARS, dotted
-from hashidrill.audit.python_retries import Retries
+from hashidrill.audit.python_clients import Clients
+from hashidrill.audit.python_names import CLIENTS, STARS, dotted
 from hashidrill.audit.tree import Comment, MalformedError, Place
 
 _CLIENTS = ("consul", "hvac", "nomad", "requests", "tenacity", "urllib3")
@@ -28,12 +28,15 @@ class Module:
     """All calls of something imported, with its full name, in the order of the file."""
 
     decorators: list[ast.expr] = field(default_factory=list)
+    subclasses: list[tuple[ast.ClassDef, str]] = field(default_factory=list)
+    """Classes of the module's own that are clients, each with the full name of the client that it extends."""
+
     tree: ast.Module | None = None
     """None for a module that is not looked into."""
 
     @cached_property
-    def retries(self) -> Retries | None:
-        return None if self.tree is None else Retries(self.tree, self.names)
+    def clients(self) -> Clients | None:
+        return None if self.tree is None else Clients(self.tree, self.names)
 
 
 def read_python(text: str) -> tuple[Module, list[Comment]]:
@@ -53,7 +56,7 @@ def read_python(text: str) -> tuple[Module, list[Comment]]:
 
 
 def _look_into(tree: ast.Module) -> Module:
-    module, calls = Module(tree=tree), []
+    module, calls, classes = Module(tree=tree), [], []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             module.names |= _bound(node)
@@ -61,9 +64,20 @@ def _look_into(tree: ast.Module) -> Module:
             calls.append(node)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             module.decorators += node.decorator_list
+        elif isinstance(node, ast.ClassDef):
+            classes.append(node)
+    for made in classes:
+        bases = [dotted(base, module.names) for base in made.bases]
+        if extended := next((base for base in bases if base in CLIENTS or (base and _adds_nothing(made))), ""):
+            module.names[made.name] = extended  # a call of it makes what its base would
+            module.subclasses += [(made, extended)] if extended in CLIENTS else []
     named = [(call, dotted(call.func, module.names)) for call in calls]
     module.calls = sorted((each for each in named if each[1]), key=lambda each: (each[0].lineno, each[0].col_offset))
     return module
+
+
+def _adds_nothing(made: ast.ClassDef) -> bool:
+    return all(isinstance(part, ast.Pass | ast.Expr) for part in made.body)
 
 
 def _bound(node: ast.Import | ast.ImportFrom) -> dict[str, str]:

@@ -10,8 +10,17 @@ import ast
 from collections.abc import Iterator
 
 from hashidrill.audit.audited import Audited
-from hashidrill.audit.python_names import ADAPTER_ARGUMENTS, ADAPTERS, arguments, constant, dotted, keywords, spreads
-from hashidrill.audit.python_retries import Client
+from hashidrill.audit.python_clients import Client
+from hashidrill.audit.python_names import (
+    ADAPTER_ARGUMENTS,
+    ADAPTERS,
+    arguments,
+    constant,
+    dotted,
+    keywords,
+    last,
+    spreads,
+)
 from hashidrill.audit.python_text import Module, place_of
 from hashidrill.audit.rule import Hit, Severity, rule
 from hashidrill.audit.sources import Document
@@ -22,6 +31,7 @@ _RETRY = (
     "total", "connect", "read", "redirect", "status", "other", "allowed_methods", "status_forcelist", "backoff_factor",
 )  # fmt: skip
 """What may be given without its name, in the order of requests 2.34 and urllib3 2.8."""
+_POOLS = {"urllib3.PoolManager", "urllib3.ProxyManager", "urllib3.HTTPConnectionPool", "urllib3.HTTPSConnectionPool"}
 _URLLIB3 = "https://urllib3.readthedocs.io/en/stable/reference/urllib3.util.html#urllib3.util.Retry"
 _URLLIB3_SOURCE = "urllib3 2.8.0, util/retry.py"
 _NO_RETRY_FIX = (
@@ -36,10 +46,6 @@ def _modules(audited: Audited) -> Iterator[tuple[Document, Module]]:
             yield document, document.module
 
 
-def _made(module: Module, names: set[str]) -> list[ast.Call]:
-    return [call for call, name in module.calls if name in names]
-
-
 def _is_retry(name: str) -> bool:
     return name.endswith(".Retry") and ("urllib3" in name or name == "requests.adapters.Retry")
 
@@ -47,26 +53,15 @@ def _is_retry(name: str) -> bool:
 def ignores_429(document: Document) -> bool:
     """Whether this module calls Consul and does not retry each of these calls."""
     module = document.module
-    return module is not None and any(not _retried(module, client) for client in _clients(module, _CONSUL))
+    return module is not None and any(not client.all_retried for client in _clients(module, _CONSUL))
 
 
 def _clients(module: Module, names: set[str]) -> list[Client]:
-    made = [(call, name) for call, name in module.calls if name in names]
-    return module.retries.clients(made) if made and module.retries is not None else []
-
-
-def _retried(module: Module, client: Client) -> str:
-    """Why nothing is to be said of this client; an empty string where something is."""
-    if why := client.all_retried:
-        return why
-    if spreads(client.made):
-        return "it is made with * or **, which may hold a session that retries"
-    session = keywords(client.made).get("session")
-    if session is None or constant(session) is None:
-        return ""
-    if module.retries is not None and not module.retries.session_retries(session):
-        return ""
-    return f"its session ({ast.unparse(session)[:40]}) may retry, which is not seen here"
+    made: list[tuple[ast.Call | ast.ClassDef, str]] = [(call, name) for call, name in module.calls if name in names]
+    called = {last(call.func) for call, _ in module.calls}
+    called |= {last(base) for each, _ in module.subclasses for base in each.bases}
+    made += [(each, name) for each, name in module.subclasses if name in names and each.name not in called]
+    return module.clients.found(made) if made and module.clients is not None else []
 
 
 def _without_retry(audited: Audited, names: set[str], product: str) -> Iterator[Hit]:
@@ -78,7 +73,7 @@ def _without_retry(audited: Audited, names: set[str], product: str) -> Iterator[
                 lines = ", ".join(map(str, client.bare[:5]))
                 of = f"{len(client.bare)} of the lines that call it"
                 text = f"this {product} client sends each request once, and nothing retries {of}: {lines}"
-            yield Hit(document, place_of(client.made), text, muted=_retried(module, client))
+            yield Hit(document, place_of(client.made), text, muted=client.all_retried)
 
 
 @rule(
@@ -113,14 +108,14 @@ def python_consul_no_retry(audited: Audited) -> Iterator[Hit]:
 )
 def python_consul_no_timeout(audited: Audited) -> Iterator[Hit]:
     for document, module in _modules(audited):
-        for call in _made(module, _CONSUL):
-            given = keywords(call).get("connections_timeout")
+        for client in _clients(module, _CONSUL):
+            given = client.given.get("connections_timeout")
             if given is None:
                 text = "no connections_timeout: before py-consul 1.8 this waits for ever"
-                muted = "it is made with * or **, which may hold connections_timeout" if spreads(call) else ""
-                yield Hit(document, place_of(call), text, muted=muted)
+                muted = f"{client.transport}, or set a timeout" if client.transport else ""
+                yield Hit(document, place_of(client.made), text, muted=muted)
             elif constant(given) is None:
-                yield Hit(document, place_of(call), "connections_timeout=None: this waits for ever")
+                yield Hit(document, place_of(client.made), "connections_timeout=None: this waits for ever")
 
 
 @rule(
@@ -158,9 +153,15 @@ def python_nomad_no_retry(audited: Audited) -> Iterator[Hit]:
 
 
 def _retries(audited: Audited) -> Iterator[tuple[Document, ast.Call, dict[str, ast.expr]]]:
-    """urllib3 Retry objects that retry at all, and of which all arguments are known."""
+    """urllib3 Retry objects that retry at all, and of which all arguments are known; numbers that become one, too."""
     for document, module in _modules(audited):
         for call, name in module.calls:
+            if _is_retry(name.removesuffix(".from_int")) and name.endswith(".from_int"):
+                number = constant(arguments(call, ("retries",)).get("retries"))
+            else:
+                number = constant(keywords(call).get("retries")) if name in _POOLS else ...
+            if isinstance(number, int) and number is not False and number > 0:
+                yield document, call, {}
             if not _is_retry(name) or spreads(call):
                 continue
             given = arguments(call, _RETRY)
@@ -308,7 +309,7 @@ def requests_retries_by_number(audited: Audited) -> Iterator[Hit]:
     "HD617",
     "tenacity-retry-forever",
     Severity.ERROR,
-    what="tenacity's `@retry` without `stop`.",
+    what="tenacity's `@retry` without `stop`, or with one that never stops.",
     why="It retries until it succeeds: a caller that has given up long since keeps a thread and a request going. "
     "Without `wait` it does so without a pause.",
     default="`stop_never` and `wait_none`.",
@@ -320,7 +321,7 @@ def requests_retries_by_number(audited: Audited) -> Iterator[Hit]:
 def tenacity_retry_forever(audited: Audited) -> Iterator[Hit]:
     for document, module in _modules(audited):
         for decorator, given in _tenacity(module):
-            if given is None or "stop" not in given:
+            if given is None or "stop" not in given or _never(module, given["stop"]):
                 pause = "" if given and "wait" in given else ", without a pause"
                 yield Hit(document, place_of(decorator), f"this retries for ever{pause}")
 
@@ -330,4 +331,32 @@ def _tenacity(module: Module) -> Iterator[tuple[ast.expr, dict[str, ast.expr] | 
     for call, name in module.calls:
         if name in {"tenacity.retry", "tenacity.Retrying", "tenacity.AsyncRetrying"} and not spreads(call):
             yield call, keywords(call)
+    again = [node for node in ast.walk(module.tree) if isinstance(node, ast.Call)] if module.tree is not None else []
+    yield from (
+        (call, keywords(call)) for call in again if last(call.func) == "retry_with" and keywords(call).get("stop")
+    )
     yield from ((each, None) for each in module.decorators if dotted(each, module.names) == "tenacity.retry")
+
+
+def _never(module: Module, stop: ast.expr) -> bool:
+    """Whether a `stop` is known never to stop: `stop_never`, by another name or among others, or an infinite limit."""
+    if isinstance(stop, ast.BinOp) and isinstance(stop.op, ast.BitOr | ast.BitAnd):
+        both = all if isinstance(stop.op, ast.BitOr) else any
+        return both(_never(module, each) for each in (stop.left, stop.right))
+    if isinstance(stop, ast.Call):
+        name = dotted(stop.func, module.names).rpartition(".")[2]
+        if name in {"stop_any", "stop_all"} and stop.args:
+            return (all if name == "stop_any" else any)(_never(module, each) for each in stop.args)
+        limits = [*stop.args, *keywords(stop).values()]
+        return name in {"stop_after_attempt", "stop_after_delay"} and any(map(_infinite, limits))
+    if isinstance(stop, ast.Name) and stop.id not in module.names and module.tree is not None:
+        made = [
+            each.value for each in module.tree.body if isinstance(each, ast.Assign) and last(each.targets[0]) == stop.id
+        ]
+        return len(made) == 1 and not isinstance(made[0], ast.Name) and _never(module, made[0])
+    return dotted(stop, module.names) in {"tenacity.stop_never", "tenacity.stop.stop_never"}
+
+
+def _infinite(node: ast.expr) -> bool:
+    written = isinstance(node, ast.Call) and last(node.func) == "float" and str(constant(node.args[0])).lower()
+    return written in {"inf", "infinity", "+inf"} or (isinstance(node, ast.Attribute) and node.attr == "inf")

@@ -371,6 +371,114 @@ def test_a_session_with_an_adapter_retries_only_where_that_does(tmp_path, adapte
         [finding for finding, _ in result.muted], result.findings)] == ([[6], []] if muted else [[], [6]])  # fmt: skip
 
 
+RETRY = "from urllib3.util import Retry\nfrom requests.adapters import HTTPAdapter\ns = requests.Session()\n"
+GIVEN = "c = hvac.Client(session=s)\nc.read('x')\n"
+INIT = "class C(hvac.Client):\n    def __init__(self, **options):\n        super().__init__({})\nC().read('x')\n"
+MOUNT = "s.mount('https://', HTTPAdapter(max_retries=Retry(3)))\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "muted"),
+    [
+        # a session that is put in later
+        (f"{RETRY}{MOUNT}c = hvac.Client()\nc.session = s\nc.read('x')\n", True),
+        (f"{RETRY}{MOUNT}c = hvac.Client()\nc.adapter.session = s\nc.read('x')\n", True),
+        (f"{RETRY}c = hvac.Client()\nc.session = s\nc.read('x')\n", False),
+        (f"{RETRY}{MOUNT}c = consul.Consul()\nc.http.session = s\nc.kv.get('x')\n", True),
+        (f"{RETRY}{MOUNT}c = nomad.Nomad()\nc.jobs.session = s\nc.jobs.get_jobs()\n", True),
+        (f"{RETRY}{MOUNT}c = nomad.Nomad()\nc.session = s\nc.jobs.get_jobs()\n", False),  # its APIs have their own
+        ("def make(s):\n    c = hvac.Client()\n    c.session = s\n    return c\nmake(ours).read('x')\n", True),
+        # another transport
+        ("c = consul.Consul()\nc.http = OurHTTP()\nc.kv.get('x')\n", True),
+        ("c = hvac.Client(adapter=OurAdapter)\nc.read('x')\n", True),
+        ("c = hvac.Client(adapter=hvac.adapters.RawAdapter)\nc.read('x')\n", False),
+        # an adapter that is told later, or that retries nothing
+        (f"{RETRY}a = HTTPAdapter()\na.max_retries = Retry(3)\ns.mount('https://', a)\n{GIVEN}",
+         True),
+        (f"{RETRY}s.get_adapter('https://').max_retries = Retry(3)\n{GIVEN}", True),
+        (f"{RETRY}s.mount('a', HTTPAdapter(max_retries=Retry(0)))\n{GIVEN}", False),
+        (f"{RETRY}s.mount('a', HTTPAdapter(max_retries=Retry.from_int(0)))\n{GIVEN}", False),
+        (f"{RETRY}s.mount('a', HTTPAdapter(max_retries=Retry(total=False)))\n{GIVEN}", False),
+        # classes of one's own
+        ("class C(consul.Consul):\n    pass\nC().kv.get('x')\n", False),
+        ("class C(consul.Consul):\n    def one(self):\n        return self.kv.get('x')\n", False),
+        ("class C(hvac.Client):\n    def one(self):\n        return self.read('x')\n", False),
+        ("class N(nomad.Nomad):\n    '''Ours.'''\nclass M(N):\n    pass\nm = M()\nm.jobs.get_jobs()\n", False),
+        ("class C(consul.Consul):\n    @again\n    def one(self):\n        return self.kv.get('x')\nC().one()\n", True),
+        ("class C(consul.Consul):\n    def http_connect(self):\n        return OurHTTP()\nC().kv.get('x')\n", True),
+        (INIT.format("**options"), True),
+        (f"{RETRY}{MOUNT}" + INIT.format("session=s"), True),
+        (RETRY + INIT.format("session=s"), False),
+        ("class C(Ours):\n    pass\nC().kv.get('x')\n", None),
+    ],
+)  # fmt: skip
+def test_a_client_retries_where_its_session_transport_or_class_may(tmp_path, text, muted):
+    (tmp_path / "a.py").write_text(
+        f"import consul, hvac, nomad, requests, tenacity\nagain = tenacity.retry(wait=1)\n{text}"
+    )
+    result = audit([tmp_path])
+    without_retry = ("HD601", "HD603", "HD604")
+    found_ = [finding for finding in result.findings if finding.rule_id in without_retry]
+    muted_ = [reason for finding, reason in result.muted if finding.rule_id in without_retry]
+    assert (len(found_), len(muted_)) == {True: (0, 1), False: (1, 0), None: (0, 0)}[muted], (found_, muted_)
+
+
+def test_a_timeout_that_a_class_gives_its_client_is_seen(tmp_path):
+    text = INIT.replace("hvac.Client", "consul.Consul").replace("C().read('x')", "C()")
+    for given, hits in (("5", 0), ("None", 1)):
+        (tmp_path / "a.py").write_text(f"import consul\n{text}".format(f"connections_timeout={given}"))
+        assert len(found(tmp_path, "HD602")) == hits
+
+
+@pytest.mark.parametrize(
+    ("text", "forever"),
+    [
+        ("@tenacity.retry(stop=tenacity.stop_never)\ndef f(): ...\n", True),
+        ("from tenacity.stop import stop_never as on\ntenacity.Retrying(stop=on, wait=tenacity.wait_fixed(1))\n", True),
+        ("from tenacity import *\n@retry(stop=stop_never)\ndef f(): ...\n", True),
+        ("STOP = tenacity.stop_never\n@tenacity.retry(stop=STOP)\ndef f(): ...\n", True),
+        ("@tenacity.retry(stop=tenacity.stop_any(tenacity.stop_never))\ndef f(): ...\n", True),
+        ("@tenacity.retry(stop=tenacity.stop_never & tenacity.stop_after_attempt(3))\ndef f(): ...\n", True),
+        ("@tenacity.retry(stop=tenacity.stop_never | tenacity.stop_after_attempt(3))\ndef f(): ...\n", False),
+        ("@tenacity.retry(stop=tenacity.stop_all(tenacity.stop_never, OURS))\ndef f(): ...\n", True),
+        ("@tenacity.retry(stop=tenacity.stop_after_attempt(float('inf')))\ndef f(): ...\n", True),
+        ("import math\n@tenacity.retry(stop=tenacity.stop_after_delay(max_delay=math.inf))\ndef f(): ...\n", True),
+        ("@tenacity.retry(stop=OURS)\ndef f(): ...\nf.retry_with(stop=tenacity.stop_never)()\n", True),
+        ("@tenacity.retry(stop=tenacity.stop_after_attempt(3))\ndef f(): ...\nf.retry_with(wait=1)()\n", False),
+        ("STOP = tenacity.stop_after_attempt(3)\n@tenacity.retry(stop=STOP)\ndef f(): ...\n", False),
+        ("class R(tenacity.Retrying):\n    pass\nR()\n", True),
+        ("from ours import STOP\n@tenacity.retry(stop=STOP)\ndef f(): ...\n", False),
+    ],
+)  # fmt: skip
+def test_a_stop_that_never_stops_is_none(tmp_path, text, forever):
+    (tmp_path / "a.py").write_text(f"import tenacity\n{text}")
+    assert len(found(tmp_path, "HD617")) == forever
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("Retry.from_int(3)\n", True),
+        ("Retry.from_int(retries=3, redirect=False)\n", True),
+        ("HTTPAdapter(max_retries=Retry.from_int(3))\n", True),
+        ("urllib3.PoolManager(retries=3)\n", True),
+        ("urllib3.HTTPSConnectionPool('a', retries=5)\n", True),
+        ("class R(Retry):\n    pass\nR(3)\n", True),
+        ("Retry.from_int(0)\n", False),
+        ("Retry.from_int(False)\n", False),
+        ("Retry.from_int(ours)\n", False),
+        ("urllib3.PoolManager(retries=False)\n", False),
+        ("urllib3.PoolManager(retries=Retry(3, status_forcelist=[503], backoff_factor=1))\n", False),
+        ("class R(Retry):\n    DEFAULT_BACKOFF_MAX = 9\nR(3)\n", False),
+    ],
+)
+def test_a_number_that_becomes_a_retry_has_neither_statuses_nor_pauses(tmp_path, text, bare):
+    (tmp_path / "a.py").write_text(
+        f"import urllib3\nfrom urllib3 import Retry\nfrom requests.adapters import HTTPAdapter\n{text}"
+    )
+    assert [len(found(tmp_path, rule_id)) for rule_id in ("HD611", "HD612")] == [bare, bare]
+
+
 def test_what_a_modules_own_helper_calls_again_is_retried(tmp_path):
     again = (
         "def again(f, *a):\n    for _ in range(3):\n        try:\n            return f(*a)\n        except OSError:\n"
