@@ -43,6 +43,8 @@ _RUNS = re.compile(
     r'^ *(?:ExecStart=|WorkingDirectory=|command  = |args     = |work_dir = |value     = |run: ").*$', re.MULTILINE
 )  # fmt: skip
 """The lines that say what it runs and where, in the files of all three."""
+_NEEDS_HASHIDRILL = re.compile(r"""["']hashidrill(?![\w-])""")
+"""In a pyproject.toml: a requirement, or the name of this very project."""
 _SHOWN = 3
 _WORKFLOWS = Path(".github/workflows")
 
@@ -100,7 +102,7 @@ def schedule(
     zone = _zone(time_zone)
     secrets = () if attach is None else _secrets(attach)
     name, words = _what(what, attach, relative=to_github)
-    start = shlex.split(command) or (["uv", "run", "hashidrill"] if to_github else [_ourselves()])
+    start = shlex.split(command) or (_in_a_checkout() if to_github else [_ourselves()])
     job = Job(
         name,
         [*start, *words],
@@ -207,6 +209,20 @@ def _path(path: Path, *, relative: bool) -> str:
         return whole.relative_to(Path.cwd()).as_posix()
     except ValueError:
         raise UsageError(f"{path}: a workflow has the files of its repository alone: call this in its root") from None
+
+
+def _in_a_checkout() -> list[str]:
+    """How hashidrill is started in a fresh checkout of this project. Raises UsageError where it would not be found."""
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        if (folder / "pyproject.toml").is_file():
+            if _NEEDS_HASHIDRILL.search((folder / "pyproject.toml").read_text(encoding="utf-8", errors="replace")):
+                return ["uv", "run", "hashidrill"]
+            break
+    raise UsageError(
+        "--github: no pyproject.toml here needs hashidrill, so `uv run hashidrill` would fail in the workflow: add it"
+        " (`uv add --dev hashidrill`, from where you have it), or say how it is started there, as in"
+        " --command 'uvx --from git+https://github.com/OWNER/hashidrill@COMMIT hashidrill'"
+    )
 
 
 def _ourselves() -> str:

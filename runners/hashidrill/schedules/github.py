@@ -46,38 +46,39 @@ jobs:
     env:
       HASHIDRILL_HISTORY: {_HISTORY}
     steps:
-      - uses: actions/checkout@v4
-      - uses: astral-sh/setup-uv@v6
+      - uses: actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2
+      - uses: astral-sh/setup-uv@1e862dfacbd1d6d858c55d9b792c756523627244 # v7.1.4
         with:
           enable-cache: true
-      - uses: actions/setup-go@v5
+      - uses: actions/setup-go@44694675825211faa026b3c33043df3e48a5fa00 # v6.0.0
         with:
           go-version: stable
           cache: false
       - name: cache of binaries
-        uses: actions/cache@v4
+        uses: actions/cache@9255dc7a253b0ccc959486e2bca901246202afeb # v5.0.1
         with:
           path: ~/.cache/hashidrill
-          key: hashidrill-${{{{ runner.os }}}}-binaries
+          key: {job.name}-binaries-${{{{ github.run_id }}}}
+          restore-keys: {job.name}-binaries-
       - name: the history so far
-        uses: actions/cache/restore@v4
+        uses: actions/cache/restore@9255dc7a253b0ccc959486e2bca901246202afeb # v5.0.1
         with:
           path: {_HISTORY}
           key: {job.name}-history-${{{{ github.run_id }}}}-${{{{ github.run_attempt }}}}
           restore-keys: {job.name}-history-
-      - name: what a datacenter in namespaces needs
+      - name: user namespaces
         run: sudo sysctl -qw kernel.apparmor_restrict_unprivileged_userns=0 || true
       - name: drill
         env:
 {secrets}        run: {json.dumps(command, ensure_ascii=False)}
       - name: keep the history
         if: always()
-        uses: actions/cache/save@v4
+        uses: actions/cache/save@9255dc7a253b0ccc959486e2bca901246202afeb # v5.0.1
         with:
           path: {_HISTORY}
           key: {job.name}-history-${{{{ github.run_id }}}}-${{{{ github.run_attempt }}}}
       - if: always()
-        uses: actions/upload-artifact@v4
+        uses: actions/upload-artifact@b7c566a772e6b6bfb58ed0dc250532a479d7789f # v6.0.0
         with:
           name: recordings
           path: .hashidrill

@@ -32,6 +32,7 @@ datacenter:
   nomad: {address: "https://nomad.staging.example:4646"}
 """
 EVERYWHERE = ("--nomad", "--systemd", "--github")
+IN_A_CHECKOUT = schedule._in_a_checkout
 
 
 @pytest.fixture
@@ -39,6 +40,7 @@ def hashidrill(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(schedule, "_ourselves", lambda: "/opt/hashidrill/bin/hashidrill")
+    monkeypatch.setattr(schedule, "_in_a_checkout", lambda: ["uv", "run", "hashidrill"])
 
     def go(*words):
         monkeypatch.setattr(sys, "argv", ["hashidrill", "schedule", *map(str, words)])
@@ -120,6 +122,27 @@ def test_a_workflow_is_yaml_keeps_the_history_and_has_no_code_of_others_in_its_s
     restored, kept = (step["with"] for step in steps if "history" in step.get("name", ""))
     assert restored["path"] == kept["path"] == workflow["jobs"]["drill"]["env"]["HASHIDRILL_HISTORY"]
     assert kept["key"].startswith(restored["restore-keys"])
+
+
+@pytest.mark.parametrize(
+    ("project", "found"),
+    [
+        (None, False),
+        ('[project]\nname = "shop"\ndependencies = ["hashidrill-extras"]\n', False),
+        ('[dependency-groups]\ndev = ["hashidrill>=0.1"]\n', True),
+        ('[project]\nname = "hashidrill"\n', True),
+    ],
+)
+def test_a_workflow_whose_command_would_not_be_found_is_refused(monkeypatch, tmp_path, project, found):
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path / "folder")
+    if project is not None:
+        (tmp_path / "pyproject.toml").write_text(project)
+    if found:
+        assert IN_A_CHECKOUT() == ["uv", "run", "hashidrill"]
+        return
+    with pytest.raises(UsageError, match="--command"):
+        IN_A_CHECKOUT()
 
 
 def test_a_game_day_runs_without_asking(hashidrill, tmp_path):
