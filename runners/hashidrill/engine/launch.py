@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from hashidrill import __version__
+from hashidrill.capabilities import PacketFilter
 from hashidrill.datacenter.local.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.engine.closing import EXIT_CODES
 from hashidrill.engine.engine_process import REFUSED
-from hashidrill.engine.required import required_by
+from hashidrill.engine.required import make_fault, required_by
 from hashidrill.errors import InterlockError, MachineError, UnrecordedError, UsageError
 from hashidrill.events import Bus, Note, decode
 from hashidrill.experiment.library import library_name
@@ -200,11 +201,13 @@ def check_packet_rules(resolved: ResolvedExperiment) -> None:
     """Raises MachineError if this kernel refuses the packet rules of a fault; it is asked for network faults alone."""
     from hashidrill.provision import machine  # noqa: PLC0415 - `validate` imports no trials
 
-    kinds = {step.fault for step in resolved.experiment.faults}
-    if not any(kinds.intersection(faults) for _, faults in machine.PACKET_FAULTS.values()):
+    steps = resolved.experiment.faults
+    filtering = {step.fault for step in steps if PacketFilter in make_fault(step, None).requires().capabilities}
+    filtering |= {step.fault for step in steps} & {*machine.refused_faults({})}
+    if not filtering:
         return
-    lost = machine.refused_faults(machine.run_trials("packets"))
-    if refused := sorted(kinds & {*lost}):
+    lost = machine.refused_faults(machine.run_trials("packets"), filtering)
+    if refused := sorted(filtering & {*lost}):
         raise MachineError(
             f"{resolved.path}: {refused[0]} needs packet rules that this machine's kernel refuses ({lost[refused[0]]});"
             " `hashidrill doctor` says which faults it cannot have, and what may help; faults on disks, processes and"

@@ -182,7 +182,7 @@ _LINK_FAULTS = (
     "network.bandwidth", "network.latency", "network.limit_data", "network.reset", "network.slicer",
     "network.slow_close", "network.timeout", "toxiproxy.toxic",
 )  # fmt: skip
-PACKET_FAULTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+PACKET_FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "drop": ("nf_tables", ("network.partition", "network.loss", "network.block", "nomad.node.disconnect")),
     "drop by chance": ("nft_numgen", ("network.loss",)),
     "refuse": ("nft_reject_inet", ("network.block", *_LINK_FAULTS)),
@@ -192,10 +192,16 @@ PACKET_FAULTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """By kind of packet rule (machine_trials.PACKET_RULES): the kernel's module that has it, and the faults made of it."""
 
 
-def refused_faults(trials: Mapping[str, str]) -> dict[str, str]:
-    """The faults that this kernel refuses the packet rules of, and why."""
-    why = {kind: reason for kind in PACKET_FAULTS for ok, reason in [_came_of(trials, kind)] if not ok}
-    return {fault: f"{kind}: {reason}" for kind, reason in why.items() for fault in PACKET_FAULTS[kind][1]}
+def refused_faults(trials: Mapping[str, str], others: Iterable[str] = ()) -> dict[str, str]:
+    """The faults that this kernel refuses the packet rules of, and why. `others` are those of plug-ins: they need
+    `drop` at least.
+    """
+    refused = {}
+    for kind, (_, faults) in reversed(PACKET_FAULTS.items()):
+        ok, reason = _came_of(trials, kind)
+        if not ok:
+            refused |= dict.fromkeys([*faults, *(others if kind == "drop" else ())], f"{kind}: {reason}")
+    return refused
 
 
 def packet_rules(own: Mapping[str, str]) -> Capability:

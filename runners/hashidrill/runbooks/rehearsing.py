@@ -25,7 +25,7 @@ from hashidrill.verdict import Verdict
 REHEARSALS_DIR = Path(".hashidrill/rehearsals")
 NONE = "none"
 NOT_THIS = "not-this"
-TOOLS = {"bash": "bash", "nsenter": "util-linux", "jq": "jq", "curl": "curl"}
+TOOLS = {"bash": "bash", "nsenter": "util-linux", "jq": "jq", "curl": "curl", "nft": "nftables"}
 """Programs that runbooks use and machines may lack, and their packages."""
 Play = Callable[[Course], Path]
 Judge = Callable[[Path], Drill]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import anyio
 import pytest
 
-from hashidrill.engine import fitness
+from hashidrill import registry
+from hashidrill.capabilities import PacketFilter
+from hashidrill.engine import fitness, launch
 from hashidrill.engine.fitness import Machine, misfits, wants
 from hashidrill.engine.required import required_by
-from hashidrill.errors import UnfitError
+from hashidrill.errors import MachineError, UnfitError
 from hashidrill.experiment.library import find_experiment, list_experiments
-from hashidrill.experiment.loader import load_experiment, load_text
+from hashidrill.experiment.loader import load_experiment, load_text, resolve
 from hashidrill.experiment.model import DatacenterSpec
+from hashidrill.provision import machine as provision_machine
 
 LARGE = Machine(memory_bytes=64e9, disk_bytes=500e9, cores=32, operation_s=50e-6)
 ROBLOX = "incidents/roblox-2021"
@@ -157,3 +161,70 @@ def test_a_datacenter_that_is_too_large_for_the_memory_is_refused_with_what_it_h
     ):
         fitness.require_agents(spec, 1e9)
     fitness.require_agents(spec, 8e9)
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """`kernel(drop="...")`: what the trial of packet rules finds; without a call, no trial may be made."""
+    monkeypatch.setattr(provision_machine, "run_trials", lambda what: pytest.fail(f"{what} was tried"))
+
+    def finds(**refused):
+        said = dict.fromkeys(provision_machine.PACKET_FAULTS, "") | refused
+        monkeypatch.setattr(provision_machine, "run_trials", lambda what: {"namespaces": ""} | said if what else {})
+
+    return finds
+
+
+def prepared(name):
+    """The binaries that the library's experiment of that name gets."""
+    resolved = resolve(find_experiment(name))
+    return [*launch.prepare(resolved, print, ensure_binary=lambda name, *_, **__: name)]
+
+
+REFUSED = "Operation not supported (rule)"
+
+
+@pytest.mark.parametrize(
+    ("name", "lacks", "fault"),
+    [
+        ("network/partitioned-leader", "drop", "network.partition"),
+        ("network/lossy-follower", "drop by chance", "network.loss"),
+        ("network/slow-api", "redirect", "network.latency"),
+        ("raft/bloated-leader-avoided", "mark connections", "consul.leader.avoid"),
+    ],
+)
+def test_a_network_fault_is_refused_by_name_before_anything_starts_where_the_kernel_refuses_its_rules(
+    kernel, name, lacks, fault
+):
+    kernel(**{lacks: REFUSED})
+    with pytest.raises(MachineError) as refused:
+        prepared(name)
+    assert f"{fault} needs packet rules that this machine's kernel refuses ({lacks}: {REFUSED})" in str(refused.value)
+    kernel()
+    assert "consul" in prepared(name)
+
+
+def test_a_kernel_that_cannot_drop_by_chance_still_partitions(kernel):
+    kernel(**{"drop by chance": REFUSED})
+    assert "consul" in prepared("network/partitioned-leader")
+
+
+@pytest.mark.parametrize("name", ["raft/slow-leader-disk", "raft/frozen-leader"])
+def test_packet_rules_never_stand_before_a_fault_of_a_disk_or_a_process(kernel, name):
+    assert "consul" in prepared(name)
+
+
+def test_a_fault_of_a_plug_in_that_filters_packets_needs_a_kernel_that_drops_them(kernel, monkeypatch):
+    monkeypatch.setattr(registry.fault("noop"), "capabilities", frozenset({PacketFilter}))
+    experiment = load_text(TEXT.replace("PROFILE", ""))
+    kernel(drop=REFUSED)
+    with pytest.raises(MachineError, match="noop needs packet rules"):
+        launch.check_packet_rules(SimpleNamespace(path="x.yaml", experiment=experiment))
+    kernel()
+    launch.check_packet_rules(SimpleNamespace(path="x.yaml", experiment=experiment))
+
+
+def test_a_trial_that_crashed_is_no_leave_to_start(kernel, monkeypatch):
+    monkeypatch.setattr(provision_machine, "run_trials", lambda _: {"trial": "it did not end"})
+    with pytest.raises(MachineError, match="it did not end"):
+        prepared("network/partitioned-leader")
