@@ -196,7 +196,7 @@ def refused_faults(trials: Mapping[str, str], others: Iterable[str] = ()) -> dic
     """The faults that this kernel refuses the packet rules of, and why. `others` are those of plug-ins: they need
     `drop` at least.
     """
-    refused = {}
+    refused = dict[str, str]()
     for kind, (_, faults) in reversed(PACKET_FAULTS.items()):
         ok, reason = _came_of(trials, kind)
         if not ok:
