@@ -138,13 +138,9 @@ def chains_of(rules: Sequence[PacketRule]) -> list[Chain]:
     return list(dict.fromkeys(rule.place for rule in rules))
 
 
-LET_PASS: tuple[Sequence[Chain], Sequence[Statement]] = (
-    (Redirect((), 0, 0).place, Block("input", ()).place), ((Redirect((), 0, 0).place, [("accept",)]),),
-)  # fmt: skip
-"""Chains and statements that touch no packet, while what was redirected is still translated.
-
-The connections of a proxy that ends are closed through them.
-"""
+REDIRECTING, BLOCKING = Redirect((), 0, 0).place, Block("input", ()).place
+"""Of a table that is suspended, the one accepts before it redirects, and the other is empty. Both stay: the connections
+of a proxy that ends are closed through them, and the kernel translates nothing for a chain that was made anew."""
 
 
 def script(table: str, rules: Sequence[PacketRule]) -> str:
@@ -152,22 +148,40 @@ def script(table: str, rules: Sequence[PacketRule]) -> str:
 
     Raises FaultError for an address that is none.
     """
-    return _script(table, chains_of(rules), statements_of(rules))
+    return _text_of(
+        [
+            f"add table inet {table}",
+            f"delete table inet {table}",
+            f"add table inet {table}",
+            *(_chain(table, chain) for chain in chains_of(rules)),
+            *(f"add {_rule(table, chain, words)}" for chain, words in statements_of(rules)),
+        ]
+    )
 
 
 def suspending(table: str) -> str:
     """The nft script after which the table lets all packets pass, and still translates what it redirected."""
-    return _script(table, *LET_PASS)
+    return _text_of(
+        [
+            f"add table inet {table}",
+            *(_chain(table, chain) for chain in (REDIRECTING, BLOCKING)),
+            f"flush chain inet {table} {BLOCKING.name}",
+            f"insert {_rule(table, REDIRECTING, [('accept',)])}",
+        ]
+    )
 
 
-def _script(table: str, chains: Sequence[Chain], statements: Sequence[Statement]) -> str:
-    lines = [f"add table inet {table}", f"delete table inet {table}", f"add table inet {table}"]
-    for chain in chains:
-        hook = f"type {chain.kind} hook {chain.hook} priority {chain.priority}"
-        lines.append(f"add chain inet {table} {chain.name} {{ {hook}; policy accept; }}")
-    for chain, words in statements:
-        lines.append(f"add rule inet {table} {chain.name} {' '.join(map(_text, words))}")
+def _text_of(lines: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
+
+
+def _chain(table: str, chain: Chain) -> str:
+    hook = f"type {chain.kind} hook {chain.hook} priority {chain.priority}"
+    return f"add chain inet {table} {chain.name} {{ {hook}; policy accept; }}"
+
+
+def _rule(table: str, chain: Chain, words: Sequence[Word]) -> str:
+    return f"rule inet {table} {chain.name} {' '.join(map(_text, words))}"
 
 
 def _text(word: Word) -> str:

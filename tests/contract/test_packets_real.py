@@ -150,19 +150,24 @@ def test_rules_that_the_kernel_refuses_leave_those_before_in_force_and_name_what
     assert (tables, drops) == (["t"], [True])
 
 
-def test_suspended_rules_let_all_pass_and_their_chains_are_still_there():
+@pytest.mark.parametrize("before", ["", "Redirect((ME,), 8300, 22000, 'link'), Block('input', (ME,), 8300)"])
+def test_suspended_rules_let_all_pass_and_those_that_redirect_are_still_there(before):
     """Also from a fresh process, that does not know whether they were ever set."""
-    for before in ("put([Redirect((ME,), 8300, 22000, 'link'), Block('input', (ME,), 8300, refuse=True)])", ""):
-        chains, drops, said = in_namespace(
-            f"""
-            serve(8300)
-            {before}
-            kernel.replace("t", *LET_PASS)
-            print(json.dumps([sorted(chain.get_attr("NFTA_CHAIN_NAME") for chain in listed()[1]),
-                              [rule.drops for rule in kernel.rules()], ask(8300)]))
-            """
-        )
-        assert (chains, drops, said) == (["input", "prerouting"], [False], "A8300")
+    chains, rules, said = in_namespace(
+        f"""
+        serve(8300)
+        put([{before}])
+        for _ in range(2):
+            kernel.suspend("t", REDIRECTING, BLOCKING)
+        there = listed()
+        print(json.dumps([sorted(chain.get_attr("NFTA_CHAIN_NAME") for chain in there[1]),
+                          [[rule.get_attr("NFTA_RULE_CHAIN"), *(one.get_attr("NFTA_EXPR_NAME")
+                            for one in rule.get_attr("NFTA_RULE_EXPRESSIONS"))] for rule in there[2]], ask(8300)]))
+        """
+    )
+    assert (chains, said) == (["input", "prerouting"], "A8300")
+    assert rules[:2] == [["prerouting", "immediate"]] * 2
+    assert [rule[-1] for rule in rules[2:]] == (["redir"] if before else [])
 
 
 def test_what_is_blocked_is_silent_or_refused_and_other_ports_and_addresses_are_not():

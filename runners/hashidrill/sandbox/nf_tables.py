@@ -7,7 +7,6 @@ it remembers nothing of what it wrote.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import socket
@@ -24,7 +23,7 @@ T = TypeVar("T")
 _NETLINK_NETFILTER, _SUBSYSTEM, _INET, _IPV4 = 12, 10, 1, 2
 _ERROR, _DONE, _BATCH_BEGIN, _BATCH_END = 2, 3, 0x10, 0x11
 _REQUEST, _ACK, _DUMP, _CREATE, _APPEND, _INTERRUPTED = 1, 4, 0x300, 0x400, 0x800, 0x10
-_NEW_TABLE, _GET_TABLE, _DELETE_TABLE, _NEW_CHAIN, _NEW_RULE, _GET_RULE = 0, 1, 2, 3, 6, 7
+_NEW_TABLE, _GET_TABLE, _DELETE_TABLE, _NEW_CHAIN, _NEW_RULE, _GET_RULE, _DELETE_RULE = 0, 1, 2, 3, 6, 7, 8
 _NEW_SET, _NEW_ELEMENTS, _GET_ELEMENTS, _GET_GENERATION = 9, 12, 13, 16
 _NESTED, _KIND = 0x8000, 0x3FFF
 _HOOKS = {"prerouting": 0, "input": 1, "forward": 2, "output": 3, "postrouting": 4}
@@ -64,6 +63,13 @@ def replace(table: str, chains: Sequence[Chain], statements: Sequence[Statement]
     for chain, words in statements:
         made += _new_rule(table, chain, words, numbers)
     _transact(made)
+
+
+def suspend(table: str, redirecting: Chain, blocking: Chain) -> None:
+    """Makes the one chain accept before it redirects, and empties the other, in one transaction. Raises OSError."""
+    [accept] = _new_rule(table, redirecting, [("accept",)], count(1), flags=_CREATE)
+    emptied = ("chain", _DELETE_RULE, 0, b"".join(_attributes(table, blocking.name)))
+    _transact([_new_table(table), _new_chain(table, redirecting), _new_chain(table, blocking), emptied, accept])
 
 
 def remove(table: str) -> None:
@@ -126,7 +132,9 @@ def _new_chain(table: str, chain: Chain) -> _Message:
     return f"chain {chain.name}", _NEW_CHAIN, _CREATE, b"".join(attributes)
 
 
-def _new_rule(table: str, chain: Chain, words: Sequence[Word], numbers: Iterator[int]) -> Iterator[_Message]:
+def _new_rule(
+    table: str, chain: Chain, words: Sequence[Word], numbers: Iterator[int], *, flags: int = _CREATE | _APPEND
+) -> Iterator[_Message]:
     """The sets that it looks values up in come first."""
     about, expressions, comment = f"rule {words} of {chain.name}", list[bytes](), None
     if {word[0] for word in words} & _OF_TCP:
@@ -145,7 +153,7 @@ def _new_rule(table: str, chain: Chain, words: Sequence[Word], numbers: Iterator
         else:
             expressions += _EXPRESSIONS[name](*values)
     attributes = _attributes(table, chain.name, None, expressions, None, None, comment)
-    yield about, _NEW_RULE, _CREATE | _APPEND, b"".join(attributes)
+    yield about, _NEW_RULE, flags, b"".join(attributes)
 
 
 def _new_set(
@@ -191,13 +199,9 @@ def _network(text: str) -> bytes:
 def _translation(kind: int, address: str, port: int | None = None) -> list[bytes]:
     """`kind`: 0 of the source, 1 of the destination."""
     said = [_set_register(_FIRST, socket.inet_aton(address))]
-    if port is None:
-        return [*said, _expression("nat", kind, _IPV4, _FIRST)]
-    proto_specified = 2
-    return [
-        *said, _set_register(_SECOND, _port(port)),
-        _expression("nat", kind, _IPV4, _FIRST, None, _SECOND, None, proto_specified),
-    ]  # fmt: skip
+    if port is not None:
+        said.append(_set_register(_SECOND, _port(port)))
+    return [*said, _expression("nat", kind, _IPV4, _FIRST, None, None if port is None else _SECOND)]
 
 
 _LOOKED_UP: Mapping[str, tuple[bytes, tuple[int, int], Callable[[object], bytes]]] = {
@@ -238,23 +242,22 @@ _OF_IPV4 = {"saddr", "daddr", "to", "first to"}
 # the kernel
 
 
-class _Kernel:
-    """A socket in the network namespace of the thread that makes it."""
+def _kernel() -> socket.socket:
+    """Of the network namespace of this thread."""
+    kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_NETFILTER)
+    kernel.settimeout(_WITHIN_S)
+    kernel.bind((0, 0))
+    return kernel
 
-    def __init__(self) -> None:
-        self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_NETFILTER)
-        self.socket.settimeout(_WITHIN_S)
-        self.socket.bind((0, 0))
-        self.close = self.socket.close
 
-    def answers(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """(type, flags, sequence number, what follows) of each message."""
-        while True:
-            data = self.socket.recv(_BUFFER_BYTES)
-            while data:
-                size, kind, flags, sequence, _ = struct.unpack_from("=IHHII", data)
-                yield kind, flags, sequence, data[16:size]
-                data = data[size + -size % 4 :]
+def _answers(kernel: socket.socket) -> Iterator[tuple[int, int, int, bytes]]:
+    """(type, flags, sequence number, what follows) of each message."""
+    while True:
+        data = kernel.recv(_BUFFER_BYTES)
+        while data:
+            size, kind, flags, sequence, _ = struct.unpack_from("=IHHII", data)
+            yield kind, flags, sequence, data[16:size]
+            data = data[size + -size % 4 :]
 
 
 def _message(kind: int, flags: int, sequence: int, body: bytes, *, family: int = _INET, resource: int = 0) -> bytes:
@@ -269,14 +272,13 @@ def _transact(messages: Sequence[_Message]) -> None:
     for number, (_, kind, flags, body) in enumerate(messages, 1):
         batch.append(_message(_SUBSYSTEM << 8 | kind, flags | (_ACK if number == last else 0), number, body))
     batch.append(_message(_BATCH_END, 0, last + 1, b"", family=0, resource=_SUBSYSTEM))
-    with contextlib.closing(_Kernel()) as kernel:
-        kernel.socket.send(b"".join(batch))
-        for kind, _, sequence, data in kernel.answers():
+    with _kernel() as kernel:
+        kernel.send(b"".join(batch))
+        for kind, _, sequence, data in _answers(kernel):
             assert kind == _ERROR, kind
-            refused = -struct.unpack_from("=i", data)[0]
-            if refused:
-                about = messages[sequence - 1][0] if 0 < sequence <= last else "the transaction"
-                raise OSError(refused, f"{os.strerror(refused)} ({about})")
+            refusal = _refusal(data, f" ({messages[sequence - 1][0] if 0 < sequence <= last else 'the transaction'})")
+            if refusal.errno:
+                raise refusal
             if sequence == last:
                 return
 
@@ -285,9 +287,9 @@ class _ChangedError(Exception):
     """The rules changed while they were read."""
 
 
-def _read(work: Callable[[_Kernel], T]) -> T:
+def _read(work: Callable[[socket.socket], T]) -> T:
     """What it reads is of one generation of the rules: others may change them meanwhile."""
-    with contextlib.closing(_Kernel()) as kernel:
+    with _kernel() as kernel:
         for _ in range(_ATTEMPTS):
             try:
                 before = _generation(kernel)
@@ -299,24 +301,24 @@ def _read(work: Callable[[_Kernel], T]) -> T:
     raise OSError(errno.EINTR, f"the packet rules changed {_ATTEMPTS} times while they were read")
 
 
-def _generation(kernel: _Kernel) -> bytes:
-    kernel.socket.send(_message(_SUBSYSTEM << 8 | _GET_GENERATION, 0, 1, b"", family=0))
-    kind, _, _, data = next(kernel.answers())
+def _generation(kernel: socket.socket) -> bytes:
+    kernel.send(_message(_SUBSYSTEM << 8 | _GET_GENERATION, 0, 1, b"", family=0))
+    kind, _, _, data = next(_answers(kernel))
     if kind == _ERROR:
         raise _refusal(data)
     return _parsed(data[4:])[1]
 
 
-def _refusal(data: bytes) -> OSError:
+def _refusal(data: bytes, about: str = "") -> OSError:
     number = -struct.unpack_from("=i", data)[0]
-    return OSError(number, os.strerror(number))
+    return OSError(number, os.strerror(number) + about)
 
 
-def _dump(kernel: _Kernel, kind: int, family: int, body: bytes = b"") -> Iterator[tuple[int, dict[int, bytes]]]:
+def _dump(kernel: socket.socket, kind: int, family: int, body: bytes = b"") -> Iterator[tuple[int, dict[int, bytes]]]:
     """The family and the attributes of each thing."""
     found = list[tuple[int, dict[int, bytes]]]()
-    kernel.socket.send(_message(_SUBSYSTEM << 8 | kind, _DUMP, 1, body, family=family))
-    for said, flags, _, data in kernel.answers():
+    kernel.send(_message(_SUBSYSTEM << 8 | kind, _DUMP, 1, body, family=family))
+    for said, flags, _, data in _answers(kernel):
         if flags & _INTERRUPTED:
             raise _ChangedError
         if said == _ERROR:
@@ -349,7 +351,7 @@ def _number(data: bytes) -> int:
     return int.from_bytes(data, "big")
 
 
-def _seen(kernel: _Kernel, family: int, rule: Mapping[int, bytes]) -> SeenRule:
+def _seen(kernel: socket.socket, family: int, rule: Mapping[int, bytes]) -> SeenRule:
     table, chain, drops, packets = _text(rule[1]), _text(rule[2]), False, None
     found: dict[str, set[bytes]] = {"address": set(), "port": set()}
     loaded = None
@@ -376,7 +378,7 @@ def _seen(kernel: _Kernel, family: int, rule: Mapping[int, bytes]) -> SeenRule:
     return SeenRule(table, chain, comment, packets, drops, addresses, frozenset(map(_number, found["port"])))
 
 
-def _elements(kernel: _Kernel, family: int, table: str, name: str) -> set[bytes]:
+def _elements(kernel: socket.socket, family: int, table: str, name: str) -> set[bytes]:
     """The keys of a set. A set that is gone meanwhile was removed with its rule."""
     try:
         sets = list(_dump(kernel, _GET_ELEMENTS, family, b"".join(_attributes(table, name))))

@@ -101,6 +101,9 @@ class Wire(LocalHost):
         there = [each for chain, words in statements for each in on_the_wire(chain, words, self._others)]
         await super()._put(table, [forwarded(chain) for chain in chains], there)
 
+    async def _suspend(self, table: str, redirecting: Chain, blocking: Chain) -> None:
+        await super()._suspend(table, redirecting, forwarded(blocking))
+
     async def _connect_proxies(self) -> None:
         """Once: proxies that are there go on with the rules that they have. Raises FaultError."""
         if TABLE in await super().packet_tables():

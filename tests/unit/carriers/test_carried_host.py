@@ -65,7 +65,7 @@ def test_rules_in_force_are_changed_by_the_agent_that_has_them():
             await one.suspend_packet_rules("t")
 
     run(main())
-    assert "add rule inet t prerouting accept" in shell.changed[0]
+    assert "flush chain inet t input" in shell.changed[0]
 
 
 def test_what_the_host_refuses_is_said_and_nothing_is_in_force():
@@ -150,7 +150,7 @@ def test_the_rules_of_two_runs_can_be_told_apart_on_the_host():
             assert await one.packet_tables() == ["hashidrill_0_cut"]
             assert await other.packet_tables() == [name], "it is another's, and stays so"
             await one.suspend_packet_rules("hashidrill_0_cut")
-            assert f"add rule inet {name} prerouting accept" in shell.changed[0]
+            assert f"flush chain inet {name} input" in shell.changed[0]
             await one.clear_packet_rules("hashidrill_0_cut")
             assert await one.packet_tables() == []
             await other.set_packet_rules("hashidrill_0_cut", RULES)

@@ -328,7 +328,7 @@ def test_rules_are_changed_by_another_job(scheduler):
             await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
             await parts["client-1"][PacketFilter].suspend_packet_rules("t")
             assert (
-                "add rule inet t_20261123_0101_drill prerouting accept"
+                "flush chain inet t_20261123_0101_drill input"
                 in scheduler.hosts[CLIENT].in_force["t"]["args"]["script"]
             )
             await parts["client-1"][PacketFilter].clear_packet_rules("t")

@@ -44,18 +44,6 @@ class Machine:
             monkeypatch.setattr(toxiproxy, name, getattr(self, name))
         machine = self
 
-        async def in_namespace(host, work):
-            tables = machine.tables.setdefault(host.namespace, {})
-            if work is nf_tables.tables:
-                return [*tables]
-            table, *held = work.args
-            if work.func is nf_tables.replace:
-                tables[table] = held
-            else:
-                assert work.func is nf_tables.remove
-                tables.pop(table, None)
-            return None
-
         async def nothing(host):
             pass
 
@@ -66,9 +54,20 @@ class Machine:
             machine.killed.append(host.address)
             machine.proxies.pop(host.address, None)
 
-        monkeypatch.setattr(hosts.LocalHost, "_in_namespace", in_namespace)
+        monkeypatch.setattr(hosts.LocalHost, "_in_namespace", lambda host, work: machine.kernel(host.namespace, work))
         for name, done in (("_start_toxiproxy", nothing), ("agent_process", runs), ("signal", signal)):
             monkeypatch.setattr(Wire, name, done)
+
+    async def kernel(self, namespace, work):
+        tables = self.tables.setdefault(namespace, {})
+        if work is nf_tables.tables:
+            return [*tables]
+        table, *held = work.args
+        if work.func is nf_tables.remove:
+            tables.pop(table, None)
+        else:
+            tables[table] = held if work.func is nf_tables.replace else [held, [(held[0], [("accept",)])]]
+        return None
 
     async def ask(self, path, request, **_):
         host, port = path.name.rpartition(".")[0], request.get("port")

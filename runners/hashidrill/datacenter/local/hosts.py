@@ -116,13 +116,16 @@ class LocalHost(Capable):
         await self._put(table, packets.chains_of(rules), packets.statements_of(rules))
 
     async def suspend_packet_rules(self, table: str) -> None:
-        await self._put(table, *packets.LET_PASS)
+        await self._suspend(table, packets.REDIRECTING, packets.BLOCKING)
 
     async def clear_packet_rules(self, table: str) -> None:
         await self._in_namespace(partial(nf_tables.remove, table))
 
     async def _put(self, table: str, chains: Sequence[Chain], statements: Sequence[Statement]) -> None:
         await self._in_namespace(partial(nf_tables.replace, table, chains, statements))
+
+    async def _suspend(self, table: str, redirecting: Chain, blocking: Chain) -> None:
+        await self._in_namespace(partial(nf_tables.suspend, table, redirecting, blocking))
 
     async def _in_namespace(self, work: Callable[[], T]) -> T:
         """Talks to the kernel about the packet rules of this host. Raises FaultError."""
