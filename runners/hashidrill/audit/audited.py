@@ -59,6 +59,8 @@ class Agent:
 
     documents: tuple[Document, ...]
     started: Started | None = None
+    elsewhere: tuple[str, ...] = ()
+    """Files and directories that it is started with and that are not here."""
 
     @cached_property
     def layers(self) -> list[tuple[Document, Mapping]]:
@@ -78,8 +80,10 @@ class Agent:
             return ""
         if self.started.command.unknown:
             return "its unit passes on a variable, which may hold any flag"
-        elsewhere = self.started.command.container or self.started.command.configured_by
-        return "" if self.documents or not elsewhere else "its configuration is not among these files"
+        if self.elsewhere:
+            return f"{self.elsewhere[0]}, which it reads too, is not among these files"
+        within = self.started.command.container and not self.documents
+        return "the configuration of its container is not among these files" if within else ""
 
     def bodies(self, *names: str) -> list[tuple[Document, Mapping]]:
         """Blocks with one of these names, each with the file that it stands in."""
@@ -145,12 +149,14 @@ class Audited:
         for started in self.all_commands:
             if not started.command.starts(kind.removesuffix("-agent")):
                 continue
-            named = [_named(path, started.document, groups) for path in started.command.configured_by]
-            its = {index for found in named for index in found}
-            one_for_each_host = any(len(found) > 1 for found in named)
+            named = {path: _named(path, started.document, groups) for path in started.command.configured_by}
+            elsewhere = tuple(path for path, found in named.items() if not found)
+            its = {index for found in named.values() for index in found}
+            one_for_each_host = any(len(found) > 1 for found in named.values())
             for indexes in [[index] for index in sorted(its)] if one_for_each_host else [sorted(its)]:
                 documents = [document for index in indexes for document in groups[index]]
-                agents.append(Agent(tuple({document.path: document for document in documents}.values()), started))
+                once = tuple({document.path: document for document in documents}.values())
+                agents.append(Agent(once, started, elsewhere))
             taken |= its
         return [*agents, *(Agent(group) for index, group in enumerate(groups) if index not in taken)]
 

@@ -129,9 +129,9 @@ def _meant(path: Path, text: str) -> bool:
     """Whether a file that cannot be read is plainly meant for an agent, or for a client of one."""
     if suffix_of(path) == ".py":
         return _IMPORTS.search(text) is not None
-    if suffix_of(path) in {".json", ".hcl"}:
+    if suffix_of(path) in {".json", ".hcl", ".nomad"}:
         return names_an_agent(text) or _JOB.search(text) is not None
-    return suffix_of(path) == ".nomad" or SPEAKS_OF_US.search(text.encode()) is not None
+    return SPEAKS_OF_US.search(text.encode()) is not None
 
 
 _IMPORTS = re.compile(r"^\s*(?:from|import)\s+(?:consul|hvac|nomad)\b", re.MULTILINE)
@@ -272,8 +272,11 @@ def _reason(error: OSError) -> str:
 
 
 def _hint(text: str) -> str:
-    """Templates of templates (levant, Jinja, nomad-pack) are not configuration before they are rendered."""
-    return "; this looks like a template: render it, then audit the result" if "[[" in text or "{%" in text else ""
+    """Templates of templates (levant, Jinja, nomad-pack, sed) are not configuration before they are rendered."""
+    return "; this looks like a template: render it, then audit the result" if _TEMPLATE.search(text) else ""
+
+
+_TEMPLATE = re.compile(r"\[\[|\{%|[=:]\s*[A-Z][A-Z_]+\s*(,|$)", re.MULTILINE)
 
 
 def read_document(path: str, text: str, *, kind: str | None = None) -> Document:
@@ -338,7 +341,7 @@ _GRAMMARS: dict[str, Callable[[str], tuple[Value, list[Comment]]]] = {
     "nomad": lambda text: read_hcl1(text, NOMAD),
     "vault": lambda text: read_hcl1(text, VAULT),
 }
-_JOB = re.compile(r'^\s*job\s+"', re.MULTILINE)
+_JOB = re.compile(r'^\s*job\s+("|\[\[)', re.MULTILINE)
 
 
 def _grammar(kind: str, suffix: str, text: str) -> str:

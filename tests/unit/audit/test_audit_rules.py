@@ -259,10 +259,22 @@ def test_a_command_line_and_files_are_one_agent_for_every_rule(tmp_path, files, 
     } == rules
 
 
-def test_an_agent_whose_files_are_not_seen_is_muted_with_the_reason(tmp_path):
-    (tmp_path / "c.service").write_text(f"{UNIT}consul agent -data-dir=/a -config-dir=/etc/consul.d")
-    [(finding, reason)] = audit([tmp_path]).muted
-    assert (finding.rule_id, reason) == ("HD101", "its configuration is not among these files")
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("consul agent -data-dir=/a -config-dir=/etc/x.d", "/etc/x.d, which it reads too, is not among these files"),
+        ("consul agent -config-dir=/etc/a.d -config-file=/etc/join.hcl", "/etc/join.hcl, which it reads too, is not"),
+        ("docker run consul agent -data-dir=/a", "the configuration of its container is not among these files"),
+        ("consul agent -data-dir=/a $MORE", "its unit passes on a variable, which may hold any flag"),
+    ],
+)
+def test_an_agent_whose_files_are_not_all_seen_is_muted_with_the_reason(tmp_path, command, why):
+    (tmp_path / "c.service").write_text(UNIT + command)
+    (tmp_path / "a.d").mkdir()
+    (tmp_path / "a.d" / "a.hcl").write_text(AGENT if "a.d" in command else "")
+    result = audit([tmp_path])
+    assert result.findings == []
+    assert [(finding.rule_id, why in reason) for finding, reason in result.muted] == [("HD101", True)]
 
 
 def test_a_nomad_task_that_starts_a_shell_is_looked_into(tmp_path):

@@ -145,6 +145,7 @@ def test_a_loop_of_symlinks_ends(tmp_path):
         (b"a = 1\n\xff\xfe", "not UTF-8, first in line 2"),
         (b"server {\n  a = \n}\n", "bad.hcl:3:1: a value was expected"),
         (b"count = [[ .count ]]\n", "render it, then audit the result"),
+        (b"bootstrap_expect = SERVER_COUNT\n", "render it, then audit the result"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_told_in_one_line(tmp_path, data, said):
@@ -182,6 +183,7 @@ def test_other_languages_are_refused_with_their_place(tmp_path, name, text, said
         ("latin.json", b'{"name": "\xff"}'),
         ("bake.hcl", b'group "default" {\n  targets = ["a" "b"]\n}'),
         ("python2.py", b"print 'a'\n"),
+        ("upstart.nomad", b"start on (started udev and runlevel [2345])\nrespawn\n"),
         ("user.service", b"export class UserService {}\n"),
     ],
 )
@@ -205,7 +207,7 @@ def test_a_malformed_file_of_another_program_is_left_alone(tmp_path, name, data)
         ("a.hcl", b'job "web" {\n  group "a" {\n'),
         ("a.hcl", b'server {\n  enabled = true\n  bootstrap_expect = 3\n  server_join { retry_join = ["a" "b"] }\n}\n'),
         ("a.hcl", b"# \xff\nserver {\n  enabled = true\n  bootstrap_expect = 3\n}\n"),
-        ("a.nomad", b"x"),
+        ("a.nomad", b"job [[ .name ]] {\n}\n"),
         ("a.py", b"import consul\nprint 'a'\n"),
         ("consul.service", b"ExecStart=/bin/consul\n"),
     ],
