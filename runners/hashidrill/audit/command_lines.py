@@ -22,7 +22,8 @@ _WRAPPERS = frozenset({
     "systemd-run", "taskset", "time", "timeout", "unshare",
 })  # fmt: skip
 """They too, after options and arguments of their own, a user for instance."""
-_PROGRAMS = frozenset({"consul", "nomad", "vault"})
+_AGENTS = {"consul": {"agent"}, "nomad": {"agent"}, "vault": {"agent", "proxy", "server"}}
+"""What each program calls those of its commands that are agents."""
 _BEFORE = frozenset({"!", "command", "do", "else", "exec", "if", "then", "until", "while", "{", "("})
 """What a shell may have before a command."""
 _CONTAINERS = frozenset({"docker", "nerdctl", "podman"})
@@ -77,8 +78,8 @@ class Command:
         return _base(self.words[0])
 
     def starts(self, product: str) -> bool:
-        """Whether this is an agent: `consul agent`, `nomad agent`, `vault server`, `vault agent`."""
-        return self.program == product and bool({"agent", "server"} & set(self.words[1:3]))
+        """Whether this is an agent: `consul agent`, `nomad agent`, `vault server` and the like."""
+        return self.program == product and bool(set(self.words[1:2]) & _AGENTS[product])
 
     @property
     def flags(self) -> list[tuple[str, str | bool]]:
@@ -161,7 +162,7 @@ def _wrapped(line: Sequence[str]) -> int:
     """Where what a wrapper starts begins; 0 where that is not one of ours."""
     for index, word in enumerate(line[1:], 1):
         name, after = _base(word), line[index + 1] if index + 1 < len(line) else "-"
-        if name in _PROGRAMS and _SUBCOMMAND.fullmatch(after) and after not in _PROGRAMS:
+        if name in _AGENTS and _SUBCOMMAND.fullmatch(after) and after not in _AGENTS:
             return index
         if name in {*_SHELLS, *_STARTERS, *_CONTAINERS} or (name == "consul-template" and after[:2] != "--"):
             return index
@@ -202,12 +203,12 @@ def _in_container(line: Sequence[str], variables: Variables[str, str]) -> list[C
 def of_image(image: str, arguments: Sequence[str], entrypoint: str = "") -> list[str]:
     """What a container starts: images of HashiCorp start their program with the arguments that they are given."""
     program = _base(image).partition("@")[0].partition(":")[0].removesuffix("-enterprise")
-    if entrypoint or (program in {*_PROGRAMS, "consul-template"} and _base([*arguments, ""][0]) not in _OTHERS):
+    if entrypoint or (program in {*_AGENTS, "consul-template"} and _base([*arguments, ""][0]) not in _OTHERS):
         return [entrypoint or program, *arguments]
     return list(arguments) or [program]
 
 
-_OTHERS = frozenset({*_PROGRAMS, *_SHELLS, *_STARTERS, "consul-template"})
+_OTHERS = frozenset({*_AGENTS, *_SHELLS, *_STARTERS, "consul-template"})
 
 
 def words(line: str) -> list[str]:

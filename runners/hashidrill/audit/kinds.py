@@ -163,13 +163,17 @@ _NAMED = re.compile(r"""(?<![\w.-])(?P<name>\w+)["']?\s*(?:[:=]|\{|"[^"\n]*"\s*\
 _TELLING = {
     name for name in _CONSUL_AGENT | _NOMAD_AGENT | _VAULT_SERVER | _VAULT_AGENT | _CONSUL_TEMPLATE if "_" in name
 } | {"TaskGroups", "api_addr", "cluster_addr", "server_join", "start_join"}
-"""Names that no other program's file has by chance."""
+"""Keys that no other program's file has by chance."""
 
 
 def names_an_agent(text: str) -> bool:
-    """Whether a text that cannot be read has two names of an agent's configuration, one of them nobody else's."""
+    """Whether a text that cannot be read names two keys of an agent's configuration, one of them an agent's alone.
+
+    Or, as most agents do, `data_dir` and two keys that other programs have too.
+    """
     names = {found["name"] for found in _NAMED.finditer(text)}
-    return bool(names & _TELLING) and len(names & (_TELLING | _COMMON | _AGENTS_BLOCKS)) > 1
+    known = len(names & (_TELLING | _COMMON | _AGENTS_BLOCKS))
+    return known > 1 if names & _TELLING else known > 2 and "data_dir" in names
 
 
 _AGENTS_BLOCKS = {"client", "consul", "listener", "server", "storage", "vault", "enabled", "servers", "ID", "Name"}

@@ -119,7 +119,7 @@ def _adopt(sources: Sources) -> None:
         if _meant(path, text) or (suffix_of(path) == ".hcl" and path.parent in kinds):
             sources.problems.append(problem)
         elif SPEAKS_OF_US.search(text.encode()):
-            sources.unread.append(Unread(problem.path, "malformed file"))
+            sources.unread.append(Unread(problem.path, "unreadable file"))
         else:
             sources.skipped.append(f"{problem}; nothing in it is meant for an agent")
     sources.documents = with_dropins(sorted(sources.documents, key=lambda document: document.path))
@@ -223,7 +223,8 @@ def _add(path: Path, sources: Sources, seen: set[tuple[int, int]], *, kind: str 
             sources.skipped.append(str(problem))
     except MalformedError as error:
         problem = _problem(str(path), text, error)
-        if named or isinstance(error, RefusedError):
+        # JSON of any program may look like an agent's
+        if named or (isinstance(error, RefusedError) and suffix_of(path) != ".json"):
             sources.problems.append(problem)
         else:
             sources.malformed.append((text, problem))

@@ -226,6 +226,7 @@ NOMAD_SERVER = "nomad agent -server -bootstrap-expect=3 -data-dir=/opt/nomad -co
          {"HD501 c.service:2"}),
         ({"c.service": "[Service]\nExecStart=/usr/bin/docker run --restart=always hashicorp/consul agent"}, set()),
         ({"c.service": "[Service]\nExecStart=/usr/bin/docker run --name consul alpine agent"}, set()),
+        ({"c.service": "[Service]\nExecStart=/usr/bin/nomad server members"}, set()),
         ({"c.service": f"{UNIT}docker run -d hashicorp/consul agent -server -data-dir=/a -retry-max=5"},
          {"HD102 c.service:3"}),
         ({"c.service": f"{UNIT}docker run -e VAULT_MAX_RETRIES=0 -p 1:2 hashicorp/vault agent"}, {"HD302 c.service:3"}),

@@ -178,6 +178,7 @@ def test_other_languages_are_refused_with_their_place(tmp_path, name, text, said
         ("settings.json", b'{"editor.tabSize": 4, /* here */ "server": {"port": 1}, "name": "web",}'),
         ("package.json", b'\xef\xbb\xbf{"name": "web", "services": ["a"], // b\n "check": "tsc"}'),
         (".json", b'["a", "b"'),
+        ("app.json", b'{"server": {"enabled": true}, "path": "a\\/b"}'),
         ("package-lock.json", b'{"name": "web"}' + b" " * sources.MAX_BYTES),
         ("fixture.json", b"{\0}"),
         ("latin.json", b'{"name": "\xff"}'),
@@ -202,6 +203,7 @@ def test_a_malformed_file_of_another_program_is_left_alone(tmp_path, name, data)
     [
         ("a.json", b'{"bind_addr": "0.0.0.0", /* no */ "retry_join": ["a"]}'),
         ("a.json", b'\xef\xbb\xbf{"bind_addr": "0.0.0.0", "retry_join": ["a"]}'),
+        ("a.json", b'{"data_dir": "/a", "server": {"enabled": true}, # no\n}'),
         ("a.json", b'{"TaskGroups": [], "ID": "web", // no\n}'),
         ("a.hcl", b'storage "raft" {\n  path = \n}\napi_addr = "a"\n'),
         ("a.hcl", b'job "web" {\n  group "a" {\n'),
@@ -227,7 +229,7 @@ def test_a_malformed_file_beside_an_agents_is_taken_for_a_part_of_it(tmp_path):
 def test_a_malformed_file_that_speaks_of_an_agent_is_named(tmp_path):
     (tmp_path / "settings.json").write_text('{"terminal.env": {"VAULT_ADDR": "a"}, // here\n}')
     found = collect([tmp_path])
-    assert (found.problems, [each.what for each in found.unread]) == ([], ["malformed file"])
+    assert (found.problems, [each.what for each in found.unread]) == ([], ["unreadable file"])
 
 
 @pytest.mark.parametrize(
@@ -252,7 +254,7 @@ def test_a_file_is_read_as_its_own_agent_reads_it(tmp_path, name, text, kind):
     [
         ("a.json", '{"server": true, "retry_join": ["a"],}'),  # Consul goes by the name
         ("a.json", "server = true\nbootstrap_expect = 3\n"),
-        ("a.json", '{"server": {"enabled": true}, "region": "a\\/b"}'),  # no escape of HCL
+        ("a.json", '{"server": {"enabled": true, "bootstrap_expect": 3}, "region": "a\\/b"}'),  # no escape of HCL
         ("a.hcl", "server {\n  enabled = true\n  bootstrap_expect = 1 + 2\n}"),
         ("a.hcl", 'storage "raft" {}\napi_addr = "a"\napi_addr = "b"\n'),
         ("a.hcl", "\ufeff" + AGENT),
