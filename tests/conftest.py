@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from hashidrill.history.notify import VARIABLE as NOTIFY
 from hashidrill.history.place import VARIABLE as HISTORY
+from hashidrill.provision.packages import NO_INSTALL
 from hashidrill.sandbox.sandbox import work_parent
 from leaks import VARIABLE, Ground
 from provision import CONSUL_VERSION, Provision, in_full, needs_of
@@ -54,12 +55,13 @@ def ground():
     os.environ |= {VARIABLE: str(work), "PYTHONPYCACHEPREFIX": compiled, HISTORY: f"{histories}/session.sqlite"}
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.pop(NOTIFY, None)
+    os.environ[NO_INSTALL] = "1"  # all that tests need is here by now, or is known to be missing
     try:
         ground = Ground(work)
         yield ground
         left = ground.left_after(_GONE_WITHIN_S)
     finally:
-        for name in (VARIABLE, "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE", HISTORY, NOTIFY):
+        for name in (VARIABLE, "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE", HISTORY, NOTIFY, NO_INSTALL):
             os.environ.pop(name, None)
             if name in before:
                 os.environ[name] = before[name]
@@ -138,7 +140,7 @@ def pytest_configure(config):
     # messages are folded by their length, path included, and a Unix socket's path has 107 characters at most
     if len(tempfile.gettempdir()) > len(SHORT_TEMP) and os.access(SHORT_TEMP, os.W_OK):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", SHORT_TEMP)
-    config.stash[PROVISION] = Provision(lambda text: say(config, text), in_ci=IN_CI)
+    config.stash[PROVISION] = Provision(lambda text: say(config, text))
 
 
 @pytest.hookimpl(tryfirst=True)

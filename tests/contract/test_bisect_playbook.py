@@ -29,7 +29,6 @@ SIDES = {"good": "server = true\nlimits { rpc_rate = 100 }\n", "bad": "server = 
 def reader(tmp_path, monkeypatch):
     """The folder of somebody who reads the page: two files, and a repository whose second commit breaks."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "ensure_system_packages", lambda _say, **_: None)
     monkeypatch.setattr(command, "_asking", lambda _given, _say: lambda _product: lambda *_: "")
     monkeypatch.setattr(command.binaries, "ensure", lambda *_, **__: None)
 

@@ -42,7 +42,8 @@ def nothing_from_this_machine(monkeypatch, tmp_path):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    monkeypatch.setattr(binaries_build, "_USUAL_PLACE", tmp_path / "no-go")
+    monkeypatch.setattr(binaries_build, "_USUAL_PLACES", ())
+    monkeypatch.setenv("HASHIDRILL_NO_INSTALL", "1")
 
 
 class ReleaseServer:

@@ -44,13 +44,15 @@ def fakes(tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", f"{folder}:{tools}")
         return record
 
-    monkeypatch.setattr(packages, "SYSTEM", (packages.Package("nftables", "nft", "network faults"),))
     monkeypatch.setattr(packages, "SYSTEM_FOLDERS", ())
     monkeypatch.delenv("HASHIDRILL_NO_INSTALL", raising=False)
     monkeypatch.delenv("DEBIAN_FRONTEND", raising=False)
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr(packages, "_permission", packages._Permission())
     return put
 
 
+NFT = {"nft": "nftables"}
 APT_LINE = "apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends nftables [noninteractive]"
 
 
@@ -58,25 +60,28 @@ def test_as_root_apt_get_is_called_once_and_asks_nothing(fakes, monkeypatch):
     record = fakes()
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     said = []
-    packages.ensure_system_packages(lambda line: said.append((line, record.exists())), install=True)
+    packages.allow_installing(True)
+    packages.install_missing(NFT, "network faults", lambda line: said.append((line, record.exists())))
     assert record.read_text().splitlines() == [APT_LINE]
     assert said == [("installing with apt-get: nftables (for network faults)", False)]
-    packages.ensure_system_packages(pytest.fail)
+    packages.install_missing(NFT, "network faults", pytest.fail)
     assert record.read_text().splitlines() == [APT_LINE]
 
 
 def test_through_sudo_it_asks_nothing_either(fakes, monkeypatch):
     record = fakes()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    packages.ensure_system_packages(print, install=True)
+    packages.allow_installing(True)
+    packages.install_missing(NFT, "network faults", print)
     assert record.read_text().splitlines() == ["sudo -n true", "sudo -n env", APT_LINE]
 
 
 def test_a_sudo_that_wants_a_password_ends_it(fakes, monkeypatch):
     record = fakes("exit 1")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    packages.allow_installing(True)
     with pytest.raises(MachineError, match="sudo apt-get install -y --no-install-recommends nftables"):
-        packages.ensure_system_packages(print, install=True)
+        packages.install_missing(NFT, "network faults", print)
     assert record.read_text().splitlines() == ["sudo -n true"]
 
 
@@ -85,9 +90,9 @@ import sys
 from hashidrill.provision import packages
 from hashidrill.errors import MachineError
 packages.SYSTEM_FOLDERS = ()
-packages.SYSTEM = (packages.Package("nftables", "nft", "network faults"),)
+packages.os.geteuid = lambda: int(sys.argv[1])
 try:
-    packages.ensure_system_packages(print)
+    packages.install_missing({"nft": "nftables"}, "network faults", print)
 except MachineError as error:
     sys.exit(str(error))
 """
@@ -106,7 +111,7 @@ def test_the_person_at_the_terminal_decides_even_where_input_and_output_are_capt
             os.dup2(null, fd)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         environment.pop("CI", None)
-        os.execve(sys.executable, [sys.executable, "-S", str(program)], environment)
+        os.execve(sys.executable, [sys.executable, "-S", str(program), "0"], environment)
     said = b""
     while b"[y/N] " not in said:
         said += os.read(terminal, 4096)
@@ -117,16 +122,21 @@ def test_the_person_at_the_terminal_decides_even_where_input_and_output_are_capt
     os.close(terminal)
 
 
-def test_without_a_terminal_it_ends_with_the_command(fakes, tmp_path):
+@pytest.mark.parametrize("uid", ["0", "1000"])
+def test_without_a_terminal_root_installs_and_a_user_is_told_the_command(fakes, uid, tmp_path):
     record = fakes()
     program = tmp_path / "asking.py"
     program.write_text(ASKING)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     environment.pop("CI", None)
     ended = subprocess.run(
-        [sys.executable, "-S", program], env=environment, start_new_session=True, capture_output=True, text=True,
+        [sys.executable, "-S", program, uid], env=environment, start_new_session=True, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
+    if uid == "0":
+        assert ended.stdout == "installing with apt-get: nftables (for network faults)\n"
+        assert record.read_text().splitlines() == [APT_LINE]
+        return
     assert "there is no terminal to ask on" in ended.stderr
     assert ended.stderr.strip().endswith("apt-get install -y --no-install-recommends nftables")
     assert not record.exists()

@@ -1,12 +1,12 @@
 """Gets what tests need of the machine before the first of them runs: outside every timeout, once, with progress.
 
 A test says what it needs with `@pytest.mark.needs("consul 1.10.3", "chromium")`, or by asking for a fixture that does
-(`FIXTURES`). Only what the selected tests need is got. What cannot be got fails the tests that need it, and no others.
+(`FIXTURES`). Only what the selected tests need is got, and all that has to be installed is installed at once, as
+hashidrill itself does it (hashidrill.provision.packages). What cannot be got fails the tests that need it, no others.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable
@@ -15,6 +15,8 @@ from typing import Any
 
 from hashidrill.errors import BinaryError, MachineError
 from hashidrill.provision import binaries, machine, packages
+from hashidrill.provision.build import find_go, lacks_compilers
+from hashidrill.provision.packages import GO, NotAllowedError, NotOfferedError, Package
 from hashidrill.provision.products import AUDITED_VERSIONS, DEFAULT_VERSIONS, KUBERNETES_VERSIONS, PRODUCTS
 
 DATACENTER = "datacenter"
@@ -22,12 +24,12 @@ DATACENTER = "datacenter"
 CLIENTS = "go-clients"
 """The reference clients of the retry verdicts that are written in Go (tests/support/clients/go)."""
 CONSUL_VERSION = "1.22.2"
+GO_NEED = "go"
 _VERSIONS = dict(reversed((*DEFAULT_VERSIONS, *AUDITED_VERSIONS, *KUBERNETES_VERSIONS)))
 TOOLS = {
     "chromium": (("chromium", "chromium-browser", "google-chrome"), "chromium"),
     "wrk": (("wrk",), "wrk"),
     "nft": (("nft",), "nftables"),
-    "go": (("go",), "golang-go"),
     "tc": (("tc",), "iproute2"),
     "ip": (("ip",), "iproute2"),
     "curl": (("curl",), "curl"),
@@ -48,7 +50,6 @@ FIXTURES = {
     "consul_template": ("consul-template",),
 }
 """Fixtures that need something themselves: tests that use them need not say so."""
-_INSTALL_WITHIN_S = 900
 
 Say = Callable[[str], None]
 
@@ -75,51 +76,85 @@ def in_full(need: str) -> str:
     name, _, version = need.partition(" ")
     if name in PRODUCTS:
         return f"{name} {version or _VERSIONS[name]}"
-    if need in (DATACENTER, CLIENTS) or need in TOOLS:
+    if need in (DATACENTER, CLIENTS, GO_NEED) or need in TOOLS:
         return need
-    known = ", ".join((DATACENTER, CLIENTS, *TOOLS, *PRODUCTS))
+    known = ", ".join((DATACENTER, CLIENTS, GO_NEED, *TOOLS, *PRODUCTS))
     raise ValueError(f"a test needs {need!r}, which tests/support/provision.py cannot get; it can get: {known}")
 
 
 class Provision:
-    """What was got, by need. `in_ci`: tools are installed, and nothing may be skipped."""
+    """What was got, by need."""
 
-    def __init__(self, say: Say, *, in_ci: bool) -> None:
+    def __init__(self, say: Say) -> None:
         self._say = say
-        self._in_ci = in_ci
         self.got: dict[str, Any] = {}
         self.lacking: dict[str, Lacking] = {}
+        self._refused: dict[Package, MachineError] = {}
 
     def provide(self, items: Iterable[Any]) -> None:
         """Gets whatever the items need and was not got yet. Never raises for what cannot be had."""
         needs = list(dict.fromkeys(need for item in items for need in needs_of(item)))
-        wanted = [tuple(need.split(" ")) for need in needs if need.partition(" ")[0] in PRODUCTS]
+        needs = [need for need in needs if need not in self.got and need not in self.lacking]
         # the machine first: without it, most binaries are of no use
-        for need in sorted(needs, key=lambda need: (need != DATACENTER, need in TOOLS)):
-            if need in self.got or need in self.lacking:
-                continue
+        needs.sort(key=lambda need: need != DATACENTER)
+        packages_of = {need: self._packages(need) for need in needs}
+        self._install(list(dict.fromkeys(package for each in packages_of.values() for package in each)))
+        for need in needs:
             try:
-                self.got[need] = self._get(need, wanted)
+                for package in packages_of[need]:
+                    if package in self._refused:
+                        raise self._refused[package]
+                self.got[need] = self._get(need)
             except (BinaryError, MachineError) as error:
-                self.lacking[need] = Lacking(str(error), cannot=isinstance(error, _CannotError))
+                self.lacking[need] = Lacking(str(error), cannot=isinstance(error, _CANNOT))
                 self._say(f"cannot get {need}; the tests that need it will not run:\n{error}")
 
-    def _get(self, need: str, wanted: list[tuple[str, ...]]) -> Any:
-        if need == DATACENTER:
-            return self._datacenter([(name, version) for name, version in wanted])
+    def _packages(self, need: str) -> list[Package]:
+        """What has to be installed for it."""
         if need in TOOLS:
-            return self._tool(need)
+            commands, debian = TOOLS[need]
+            return [] if _first(commands) else [Package(debian, commands[0], "tests")]
+        if need in (GO_NEED, CLIENTS):
+            go = find_go()
+            return [] if go is not None and go.usable else [GO]
+        if need == DATACENTER:
+            return []
+        name, version = need.split(" ")
+        lacks = lacks_compilers(PRODUCTS[name])
+        return lacks if lacks and binaries.must_be_built(name, version) else []
+
+    def _install(self, asked: list[Package]) -> None:
+        """All at once, after one question; those that fail are known by name, and hinder no other."""
+        if not asked:
+            return
+        try:
+            packages.install_packages(asked, self._say)
+        except NotAllowedError as error:
+            self._refused = dict.fromkeys(asked, error)
+        except MachineError:
+            for package in asked:
+                try:
+                    packages.install_packages([package], self._say, ask=lambda _: True)
+                except MachineError as error:
+                    self._refused[package] = error
+
+    def _get(self, need: str) -> Any:
+        if need == DATACENTER:
+            return self._datacenter()
+        if need in TOOLS:
+            return _first(TOOLS[need][0])
+        if need == GO_NEED:
+            return str(find_go().path)
         if need == CLIENTS:
             return self._clients()
         name, version = need.split(" ")
         return binaries.ensure(name, version, progress=self._say)
 
-    def _datacenter(self, wanted: list[tuple[str, str]]) -> bool:
+    def _datacenter(self) -> bool:
         found = machine.detect()
         if not machine.local_runs_possible(found):
             lacking = [f"{one.name}: {one.detail} ({one.fix})" for one in found if one.required and not one.ok]
             raise _CannotError(f"this machine cannot have a datacenter: {'; '.join(lacking)}")
-        packages.ensure_system_packages(self._say, wanted=wanted)
         return True
 
     def _clients(self) -> Any:
@@ -131,31 +166,12 @@ class Provision:
         except (OSError, subprocess.SubprocessError) as error:
             raise MachineError(f"the reference clients could not be built: {error}") from None
 
-    def _tool(self, need: str) -> str:
-        commands, package = TOOLS[need]
-        if (path := _first(commands)) is not None:
-            return path
-        if not self._in_ci:
-            raise _CannotError(f"{need} is not installed: {packages.install_command(package)}")
-        root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-        self._say(f"installing with apt-get: {package} (for tests)")
-        for arguments in (["update"], ["install", "-y", "--no-install-recommends", package]):
-            command = [*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *arguments]
-            try:
-                run = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_WITHIN_S, check=False)
-            except (OSError, subprocess.TimeoutExpired) as error:
-                raise MachineError(f"`{' '.join(command)}`: {error}") from None
-            if run.returncode != 0:
-                raise MachineError(f"`{' '.join(command)}` failed:\n{(run.stdout + run.stderr).strip()[-2000:]}")
-        if (path := _first(commands)) is None:
-            raise MachineError(
-                f"apt-get installed {package}, and none of {', '.join(commands)} is on PATH all the same"
-            )
-        return path
-
 
 class _CannotError(MachineError):
-    """This machine cannot have it, and no one asked us to change that."""
+    """This machine cannot have it."""
+
+
+_CANNOT = (_CannotError, NotAllowedError, NotOfferedError)
 
 
 def _first(commands: Iterable[str]) -> str | None:

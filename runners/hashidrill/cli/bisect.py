@@ -34,7 +34,7 @@ from hashidrill.experiment.resolved import ResolvedExperiment
 from hashidrill.gate.refused import refusal_of
 from hashidrill.live import display as live
 from hashidrill.provision import binaries
-from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.provision.packages import allow_installing
 from hashidrill.util.cores import usable_cores
 
 _INTERRUPTED = 130
@@ -108,7 +108,7 @@ def bisect(
     asked = given if resume is None else _resumed(resume, given, log)
     work = _log_path(asked, log, runs_dir) if resume is None else resume
     question = _Question.of(asked, work.with_suffix(".builds"), lambda text: live.say(say, text))
-    ensure_system_packages(lambda text: live.say(say, text), install=install)
+    allow_installing(install)
     book = _open(work, question, resume is not None)
     live.say(say, f"log: {book.path}")
     hunt = Hunt(

@@ -22,7 +22,7 @@ from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import load_experiment, resolve
 from hashidrill.experiment.model import Experiment
 from hashidrill.live import display as live
-from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.provision.packages import allow_installing
 from hashidrill.recording.reader import Recording
 from hashidrill.units import Level
 
@@ -72,7 +72,7 @@ def capacity(
     narrow = _precision(precision)
     say = console(stderr=as_json)
     _check(varied, start)
-    ensure_system_packages(lambda text: live.say(say, text), install=install)
+    allow_installing(install)
     found = Search()
     stuck: list[Path] = []
 

@@ -14,15 +14,14 @@ from hashidrill.cli.train import game_shell
 from hashidrill.datacenter.up import running
 from hashidrill.engine import fitness
 from hashidrill.engine.memory import available_bytes
-from hashidrill.errors import MachineError, UsageError
+from hashidrill.errors import UsageError
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.experiment.model import DatacenterSpec, services_of
 from hashidrill.live import display as live
-from hashidrill.provision.packages import CHAOSD_PACKAGES, ensure_system_packages
+from hashidrill.provision.packages import CHAOSD_PACKAGES, allow_installing, install_missing
 from hashidrill.provision.products import product_named
 from hashidrill.registry import near
-from hashidrill.services.chaos_mesh.machine import lacking
 from hashidrill.training import games
 
 _STACK_NOMAD, _STACK_VAULT = "3+2", "3"
@@ -86,6 +85,7 @@ def up(  # noqa: PLR0917 - each is an option of the command line
 ) -> None:
     """Start a datacenter that runs until `hashidrill down`."""
     say = console(stderr=as_json)
+    allow_installing(install)
     if like:
         sources = {option: ctx.get_parameter_source(option) for option in _PARTS}
         if given := [option for option, source in sources.items() if source is not None and source.name != "DEFAULT"]:
@@ -102,14 +102,11 @@ def up(  # noqa: PLR0917 - each is an option of the command line
         if vault or stack:
             parts["vault"] = _vault_part(vault or _STACK_VAULT)
         if kubernetes:
-            parts["chaos_mesh"] = _chaos_mesh_part()
+            install_missing(CHAOSD_PACKAGES, "chaosd", lambda text: live.say(say, text))
+            parts["chaos_mesh"] = {}
         spec = _specified(parts)
     fitness.require_agents(spec, available_bytes())
     exposed = _exposed(expose or [], [service.name for service in services_of(spec) if service.ui])
-    wanted = [
-        (one.name, one.version) for service in services_of(spec) for one in service.binaries() if not one.explicit
-    ]
-    ensure_system_packages(lambda text: live.say(say, text), wanted=wanted, install=install)
     one = running.up(name, spec, expose=exposed, say=lambda text: live.say(say, text))
     if as_json:
         print_json(one.shown())
@@ -166,13 +163,6 @@ def _vault_part(text: str) -> dict[str, Any]:
             " that is not their own Raft: 3, 3:raft or 3:consul"
         )
     return {"servers": servers, "storage": found[2] or "raft"}
-
-
-def _chaos_mesh_part() -> dict[str, Any]:
-    """Raises MachineError where this machine lacks what chaosd starts."""
-    if missing := lacking(*CHAOSD_PACKAGES):
-        raise MachineError(missing)
-    return {}
 
 
 def _exposed(asked: list[str], products: list[str]) -> dict[str, int]:

@@ -39,7 +39,7 @@ from hashidrill.gameday.plan import Plan, PlannedRun, read_plan
 from hashidrill.gameday.playing import Standing, judged_again, play, play_alone
 from hashidrill.gameday.terminal import TROUBLE, Terminal
 from hashidrill.live import display as live
-from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.provision.packages import allow_installing
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.html import REPORT_NAME
 from hashidrill.util.files import JOURNAL_NAME, write_whole
@@ -108,8 +108,7 @@ def run(
     _check_asking(plan, yes=yes, as_json=as_json)
     say = console(stderr=as_json)
     with war_room(serve, port, say) as room:
-        if there is None:
-            ensure_system_packages(lambda text: live.say(say, text), install=install)
+        allow_installing(install)
         folder = new_folder(runs_dir.parent / DAYS, plan.day.metadata.name)
         write_whole(folder / DAY_FILE, plan.text)
         head = {"name": plan.day.metadata.name, "file": str(file), "folder": str(plan.folder), "sources": plan.sources,
@@ -153,8 +152,7 @@ def resume(
                 f"{folder}: {', '.join(other)} changed since this day began: undo that, or begin a new day"
             )
         _check_asking(plan, yes=yes, as_json=as_json)
-        if there is None:
-            ensure_system_packages(lambda text: live.say(say, text), install=install)
+        allow_installing(install)
         _tidy(folder, journal, there, lambda text: words.tell(say, text))
         code = _go_on(
             plan, journal, say, memory, yes=yes, plain=plain or as_json, as_json=as_json, room=room, there=there

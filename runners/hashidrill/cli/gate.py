@@ -39,7 +39,7 @@ from hashidrill.gate.verdict import GateVerdict
 from hashidrill.gate.writing import check_writable, clear, write_all
 from hashidrill.live import display as live
 from hashidrill.provision import binaries
-from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.provision.packages import allow_installing
 from hashidrill.registry import near
 from hashidrill.units import Duration
 
@@ -137,6 +137,7 @@ def gate(
         sys.stdout.write(files("hashidrill.gate").joinpath("gate.schema.json").read_text(encoding="utf-8"))
         return
     say = console(stderr=as_json)
+    allow_installing(install)
     budget_s = _budget(time_budget)
     if calibrate_:
         _check_calibrates({
@@ -145,7 +146,7 @@ def gate(
             "--json": as_json, "--rounds": rounds != AT_MOST,
         })  # fmt: skip
         of = (product or "consul", baseline_version)
-        _calibrate(say, suite_ or [TAG], of, budget_s, runs_dir, install=install)
+        _calibrate(say, suite_ or [TAG], of, budget_s, runs_dir)
         return
     began_s = time.monotonic()
     clear(output)
@@ -160,7 +161,7 @@ def gate(
         result = _before(named, both, fail_on_audit)
         for line in change_lines(result):
             live.say(say, line)
-        _ask_agents(named, both, say, install=install)
+        _ask_agents(named, both, say)
     if result.equal or result.audit.failing:
         _end(result, output, say, as_json=as_json)
     found = picked(members, named, result.differences.keys, mapped, budget_s=budget_s, runs=runs_of)
@@ -176,7 +177,6 @@ def gate(
             print_json(as_document(result))
         return
     check_writable(output)
-    ensure_system_packages(lambda text: live.say(say, text), install=install)
     ran: list[Ran] = []
     try:
         play_all(found, plan, Means(lambda line: live.say(say, line), Bus(_notes(say))), ran=ran)
@@ -244,12 +244,11 @@ def _name(side: Side) -> str:
     return " ".join(part for part in (side.version, text) if part) or side.name
 
 
-def _ask_agents(product: str, both: tuple[Side, Side], say: Console, *, install: bool) -> None:
+def _ask_agents(product: str, both: tuple[Side, Side], say: Console) -> None:
     """Get the binaries, and have each read its side's configuration."""
     for side in both:
         version = side.version or registry.services()[product].Spec().version
         if side.sources or side.version:
-            ensure_system_packages(lambda text: live.say(say, text), wanted=[(product, version)], install=install)
             binary = binaries.ensure(product, version, progress=lambda text: live.say(say, text))
             for config in side.configs.values():
                 check_taken(side.name, config, version, binary.path)
@@ -306,13 +305,10 @@ def _end(result: Result, output: Path, say: Console, *, as_json: bool) -> None:
     raise typer.Exit(result.verdict.exit_code)
 
 
-def _calibrate(
-    say: Console, names: list[str], of: tuple[str, str | None], budget_s: float, runs_dir: Path, *, install: bool
-) -> None:
+def _calibrate(say: Console, names: list[str], of: tuple[str, str | None], budget_s: float, runs_dir: Path) -> None:
     """`of`: the product, and its version where that was asked for."""
     product, version = product_of([], [], of[0]), of[1]
     members = suite(names, product)
-    ensure_system_packages(lambda text: live.say(say, text), install=install)
     known = 0
     at = (product, version) if version else None
     for found in calibrate(members, runs_dir=runs_dir, budget_s=budget_s, version=at, events=Bus(_notes(say))):

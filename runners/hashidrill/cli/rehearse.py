@@ -13,7 +13,7 @@ from hashidrill.cli.remembering import Memory, Notify
 from hashidrill.engine.launch import new_folder
 from hashidrill.events import Bus
 from hashidrill.live import display as live
-from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.provision.packages import allow_installing
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.write import report_of
 from hashidrill.runbooks.course import Course
@@ -90,7 +90,7 @@ def rehearse(
     )
     check_tools(found)
     say = console(stderr=as_json)
-    ensure_system_packages(lambda text: live.say(say, text), install=install)
+    allow_installing(install)
     folder = new_folder(runs_dir, found.front.runbook)
 
     def play(course: Course) -> Path:

@@ -35,7 +35,7 @@ from hashidrill.hypothesis.files import check_folder
 from hashidrill.live import display as live
 from hashidrill.live.compared import comparison_summary
 from hashidrill.live.json_lines import JsonLines
-from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.provision.packages import allow_installing
 from hashidrill.recording.provenance import HYPOTHESES_NAME
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.compared import judge_and_report_comparison
@@ -71,7 +71,7 @@ def register(app: typer.Typer) -> None:
 def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUNS_DIR) -> None:
     """Slow down the disk of a real Consul leader and see what the health checks say. Takes about a minute."""
     say = console()
-    ensure_system_packages(lambda text: live.say(say, text), wanted=[("consul", "1.22.2")], install=install)
+    allow_installing(install)
     live.say(
         say, "Starting a Consul datacenter on this machine, in its own namespaces: three servers and a client agent."
     )
@@ -131,8 +131,7 @@ def run(
     plain = plain or as_json or json_lines
     plays = list(zip(resolved, there, strict=True))
     with war_room(serve, port, say) as room:
-        if None in there:
-            ensure_system_packages(lambda text: live.say(say, text), install=install)
+        allow_installing(install)
         if room is not None and len(plays) > 1 and not any(each.experiment.variants for each in resolved):
             room.plans("", [each.name for each in resolved])
         looking = Onlookers(lines, room)

@@ -24,7 +24,7 @@ from hashidrill.cli.serving import Port, Serve
 from hashidrill.engine.launch import RUNS_DIR
 from hashidrill.errors import DatacenterError, HashidrillError, UsageError
 from hashidrill.live import display as live
-from hashidrill.provision.packages import ensure_system_packages
+from hashidrill.provision.packages import allow_installing
 from hashidrill.training import games
 from hashidrill.training.campaign import read_campaign, standing, the_campaign, told
 from hashidrill.training.card import FAILED, NOT_COUNTED, PARTLY, PASSED, Card
@@ -112,7 +112,7 @@ def train(
     written = read_scenario(path)
     number = secrets.randbelow(_SEEDS) if seed is None else seed
     course = course_of(written, chosen(written, number))
-    ensure_system_packages(lambda text: live.say(say_to, text), install=install)
+    allow_installing(install)
     stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
     out = (runs_dir.parent / TRAINING / f"{stamp}-{course.name}-{who}-{secrets.token_hex(2)}").absolute()
     request = {"scenario": str(path), "seed": number, "trainee": who, "out": str(out), "serve": page}

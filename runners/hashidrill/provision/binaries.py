@@ -22,6 +22,7 @@ from pathlib import Path
 from hashidrill.errors import BinaryError
 from hashidrill.provision import archive as binaries_archive
 from hashidrill.provision import build as binaries_build
+from hashidrill.provision.packages import OLDEST_GO_TEXT
 from hashidrill.provision.products import (
     Product,
     WayError,
@@ -93,6 +94,15 @@ def locate(name: str, version: str, *, explicit: str | None = None) -> Binary | 
     product = product_named(name)
     _check_asked(product, version)
     return _local(product, version, explicit, [])
+
+
+def must_be_built(name: str, version: str) -> bool:
+    """Whether it is not on this machine and cannot be downloaded. Looks whether it could be, which takes seconds."""
+    product = product_named(name)
+    try:
+        return locate(name, version) is None and binaries_archive.why_not(product, version) is not None
+    except BinaryError:  # an explicit path that leads nowhere: nothing else is tried in its place
+        return False
 
 
 def cache_root() -> Path:
@@ -293,7 +303,7 @@ def _all_failed(product: Product, version: str, attempts: list[Attempt]) -> Bina
                 "Any one of these fixes it:",
                 f"  - {product.variable}=/path/to/{product.name}, if you have that version",
                 *([mirror] if mirror else []),
-                f"  - Go {binaries_build.OLDEST_GO_TEXT} or newer (https://go.dev/dl), and a way to its modules",
+                f"  - Go {OLDEST_GO_TEXT} or newer (https://go.dev/dl), and a way to its modules",
             ]
         )
     )

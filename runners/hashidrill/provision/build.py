@@ -12,6 +12,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hashidrill.errors import MachineError
+from hashidrill.provision import packages
 from hashidrill.provision.products import Product, WayError
 from hashidrill.util.foreign import parse
 from hashidrill.util.interrupts import PutOff
@@ -19,14 +21,12 @@ from hashidrill.util.interrupts import PutOff
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-OLDEST_GO = (1, 21)
-"""From 1.21 on, Go fetches the newer toolchain that a go.mod asks for; older ones cannot read our go.mod files."""
-OLDEST_GO_TEXT = ".".join(map(str, OLDEST_GO))
 PROGRESS_GAP_S = 10.0
 BUILT = "built with"
 """How the origin of a binary begins that was built here."""
 _LOG_TAIL_LINES = 6
-_USUAL_PLACE = Path("/usr/local/go/bin/go")
+_USUAL_PLACES = ("/usr/local/go", "~/.local/go", "/usr/lib/go-1.*")
+"""Its own installation guide's, an ordinary user's, and that of Debian's packages of one version."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,28 @@ class Go:
 
     @property
     def usable(self) -> bool:
-        return self.version >= OLDEST_GO
+        return self.version >= packages.OLDEST_GO
 
 
 def find_go() -> Go | None:
-    """Go on PATH, or where its own installation guide puts it; None when there is none that runs."""
-    found = shutil.which("go") or (str(_USUAL_PLACE) if os.access(_USUAL_PLACE, os.X_OK) else None)
-    if found is None:
-        return None
+    """A usable Go on PATH or in a usual place; else one that is too old; None when there is none that runs."""
+    on_path = shutil.which("go")
+    places = [Path(place).expanduser() for place in _USUAL_PLACES]
+    paths = [Path(on_path)] if on_path else []
+    paths += [
+        folder / "bin" / "go" for place in places for folder in sorted(place.parent.glob(place.name), reverse=True)
+    ]
+    found = [go for path in paths if (go := _go_at(path)) is not None]
+    return next((go for go in found if go.usable), found[0] if found else None)
+
+
+def _go_at(path: Path) -> Go | None:
     try:
-        printed = _go_version(Path(found))
+        printed = _go_version(path)
     except (OSError, subprocess.TimeoutExpired):
         return None
     match = re.search(r"\b(go(\d+)\.(\d+)\S*)", printed)
-    return Go(Path(found), (int(match[2]), int(match[3])), match[1]) if match else None
+    return Go(path, (int(match[2]), int(match[3])), match[1]) if match else None
 
 
 def _go_version(go: Path, *of: str) -> str:
@@ -89,9 +97,7 @@ def build(product: Product, version: str, work: Path, say: Callable[[str], None]
             f"this package has no pinned module for {product.name} {version}; "
             f"it can build {' and '.join(buildable_versions(product)) or 'none'}"
         )
-    go = _usable_go()
-    if product.cgo and shutil.which(os.environ.get("CC") or "gcc") is None:
-        raise WayError(f"{product.name} needs a C compiler to build (gcc), and there is none on PATH")
+    go = _toolchain(product, say)
     copied = work / "module"
     copied.mkdir()
     for name in ("go.mod", "go.sum"):
@@ -133,13 +139,35 @@ def _document(path: Path) -> str:
     return path.read_text().strip().removeprefix("---").strip()
 
 
-def _usable_go() -> Go:
+def lacks_compilers(product: Product) -> list[packages.Package]:
+    """The system packages that are missing here to build it."""
     go = find_go()
-    if go is None:
-        raise WayError("there is no Go on PATH, nor in /usr/local/go")
-    if not go.usable:
-        raise WayError(f"{go.path} is {go.text}: Go {OLDEST_GO_TEXT} or newer is needed")
+    lacking = [] if go is not None and go.usable else [packages.GO]
+    if lacking and packages.tool(packages.CERTIFICATES.tool) is None:
+        lacking.append(packages.CERTIFICATES)
+    if product.cgo and shutil.which(os.environ.get("CC") or "gcc") is None:
+        lacking += packages.C_COMPILER
+    return lacking
+
+
+def _toolchain(product: Product, say: Callable[[str], None]) -> Go:
+    """Go, and what else the product needs to be built; installed if missing. Raises WayError."""
+    try:
+        if lacking := lacks_compilers(product):
+            packages.install_packages(lacking, say)
+    except MachineError as error:
+        raise WayError(f"{_unusable(find_go()) or f'{product.name} needs a C compiler'}: {error}") from None
+    go = find_go()
+    if go is None or not go.usable:
+        raise WayError(_unusable(go))
     return go
+
+
+def _unusable(go: Go | None) -> str:
+    """Why it cannot be used; "" for one that can."""
+    if go is None:
+        return "there is no Go on PATH, nor in /usr/local/go"
+    return "" if go.usable else f"{go.path} is {go.text}: Go {packages.OLDEST_GO_TEXT} or newer is needed"
 
 
 def _environment(inherited: Mapping[str, str], work: Path, product: Product) -> dict[str, str]:

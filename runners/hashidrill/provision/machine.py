@@ -19,7 +19,7 @@ from hashidrill.errors import BinaryError
 from hashidrill.provision import archive as binaries_archive
 from hashidrill.provision import binaries
 from hashidrill.provision import build as binaries_build
-from hashidrill.provision.packages import CHAOSD_PACKAGES, GO_BY_HAND, install_command, tool
+from hashidrill.provision.packages import CHAOSD_PACKAGES, OLDEST_GO_TEXT, go_by_hand, install_command, tool
 from hashidrill.provision.products import DEFAULT_VERSIONS, KUBERNETES_VERSIONS, NEED_ROOT, Product, product_named
 from hashidrill.sandbox import cgroups
 
@@ -317,8 +317,8 @@ def go_toolchain(go: binaries_build.Go | None) -> Capability:
     ok = go is not None and go.usable
     detail = "not found" if go is None else f"{go.text} at {go.path}"
     return Capability(
-        "Go", ok, detail if ok or go is None else f"{detail}: {binaries_build.OLDEST_GO_TEXT} or newer is needed",
-        "binaries that cannot be downloaded cannot be had", GO_BY_HAND,
+        "Go", ok, detail if ok or go is None else f"{detail}: {OLDEST_GO_TEXT} or newer is needed",
+        "binaries that cannot be downloaded cannot be had", go_by_hand(),
     )  # fmt: skip
 
 
@@ -349,7 +349,7 @@ def binary(name: str, version: str, go: binaries_build.Go | None) -> Capability:
     way, reason = _way_to(product, version, go)
     if way is not None:
         return Capability(title, True, f"not here yet: {way} by the first run that wants it", cost, required=required)
-    return Capability(title, False, reason, cost, f"{GO_BY_HAND}   # Go, to build it", required=required)
+    return Capability(title, False, reason, cost, f"{go_by_hand()}   # Go, to build it", required=required)
 
 
 def _way_to(product: Product, version: str, go: binaries_build.Go | None) -> tuple[str | None, str]:

@@ -1,6 +1,7 @@
-"""The system packages that hashidrill needs, and installing them with apt: only if missing, and only after asking.
+"""System packages that hashidrill needs, and installing them with apt: only if missing, and all in one go.
 
-Nothing is installed unless a person says yes on the terminal, or said so before: `--install`, or CI=true.
+Who may say yes: a person on the terminal, asked once; `--install` or CI=true beforehand; and root without a terminal,
+as in a container or a script, who is only told. HASHIDRILL_NO_INSTALL=1 forbids it to all of them.
 """
 
 from __future__ import annotations
@@ -10,14 +11,10 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hashidrill.errors import MachineError
-from hashidrill.provision import archive as binaries_archive
-from hashidrill.provision import binaries
-from hashidrill.provision import build as binaries_build
-from hashidrill.provision.products import product_named
 
 Say = Callable[[str], None]
 Ask = Callable[[str], bool | None]
@@ -28,11 +25,17 @@ SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 NO_INSTALL = "HASHIDRILL_NO_INSTALL"
 APT_TIMEOUT_S = 900
-GO_BY_HAND = (
-    'curl -fsSL "https://go.dev/dl/$(curl -fsSL https://go.dev/VERSION?m=text | head -1)'
-    '.linux-$(dpkg --print-architecture).tar.gz" | sudo tar -C /usr/local -xz'
-)
-"""For systems whose own package is too old, like Debian 12's Go 1.19."""
+OLDEST_GO = (1, 21)
+"""From 1.21 on, Go fetches the newer toolchain that a go.mod asks for; older ones cannot read our go.mod files."""
+OLDEST_GO_TEXT = ".".join(map(str, OLDEST_GO))
+
+
+class NotAllowedError(MachineError):
+    """Nothing was installed, because nobody who may said yes."""
+
+
+class NotOfferedError(MachineError):
+    """The system has no such package, or one that is too old."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +47,26 @@ class Package:
     purpose: str
 
 
-SYSTEM: tuple[Package, ...] = ()
-"""What the local datacenter needs: the kernel is asked by system calls and by netlink, so no program."""
+@dataclass
+class _Permission:
+    """What this process was told. A yes is for one question; `--install` and a no are for all."""
+
+    agreed: bool = False
+    refused: str = ""
+
+
+_permission = _Permission()
 CHAOSD_PACKAGES = {"stress-ng": "stress-ng", "iptables": "iptables", "ipset": "ipset", "tc": "iproute2"}
 """The tools that chaosd starts on hosts of ours, and the Debian package that has each."""
-GO = Package("golang-go", "go", "building binaries that cannot be downloaded")
+_BUILDING = "building binaries that cannot be downloaded"
+GO = Package("golang-go", "go", _BUILDING)
+CERTIFICATES = Package("ca-certificates", "update-ca-certificates", "Go's downloads")
+C_COMPILER = (Package("gcc", "gcc", _BUILDING), Package("libc6-dev", "gcc", _BUILDING))
 
 
 def tool(name: str) -> str | None:
     """The path of a system tool, in PATH or in the folders for system tools; None when it is not installed."""
     return shutil.which(name) or shutil.which(name, path=os.pathsep.join(SYSTEM_FOLDERS))
-
-
-def missing_packages() -> list[Package]:
-    """What the sandbox needs from the system and does not find."""
-    return [package for package in SYSTEM if tool(package.tool) is None]
 
 
 def install_command(*names: str) -> str:
@@ -71,27 +79,39 @@ def install_command(*names: str) -> str:
     return f"sudo {command}" if shutil.which("sudo") else f"su -c '{command}'"
 
 
-def ensure_system_packages(
-    say: Say, *, wanted: Sequence[tuple[str, str]] = (), install: bool = False, ask: Ask | None = None
-) -> None:
-    """Install what is missing, by apt, as root or through sudo; does nothing when nothing is missing.
+def go_by_hand() -> str:
+    """The command that puts a new Go where it is looked for: a system's own may be too old, like Debian 12's 1.19."""
+    root = os.geteuid() == 0
+    folder = "/usr/local" if root or shutil.which("sudo") else "~/.local"
+    fetch = "" if shutil.which("curl") else f"{install_command('curl', 'ca-certificates')} && "
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
+    version = "$(curl -fsSL 'https://go.dev/VERSION?m=text' | head -1)"
+    unpack = f"{'sudo ' if not root and folder == '/usr/local' else ''}tar -C {folder} -xz"
+    fetch += f"mkdir -p {folder} && " if folder.startswith("~") else ""
+    return f'{fetch}curl -fsSL "https://go.dev/dl/{version}.linux-{architecture}.tar.gz" | {unpack}'
 
-    `wanted` are (name, version) of binaries that will be asked for: when one of them is neither here nor can be
-    downloaded, Go is needed as well. `install` says yes beforehand, as CI=true does; else `ask` is called (by default
-    it asks on the terminal, and takes the lack of one for a no). Raises MachineError with the exact command where this
-    may not or cannot be done.
+
+def allow_installing(install: bool) -> None:
+    """`--install`: a yes beforehand to all that this process turns out to need."""
+    _permission.agreed |= install
+
+
+def install_missing(debian: Mapping[str, str], purpose: str, say: Say) -> None:
+    """Install the packages (by tool) of the tools that are missing. Raises MachineError, as `install_packages`."""
+    missing = [Package(package, name, purpose) for name, package in debian.items() if tool(name) is None]
+    if missing:
+        install_packages(missing, say)
+
+
+def install_packages(asked: Sequence[Package], say: Say, *, ask: Ask | None = None) -> None:
+    """Install these by apt, as root or through sudo, after one question where somebody has to be asked.
+
+    By default `ask` asks on the terminal. Raises NotAllowedError if nobody said yes, NotOfferedError or MachineError.
     """
-    missing = missing_packages()
-    go_needed = needs_go(wanted)
-    if not missing and not go_needed:
-        return
-    asked = [*missing, GO] if go_needed else missing
-    sudo = _may_install(asked, agreed=install or in_ci(), ask=ask or ask_on_terminal)
-    if go_needed:
-        _require_new_enough_go(sudo, say)
-    names = [package.debian for package in asked]
-    purposes = ", ".join(f"{package.debian} (for {package.purpose})" for package in asked)
-    say(f"installing with apt-get: {purposes}")
+    sudo = _may_install(asked, ask or ask_on_terminal)
+    asked = [_new_enough_go(sudo, say) if package == GO else package for package in asked]
+    names = list(dict.fromkeys(package.debian for package in asked))
+    say(f"installing with apt-get: {_with_purposes(asked)}")
     arguments = ["install", "-y", "--no-install-recommends", *names]
     if _apt(sudo, arguments).returncode != 0:
         # package lists are missing (container images ship none) or name versions that are gone
@@ -99,23 +119,20 @@ def ensure_system_packages(
         _apt(sudo, ["update"])
         run = _apt(sudo, arguments)
         if run.returncode != 0:
-            raise MachineError(
+            absent = re.search("Unable to locate package|no installation candidate", run.stdout)
+            raise (NotOfferedError if absent else MachineError)(
                 f"apt-get could not install {' and '.join(names)}:\n{_tail(run)}\n"
                 f"Install them yourself and run this again: {install_command(*names)}"
             )
     _require_there(asked)
 
 
-def needs_go(wanted: Sequence[tuple[str, str]]) -> bool:
-    """Whether one of these binaries can be had by building it alone, and Go is what is missing for that."""
-    candidates = [(product_named(name), version) for name, version in wanted if binaries.locate(name, version) is None]
-    buildable = [each for each in candidates if binaries_build.module_folder(*each) is not None]
-    if not buildable:
-        return False
-    go = binaries_build.find_go()
-    if go is not None and go.usable:
-        return False
-    return any(binaries_archive.why_not(*each) is not None for each in buildable)
+def _with_purposes(asked: Sequence[Package]) -> str:
+    """`nftables (for network faults), strace and wrk (for tests)`."""
+    by_purpose: dict[str, dict[str, None]] = {}
+    for package in asked:
+        by_purpose.setdefault(package.purpose, {})[package.debian] = None
+    return ", ".join(f"{' and '.join(names)} (for {purpose})" for purpose, names in by_purpose.items())
 
 
 def in_ci() -> bool:
@@ -138,22 +155,25 @@ def ask_on_terminal(question: str) -> bool | None:
         return None
 
 
-def _may_install(asked: Sequence[Package], *, agreed: bool, ask: Ask) -> list[str]:
-    """The prefix that makes apt-get run as root. Raises MachineError."""
-    prefix, why = _permission(asked, agreed=agreed, ask=ask)
+def _may_install(asked: Sequence[Package], ask: Ask) -> list[str]:
+    """The prefix that makes apt-get run as root. Raises NotAllowedError with what a person would do."""
+    prefix, why = _granted(asked, ask)
     if prefix is not None:
         return prefix
-    needed = ", ".join(f"{package.tool} (for {package.purpose})" for package in asked)
-    names = [package.debian for package in asked if package != GO]
+    tools = dict.fromkeys(f"{package.tool} (for {package.purpose})" for package in asked)
+    names = dict.fromkeys(package.debian for package in asked if package != GO)
     by_hand = [install_command(*names)] if names else []
     if GO in asked:
-        by_hand.append(f"{GO_BY_HAND}   # Go, {binaries_build.OLDEST_GO_TEXT} or newer")
-    raise MachineError(f"This machine lacks {needed}; {why}. Do this, then try again:\n  " + "\n  ".join(by_hand))
+        by_hand.append(f"{go_by_hand()}   # Go, {OLDEST_GO_TEXT} or newer")
+    raise NotAllowedError(
+        f"This machine lacks {', '.join(tools)}; {why}. Do this, then try again:\n  " + "\n  ".join(by_hand)
+    )
 
 
-def _permission(asked: Sequence[Package], *, agreed: bool, ask: Ask) -> tuple[list[str] | None, str]:
+def _granted(asked: Sequence[Package], ask: Ask) -> tuple[list[str] | None, str]:
     """(what goes before apt-get, or None; why not). Whoever has to be asked is asked once everything else is clear."""
     root = os.geteuid() == 0
+    agreed = _permission.agreed or in_ci()
     why = ""
     if os.environ.get(NO_INSTALL, "") not in {"", "0"}:
         why = f"{NO_INSTALL} is set, so nothing was installed"
@@ -162,7 +182,7 @@ def _permission(asked: Sequence[Package], *, agreed: bool, ask: Ask) -> tuple[li
     elif not root and shutil.which("sudo") is None:
         why = "this user is not root and has no sudo, so nothing was installed"
     elif not agreed:
-        why = _refusal(asked, ask)
+        why = _permission.refused = _permission.refused or _refusal(asked, ask, root=root)
     elif not root and not _passwordless_sudo():
         why = "this user is not root and has no passwordless sudo, so nothing was installed"
     if why:
@@ -172,12 +192,11 @@ def _permission(asked: Sequence[Package], *, agreed: bool, ask: Ask) -> tuple[li
     return (["sudo", "-n"] if agreed else ["sudo"]), ""  # one who was asked can give sudo a password, too
 
 
-def _refusal(asked: Sequence[Package], ask: Ask) -> str:
-    """Why the person who was asked did not agree; empty for one who did."""
-    purposes = ", ".join(f"{package.debian} (for {package.purpose})" for package in asked)
-    command = install_command(*(package.debian for package in asked))
-    answer = ask(f"hashidrill needs {purposes}. Run `{command}` now?")
-    if answer:
+def _refusal(asked: Sequence[Package], ask: Ask, *, root: bool) -> str:
+    """Why nothing may be installed; empty for a yes, and for root without a terminal."""
+    command = install_command(*dict.fromkeys(package.debian for package in asked))
+    answer = ask(f"hashidrill needs {_with_purposes(asked)}. Run `{command}` now?")
+    if answer or (answer is None and root):
         return ""
     why = "you said no" if answer is False else "there is no terminal to ask on"
     return f"{why}, so nothing was installed (--install, or CI=true, installs without asking)"
@@ -192,30 +211,38 @@ def _passwordless_sudo() -> bool:
         return False
 
 
-def _require_new_enough_go(sudo: Sequence[str], say: Say) -> None:
-    """Raises MachineError where the system's own Go is too old to help: then nothing at all is installed."""
-    candidate = _candidate(GO.debian)
-    if candidate is None:
+def _new_enough_go(sudo: Sequence[str], say: Say) -> Package:
+    """The system's own package of a Go that can build our modules. Raises NotOfferedError, with nothing installed."""
+    found = _go_packages()
+    if not found:
         say("refreshing the package lists (apt-get update), to see which Go there is")
         _apt(sudo, ["update"])
-        candidate = _candidate(GO.debian)
-    # like 2:1.19~1
-    match = re.match(r"(?:\d+:)?(\d+)\.(\d+)", candidate or "")
-    if match is None or (int(match[1]), int(match[2])) < binaries_build.OLDEST_GO:
-        offered = f"{GO.debian} is {candidate}" if candidate else f"no {GO.debian}"
-        raise MachineError(
-            f"Consul has to be built with Go here, and this system's own package is too old ({offered}; "
-            f"{binaries_build.OLDEST_GO_TEXT} or newer is needed). Run this, then try again:\n  {GO_BY_HAND}"
+        found = _go_packages()
+    usable = [package for version, package in found if version >= OLDEST_GO]
+    if not usable:
+        offered = (
+            f"its newest is {'.'.join(map(str, max(version for version, _ in found)))}" if found else "it has none"
         )
+        raise NotOfferedError(
+            f"Go {OLDEST_GO_TEXT} or newer is needed for {GO.purpose}, and this system's packages have none: "
+            f"{offered}. Run this, then try again:\n  {go_by_hand()}"
+        )
+    return usable[0]
 
 
-def _candidate(name: str) -> str | None:
-    """The version that apt would install."""
+def _go_packages() -> list[tuple[tuple[int, int], Package]]:
+    """(version, package), the default Go first, then the newest: Ubuntu 22.04 has 1.18, and 1.23 under another name."""
     if shutil.which("apt-cache") is None:
-        return None
-    printed = _run(["apt-cache", "policy", name], timeout_s=60).stdout
-    match = re.search(r"^\s*Candidate: (\S+)", printed, re.MULTILINE)
-    return match[1] if match and match[1] != "(none)" else None
+        return []
+    policy = _run(["apt-cache", "policy", GO.debian], timeout_s=60).stdout
+    default = re.search(r"^\s*Candidate: (?:\d+:)?(\d+)\.(\d+)", policy, re.MULTILINE)
+    listed = _run(["apt-cache", "search", "--names-only", r"^golang-1\.[0-9]+-go$"], timeout_s=60).stdout
+    minors = sorted((int(minor) for minor in re.findall(r"^golang-1\.(\d+)-go ", listed, re.MULTILINE)), reverse=True)
+    named = [
+        ((1, minor), replace(GO, debian=f"golang-1.{minor}-go", tool=f"/usr/lib/go-1.{minor}/bin/go"))
+        for minor in minors
+    ]
+    return ([((int(default[1]), int(default[2])), GO)] if default else []) + named
 
 
 def _apt(sudo: Sequence[str], arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hashidrill.provision import binaries
 from hashidrill.provision import build as binaries_build
+from hashidrill.provision.packages import OLDEST_GO_TEXT
 
 FOLDER = Path(__file__).parent
 _SOURCES = FOLDER / "go"
@@ -58,7 +59,7 @@ def _key() -> str:
 def _build(folder: Path) -> None:
     go = binaries_build.find_go()
     if go is None or not go.usable:
-        raise FileNotFoundError(f"Go {binaries_build.OLDEST_GO_TEXT} or newer is needed to build {_SOURCES}")
+        raise FileNotFoundError(f"Go {OLDEST_GO_TEXT} or newer is needed to build {_SOURCES}")
     work = folder.with_name(f".{folder.name}")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()

@@ -70,7 +70,6 @@ def planted(tmp_path_factory):
 def box(monkeypatch, tmp_path, planted):
     """The command, whose runs are planted: `slow` says of the datacenter's data whether writes are slow."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "ensure_system_packages", lambda _say, **_: None)
     (tmp_path / "small.yaml").write_text(EXPERIMENT)
     (tmp_path / "good.hcl").write_text("server = true\n" + "".join(config(n, 1) for n in range(KEYS)))
     (tmp_path / "bad.hcl").write_text("server = true\n" + "".join(config(n, 2) for n in range(KEYS)))

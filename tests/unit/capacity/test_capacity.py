@@ -380,7 +380,6 @@ def test_a_search_keeps_no_recording_of_the_runs_that_it_judged(run, monkeypatch
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
     """The command with runs that are not real: writes slow down over 300/s."""
-    monkeypatch.setattr(command, "ensure_system_packages", lambda _say, **_: None)
     runs = []
 
     def run(file, runs_dir, say, *, plain, title):

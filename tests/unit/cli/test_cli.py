@@ -19,7 +19,7 @@ from hashidrill.cli import heal, runs
 from hashidrill.cli.app import app
 from hashidrill.cli.remembering import Memory
 from hashidrill.datacenter.up import running
-from hashidrill.errors import HashidrillError, MachineError
+from hashidrill.errors import HashidrillError
 from hashidrill.events import (
     Audience,
     Began,
@@ -66,7 +66,6 @@ def hashidrill(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.delenv("HASHIDRILL_RUNS", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(runs, "ensure_system_packages", lambda *_, **__: None)
     monkeypatch.setattr(runs, "run_experiment", lambda *_, **__: pytest.fail("a run was started"))
 
     def go(*arguments):
@@ -169,17 +168,6 @@ def test_nothing_is_run_when_one_of_several_experiments_is_not_right(hashidrill,
     result = hashidrill("run", "raft/frozen-leader", "bad.yaml")
     assert result.code == 2
     assert "bad.yaml:" in result.stderr
-
-
-def test_a_machine_that_cannot_is_said_before_anything_is_run(hashidrill, monkeypatch):
-    def lacking(*_, **__):
-        raise MachineError("This machine lacks nft. Do this, then try again:\n  apt-get install nftables")
-
-    monkeypatch.setattr(runs, "ensure_system_packages", lacking)
-    for command in (("demo",), ("run", "raft/frozen-leader")):
-        result = hashidrill(*command)
-        assert result.code == 2
-        assert "apt-get install nftables" in result.stderr
 
 
 def test_an_interrupt_is_exit_code_130(hashidrill, monkeypatch):
@@ -761,7 +749,7 @@ def test_what_stands_is_told(hashidrill, monkeypatch):
     assert hashidrill("status", "--json").json == []
     hosts = [{"name": "consul-1", "role": "server", "address": "10.73.0.11", "pid": 1}]
     one = running.RunningDatacenter(
-        "default", 1, 1, "/nowhere", "/bin/consul", "1.22.2", "http://127.0.0.1:8500/ui/", hosts
+        "default", 1, 1, "/nowhere", "/bin/consul", "1.22.2", "", hosts, urls={"consul": "http://127.0.0.1:8500/ui/"}
     )
     monkeypatch.setattr(running, "all_running", lambda: [one])
     text = hashidrill("status").stdout

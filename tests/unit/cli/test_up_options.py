@@ -21,7 +21,6 @@ def up(monkeypatch):
         return RunningDatacenter(name, 1, 1, "/root", "", "", "", [{"name": "consul-1"}])
 
     monkeypatch.setattr(datacenter.running, "up", start)
-    monkeypatch.setattr(datacenter, "ensure_system_packages", lambda *_, **__: None)
 
     def go(*arguments):
         done = CliRunner().invoke(app, ["up", *arguments])

@@ -206,7 +206,6 @@ def called(tmp_path, monkeypatch):
     whole = plain | {"load": {"kv-writes": {"kind": "consul.kv.write", "rate": "50/s"}}}
     whole |= {"variants": OVERLAYS, "rounds": 1, "compare": [NO_WORSE]}
     (tmp_path / "planted.yaml").write_text(json.dumps(whole))
-    monkeypatch.setattr(runs, "ensure_system_packages", lambda *_, **__: None)
     monkeypatch.setattr(runs, "prepare", nothing)
     with_parameters = lambda built: built._method[0].update({"with": plain["method"][0]["with"]})  # noqa: E731
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import places
-import provision
 from hashidrill.errors import BinaryError, MachineError
+from hashidrill.provision.build import Go
+from hashidrill.provision.packages import GO, NotAllowedError, NotOfferedError
 from hashidrill.provision.products import KUBERNETES_VERSIONS
 from provision import FIXTURES, TOOLS, Provision, in_full, needs_of
 
@@ -28,7 +30,9 @@ class Item:
 @pytest.fixture
 def got(monkeypatch):
     """What binaries were asked for, in order; `broken` ones cannot be had."""
-    asked = SimpleNamespace(order=[], broken=set(), said=[])
+    asked = SimpleNamespace(
+        order=[], broken=set(), said=[], installed=[], fails={}, go=Go(Path("/go"), (1, 26), "go1.26")
+    )
 
     def ensure(name, version, *, progress):
         asked.order.append(f"{name} {version}")
@@ -39,12 +43,23 @@ def got(monkeypatch):
     monkeypatch.setattr("provision.binaries.ensure", ensure)
     monkeypatch.setattr("provision.machine.detect", list)
     monkeypatch.setattr("provision.machine.local_runs_possible", lambda found: True)
-    monkeypatch.setattr("provision.packages.ensure_system_packages", lambda say, wanted: asked.order.append("packages"))
+
+    def install(wanted, say, ask=None):
+        asked.installed.append([package.debian for package in wanted])
+        for package in wanted:
+            if package.debian in asked.fails:
+                raise asked.fails[package.debian]
+
+    monkeypatch.setattr("provision.packages.install_packages", install)
+    monkeypatch.setattr("provision.find_go", lambda: asked.go)
+    monkeypatch.setattr("provision.lacks_compilers", lambda product: [] if asked.go else [GO])
+    monkeypatch.setattr("provision.binaries.must_be_built", lambda name, version: name == "bbolt")
+    monkeypatch.setattr("provision._first", lambda commands: f"/bin/{commands[0]}" if asked.installed else None)
     return asked
 
 
-def provided(got, *items, in_ci=False):
-    one = Provision(got.said.append, in_ci=in_ci)
+def provided(got, *items):
+    one = Provision(got.said.append)
     one.provide(items)
     return one
 
@@ -86,8 +101,8 @@ def test_a_parameter_with_the_name_of_a_fixture_needs_nothing(request, consul):
 
 def test_each_thing_is_got_once_and_the_machine_comes_first(got):
     one = provided(got, Item("bbolt"), Item("consul 1.10.3"), Item(fixtures=("consul",)), Item("consul 1.10.3"))
-    assert got.order[0] == "packages"
-    assert sorted(got.order[1:]) == ["bbolt 1.4.3", "consul 1.10.3", "consul 1.22.2"]
+    assert got.installed == []
+    assert sorted(got.order) == ["bbolt 1.4.3", "consul 1.10.3", "consul 1.22.2"]
     assert one.got["consul 1.10.3"] == "/bin/consul"
 
 
@@ -101,27 +116,34 @@ def test_one_binary_that_cannot_be_had_is_told_once_and_hinders_no_other(got):
 
 
 def test_a_machine_that_truly_cannot_is_told_apart_from_one_that_was_not_set_up(got, monkeypatch):
-    def lacks(_say, wanted):
-        raise MachineError("This machine lacks nft")
-
-    monkeypatch.setattr("provision.packages.ensure_system_packages", lacks)
-    assert not provided(got, Item("datacenter")).lacking["datacenter"].cannot
     monkeypatch.setattr("provision.machine.local_runs_possible", lambda found: False)
     assert provided(got, Item("datacenter")).lacking["datacenter"].cannot
 
 
-def test_a_tool_is_installed_in_ci_alone(got, monkeypatch):
-    monkeypatch.setattr(provision, "_first", lambda commands: None)
-    ran = []
-    monkeypatch.setattr(
-        "provision.subprocess.run", lambda command, **_: ran.append(command) or SimpleNamespace(returncode=0)
-    )
-    lacking = provided(got, Item("chromium")).lacking["chromium"]
-    assert lacking.cannot
-    assert "install" in lacking.why
-    assert ran == []
-    assert not provided(got, Item("chromium"), in_ci=True).lacking["chromium"].cannot
-    assert "chromium" in ran[-1]
+def test_all_that_is_to_be_installed_is_installed_at_once_and_only_what_is_needed(got):
+    got.go = None
+    one = provided(got, Item("chromium"), Item("strace", "wrk"), Item("bbolt"), Item("consul"), Item("strace"))
+    assert got.installed == [["chromium", "strace", "wrk", "golang-go"]], "Consul can be downloaded, bbolt cannot"
+    assert one.got["strace"] == "/bin/strace"
+
+
+def test_what_nobody_allows_to_install_leaves_out_its_own_tests_and_no_others(got):
+    got.go, got.fails = None, dict.fromkeys(("strace", "golang-go"), NotAllowedError("there is no terminal to ask on"))
+    one = provided(got, Item("strace"), Item("bbolt"), Item("consul"))
+    assert len(got.installed) == 1, "asked again"
+    assert set(one.got) == {"consul 1.22.2"}
+    assert {need: lacking.cannot for need, lacking in one.lacking.items()} == {"strace": True, "bbolt 1.4.3": True}
+    assert "bbolt 1.4.3" not in got.order
+
+
+@pytest.mark.parametrize(
+    ("error", "cannot"), [(NotOfferedError("no package wrk"), True), (MachineError("down"), False)]
+)
+def test_a_package_that_cannot_be_installed_hinders_no_other(got, error, cannot):
+    got.fails = {"wrk": error}
+    one = provided(got, Item("strace"), Item("wrk"))
+    assert set(one.got) == {"strace"}
+    assert {need: lacking.cannot for need, lacking in one.lacking.items()} == {"wrk": cannot}
 
 
 def test_a_need_that_nobody_can_get_is_a_mistake_in_the_test():

@@ -61,7 +61,6 @@ def there(monkeypatch, tmp_path):
 
     standing.read = read
     monkeypatch.setattr(gameday, "attached", attached)
-    monkeypatch.setattr(gameday, "ensure_system_packages", ours)
     monkeypatch.setattr(gameday, "heal_run", ours)
     monkeypatch.setattr(gameday, "sweep", ours)
     monkeypatch.setattr(gameday, "time", SimpleNamespace(sleep=lambda _: None))
@@ -130,7 +129,6 @@ def test_it_is_another_series_in_the_history_than_the_same_day_of_ours(there, tm
 
 def test_a_day_of_ours_is_attached_to_nothing(there, tmp_path, monkeypatch):
     real = gameday.play
-    monkeypatch.setattr(gameday, "ensure_system_packages", lambda *_, **__: None)
     monkeypatch.setattr(gameday, "play", lambda *a, **named: real(*a, **named, runner=there.machine.run))
     code, said, _ = called("run", day_file(tmp_path, **UNATTENDED), "--yes", "--json")
     assert (code, json.loads(said)["attached"], there.read) == (0, "", [])

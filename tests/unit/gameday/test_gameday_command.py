@@ -32,7 +32,6 @@ def machine(monkeypatch, tmp_path):
     planted = Machine()
     real = gameday.play
     monkeypatch.setattr(gameday, "play", lambda *a, **named: real(*a, **named, runner=planted.run))
-    monkeypatch.setattr(gameday, "ensure_system_packages", lambda *_, **__: None)
     monkeypatch.setattr(gameday, "look_at", lambda *_: (True, "planted"))
     monkeypatch.setattr(gameday.time, "sleep", lambda _: None)
     monkeypatch.setenv("HASHIDRILL_HISTORY", str(tmp_path / "history.sqlite"))

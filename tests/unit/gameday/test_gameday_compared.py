@@ -79,7 +79,6 @@ def machine(monkeypatch, tmp_path):
     play, alone = gameday.play, gameday.play_alone
     monkeypatch.setattr(gameday, "play", lambda *a, **named: play(*a, **named, runner=planted_.run))
     monkeypatch.setattr(gameday, "play_alone", lambda *a, **named: alone(*a, **named, runner=planted_.run))
-    monkeypatch.setattr(gameday, "ensure_system_packages", lambda *_, **__: None)
     monkeypatch.setattr(gameday.time, "sleep", lambda _: None)
     compare = comparing.compare
     monkeypatch.setattr(gameday, "compare", lambda *a, **named: compare(*a, **named, prepare=lambda *_: None))

@@ -21,7 +21,6 @@ def hashidrill(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("HASHIDRILL_RUNS", raising=False)
-    monkeypatch.setattr(runs, "ensure_system_packages", lambda *_, **__: None)
 
     def go(*words):
         monkeypatch.setattr(sys, "argv", ["hashidrill", *map(str, words)])

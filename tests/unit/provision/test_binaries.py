@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.errors import BinaryError
+from hashidrill.errors import BinaryError, MachineError
 from hashidrill.provision import archive as binaries_archive
-from hashidrill.provision import binaries, pinned
+from hashidrill.provision import binaries, packages, pinned
 from hashidrill.provision import build as binaries_build
 from hashidrill.provision import products as binaries_products
 from hashidrill.provision.build import Go
@@ -25,6 +25,7 @@ from hashidrill.provision.products import (
     product_named,
 )
 
+GO = Go(Path("/go"), (1, 26), "go1.26.8")
 PLAINLY_REPORTED = binaries_products.reported_version
 """As it is: the fixture below replaces it."""
 
@@ -329,7 +330,7 @@ def test_what_is_no_program_says_its_version_in_its_first_line_and_is_never_run(
 
 
 def downloads(monkeypatch, said, code=0, error=""):
-    monkeypatch.setattr(binaries_build, "find_go", lambda: Go(Path("/go"), (1, 26), "go1.26.8"))
+    monkeypatch.setattr(binaries_build, "find_go", lambda: GO)
     done = binaries_build.subprocess.CompletedProcess([], code, said, error)
     monkeypatch.setattr(binaries_build.subprocess, "run", lambda *_, **__: done)
 
@@ -392,9 +393,40 @@ def test_the_users_own_go_settings_cannot_change_what_is_built(tmp_path):
     ],
 )
 def test_a_build_without_a_usable_go_says_so(tmp_path, monkeypatch, go, reason):
+    def refuses(asked, say):
+        assert packages.GO in asked
+        raise MachineError("you said no")
+
     monkeypatch.setattr(binaries_build, "find_go", lambda: go)
-    with pytest.raises(WayError, match=re.escape(reason)):
+    monkeypatch.setattr(packages, "install_packages", refuses)
+    with pytest.raises(WayError, match=f"{re.escape(reason)}.*: you said no"):
         binaries_build.build(PRODUCTS["consul"], "1.22.2", tmp_path, print)
+
+
+def test_a_build_installs_go_and_for_cgo_a_c_compiler_where_they_are_missing(tmp_path, monkeypatch):
+    """As README says: root without a terminal does nothing for it but wait."""
+    installed = []
+    monkeypatch.setattr(
+        packages, "install_packages", lambda asked, say: installed.append([one.debian for one in asked])
+    )
+    monkeypatch.setattr(packages, "tool", lambda name: None)
+    monkeypatch.setattr(binaries_build, "find_go", lambda: GO if installed else None)
+    monkeypatch.setattr(binaries_build, "_run", lambda *_: None)
+    monkeypatch.setattr(binaries_build, "_go_version", lambda *_: "")
+    for name, version in (("nomad", "1.10.5"), ("consul", "1.22.2")):
+        (tmp_path / name).mkdir()
+        binaries_build.build(PRODUCTS[name], version, tmp_path / name, print)
+    assert installed == [["golang-go", "ca-certificates", "gcc", "libc6-dev"]]
+
+
+def test_a_go_that_was_unpacked_by_hand_is_found_behind_the_systems_old_one(tmp_path, monkeypatch):
+    """Debian 12's 1.19 is first on PATH, and what we tell people to type puts another one into /usr/local/go."""
+    for folder, version in (("bin", "1.19.8"), ("local/go/bin", "1.26.1")):
+        put(tmp_path / folder / "go", f"#!/bin/sh\necho go version go{version} linux/amd64\n")
+    monkeypatch.setattr(binaries_build, "_USUAL_PLACES", (str(tmp_path / "local/go"),))
+    assert binaries_build.find_go() == Go(tmp_path / "local/go/bin/go", (1, 26), "go1.26.1")
+    put(tmp_path / "local/go/bin/go", "#!/bin/sh\nexit 1\n")
+    assert binaries_build.find_go() == Go(tmp_path / "bin/go", (1, 19), "go1.19.8")
 
 
 def test_a_version_without_a_pinned_module_lists_those_that_have_one(tmp_path):

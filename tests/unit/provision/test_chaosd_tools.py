@@ -1,18 +1,18 @@
-"""What chaosd starts on hosts of ours: `doctor` says what is missing, `up --kubernetes` refuses before it starts."""
+"""What chaosd starts on hosts of ours: `doctor` says what is missing, `up --kubernetes` gets it or starts nothing."""
 
 from __future__ import annotations
 
 import pytest
 from typer.testing import CliRunner
 
+from hashidrill.cli import datacenter
 from hashidrill.cli.app import app
 from hashidrill.provision import machine, packages
-from hashidrill.services.chaos_mesh import machine as machines
 
 
 @pytest.fixture
 def only_tc(monkeypatch):
-    for module in (machine, machines):
+    for module in (machine, packages):
         monkeypatch.setattr(module, "tool", lambda name: "/usr/sbin/tc" if name == "tc" else None)
     monkeypatch.setattr(packages.shutil, "which", lambda name, **_: f"/usr/bin/{name}")
     monkeypatch.setattr(packages.os, "geteuid", lambda: 0)
@@ -33,9 +33,11 @@ def test_doctor_names_them_where_all_are_there(monkeypatch):
     assert (found.ok, found.detail, found.fix) == (True, "stress-ng, iptables, ipset, tc", "")
 
 
-def test_up_refuses_in_one_message_with_the_command_and_starts_nothing(only_tc):
+def test_up_refuses_in_one_message_with_the_command_and_starts_nothing(only_tc, monkeypatch):
+    monkeypatch.setenv(packages.NO_INSTALL, "1")
+    monkeypatch.setattr(datacenter.running, "up", lambda *_, **__: pytest.fail("it was started"))
     done = CliRunner().invoke(app, ["up", "--kubernetes"])
     assert done.exit_code != 0
     said = " ".join(str(done.exception).split())
-    assert "no stress-ng and no iptables and no ipset, which chaosd starts; get it with: apt-get install" in said
+    assert "lacks stress-ng (for chaosd), iptables (for chaosd), ipset (for chaosd); HASHIDRILL_NO_INSTALL" in said
     assert said.endswith("stress-ng iptables ipset")

@@ -7,10 +7,7 @@ import subprocess
 import pytest
 
 from hashidrill.errors import MachineError
-from hashidrill.provision import archive as binaries_archive
-from hashidrill.provision import binaries, packages
-from hashidrill.provision import build as binaries_build
-from hashidrill.provision.build import Go
+from hashidrill.provision import packages
 
 INSTALL = (
     "env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends nftables"
@@ -23,14 +20,11 @@ class System:
 
     def __init__(self, monkeypatch):
         self.has = {"apt-get", "apt-cache", "nft", "nsenter", "sudo"}
-        needed = [
-            packages.Package("nftables", "nft", "network faults"),
-            packages.Package("util-linux", "nsenter", "shells"),
-        ]
-        monkeypatch.setattr(packages, "SYSTEM", needed)
-        self.brings = {"nftables": "nft", "util-linux": "nsenter", "golang-go": "go"}
+        self.brings = {"nftables": "nft", "util-linux": "nsenter", "golang-go": "go", "strace": "strace", "wrk": "wrk"}
+        self.brings |= {"golang-1.23-go": "/usr/lib/go-1.23/bin/go"}
         self.uid = 0
         self.go_candidate = "2:1.22~2build1"
+        self.named_go: list[int] = []
         self.fails: dict[str, int] = {}
         self.ran: list[str] = []
         self.said: list[str] = []
@@ -38,6 +32,7 @@ class System:
         monkeypatch.setattr(packages.shutil, "which", lambda name, path=None: name if name in self.has else None)
         monkeypatch.setattr(packages.os, "geteuid", lambda: self.uid)
         monkeypatch.setattr(packages, "_run", self.run)
+        monkeypatch.setattr(packages, "_permission", packages._Permission())
         monkeypatch.delenv("HASHIDRILL_NO_INSTALL", raising=False)
         monkeypatch.delenv("CI", raising=False)
 
@@ -46,6 +41,8 @@ class System:
         self.ran.append(line)
         if "policy" in command:
             return self._ended(command, 0, f"{command[-1]}:\n  Installed: (none)\n  Candidate: {self.go_candidate}\n")
+        if "search" in command:
+            return self._ended(command, 0, "".join(f"golang-1.{minor}-go - Go\n" for minor in self.named_go))
         for part, times in self.fails.items():
             if part in line and times > 0:
                 self.fails[part] -= 1
@@ -58,12 +55,21 @@ class System:
     def _ended(command, code, output):
         return subprocess.CompletedProcess(command, code, output)
 
-    def ensure(self, wanted=(), *, install=True, answer=None):
-        def ask(question):
-            self.asked.append(question)
-            return answer
+    def ensure(self, *, install=True, answer=None):
+        """nft and nsenter, as a command with or without `--install` that needs them."""
+        packages.allow_installing(install)
+        needed = (
+            packages.Package("nftables", "nft", "network faults"),
+            packages.Package("util-linux", "nsenter", "a shell"),
+        )
+        self.install(*(package for package in needed if packages.tool(package.tool) is None), answer=answer)
 
-        packages.ensure_system_packages(self.said.append, wanted=wanted, install=install, ask=ask)
+    def install(self, *asked, answer=None):
+        if asked:
+            packages.install_packages(asked, self.said.append, ask=self._ask(answer))
+
+    def _ask(self, answer):
+        return lambda question: self.asked.append(question) or answer
 
 
 @pytest.fixture
@@ -83,15 +89,49 @@ def test_root_installs_exactly_what_is_missing_and_says_so_beforehand(system):
     assert system.said == ["installing with apt-get: nftables (for network faults)"]
 
 
-def test_nothing_is_installed_where_nobody_can_be_asked(system):
-    """A script, a cron job, an editor: not even sudo is tried, and the exact command is the answer."""
-    for system.uid in (0, 1000):
-        system.has.discard("nft")
-        with pytest.raises(MachineError, match=r"no terminal to ask on.*\(--install, or CI=true,") as caught:
-            system.ensure(install=False)
-        assert caught.value.exit_code == 2
-        assert str(caught.value).endswith("apt-get install -y --no-install-recommends nftables")
+def test_root_without_a_terminal_installs_and_says_so_in_one_line(system):
+    """A container, a script: it ended with "there is no terminal to ask on", and README's two commands did nothing."""
+    system.has.discard("nft")
+    system.ensure(install=False)
+    assert system.ran == [INSTALL]
+    assert system.said == ["installing with apt-get: nftables (for network faults)"]
+
+
+def test_a_user_without_a_terminal_is_told_the_command_and_not_even_sudo_is_tried(system):
+    system.uid = 1000
+    system.has.discard("nft")
+    with pytest.raises(packages.NotAllowedError, match=r"no terminal to ask on.*\(--install, or CI=true,") as caught:
+        system.ensure(install=False)
+    assert caught.value.exit_code == 2
+    assert str(caught.value).endswith("sudo apt-get install -y --no-install-recommends nftables")
     assert system.ran == []
+
+
+def test_all_that_is_missing_is_one_question_and_a_no_is_asked_for_once(system):
+    strace, wrk = (packages.Package(name, name, "tests") for name in ("strace", "wrk"))
+    with pytest.raises(packages.NotAllowedError, match="you said no"):
+        system.install(strace, wrk, packages.GO, answer=False)
+    with pytest.raises(packages.NotAllowedError, match="you said no"):
+        system.install(packages.GO, answer=True)
+    [question] = system.asked
+    assert "strace and wrk (for tests), golang-go (for building binaries" in question
+    assert system.ran == []
+
+
+def test_a_yes_is_for_what_was_asked(system):
+    strace, wrk = (packages.Package(name, name, "tests") for name in ("strace", "wrk"))
+    system.install(strace, answer=True)
+    with pytest.raises(packages.NotAllowedError):
+        system.install(wrk, answer=False)
+    assert len(system.asked) == 2
+
+
+def test_install_said_once_is_for_all_that_the_command_needs_later(system):
+    """`--install`: the binary that turns out to need Go comes after the command has begun."""
+    system.ensure(install=True)
+    system.install(packages.GO, answer=False)
+    assert system.asked == []
+    assert "golang-go" in system.ran[-1]
 
 
 def test_a_no_on_the_terminal_is_obeyed(system):
@@ -191,69 +231,69 @@ def test_an_installation_that_brings_no_tool_is_not_believed(system):
         system.ensure()
 
 
-@pytest.fixture
-def with_consul(monkeypatch):
-    """Settings for a Consul that is not here, cannot be downloaded, and could be built if there were Go."""
-
-    def put(*, here=None, why_not="the server is down", go=None):
-        monkeypatch.setattr(binaries, "locate", lambda name, version: here)
-        monkeypatch.setattr(binaries_archive, "why_not", lambda product, version: why_not)
-        monkeypatch.setattr(binaries_build, "find_go", lambda: go)
-        return [("consul", "1.22.2")]
-
-    return put
+def test_the_systems_go_is_installed_where_it_is_new_enough(system):
+    system.install(packages.GO)
+    assert system.ran[-1] == INSTALL.replace("nftables", "golang-go")
+    assert system.said == ["installing with apt-get: golang-go (for building binaries that cannot be downloaded)"]
 
 
-def test_go_is_installed_only_when_a_binary_can_be_had_no_other_way(system, with_consul):
-    system.ensure(with_consul())
-    assert system.ran == ["apt-cache policy golang-go", INSTALL.replace("nftables", "golang-go")]
-    assert "golang-go (for building binaries that cannot be downloaded)" in system.said[0]
+def test_a_newer_go_under_another_name_will_do(system):
+    """Ubuntu 22.04: golang-go is 1.18, and there is golang-1.23-go."""
+    system.go_candidate, system.named_go = "2:1.18~0ubuntu2", [18, 20, 23, 21]
+    system.install(packages.GO)
+    assert system.ran[-1] == INSTALL.replace("nftables", "golang-1.23-go")
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"here": "a binary"},
-        {"why_not": None},
-        {"go": Go("/usr/bin/go", (1, 24), "go1.24")},
-    ],
-    ids=["it is here", "it can be downloaded", "there is Go"],
-)
-def test_go_is_left_alone_otherwise(system, with_consul, settings):
-    system.ensure(with_consul(**settings))
-    assert system.ran == []
-
-
-def test_go_is_no_help_for_a_version_that_has_no_pinned_module(system, with_consul):
-    with_consul()
-    system.ensure([("consul", "1.21.5")])
-    assert system.ran == []
-
-
-def test_a_distribution_whose_go_is_too_old_is_told_how_to_get_one_and_nothing_is_installed(system, with_consul):
+def test_a_distribution_whose_go_is_too_old_is_told_how_to_get_one_and_nothing_is_installed(system):
     """Debian 12 has Go 1.19, which cannot even read our go.mod files."""
-    system.go_candidate = "2:1.19~1"
-    with pytest.raises(MachineError, match=r"golang-go is 2:1\.19~1; 1\.21 or newer is needed") as caught:
-        system.ensure(with_consul(go=Go("/usr/bin/go", (1, 19), "go1.19.8")))
-    assert packages.GO_BY_HAND in str(caught.value)
-    assert not any("install" in line for line in system.ran)
+    system.go_candidate, system.named_go = "2:1.19~1", [19]
+    with pytest.raises(packages.NotOfferedError, match=r"Go 1\.21 or newer.*its newest is 1\.19\.") as caught:
+        system.install(packages.GO)
+    assert packages.go_by_hand() in str(caught.value)
+    assert not any("apt-get" in line for line in system.ran)
 
 
-def test_the_package_lists_are_fetched_when_apt_knows_no_go_at_all(system, with_consul):
+def test_the_package_lists_are_fetched_when_apt_knows_no_go_at_all(system):
     system.go_candidate = "(none)"
-    with pytest.raises(MachineError, match="no golang-go"):
-        system.ensure(with_consul())
+    with pytest.raises(packages.NotOfferedError, match="it has none"):
+        system.install(packages.GO)
     assert UPDATE in system.ran
 
 
-def test_what_to_do_by_hand_covers_packages_and_go(system, with_consul):
-    system.uid, system.fails["sudo -n true"] = 1000, 1
-    system.has.discard("nft")
-    with pytest.raises(MachineError) as caught:
-        system.ensure(with_consul())
+@pytest.mark.parametrize(
+    ("uid", "has", "begins", "ends"),
+    [
+        (0, {"curl"}, "curl -fsSL", "| tar -C /usr/local -xz"),
+        (
+            0,
+            set(),
+            "apt-get install -y --no-install-recommends curl ca-certificates && curl",
+            "| tar -C /usr/local -xz",
+        ),
+        (1000, {"curl", "sudo"}, "curl -fsSL", "| sudo tar -C /usr/local -xz"),
+        (1000, {"curl"}, "mkdir -p ~/.local && curl", "| tar -C ~/.local -xz"),
+    ],
+)
+def test_the_command_that_gets_go_by_hand_can_be_typed_here(system, uid, has, begins, ends):
+    """Root in a container has no sudo, and often no curl; a user without sudo has only their own home."""
+    system.uid, system.has = uid, {"apt-get", *has}
+    assert packages.go_by_hand().startswith(begins)
+    assert packages.go_by_hand().endswith(ends)
+
+
+def test_what_to_do_by_hand_covers_packages_and_go(system):
+    system.uid = 1000
+    with pytest.raises(packages.NotAllowedError) as caught:
+        system.install(packages.Package("strace", "strace", "tests"), packages.GO)
     lines = str(caught.value).splitlines()
-    assert lines[1].strip() == "sudo apt-get install -y --no-install-recommends nftables"
+    assert lines[1].strip() == "sudo apt-get install -y --no-install-recommends strace"
     assert "go.dev/dl" in lines[2]
+
+
+def test_a_package_that_the_system_does_not_have_is_told_apart_from_a_network_that_is_down(system):
+    system.fails["install"] = 2
+    with pytest.raises(packages.NotOfferedError):
+        system.install(packages.Package("strace", "strace", "tests"))
 
 
 def test_system_tools_are_found_where_ordinary_users_paths_do_not_look(monkeypatch, tmp_path):

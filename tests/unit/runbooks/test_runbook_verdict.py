@@ -144,7 +144,6 @@ def rehearse(tmp_path, monkeypatch):
     page = tmp_path / "runbook-slow.md"
     page.write_text(text())
     ran = []
-    monkeypatch.setattr(command, "ensure_system_packages", lambda *_, **__: None)
     monkeypatch.setattr(command, "check_tools", lambda _: None)
 
     def player(runbook, folder, events):
