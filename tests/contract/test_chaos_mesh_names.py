@@ -1,4 +1,4 @@
-"""The names that `import` and `export` write for kinds of Chaos Mesh are those of its own definitions, as pinned."""
+"""The names that `import` reads and `export` writes are those of Chaos Mesh's own definitions, as pinned."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import pytest
 from ruamel.yaml import YAML
 
 from hashidrill.backends.chaos_mesh.vocabulary import FIELDS
+from hashidrill.backends.interchange.document import UnsupportedError
 from hashidrill.backends.interchange.from_chaos_mesh import BREAK_NOTHING
+from hashidrill.backends.interchange.to_chaos_mesh import workflow
+from hashidrill.backends.kubernetes.crd import problems
+from hashidrill.experiment.library import list_experiments
+from hashidrill.experiment.loader import load_experiment
 
 pytestmark = [pytest.mark.live, pytest.mark.kubernetes, pytest.mark.needs("go")]
 
@@ -31,3 +36,15 @@ def test_the_key_of_each_kind_is_the_one_of_the_definitions(schemas):
 
 def test_every_kind_is_one_that_injects_or_one_that_breaks_nothing(schemas):
     assert set(schemas) == {*FIELDS, *BREAK_NOTHING, "Schedule", "Workflow"}
+
+
+def test_what_is_exported_of_the_library_is_what_the_definitions_take(schemas):
+    written = set()
+    for path in list_experiments():
+        try:
+            made, _ = workflow("x", load_experiment(path).method, "0 3 * * *")
+        except UnsupportedError:
+            continue
+        assert not list(problems(made["spec"], schemas["Schedule"])), path
+        written |= {one["templateType"] for one in made["spec"]["workflow"]["templates"]}
+    assert written >= {"Parallel", "PodChaos", "NetworkChaos", "IOChaos"}

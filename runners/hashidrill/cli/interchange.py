@@ -1,4 +1,4 @@
-"""export and import: experiments of ours for Chaos Mesh and Litmus, and theirs as ours."""
+"""export and import: experiments for Chaos Mesh and Litmus, and of them."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def import_(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there. Never overwrites a file.")
     ] = None,
 ) -> None:
-    """Print an experiment of Chaos Mesh or Litmus as one of ours, with faults that hashidrill proves.
+    """Print experiments of Chaos Mesh or Litmus as one of hashidrill, with faults that it proves.
 
-    What that loses is said on standard error, and what an experiment cannot say is an error that names it. Where its
-    labels are not those of the official charts of Consul or Vault, --on says whom it breaks.
+    Each key of the file is translated, said on standard error to be lost, or refused with its place. Where the labels
+    are not those of the official charts of Consul or Vault, --on says whom it breaks.
     """
     from hashidrill.backends.interchange.reading import imported  # noqa: PLC0415 - for this command alone
 

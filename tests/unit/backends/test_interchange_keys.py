@@ -480,7 +480,11 @@ OTHER_FAULTS = [
         ON,
         "spec.network-partition.ip-protocol: ",
     ),
-    (machine("network-partition", device="e"), ON, "spec.network-partition.direction: '' is neither to nor from"),
+    (
+        machine("network-partition", device="e"),
+        ON,
+        "spec.network-partition.direction: '' cannot be translated",
+    ),
     (engine("pod-network-loss", DESTINATION_IPS="10.0.0.9"), (), "env.DESTINATION_IPS: '10.0.0.9'"),
     (engine("pod-network-partition", POLICY_TYPES="ingress"), (), "env.POLICY_TYPES: 'ingress'"),
     (engine("pod-network-partition", PORTS="8300"), (), "env.PORTS: '8300'"),
@@ -525,5 +529,5 @@ def test_a_file_of_several_objects_begins_all_at_once_and_says_what_breaks_nothi
         ("process.restart", FOLLOWER, 0),
         ("process.kill", "vault:standbys", 0),
     ]
-    assert "documents[1]: kind: ServiceAccount of v1 is no experiment" in said
+    assert "documents[1]: kind: ServiceAccount of v1 is not an experiment" in said
     assert "documents[3]: kind: PhysicalMachine of chaos-mesh.org" in said

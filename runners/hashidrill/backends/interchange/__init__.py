@@ -1,5 +1,5 @@
-"""Experiments of Chaos Mesh and Litmus as ours, and ours as theirs: text alone, nobody is asked.
+"""Reads experiments of Chaos Mesh and Litmus, and writes experiments in their formats. Text alone: no cluster is asked.
 
-What does not go over is always said: `lost` where the rest still makes sense, an error where it does not. Running
-theirs through their own controllers is in `backends/chaos_mesh/`.
+What is not translated is always said: `lost` where the rest still makes sense, an error where it does not. What runs
+these objects through their own controllers is in `backends/chaos_mesh/`.
 """

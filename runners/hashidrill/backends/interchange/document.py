@@ -55,16 +55,25 @@ class Document:
         value = self._value.get(key)
         return None if value == "" else value
 
-    def wrong(self, key: str, expected: str) -> UnsupportedError:
-        return UnsupportedError(f"{self.place(key)}: expected {expected}, got {shown(self._value.get(key))}")
+    def wrong(self, key: str, why: str) -> UnsupportedError:
+        return UnsupportedError(f"{self.place(key)}: {why}")
+
+    def _type(self, key: str, expected: str) -> UnsupportedError:
+        return self.wrong(key, f"expected {expected}, got {shown(self._value.get(key))}")
 
     def text(self, key: str, default: str = "") -> str:
         value = self._get(key)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise self.wrong(key, "text")
+            raise self._type(key, "text")
         return str(value).strip()
+
+    def choice(self, key: str, known: Iterable[str], default: str = "") -> str:
+        value = self.text(key, default)
+        if value not in known:
+            raise self.wrong(key, f"{shown(value)} cannot be translated; hashidrill reads {', '.join(known)}")
+        return value
 
     def number(self, key: str, default: float = 0.0, *, most: float = 1e12) -> float:
         """Not negative, written as a number or as its text."""
@@ -87,18 +96,20 @@ class Document:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-            raise self.wrong(key, "a whole number")
+            raise self._type(key, "a whole number")
         return value
 
-    def seconds(self, key: str) -> float | None:
-        """A duration as Go writes it; None where there is none."""
+    def seconds(self, key: str, *, needed: bool = False) -> float:
+        """A duration as Go writes it; 0 where there is none."""
         text = self.text(key)
-        return go_seconds(text, self.place(key)) if text else None
+        if needed and not text:
+            raise self.wrong(key, "it is missing")
+        return go_seconds(text, self.place(key)) if text else 0.0
 
     def texts(self, key: str) -> list[str]:
         value = self._get(key) or []
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise self.wrong(key, "a list of texts")
+            raise self._type(key, "a list of texts")
         return value
 
     def part(self, key: str) -> Document:
@@ -115,7 +126,7 @@ class Document:
             self._seen.add(key)
             value = [] if self._value.get(key) is None else self._value[key]
             if not isinstance(value, list):
-                raise self.wrong(key, "a list")
+                raise self._type(key, "a list")
             found = [Document(one, f"{self.place(key)}[{number}]", self._of) for number, one in enumerate(value)]
             for one in found:
                 if by and (name := one.text(by)):

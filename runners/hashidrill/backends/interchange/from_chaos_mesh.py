@@ -10,8 +10,18 @@ from dataclasses import dataclass, field
 
 from hashidrill.backends.chaos_mesh.vocabulary import CLOUD, FIELDS
 from hashidrill.backends.interchange.document import Document, UnsupportedError
-from hashidrill.backends.interchange.steps import ONCE_S, Faults, Link, Reading, delay_of, loss_of, seconds
-from hashidrill.backends.interchange.whom import VOLUMES, link_of, on_of, own_container, product_of, side_of
+from hashidrill.backends.interchange.steps import (
+    ONCE_S,
+    ONE_INTERFACE,
+    RATE_ALONE,
+    Faults,
+    Link,
+    Reading,
+    delay_of,
+    loss_of,
+    seconds,
+)
+from hashidrill.backends.interchange.whom import VOLUMES, everybody, link_of, on_of, own_container, product_of, side_of
 from hashidrill.registry import near
 from hashidrill.units import Bandwidth, shown
 
@@ -30,8 +40,6 @@ _SIGNALS = {
 _WAYS = {"to": "out", "from": "in", "both": "both"}
 _PAUSE = "experiment.chaos-mesh.org/pause"
 _MOST_DEPTH, _MOST_NODES = 10, 500
-_REPEATED = ("concurrencyPolicy", "historyLimit", "startingDeadlineSeconds")
-_ALL_OF_A_SHARE = 100.0
 
 
 def read(kind: str, document: Document, reading: Reading) -> None:
@@ -39,17 +47,20 @@ def read(kind: str, document: Document, reading: Reading) -> None:
     if document.part("metadata").part("annotations").text(_PAUSE) == "true":
         raise UnsupportedError(f"{document.place('metadata')}.annotations.{_PAUSE}: it is paused, and injects nothing")
     spec = document.part("spec")
-    if kind == "Schedule":
+    if kind == "Schedule" and spec.text("type") == "Workflow":
+        _once(spec)
+        _workflow(spec.part("workflow"), reading)
+    elif kind == "Schedule":
         _schedule(spec, reading, 0.0, math.inf)
     elif kind == "Workflow":
         _workflow(spec, reading)
     elif kind in FIELDS:
         _fault(kind, spec, reading, 0.0, math.inf)
     elif kind in BREAK_NOTHING:
-        raise UnsupportedError(f"{document.place('kind')}: {kind} breaks nothing by itself; {BREAK_NOTHING[kind]}")
+        raise document.wrong("kind", f"{kind} breaks nothing by itself; {BREAK_NOTHING[kind]}")
     else:
         known = near(kind, [*FIELDS, "Schedule", "Workflow"])
-        raise UnsupportedError(f"{document.place('kind')}: Chaos Mesh has no kind {shown(kind)}; {known}")
+        raise document.wrong("kind", f"Chaos Mesh has no kind {shown(kind)}; {known}")
 
 
 _WRITTEN = "controllers of Chaos Mesh write it; import the object that it comes from"
@@ -68,24 +79,21 @@ def _fault(kind: str, spec: Document, reading: Reading, at_s: float, ends_s: flo
         stress = "cpu.throttle is the nearest; " if spec.part("stressors").has("cpu") else ""
         raise UnsupportedError(f"{spec.at}: no fault on hosts is like {kind}; {stress}{_OTHERS.get(kind, _NO_EQUAL)}")
     spec.refuse("hashidrill does not reach other clusters", "remoteCluster")
-    scheduler = spec.part("scheduler")
-    scheduler.lose(_ONCE, "cron")
+    _once(spec.part("scheduler"))  # of Chaos Mesh 1
     on = _machine(spec, reading) if kind == "PhysicalMachineChaos" else on_of(spec, reading)
     faults, once = reader(spec, reading, on)
-    for_s = spec.seconds("duration")
+    for_s = spec.seconds("duration") or math.inf
     if once:
         spec.lose("it is over at once", "duration")
         reading.add(at_s, ONCE_S, on, *faults)
         return at_s + ONCE_S
-    ends_s, asked_s = min(ends_s, math.inf if for_s is None else at_s + for_s), ends_s
-    if ends_s == math.inf:
-        raise UnsupportedError(
-            f"{spec.place('duration')}: it has none, and would last for ever; write one into the file"
-        )
-    if for_s is not None and asked_s < at_s + for_s:
-        spec.lose(f"the deadline of its workflow ends it after {seconds(asked_s - at_s)}", "duration")
-    reading.add(at_s, ends_s - at_s, on, *faults)
-    return ends_s
+    until_s = min(ends_s, at_s + for_s)
+    if until_s == math.inf:
+        raise spec.wrong("duration", "it has none, and would last for ever; write one, or a deadline of its template")
+    if until_s < at_s + for_s:
+        spec.lose(f"the deadline of its workflow ends it after {seconds(until_s - at_s)}", "duration")
+    reading.add(at_s, until_s - at_s, on, *faults)
+    return until_s
 
 
 def _machine(spec: Document, reading: Reading) -> str:
@@ -97,32 +105,23 @@ def _machine(spec: Document, reading: Reading) -> str:
 
 
 def _pod(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
-    action = spec.text("action")
-    if action == "pod-failure":
-        spec.lose("pod-failure takes all containers of a pod", "containerNames")
-        return [("process.kill", {"signal": "KILL"})], False
-    if action not in {"pod-kill", "container-kill"}:
-        raise UnsupportedError(f"{spec.place('action')}: PodChaos has no action {shown(action)}")
-    signal = "KILL"
+    action, signal = spec.choice("action", ("pod-kill", "pod-failure", "container-kill")), "KILL"
     if action == "container-kill":
-        own_container(spec.texts("containerNames"), on, spec.place("containerNames"))
-    else:
-        spec.lose("pod-kill takes all containers of a pod", "containerNames")
-        if spec.whole("gracePeriod"):
-            signal = "TERM"
-            spec.lose("seconds until the pod is killed; here an agent that does not stop has 15 s", "gracePeriod")
-    reading.lose(
-        f"{spec.place('action')}: {action} keeps no disk of the pod; here the agent starts again on its own data"
-    )
+        own_container(spec, "containerNames", on)
+    spec.lose(f"{action} takes all containers of a pod", "containerNames")
+    if action == "pod-failure":
+        return [("process.kill", {"signal": "KILL"})], False
+    if action == "pod-kill" and spec.whole("gracePeriod"):
+        signal = "TERM"
+        spec.lose("seconds until the pod is killed; an agent that does not stop has 15 s", "gracePeriod")
+    reading.lose(f"{spec.place('action')}: {action} keeps no disk of the pod; here the agent starts again on its data")
     return [("process.restart", {"signal": signal})], True
 
 
 def _network(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
-    action, direction = spec.text("action"), spec.text("direction", "to")
+    action, direction = spec.text("action"), spec.choice("direction", _WAYS, "to")
     spec.refuse("only hosts of the datacenter can be the other side", "externalTargets")
-    spec.lose("a host of ours has one network interface", "device", "targetDevice")
-    if direction not in _WAYS:
-        raise UnsupportedError(f"{spec.place('direction')}: {shown(direction)} is neither to, from nor both")
+    spec.lose(ONE_INTERFACE, "device", "targetDevice")
     if spec.has("target"):
         side = side_of(spec.part("target"), reading)
     elif action == "partition":
@@ -131,103 +130,85 @@ def _network(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
             " side; write it, or use network.partition by hand"
         )
     elif direction != "to":
-        raise UnsupportedError(f"{spec.place('direction')}: {direction} needs a target, and Chaos Mesh refuses it")
+        raise spec.wrong("direction", f"{direction} needs a target, and Chaos Mesh refuses it")
     else:
-        side = _everybody(reading, spec.place("target"))
+        side = everybody(reading, spec.place("target"))
     if action == "partition":
         return [("network.partition", {"from": side, "direction": _WAYS[direction]})], False
     parts = [name for name in ("delay", "loss", "corrupt", "duplicate", "bandwidth", "rate") if spec.has(name)]
     if action == "netem" and len(parts) > 1:
-        raise UnsupportedError(
-            f"{spec.place('action')}: netem of {' and '.join(parts)} at once: combined netem actions are not supported"
-        )
+        raise spec.wrong("action", f"netem of {' and '.join(parts)} at once: combined netem actions are not supported")
     name = parts[0] if action == "netem" and parts else action
     if name not in {"delay", "loss", "bandwidth", "rate"} or name not in parts:
-        raise UnsupportedError(f"{spec.place('action')}: no fault on hosts is like {name or 'empty'}; {_NO_EQUAL}")
+        raise spec.wrong("action", f"no fault on hosts is like {name or 'none'}; {_NO_EQUAL}")
     return _traffic(name, spec.part(name), reading, link_of(on, side), direction), False
-
-
-def _everybody(reading: Reading, at: str) -> str:
-    if reading.side:
-        reading.lose(f"{at}: it hits traffic with everybody; --from says {reading.side}")
-    return reading.side or "all"
 
 
 def _traffic(name: str, given: Document, reading: Reading, link: Link, direction: str) -> Faults:
     """One effect of netem or tbf."""
     at = f"{given.at}, direction {direction}"
     if name != "bandwidth" and given.percent("correlation"):
-        given.lose("each packet of ours has its own chance", "correlation")
+        given.lose("here each packet has its own chance", "correlation")
     given.refuse("no fault on hosts reorders packets", "reorder")
     if name == "loss":
-        return loss_of(
-            given.percent("percent" if given.has("percent") else "loss"),
-            _WAYS[direction],
-            str(link["from"]),
-            reading,
-            at,
-        )
+        percent = given.percent("percent" if given.has("percent") else "loss")
+        return loss_of(percent, _WAYS[direction], link["from"], reading, at)
     if name == "delay":
-        delay_s, jitter_s = given.seconds("latency"), given.seconds("jitter") or 0.0
-        if delay_s is None:
-            raise UnsupportedError(f"{given.place('latency')}: it is missing")
+        delay_s, jitter_s = given.seconds("latency", needed=True), given.seconds("jitter")
         if direction == "both":
             reading.lose(f"{at}: it delays a round trip twice; here once, for twice as long")
             delay_s, jitter_s = 2 * delay_s, 2 * jitter_s
         return delay_of(link, delay_s, jitter_s, reading, at)
     reading.lose(f"{at}: it limits all traffic together; here each connection of port {link['port']}, both ways")
-    given.lose("a limit of ours is a rate alone", "limit", "buffer", "peakrate", "minburst")
-    return [("network.bandwidth", {**link, "rate": rate_of(given.text("rate"), given.place("rate"))})]
+    given.lose(RATE_ALONE, "limit", "buffer", "peakrate", "minburst")
+    return [("network.bandwidth", {**link, "rate": rate_of(given, "rate")})]
 
 
-def rate_of(text: str, at: str) -> str:
+def rate_of(given: Document, key: str, default: str = "") -> str:
     """Raises UnsupportedError."""
+    text = given.text(key, default)
     match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([a-z]+)", text.lower())
     if match is None or match[2] not in _RATES:
-        raise UnsupportedError(f"{at}: {shown(text)} is not a rate like 1mbps")
+        raise given.wrong(key, f"{shown(text)} is not a rate like 1mbps")
     return str(Bandwidth(float(match[1]) * _RATES[match[2]]))
 
 
 def _io(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
     action = spec.text("action")
     if action not in {"latency", "fault"}:
-        raise UnsupportedError(f"{spec.place('action')}: no fault on hosts is like IOChaos {action}; {_NO_EQUAL}")
-    own_container(spec.texts("containerNames"), on, spec.place("containerNames"))
+        raise spec.wrong("action", f"no fault on hosts is like IOChaos {action}; {_NO_EQUAL}")
+    own_container(spec, "containerNames", on)
     volume = spec.text("volumePath")
     if volume and not reading.on and not f"{volume}/".startswith(f"{VOLUMES[product_of(on)]}/"):
-        raise UnsupportedError(f"{spec.place('volumePath')}: {shown(volume)} does not hold the data of an agent")
+        raise spec.wrong("volumePath", f"{shown(volume)} does not hold the data of an agent")
     spec.lose("here it is the whole disk of the agent's data", "volumePath", "path")
-    methods = [one.lower() for one in spec.texts("methods")]
-    if unknown := [one for one in methods if one not in _METHODS]:
-        raise UnsupportedError(
-            f"{spec.place('methods')}: no fault on hosts is on {unknown[0]}; there are {', '.join(_METHODS)}"
-        )
-    if not methods:
+    operations = sorted({one.lower() for one in spec.texts("methods")})
+    if unknown := set(operations) - set(_METHODS):
+        raise spec.wrong("methods", f"no fault on hosts is on {min(unknown)}; there are {', '.join(_METHODS)}")
+    if not operations:
         reading.lose(f"{spec.place('methods')}: it hits all calls; here reads, writes and fsyncs")
-    operations = sorted(set(methods)) or ["all"]
-    common = {"percent": f"{spec.percent('percent', _ALL_OF_A_SHARE):g}%"}
+    fault, parameters = "disk.latency", {"percent": f"{spec.percent('percent', 100.0):g}%"}
     if action == "latency":
-        delay_s = spec.seconds("delay")
-        if delay_s is None:
-            raise UnsupportedError(f"{spec.place('delay')}: it is missing")
-        return [("disk.latency", {"op": one, **common, "delay": seconds(delay_s)}) for one in operations], False
-    number = spec.whole("errno")
-    if number not in errno.errorcode:
-        raise UnsupportedError(f"{spec.place('errno')}: there is no error number {number}")
-    return [("disk.error", {"op": one, "errno": errno.errorcode[number], **common}) for one in operations], False
+        parameters["delay"] = seconds(spec.seconds("delay", needed=True))
+    else:
+        fault, number = "disk.error", spec.whole("errno")
+        if number not in errno.errorcode:
+            raise spec.wrong("errno", f"there is no error number {number}")
+        parameters["errno"] = errno.errorcode[number]
+    return [(fault, {"op": one, **parameters}) for one in operations or ["all"]], False
 
 
 def _physical(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
     action = spec.text("action")
     if action not in {*_ON_MACHINES, "process", "disk-fill"}:
         nearest = "cpu.throttle is the nearest" if action == "stress-cpu" else _MACHINES
-        raise UnsupportedError(f"{spec.place('action')}: no fault on hosts is like {action or 'empty'}; {nearest}")
+        raise spec.wrong("action", f"no fault on hosts is like {action or 'none'}; {nearest}")
     given = spec.part(action)
     if action == "process":
-        own_container([given.text("process")], on, given.place("process"))
+        own_container(given, "process", on)
         number = given.whole("signal")
         if number not in _SIGNALS:
-            raise UnsupportedError(f"{given.place('signal')}: no fault on hosts is signal {number}; {_SIGNALS_SAID}")
+            raise given.wrong("signal", f"no fault on hosts is signal {number}; {_SIGNALS_SAID}")
         given.lose("reverting starts the agent again", "recoverCmd")
         fault, parameters = _SIGNALS[number]
         return [(fault, dict(parameters))], False
@@ -239,28 +220,22 @@ def _physical(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
 
 def _of_machine(name: str, given: Document, reading: Reading, on: str) -> Faults:
     """What chaosd does to the traffic of a machine: out of it, but for a partition."""
-    given.lose("a host of ours has one network interface", "device")
-    given.refuse("ours hit a connection whatever the flags of its packets", "accept-tcp-flags")
+    given.lose(ONE_INTERFACE, "device")
+    given.refuse("no fault on hosts looks at the flags of packets", "accept-tcp-flags")
     if not reading.side and (sides := [key for key in ("ip-address", "hostname") if given.has(key)]):
-        raise UnsupportedError(f"{given.place(sides[0])}: it hits traffic with this address alone; say --from SIDE")
+        raise given.wrong(sides[0], "it hits traffic with this address alone; say --from SIDE")
     given.lose(f"--from says {reading.side}", "ip-address", "hostname")
     side = reading.side or "all"
     protocol, links = given.text("ip-protocol", "all"), name in {"delay", "bandwidth"}
     if protocol != "all" and not (links and protocol == "tcp"):
-        raise UnsupportedError(
-            f"{given.place('ip-protocol')}: {shown(protocol)}: network.{name} hits {'TCP' if links else 'all'}"
-        )
+        raise given.wrong("ip-protocol", f"{shown(protocol)}: network.{name} hits {'TCP' if links else 'all'}")
     if name == "partition":
-        direction = given.text("direction")
-        if direction not in {"to", "from"}:
-            raise UnsupportedError(f"{given.place('direction')}: {shown(direction)} is neither to nor from")
-        return [("network.partition", {"from": side, "direction": _WAYS[direction]})]
+        direction = _WAYS[given.choice("direction", ("to", "from"))]
+        return [("network.partition", {"from": side, "direction": direction})]
     link, ports = link_of(on, side), [key for key in ("source-port", "egress-port") if given.has(key)]
     if ports:
         if name != "delay" or len(ports) > 1 or not given.text(ports[0]).isdecimal():
-            raise UnsupportedError(
-                f"{given.place(ports[0])}: of ours, only a delay is on one port, and none on several"
-            )
+            raise given.wrong(ports[0], "only network.latency can be on one port, and no fault on several")
         out = {"direction": "out"} if ports[0] == "egress-port" else {}
         link = {"port": int(given.number(ports[0], most=65535)), **out, "from": side}
     return _traffic(name, given, reading, link, "to")
@@ -272,7 +247,6 @@ _READERS: dict[str, Reader] = {
 }  # fmt: skip
 _ON_MACHINES = ("network-delay", "network-loss", "network-partition", "network-bandwidth")
 _SIGNALS_SAID = f"there are {', '.join(map(str, sorted(_SIGNALS)))}"
-_ONCE = "it runs once; `hashidrill schedule` repeats it"
 _NO_EQUAL = (
     "on an existing datacenter with Chaos Mesh, chaos_mesh.resource takes it, where it makes the agent silent or slow"
 )
@@ -289,40 +263,37 @@ _OTHERS = {
 }
 
 
+def _once(spec: Document) -> None:
+    spec.lose("it runs once; `hashidrill schedule` repeats it", "schedule", "cron")
+    spec.lose("it runs once", "concurrencyPolicy", "historyLimit", "startingDeadlineSeconds")
+
+
 def _schedule(spec: Document, reading: Reading, at_s: float, ends_s: float) -> float:
-    kind = spec.text("type")
-    spec.lose(_ONCE, "schedule")
-    spec.lose("it runs once", *_REPEATED)
-    if kind == "Workflow" and ends_s == math.inf:
-        return _workflow(spec.part("workflow"), reading)
-    if kind not in FIELDS:
-        raise UnsupportedError(f"{spec.place('type')}: {shown(kind)} is no kind of chaos; {near(kind, FIELDS)}")
+    _once(spec)
+    kind = spec.choice("type", FIELDS)
     return _fault(kind, _embedded(spec, kind), reading, at_s, ends_s)
 
 
 def _embedded(spec: Document, kind: str) -> Document:
     """The spec of the kind in a Schedule or a template. Raises UnsupportedError."""
     if not spec.has(FIELDS[kind]):
-        raise UnsupportedError(f"{spec.place(FIELDS[kind])}: it is missing, and has the spec of the {kind}")
+        raise spec.wrong(FIELDS[kind], f"it is missing, and has the spec of the {kind}")
     return spec.part(FIELDS[kind])
 
 
-def _workflow(spec: Document, reading: Reading) -> float:
+def _workflow(spec: Document, reading: Reading) -> None:
     entry, templates = spec.text("entry"), dict[str, Document]()
     for number, one in enumerate(spec.parts("templates", by="name")):
         name = one.text("name")
         if name in templates:
-            raise UnsupportedError(
-                f"{spec.place('templates')}[{number}].name: {shown(name)} is the name of two templates"
-            )
+            raise spec.wrong(f"templates[{number}].name", f"{shown(name)} is the name of two templates")
         templates[name] = one
-    course = _Course(spec.place("templates"), templates, reading)
-    ends_s = course.add(entry, 0.0, math.inf)
-    if not reading.steps:
-        raise UnsupportedError(f"{spec.place('templates')}: nothing that {shown(entry)} leads to breaks anything")
+    course, before = _Course(spec.place("templates"), templates, reading), len(reading.steps)
+    course.add(entry, 0.0, math.inf)
+    if len(reading.steps) == before:
+        raise spec.wrong("templates", f"nothing that {shown(entry)} leads to breaks anything")
     for name in sorted(templates.keys() - course.visited):
         templates[name].lose_all(f"what begins with {shown(entry)} does not reach it")
-    return ends_s
 
 
 @dataclass
@@ -350,8 +321,8 @@ class _Course:
             self.reading.lose(f"{at}: it never begins: a deadline above it is over after {seconds(ends_s)}")
             return ends_s
         self.visited.add(name)
-        kind, deadline_s = one.text("templateType"), one.seconds("deadline")
-        until_s = min(ends_s, math.inf if deadline_s is None else at_s + deadline_s)
+        kind, deadline_s = one.text("templateType"), one.seconds("deadline") or math.inf
+        until_s = min(ends_s, at_s + deadline_s)
         if kind in {"Serial", "Parallel"}:
             last_s = at_s
             for child in one.texts("children"):
@@ -364,7 +335,7 @@ class _Course:
             one.lose("say in steady_state, guardrails and expect what must hold", "statusCheck", "abortWithStatusCheck")
             self.reading.lose(f"{at}: a StatusCheck; here nothing waits for it")
             return at_s
-        return max(self._fault(kind, one, at_s, until_s), at_s if deadline_s is None else until_s)
+        return max(self._fault(kind, one, at_s, until_s), at_s if deadline_s == math.inf else until_s)
 
     def _fault(self, kind: str, one: Document, at_s: float, until_s: float) -> float:
         if kind == "Schedule":

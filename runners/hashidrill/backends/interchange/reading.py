@@ -1,4 +1,4 @@
-"""A file of Chaos Mesh or Litmus as an experiment of ours: its text, and what of the file is lost."""
+"""Makes an experiment of a file of Chaos Mesh or Litmus, and says what of the file is lost."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ _PARTS: dict[str, dict[str, Any]] = {
         ],
     },
 }
-"""What theirs never say: the datacenter, traffic, and what must hold. A start to work on, not a judgement."""
+"""What no foreign file says: the datacenter, traffic, and what must hold. A start to work on, not a judgement."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """An experiment to write. `lost`: what of their file it does not say."""
+    """An experiment to write. `lost`: what of the file it does not say."""
 
     name: str
     what: str
@@ -83,11 +83,11 @@ class Imported:
 
 
 def imported(file: str, text: str, on: str = "", side: str = "") -> Imported:
-    """`on`: the selector of ours for all that it breaks; "" where the labels of the official charts are in it.
+    """`on`: the selector of all that it breaks; "" where the labels of the official charts are in it.
     `side`: who is on the other side of network faults, likewise.
 
-    Raises UsageError for what is no such file, UnsupportedError for what cannot be said. `validate` may still
-    refuse it: whoever writes it checks it.
+    Raises UsageError if it is not such a file, UnsupportedError for what cannot be said. `validate` may still refuse
+    the experiment: the caller checks it.
     """
     return of_documents(file, _documents(file, text), on, side)
 
@@ -121,7 +121,7 @@ def _read(objects: Sequence[Document], reading: Reading) -> tuple[list[str], lis
         else:
             if group == LITMUS and kind == "ChaosExperiment":
                 from_litmus.defaults(one, reading)
-            others.append(f"kind: {kind or 'none'} of {group or 'no group'} is no experiment")
+            others.append(f"kind: {kind or 'none'} of {group or 'no group'} is not an experiment")
             one.lose_all(others[-1])
             continue
         metadata = one.part("metadata")

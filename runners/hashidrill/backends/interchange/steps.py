@@ -1,4 +1,4 @@
-"""What is read from theirs: steps of a method, and what was lost on the way."""
+"""Steps of a method, as they are read from a foreign file, and what is lost on the way."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from hashidrill.backends.interchange.document import Document, UnsupportedError
 from hashidrill.units import Duration
 
 ONCE_S = 3.0
-"""How long a step is that is over at once: theirs have no length."""
+"""The length of a step that is over at once, which has none in a foreign file."""
 MOST_STEPS = 20
+ONE_INTERFACE, RATE_ALONE = "a local host has one network interface", "network.bandwidth has a rate alone"
 Faults = list[tuple[str, dict[str, Any]]]
 Link = dict[str, Any]
 """Parameters of a fault on the connections of one port."""
@@ -70,7 +71,7 @@ def seconds(value: float) -> str:
 
 
 def loss_of(percent: float, way: str, side: str, reading: Reading, at: str) -> Faults:
-    """Packet loss `out`, `in` or `both` ways. A loss of ours is both ways: the share is that of lost round trips."""
+    """Packet loss `out`, `in` or `both` ways. network.loss is both ways: the share is that of lost round trips."""
     if percent == 100:
         return [("network.partition", {"from": side, "direction": way})]
     each = percent if way == "both" else 100 * (1 - math.sqrt(1 - percent / 100))

@@ -75,7 +75,7 @@ def _partition(parameters: Any, product: str) -> Made:
 
 
 def _loss(parameters: Any, product: str) -> Made:
-    """Ours loses packets both ways, theirs those that the pod sends: the share is that of lost round trips."""
+    """network.loss is both ways, Litmus loses what the pod sends: the share is that of lost round trips."""
     share = max(1, round(100 * (1 - (1 - float(parameters.percent)) ** 2)))
     lost = f"percent: {parameters.percent} each way; here {share} % of what the pod sends"
     return "pod-network-loss", {"NETWORK_PACKET_LOSS_PERCENTAGE": str(share)}, [lost, *_everybody(parameters)]

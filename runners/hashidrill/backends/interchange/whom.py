@@ -1,4 +1,4 @@
-"""Whom a fault hits: their labels as selectors of ours, and ours as the labels of the official charts."""
+"""Whom a fault hits: labels of pods as selectors, and selectors as the labels of the official charts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _RELEASE_KEYS = ("release", "chart", "heritage", "hasDNS", "helm.sh/chart", "app
 """Labels of the charts that all pods of a release have."""
 SAY_ON = "say whom with --on SELECTOR, like --on consul:leader"
 SAY_FROM = "say who is on the other side with --from, like --from consul:servers"
-_NO_NAMESPACE = "a datacenter of ours has no namespaces of Kubernetes"
+_NO_NAMESPACE = "a local datacenter has no namespaces"
 _ONE = {("consul", "server"): "consul:one-follower", ("vault", "server"): "vault:one-standby"}
 _ONE[("consul", "client")] = "host:client-1"
 _ALL = {("consul", "server"): "consul:servers", ("vault", "server"): "vault:servers"}
 _ALL[("consul", "client")] = "consul:clients"
 PORTS = {"consul": 8300, "vault": 8201}
-"""What the servers of a product ask each other on, for faults of ours that are on one port."""
+"""What the servers of a product ask each other on, for faults on one port."""
 VOLUMES = {"consul": "/consul/data", "vault": "/vault/data"}
 """Where the charts mount the data of an agent."""
 
@@ -36,7 +36,7 @@ _LABELS: dict[str, tuple[dict[str, str], str, str]] = {
     "consul:leader": (_SERVERS, "one", _ANY),
     "consul:one-follower": (_SERVERS, "one", _ANY),
 }
-"""Our selectors: what the labels of the chart add to those of the product, the mode, and what is lost."""
+"""Selectors: what the labels of the chart add to those of the product, the mode, and what is lost."""
 
 
 def on_of(spec: Document, reading: Reading) -> str:
@@ -46,13 +46,13 @@ def on_of(spec: Document, reading: Reading) -> str:
         return reading.on
     mode, selector = spec.text("mode"), spec.part("selector")
     if mode not in {"one", "all"}:
-        said = f"{shown(mode)} has no selector of ours" if mode else "it is missing, and Chaos Mesh asks for it"
-        raise UnsupportedError(f"{spec.place('mode')}: {said}; {SAY_ON}")
+        said = f"{shown(mode)} has no selector" if mode else "it is missing, and Chaos Mesh asks for it"
+        raise spec.wrong("mode", f"{said}; {SAY_ON}")
     spec.lose(f"Chaos Mesh does not read it with mode {mode}", "value")
     selector.lose(_NO_NAMESPACE, "namespaces")
     labels = selector.part("labelSelectors")
     if others := selector.unread():
-        raise UnsupportedError(f"{others[0]}: no selector of ours says this; {SAY_ON}")
+        raise UnsupportedError(f"{others[0]}: no selector says this; {SAY_ON}")
     on = by_labels(labels, mode)
     if not on:
         raise UnsupportedError(f"{selector.at}: {names_none(labels)}; {SAY_ON}")
@@ -61,7 +61,7 @@ def on_of(spec: Document, reading: Reading) -> str:
 
 
 def at_random(on: str, at: str, reading: Reading) -> None:
-    """Says that theirs hits any server, leaders too."""
+    """Says that a foreign fault hits any server, leaders too."""
     if on.endswith(("one-follower", "one-standby")):
         harder = "consul:leader" if on.startswith("consul:") else "vault:active"
         reading.lose(f"{at}: `one` is any of them at random; here it is {on}, and {harder} is the harder one")
@@ -74,7 +74,7 @@ def by_labels(labels: Document, mode: str) -> str:
         return ""
     role, active = labels.text("component"), labels.text("vault-active") if product == "vault" else ""
     if others := labels.unread():
-        raise UnsupportedError(f"{others[0]}: no selector of ours says this; {SAY_ON}")
+        raise UnsupportedError(f"{others[0]}: no selector says this; {SAY_ON}")
     if active in {"true", "false"} and role in {"", "server"}:
         if active == "true":
             return "vault:active"
@@ -88,7 +88,7 @@ def _product(labels: Document) -> str:
     found = services.pop() if len(services) == 1 else "" if services else labels.text(_INSTANCE)
     if found not in PRODUCTS:
         return ""
-    labels.lose("a datacenter of ours has one release", *_RELEASE_KEYS, _INSTANCE)
+    labels.lose("a local datacenter has one release", *_RELEASE_KEYS, _INSTANCE)
     return found
 
 
@@ -99,14 +99,12 @@ def side_of(target: Document, reading: Reading) -> str:
         return reading.side
     mode, selector = target.text("mode"), target.part("selector")
     if mode != "all":
-        raise UnsupportedError(
-            f"{target.place('mode')}: {shown(mode)}: only `all` of them can be the other side; {SAY_FROM}"
-        )
+        raise target.wrong("mode", f"{shown(mode)}: only `all` of them can be the other side; {SAY_FROM}")
     target.lose(f"Chaos Mesh does not read it with mode {mode}", "value")
     selector.lose(_NO_NAMESPACE, "namespaces")
     labels = selector.part("labelSelectors")
     if others := selector.unread():
-        raise UnsupportedError(f"{others[0]}: no side of ours says this; {SAY_FROM}")
+        raise UnsupportedError(f"{others[0]}: no selector says this; {SAY_FROM}")
     product = _product(labels)
     side = f"{product}:all" if product and not labels.unread() else by_labels(labels, "all")
     if not side:
@@ -114,12 +112,22 @@ def side_of(target: Document, reading: Reading) -> str:
     return side
 
 
-def own_container(names: list[str], on: str, at: str) -> None:
-    """Raises UnsupportedError for a container that does not run the agent: a sidecar is another fault."""
+def everybody(reading: Reading, at: str) -> str:
+    """The other side of a network fault that names none."""
+    if reading.side:
+        reading.lose(f"{at}: it hits traffic with all; --from says {reading.side}")
+    return reading.side or "all"
+
+
+def own_container(given: Document, key: str, on: str) -> None:
+    """Raises UnsupportedError for a container or process that does not run the agent: a sidecar is another fault."""
     product = product_of(on)
+    names = given.texts(key) if key == "containerNames" else filter(None, [given.text(key)])
     for name in names:
-        if name not in {product, *(f"{product}-{role}" for role in ("agent", "client", "server"))}:
-            raise UnsupportedError(f"{at}: {shown(name)} is another program than {product}, and ours break the agent")
+        if name.isdecimal():
+            given.lose("a process of the agent", key)
+        elif name not in {product, *(f"{product}-{role}" for role in ("agent", "client", "server"))}:
+            raise given.wrong(key, f"{shown(name)} is another program than {product}, and --on names an agent")
 
 
 def product_of(on: str) -> str:
