@@ -19,6 +19,12 @@ class UsageError(HashidrillError):
     """Bad flags, a missing file, a run that does not exist."""
 
 
+class OutputError(HashidrillError):
+    """What a command printed could not be written, and the command has no verdict to exit with."""
+
+    exit_code = 74
+
+
 class ExperimentError(HashidrillError):
     """A YAML document that cannot be used: the message names file, line and column."""
 

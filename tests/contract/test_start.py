@@ -43,7 +43,7 @@ def test_help_names_every_command_and_imports_none():
     assert "without running anything" in said  # of validate, whose module is not imported
     assert loaded & NOT_FOR_HELP == set()
     assert {name for name in loaded if name.startswith("hashidrill.cli.")} == {
-        "hashidrill.cli.app", "hashidrill.cli.commands",
+        "hashidrill.cli.app", "hashidrill.cli.commands", "hashidrill.cli.output",
     }  # fmt: skip
 
 

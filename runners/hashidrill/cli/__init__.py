@@ -5,21 +5,45 @@ from __future__ import annotations
 import sys
 
 from hashidrill.cli.app import app
+from hashidrill.cli.output import kept, lost, standing_in
 from hashidrill.errors import HashidrillError
+from hashidrill.reports.text import printable
 
-_INTERRUPTED = 130
+_USAGE, _BUG, _INTERRUPTED = 2, 70, 130
 
 
 def main() -> None:
-    """Run the command line, and exit: 0 PASS, 1 FAIL, 2 usage, 3 INVALID, 4 not reverted, 130 interrupted."""
+    """Run the command line, and exit: 0 PASS, 1 FAIL, 2 usage, 3 INVALID, 4 not reverted, 130 interrupted.
+
+    70: hashidrill has a bug. 74: what was printed could not be written, and there is no verdict that says more.
+    """
+    with standing_in():
+        code, said = _called()
+        if lacks := lost():
+            said = said or f"cannot write to {lacks}"
+        if said:
+            sys.stderr.write(f"hashidrill: {printable(said)}\n")
+    sys.exit(code)
+
+
+def _called() -> tuple[int, str]:  # noqa: PLR0911 - one return a kind of end
+    """(exit code, what remains to be said)."""
     try:
         app(prog_name="hashidrill")  # however it was started: help is to be typed
+    except SystemExit as end:
+        return (end.code, "") if isinstance(end.code, int) else (0, "") if end.code is None else (_USAGE, str(end.code))
     except HashidrillError as error:
-        sys.stderr.write(f"hashidrill: {error}\n")
-        sys.exit(error.exit_code)
+        return error.exit_code, str(error)
     except KeyboardInterrupt:
-        sys.stderr.write("hashidrill: interrupted\n")
-        sys.exit(_INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(_INTERRUPTED)
+        return _INTERRUPTED, "interrupted"
+    except OSError as error:
+        if error.filename is not None:
+            return _USAGE, f"{error.filename!s}: {error.strerror}"
+        return _BUG, _unexpected(error)
+    except Exception as error:  # noqa: BLE001 - a bug must not look like a verdict
+        return _BUG, _unexpected(error)
+    return 0, ""
+
+
+def _unexpected(error: Exception) -> str:
+    return f"this is a bug in hashidrill, please report it: {type(error).__name__}: {error}; {kept(error)}"

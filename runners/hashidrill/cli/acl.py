@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ import typer
 from hashidrill import registry
 from hashidrill.backends.kubernetes import rbac
 from hashidrill.carriers.settings import carrier_rights, carriers_of
-from hashidrill.cli.common import Json, examples, print_json
+from hashidrill.cli.common import Json, examples, print_json, print_text
 from hashidrill.datacenter.attach.target import written_in
 from hashidrill.datacenter.interlocks.settings import InterlockSettings, interlock_rights, settings_of
 from hashidrill.errors import UsageError
@@ -69,10 +68,10 @@ def acl(
         ]
         print_json({"product": product, "rights": rights, "policy": text})
     elif text:
-        sys.stdout.write(text)
+        print_text(text)
     else:
         names = ", ".join(each.name for each in resolved)
-        sys.stderr.write(f"hashidrill: {names}: no rights in {product} are needed\n")
+        print_text(f"hashidrill: {names}: no rights in {product} are needed\n", stderr=True)
 
 
 def _beside(attach: Path | None) -> Mapping[str, Sequence[Right]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +18,7 @@ from hashidrill.audit.report_text import summary, write_text
 from hashidrill.audit.rule import Severity
 from hashidrill.audit.run import Audit
 from hashidrill.audit.run import audit as run_audit
-from hashidrill.cli.common import console, examples
+from hashidrill.cli.common import console, examples, print_text
 from hashidrill.errors import UsageError
 from hashidrill.live import display as live
 
@@ -119,7 +118,7 @@ def _write(result: Audit, output_format: Format, output: Path | None) -> None:
     try:
         if output_format is not Format.text:
             text = FORMATS[output_format.value](result)
-            sys.stdout.write(text) if output is None else output.write_text(text)
+            print_text(text) if output is None else output.write_text(text)
         elif output is None:
             write_text(result, console())
         else:
@@ -132,20 +131,20 @@ def _write(result: Audit, output_format: Format, output: Path | None) -> None:
 def _tell(result: Audit, reasons: dict[str, str], *, verbose: bool) -> None:
     """What is no finding goes to standard error, so that the output stays a document."""
     for problem in result.problems:
-        sys.stderr.write(f"{problem}\n")
+        print_text(f"{problem}\n", stderr=True)
     used = {finding.rule_id for finding, _ in result.suppressed}
     for rule_id in sorted(reasons.keys() - used):
-        sys.stderr.write(f"--ignore {rule_id}: finds nothing here\n")
+        print_text(f"--ignore {rule_id}: finds nothing here\n", stderr=True)
     if not result.files and not result.problems:
-        sys.stderr.write("nothing was checked: no file here is of a known kind (-v lists what was skipped)\n")
+        print_text("nothing was checked: no file here is of a known kind (-v lists what was skipped)\n", stderr=True)
     if verbose:
         for path, taken_for in result.files.items():
-            sys.stderr.write(f"{path}: judged as {taken_for}\n")
+            print_text(f"{path}: judged as {taken_for}\n", stderr=True)
         for unread in result.unread:
-            sys.stderr.write(f"{unread.path}: not read: a {unread.what}\n")
+            print_text(f"{unread.path}: not read: a {unread.what}\n", stderr=True)
         for skipped in result.skipped:
-            sys.stderr.write(f"{skipped}\n")
-        sys.stderr.write(f"{summary(result)}\n")
+            print_text(f"{skipped}\n", stderr=True)
+        print_text(f"{summary(result)}\n", stderr=True)
 
 
 def _exit_code(result: Audit, fail_on: FailOn) -> int:

@@ -16,6 +16,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from hashidrill.cli.output import lost
+from hashidrill.errors import OutputError, UsageError
 from hashidrill.util.lazy import later
 
 MODULES = {
@@ -66,6 +68,18 @@ class LazyGroup(TyperGroup):
         if cmd_name not in MODULES:
             return None
         return self._listed(cmd_name) if self._only_listed else super().get_command(ctx, cmd_name)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Raises OutputError where nothing else failed; what typer itself would end with 1 must not read as FAIL."""
+        try:
+            result = super().invoke(ctx)
+        except EOFError:
+            raise UsageError("standard input ended before the question was answered") from None
+        except BrokenPipeError as error:  # of a socket: standard output raises none
+            raise RuntimeError(str(error)) from error
+        if lacks := lost():
+            raise OutputError(f"cannot write to {lacks}")
+        return result
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self._only_listed = True

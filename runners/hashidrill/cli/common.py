@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hashidrill.errors import UsageError
-from hashidrill.reports.text import for_encoding, plain_line
+from hashidrill.reports.text import plain_line, printable
 from hashidrill.util.files import COMPARISON_NAME, JOURNAL_NAME
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from hashidrill.experiment.documents import Document
 
@@ -39,14 +40,25 @@ def console(*, stderr: bool = False) -> Console:
     """As wide as the terminal; 120 columns without one, so that logs and tests do not depend on it."""
     from rich.console import Console  # noqa: PLC0415 - 50 ms that what prints plain lines need not pay for
 
+    class Plain(Console):
+        """Text, in a cell of a table too, is shown as it is: no markup in it is read, no escape sequence passes."""
+
+        def render_str(self, text: str, **how: Any) -> Text:
+            return super().render_str(printable(text), **how)
+
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else 120
-    return Console(stderr=stderr, width=width, highlight=False)
+    return Plain(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
 def print_line(line: str) -> None:
     """One plain line on standard output, as `live.say` says it, without rich."""
-    sys.stdout.write(for_encoding(plain_line(line), sys.stdout.encoding) + "\n")
+    print_text(plain_line(line) + "\n")
+
+
+def print_text(text: str, *, stderr: bool = False) -> None:
+    """Text as it is, without the control characters that a terminal would obey."""
+    (sys.stderr if stderr else sys.stdout).write(printable(text, len(text)))
 
 
 def print_json(value: Any) -> None:
@@ -82,4 +94,5 @@ def warn_of_deprecated(document: Document) -> None:
     from hashidrill.experiment.deprecated import deprecations  # noqa: PLC0415 - most commands read no experiment
 
     if text := deprecations(document):
-        sys.stderr.write(f"hashidrill: warning: this still works, but there is a better way to write it:\n{text}\n")
+        said = f"this still works, but there is a better way to write it:\n{text}"
+        print_text(f"hashidrill: warning: {said}\n", stderr=True)

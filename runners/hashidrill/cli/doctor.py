@@ -5,8 +5,8 @@ from __future__ import annotations
 from json import dumps
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from hashidrill.errors import HashidrillError, MachineError
 from hashidrill.provision import machine
@@ -79,11 +79,11 @@ def _print_fits(console: Console, fits: Sequence[Fit]) -> None:
         console.print(
             f"  The largest of them, {most.name}, needs {human_bytes(most.wants.memory_bytes)} of memory"
             f" ({most.wants.memory_reason}).",
-            markup=False, highlight=False, soft_wrap=True,
+            highlight=False, soft_wrap=True,
         )  # fmt: skip
     for fit in fits:
         for lack in fit.lacks:
-            console.print(f"  {fit.name}: {lack}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"  {fit.name}: {lack}", highlight=False, soft_wrap=True)
 
 
 def _print_stack(console: Console) -> None:
@@ -92,7 +92,7 @@ def _print_stack(console: Console) -> None:
 
     console.print(
         f"Consul, Nomad and Vault together, `hashidrill up --stack`, need {human_bytes(stack_bytes())} of memory.",
-        markup=False, highlight=False, soft_wrap=True,
+        highlight=False, soft_wrap=True,
     )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def _print_json(console: Console, found: Sequence[Capability], fits: Sequence[Fi
         indent=2,
     )
     # no wrapping, no colour, nothing that a script would trip over
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 def _table(found: Sequence[Capability]) -> Table:
@@ -116,15 +116,14 @@ def _table(found: Sequence[Capability]) -> Table:
     table.add_column("found", overflow="fold")
     table.add_column("without it", overflow="fold")
     for capability in found:
-        cost = "" if capability.ok else escape(capability.cost)
-        table.add_row(_mark(capability), escape(capability.name), escape(capability.detail), cost)
+        table.add_row(_mark(capability), capability.name, capability.detail, "" if capability.ok else capability.cost)
     return table
 
 
-def _mark(capability: Capability) -> str:
+def _mark(capability: Capability) -> Text:
     if capability.ok:
-        return "[green]OK[/green]"
-    return "[bold red]missing[/bold red]" if capability.required else "[yellow]missing[/yellow]"
+        return Text("OK", "green")
+    return Text("missing", "bold red" if capability.required else "yellow")
 
 
 def _print_fixes(console: Console, found: Sequence[Capability]) -> None:
@@ -136,13 +135,13 @@ def _print_fixes(console: Console, found: Sequence[Capability]) -> None:
     if fixes:
         console.print("\nTo install what is missing:")
     for fix, names in fixes.items():
-        console.print(f"  {', '.join(names)}:", markup=False, highlight=False, soft_wrap=True)
-        console.print(f"    {fix}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"  {', '.join(names)}:", highlight=False, soft_wrap=True)
+        console.print(f"    {fix}", highlight=False, soft_wrap=True)
 
 
 def _print_summary(console: Console, found: Sequence[Capability], *, possible: bool) -> None:
     if possible:
-        console.print("\n[green]Local runs are possible on this machine.[/green]")
+        console.print("\nLocal runs are possible on this machine.", style="green")
         return
     lacking = [capability.name for capability in found if capability.required and not capability.ok]
-    console.print(f"\n[bold red]No local runs on this machine:[/bold red] missing: {escape(', '.join(lacking))}.")
+    console.print(f"\nNo local runs on this machine: missing: {', '.join(lacking)}.", style="bold red")

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from hashidrill.cli.common import print_text
 from hashidrill.gameday.pages import surprise_line, tally
 from hashidrill.live import display as live
 from hashidrill.reports.sections import SYMBOLS
@@ -43,7 +44,7 @@ def ask(prompt: str, say: Console) -> str:
         except EOFError:
             raise KeyboardInterrupt from None
         except UnicodeDecodeError:
-            sys.stdout.write("    that is not text in this terminal's encoding; type it again\n")
+            print_text("    that is not text in this terminal's encoding; type it again\n")
 
 
 def summary(say: Console, found: dict[str, Any], folder: Path, page: Path) -> None:

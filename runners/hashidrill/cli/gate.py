@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import tempfile
 import time
 from collections.abc import Collection, Mapping
@@ -18,7 +17,7 @@ from rich.console import Console
 
 from hashidrill import registry
 from hashidrill.audit.rule import Severity
-from hashidrill.cli.common import Install, Json, RunsDir, console, examples, print_json
+from hashidrill.cli.common import Install, Json, RunsDir, console, examples, print_json, print_text
 from hashidrill.compare.figures import figures
 from hashidrill.compare.rounds import AT_MOST
 from hashidrill.engine.launch import RUNS_DIR
@@ -134,7 +133,7 @@ def gate(
     refuses, 3 cannot tell, 4 a fault could not be reverted, 130 interrupted.
     """
     if schema:
-        sys.stdout.write(files("hashidrill.gate").joinpath("gate.schema.json").read_text(encoding="utf-8"))
+        print_text(files("hashidrill.gate").joinpath("gate.schema.json").read_text(encoding="utf-8"))
         return
     say = console(stderr=as_json)
     allow_installing(install)

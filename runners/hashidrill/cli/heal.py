@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ import anyio
 import typer
 
 from hashidrill.cli.attached import AttachTo, attached
-from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, recordings
+from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, print_text, recordings
 from hashidrill.engine.heal import Healed, heal_run, sweep
 from hashidrill.engine.launch import RUNS_DIR
 from hashidrill.errors import UsageError
@@ -55,9 +54,9 @@ def heal(
     stuck = [name for one in healed for name in one.stuck]
     left = [name for one in healed for name in one.left]
     if stuck:
-        sys.stderr.write(f"hashidrill: still in force: {', '.join(stuck)}; see the journal of the run\n")
+        print_text(f"hashidrill: still in force: {', '.join(stuck)}; see the journal of the run\n", stderr=True)
     if left:
-        sys.stderr.write(f"hashidrill: still there: {'; '.join(left)}\n")
+        print_text(f"hashidrill: still there: {'; '.join(left)}\n", stderr=True)
     if stuck or left:
         raise typer.Exit(_NOT_REVERTED)
 
@@ -67,7 +66,7 @@ async def _heal_all(paths: list[Path]) -> list[Healed | None]:
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    print_text(f"{text}\n", stderr=True)
 
 
 def _as_json(one: Healed) -> dict[str, Any]:

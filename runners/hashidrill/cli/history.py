@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hashidrill.cli.common import Json, console, examples, print_json
+from hashidrill.cli.common import Json, console, examples, print_json, print_text
 from hashidrill.errors import HashidrillError, UsageError
 from hashidrill.experiment.library import SUFFIXES
 from hashidrill.history import data, pages
@@ -229,6 +228,6 @@ def add(
     else:
         say(console(), f"added {len(added)}, replaced {len(known)}, failed {len(failed)}")
     for text in failed.values():
-        sys.stderr.write(f"hashidrill: {text}\n")
+        print_text(f"hashidrill: {text}\n", stderr=True)
     if failed:
         raise typer.Exit(2)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hashidrill.cli.common import examples
+from hashidrill.cli.common import examples, print_text
 from hashidrill.errors import HashidrillError, UsageError
 from hashidrill.registry import near
 
@@ -90,7 +90,7 @@ def import_(
     made = imported(name, text, on, from_)
     _check(name, made.text)
     if output is None:
-        sys.stdout.write(made.text)
+        print_text(made.text)
     else:
         _write(output, made.text)
     _say_lost(made.lost)
@@ -129,4 +129,4 @@ def _print(manifest: Any) -> None:
 
 def _say_lost(lost: Any) -> None:
     for text in lost:
-        sys.stderr.write(f"lost: {text}\n")
+        print_text(f"lost: {text}\n", stderr=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -13,7 +12,7 @@ import anyio
 import typer
 
 from hashidrill.backends.reached import located
-from hashidrill.cli.common import examples
+from hashidrill.cli.common import examples, print_text
 from hashidrill.datacenter.attach.interlocks import who
 from hashidrill.datacenter.attach.target import AttachTarget, read_target
 from hashidrill.datacenter.attach.wire import Wire
@@ -81,14 +80,14 @@ def arm(
         private_key=None if key is None else _bytes(key),
     )  # fmt: skip
     where = _with_consul(target, lambda kv: operate.arm(kv, settings, Path(target.path).parent, text))
-    sys.stdout.write(f"armed {', '.join(names)} in {target.name} for {for_} ({where})\n")
+    print_text(f"armed {', '.join(names)} in {target.name} for {for_} ({where})\n")
 
 
 def disarm(attach: AttachFile) -> None:
     """Take the arming of an existing datacenter back. A run that goes on there reverts and stops."""
     target, settings = _read(attach)
     where = _with_consul(target, lambda kv: operate.disarm(kv, settings, Path(target.path).parent))
-    sys.stdout.write(f"disarmed {target.name} ({where})\n")
+    print_text(f"disarmed {target.name} ({where})\n")
 
 
 def stop(
@@ -105,10 +104,10 @@ def stop(
     target, settings = _read(attach)
     if release:
         _with_consul(target, lambda kv: operate.release(kv, settings))
-        sys.stdout.write(f"the stop button of {target.name} is released\n")
+        print_text(f"the stop button of {target.name} is released\n")
         return
     _with_consul(target, lambda kv: operate.press(kv, settings, by or who(), _now(), why))
-    sys.stdout.write(
+    print_text(
         f"the stop button of {target.name} is pressed: runs there stop within {settings.stop.within}; release it with"
         f" `hashidrill stop --attach {target.path} --release`\n"
     )
@@ -139,8 +138,8 @@ def _new_key(path: Path) -> None:
         raise UsageError(f"{path}: no key was made: {error.strerror}") from None
     with os.fdopen(fd, "wb") as file:
         file.write(key)
-    sys.stdout.write(f"{path} is yours alone. The attach file pins, under interlocks.arming:\n")
-    sys.stdout.write(f"  public_key: {arming.public_of(key)}\n")
+    print_text(f"{path} is yours alone. The attach file pins, under interlocks.arming:\n")
+    print_text(f"  public_key: {arming.public_of(key)}\n")
 
 
 def _bytes(path: Path) -> bytes:

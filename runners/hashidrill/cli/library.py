@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +18,7 @@ from hashidrill.cli.common import (
     find_recording,
     is_comparison,
     print_json,
+    print_text,
     recordings,
 )
 from hashidrill.engine.launch import RUNS_DIR
@@ -167,9 +167,9 @@ def show(
     else:
         path = _find_shown(name, [*faults, *loads, *hypotheses])
         if variant is not None:
-            sys.stdout.write(variant_of(resolve(path), variant).text)
+            print_text(variant_of(resolve(path), variant).text)
             return
-        sys.stdout.write(complete(read_experiment(path)) if whole else path.read_text())
+        print_text(complete(read_experiment(path)) if whole else path.read_text())
 
 
 def _find_shown(name: str, kinds: list[str]) -> Path:
@@ -190,12 +190,12 @@ def _show_run(path: Path) -> None:
         from hashidrill.compare.kept import read_comparison  # noqa: PLC0415 - as above
         from hashidrill.reports.compared import markdown  # noqa: PLC0415 - as above
 
-        sys.stdout.write(markdown(judge_comparison(read_comparison(path)), path) + "\n")
+        print_text(markdown(judge_comparison(read_comparison(path)), path) + "\n")
         return
     recording = Recording(path)
     report = path / "report.html"
     verdict = rehearsal_verdict(recording) if is_rehearsal(recording) else judge(recording)
-    sys.stdout.write(markdown_summary(recording, verdict, report=report if report.exists() else None) + "\n")
+    print_text(markdown_summary(recording, verdict, report=report if report.exists() else None) + "\n")
 
 
 def _show_kind(name: str, doc: str | None, params: Any, observer: Observer | None = None) -> None:
@@ -260,19 +260,19 @@ def schema(
     if kind not in _SCHEMAS:
         raise UsageError(f"there is no schema of {kind!r}: {registry.near(kind, _SCHEMAS)}")
     if kind == "experiment":
-        sys.stdout.write(schema_text())
+        print_text(schema_text())
         return
     # the other lists and schemas need none of them
     if kind == "attach":
         from hashidrill.carriers import schema as of_attach  # noqa: PLC0415 - as above
 
-        sys.stdout.write(of_attach.schema_text())
+        print_text(of_attach.schema_text())
         return
     if kind == "gameday":
         from hashidrill.gameday import schema as of_days  # noqa: PLC0415 - as above
 
-        sys.stdout.write(of_days.schema_text())
+        print_text(of_days.schema_text())
         return
     from hashidrill.training import schema as of_training  # noqa: PLC0415 - as above
 
-    sys.stdout.write(of_training.schema_text(kind))
+    print_text(of_training.schema_text(kind))

@@ -20,6 +20,7 @@ from hashidrill.cli.common import (
     find_recording,
     is_comparison,
     print_json,
+    print_text,
 )
 from hashidrill.cli.remembering import Memory, Notify
 from hashidrill.cli.serving import NOBODY, Onlookers, Port, Serve, war_room
@@ -323,7 +324,7 @@ def check(
     if hypotheses is not None:
         check_folder(hypotheses)
     if recorded_hypotheses:
-        sys.stderr.write(f"hashidrill: warning: running Python from {path / HYPOTHESES_NAME}\n")
+        print_text(f"hashidrill: warning: running Python from {path / HYPOTHESES_NAME}\n", stderr=True)
     if is_comparison(path):
         code, result = _compared(
             path, None if as_json else console(), near_to=hypotheses, recorded_hypotheses=recorded_hypotheses

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hashidrill.cli.common import print_text
 from hashidrill.errors import UsageError
 from hashidrill.live.display import say as say_line
 from hashidrill.reports.text import plain_line
@@ -77,7 +77,7 @@ class Onlookers:
         try:
             write_whole(path, "".join(f"- {plain_line(line)}\n" for line in notes))
         except OSError as error:
-            sys.stderr.write(f"hashidrill: warning: {path}: the notes cannot be kept: {error.strerror}\n")
+            print_text(f"hashidrill: warning: {path}: the notes cannot be kept: {error.strerror}\n", stderr=True)
 
 
 NOBODY = Onlookers()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hashidrill.cli.attached import attached
-from hashidrill.cli.common import examples
+from hashidrill.cli.common import examples, print_text
 from hashidrill.errors import UsageError
 
 _PLAN = "plan"
@@ -44,4 +43,4 @@ def toxiproxy(
     proxies = populate(estate, listen=listen, first_port=first_port)
     if first_port < 1 or first_port + len(proxies) - 1 > _PORTS:
         raise UsageError(f"--first-port {first_port}: {len(proxies)} proxies need as many ports, up to {_PORTS}")
-    sys.stdout.write(json.dumps(proxies, indent=2) + "\n")
+    print_text(json.dumps(proxies, indent=2) + "\n")

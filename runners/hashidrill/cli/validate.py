@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hashidrill.cli.common import Json, examples, print_json, print_line, warn_of_deprecated
+from hashidrill.cli.common import Json, examples, print_json, print_line, print_text, warn_of_deprecated
 from hashidrill.engine.memory import check_memory
 from hashidrill.errors import ExperimentError, HashidrillError
 from hashidrill.experiment.attached import KIND as ATTACH
@@ -56,7 +55,7 @@ def validate(
             if result["error"] is None:
                 print_line(f"ok  {result['experiment']}")
             else:
-                sys.stderr.write(f"{result['error']}\n")
+                print_text(f"{result['error']}\n", stderr=True)
     if any(result["error"] for result in results):
         raise typer.Exit(ExperimentError.exit_code)
 

@@ -200,9 +200,14 @@ def _level(value: float, top: float, levels: int) -> int:
 
 
 def for_encoding(text: str, encoding: str) -> str:
-    """`text` as a terminal of that encoding can show it: unchanged where it can, in plain ASCII where it cannot."""
+    r"""`text` as a terminal of that encoding can show it: unchanged where it can, in plain ASCII where it cannot.
+
+    What is no text in any encoding, as in a file name that is not UTF-8, is shown as `\udcff`.
+    """
     try:
         text.encode(encoding)
     except (UnicodeEncodeError, LookupError):
-        return text.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
+        text = text.encode("utf-8", "backslashreplace").decode()
+        lacks = "utf" not in encoding.lower()
+        return text.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii") if lacks else text
     return text
