@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: what is in force is reverted and proven gone, and the exit code is 130."""
+"""Ctrl-C, SIGTERM and a closed terminal: what is in force is reverted and proven gone, and the exit code is 130."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wait_for(event, runs, process):
     raise AssertionError(f"no {event} within {_APPLIED_WITHIN_S}s; exit code {process.poll()}")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_a_signal_while_a_fault_is_in_force_reverts_it(number, tmp_path):
     runs = tmp_path / "runs"
     process = start("run", experiment(tmp_path / "short.yaml", method=[FSYNC]), "--plain", "--runs", runs)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import PurePath
 from typing import Any
@@ -14,10 +16,10 @@ from hashidrill.audit.all_rules import RULES
 from hashidrill.audit.rule import Finding, Rule, Severity
 from hashidrill.audit.run import Audit
 
-_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
-_SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_NOT_XML = dict.fromkeys([*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF], "\ufffd")
-"""Characters that XML 1.0 cannot hold, also not escaped."""
+LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 cannot hold, not even escaped: control characters, and what of a file name is not UTF-8."""
 
 
 def as_json(audit: Audit) -> str:
@@ -32,7 +34,13 @@ def as_json(audit: Audit) -> str:
         ],
         "files": audit.files,
     }
-    return json.dumps(value, indent=2) + "\n"
+    return json_text(value)
+
+
+def json_text(value: Any) -> str:
+    """As JSON that every reader takes: what of a file name is not UTF-8 would be half of a pair in it."""
+    whole = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    return json.dumps(whole, indent=2) + "\n"
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
@@ -89,7 +97,7 @@ def as_sarif(audit: Audit) -> str:
             }
         ],
     }
-    return json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+    return json_text({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _note(path: str, line: int, column: int, text: str) -> dict[str, Any]:
@@ -103,7 +111,7 @@ def _sarif_rule(rule: Rule) -> dict[str, Any]:
         "shortDescription": {"text": rule.what},
         "fullDescription": {"text": rule.why},
         "help": {"text": f"{rule.why}\nDefault: {rule.default}\nFix: {rule.fix}"},
-        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+        "defaultConfiguration": {"level": LEVELS[rule.severity]},
     }
     if rule.link.startswith("https://"):
         described["helpUri"] = rule.link
@@ -114,22 +122,23 @@ def _result(finding: Finding, indexes: dict[str, int]) -> dict[str, Any]:
     return {
         "ruleId": finding.rule_id,
         "ruleIndex": indexes[finding.rule_id],
-        "level": _LEVELS[finding.severity],
+        "level": LEVELS[finding.severity],
         "message": {"text": finding.message},
         "locations": [_location(finding.path, finding.place.line, finding.place.column)],
     }
 
 
 def _location(path: str, line: int, column: int) -> dict[str, Any]:
-    physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(path)}}
+    physical: dict[str, Any] = {"artifactLocation": {"uri": uri(path)}}
     if line:
         physical["region"] = {"startLine": line, "startColumn": column}
     return {"physicalLocation": physical}
 
 
-def _uri(path: str) -> str:
+def uri(path: str) -> str:
+    """Of SARIF. Relative for a relative path."""
     pure = PurePath(path)
-    return pure.as_uri() if pure.is_absolute() else quote(pure.as_posix())
+    return pure.as_uri() if pure.is_absolute() else quote(os.fsencode(pure))
 
 
 def as_junit(audit: Audit) -> str:
@@ -146,19 +155,18 @@ def as_junit(audit: Audit) -> str:
         errors=str(len(audit.problems)),
     )
     for path, found in by_file.items():
-        case = SubElement(suite, "testcase", classname="hashidrill.audit", name=_xml(path))
+        case = SubElement(suite, "testcase", classname="hashidrill.audit", name=xml(path))
         if loud := _loud(found):
-            failure = SubElement(case, "failure", message=_xml("; ".join(f"{f.rule_id} {f.message}" for f in loud)))
-            failure.text = _xml(_told(loud))
+            failure = SubElement(case, "failure", message=xml("; ".join(f"{f.rule_id} {f.message}" for f in loud)))
+            failure.text = xml(_told(loud))
         if quiet := [finding for finding in found if finding.severity is Severity.INFO]:
-            SubElement(case, "system-out").text = _xml(_told(quiet))
+            SubElement(case, "system-out").text = xml(_told(quiet))
     for problem in audit.problems:
-        case = SubElement(suite, "testcase", classname="hashidrill.audit", name=_xml(problem.path))
-        SubElement(case, "error", message=_xml(str(problem)))
+        case = SubElement(suite, "testcase", classname="hashidrill.audit", name=xml(problem.path))
+        SubElement(case, "error", message=xml(str(problem)))
     root = Element("testsuites")
     root.append(suite)
-    indent(root)
-    return tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    return xml_text(root)
 
 
 def _loud(found: Iterable[Finding]) -> list[Finding]:
@@ -172,8 +180,15 @@ def _told(found: Iterable[Finding]) -> str:
     )
 
 
-def _xml(text: str) -> str:
-    return text.translate(_NOT_XML)
+def xml_text(root: Element) -> str:
+    """A whole document, in ASCII: well-formed in whatever encoding it is written."""
+    indent(root)
+    return str(tostring(root, encoding="us-ascii", xml_declaration=True), "ascii") + "\n"
+
+
+def xml(text: str) -> str:
+    """Text of an element or an attribute."""
+    return _NOT_XML.sub("\ufffd", text)
 
 
 FORMATS: dict[str, Callable[[Audit], str]] = {"json": as_json, "sarif": as_sarif, "junit": as_junit}

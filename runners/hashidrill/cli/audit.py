@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from hashidrill import registry
 from hashidrill.audit.all_rules import RULES
@@ -18,7 +17,7 @@ from hashidrill.audit.report_text import summary, write_text
 from hashidrill.audit.rule import Severity
 from hashidrill.audit.run import Audit
 from hashidrill.audit.run import audit as run_audit
-from hashidrill.cli.common import console, examples, print_text
+from hashidrill.cli.common import console, examples, plain_console, print_text
 from hashidrill.errors import UsageError
 from hashidrill.live import display as live
 
@@ -118,12 +117,12 @@ def _write(result: Audit, output_format: Format, output: Path | None) -> None:
     try:
         if output_format is not Format.text:
             text = FORMATS[output_format.value](result)
-            print_text(text) if output is None else output.write_text(text)
+            print_text(text) if output is None else output.write_text(text, encoding="utf-8")
         elif output is None:
             write_text(result, console())
         else:
-            with output.open("w") as file:
-                write_text(result, Console(file=file, width=120, highlight=False))
+            with output.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                write_text(result, plain_console(file=file, width=120))
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written: {(error.strerror or '').lower()}") from None
 

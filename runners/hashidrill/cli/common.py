@@ -15,8 +15,9 @@ from hashidrill.reports.text import plain_line, printable
 from hashidrill.util.files import COMPARISON_NAME, JOURNAL_NAME
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
+    from collections.abc import Iterable
+
+    from rich.console import Console, ConsoleOptions, RenderableType
 
     from hashidrill.experiment.documents import Document
 
@@ -38,17 +39,25 @@ def examples(*commands: str) -> str:
 
 def console(*, stderr: bool = False) -> Console:
     """As wide as the terminal; 120 columns without one, so that logs and tests do not depend on it."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else 120
+    return plain_console(stderr=stderr, width=width)
+
+
+def plain_console(**how: Any) -> Console:
+    """A console of rich for which text is text."""
     from rich.console import Console  # noqa: PLC0415 - 50 ms that what prints plain lines need not pay for
+    from rich.segment import Segment  # noqa: PLC0415 - as above
 
     class Plain(Console):
         """Text, in a cell of a table too, is shown as it is: no markup in it is read, no escape sequence passes."""
 
-        def render_str(self, text: str, **how: Any) -> Text:
-            return super().render_str(printable(text), **how)
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for each in super().render(renderable, options):
+                plain = each.control or each.text.isprintable()
+                yield each if plain else Segment(printable(each.text, len(each.text)), each.style)
 
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else 120
-    return Plain(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+    return Plain(**how, highlight=False, markup=False, emoji=False)
 
 
 def print_line(line: str) -> None:

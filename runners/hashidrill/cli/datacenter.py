@@ -192,7 +192,7 @@ def _runs(one: running.RunningDatacenter) -> str:
 def _served(one: running.RunningDatacenter) -> list[tuple[str, str]]:
     """(what, where) for people: the UIs, and the APIs of products whose binary has no UI."""
     rows = []
-    for service, url in one.urls.items():
+    for service, url in (one.urls or ({"consul": one.url} if one.url else {})).items():
         name = service.capitalize()
         if service not in one.without_ui:
             rows.append((f"{name} UI", url))

@@ -42,6 +42,7 @@ from hashidrill.recording.reader import Recording
 from hashidrill.reports.compared import judge_and_report_comparison
 from hashidrill.reports.write import judge_and_report, judged, report_of
 from hashidrill.runbooks.verdict import is_rehearsal, rehearsal_verdict
+from hashidrill.util.interrupts import hangups_ignored
 from hashidrill.verdict import RunVerdict, Verdict, merge
 
 if TYPE_CHECKING:
@@ -201,7 +202,8 @@ def _recorded(
             raise
         interrupted, path = True, stop.args[0]
     recording = Recording(path)
-    verdict, report = judge_and_report(recording, near_to=resolved.path)
+    with hangups_ignored():
+        verdict, report = judge_and_report(recording, near_to=resolved.path)
     events.publish(judged(recording, verdict, report))
     looking.keep_notes(path)
     return recording, verdict, report, interrupted

@@ -260,14 +260,16 @@ class _Interrupt:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[_Interrupt]:
-    """During a run, SIGTERM counts as Ctrl-C: CI systems send it, and faults must be reverted then too.
+    """During a run, SIGTERM and SIGHUP count as Ctrl-C: of CI systems, and of a terminal that is closed.
 
-    If SIGINT is ignored at the start (a script's `&`, some CI runners), a Ctrl-C meant for other processes must not end
-    the run: it stays ignored, and only SIGTERM interrupts.
+    What is ignored at the start stays ignored: SIGINT in a script's `&` and some CI runners (a Ctrl-C meant for other
+    processes must not end the run), SIGHUP under nohup. SIGTERM always interrupts.
     """
     interrupt = _Interrupt()
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    numbers = (signal.SIGTERM,) if ignored else (signal.SIGINT, signal.SIGTERM)
+    numbers = [
+        number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN
+    ]  # fmt: skip
     before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield interrupt

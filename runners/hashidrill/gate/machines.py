@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import PurePath
 from typing import Any
-from urllib.parse import quote
-from xml.etree.ElementTree import Element, SubElement, indent, tostring
+from xml.etree.ElementTree import Element, SubElement
 
 from hashidrill import __version__
 from hashidrill.audit.all_rules import RULES
-from hashidrill.audit.rule import Finding, Severity
+from hashidrill.audit.report_files import LEVELS, SARIF_SCHEMA, json_text, uri, xml, xml_text
+from hashidrill.audit.rule import Finding
 from hashidrill.compare.comparison import Compared
 from hashidrill.compare.statistics import Decision
 from hashidrill.gate.differences import Change
@@ -19,8 +17,6 @@ from hashidrill.gate.result import Ran, Result
 from hashidrill.gate.verdict import GateVerdict, Slo, SloState, figure_line, needed
 from hashidrill.reports.text import printable
 
-_SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 REGRESSION = "gate/regression"
 _LONGEST = 4000
 
@@ -39,8 +35,7 @@ def as_junit(result: Result) -> str:
             SubElement(told, "error", message=_xml("; ".join(ran.outcome.doubts or ran.outcome.unsure)))
             cases.append(told)
         _add(root, ran.member.name, cases, ran.seconds)
-    indent(root)
-    return tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    return xml_text(root)
 
 
 def _add(root: Element, name: str, cases: Sequence[Element], seconds: float) -> None:
@@ -92,7 +87,7 @@ def _figure_case(each: Compared) -> Element:
 
 
 def _xml(text: str) -> str:
-    return printable(text, _LONGEST)
+    return xml(printable(text, _LONGEST))
 
 
 # SARIF
@@ -117,7 +112,7 @@ def as_sarif(result: Result) -> str:
         "invocations": [{"executionSuccessful": result.verdict is not GateVerdict.CANNOT_TELL}],
         "properties": {"verdict": result.verdict.value, "reasons": result.reasons},
     }  # fmt: skip
-    return json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+    return json_text({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 _OWN_RULE = {
@@ -133,7 +128,7 @@ _OWN_RULE = {
 
 def _finding(finding: Finding, index: int) -> dict[str, Any]:
     return {
-        "ruleId": finding.rule_id, "ruleIndex": index, "level": _LEVELS[finding.severity],
+        "ruleId": finding.rule_id, "ruleIndex": index, "level": LEVELS[finding.severity],
         "message": {"text": finding.message},
         "locations": [_location(finding.path, finding.place.line, finding.place.column)],
     }  # fmt: skip
@@ -157,10 +152,8 @@ def _of_change(change: Change) -> dict[str, Any]:
 
 
 def _location(path: str, line: int, column: int) -> dict[str, Any]:
-    pure = PurePath(path)
-    uri = pure.as_uri() if pure.is_absolute() else quote(pure.as_posix())
     return {
         "physicalLocation": {
-            "artifactLocation": {"uri": uri}, "region": {"startLine": max(line, 1), "startColumn": max(column, 1)}
+            "artifactLocation": {"uri": uri(path)}, "region": {"startLine": max(line, 1), "startColumn": max(column, 1)}
         }
     }  # fmt: skip

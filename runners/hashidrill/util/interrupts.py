@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Self
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def hangups_ignored() -> Iterator[None]:
+    """In the block, a terminal that is closed ends nothing: verdict and report are written all the same."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 class PutOff:

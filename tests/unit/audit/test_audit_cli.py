@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import runpy
 import warnings
 from pathlib import Path
@@ -386,3 +388,25 @@ def test_the_reference_page_is_made_from_the_rules(capsys):
         warnings.simplefilter("ignore", RuntimeWarning)  # it is imported already
         runpy.run_module("hashidrill.audit.reference", run_name="__main__")
     assert written == capsys.readouterr().out == page(), "make it again, as its first lines say"
+
+
+ODD = b"odd\xff\x1b]0;x\x07 \xe2\x9c\x93.hcl"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+def test_a_file_with_an_odd_name_leaves_every_report_well_formed(tmp_path, monkeypatch, encoding):
+    (tmp_path / os.fsdecode(ODD)).write_text(ALONE)
+    monkeypatch.setattr("locale.getpreferredencoding", lambda *_: encoding)
+    monkeypatch.chdir(tmp_path)
+    for where in (".", tmp_path):
+        assert run(where, "--format", "junit", "--output", "junit.xml").exit_code == 1
+        cases = ET.fromstring((tmp_path / "junit.xml").read_bytes()).iter("testcase")
+        assert any("odd" in case.get("name") for case in cases)
+        [result, *_] = sarif(where)["results"]
+        uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+        assert uri.endswith("odd%FF%1B%5D0%3Bx%07%20%E2%9C%93.hcl")
+        found = run(where, "--format", "json").stdout
+        assert found.isascii()
+        assert not re.search(r"\\ud[89a-f]", found)
+        run(where, "--output", "report.txt")
+        assert not re.search(rb"[\x00-\x08\x0b-\x1f\x7f]", (tmp_path / "report.txt").read_bytes())

@@ -700,7 +700,7 @@ def test_a_reader_that_goes_away_neither_ends_the_run_nor_changes_its_exit_code(
     monkeypatch.setattr(sys, "stdout", out)
     said = plan("run", "raft/slow-leader-disk", "--json-lines")
     assert (said.code, len(out.lines)) == (1, 1)
-    assert "JsonLines.event gets no more events: it failed with BrokenPipeError" in said.stderr
+    assert "BrokenPipe" not in said.stderr
 
 
 # heal, status

@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from hashidrill import registry
 from hashidrill.capabilities import PacketFilter
 from hashidrill.cli import doctor
+from hashidrill.cli.common import plain_console
 from hashidrill.engine.fitness import Fit, Wants
 from hashidrill.errors import BinaryError
 from hashidrill.provision import archive as binaries_archive
@@ -26,7 +26,7 @@ LACKING = Capability("netem", ok=False, detail="no [tc] here", cost="no network 
 
 
 def printed(found, *, as_json=False, width=100, fits=None):
-    console = Console(file=io.StringIO(), width=width)
+    console = plain_console(file=io.StringIO(), width=width)
     code = doctor.report(console, json=as_json, found=found, fits=fits)
     return code, console.file.getvalue()
 

@@ -35,14 +35,14 @@ def close(tmp_path):
         builder = RecordingBuilder(path).fault("noop", at=10, until=30).load("kv-writes").healthy()
         return builder.final_reads("kv-writes").expect("no_acknowledged_write_lost", load="kv-writes").end(outcome)
 
-    def go(code, *, outcome="complete", interrupted=False, log="", output=None, events=None):
+    def go(code, *, outcome="complete", interrupted=False, number=signal.SIGTERM, log="", output=None, events=None):
         @contextlib.contextmanager
         def engine(_command, _environment, log_path, *, given):
             planted(Path(given["recording"]), outcome).build()
             log_path.write_text(log)
             process = SimpleNamespace(wait=lambda: code, returncode=code, send_signal=lambda _number: None)
             if interrupted:
-                signal.raise_signal(signal.SIGTERM)
+                signal.raise_signal(number)
             yield SimpleNamespace(process=process, output=output or io.BytesIO())
 
         experiment = tmp_path / "planted.yaml"
@@ -84,6 +84,7 @@ def test_an_end_that_does_not_count_stays_what_it_is(close, outcome, code):
 
 def test_a_signal_that_comes_after_the_end_changes_nothing(close):
     assert close(143, interrupted=True).outcome == "complete"
+    assert close(129, interrupted=True, number=signal.SIGHUP).outcome == "complete"  # the terminal was closed
 
 
 @pytest.mark.parametrize(("interrupted", "outcome"), [(False, "crashed"), (True, "interrupted")])

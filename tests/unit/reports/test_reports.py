@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+import os
 import re
 
 import numpy as np
@@ -37,6 +38,7 @@ from hashidrill.reports.text import (
     sparkline,
 )
 from hashidrill.reports.timeline import LIMIT_BYTES, load_panels, timeline
+from hashidrill.reports.write import judge_and_report
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.util.files import JOURNAL_NAME
 from hashidrill.verdict import Finding, Judgement, RunVerdict
@@ -447,3 +449,13 @@ def test_the_shown_verdict_is_the_computed_one_and_not_a_count(recording):
     """A run whose every expectation held is INVALID all the same when a fault was not proven."""
     assert markdown_summary(recording, RunVerdict(["unproven"], [held()])).startswith("### ! INVALID")
     assert markdown_summary(recording, RunVerdict(["unproven"], [broken()])).startswith("### ✗ FAIL")
+
+
+@pytest.mark.parametrize("name", [b"\xff-run", b"\x1b]0;x\x07run", "✓ é".encode()], ids=["bytes", "escapes", "utf-8"])
+def test_a_folder_with_an_odd_name_has_its_reports(tmp_path, name):
+    builder = RecordingBuilder(tmp_path / os.fsdecode(name) / "run", name="odd").load("kv-writes")
+    recording = Recording(builder.end("complete").build().path)
+    verdict, report = judge_and_report(recording)
+    assert verdict.verdict is not None
+    for file in (report, recording.path / "summary.md", recording.path / "verdict.json", recording.path / "run.json"):
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", file.read_text(encoding="utf-8"))
