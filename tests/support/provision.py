@@ -26,20 +26,7 @@ CLIENTS = "go-clients"
 CONSUL_VERSION = "1.22.2"
 GO_NEED = "go"
 _VERSIONS = dict(reversed((*DEFAULT_VERSIONS, *AUDITED_VERSIONS, *KUBERNETES_VERSIONS)))
-TOOLS = {
-    "chromium": (("chromium", "chromium-browser", "google-chrome"), "chromium"),
-    "wrk": (("wrk",), "wrk"),
-    "nft": (("nft",), "nftables"),
-    "tc": (("tc",), "iproute2"),
-    "ip": (("ip",), "iproute2"),
-    "curl": (("curl",), "curl"),
-    "setpriv": (("setpriv",), "util-linux"),
-    "strace": (("strace",), "strace"),
-    "iptables": (("iptables",), "iptables"),
-    "ipset": (("ipset",), "ipset"),
-    "stress-ng": (("stress-ng",), "stress-ng"),
-}
-"""Name of a need: the commands any of which serves, and the Debian package that has one."""
+TOOLS = packages.TEST_TOOLS
 FIXTURES = {
     "consul": (DATACENTER, f"consul {CONSUL_VERSION}"),
     "toxiproxy": (DATACENTER, f"consul {CONSUL_VERSION}", "toxiproxy-server"),

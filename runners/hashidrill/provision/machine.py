@@ -19,7 +19,14 @@ from hashidrill.errors import BinaryError
 from hashidrill.provision import archive as binaries_archive
 from hashidrill.provision import binaries
 from hashidrill.provision import build as binaries_build
-from hashidrill.provision.packages import CHAOSD_PACKAGES, OLDEST_GO_TEXT, go_by_hand, install_command, tool
+from hashidrill.provision.packages import (
+    CHAOSD_PACKAGES,
+    OLDEST_GO_TEXT,
+    TEST_TOOLS,
+    go_by_hand,
+    install_command,
+    tool,
+)
 from hashidrill.provision.products import DEFAULT_VERSIONS, KUBERNETES_VERSIONS, NEED_ROOT, Product, product_named
 from hashidrill.sandbox import cgroups
 
@@ -75,6 +82,7 @@ def detect() -> list[Capability]:
         fuse(),
         memory(_available_bytes()),
         nomad_drivers(),
+        *tools_of_tests(),
         *_building_and_binaries(),
     ]
 
@@ -312,6 +320,17 @@ def nomad_drivers() -> Capability:
     )  # fmt: skip
 
 
+def tools_of_tests(tests: Path = Path(__file__).parents[3] / "tests") -> list[Capability]:
+    """In a checkout: which of its tests have no tool yet."""
+    if not (tests / "conftest.py").is_file():
+        return []
+    missing = [name for name, (commands, _) in TEST_TOOLS.items() if not any(map(tool, commands))]
+    detail = f"no {', no '.join(missing)}" if missing else ", ".join(TEST_TOOLS)
+    cost = "tests that need them are skipped; `uv run pytest` installs them as root, or after asking on a terminal"
+    fix = install_command(*dict.fromkeys(TEST_TOOLS[name][1] for name in missing)) if missing else ""
+    return [Capability("tools of tests", not missing, detail, cost, fix)]
+
+
 def go_toolchain(go: binaries_build.Go | None) -> Capability:
     """Only wanted for what cannot be downloaded."""
     ok = go is not None and go.usable
@@ -349,7 +368,8 @@ def binary(name: str, version: str, go: binaries_build.Go | None) -> Capability:
     way, reason = _way_to(product, version, go)
     if way is not None:
         return Capability(title, True, f"not here yet: {way} by the first run that wants it", cost, required=required)
-    return Capability(title, False, reason, cost, f"{go_by_hand()}   # Go, to build it", required=required)
+    fix = f"{go_by_hand()}   # Go, to build it" if go is None or not go.usable else install_command("gcc", "libc6-dev")
+    return Capability(title, False, reason, cost, fix, required=required)
 
 
 def _way_to(product: Product, version: str, go: binaries_build.Go | None) -> tuple[str | None, str]:
@@ -361,6 +381,8 @@ def _way_to(product: Product, version: str, go: binaries_build.Go | None) -> tup
         return None, f"{reason}; and there is no pinned module to build it from"
     if go is None or not go.usable:
         return None, f"{reason}; and there is no Go to build it with"
+    if binaries_build.lacks_compilers(product):
+        return None, f"{reason}; and there is no C compiler to build it with"
     return f"will be built with {go.text} ({product.build_time})", ""
 
 

@@ -58,6 +58,20 @@ class _Permission:
 _permission = _Permission()
 CHAOSD_PACKAGES = {"stress-ng": "stress-ng", "iptables": "iptables", "ipset": "ipset", "tc": "iproute2"}
 """The tools that chaosd starts on hosts of ours, and the Debian package that has each."""
+TEST_TOOLS = {
+    "chromium": (("chromium", "chromium-browser", "google-chrome"), "chromium"),
+    "wrk": (("wrk",), "wrk"),
+    "nft": (("nft",), "nftables"),
+    "tc": (("tc",), "iproute2"),
+    "ip": (("ip",), "iproute2"),
+    "curl": (("curl",), "curl"),
+    "setpriv": (("setpriv",), "util-linux"),
+    "strace": (("strace",), "strace"),
+    "iptables": (("iptables",), "iptables"),
+    "ipset": (("ipset",), "ipset"),
+    "stress-ng": (("stress-ng",), "stress-ng"),
+}
+"""What some of hashidrill's own tests need: the commands any of which serves, and the Debian package that has one."""
 _BUILDING = "building binaries that cannot be downloaded"
 GO = Package("golang-go", "go", _BUILDING)
 CERTIFICATES = Package("ca-certificates", "update-ca-certificates", "Go's downloads")

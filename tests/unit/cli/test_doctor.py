@@ -16,6 +16,7 @@ from hashidrill.engine.fitness import Fit, Wants
 from hashidrill.errors import BinaryError
 from hashidrill.provision import archive as binaries_archive
 from hashidrill.provision import binaries, machine
+from hashidrill.provision import build as binaries_build
 from hashidrill.provision.build import Go
 from hashidrill.provision.machine import Capability
 
@@ -231,6 +232,24 @@ def test_a_binary_that_cannot_be_had_is_missing_and_the_default_consul_is_requir
     assert (found.ok, found.required) == (False, True)
     assert "the server is down; and there is no Go" in found.detail
     assert not machine.binary("toxiproxy-cli", "2.12.0", go).required
+
+
+def test_nomad_without_a_c_compiler_is_missing_and_says_which_packages_bring_one(lookup, monkeypatch):
+    lookup()
+    monkeypatch.setattr(binaries_build, "find_go", lambda: GO)
+    monkeypatch.setattr(binaries_build.shutil, "which", lambda name: None)
+    found = machine.binary("nomad", "1.10.5", GO)
+    assert not found.ok
+    assert "no C compiler" in found.detail
+    assert found.fix.endswith("gcc libc6-dev") or "gcc and libc6-dev" in found.fix
+
+
+def test_what_tests_lack_is_said_in_a_checkout_and_nowhere_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "tool", lambda name: None if name in {"strace", "chromium"} else f"/usr/bin/{name}")
+    [found] = machine.tools_of_tests()
+    assert (found.ok, found.required, found.detail) == (False, False, "no strace"), "chromium-browser will do"
+    assert "strace" in found.fix
+    assert machine.tools_of_tests(tmp_path) == []
 
 
 def test_an_explicit_path_that_is_wrong_is_mended_by_taking_it_out(lookup):
