@@ -79,7 +79,7 @@ class Agent:
         if self.started is None:
             return ""
         if self.started.command.unknown:
-            return "its unit passes on a variable, which may hold any flag"
+            return "its command line passes on a variable, which may hold any flag"
         if self.elsewhere:
             return f"{self.elsewhere[0]}, which it reads too, is not among these files"
         within = self.started.command.container and not self.documents

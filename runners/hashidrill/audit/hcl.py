@@ -1,8 +1,8 @@
 """Reads HCL, version 2, as Nomad's jobs are written in it, with the position of each thing.
 
 Expressions are read by their grammar but not evaluated. A body is read like an object, so that a few things pass that
-Nomad refuses, commas between attributes for instance. python-hcl2 has no positions; the tests hold this reader against
-it. What agents read is version 1: `hcl1`.
+Nomad refuses, commas between attributes for instance. python-hcl2 does not say where a value stands; the tests hold
+this reader against it. What agents read is version 1: `hcl1`.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def _adopt(sources: Sources) -> None:
         if document.kind in {"consul-agent", "nomad-agent", "vault-server"}:
             kinds.setdefault(Path(document.path).parent, set()).add(document.kind)
     for document in sources.unknown:
-        near = kinds.get(Path(document.path).parent, set())
+        near = kinds.get(Path(document.path).parent, set()) - {"vault-server"}
         [kind] = near if len(near) == 1 else [""]
         if document.value is None or not part_of(document.value, kind):
             sources.skipped.append(f"{document.path}: not recognised as anything that is judged")
@@ -224,7 +224,8 @@ def _add(path: Path, sources: Sources, seen: set[tuple[int, int]], *, kind: str 
     except MalformedError as error:
         problem = _problem(str(path), text, error)
         # JSON of any program may look like an agent's
-        if named or (isinstance(error, RefusedError) and suffix_of(path) != ".json"):
+        refused = isinstance(error, RefusedError) and suffix_of(path) != ".json"
+        if named or kind is not None or refused:
             sources.problems.append(problem)
         else:
             sources.malformed.append((text, problem))

@@ -86,6 +86,8 @@ def test_a_part_of_an_agent_is_recognised_by_its_neighbours(tmp_path):
     assert kinds(tmp_path) == {}
     (tmp_path / "server.hcl").write_text(AGENT)
     assert kinds(tmp_path) == {"log.hcl": "consul-agent", "server.hcl": "consul-agent"}
+    (tmp_path / "vault.hcl").write_text('storage "raft" {\n}\n')
+    assert kinds(tmp_path)["log.hcl"] == "consul-agent"
     (tmp_path / "nomad.hcl").write_text("client {\n  enabled = true\n}\n")
     assert "log.hcl" not in kinds(tmp_path)
 
@@ -217,6 +219,12 @@ def test_a_malformed_file_of_another_program_is_left_alone(tmp_path, name, data)
 def test_a_malformed_file_that_is_plainly_meant_for_an_agent_is_a_problem(tmp_path, name, data):
     (tmp_path / name).write_bytes(data)
     assert str(tmp_path / name) in problem(tmp_path)
+
+
+def test_a_malformed_file_of_a_kind_that_is_forced_is_a_problem(tmp_path):
+    (tmp_path / "a.json").write_text("{x")
+    assert collect([tmp_path]).problems == []
+    assert "a.json:1:2: not JSON" in str(collect([tmp_path], kind="nomad-agent").problems[0])
 
 
 def test_a_malformed_file_beside_an_agents_is_taken_for_a_part_of_it(tmp_path):
