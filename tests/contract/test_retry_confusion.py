@@ -8,6 +8,7 @@ import time
 import pytest
 
 from clients.prepare import go_binaries
+from hashidrill.retry.catalogue import FAULTS
 from retry_matrix import JUDGED, confusion
 
 
@@ -18,6 +19,7 @@ def bin_folder():
 
 EVERYDAY = ("requests-bare", "go-net-http", "curl", "curl-retry", "go-retryablehttp", "wget", "tight-loop", "put-again")
 """What people have, good and bad; the whole matrix takes minutes."""
+ALONE = ("random-gap", "long-gap", "curl-retry", "requests-retry-total", "put-again")
 
 
 @pytest.mark.long
@@ -26,6 +28,18 @@ def test_the_verdicts_on_everyday_clients_are_right(consul, bin_folder, tell):
     clients = [client for client in JUDGED if client.name in EVERYDAY]
     assert len(clients) == len(EVERYDAY)
     matrix = asyncio.run(confusion(consul.path, bin_folder, clients))
+    for line in matrix.lines():
+        tell(line)
+    assert not matrix.troubles
+    assert [text for name, text in matrix.wrong if name != "jitter"] == []
+    assert sum(matrix.right.values()) > 20 * len(clients)
+
+
+@pytest.mark.nightly
+def test_the_verdicts_on_each_fault_alone_are_those_of_the_whole_battery(consul, bin_folder, tell):
+    """A verdict has what it compares with, whatever was selected: two clients look well by what they are not asked."""
+    clients = [client for client in JUDGED if client.name in ALONE]
+    matrix = asyncio.run(confusion(consul.path, bin_folder, clients, [(fault,) for fault in FAULTS]))
     for line in matrix.lines():
         tell(line)
     assert not matrix.troubles

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -48,10 +49,13 @@ class Matrix:
     wrong: list = field(default_factory=list)
     troubles: list = field(default_factory=list)
 
-    def add(self, client: ReferenceClient, judged: list[Judged]):
+    def add(self, client: ReferenceClient, judged: list[Judged], faults=()):
+        """`faults`: those that were selected, or none for all."""
         found = {(one.name, one.fault): one for one in judged}
         for pair, as_root in client.expected.items():
             name, fault = pair
+            if faults and fault not in faults:
+                continue
             # for others INVALID, which says that it needs root, and never a guess
             expected = "INVALID" if fault in NEEDS_ROOT and not is_machine_root() else as_root
             if pair not in found:
@@ -75,28 +79,28 @@ class Matrix:
         yield from (f"  trouble: {text}" for text in self.troubles)
 
 
-async def confusion(consul, bin_folder, clients=JUDGED) -> Matrix:
-    """Every client's battery, several at a time, in front of one Consul."""
+async def confusion(consul, bin_folder, clients=JUDGED, selections=((),)) -> Matrix:
+    """Every client's battery for each selection of faults, several at a time, in front of one Consul."""
     matrix = Matrix()
     slots, at_once = asyncio.Semaphore(_STARTING_AT_ONCE), asyncio.Semaphore(_AT_ONCE)
     environment = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
-    settings = Settings(CONFUSION_DEADLINE_S, environment=environment)
 
-    async def one(client):
+    async def one(client, faults):
+        settings = Settings(CONFUSION_DEADLINE_S, faults=faults, environment=environment)
         argv = command(client.argv, url="{url}", bin_folder=bin_folder)
         if argv[0] == sys.executable:
             argv = [sys.executable, "-I", "-S", str(PREFORK), "run", starter, *argv[1:]]
         async with at_once:
             try:
                 battery = run_battery(argv, HttpUpstream(url), settings, slots=slots, may_seed=True)
-                matrix.add(client, await battery)
+                matrix.add(client, await battery, faults)
             except HashidrillError as error:
                 matrix.troubles.append(f"{client.name}: {error}")
 
     with prefork() as starter:
         async with private_consul(consul) as url, asyncio.TaskGroup() as group:
-            for client in clients:
-                group.create_task(one(client))
+            for client, faults in itertools.product(clients, selections):
+                group.create_task(one(client, faults))
     return matrix
 
 

@@ -103,7 +103,8 @@ def bad(name, client):  # noqa: C901, PLR0911, PLR0912 - as above
         return client.operation(10, (0, FAILED), ok=False), {}
     if name == "transport_only":
         reset = {"fault": "reset-after-reused", "reused": True}
-        return client.operation(10, (0, reset), (0.1, PASSED)).operation(11, (0, FAILED), ok=False), {}
+        client.operation(10, (0, reset), (0.1, PASSED)).operation(11, (0, FAILED), ok=False)
+        return client.operation(12, (0, {"fault": "reset-after-fresh"}), ok=False), {}
     if name == "bounded":
         return gaps(client, *[0.1] * 5), {}
     if name in {"backoff", "exponential"}:

@@ -131,7 +131,8 @@ _VERDICTS = [
         "FAIL: the client is transport_only: a request is replayed after a reset on a reused connection, and neither"
         " after a 503 nor after a reset on a fresh one. That is the HTTP library keeping its pool honest, no retrying;"
         " it counts as not present. PASS: the client retries after a 503 or a reset on a fresh connection.",
-        "nothing is ever replayed (present says so), or no connection was ever reused",
+        "nothing is ever replayed (present says so), or no connection was ever reused; in an experiment, not both a 503"
+        " and a reset on a fresh connection were given",
         "Go net/http Transport; aiohttp client; RFC 9112 section 9.3.1",
         ("reset-after-reused",),
         ("503", "reset-after-fresh"),
@@ -141,7 +142,8 @@ _VERDICTS = [
         f"PASS: with a fault that lasts, the client gives up after at most {MOST_RETRIES} retries"
         f" ({MOST_RETRIES + 1} attempts; --attempts) and within the declared deadline. FAIL: more, or, as unbounded,"
         f" {UNBOUNDED_ATTEMPTS} attempts or still at it when the deadline is over.",
-        "the client did not retry on this fault (there is nothing to bound)",
+        "the client did not retry on this fault (there is nothing to bound), or had neither tried again at the deadline"
+        " nor given up",
         "Google SRE book, Addressing Cascading Failures; AWS Builders' Library",
         LASTING,
     ),
@@ -197,7 +199,8 @@ _VERDICTS = [
         "idempotent_only",
         "PASS: a POST, PATCH or plain PUT is not sent again after an ambiguous fault, unless it carries an idempotency"
         " key, a precondition, or Consul's cas, acquire or release. FAIL: it is.",
-        "the command sent no such write (a GET, HEAD or DELETE may be replayed; a write with a key may be as well)",
+        "the command sent no such write (a GET, HEAD or DELETE may be replayed; a write with a key may be as well),"
+        " or was still at work at the deadline",
         "RFC 9110 section 9.2.2; Consul KV API",
         AMBIGUOUS_WRITES,
     ),

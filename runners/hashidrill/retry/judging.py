@@ -81,6 +81,8 @@ def _runs(run: Run | None) -> list[Run]:
 
 
 def _present(measured: Measured, fault: str) -> Judged:
+    if fault == "refused" and measured.too_quick:
+        return unknown("present", fault, measured.too_quick)
     return present(fault, _runs(measured.once.get(fault)))
 
 

@@ -50,6 +50,8 @@ class Measured:
     """And those in which it was told a short one."""
     reused: Run | None = None
     backwards: Run | None = None
+    too_quick: str = ""
+    """Why nothing says whether it succeeds after one refusal."""
     impossible: dict[str, str] = field(default_factory=dict)
     timed_fault: str = ""
     timed: list[Run] = field(default_factory=list)

@@ -11,6 +11,7 @@ from hashidrill.retry.attempts import SECOND, Attempt, Run, is_ambiguous
 from hashidrill.retry.catalogue import MOST_RETRIES, UNBOUNDED_ATTEMPTS
 from hashidrill.retry.judged import Judged, failed, not_for_it, passed, unknown
 
+_RESETS_OF_FRESH = ("reset-after-fresh", "reset-before-fresh")
 _PROMPT_S = 0.1
 """An attempt that ends so close to the moment its client was killed was ended by that."""
 
@@ -46,13 +47,14 @@ def transport_only(fault: str, reused: Sequence[Run], others: Mapping[str, Seque
     """`reused` had a reset on a reused connection; `others`, by fault, had a 503 or a reset on a fresh one."""
     tried = {name: [run for run in runs if run.faulted] for name, runs in others.items()}
     tried = {name: runs for name, runs in tried.items() if runs}
-    if not tried:
-        return unknown("transport_only", fault, "no 503 and no reset on a fresh connection was given to compare with")
     own = sorted(name for name, runs in tried.items() if any(run.retries for run in runs))
     if own:
         return passed(
             "transport_only", fault, f"it retries by itself: after {', '.join(own)}", transport_only=False, retried=own
         )
+    if "503" not in tried or tried.keys().isdisjoint(_RESETS_OF_FRESH):
+        text = "it takes a 503 and a reset on a fresh connection to compare with; not both were given"
+        return unknown("transport_only", fault, text)
     resets = [run for run in reused if run.faulted]
     if not resets:
         return not_for_it("transport_only", fault, "it never used a connection twice, and retries nothing else")
@@ -79,7 +81,9 @@ def bounded(
     attempts, took_s = 1 + worst.retries, (worst.end_ns - worst.start_ns) / SECOND
     evidence = {"attempts": attempts, "most": 1 + most_retries, "took_s": round(took_s, 3), "caller": worst.note}
     if not worst.retries:
-        return not_for_it("bounded", fault, "it does not retry on this: there is nothing to bound", **evidence)
+        if worst.ended:
+            return not_for_it("bounded", fault, "it does not retry on this: there is nothing to bound", **evidence)
+        return unknown("bounded", fault, "it had not tried again at the deadline, nor given up", **evidence)
     late = not worst.ended or (deadline_s is not None and took_s > deadline_s)
     if attempts >= UNBOUNDED_ATTEMPTS or late:
         return failed("bounded", fault, f"unbounded: {attempts} attempts in {took_s:.1f}s, {worst.note}", **evidence)
@@ -122,6 +126,9 @@ def idempotent_only(fault: str, runs: Sequence[Run]) -> Judged:
     first = _named(over[0].faulted[0])
     applied = sum(attempt.upstream for run in replayed for attempt in run.at())
     evidence = {"writes": len(over), "replayed": len(replayed), "request": first}
+    if not replayed and not all(run.ended for run in over):
+        text = f"{first} was sent once, but the client was still at work at the deadline"
+        return unknown("idempotent_only", fault, text, **evidence)
     if replayed:
         text = f"{first} was sent {1 + max(run.retries for run in replayed)} times without a key"
         if applied:

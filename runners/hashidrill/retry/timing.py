@@ -61,9 +61,9 @@ _CLEARLY = 3.0
 GREY = 1.5
 """A variation within this factor of the threshold is worth more clients."""
 _SIGMAS = 2.0
-_SIGMAS_TO_GROW, _SIGMAS_TO_FAIL = 3.0, 1.5
-_ENOUGH_CLIENTS = 100
-"""`backoff`: gaps that still do not seem to grow do not, however much they scatter."""
+_MANY_CLIENTS = 100
+_SIGMAS_OF_FEW, _SIGMAS_OF_MANY = (3.0, 1.5), (1.0, 0.0)
+"""`backoff`: standard errors by which gaps have to be over the threshold to grow, and under it not to."""
 _TOO_FEW = f"{{}}: a client may wait at random, so that at least {FEWEST_CLIENTS} are needed"
 
 
@@ -129,10 +129,10 @@ def backoff(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> Judge
     first, error = middles[start]
     over = [(math.log(gap / first / BACKOFF_GROWTH), math.hypot(error, other)) for gap, other in middles[start + 1 :]]
     evidence["growth"] = round(max(typical[start + 1 :]) / first, 3)
-    grows = any(by > _SIGMAS_TO_GROW * error for by, error in over)
     # of many clients whose gaps are constant, and random, one position or another is longer than the first
-    certainty = 0.0 if len(runs) >= _ENOUGH_CLIENTS else _SIGMAS_TO_FAIL
-    if not grows and any(by > -certainty * error for by, error in over):
+    to_grow, to_fail = _SIGMAS_OF_MANY if len(runs) >= _MANY_CLIENTS else _SIGMAS_OF_FEW
+    grows = any(by > to_grow * error for by, error in over)
+    if not grows and any(by > -to_fail * error for by, error in over):
         text = f"{said}gaps {_listed(typical)} scatter too much to say whether they grow; more clients would tell"
         return unknown("backoff", fault, text, more_clients=True, **evidence)
     text = f"{said}gaps {'grow' if grows else 'do not grow'}: {_listed(typical)}"

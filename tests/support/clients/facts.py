@@ -65,14 +65,14 @@ class Facts:
     """Whether it makes blocking queries, and resets its index without spinning."""
 
 
-def verdicts(facts: Facts) -> dict[tuple[str, str], str]:
+def verdicts(facts: Facts, deadline_s: float = CONFUSION_DEADLINE_S) -> dict[tuple[str, str], str]:
     """The verdict of each pair that the battery judges, by the definitions of the catalogue."""
     return {
         **{("present", fault): _present(facts, fault) for fault in TRANSIENT},
         ("transport_only", "reset-after-reused"): _transport_only(facts),
-        **{("bounded", fault): _bounded(facts, fault) for fault in LASTING},
-        ("timeout_present", "hang"): _good(facts.timeout < CONFUSION_DEADLINE_S),
-        ("timeout_present", "slow-body"): _good(facts.whole_timeout and facts.timeout < CONFUSION_DEADLINE_S),
+        **{("bounded", fault): _bounded(facts, fault, deadline_s) for fault in LASTING},
+        ("timeout_present", "hang"): _good(facts.timeout < deadline_s),
+        ("timeout_present", "slow-body"): _good(facts.whole_timeout and facts.timeout < deadline_s),
         **_timing(facts),
         **{("retry_after_honoured", fault): _retry_after(facts, fault) for fault in RETRY_AFTER},
         **{("idempotent_only", fault): _idempotent(facts, fault) for fault in AMBIGUOUS_WRITES},
@@ -96,10 +96,10 @@ def _transport_only(facts: Facts) -> str:
     return FAIL if facts.replays == "again" else INVALID
 
 
-def _bounded(facts: Facts, fault: str) -> str:
+def _bounded(facts: Facts, fault: str, deadline_s: float) -> str:
     if fault not in facts.retries_on:
         return INVALID
-    return _good(facts.attempts - 1 <= MOST_RETRIES and sum(facts.gaps) < CONFUSION_DEADLINE_S)
+    return _good(facts.attempts - 1 <= MOST_RETRIES and sum(facts.gaps) < deadline_s)
 
 
 def _timing(facts: Facts) -> dict[tuple[str, str], str]:

@@ -245,6 +245,12 @@ _HOMEMADE = [
     ),
     _script("homemade", "constant_gap", "no growth, no jitter", Facts(EVERYTHING, 6, (0.8,) * 5, **_CAREFUL)),
     _script(
+        "homemade", "random_gap", "what waits at random honours Retry-After by chance, and grows by chance",
+        Facts(EVERYTHING, 4, (1, 1, 1), jitter=True, **_CAREFUL),
+    ),
+    _script("homemade", "long_gap", "waits longer than it is told, whatever it is told",
+            Facts(EVERYTHING, 3, (2.5, 2.5), **_CAREFUL)),
+    _script(
         "homemade", "linear_gap", "near miss: it grows, and not exponentially",
         Facts(EVERYTHING, 6, (0.3, 0.6, 0.9, 1.2, 1.5), "linear", **_CAREFUL),
     ),

@@ -79,8 +79,11 @@ class TestTransportOnly:
         judged = transport_only("reset-after-reused", [run(attempt(status=200))], DEAF)
         assert (judged.verdict, judged.applies) == ("INVALID", False)
 
-    def test_without_anything_to_compare_with_it_is_invalid(self):
-        judged = transport_only("reset-after-reused", [self.reset], {})
+    @pytest.mark.parametrize("known", [[], ["503"], ["reset-after-fresh"]], ids=str)
+    def test_without_both_to_compare_with_it_is_invalid(self, known):
+        """curl --retry retries a 503, and no reset."""
+        others = {name: runs for name, runs in DEAF.items() if name in known}
+        judged = transport_only("reset-after-reused", [self.reset], others)
         assert (judged.verdict, judged.applies) == ("INVALID", True)
 
 
@@ -111,6 +114,10 @@ class TestBounded:
     def test_one_that_does_not_retry_has_nothing_to_bound(self):
         judged = bounded("503", [tried([])])
         assert (judged.verdict, judged.applies) == ("INVALID", False)
+
+    def test_one_that_sleeps_past_the_deadline_is_not_said_to_retry_nothing(self):
+        judged = bounded("503", [run(attempt(fault="503"), ended=False, ok=False, end=10)])
+        assert (judged.verdict, judged.applies) == ("INVALID", True)
 
     def test_the_worst_operation_counts(self):
         assert bounded("503", [tried([1]), tried([1] * 5), tried([1])]).evidence["attempts"] == 6
@@ -154,6 +161,11 @@ class TestIdempotentOnly:
     def test_what_may_be_sent_twice_says_nothing(self, about):
         judged = idempotent_only("reply-dropped", [recovered("reply-dropped", **about)])
         assert (judged.verdict, judged.applies) == ("INVALID", False)
+
+    def test_a_client_that_sleeps_past_the_deadline_may_still_send_it_again(self):
+        dropped = attempt(end=0.1, fault="reply-dropped", method="PUT", upstream=True)
+        judged = idempotent_only("reply-dropped", [run(dropped, ended=False, ok=False, end=10)])
+        assert (judged.verdict, judged.applies) == ("INVALID", True)
 
     def test_a_client_that_still_waits_has_not_shown_anything(self):
         hung = attempt(end=10, fault="hang", method="PUT")
