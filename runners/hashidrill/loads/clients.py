@@ -25,19 +25,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.abc import Operation, Reason
-from hashidrill.errors import DatacenterError, HashidrillError, MachineError, UsageError
+from hashidrill.errors import DatacenterError, HashidrillError, UsageError
 from hashidrill.experiment.model import ClientSpec
 from hashidrill.loads import service_clients
 from hashidrill.loads.attempts import to_operation
 from hashidrill.loads.base import BaseLoad
 from hashidrill.loads.invoker import as_invoker
 from hashidrill.loads.schedule import OpenLoop, Reply
-from hashidrill.provision import packages
 from hashidrill.registry import CLIENT
 from hashidrill.retry.command import CommandError, Ended, pointed_at, run, unrunnable
 from hashidrill.retry.plans import Moment, WithProbability
 from hashidrill.retry.tap import Tap
 from hashidrill.retry.upstream import HttpUpstream, Link, Scripted, Upstream
+from hashidrill.sandbox.enter import entering
 from hashidrill.util.foreign import parse
 
 if TYPE_CHECKING:
@@ -117,12 +117,10 @@ class ClientLoad(BaseLoad):
         return params.agents
 
     async def prepare(self) -> None:
-        """Be there for faults. Raises UsageError for a command that cannot be run, DatacenterError, MachineError."""
+        """Be there for faults. Raises UsageError for a command that cannot be run, DatacenterError."""
         if reason := unrunnable(self._command[0]):
             raise UsageError(f"client {self.name}: {self._command[0]}: {reason}")
         self._command, self._environment = as_invoker(self._command, {**os.environ, **self.context.access})
-        if self.context.namespace is not None:
-            self._command = [*_entering(self.context.namespace), *self._command]
         observed = await self._open.enter_async_context(self._tap())
         if self.context.control is not None:
             await self._listen(self.context.control, observed.url)
@@ -164,7 +162,7 @@ class ClientLoad(BaseLoad):
         async with self._tap(key, self._note) as tap:
             command, environment = pointed_at(self._command, tap.url, self._environment)
             try:
-                ended = await run(command, environment, within_s=self.params.timeout)
+                ended = await run(command, environment, within_s=self.params.timeout, namespace=self.context.namespace)
             except CommandError as flooding:
                 return Reply("unknown", error=str(flooding))
         if ended.ok:
@@ -179,6 +177,8 @@ class ClientLoad(BaseLoad):
             began_ns = self.context.clock.now_ns()
             async with self._tap(on_attempt=self._note) as tap:
                 command, environment = pointed_at(self._command, tap.url, self._environment)
+                if self.context.namespace is not None:
+                    command = [*entering(network=self.context.namespace), *command]
                 ended = await service_clients.serve(command, environment, self._reported)
             error = f"{service_clients.ENDED}: {_said(ended)}"
             now_ns = self.context.clock.now_ns()
@@ -215,14 +215,6 @@ class ClientLoad(BaseLoad):
             return {"url": url} if request["op"] == "observe" else self.faults.answer(request)
         except (HashidrillError, ValueError, KeyError, TypeError) as error:
             return {"error": str(error) or type(error).__name__}
-
-
-def _entering(namespace: str) -> list[str]:
-    """The start of a command in that network namespace. Raises MachineError."""
-    nsenter = packages.tool("nsenter")
-    if nsenter is None:
-        raise MachineError(f"nsenter is missing; get it with: {packages.install_command('util-linux')}")
-    return [nsenter, f"--net={namespace}", "--"]
 
 
 def _said(ended: Ended) -> str:

@@ -74,8 +74,6 @@ def detect() -> list[Capability]:
         links(own),
         seccomp(run_trials("seccomp"), platform.release()),
         packet_rules(own),
-        _tool("nsenter", "util-linux", "no `hashidrill shell`"),
-        _tool("unshare", "util-linux", "nothing: hashidrill asks the kernel itself"),
         netem(own),
         chaosd_tools(),
         cpu_cgroup(),
@@ -250,11 +248,6 @@ def netem_fix(root: Path = Path("/")) -> str:
     if re.search(r"^ID=ubuntu$", _read(root / "etc/os-release"), re.MULTILINE):
         return f"{install_command(f'linux-modules-extra-{release}')} && sudo modprobe sch_netem"
     return ""
-
-
-def _tool(name: str, package: str, cost: str) -> Capability:
-    path = tool(name)
-    return Capability(name, path is not None, path or "not found", cost, install_command(package))
 
 
 def cpu_cgroup() -> Capability:

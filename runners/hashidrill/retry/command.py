@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hashidrill.errors import HashidrillError, UsageError
+from hashidrill.sandbox import syscalls as sc
 
 _FLOOD_BYTES = 8 * 1024 * 1024
 _KEPT_BYTES = 4096
@@ -79,15 +80,17 @@ async def run(
     within_s: float,
     stop_when: Callable[[], str] | None = None,
     started: Callable[[int], None] | None = None,
+    namespace: str | None = None,
 ) -> Ended:
     """Run it until it ends, `within_s` seconds are over, or `stop_when` (asked now and then) gives a reason.
 
-    `started` is called with its pid, which is that of its process group too.
+    `started` is called with its pid, which is that of its process group too. `namespace` is the path of the network
+    namespace that it runs in.
     Nothing of its process group is left afterwards. Raises UsageError for a command that cannot be started,
     CommandError for one that floods its output.
     """
     start_ns = time.monotonic_ns()
-    child = _Child(command, environment)
+    child = _Child(command, environment, namespace)
     try:
         if started is not None:
             started(child.pid)
@@ -120,21 +123,29 @@ async def _watch(child: _Child, within_s: float, stop_when: Callable[[], str] | 
             return f"after {within_s:g}s"
 
 
+def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=dict(environment), start_new_session=True,
+    )  # fmt: skip
+
+
 class _Child:
     """A process that leads a group of its own, and the end of what it writes.
 
     Not asyncio's own subprocess: that one is not over before every grandchild has closed the pipes.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], namespace: str | None = None) -> None:
         """Raises UsageError for a command that cannot be started."""
         if not command:
             raise UsageError("there is no command: write it after --, like `hashidrill retry -- curl -s {url}/v1/kv/x`")
         try:
-            self._process = subprocess.Popen(
-                list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env=dict(environment), start_new_session=True,
-            )  # fmt: skip
+            self._process = (
+                _started(command, environment)
+                if namespace is None
+                else sc.in_network(namespace, lambda: _started(command, environment))
+            )
         except FileNotFoundError:
             raise UsageError(f"{command[0]}: there is no such command; is it installed, and on PATH?") from None
         except (OSError, ValueError) as error:

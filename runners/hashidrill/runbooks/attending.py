@@ -32,6 +32,7 @@ from hashidrill.errors import HashidrillError
 from hashidrill.runbooks.following import Follower, Ran
 from hashidrill.runbooks.model import Runbook
 from hashidrill.runbooks.reading import parse_runbook
+from hashidrill.sandbox.enter import entering
 from hashidrill.sandbox.sandbox import read_given
 from hashidrill.util.priority import ahead
 from hashidrill.util.wait import pause
@@ -83,7 +84,7 @@ class SandboxHands:
         namespace = self.datacenter.hosts[host].namespace
         shell = ["bash", "-e", "-o", "pipefail", "-c", _PRELUDE + command]
         return await in_shell(
-            ["nsenter", f"--net={namespace}", "--", *shell], self.environment(host) | dict(seen), within_s,
+            [*entering(network=namespace), *shell], self.environment(host) | dict(seen), within_s,
             folder=self._folder(host),
         )  # fmt: skip
 

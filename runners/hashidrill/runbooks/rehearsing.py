@@ -25,7 +25,7 @@ from hashidrill.verdict import Verdict
 REHEARSALS_DIR = Path(".hashidrill/rehearsals")
 NONE = "none"
 NOT_THIS = "not-this"
-TOOLS = {"bash": "bash", "nsenter": "util-linux", "jq": "jq", "curl": "curl", "nft": "nftables"}
+TOOLS = {"bash": "bash", "jq": "jq", "curl": "curl", "nft": "nftables"}
 """Programs that runbooks use and machines may lack, and their packages."""
 Play = Callable[[Course], Path]
 Judge = Callable[[Path], Drill]
@@ -89,7 +89,7 @@ def _any_other(runbook: Runbook, name: str) -> Against:
 def check_tools(runbook: Runbook) -> None:
     """Raises MachineError for programs that this machine lacks."""
     used = "\n".join(block.text for block in runbook.blocks)
-    needed = {"bash", "nsenter"} | {name for name in TOOLS if re.search(rf"\b{name}\b", used)}
+    needed = {"bash"} | {name for name in TOOLS if re.search(rf"\b{name}\b", used)}
     if missing := sorted(name for name in needed if shutil.which(name) is None):
         command = install_command(*(TOOLS[name] for name in missing))
         raise MachineError(f"{runbook.path} needs {', '.join(missing)}; get them with: {command}")

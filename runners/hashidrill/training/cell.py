@@ -13,6 +13,7 @@ from typing import Any
 import hashidrill
 from hashidrill.errors import UsageError
 from hashidrill.registry import near
+from hashidrill.sandbox.enter import entering
 from hashidrill.training.games import Game
 from hashidrill.training.in_sandbox import HOSTS_NAME
 from hashidrill.training.library import FOLDER
@@ -54,10 +55,7 @@ def shell_command(game: Game, host: str | None, command: Sequence[str]) -> list[
     cells.mkdir(mode=_FOLDER_MODE, exist_ok=True)
     file = cells / f"{number}.json"
     write_whole(file, json.dumps(spec))
-    enter = ["nsenter", f"--target={first}", "--mount", "--pid", "--ipc"]
-    if os.geteuid() != 0:
-        enter += ["--user", "--preserve-credentials"]
-    return [*enter, "--", *boot, str(file)]
+    return [*entering(process=first), *boot, str(file)]
 
 
 def _first(hosts: Mapping[str, Any]) -> str:

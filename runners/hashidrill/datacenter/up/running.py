@@ -24,6 +24,7 @@ from hashidrill.errors import DatacenterError, UsageError
 from hashidrill.experiment.model import DatacenterSpec, services_of
 from hashidrill.provision import binaries
 from hashidrill.sandbox import syscalls as sc
+from hashidrill.sandbox.enter import entering
 from hashidrill.sandbox.sandbox import handed_over, python_path
 from hashidrill.util.files import private, write_whole
 from hashidrill.util.foreign import parse
@@ -194,10 +195,7 @@ def shell_command(one: RunningDatacenter, host: str, command: Sequence[str]) -> 
     if host not in hosts:
         raise UsageError(f"there is no host {host!r} in {one.name}: {registry.near(host, hosts)}")
     first = (Path(one.root) / "pid").read_text().strip()
-    enter = ["nsenter", f"--target={first}", "--mount", "--pid", "--ipc"]
-    if os.geteuid() != 0:
-        enter += ["--user", "--preserve-credentials"]
-    into_host = ["nsenter", f"--net=/proc/{hosts[host]['pid']}/ns/net"]
+    enter = entering(process=first, network=f"/proc/{hosts[host]['pid']}/ns/net")
     wanted = list(command) or [os.environ.get("SHELL", "/bin/sh")]
     folders = dict.fromkeys(str(Path(binary).parent) for binary in one.binaries.values())
     environment = {
@@ -207,7 +205,7 @@ def shell_command(one: RunningDatacenter, host: str, command: Sequence[str]) -> 
         "HASHIDRILL_HOST": host,
         "PS1": f"{host}$ ",
     }
-    return [*enter, "--", *into_host, "--", *wanted], environment
+    return [*enter, *wanted], environment
 
 
 def _end(pid: int) -> None:
