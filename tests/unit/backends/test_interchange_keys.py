@@ -269,7 +269,11 @@ def told(made, lost):
     """The keys that are refused or lost."""
     if not lost:
         return set(re.split(r"[^\w/-]+", made))
-    heads = [line.partition(": ")[0] for line in lost if not re.search(r": it (delays|limits|loses|takes|hits) ", line)]
+    heads = [
+        line.partition(": ")[0]
+        for line in lost
+        if not re.search(r": it (delays|limits|loses|takes|hits|leaves) ", line)
+    ]
     return {key.rpartition(".")[2] for head in heads for key in head.partition(" (")[0].split(", ")}
 
 
@@ -510,6 +514,13 @@ OTHER_FAULTS = [
         ),
         (),
         "pod-index: no selector",
+    ),
+    (
+        chaos(
+            "PodChaos", action="pod-kill", mode="all", selector={"labelSelectors": {**VAULT, "vault-active": "maybe"}}
+        ),
+        (),
+        "vault-active=maybe names no agent",
     ),
     (chaos("PodChaos", action="pod-kill", **SERVERS), SIDE, "--from 'consul:servers': none of its faults has"),
 ]

@@ -139,8 +139,8 @@ class Document:
         self._seen.update(keys)
         if given := [key for key in keys if self.has(key)]:
             value = self._value[given[0]]
-            brief = f" ({value})" if len(given) == 1 and isinstance(value, (str, int, float)) else ""
-            self._of[1].append(f"{self.place(', '.join(map(str, given)))}{brief[:80]}: {why}")
+            brief = f" ({str(value)[:60]})" if len(given) == 1 and isinstance(value, (str, int, float)) else ""
+            self._of[1].append(f"{self.place(', '.join(map(str, given)))}{brief}: {why}")
 
     def lose_rest(self, why: str) -> None:
         """Says of all keys that nothing has looked at so far that they are lost."""

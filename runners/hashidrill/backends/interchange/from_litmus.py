@@ -71,6 +71,10 @@ def read(document: Document, reading: Reading) -> None:
         if not inner.has("probe"):
             reading.lose(f"{one.at}: it has no probe, so Litmus says Pass whatever happens; here `expect` decides")
         name = one.text("name")
+        if name not in reading.defaults:
+            reading.lose(
+                f"{components.at}.env: it leaves the rest to a ChaosExperiment; here it is that of Litmus's own charts"
+            )
         env = Document({**reading.defaults.get(name, {}), **_env(components)}, f"{components.at}.env", reading.all)
         at_s = _experiment(one, env, spec, reading, at_s)
 

@@ -75,10 +75,9 @@ def by_labels(labels: Document, mode: str) -> str:
     role, active = labels.text("component"), labels.text("vault-active") if product == "vault" else ""
     if others := labels.unread():
         raise UnsupportedError(f"{others[0]}: no selector says this; {SAY_ON}")
-    if active in {"true", "false"} and role in {"", "server"}:
-        if active == "true":
-            return "vault:active"
-        return "vault:one-standby" if mode == "one" else "vault:standbys"
+    if active:
+        standbys = "vault:one-standby" if mode == "one" else "vault:standbys"
+        return {"true": "vault:active", "false": standbys}.get(active, "") if role in {"", "server"} else ""
     return (_ALL if mode == "all" else _ONE).get((product, role), "")
 
 
