@@ -66,7 +66,7 @@ def consul_no_retry_join(audited: Audited) -> Iterator[Hit]:
     "HD102",
     "consul-retry-max",
     Severity.WARNING,
-    what="`retry_max` or `retry_max_wan` above 0.",
+    what="`retry_max` or `retry_max_wan` above 0, in a file or as a flag.",
     why="After that many retries of a failed join the agent process exits with code 1. A datacenter that is away for "
     "longer than retry_max x retry_interval takes every agent with it that happens to start then, and whoever "
     "supervises it must bring it back.",

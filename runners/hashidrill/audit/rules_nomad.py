@@ -64,7 +64,7 @@ def nomad_no_server_join(audited: Audited) -> Iterator[Hit]:
     "HD202",
     "nomad-retry-max",
     Severity.WARNING,
-    what="`server_join { retry_max }` above 0.",
+    what="`server_join { retry_max }` above 0, in a file or as a flag.",
     why="After that many retries of a failed join the agent exits with code 1.",
     default="0: the agent tries until it succeeds, every 30 s.",
     fix="Leave `retry_max` out.",

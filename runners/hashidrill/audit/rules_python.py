@@ -112,7 +112,9 @@ def python_consul_no_timeout(audited: Audited) -> Iterator[Hit]:
             given = client.given.get("connections_timeout")
             if given is None:
                 text = "no connections_timeout: before py-consul 1.8 this waits for ever"
-                muted = f"{client.transport}, or set a timeout" if client.transport else ""
+                # a session has no timeout of its own
+                may = client.transport and not client.transport.startswith("its session")
+                muted = f"{client.transport}, or set a timeout" if may else ""
                 yield Hit(document, place_of(client.made), text, muted=muted)
             elif constant(given) is None:
                 yield Hit(document, place_of(client.made), "connections_timeout=None: this waits for ever")

@@ -436,6 +436,12 @@ def test_a_client_retries_where_its_session_transport_or_class_may(tmp_path, tex
     assert (len(found_), len(muted_)) == {True: (0, 1), False: (1, 0), None: (0, 0)}[muted], (found_, muted_)
 
 
+@pytest.mark.parametrize(("text", "hits"), [("c.http.session = s\n", 1), ("c.http = OurHTTP()\n", 0)])
+def test_a_transport_of_ones_own_may_have_a_timeout_and_a_session_has_none(tmp_path, text, hits):
+    (tmp_path / "a.py").write_text(f"import consul\nc = consul.Consul()\n{text}")
+    assert len(found(tmp_path, "HD602")) == hits
+
+
 def test_a_timeout_that_a_class_gives_its_client_is_seen(tmp_path):
     text = INIT.replace("hvac.Client", "consul.Consul").replace("C().read('x')", "C()")
     for given, hits in (("5", 0), ("None", 1)):
