@@ -97,7 +97,12 @@ class Compared:
         much, bounds = self.difference
         if not much:
             return ""
-        return f"{much}, {bounds or f'of {self.interval.rounds} rounds: too few for bounds'}"
+        rounds = self.interval.rounds
+        far = self.decision in {Decision.WORSE, Decision.BETTER}
+        few = (
+            f"in each of {rounds} rounds far outside of any noise" if far else f"of {rounds} rounds: too few for bounds"
+        )
+        return f"{much}, {bounds or few}"
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: null for what is not measured, `"never"` for infinity."""
@@ -170,7 +175,7 @@ def _compared(
     ]
     pairs = [pair for number, (one, other) in enumerate(sides) if (pair := paired(figure, one, other, seed=number))]
     looks = Looks.of(at_most, prior)
-    interval = ratio(pairs, confidence=confidence, alarms=alarms, looks=looks, prior=prior)
+    interval = ratio(pairs, confidence=confidence, alarms=alarms, looks=looks, prior=prior, noise=figure.noise)
     decision = decide(interval, margin, lower_is_better=figure.lower_is_better)
     why = _unmeasured(sides) if sides and not pairs else ""
     if why := why or _unmeasured_alone(sides, decision):

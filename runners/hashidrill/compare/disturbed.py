@@ -1,4 +1,4 @@
-"""Did other work on the machine spoil a run? Then it says nothing about its side, whatever came of it.
+"""Did other work on the machine disturb a run? Then it says something only beside a run that was disturbed alike.
 
 What counts as other work are processes outside of the run, whatever the experiment asks of the machine. A side whose
 own agents use up the CPU is not disturbed: with what the run itself takes when nothing starves it, as the leaner of
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 VARIES = 1.5
 """A run that is not starved takes no more than this many times what the leaner side takes in the middle."""
+OTHERS_APART = 0.15
+"""Runs of one round whose shares of other work lie further apart were not disturbed alike.
+
+Of 11 rounds beside eight other jobs on 2 cores, which took 0.7 to 0.9 of them, the most was 0.09.
+"""
 FEWEST_S = 5
 """With fewer seconds that were not starved, nobody knows what a run takes by itself."""
 _UNSTEADY = "steady-state"
@@ -38,7 +43,14 @@ class Use:
     starved: bool
     """Whether other work left almost nothing in too much of its time."""
     why: str = ""
-    """Why other work spoiled it; empty where it did not."""
+    """Why other work disturbed it; empty where it did not."""
+    others: float = 0.0
+    """The share of the machine that other work took, on average."""
+
+    def alike(self, other: Use) -> bool:
+        """Whether other work was no harder on one of two runs than on the other."""
+        neither = not self.why and not other.why
+        return neither or abs(self.others - other.others) <= OTHERS_APART
 
 
 def use_of(recording: Recording, others: Iterable[Use]) -> Use:
@@ -51,9 +63,10 @@ def use_of(recording: Recording, others: Iterable[Use]) -> Use:
     known = use.own[~mask & ~np.isnan(use.own)]
     own = float(np.median(known)) if len(known) >= FEWEST_S else math.nan
     starved = float(mask.mean()) > IN_DOUBT_AT_MOST
+    share = float(np.nanmean(use.others)) / use.cpus
     if starved and not _fits(use.cpus, float(np.median(use.others[mask])), lean):
-        return Use(own, starved, why=_starved(use))
-    return Use(own, starved, why=_asked_for(recording, use, lean))
+        return Use(own, starved, _starved(use), share)
+    return Use(own, starved, _asked_for(recording, use, lean), share)
 
 
 def never_ready(recording: Recording) -> bool:

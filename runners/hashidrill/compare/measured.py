@@ -123,6 +123,10 @@ class Figure:
     decides: bool
     measure: Callable[[Run], Measured] = field(repr=False, compare=False)
     lower_is_better: bool = True
+    noise: float = 0.0
+    """The most by which the logarithm of a round of equal sides varied (its standard deviation) on any machine that was
+    measured, rounded up; 0 where that is not known.
+    """
     odds: bool = False
     """It is a share, and is compared by its odds (hashidrill.compare.pairing): failed over served."""
 

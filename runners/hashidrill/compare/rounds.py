@@ -2,8 +2,9 @@
 
 Each round runs both sides once, one after the other, on the same machine, with the same loads at the same times. Who
 goes first alternates, so a machine that warms up, or gets busier, favours neither side. A run that is INVALID spoils
-its round, which is left out and counted: a run says nothing about a side when its generator was the slow one. So does a
-run that other work on the machine disturbed, however it ended.
+its round, which is left out and counted: a run says nothing about a side when its generator was the slow one. So does
+other work on the machine that disturbed one of its runs and not the other: such a round is played again. Where it
+disturbed both alike, as on a CI machine that others use too, what it takes from one it takes from the other.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 
 AT_MOST = 8
 SPOILT_AT_MOST = 3
-"""More spoilt rounds than this, and no fewer than those that count, end it: the machine does not get quieter."""
+"""More rounds than this that the runs spoilt themselves, and no fewer than those that count, end it."""
+PLAYED_AT_MOST = 3
+"""Rounds that other work spoilt are played again while there is time, up to this many times those that were wanted."""
 STARTS_S = 12.0
 """What a run takes beside its own phases: the datacenter's start and end, the final reads, the judging (2 cores)."""
 UNSTEADY = "steady-state"
@@ -64,7 +67,7 @@ class Played:
 
     @property
     def disturbed(self) -> bool:
-        """Whether other work on the machine spoiled it: then it counts neither for its side nor against it."""
+        """Whether other work on the machine disturbed it: what broke in it may have broken for that."""
         return self.use is not None and bool(self.use.why)
 
 
@@ -144,7 +147,7 @@ def play(
     now_s: Callable[[], float] = time.monotonic,
     into: Series | None = None,
 ) -> Series:
-    """Play rounds until `enough`, asked after each that counts, or until rounds or time are used up.
+    """Play rounds until `enough`, asked after each, or until rounds or time are used up.
 
     No round is begun that would not end within `budget_s`, by the longest so far, or by what the experiment takes. Of a
     round whose first run is INVALID the second is not played. Ctrl-C reverts what is in force, closes that recording,
@@ -169,9 +172,9 @@ def play(
                 break
             if series.played[-1].counts:
                 longest_s = max(longest_s, now_s() - started_s)
-                if enough is not None and enough(series):
-                    stopped = "enough"
-                    break
+            if enough is not None and enough(series):
+                stopped = "enough"
+                break
         series.stopped = stopped
     except KeyboardInterrupt:
         series.stopped = "interrupted"
@@ -192,10 +195,11 @@ class _Game:
     budget_s: float
 
     def over(self, series: Series, took_s: float, longest_s: float) -> Stopped | None:
-        count, spoilt = len(series.rounds), len(series.played) - len(series.rounds)
+        count = len(series.rounds)
         if count >= self.at_most:
             return "rounds"
-        if spoilt > SPOILT_AT_MOST and spoilt >= count:
+        spoilt = sum(any(run.invalid and not run.disturbed for run in each.runs) for each in series.played)
+        if (spoilt > SPOILT_AT_MOST and spoilt >= count) or len(series.played) >= PLAYED_AT_MOST * self.at_most:
             return "spoilt"
         both_s = sum(expected_s(side.resolved.experiment) for side in (self.baseline, self.candidate))
         return "budget" if took_s + (longest_s or both_s) > self.budget_s else None
@@ -212,7 +216,15 @@ class _Game:
             runs.append(played(side.name, path, series.figures, before))
             if runs[-1].invalid:
                 break
-        return Round(number, runs, (self.baseline.name, self.candidate.name))
+        return Round(number, told_apart(runs), (self.baseline.name, self.candidate.name))
+
+
+def told_apart(runs: Sequence[Played]) -> list[Played]:
+    """The runs of a round; where other work disturbed one of them alone, that one is INVALID."""
+    uses = [run.use for run in runs if run.use is not None]
+    if len(uses) < 2 or uses[0].alike(uses[1]):
+        return list(runs)
+    return [replace(run, invalid=run.invalid or (run.use.why if run.use else "")) for run in runs]
 
 
 def shared_figures(baseline: Side, candidate: Side) -> list[Figure]:
@@ -234,7 +246,8 @@ def played(side: str, path: Path, wanted: Sequence[Figure], before: Sequence[Pla
     """
     recording = Recording(path)
     use = use_of(recording, [run.use for run in before if run.use is not None])
-    invalid = use.why or next(invalid_reasons(recording, recording.experiment), "")
-    # a side that starved itself is measured as it was
-    measured = {each.name: each.of(recording, though_busy=use.starved and not use.why) for each in wanted}
+    invalid = next(invalid_reasons(recording, recording.experiment), "")
+    invalid = use.why or invalid if invalid else ""
+    # a side that starved itself is measured as it was, and so is one that was starved, beside one that was so too
+    measured = {each.name: each.of(recording, though_busy=use.starved) for each in wanted}
     return Played(side, path, measured, invalid, recording.outcome == UNSTEADY, use)

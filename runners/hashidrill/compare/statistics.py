@@ -43,6 +43,11 @@ With a noise that is 1.5 times, or twice, that of the calibration, 2.6 and 6 tim
 """
 UNLIKE_PRIOR = 3.0
 """Rounds whose variance is this many times that of the calibration are judged by themselves: it has changed."""
+FAR_SHARE = 0.2
+"""The part of the alarms that is for what lies far outside of any noise; the rest is for Student's t."""
+FEWEST_FAR = 2
+_FAR_DEGREES = 3
+"""Noise is taken for normal, or for a Student's t with 3 degrees of freedom (outliers), whichever reaches further."""
 MOST_ROUNDS = 60
 """More rounds than this are not worth a forecast."""
 _SIMULATED = 200_000
@@ -119,18 +124,24 @@ def ratio(
     alarms: float = ALARMS,
     looks: Looks | None = None,
     prior: Prior | None = None,
+    noise: float = 0.0,
 ) -> Interval:
     """The ratio over these rounds. `alarms` is the share of this one figure: ALARMS over the number of figures.
 
-    With fewer rounds than the first look, nothing is known: from 0 to infinity.
+    With fewer rounds than the first look, nothing is known: from 0 to infinity. `noise` is the most that a round's
+    logarithm is known to vary by on any machine: then what each of two rounds lies far outside of is sure already.
     """
     looks = looks or Looks.of(LAST_LOOK, prior)
     count = len(pairs)
     looks = Looks(looks.first, max(looks.last, count))
     logs = np.array([each.log for each in pairs], np.float64)
     middle = float(logs.mean()) if count else math.nan
+    far_low, far_high = 0.0, math.inf
+    if noise:
+        far_low, far_high = _far(logs, noise, FAR_SHARE * alarms, looks)
+        alarms *= 1 - FAR_SHARE
     if count < looks.first:
-        return Interval(0.0, _exp(middle), math.inf, 0.0, math.inf, count, math.nan)
+        return Interval(0.0, _exp(middle), math.inf, far_low, far_high, count, math.nan)
     own = max(float(logs.var(ddof=1)), _GRAIN**2) if count > 1 else 0.0
     known = _trusted(own, count, prior)
     more = 0 if known is None else known.degrees
@@ -145,9 +156,26 @@ def ratio(
         max(t_quantile(level, degrees) * error, _normal_quantile(level) * math.sqrt(least / count)) for level in levels
     )
     return Interval(
-        _exp(middle - usual), _exp(middle), _exp(middle + usual), _exp(middle - sure), _exp(middle + sure),
+        _exp(middle - usual), _exp(middle), _exp(middle + usual),
+        max(_exp(middle - sure), far_low), min(_exp(middle + sure), far_high),
         count, math.sqrt(max(variance, least)), more,
     )  # fmt: skip
+
+
+def _far(logs: Floats, noise: float, alarms: float, looks: Looks) -> tuple[float, float]:
+    """Bounds of the ratio from the round that lies least far to each side: 0 and infinity where they say nothing.
+
+    Of equal sides, all rounds lie beyond t times the noise to one side with the chance of one round to the power of
+    their number. It takes neither a mean nor a variance from so few rounds, and one outlier moves nothing. Each look
+    has an equal part of the alarms. Rounds that scatter by far more than the noise are judged by themselves.
+    """
+    count = len(logs)
+    if count < FEWEST_FAR or (count > 2 and float(logs.var(ddof=1)) > UNLIKE_PRIOR * noise**2):
+        return 0.0, math.inf
+    each = 2 * (alarms / 2 / (looks.last - FEWEST_FAR + 1)) ** (1 / count)
+    heavy = t_quantile(each, _FAR_DEGREES) / math.sqrt(_FAR_DEGREES / (_FAR_DEGREES - 2))
+    beyond = noise * max(heavy, _normal_quantile(each)) if each < 1 else 0.0
+    return _exp(float(logs.min()) - beyond), _exp(float(logs.max()) + beyond)
 
 
 def decide(interval: Interval, margin: float, *, lower_is_better: bool = True) -> Decision:

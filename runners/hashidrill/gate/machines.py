@@ -30,7 +30,9 @@ def as_junit(result: Result) -> str:
     _add(root, "hashidrill gate", [_change_case(result)], result.seconds)
     for ran in result.ran:
         cases = [*map(_slo_case, ran.outcome.slos), *map(_figure_case, ran.outcome.figures)]
-        if (ran.outcome.doubts or not cases) and not ran.outcome.no_change:
+        if ran.outcome.no_change:
+            cases.append(Element("testcase", name=GateVerdict.NO_CHANGE.value))
+        elif ran.outcome.doubts or not cases:
             told = Element("testcase", name="rounds")
             SubElement(told, "error", message=_xml("; ".join(ran.outcome.doubts or ran.outcome.unsure)))
             cases.append(told)
@@ -55,9 +57,9 @@ def _change_case(result: Result) -> Element:
     if failing := result.audit.failing:
         failure = SubElement(case, "failure", message=_xml("; ".join(f"{f.rule_id} {f.message}" for f in failing)))
         failure.text = _xml("\n".join(RULES[each.rule_id].fix for each in failing))
-    elif (
-        result.equal or result.interrupted or not any(ran.outcome.rounds for ran in result.ran)
-    ) and result.verdict is GateVerdict.CANNOT_TELL:
+    elif result.verdict is GateVerdict.CANNOT_TELL and result.verdict not in [
+        ran.outcome.verdict for ran in result.ran
+    ]:
         SubElement(case, "error", message=_xml("; ".join(result.reasons)))
     nothing = "nothing that can be compared differs"
     said = [*map(str, result.differences.changes), *(line for ran in result.ran for line in ran.outcome.without)]

@@ -143,6 +143,8 @@ def _one(member: Member, plan: Plan, means: Means, budget_s: float, alarms: floa
 
     def enough(series: Series) -> bool:
         outcome = look(series)
+        if outcome.no_change:
+            return True
         counted = ", ".join(f"{each.figure.name} {each.decision}" for each in outcome.figures if each.figure.decides)
         means.say(f"{member.name}: {outcome.rounds} round{'' if outcome.rounds == 1 else 's'}: {counted}")
         return outcome.settled
@@ -187,10 +189,9 @@ class _Looking:
         without, whole = self._without_effect(series)
         found = (*_of_one_side(series), *_same(series, self.secrets, without))
         told = tuple(f"{each}: no change, the agents report {said} on both sides" for each, said in without.items())
-        no_change = whole and len(without) == len(self.plan.differences.changes)
-        return Outcome(
-            self.member.name, tuple(figures), slos, spoilt, len(series.rounds), found, told, no_change=no_change
-        )
+        if whole and len(without) == len(self.plan.differences.changes):  # then figures compare nothing
+            return Outcome(self.member.name, rounds=len(series.rounds), without=told, no_change=True)
+        return Outcome(self.member.name, tuple(figures), slos, spoilt, len(series.rounds), found, told)
 
     def _without_effect(self, series: Series) -> tuple[dict[str, str], bool]:
         """What the agents of all runs so far report alike, and whether they report nothing else that differs.

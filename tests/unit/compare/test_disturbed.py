@@ -53,7 +53,18 @@ def test_a_few_seconds_of_it_are_left_to_the_figures(tmp_path: Path) -> None:
 
 
 def test_other_work_that_leaves_enough_disturbs_nobody(tmp_path: Path) -> None:
-    assert use_of(a_run(tmp_path / "run", others=1.2, own=0.5), ()) == Use(pytest.approx(0.5), starved=False)
+    found = use_of(a_run(tmp_path / "run", others=1.2, own=0.5), ())
+    assert found == Use(pytest.approx(0.5), starved=False, others=pytest.approx(0.6))
+
+
+def test_two_runs_beside_as_much_other_work_were_disturbed_alike(tmp_path: Path) -> None:
+    busy, busier, quiet, hardly = (
+        use_of(a_run(tmp_path / f"{others}", others=others, own=0.3), ()) for others in (1.6, 1.68, 0.1, 0.8)
+    )
+    assert busy.alike(busier)
+    assert not busy.alike(quiet)
+    assert not quiet.alike(busy)
+    assert quiet.alike(hardly), "neither was disturbed"
 
 
 def test_a_run_that_starves_itself_is_not_disturbed_once_it_is_known_what_it_may_take(tmp_path: Path) -> None:

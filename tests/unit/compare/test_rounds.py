@@ -176,14 +176,52 @@ def test_a_side_that_never_gets_steady_is_told_from_one_that_broke_down(runs: Ru
     assert {run.side for run in series.spoilt if not run.unsteady} == {"candidate"}
 
 
-def test_a_run_that_other_work_disturbed_spoils_its_round_however_it_ended(
+def test_a_round_of_which_other_work_disturbed_one_run_alone_is_played_again(
     runs: Runs, sides: tuple[Side, Side]
 ) -> None:
     runs.busy = lambda number: number == 2
     series = runs.play(sides, at_most=3)
-    assert [len(each.runs) for each in series.played] == [2, 1, 2, 2]
+    assert [each.counts for each in series.played] == [True, False, True, True]
     assert [run.disturbed for run in series.spoilt] == [True]
     assert "other work on this machine took 1.8 of its 2 CPUs" in series.why()
+
+
+def test_a_round_of_which_it_disturbed_both_runs_alike_counts_with_all_its_seconds(
+    runs: Runs, sides: tuple[Side, Side]
+) -> None:
+    runs.busy = lambda _number: True
+    series = runs.play(sides, at_most=2)
+    assert [each.counts for each in series.played] == [True, True]
+    assert all(run.disturbed for each in series.rounds for run in each.runs)
+    p50s = [run.measured["kv-writes.latency.p50"].number for each in series.rounds for run in each.runs]
+    assert not any(math.isnan(each) for each in p50s)
+
+
+def test_a_disturbed_run_that_ended_early_is_not_followed_by_the_other_side(
+    runs: Runs, sides: tuple[Side, Side]
+) -> None:
+    runs.busy = lambda number: number == 0
+    runs.spoil = lambda number, _side: number == 0
+    series = runs.play(sides, at_most=1)
+    assert [len(each.runs) for each in series.played] == [1, 2]
+    assert "other work on this machine" in series.spoilt[0].invalid
+
+
+def test_rounds_that_other_work_spoils_are_played_again_while_there_is_time(
+    runs: Runs, sides: tuple[Side, Side]
+) -> None:
+    runs.busy = lambda number: number % 2 == 0
+    series = runs.play(sides, at_most=8, budget_s=6.5 * 2 * A_RUN_S)
+    assert (series.stopped, len(series.played) >= 5, series.rounds) == ("budget", True, [])
+    endless = runs.play(sides, at_most=2)
+    assert (endless.stopped, len(endless.played)) == ("spoilt", 6)
+
+
+def test_whether_it_is_enough_is_asked_after_a_spoilt_round_too(runs: Runs, sides: tuple[Side, Side]) -> None:
+    """What agents report of themselves, a spoilt run says as well."""
+    runs.busy = lambda number: number == 0
+    series = runs.play(sides, at_most=8, enough=lambda series: len(series.played) == 1)
+    assert (series.stopped, len(series.played), series.rounds) == ("enough", 1, [])
 
 
 def planted(baseline: list[float], candidate: list[float], figure: Figure) -> list[Round]:

@@ -20,6 +20,7 @@ from hashidrill.compare.statistics import (
     Looks,
     Paired,
     Prior,
+    _far,
     block_error,
     decide,
     look_level,
@@ -285,3 +286,37 @@ def test_the_error_from_blocks_knows_that_seconds_resemble_each_other() -> None:
 def test_quantiles_of_student_are_those_of_the_tables(degrees: int, t: float) -> None:
     assert t_quantile(0.05, degrees) == pytest.approx(t, rel=1e-5)
     assert t_tails(np.array([t]), degrees)[0] == pytest.approx(0.05, rel=1e-4)
+
+
+class TestFarOutside:
+    """What each of few rounds lies far outside of any noise is sure, and nothing else is from so few."""
+
+    ALARM = ALARMS / 8 / 14
+
+    def _decision(self, *logs, noise=0.8):
+        return decide(ratio([Paired(each) for each in logs], alarms=self.ALARM, noise=noise), 1.2)
+
+    def test_two_rounds_that_are_far_worse_are_enough(self):
+        assert self._decision(6.5, 6.8) is Decision.WORSE
+        assert self._decision(-6.5, -6.8) is Decision.CANNOT_TELL, "better needs bounds"
+
+    def test_where_the_noise_is_not_known_they_are_not(self):
+        assert self._decision(6.5, 6.8, noise=0.0) is Decision.CANNOT_TELL
+
+    @pytest.mark.parametrize("logs", [(6.5,), (6.5, 0.1), (6.5, -6.5), (9.0, 0.0, 9.0), (0.8, 0.9)])
+    def test_one_round_or_one_outlier_is_not(self, logs):
+        assert self._decision(*logs) is Decision.CANNOT_TELL
+
+    def test_rounds_that_scatter_by_far_more_than_the_noise_are_judged_by_themselves(self):
+        assert self._decision(3.0, 9.0, 15.0) is Decision.CANNOT_TELL
+
+    @pytest.mark.parametrize("heavy", [False, True])
+    def test_of_equal_sides_it_alarms_no_more_often_than_its_share(self, heavy):
+        """At the level of a share that can be counted, and over all its looks."""
+        draw = np.random.default_rng(4)
+        noise = draw.standard_t(3, (20_000, 8)) / math.sqrt(3) if heavy else draw.standard_normal((20_000, 8))
+        alarms = 0
+        for logs in noise:
+            bounds = [_far(logs[:count], 1.0, 0.05, Looks(3, 8)) for count in range(2, 9)]
+            alarms += any(low > 1 or high < 1 for low, high in bounds)
+        assert alarms / len(noise) <= 0.05

@@ -74,7 +74,8 @@ class TestNoChange:
         assert json.loads(as_text(result))["experiments"][0]["unsure"] == []
         assert json.loads(as_sarif(result))["runs"][0]["properties"] == {"verdict": "no change", "reasons": [why]}
         assert json.loads(as_sarif(result))["runs"][0]["invocations"] == [{"executionSuccessful": True}]
-        assert 'errors="1"' not in as_junit(result)
+        assert "<error" not in as_junit(result)
+        assert "<testcase" in as_junit(result).split(result.ran[0].member.name)[1]
         assert as_markdown(result).startswith("### ✓ no change")
         assert any(why in line for line in verdict_lines(result))
         assert why in as_text(result)
@@ -141,6 +142,7 @@ class TestLies:
         result = gate("", f'{LOG}\nacl {{ default_policy = "deny" }}')
         assert result.verdict is GateVerdict.CANNOT_TELL
         assert result.reasons[-1] == "differs, and no gate tests it: acl.default_policy"
+        assert "<error" in as_junit(result)
 
 
 REPORT = {
