@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +33,12 @@ from hashidrill.live import display as live
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.markdown import markdown_summary
 from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.util.folders import PLAYBOOKS, shipped
 
+_PAGES = ("reference-faults.md", "reference-verdicts.md")
+_HEADING = re.compile(r"^##+ ", re.MULTILINE)
+_ROW = re.compile(r"^\| `([^`]+)` \|[^|]*\| ([^|]+) \|$", re.MULTILINE)
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _KINDS = ("experiments", "faults", "loads", "hypotheses", "runs")
 _SCHEMAS = ("experiment", "gameday", "attach", "scenario", "campaign")
 
@@ -213,12 +219,24 @@ def _show_kind(name: str, doc: str | None, params: Any, observer: Observer | Non
     if not fields:
         live.say(say, "No parameters.")
     required = set(params.model_json_schema(by_alias=True).get("required", []))
+    documented = meanings(name)
     for field, about in fields.items():
         default = "required" if field in required else f"default {about.get('default')}"
         examples = f"like {', '.join(str(value) for value in about['examples'])}" if about.get("examples") else ""
         choices = f"one of {', '.join(map(str, about['enum']))}" if about.get("enum") else ""
-        said = "; ".join(part for part in (default, choices, examples, about.get("description", "")) if part)
-        live.say(say, f"  {field:<12} {said}")
+        live.say(say, f"  {field:<12} {'; '.join(part for part in (default, choices, examples) if part)}")
+        if meaning := documented.get(field) or about.get("description", ""):
+            live.say(say, f"  {'':<12} {meaning}")
+
+
+def meanings(name: str) -> dict[str, str]:
+    """What each parameter of a shipped fault, load or hypothesis means: from the page that documents it."""
+    for page in _PAGES:
+        path = shipped(PLAYBOOKS) / page
+        _, found, rest = (path.read_text() if path.is_file() else "").partition(f"# `{name}`\n")
+        if found:
+            return {field: _LINK.sub(r"\1", text) for field, text in _ROW.findall(re.split(_HEADING, rest)[0])}
+    return {}
 
 
 def new(

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 
 import pytest
@@ -14,9 +15,10 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from hashidrill import __version__, cli
+from hashidrill import __version__, cli, registry
 from hashidrill.cli import heal, runs
 from hashidrill.cli.app import app
+from hashidrill.cli.library import meanings
 from hashidrill.cli.remembering import Memory
 from hashidrill.datacenter.up import running
 from hashidrill.errors import HashidrillError
@@ -38,6 +40,7 @@ from hashidrill.events import (
 from hashidrill.experiment.library import find_experiment, list_experiments
 from hashidrill.experiment.loader import load_experiment, resolve
 from hashidrill.experiment.schema import schema_text
+from hashidrill.hypothesis import all_comparisons, all_hypotheses
 from hashidrill.recording.journal import Clock, Journal
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.util.files import JOURNAL_NAME
@@ -243,9 +246,9 @@ def test_an_experiment_is_shown_as_it_is_written(hashidrill):
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("disk.latency", ("delay", "required", "jitter", "default 0s", "percent")),
+        ("disk.latency", ("delay", "required", "added time", "jitter", "default 0s", "percent")),
         ("consul.kv.read", ("mode", "default, stale, consistent", "rate")),
-        ("writes_recover", ("p50_below", "within")),
+        ("writes_recover", ("p50_below", "within", "how long it may take")),
         ("noop", ("No parameters.",)),
     ],
 )
@@ -253,6 +256,18 @@ def test_the_parameters_of_a_kind_are_shown(name, parameters, hashidrill):
     text = hashidrill("show", name).stdout
     assert text.startswith(name)
     assert all(parameter in text for parameter in parameters)
+
+
+def test_every_parameter_of_every_kind_says_what_it_means():
+    """`show` prints a type and a default for each; these do not say what it is for."""
+    models = {kind: cls.Params for kind, cls in {**registry.faults(), **registry.loads()}.items()}
+    models |= {name: one.Params for name, one in (all_hypotheses() | all_comparisons()).items()}
+    lacking = {
+        kind: sorted(field for field in fields if not re.search(r"\w+ .*\w+ .*\w", meanings(kind).get(field, "")))
+        for kind, model in models.items()
+        if (fields := model.model_json_schema(by_alias=True).get("properties", {}))
+    }
+    assert {kind: fields for kind, fields in lacking.items() if fields} == {}
 
 
 def test_a_run_is_shown_as_a_summary(hashidrill, recorded):
