@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from hashidrill import hypothesis
 from hashidrill.errors import HashidrillError, RecordingError
 from hashidrill.judging.doubts import Doubt, doubts, readable
+from hashidrill.judging.effects import without_effect
 from hashidrill.judging.traced import Read, TracedRecording
 from hashidrill.judging.validity import invalid_reasons
 from hashidrill.measure import SECOND
@@ -92,9 +93,13 @@ def _judged(recording: Recording, experiment: Experiment) -> RunVerdict:
     judged = [case.judge(expectation) for expectation in experiment.expect]
     if not judged:
         invalid.append("there is nothing to check: the experiment has no `expect`")
-    notes = list(_notes(doubtful, recording, judged))
     judgements = [judgement for judgement, _ in judged]
-    return RunVerdict(invalid, [*judgements, *_guardrails(recording, experiment, doubtful)], notes)
+    return RunVerdict(
+        invalid,
+        [*judgements, *_guardrails(recording, experiment, doubtful)],
+        list(_notes(doubtful, recording, judged)),
+        notes=list(without_effect(recording)) if "method" in recording.phases else [],
+    )
 
 
 def write_verdict(
