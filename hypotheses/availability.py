@@ -104,4 +104,5 @@ def _first_failure(recording: Recording, ops: Operations) -> str:
         if not ops.ok[index]:
             error = ops.errors[index] or (f"status {ops.status[index]}" if ops.status[index] else "no error recorded")
             return f"first failure: {when(recording, int(ops.intended_ns[index]))}, {ops.outcome[index]}: {error}"
-    return "hint: no operation failed, they were slow: look at raft.commit_time and disk.fsync in the timeline"
+    hint = measure.clue(recording, int(ops.intended_ns.min()), int(ops.end_ns.max()))
+    return f"no operation failed, they were slow\n{hint}"

@@ -1,5 +1,6 @@
 """Is everything that was acknowledged still there?"""
 
+from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.judging.checkable import coverage
@@ -61,9 +62,7 @@ def _why(recording: Recording, load: str, ops: Operations, found: Registers) -> 
     if found.phantoms:
         lines.append(f"{len(found.phantoms)} keys of {load} hold phantom values: {_names(list(found.phantoms))}")
         lines += [f"  {key}: holds {_short(held)!r}, {why}" for key, (held, why) in list(found.phantoms.items())[:3]]
-    lines.append(
-        "hint: compare raft.commit_index across the servers around that time, and search the agents' logs for a restore"
-    )
+    lines.append(f"hint: {measure.restored(recording)}")
     return "\n".join(lines)
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.judging.checkable import BEFORE_S, spans_in_force
@@ -117,7 +118,7 @@ def _why(recording: Recording, load: str, broken: dict[str, list[Op]]) -> str:
         lines += [f"    {_told(recording, op)}" for op in found[:_OPERATIONS_SHOWN]]
         if len(found) > _OPERATIONS_SHOWN:
             lines.append(f"    and {len(found) - _OPERATIONS_SHOWN} more")
-    lines.append("hint: compare these times with leader changes, and search the agents' logs for a restore")
+    lines.append(f"hint: {measure.restored(recording)}")
     return "\n".join(lines)
 
 

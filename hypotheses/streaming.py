@@ -287,8 +287,8 @@ def watchers_converge(
         not late,
         f"{len(late)} of {judged} watchers of {load} did not see the final state within {within} of the last change"
         f"{first} (never: not before the loads stopped)\n"
-        "hint: after a restore, a blocking query returns only when its `wait` is over. Use a `wait` of seconds, not"
-        " minutes, and restart at index 0 when the index goes backwards",
+        f"hint: {measure.restored(recording)}. After a restore, a blocking query returns only when its `wait` is over:"
+        " use a `wait` of seconds, and restart at index 0 when the index goes backwards",
         **figures,
     )
     return Held(

@@ -90,7 +90,7 @@ def _secrets(recording: Recording, load: str, ops: Operations, found: Registers,
     if found.phantoms:
         lines.append(f"{len(found.phantoms)} secrets are not what was written: {_names([*found.phantoms])}")
         lines += [f"  {key}: {held!r}, {why}" for key, (held, why) in list(found.phantoms.items())[:_SHOWN]]
-    return "\n".join([*lines, "hint: search the servers' logs, and those of Vault's storage, for a restore"])
+    return "\n".join([*lines, f"hint: {measure.restored(recording)}"])
 
 
 @hypothesis(needs_valid_run=False, timed=False)

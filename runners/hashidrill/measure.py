@@ -297,6 +297,46 @@ def _by_term(reign: Reign, terms: Sequence[tuple[int, float]], *, first: bool) -
     return [Reign(reign.host, t_ns, end, term) for (t_ns, term), end in zip(began, ends, strict=True)]
 
 
+def slowed(recording: Recording, start_ns: int, end_ns: int, host: str | None = None) -> tuple[str, bool | None]:
+    """How long commits of Raft took in that time and before, for a hint, and whether they were slower; None: unknown.
+
+    On that host, or on any. Slower is twice as long, and 10 ms more.
+    """
+    looked = recording.aside
+    try:
+        times = looked.series("raft.commit_time", host)
+    except HypothesisInvalidError:
+        return "raft.commit_time was not sampled", None
+    steady_ns = looked.phases.get("steady", (start_ns, start_ns))[0]
+    before, since = (times.between(*span) for span in ((steady_ns, start_ns), (start_ns, end_ns)))
+    if not before.ok.any() or not since.ok.any():
+        return "raft.commit_time was not sampled then", None
+    was_s, is_s = (float(one.value[one.ok].max()) for one in (before, since))
+    return f"raft.commit_time reached {seconds(is_s)} ({seconds(was_s)} before)", is_s > max(2 * was_s, was_s + 0.01)
+
+
+def restored(recording: Recording) -> str:
+    """For a hint at why something is lost: whether this run restored a snapshot, and how the leaders changed."""
+    restores = [window for window in recording.faults if window.proven and window.kind.endswith("snapshot.restore")]
+    if restores:
+        return f"this run restored a snapshot ({named(recording, restores[0])}), which takes back what came after it"
+    return "this run restored no snapshot; compare these times with leader changes, and search the agents' logs"
+
+
+def clue(recording: Recording, start_ns: int, end_ns: int) -> str:
+    """A hint at why writes were slow in that time, by what was measured."""
+    try:
+        changes = len(reigns(recording.aside, start_ns, end_ns)) - 1
+    except HypothesisInvalidError:
+        changes = 0
+    said, slow = slowed(recording, start_ns, end_ns)
+    if changes:
+        said = f"the majority's view of the leader changed {changes} times meanwhile; {said}"
+    elif slow is False:
+        said += ", and the leader stayed: look at the way to it, and for a backlog that drains slowly"
+    return f"hint: {said}"
+
+
 def not_the_same_process_ns(recording: Recording, label: str, start_ns: int, end_ns: int) -> int | None:
     """When the process of that host or agent was first found gone, or to be a new one; None where it stayed.
 

@@ -119,6 +119,10 @@ class TracedRecording(Recording):
     def signals(self) -> list[str]:
         return self._recording.signals
 
+    @property
+    def aside(self) -> Recording:
+        return self._recording.aside
+
     def artifact(self, name: str) -> Path:
         return self._recording.artifact(name)
 

@@ -105,6 +105,23 @@ class TestLeadershipLeaves:
         assert "leadership did not leave consul-1 within 20s" in broken.value.text
         assert "it still led after 20s" in broken.value.text
 
+    @pytest.mark.parametrize(
+        ("commits_s", "hint"),
+        [
+            (3.0, "raft.commit_time reached 3s (5ms before) on consul-1. Raft does not replace a slow leader"),
+            (0.005, "raft.commit_time reached 5ms (5ms before) on consul-1: the fault did not slow this leader down"),
+            (None, "hint: raft.commit_time was not sampled"),
+        ],
+    )
+    def test_the_hint_goes_by_what_was_measured(self, builder, commits_s, hint):
+        """A slow leader was hinted at where each commit took 5 ms."""
+        if commits_s is not None:
+            commits = lambda t: commits_s if 10 <= t < 30 else 0.005  # noqa: E731
+            builder.series("raft.commit_time", commits, host="consul-1")
+        with pytest.raises(Broken) as broken:
+            check(builder.leader(), "leadership_leaves", fault="disk.latency", within="20s")
+        assert hint in broken.value.text
+
     def test_being_without_a_leader_is_not_leaving(self, builder):
         with pytest.raises(Broken):
             check(builder.leader(handover(14, 99)), "leadership_leaves", fault="disk.latency", within="10s")
