@@ -1,9 +1,9 @@
 """What stands on what: does a sick Consul take others down with it, and can it still be seen to be sick?"""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -11,6 +11,7 @@ from pydantic import Field
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.experiment.conditions import Condition
+from hashidrill.experiment.draft import Draft
 from hashidrill.hypothesis import Held, hypothesis
 from hashidrill.hypothesis import require as _require
 from hashidrill.measure import SECOND, in_force, seconds, settled, when
@@ -23,7 +24,21 @@ ROBLOX_NORMAL = Duration("300ms")
 Loads = Annotated[list[str], Field(min_length=1)]
 
 
-@hypothesis
+def _too_short_a_recovery(params: Any, draft: Draft) -> Iterator[tuple[str, str]]:
+    recovery = draft.durations.get(("recovery", "for"))
+    ends = [step.at + step.for_ for step in draft.steps if step and step.at is not None and step.for_ is not None]
+    ends += [one.at + one.for_ for one in draft.marks.values() if one.at is not None and one.for_ is not None]
+    named = [
+        step.at + step.for_
+        for step in draft.steps
+        if step and step.at is not None and step.for_ is not None and params.fault in {None, step.kind, step.name}
+    ]
+    if recovery is not None and named and max(ends) - max(named) + recovery < params.within:
+        left = Duration(max(ends) - max(named) + recovery)
+        yield "within", f"the loads stop {left} after the fault, before {params.within} is over; make `recovery` longer"
+
+
+@hypothesis(never=_too_short_a_recovery)
 def cascade_within(
     recording: Recording,
     *,

@@ -1,5 +1,6 @@
 """Is streaming as good as long polling, and do watchers see the final state?"""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
+from hashidrill.experiment.draft import Draft
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.measure import SECOND, seconds
 from hashidrill.recording.reader import FaultWindow, Recording
@@ -232,7 +234,22 @@ def _table(stream: _Arm, poll: _Arm) -> str:
     return "\n".join(rows)
 
 
-@hypothesis
+def _changed_until_the_end(params: Any, draft: Draft) -> Iterator[tuple[str, str]]:
+    """Changes that go on until the loads stop, so often that no watcher has its time after the last one."""
+    writes, watch = draft.loads.get(params.writes or ""), draft.loads.get(params.load)
+    if writes is None or watch is None or writes.profile is not None:
+        return
+    by_key = getattr(watch.params, "keys_of", None) == params.writes
+    per_s = float(getattr(writes.params, "rate", 0.0)) * (1 - float(getattr(writes.params, "once", 0.0)))
+    every_s = (getattr(writes.params, "keys", 1) if by_key else 1) / per_s if per_s else float("inf")
+    if every_s < params.within:
+        what = "each key" if by_key else "what is watched"
+        text = f"{params.writes} changes {what} every {seconds(every_s)} until the loads stop, so that no watcher of"
+        text += f" {params.load} has {params.within} after the last change, and nothing could be judged; let it end"
+        yield "writes", f"{text} earlier, with a profile like {{ramp: {{to: 0%, over: 10s}}}}"
+
+
+@hypothesis(never=_changed_until_the_end)
 def watchers_converge(
     recording: Recording,
     *,

@@ -1,4 +1,4 @@
-"""Checks expectations: they must name loads, clients and faults that exist."""
+"""Checks expectations: they must name loads, clients and faults that exist, and leave time to be judged."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ def check_expectations(draft: Draft, note: Note) -> None:
     for index, expectation in enumerate(draft.expectations):
         if expectation is None:
             continue
-        whole = Side(("expect", index, expectation.name), expectation.params)
+        whole = Side(("expect", index, expectation.name), expectation.params, expectation.never)
         for each in (whole, *expectation.sides):
             check_named(each, draft, note)
+            for key, text in each.never(each.params, draft) if each.never else ():
+                note((*each.loc, key), text)
 
 
 def check_named(side: Side, draft: Draft, note: Note) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hashidrill.experiment.model import ClientSpec
     from hashidrill.experiment.problems import Loc
     from hashidrill.experiment.profile import Profile
+    from hashidrill.hypothesis.marked import Never
     from hashidrill.service import Service
     from hashidrill.units import Duration
 
@@ -66,6 +67,7 @@ class Side:
 
     loc: Loc
     params: BaseModel
+    never: Never | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Expectation:
     sides: Sequence[Side] = ()
     compares: Sequence[str] = ()
     """The parameters of a comparison that name a variant each."""
+    never: Never | None = None
 
 
 @dataclass(frozen=True)

@@ -286,22 +286,22 @@ class _Loading:
         if params is None:
             return None
         sides = list(self._sides(params, (*loc, name))) if name == contrast.NAME else []
-        compares = _hypothesis(name, self._get, compares=True).sides if loc[0] == "compare" else ()
-        return rules.Expectation(name, params, sides, compares)
+        found = _hypothesis(name, self._get, compares=loc[0] == "compare")
+        return rules.Expectation(name, params, sides, found.sides if loc[0] == "compare" else (), found.never)
 
     def _sides(self, params: BaseModel, loc: Loc) -> Iterator[rules.Side]:
         """What a contrast passes to another hypothesis, for its good and its bad side."""
         written = params.model_dump()
         for which in contrast.SIDES:
             try:
-                model = _hypothesis(written["of"], self._get).Params
+                found = _hypothesis(written["of"], self._get)
             except UnknownNameError as unknown:
                 self._document.problem((*loc, "of"), str(unknown))
                 return
-            raw = contrast.side(model, written[which], written["params"])
-            checked = self._check(model, raw, (*loc, which))
+            raw = contrast.side(found.Params, written[which], written["params"])
+            checked = self._check(found.Params, raw, (*loc, which))
             if checked is not None:
-                yield rules.Side((*loc, which), checked)
+                yield rules.Side((*loc, which), checked, found.never)
 
     def _kind_params(
         self, find: Callable[[], Any], raw: Mapping[str, Any], kind_loc: Loc, loc: Loc, *, name_is_key: bool = False

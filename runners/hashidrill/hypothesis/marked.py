@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 Figures = dict[str, float | str | list[str]]
+Never = Callable[[Any, Any], Iterable[tuple[str, str]]]
 Function = TypeVar("Function", bound=Callable[..., Any])
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _ATTRIBUTE = "__hashidrill_hypothesis__"
@@ -68,6 +69,8 @@ class Hypothesis:
     """Of a comparison: what its sides are called. YAML names a variant for each."""
     of_rounds: bool = False
     """Whether each side of a comparison is the recordings of all rounds, and not of one."""
+    never: Never | None = None
+    """Why it could never be judged in an experiment: its parameters and the draft give (parameter, text) pairs."""
 
     def check(self, recording: Any, params: Mapping[str, Any]) -> Held:
         """What held in a hashidrill.recording.Recording (a comparison: in a tuple of its sides), and the figures of it.
@@ -91,17 +94,21 @@ class Hypothesis:
 @overload
 def hypothesis(function: Function) -> Function: ...
 @overload
-def hypothesis(*, needs_valid_run: bool = True, timed: bool = True) -> Callable[[Function], Function]: ...
 def hypothesis(
-    function: Function | None = None, *, needs_valid_run: bool = True, timed: bool = True
+    *, needs_valid_run: bool = True, timed: bool = True, never: Never | None = None
+) -> Callable[[Function], Function]: ...
+def hypothesis(
+    function: Function | None = None, *, needs_valid_run: bool = True, timed: bool = True, never: Never | None = None
 ) -> Function | Callable[[Function], Function]:
     """Make a plain function a hypothesis of the same name; it can still be called as before.
+
+    `never(params, draft)` says before the run why it could not be judged (hashidrill.experiment.draft.Draft).
 
     Raises UsageError, with file and line, for a signature that YAML could not fill.
     """
 
     def mark(marked: Function) -> Function:
-        setattr(marked, _ATTRIBUTE, _from_function(marked, needs_valid_run=needs_valid_run, timed=timed))
+        setattr(marked, _ATTRIBUTE, _from_function(marked, needs_valid_run=needs_valid_run, timed=timed, never=never))
         return marked
 
     return mark if function is None else mark(function)
@@ -161,7 +168,7 @@ def _plain(value: Any) -> float | str | list[str]:
 
 def _from_function(
     function: Callable[..., Any], *, needs_valid_run: bool = True, timed: bool = True, compares: bool = False,
-    of_rounds: bool = False,
+    of_rounds: bool = False, never: Never | None = None,
 ) -> Hypothesis:  # fmt: skip
     name = function.__name__
     path, line = Path(function.__code__.co_filename), function.__code__.co_firstlineno
@@ -176,7 +183,17 @@ def _from_function(
         reason = str(error).splitlines()[0]
         raise UsageError(f"{where}: a parameter cannot be read from YAML: {reason}") from None
     return Hypothesis(
-        name, function, model, inspect.getdoc(function) or "", path, line, needs_valid_run, timed, sides, of_rounds
+        name,
+        function,
+        model,
+        inspect.getdoc(function) or "",
+        path,
+        line,
+        needs_valid_run,
+        timed,
+        sides,
+        of_rounds,
+        never,
     )
 
 
