@@ -728,8 +728,13 @@ def slipping(path):
 # leadership
 
 
-def led(path, leader, **load):
-    return run(path, **load).leader(leader)
+def led(path, leader, term=None, **load):
+    return run(path, **load).leader(leader, term=term)
+
+
+def again(at_s):
+    """The terms of a leader that was elected again then, and that nobody saw gone."""
+    return lambda t: 2 if t < at_s else 3
 
 
 def moved(lost, found, to="consul-2"):
@@ -744,6 +749,21 @@ def elected(path):
 @case("leader_elected", LIE, "another leader after 8 s")
 def elected_late(path):
     return led(path, moved(11, 19)).build(), {"within": "4s"}
+
+
+@case("leader_elected", TRUTH, "the same leader in a new term after 3 s, never seen gone")
+def elected_again(path):
+    return led(path, "consul-1", again(13)).build(), {"within": "4s"}
+
+
+@case("leader_elected", LIE, "the same leader in a new term after 8 s, never seen gone")
+def elected_again_late(path):
+    return led(path, "consul-1", again(18)).build(), {"within": "4s"}
+
+
+@case("leader_elected", NOTHING, "one leader all the time, whose term was never heard")
+def unheard(path):
+    return led(path, "consul-1", lambda _: None).build(), {"within": "4s"}
 
 
 def active(path, server):
@@ -914,6 +934,16 @@ def stayed(path):
 @case("leadership_stays", LIE, "another leader for a while")
 def went(path):
     return led(path, lambda t: "consul-2" if 20 <= t < 23 else "consul-1").build(), {}
+
+
+@case("leadership_stays", LIE, "the same leader in a new term, never seen gone")
+def went_and_came(path):
+    return led(path, "consul-1", again(20)).build(), {}
+
+
+@case("leadership_stays", NOTHING, "one leader all the time, whose term was never heard")
+def stayed_unheard(path):
+    return led(path, "consul-1", lambda _: None).build(), {}
 
 
 def _rotating(t):
