@@ -254,9 +254,9 @@ def _name(recording: Recording, window: FaultWindow) -> str:
 
 def _story(recording: Recording, seen: list[Reign]) -> str:
     """The first few reigns: `consul-1, then nobody 3.1s into the method, then consul-1 again (term 3) 4.0s ...`."""
-    told, led = [seen[0].host or "nobody"], seen[0].host
+    told, led = [seen[0].host or "nobody"], seen[0]
     for reign in seen[1:8]:
-        again = f" again{f' (term {reign.term:g})' if reign.term else ''}" if reign.host == led else ""
+        again = f" again (term {reign.term:g})" if measure.elected_again(led, reign) else ""
         told.append(f"{reign.host or 'nobody'}{again} {when(recording, reign.start_ns)}")
-        led = reign.host or led
+        led = reign if reign.host else led
     return ", then ".join(told) + (f", and {len(seen) - 8} more" if len(seen) > 8 else "")

@@ -243,6 +243,12 @@ class Reign:
     """As the leader itself said; None where it was not heard."""
 
 
+def elected_again(before: Reign, after: Reign) -> bool:
+    """Whether the host of the first reign was certainly elected for the second one: its term is another one."""
+    known = before.term is not None and after.term is not None
+    return known and after.host == before.host and after.term != before.term
+
+
 def reigns(recording: Recording, start_ns: int, end_ns: int, signal: str = "raft.leader") -> list[Reign]:
     """Who led between the two moments, as the majority saw it. The first one began before or at `start_ns`.
 

@@ -80,7 +80,7 @@ def leader_afterwards(recording: Recording, signal: str = "raft.leader") -> Meas
     if not after:
         return Measured(NOBODY, f"{NOBODY}: {before} led before")
     if after == before:
-        changes = any(reign.host and (reign.host, reign.term) != (before, seen[0].term) for reign in seen[1:])
+        changes = any(reign.host not in {"", before} or measure.elected_again(seen[0], reign) for reign in seen[1:])
         return Measured(SAME, f"{SAME}: {after}" + (", again" if changes else ""))
     return Measured(ANOTHER, f"{ANOTHER}: {after}, after {before}")
 

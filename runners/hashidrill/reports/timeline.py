@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hashidrill import registry
+from hashidrill import measure, registry
 from hashidrill.errors import HashidrillError, HypothesisInvalidError
-from hashidrill.measure import at_in_method_ns, reigns
+from hashidrill.measure import at_in_method_ns
 from hashidrill.reports.figures import fault_span, mark_spans, operations_of, run_end_ns
 from hashidrill.reports.text import one_line, printable
 from hashidrill.service import Lane, Panel
@@ -180,13 +180,13 @@ def _segments(recording: Recording, lane: Lane, series: Series) -> list[dict[str
 
 def _reigns(recording: Recording, lane: Lane) -> list[dict[str, Any]]:
     segments: list[dict[str, Any]] = []
-    led = ""
-    for reign in reigns(recording, 0, run_end_ns(recording), lane.signal)[:MOST_MARKS]:
-        again = ", again" if reign.host == led else ""
+    led = measure.Reign("", 0, 0)
+    for reign in measure.reigns(recording, 0, run_end_ns(recording), lane.signal)[:MOST_MARKS]:
+        again = ", again" if measure.elected_again(led, reign) else ""
         span = {"start": _of(reign.start_ns), "end": _of(reign.end_ns)}
         label = f"{reign.host}{again}" if reign.host else lane.bad
         segments.append({**span, "label": printable(label, 60), "ok": bool(reign.host)})
-        led = reign.host or led
+        led = reign if reign.host else led
     return segments
 
 
