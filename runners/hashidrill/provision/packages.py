@@ -180,7 +180,7 @@ def _may_install(asked: Sequence[Package], ask: Ask) -> list[str]:
     if GO in asked:
         by_hand.append(f"{go_by_hand()}   # Go, {OLDEST_GO_TEXT} or newer")
     raise NotAllowedError(
-        f"This machine lacks {', '.join(tools)}; {why}. Do this, then try again:\n  " + "\n  ".join(by_hand)
+        f"This machine lacks {', '.join(tools)}; {why}.\nDo this, then try again:\n  " + "\n  ".join(by_hand)
     )
 
 
@@ -239,7 +239,7 @@ def _new_enough_go(sudo: Sequence[str], say: Say) -> Package:
         )
         raise NotOfferedError(
             f"Go {OLDEST_GO_TEXT} or newer is needed for {GO.purpose}, and this system's packages have none: "
-            f"{offered}. Run this, then try again:\n  {go_by_hand()}"
+            f"{offered}.\nRun this, then try again:\n  {go_by_hand()}"
         )
     return usable[0]
 
