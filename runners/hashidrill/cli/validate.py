@@ -106,10 +106,10 @@ def _check_runbook(path: Path) -> None:
 
 
 def _check_attach(path: Path) -> None:
-    """What it says about an existing datacenter, without a look at it. Raises ExperimentError, InterlockError."""
-    from hashidrill.datacenter.attach.target import check_file  # noqa: PLC0415 - httpx, which experiments do not need
+    """What it says about an existing datacenter, without a look at it. Raises what check_attach_file raises."""
+    from hashidrill.engine.attachable import check_attach_file  # noqa: PLC0415 - httpx, which experiments do not need
 
-    check_file(path)
+    check_attach_file(path)
 
 
 _CHECKS = {_GAME_DAY: _check_day, _SCENARIO: _check_scenario, _CAMPAIGN: _check_campaign}

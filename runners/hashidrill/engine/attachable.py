@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any
 from hashidrill import registry
 from hashidrill.capabilities import described
 from hashidrill.carriers.opened import Offer
+from hashidrill.carriers.settings import carriers_of
 from hashidrill.claims import is_across
 from hashidrill.datacenter.attach.datacenter import AttachedHost
 from hashidrill.datacenter.attach.product import attachables
+from hashidrill.datacenter.attach.target import check_file
 from hashidrill.engine.required import make_fault
 from hashidrill.errors import AttachError, ExperimentError
-from hashidrill.experiment.attached import attached_to
+from hashidrill.experiment.attached import attached_to, check_no_variants, inline
 from hashidrill.experiment.conditions import PROBE_SIGNALS
 from hashidrill.experiment.loader import load_document
 from hashidrill.experiment.model import DatacenterSpec, services_of
+from hashidrill.experiment.reading import read_experiment
 from hashidrill.experiment.selectors import Selector, aimed, parse_selector
+from hashidrill.generators.settings import workers_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +41,25 @@ NOT_SEEN = {"disk": "disks", "process": "processes", "machine": "this machine's 
 """Signals of ours alone, by their first word, and what they are about."""
 NO_CARRIERS: Offers = MappingProxyType({})
 """For a datacenter whose hosts are reached by the addresses of their agents' APIs alone."""
+
+
+def check_attach_file(path: Path) -> None:
+    """What can be told of an Attach file, or of an experiment that attaches, before anything is contacted.
+
+    Raises ExperimentError, InterlockError, AttachError.
+    """
+    where, model, products = check_file(path)
+    carried = carriers_of(model.carriers, where).nomad is not None
+    if carried and "nomad" not in products:
+        raise AttachError(f"{where}: carriers.nomad: Nomad is not attached; name it under `datacenter`")
+    workers_of(model.engine, products, where)
+    if inline(document := read_experiment(path)) is None:
+        return
+    check_no_variants(document, path)
+    experiment = load_document(document.unmarked(), near_to=path)
+    if reasons := [*_of_loads(experiment), *_of_clients(experiment), *_of_conditions(experiment)]:
+        told = "".join(f"\n  {reason}" for reason in reasons)
+        raise AttachError(f"{path}: cannot run in an existing datacenter:{told}")
 
 
 def check_possible(

@@ -21,7 +21,7 @@ from hashidrill.datacenter.attach.interlocks import open_interlocks
 from hashidrill.datacenter.attach.plan import Plan, plan_of
 from hashidrill.datacenter.attach.pods_found import troubles
 from hashidrill.datacenter.attach.target import read_target
-from hashidrill.engine.attachable import check_possible
+from hashidrill.engine.attachable import check_attach_file, check_possible
 from hashidrill.engine.heal_attached import heal_attached
 from hashidrill.engine.launch import RUNS_DIR, Engine, record
 from hashidrill.errors import AttachError
@@ -62,6 +62,7 @@ class Attached:
 
         Raises ExperimentError for the file, AttachError where it cannot be attached.
         """
+        check_attach_file(path)
         return cls(*anyio.run(_looked, replace(read_target(path).saying(*said), undoing=undoing)))
 
     def over(self, path: Path) -> ResolvedExperiment:

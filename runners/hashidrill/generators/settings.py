@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -58,17 +58,21 @@ def settings_of(written: Any, where: str) -> EngineSettings:
         raise AttachError(f"{where}: {wrong}") from None
 
 
+def workers_of(written: Any, products: Container[str], where: str) -> NomadSettings | None:
+    """None where loads run on this machine. Raises AttachError where Nomad is not among the attached `products`."""
+    nomad = settings_of(written, where).nomad
+    if nomad is not None and "nomad" not in products:
+        raise AttachError(f"{where}: engine.nomad: Nomad is not attached; name it under `datacenter`")
+    return nomad
+
+
 def fleet_of(written: Any, logins: Mapping[str, Login], where: str) -> dict[str, Any] | None:
     """What a LoadGenerator is told of its workers, tokens included; None where loads run on this machine.
 
     Raises AttachError for what cannot be used.
     """
-    nomad = settings_of(written, where).nomad
-    if nomad is None:
-        return None
-    if "nomad" not in logins:
-        raise AttachError(f"{where}: engine.nomad: Nomad is not attached; name it under `datacenter`")
-    return {
+    nomad = workers_of(written, logins, where)
+    return None if nomad is None else {
         "spawner": "nomad", "workers": nomad.workers, "lease_s": float(nomad.lease),
         "lost_after_s": float(nomad.lost_after), "login": logins["nomad"].handed_over(),
     }  # fmt: skip

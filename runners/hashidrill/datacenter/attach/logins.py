@@ -95,11 +95,14 @@ def _bool(text: str, where: str) -> bool:
 
 
 def _url(product: Attachable, said: Mapping[str, str]) -> str:
-    written = said.get("address", product.default_address)
-    if "://" not in written:
-        secure = "ssl" in said and _bool(said["ssl"], product.variables["ssl"])
-        written = f"{'https' if secure else 'http'}://{written}"
-    return whole_url(product.name, product.port, written, f"the address of {product.name}")
+    secure = "ssl" in said and _bool(said["ssl"], product.variables["ssl"])
+    return address_of(product, said.get("address", product.default_address), secure=secure)
+
+
+def address_of(product: Attachable, written: str, *, secure: bool = False) -> str:
+    """The URL of a product, written with or without its scheme. Raises AttachError."""
+    whole = written if "://" in written else f"{'https' if secure else 'http'}://{written}"
+    return whole_url(product.name, product.port, whole, f"the address of {product.name}")
 
 
 def whole_url(name: str, port: int, url: str, what: str) -> str:
@@ -111,8 +114,10 @@ def whole_url(name: str, port: int, url: str, what: str) -> str:
     except ValueError as error:
         raise AttachError(f"{what}: {shown(url)}: {error}; write a URL {hint}") from None
     if parts.scheme not in {"http", "https"}:
-        raise AttachError(f"{what}: {shown(url)} has not the scheme http or https; write a URL {hint}")
-    if not parts.hostname or parts.username is not None:
+        raise AttachError(f"{what}: {shown(url)} must start with http:// or https://; write a URL {hint}")
+    if not parts.hostname or parts.username is not None or given == 0:
         raise AttachError(f"{what}: expected a URL {hint}, without a name or password in it")
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise AttachError(f"{what}: {shown(url)} has a path, which would be left out; write a URL {hint}")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}:{given or (443 if parts.scheme == 'https' else 80)}"

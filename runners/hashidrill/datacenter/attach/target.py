@@ -15,16 +15,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from hashidrill.datacenter.attach.beside import PLACE as PLACE_BESIDE
 from hashidrill.datacenter.attach.beside import Beside, kubernetes_of
 from hashidrill.datacenter.attach.login import Login
-from hashidrill.datacenter.attach.logins import login_from, whole_url
+from hashidrill.datacenter.attach.logins import address_of, login_from, whole_url
 from hashidrill.datacenter.attach.pods import (
     KUBERNETES,
     PLACE,
@@ -35,6 +37,7 @@ from hashidrill.datacenter.attach.pods import (
 )
 from hashidrill.datacenter.attach.product import Part, attachables
 from hashidrill.datacenter.interlocks.settings import settings_of
+from hashidrill.errors import AttachError
 from hashidrill.experiment.attached import KIND, inline, said_in
 from hashidrill.experiment.documents import Document
 from hashidrill.experiment.explain import explain
@@ -126,7 +129,7 @@ def read_target(path: Path, environ: Mapping[str, str] | None = None) -> AttachT
     known = attachables()
     logins = {name: login_from(known[name], part, environ, path) for name, part in parts.items()}
     beside = model.services.toxiproxy
-    toxiproxy = "" if beside is None else whole_url("toxiproxy", 8474, beside.address, "services.toxiproxy.address")
+    toxiproxy = "" if beside is None else _toxiproxy_at(beside.address)
     return AttachTarget(
         model.metadata.name,
         model.metadata.title,
@@ -190,13 +193,15 @@ def left_out(path: Path) -> LeftOut:
     )
 
 
-def check_file(path: Path) -> None:
+def check_file(path: Path) -> tuple[str, AttachFile, frozenset[str]]:
     """What can be told of such a file without the environment, the files that it names, and anybody at the other end.
 
+    Returns the file that says it, and which products are attached: hashidrill.engine.attachable looks at the rest.
     Raises ExperimentError, and InterlockError for settings of the interlocks that cannot be.
     """
-    where, model, *_ = _read(path)
+    where, model, parts, pods = _read(path)
     settings_of(model.interlocks, str(where))
+    return str(where), model, frozenset({**parts, **pods.parts})
 
 
 def _read(path: Path) -> tuple[Path, AttachFile, dict[str, Part], _Pods]:
@@ -215,6 +220,10 @@ def _read(path: Path) -> tuple[Path, AttachFile, dict[str, Part], _Pods]:
             document.problem(("datacenter", name), f"cannot be attached: {near(name, [*known, KUBERNETES])}", key=True)
             continue
         parts[name] = _part(document, known[name].Part, ("datacenter", name), written or {})
+    if (toxiproxy := model.services.toxiproxy) is not None:
+        _check_url(document, ("services", "toxiproxy", "address"), partial(_toxiproxy_at, toxiproxy.address))
+    if (kubernetes := model.services.kubernetes) is not None:
+        _check_urls(document, (*PLACE_BESIDE.split("."), "chaosd"), "chaosd", 31767, kubernetes.chaosd)
     pods = _of_pods(document, model, parts) if KUBERNETES in model.datacenter else _Pods()
     document.raise_problems()
     return path, model, parts, pods
@@ -290,7 +299,29 @@ def _part(document: Document, model: type[Part], loc: tuple[str, ...], written: 
     """Raises ExperimentError."""
     _refuse_tokens(document, loc, written)
     part: Part = _validated(document, model, written, loc)
+    product = attachables()[loc[-1]]
+    if part.address is not None:
+        _check_url(document, (*loc, "address"), lambda: address_of(product, part.address or ""))
+    _check_urls(document, (*loc, "agents"), product.name, product.port, part.agents)
     return part
+
+
+def _toxiproxy_at(url: str) -> str:
+    """Raises AttachError."""
+    return whole_url("toxiproxy", 8474, url, "the address of toxiproxy")
+
+
+def _check_urls(document: Document, loc: tuple[str, ...], name: str, port: int, urls: Mapping[str, str]) -> None:
+    for host, url in urls.items():
+        _check_url(document, (*loc, host), partial(whole_url, name, port, url, host))
+
+
+def _check_url(document: Document, loc: tuple[str, ...], read: Callable[[], str]) -> None:
+    """Notes what is wrong with an address now, and not when it is first asked."""
+    try:
+        read()
+    except AttachError as error:
+        document.problem(loc, str(error))
 
 
 def _refuse_tokens(document: Document, loc: tuple[str, ...], written: Mapping[str, Any]) -> None:

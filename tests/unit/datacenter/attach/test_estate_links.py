@@ -105,7 +105,7 @@ def test_a_toxiproxy_that_does_not_answer_or_is_none_is_told(there):
 @pytest.mark.parametrize("address", ["10.0.0.1:8474", "http://", "ftp://x", "http://a:b@c:1"])
 def test_an_address_that_cannot_be_is_told(tmp_path, address):
     text = BODY + f'services: {{toxiproxy: {{address: "{address}"}}}}\n'
-    with pytest.raises(AttachError, match=r"services\.toxiproxy\.address"):
+    with pytest.raises(ExperimentError, match=r"services\.toxiproxy\.address"):
         read_target(attach_file(tmp_path, text), {})
     with pytest.raises(ExperimentError, match="toxi"):
         read_target(attach_file(tmp_path, BODY + "services: {toxiproxi: {}}\n"), {})

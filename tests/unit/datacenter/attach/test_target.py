@@ -96,7 +96,7 @@ def test_another_kind_of_file_gets_one_message(tmp_path):
 @pytest.mark.parametrize(
     ("environ", "said"),
     [
-        ({"CONSUL_HTTP_ADDR": "unix:///run/consul.sock"}, "has not the scheme http or https"),
+        ({"CONSUL_HTTP_ADDR": "unix:///run/consul.sock"}, "must start with http:// or https://"),
         ({"CONSUL_HTTP_ADDR": "http://me:secret@consul:8500"}, "without a name or password in it"),
         ({"CONSUL_HTTP_ADDR": "http://consul:port"}, "write a URL like https://consul.staging.example:8500"),
         ({"CONSUL_HTTP_ADDR": "c:1", "CONSUL_HTTP_SSL": "maybe"}, "HTTP_SSL: expected true or false, got 'maybe'"),
