@@ -523,6 +523,13 @@ OTHER_FAULTS = [
         "vault-active=maybe names no agent",
     ),
     (chaos("PodChaos", action="pod-kill", **SERVERS), SIDE, "--from 'consul:servers': none of its faults has"),
+    ([{"apiVersion": "v1", "kind": "List", "items": []}], (), "it has no objects"),
+    (
+        [{**engine("pod-delete")[0], "kind": "ChaosSchedule"}, *engine("pod-delete")],
+        (),
+        "a ChaosSchedule repeats a ChaosE",
+    ),
+    ([{**engine("pod-delete")[0], "apiVersion": "litmuschaos.io/v2"}], (), "apiVersion: 'v2': only v1alpha1"),
 ]
 
 

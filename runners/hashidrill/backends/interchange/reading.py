@@ -118,6 +118,8 @@ def _read(objects: Sequence[Document], reading: Reading) -> tuple[list[str], lis
             from_chaos_mesh.read(kind, one, reading)
         elif group == LITMUS and kind == "ChaosEngine":
             from_litmus.read(one, reading)
+        elif group == LITMUS and kind == "ChaosSchedule":
+            raise one.wrong("kind", "a ChaosSchedule repeats a ChaosEngine; import its spec.engineTemplateSpec as one")
         else:
             if group == LITMUS and kind == "ChaosExperiment":
                 from_litmus.defaults(one, reading)
@@ -131,7 +133,7 @@ def _read(objects: Sequence[Document], reading: Reading) -> tuple[list[str], lis
         for part in (metadata.part("annotations"), metadata):
             part.lose_rest("an experiment has no place in a cluster")
     if not names:
-        raise UnsupportedError(f"{'; '.join(others)}; read are {CHAOS_MESH.group} and {LITMUS}")
+        raise UnsupportedError(f"{'; '.join(others) or 'it has no objects'}; read are {CHAOS_MESH.group} and {LITMUS}")
     return names, whats
 
 
