@@ -139,8 +139,8 @@ def chains_of(rules: Sequence[PacketRule]) -> list[Chain]:
 
 
 REDIRECTING, BLOCKING = Redirect((), 0, 0).place, Block("input", ()).place
-"""Of a table that is suspended, the one accepts before it redirects, and the other is empty. Both stay: the connections
-of a proxy that ends are closed through them, and the kernel translates nothing for a chain that was made anew."""
+"""In a suspended table the first accepts before it redirects, and the second is empty. Both stay, because the kernel
+translates nothing for a new chain, and the connections of a proxy that ends are closed through them."""
 
 
 def script(table: str, rules: Sequence[PacketRule]) -> str:

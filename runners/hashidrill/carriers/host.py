@@ -18,8 +18,8 @@ from hashidrill.capabilities import AgentProcess
 from hashidrill.carriers import leased
 from hashidrill.carriers.bundle import EYES, program
 from hashidrill.carriers.limits import cannot, cut_off, spare_the_carrier, wrong_place
+from hashidrill.carriers.nft_listing import barriers
 from hashidrill.carriers.shell import ANSWERS_WITHIN_S, Lines, Shell
-from hashidrill.datacenter.local.packet_rules import barriers
 from hashidrill.errors import FaultError, OthersFaultError
 from hashidrill.observed import Barrier, Exchange, ExchangeRequest, Timing
 from hashidrill.packets import PacketRule

@@ -81,7 +81,7 @@ def _sides(place: Place) -> list[str]:
 
 
 def table_of(fault_id: str) -> str:
-    """The name of the nft table that belongs to this fault alone."""
+    """The name of the table of packet rules that belongs to this fault alone."""
     return "hashidrill_" + re.sub(r"\W", "_", fault_id)
 
 

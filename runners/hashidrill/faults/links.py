@@ -1,7 +1,7 @@
 """Slow, narrow and breaking links: a toxiproxy in front of one TCP port, between hosts.
 
 The target host redirects connections from the other side to its own toxiproxy, which forwards them to the real port: no
-configuration changes, and neither side notices. Each fault is one nft table on each host that it touches:
+configuration changes, and neither side notices. Each fault is one table of packet rules on each host that it touches:
 
     prerouting  redirects and counts new connections from the sources to the port
     input       resets what else comes from the sources to the port: connections older than the fault

@@ -1,7 +1,7 @@
 """Partitions, loss and blocked ports, as nftables rules in the target host's network namespace.
 
-Each fault is one nft table, so reverting means deleting it. No rule ever names the control address, from which probes
-and observers watch. The observers are the hosts' canaries: plain sockets.
+Each fault is one table of rules, so reverting means deleting it. No rule ever names the control address, from which
+probes and observers watch. The observers are the hosts' canaries: plain sockets.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ OBSERVER = Observer(
 
 
 class _TableFault(BaseFault[Any]):
-    """One nft table per fault. Its parameter `from` names who is on the other side."""
+    """One table of rules per fault. Its parameter `from` names who is on the other side."""
 
     across: ClassVar[frozenset[type[Any]]] = frozenset({NetworkCanary, PacketFilter})
 

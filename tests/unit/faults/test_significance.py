@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from hashidrill.datacenter.local.packet_rules import barriers
+from hashidrill.carriers.nft_listing import barriers
 from hashidrill.faults.significance import (
     LOOK_ERROR,
     at_most,
