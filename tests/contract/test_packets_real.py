@@ -286,7 +286,7 @@ def test_rules_that_change_while_they_are_read_are_read_again():
     assert in_namespace(
         """
         def change():
-            for _ in range(150):
+            for _ in range(40):
                 put([rpc.cut_streams(("10.73.0.12", "10.73.0.13"))], "t")
         changing = threading.Thread(target=change)
         changing.start()
@@ -298,3 +298,25 @@ def test_rules_that_change_while_they_are_read_are_read_again():
         print(json.dumps([whole in seen, len(seen - {whole, (0, frozenset())})]))
         """
     ) == [True, 0]
+
+
+def test_rules_of_others_are_read_for_what_they_drop_of_tcp_alone():
+    """Another table may look keys of several fields up, and drop what is no TCP."""
+    assert in_namespace(
+        """
+        import struct
+        there = Chain("there", "filter", "input", 0)
+        kernel._OF_TCP.remove("dport")
+        kernel._EXPRESSIONS["udp"] = lambda: [kernel._expression("meta", 1, 16), kernel._compared(b"\\x11")]
+        port = kernel._expression("payload", 9, 2, 2, 2)
+        key = lambda one: socket.inet_aton(one) + struct.pack("!Hxx", 80)
+        kernel._LOOKED_UP["both"] = kernel._loaded(1, 12, 4) + port, (7 << 6 | 13, 8), key
+        kernel.replace("others", [there], [
+            (there, [("udp",), ("saddr", ("10.0.0.1",)), ("dport", (53,)), ("drop",)]),
+            (there, [("both", ("10.0.0.2",)), ("drop",)]),
+            (there, [("tcp",), ("saddr", ("10.0.0.3",)), ("dport", (80,)), ("drop",)]),
+            (there, [("saddr", ("10.0.0.4",)), ("drop",)]),
+        ])
+        print(json.dumps([[sorted(rule.addresses), sorted(rule.ports), rule.drops] for rule in kernel.rules()]))
+        """
+    ) == [[["10.0.0.1"], [53], False], [[], [], True], [["10.0.0.3"], [80], True], [["10.0.0.4"], [], True]]

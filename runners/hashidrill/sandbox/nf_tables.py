@@ -31,10 +31,12 @@ _VERDICT, _FIRST, _SECOND = 0, 1, 2
 """Registers."""
 _NETWORK, _TRANSPORT = 1, 2
 _EQUAL, _UNEQUAL, _LESS = 0, 1, 2
-_DROP, _ACCEPT = 0, 1
-_ADDRESS, _PORT = (7, 4), (13, 2)
-"""Types of a set's elements, as nft numbers them, and their bytes."""
+_DROP, _ACCEPT, _ADDRESS, _PORT = 0, 1, (7, 4), (13, 2)
+"""Verdicts; types of a set's elements, as nft numbers them, and their bytes."""
 _FIELDS = {(_NETWORK, 12, 4): "address", (_NETWORK, 16, 4): "address", (_TRANSPORT, 2, 2): "port"}
+_SIZES = {"address": 4, "port": 2, "protocol": 1}
+"""In bytes: a set may have longer keys, which are of several fields."""
+_L4PROTO, _NFPROTO, _TCP = 16, 15, b"\x06"
 _BUFFER_BYTES, _ATTEMPTS, _WITHIN_S = 1 << 20, 50, 10.0
 
 
@@ -48,7 +50,7 @@ class SeenRule:
     packets: int | None
     """What its counter has counted; None without one."""
     drops: bool
-    """Whether it drops or refuses what it matches."""
+    """Whether it drops or refuses packets of TCP that it matches."""
     addresses: frozenset[str]
     ports: frozenset[int]
 
@@ -87,8 +89,6 @@ def rules() -> list[SeenRule]:
     return _read(lambda kernel: [_seen(kernel, family, rule) for family, rule in _dump(kernel, _GET_RULE, 0)])
 
 
-# writing
-
 _Message = tuple[str, int, int, bytes]
 """What it is about, its type, its flags and its attributes."""
 
@@ -113,10 +113,6 @@ def _expression(name: str, *values: int | bytes | str | Sequence[bytes] | None) 
     return _attribute(1, _attributes(name, _attributes(*values)))
 
 
-def _value(data: bytes) -> list[bytes]:
-    return [_attribute(1, data)]
-
-
 def _gone(table: str) -> list[_Message]:
     """A table that is not there cannot be removed: so it is made first."""
     return [_new_table(table), (f"table {table}", _DELETE_TABLE, 0, b"".join(_attributes(table)))]
@@ -136,11 +132,12 @@ def _new_rule(
     table: str, chain: Chain, words: Sequence[Word], numbers: Iterator[int], *, flags: int = _CREATE | _APPEND
 ) -> Iterator[_Message]:
     """The sets that it looks values up in come first."""
-    about, expressions, comment = f"rule {words} of {chain.name}", list[bytes](), None
+    about = f"rule `{' '.join(word[0] for word in words)}` in chain {chain.name}"
+    expressions, comment = list[bytes](), None
     if {word[0] for word in words} & _OF_TCP:
-        expressions += [_expression("meta", _FIRST, 16), _compared(bytes([socket.IPPROTO_TCP]))]
+        expressions += [_expression("meta", _FIRST, _L4PROTO), _compared(_TCP)]
     if {word[0] for word in words} & _OF_IPV4:
-        expressions += [_expression("meta", _FIRST, 15), _compared(bytes([_IPV4]))]
+        expressions += [_expression("meta", _FIRST, _NFPROTO), _compared(bytes([_IPV4]))]
     for name, *values in words:
         if name == "comment":
             text = str(values[0]).encode() + b"\0"
@@ -162,7 +159,7 @@ def _new_set(
     anonymous, constant = 1, 2
     made = _attributes(table, "__set%d", anonymous | constant, *kind, None, None, None, None, number)
     yield about, _NEW_SET, _CREATE, b"".join(made)
-    listed = [_attribute(1, _attributes(_value(element))) for element in elements]
+    listed = [_attribute(1, _attributes([_attribute(1, element)])) for element in elements]
     yield about, _NEW_ELEMENTS, _CREATE, b"".join(_attributes(table, "__set%d", listed, number))
 
 
@@ -171,15 +168,15 @@ def _loaded(base: int, offset: int, size: int) -> bytes:
 
 
 def _compared(data: bytes, how: int = _EQUAL) -> bytes:
-    return _expression("cmp", _FIRST, how, _value(data))
+    return _expression("cmp", _FIRST, how, [_attribute(1, data)])
 
 
 def _masked(mask: bytes) -> bytes:
-    return _expression("bitwise", _FIRST, _FIRST, len(mask), _value(mask), _value(bytes(len(mask))))
+    return _expression("bitwise", _FIRST, _FIRST, len(mask), [_attribute(1, mask)], [_attribute(1, bytes(len(mask)))])
 
 
 def _set_register(register: int, data: bytes) -> bytes:
-    return _expression("immediate", register, _value(data))
+    return _expression("immediate", register, [_attribute(1, data)])
 
 
 def _verdict(code: int) -> bytes:
@@ -237,9 +234,6 @@ _EXPRESSIONS: Mapping[str, Callable[..., list[bytes]]] = {
 }  # fmt: skip
 _OF_TCP = {"tcp", "dport", "doff", "flags", "data", "reset"}
 _OF_IPV4 = {"saddr", "daddr", "to", "first to"}
-
-
-# the kernel
 
 
 def _kernel() -> socket.socket:
@@ -316,17 +310,18 @@ def _refusal(data: bytes, about: str = "") -> OSError:
 
 def _dump(kernel: socket.socket, kind: int, family: int, body: bytes = b"") -> Iterator[tuple[int, dict[int, bytes]]]:
     """The family and the attributes of each thing."""
-    found = list[tuple[int, dict[int, bytes]]]()
+    found, changed = list[tuple[int, dict[int, bytes]]](), False
     kernel.send(_message(_SUBSYSTEM << 8 | kind, _DUMP, 1, body, family=family))
     for said, flags, _, data in _answers(kernel):
-        if flags & _INTERRUPTED:
-            raise _ChangedError
+        changed = changed or bool(flags & _INTERRUPTED)
         if said == _ERROR:
             raise _refusal(data)
         if said == _DONE:
-            return iter(found)
+            break
         found.append((data[0], _parsed(data[4:])))
-    raise AssertionError
+    if changed:
+        raise _ChangedError
+    return iter(found)
 
 
 # reading
@@ -353,12 +348,15 @@ def _number(data: bytes) -> int:
 
 def _seen(kernel: socket.socket, family: int, rule: Mapping[int, bytes]) -> SeenRule:
     table, chain, drops, packets = _text(rule[1]), _text(rule[2]), False, None
-    found: dict[str, set[bytes]] = {"address": set(), "port": set()}
+    found = {field: set[bytes]() for field in _SIZES}
     loaded = None
     for _, each in _pairs(rule.get(4, b"")):
         expression = _parsed(each)
         name, what = _text(expression[1]), _parsed(expression.get(2, b""))
         match name:
+            case "meta":
+                loaded = "protocol" if _number(what[2]) == _L4PROTO else None
+                continue
             case "payload":
                 loaded = _FIELDS.get((_number(what[2]), _number(what[3]), _number(what[4])))
                 continue
@@ -373,6 +371,9 @@ def _seen(kernel: socket.socket, family: int, rule: Mapping[int, bytes]) -> Seen
             case "immediate" if 2 in (verdict := _parsed(what[2])):
                 drops = drops or _number(_parsed(verdict[2])[1]) == _DROP
         loaded = None
+    for field, values in found.items():
+        values -= {value for value in values if len(value) != _SIZES[field]}
+    drops = drops and (not found["protocol"] or _TCP in found["protocol"])
     addresses = frozenset(socket.inet_ntoa(address) for address in found["address"])
     comment = _commented(rule.get(7, b""))
     return SeenRule(table, chain, comment, packets, drops, addresses, frozenset(map(_number, found["port"])))
@@ -392,9 +393,6 @@ def _elements(kernel: socket.socket, family: int, table: str, name: str) -> set[
 
 def _commented(data: bytes) -> str:
     """Type, length and value, each type and length of one byte; type 0 is a comment."""
-    while len(data) > 2:
-        kind, size = data[0], data[1]
-        if kind == 0:
-            return _text(data[2 : 2 + size])
-        data = data[2 + size :]
-    return ""
+    while data and data[0] != 0:
+        data = data[2 + data[1] :]
+    return _text(data[2 : 2 + data[1]]) if data else ""

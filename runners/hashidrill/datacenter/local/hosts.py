@@ -132,7 +132,7 @@ class LocalHost(Capable):
         try:
             return await anyio.to_thread.run_sync(sc.in_network, self.namespace, work)
         except OSError as error:
-            raise FaultError(f"{self.name}: the kernel refuses packet rules: {error.strerror}") from None
+            raise FaultError(f"{self.name}: the kernel refuses packet rules: {error.strerror or error}") from None
 
     async def packet_tables(self) -> Sequence[str]:
         return await self._in_namespace(nf_tables.tables)

@@ -97,7 +97,7 @@ def answer(
             try:
                 put(then, hosts)
             except OSError as refused:
-                return {"error": f"the rotation could not be changed: {refused.strerror}", "code": 1}
+                return {"error": f"the rotation could not be changed: {refused.strerror or refused}", "code": 1}
             file.truncate(0)
             file.write(json.dumps(then))
             out = then
