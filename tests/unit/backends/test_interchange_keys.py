@@ -524,6 +524,7 @@ OTHER_FAULTS = [
     ),
     (chaos("PodChaos", action="pod-kill", **SERVERS), SIDE, "--from 'consul:servers': none of its faults has"),
     ([{"apiVersion": "v1", "kind": "List", "items": []}], (), "it has no objects"),
+    (chaos("NetworkChaos", **SERVERS, duration="9s"), (), "spec.action: it is missing"),
     (
         [{**engine("pod-delete")[0], "kind": "ChaosSchedule"}, *engine("pod-delete")],
         (),

@@ -61,8 +61,10 @@ class Document:
     def _type(self, key: str, expected: str) -> UnsupportedError:
         return self.wrong(key, f"expected {expected}, got {shown(self._value.get(key))}")
 
-    def text(self, key: str, default: str = "") -> str:
+    def text(self, key: str, default: str = "", *, needed: bool = False) -> str:
         value = self._get(key)
+        if value is None and needed:
+            raise self.wrong(key, "it is missing")
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
@@ -101,9 +103,7 @@ class Document:
 
     def seconds(self, key: str, *, needed: bool = False) -> float:
         """A duration as Go writes it; 0 where there is none."""
-        text = self.text(key)
-        if needed and not text:
-            raise self.wrong(key, "it is missing")
+        text = self.text(key, needed=needed)
         return go_seconds(text, self.place(key)) if text else 0.0
 
     def texts(self, key: str) -> list[str]:

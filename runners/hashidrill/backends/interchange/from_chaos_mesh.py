@@ -119,7 +119,7 @@ def _pod(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
 
 
 def _network(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
-    action, direction = spec.text("action"), spec.choice("direction", _WAYS, "to")
+    action, direction = spec.text("action", needed=True), spec.choice("direction", _WAYS, "to")
     spec.refuse("only hosts of the datacenter can be the other side", "externalTargets")
     spec.lose(ONE_INTERFACE, "device", "targetDevice")
     if spec.has("target"):
@@ -140,7 +140,7 @@ def _network(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
         raise spec.wrong("action", f"netem of {' and '.join(parts)} at once: combined netem actions are not supported")
     name = parts[0] if action == "netem" and parts else action
     if name not in {"delay", "loss", "bandwidth", "rate"} or name not in parts:
-        raise spec.wrong("action", f"no fault on hosts is like {name or 'none'}; {_NO_EQUAL}")
+        raise spec.wrong("action", f"no fault on hosts is like {name}; {_NO_EQUAL}")
     return _traffic(name, spec.part(name), reading, link_of(on, side), direction), False
 
 
@@ -174,7 +174,7 @@ def rate_of(given: Document, key: str, default: str = "") -> str:
 
 
 def _io(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
-    action = spec.text("action")
+    action = spec.text("action", needed=True)
     if action not in {"latency", "fault"}:
         raise spec.wrong("action", f"no fault on hosts is like IOChaos {action}; {_NO_EQUAL}")
     own_container(spec, "containerNames", on)
@@ -199,10 +199,10 @@ def _io(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
 
 
 def _physical(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
-    action = spec.text("action")
+    action = spec.text("action", needed=True)
     if action not in {*_ON_MACHINES, "process", "disk-fill"}:
         nearest = "cpu.throttle is the nearest" if action == "stress-cpu" else _MACHINES
-        raise spec.wrong("action", f"no fault on hosts is like {action or 'none'}; {nearest}")
+        raise spec.wrong("action", f"no fault on hosts is like {action}; {nearest}")
     given = spec.part(action)
     if action == "process":
         own_container(given, "process", on)
