@@ -98,7 +98,8 @@ def retry_after_honoured(recording: Recording, *, client: str) -> Held:
     """
     runs = [run for run in _runs(recording, client) if run.faulted]
     told = [run for run in runs if any(each.retry_after_s is not None for each in run.attempts)]
-    others = [run for run in runs if run not in told and run.at()[0].status in {429, 503}]
+    refused = [run for run in runs if run.at()[0].status in {429, 503}]
+    others = [run for run in refused if all(each.retry_after_s is None for each in run.attempts)]
     return _answer(timing.retry_after_honoured("Retry-After", told, others))
 
 
