@@ -75,7 +75,7 @@ def test_each_server_is_asked_for_what_it_knows_itself():
 def test_raft_state_of_a_server():
     stats = {"stats": {"raft": {"state": "Leader", "term": "4", "commit_index": "123"}}}
     assert sampled(lambda api: RaftProbe("nomad-1", HOSTS, api=api), lambda _: stats) == {
-        "nomad.raft_state": (1.0, "Leader"), "nomad.raft_term": (4.0, ""), "nomad.commit_index": (123.0, ""),
+        "nomad.raft_state": (1.0, "Leader"), "nomad.raft_term": (4.0, "leads"), "nomad.commit_index": (123.0, ""),
     }  # fmt: skip
 
 
