@@ -80,7 +80,8 @@ def test_what_a_gate_says_of_planted_noise(capsys):
             rows.append((shape, name, f"{said[Decision.WORSE]:.1%}", f"{passed:.1%}",
                          f"{said[Decision.CANNOT_TELL]:.1%}", f"{np.mean([end[1] for end in ends]):.1f}"))  # fmt: skip
             if name == "equal":
-                assert said[Decision.WORSE] <= 0.005, (shape, said)
+                assert said[Decision.WORSE] <= 0.01, (shape, said)
+                assert passed >= {"quiet": 0.97, "busy": 0.85}.get(shape, 0.0), (shape, said)
             else:
                 assert said[Decision.WORSE] >= 0.99, (shape, said)
     table(capsys, f"{GATES} gates of at most {ROUNDS} rounds", rows)

@@ -13,6 +13,7 @@ from hashidrill.compare.statistics import (
     CONFIDENCE,
     LAST_LOOK,
     MOST_ROUNDS,
+    MOST_TRUSTED,
     Decision,
     Interval,
     Looks,
@@ -175,6 +176,8 @@ def _compared(
     ]
     pairs = [pair for number, (one, other) in enumerate(sides) if (pair := paired(figure, one, other, seed=number))]
     looks = Looks.of(at_most, prior)
+    if prior is None and figure.usual:  # of other machines: it is no reason to look earlier
+        prior = Prior(figure.usual, MOST_TRUSTED)
     interval = ratio(pairs, confidence=confidence, alarms=alarms, looks=looks, prior=prior, noise=figure.noise)
     decision = decide(interval, margin, lower_is_better=figure.lower_is_better)
     why = _unmeasured(sides) if sides and not pairs else ""

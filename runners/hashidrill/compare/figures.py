@@ -83,11 +83,13 @@ def _of_load(load: str, experiment: Experiment, spec: object) -> Iterator[Figure
 def _of_each(load: str, experiment: Experiment) -> Iterator[Figure]:
     little_s = LITTLE * (limit_s(experiment, load) or 0.0)
     p50, p99 = (partial(_latency, load=load, percent=percent) for percent in (50.0, 99.0))
-    yield Figure(f"{load}.latency.p50", "s", max(5e-4, little_s), 1.2, True, p50, noise=0.8)
+    yield Figure(f"{load}.latency.p50", "s", max(5e-4, little_s), 1.2, True, p50, noise=0.8, usual=0.1)
     yield Figure(f"{load}.latency.p99", "s", max(2e-3, little_s), 1.5, False, p99)
     # a fault hides what a change costs every day: 5 ms that become 25 are little beside a disk that takes 500
     yield Figure(f"{load}.steady.p50", "s", 5e-4, 1.5, False, partial(_steady, load=load))
-    yield Figure(f"{load}.errors", "share", 0.01, 2.0, True, partial(_errors, load=load), noise=0.7, odds=True)
+    yield Figure(
+        f"{load}.errors", "share", 0.01, 2.0, True, partial(_errors, load=load), noise=0.7, usual=0.3, odds=True
+    )
     if experiment.recovery.for_ >= SHORTEST_RECOVERY_S and any(
         step.fault != measure.NO_FAULT for step in experiment.faults
     ):

@@ -127,6 +127,8 @@ class Figure:
     """The most by which the logarithm of a round of equal sides varied (its standard deviation) on any machine that was
     measured, rounded up; 0 where that is not known.
     """
+    usual: float = 0.0
+    """By how much it varies on a machine that others use too: what is known of the noise without a calibration."""
     odds: bool = False
     """It is a share, and is compared by its odds (hashidrill.compare.pairing): failed over served."""
 
