@@ -15,8 +15,7 @@ Reports = Mapping[str, Mapping[str, Any]]
 def without_effect(found: Differences, one: Recording, other: Recording) -> dict[str, str]:
     """The changes of which all agents that they are for report the same in both runs, each with what they report.
 
-    By `Change.named`.
-    Where an agent did not report, nothing is known: neither of it, nor of the others.
+    By `Change.named`. Where an agent did not report, nothing is known: neither of it, nor of the others.
     """
     reports: list[Reports] = [run.run.get("reported", {}).get(found.product, {}) for run in (one, other)]
     roles = [_roles(found.product, run) for run in (one, other)]
@@ -37,10 +36,8 @@ def without_effect(found: Differences, one: Recording, other: Recording) -> dict
 
 def reports_differ(found: Differences, one: Recording, other: Recording) -> bool:
     """Whether the agents report anything else than on the other side: a key may show under another name."""
-    return any(
-        run.run.get("reported", {}).get(found.product) != one.run.get("reported", {}).get(found.product)
-        for run in (one, other)
-    )
+    said = [run.run.get("reported", {}).get(found.product) for run in (one, other)]
+    return bool(said[0] != said[1])
 
 
 def _roles(product: str, run: Recording) -> dict[str, str]:

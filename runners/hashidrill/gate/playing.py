@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -187,9 +187,12 @@ class _Looking:
         spoilt = tuple(dict.fromkeys(f"{run.side}: {run.invalid}" for run in series.spoilt))
         slos = slos_of([(one, other) for one, other in verdicts], unsteady)
         without, whole = self._without_effect(series)
-        found = (*_of_one_side(series), *_same(series, self.secrets, without))
+        changes = self.plan.differences.changes  # the same key may have an effect on the agents of another role
+        idle = {each.key for each in changes if each.named in without}
+        idle -= {each.key for each in changes if each.named not in without}
+        found = (*_of_one_side(series), *_same(series, self.secrets, idle))
         told = tuple(f"{each}: no change, the agents report {said} on both sides" for each, said in without.items())
-        if whole and len(without) == len(self.plan.differences.changes):  # then figures compare nothing
+        if whole and len(without) == len(changes):  # then figures compare nothing
             return Outcome(self.member.name, rounds=len(series.rounds), without=told, no_change=True)
         return Outcome(self.member.name, tuple(figures), slos, spoilt, len(series.rounds), found, told)
 
@@ -234,15 +237,14 @@ def _of_one_side(series: Series) -> Iterator[str]:
         yield f"{ours} runs of the candidate were INVALID, and {them} of the baseline: {of[NAMES[1]][0].invalid}"
 
 
-def _same(series: Series, secrets: Sequence[str], without: Iterable[str]) -> Iterator[str]:
+def _same(series: Series, secrets: Sequence[str], without: Collection[str]) -> Iterator[str]:
     """Whether the two sides turned out to have run the same, as a whole or in a key that changed.
 
-    `without`: changes of which the agents themselves report that they have no effect.
+    `without`: keys of which the agents themselves report that their changes have no effect.
     """
-    keys = {each.partition(" of ")[0] for each in without}
     for each in series.rounds:
         one, other = (Recording(run.recording) for run in each.sides)
-        if why := ran_the_same(one, other, hidden=secrets, each=True, but=keys):
+        if why := ran_the_same(one, other, hidden=secrets, each=True, but=without):
             yield f"there was nothing to compare: {why}"
             return
 

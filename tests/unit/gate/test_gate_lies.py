@@ -89,7 +89,7 @@ class TestRunsOfOneSide:
         runs.slower = lambda config: 2.0 if config["limits"]["shared_secret"] == "hunter3hunter3" else 1.0
         runs.plant = lambda _side, config, run: run.run_info(config=Redactor().clean({"consul-1": config}))
         found = outcome(*(f'limits {{ shared_secret = "hunter{n}hunter{n}" }}' for n in (2, 3)))
-        assert not found.unsure
+        assert not any("nothing to compare" in line for line in found.unsure)
         assert found.verdict is GateVerdict.REGRESSION
         assert "hunter" not in repr(found)
 
