@@ -94,7 +94,6 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(runs, "ensure_system_packages", lambda *_, **__: None)
     monkeypatch.setattr(runs, "run_experiment", lambda *_, **__: pytest.fail("a run was started"))
     builder = RecordingBuilder(tmp_path / ".hashidrill/runs/20260101-000000-odd", name="odd").load("kv-writes")
     builder.expect("writes_recover", load="kv-writes", p50_below="300ms", within="10s").end("complete")
