@@ -36,7 +36,9 @@ SMALL = {
             "title": "A slow disk",
             "method": [{"fault": "disk.latency", "on": "consul:leader", "with": {"op": "fsync", "delay": "${delay}"}}],
             "diagnosis": {
-                "names": [["disk", "fsync"], ["slow*", "latency"], ["$host", "leader"]],
+                "component": ["disk"],
+                "trouble": ["slow"],
+                "where": ["$host", "leader"],
                 "never": ["network", "cpu"],
                 "exact": "the disk of ${host} takes ${delay}",
             },

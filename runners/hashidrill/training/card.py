@@ -93,7 +93,7 @@ def card_of(course: Course, desk: Desk, recording: Recording, verdict: RunVerdic
         reasons, result = [f"you stopped or restarted {len(damage)} healthy agents"], PARTLY
     if result == PASSED and right is None:
         result = PARTLY
-    wrong = [e for e in entries if e.what == "diagnosis" and not desk.right(e.text)]
+    wrong = [e for e in entries if e.what == "diagnosis" and desk.judged(e.text).wrong]
     users_back = all(each.finding is Finding.HELD for each in back)
     lines = _lines(course, desk, entries, right, wrong, damage=damage, users_back=users_back and not desk.gave_up)
     points = 0 if result == NOT_COUNTED else max(0, sum(line.points for line in lines))
@@ -131,7 +131,7 @@ def _lines(
     lines = [
         Line("detected", _points(DETECT, desk, detected, limit_s), DETECT, _when(desk, detected, "you never said it")),
         Line("diagnosed", _points(DIAGNOSE, desk, right, limit_s), DIAGNOSE,
-             _when(desk, right, "your last diagnosis was not right" if wrong else "you said no diagnosis")),
+             _when(desk, right, _why_not(desk, entries))),
         Line("users back", _points(MITIGATE, desk, desk.done_ns, limit_s) if users_back else 0, MITIGATE,
              _when(desk, desk.done_ns, "") if users_back else "they were not back when you were done"),
     ]  # fmt: skip
@@ -141,7 +141,7 @@ def _lines(
     if hints:
         lines.append(Line("hints", -sum(hint.price for hint in hints), 0, f"{len(hints)} bought"))
     if wrong:
-        lines.append(Line("wrong diagnoses", -WRONG_PRICE * len(wrong), 0, f"{len(wrong)} of them"))
+        lines.append(Line("wrong diagnoses", -WRONG_PRICE * len(wrong), 0, f"{len(wrong)} that contradict the truth"))
     return lines
 
 
@@ -159,7 +159,18 @@ def _when(desk: Desk, at_ns: int | None, otherwise: str) -> str:
 def _right(desk: Desk, entries: Sequence[Entry]) -> int | None:
     """When the diagnosis was said that was the last one, if that is right."""
     said = [entry for entry in entries if entry.what == "diagnosis"]
-    return said[-1].t_ns if said and desk.right(said[-1].text) else None
+    return said[-1].t_ns if said and desk.judged(said[-1].text).right else None
+
+
+def _why_not(desk: Desk, entries: Sequence[Entry]) -> str:
+    """What the last diagnosis lacked, or said wrongly."""
+    last = next((entry.text for entry in reversed(entries) if entry.what == "diagnosis"), None)
+    if last is None:
+        return "you said no diagnosis"
+    said = desk.judged(last)
+    if said.wrong:
+        return f"your last diagnosis contradicts the truth: {', '.join(said.wrong)}"
+    return f"your last diagnosis does not say {', nor '.join(said.short)}" if said.short else "it is a list of guesses"
 
 
 def _first(entries: Sequence[Entry], *what: str) -> int | None:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.events import Audience, Change, Event, Figures, Intent, Phase, Proof, Tick, seen_by
-from hashidrill.training.words import judged
+from hashidrill.training.words import Said, judged
 from hashidrill.units import Duration
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _TOO_EARLY = "nothing has been reported to you yet; the pager will go when users
 _TOO_LATE = "the game is over"
 _NOTED = (
     "noted; whether it is right is on the score card. Say another one if you learn more: the last one counts, and each"
-    " wrong one costs points"
+    " one that contradicts the truth costs points"
 )
 
 
@@ -125,6 +125,8 @@ class Desk:
         if not words:
             return "say what is wrong, and where: hashidrill say diagnosis WORDS", False
         self._note(now_ns, "diagnosis", words)
+        if missing := self.judged(words).missing:
+            return f"noted, at no cost; it does not say {', nor '.join(missing)}: say all of it once you know", False
         return _NOTED, False
 
     def _hint(self, _words: str, now_ns: int) -> tuple[str, bool]:
@@ -189,11 +191,10 @@ class Desk:
             "timeline": [asdict(entry) for entry in sorted(self.timeline, key=lambda each: each.t_ns)],
         }  # fmt: skip
 
-    def right(self, words: str) -> bool:
-        """Whether that diagnosis says what it must."""
-        hosts = {host: self.addresses.get(host) or host for host in self.hosts}
-        wanted = self.course.truth.diagnosis
-        return judged(words, wanted.names, wanted.never, hosts).right
+    def judged(self, words: str) -> Said:
+        """What that diagnosis says, and what it lacks."""
+        sick = {host: self.addresses.get(host) or host for host in self.hosts}
+        return judged(words, self.course.truth.diagnosis, sick=sick, known=self.addresses)
 
 
 def _time(value_s: float | None) -> str:

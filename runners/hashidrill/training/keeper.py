@@ -195,7 +195,7 @@ class Keeper:
             counted = len(self.desk.timeline)
             text, ends = self.desk.say(what, words, self._now_ns())
             noted = len(self.desk.timeline) > counted
-            right = what == "diagnosis" and self.desk.right(words)
+            right = what == "diagnosis" and self.desk.judged(words).right
         if noted:
             self.onlookers.said(self.request["trainee"], what, words, text, right=right)
         if ends:

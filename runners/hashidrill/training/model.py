@@ -60,14 +60,28 @@ class Pager(Strict):
 
 
 class Diagnosis(Strict):
-    """What must be said. Case, punctuation and a plural s do not matter; `disk*` takes any ending."""
+    """What must be said: which component, what is wrong with it, and where. `disk` and `slow` stand for all the words
+    that people have for them (hashidrill.training.vocabulary); case and a plural s do not matter, `disk*` takes any
+    ending. A part that is left empty is not asked for.
+    """
 
-    names: Annotated[list[Words], Field(min_length=1, max_length=10)] = Field(
-        description="One of each list must be said; $host is the host of the hidden fault, by name or address"
+    component: list[str] = Field(
+        default=[], max_length=MOST_ENTRIES, description="Any of these: rows of the vocabulary, or words"
+    )
+    trouble: Words = Field(description="What is wrong with it: rows of the vocabulary, or words")
+    where: list[str] = Field(
+        default=[], max_length=MOST_ENTRIES,
+        description="Any of these; $host is the host of the hidden fault, by name or address",
+    )  # fmt: skip
+    also: list[Words] = Field(default=[], max_length=10, description="One of each list must be said as well")
+    around: str = Field(default="", description="A time that says the trouble, within a factor of 2: a duration")
+    beside: list[str] = Field(
+        default=[], max_length=MOST_ENTRIES, description="Rows of the vocabulary that may be named in its place"
     )
     never: list[str] = Field(
-        default=[], max_length=MOST_ENTRIES, description="Words of other diagnoses: wrong, unless a `not` comes before"
-    )
+        default=[], max_length=MOST_ENTRIES,
+        description="Rows or words that contradict it, unless a `not` comes before or it is said to be a consequence",
+    )  # fmt: skip
     exact: Text = Field(description="The whole truth, for the debrief; ${host} is the host of the hidden fault")
 
 

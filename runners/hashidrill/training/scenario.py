@@ -94,13 +94,15 @@ def _check_steps(document: Document, scenario: Scenario) -> None:
     for name, truth in scenario.truths.items():
         if not any("fault" in step for step in truth.method):
             document.problem(("truths", name, "method"), "has no fault: nothing would be hidden, and no pager would go")
-    for loc, step in _steps(scenario):
-        for key in ("at", "for"):
-            for value in _values(step.get(key, "0s"), scenario):
-                try:
-                    Duration(value if isinstance(value, str) else "")
-                except ValueError:
-                    document.problem((*loc, key), f"{value!r} is not a duration; write it with its unit, like 10s")
+    times = [((*loc, key), step.get(key, "0s")) for loc, step in _steps(scenario) for key in ("at", "for")]
+    for name, truth in scenario.truths.items():
+        times.append((("truths", name, "diagnosis", "around"), truth.diagnosis.around or "0s"))
+    for place, time in times:
+        for value in _values(time, scenario):
+            try:
+                Duration(value if isinstance(value, str) else "")
+            except ValueError:
+                document.problem(place, f"{value!r} is not a duration; write it with its unit, like 10s")
 
 
 def _values(value: Any, scenario: Scenario) -> list[Any]:

@@ -1,77 +1,233 @@
-"""Does a diagnosis say what it must? By the words of the scenario, not by a guess at what was meant.
+"""Judges a diagnosis: which component is sick, what is wrong with it, and where.
 
-    names: [[disk, storage, fsync], [slow*, latency], [$host, leader]]
+    component: [disk]                 # a row of COMPONENTS, or words of the scenario's own
+    trouble: [slow]                   # a row of TROUBLES, or words of the scenario's own
+    where: [$host, leader]
     never: [network, cpu]
 
-One word of each list must be said, and none of `never`, unless a "not", "no" or "without" comes before it in the same
-clause. Somebody who names every part of the system is therefore wrong.
+A part that the trainee left out is missing and costs nothing. A part that contradicts the truth is wrong: another
+component or trouble in place of the true one, a word of `never`, another host. A list of hosts that names healthy ones
+beside the sick one is no answer to *where*. What follows a "not", "no" or "without" in a clause is denied, and what is
+said to be a consequence ("so writes wait") contradicts nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from hashidrill.training.model import HOST
+from hashidrill.training.model import HOST, Diagnosis
+from hashidrill.training.vocabulary import COMPONENTS, TROUBLES
+from hashidrill.units import Duration
 
 MOST_WORDS = 60
 """A diagnosis is a sentence or two; more is a list of guesses."""
-_NEGATIONS = frozenset({"not", "no", "without", "isn't", "isnt", "neither", "nor", "never", "rather"})
-_CLAUSE = re.compile(r"[.;:!?](?:\s|$)|,|\bbut\b|\bbecause\b")
-_TOKEN = re.compile(r"[\w./'-]+")
+COMPONENT, TROUBLE, WHERE = "which component", "what is wrong with it", "on which host"
+ANOTHER = "another part of the cause"
+_DOES_NOT = frozenset({"isn't", "isnt", "aren't", "wasn't", "weren't", "doesn't", "don't", "didn't", "hasn't"})
+_NEGATIONS = frozenset({"not", "no", "without", "neither", "nor", "never", "rather", "instead"}) | _DOES_NOT
+_VERBS = frozenset({"is", "are", "was", "were", "be", "does", "do", "did", "has"})
+"""Before a `not`, they deny what stands before them as well: "the network is not the problem"."""
+_SUBJECT_WORDS = 4
+_WELL = frozenset({"ok", "okay", "fine", "healthy", "innocent", "good", "alike", "normal", "idle", "low", "unaffected"})
+"""A clause with one of these blames nothing."""
+_SENTENCE = re.compile(r"[.;!?\n](?:\s|$)")
+_CLAUSE = re.compile(
+    r":\s|\s-+\s|,|[()]|\b(?:but|while|although|though)\b"
+    r"|\band(?= (?:not|never|is|isn't|was|wasn't|did|didn't|does|doesn't|has|nobody|no)\b)"
+)
+_EFFECT = re.compile(r"\b(?:so|therefore|hence|thus|which|causing|making|leading to|as a result)\b|[-=]>")
+"""What stands after it is a consequence."""
+_CAUSE = re.compile(r"\b(?:because|since|due to|caused by|as the|as its)\b|<-")
+"""What stands before it is a consequence."""
+_TOKEN = re.compile(r"[\w./'%-]+\*?|&")
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s?(us|µs|ms|milliseconds?|s|sec|secs|seconds?|m|min|minutes?)\b")
+_JOINS = frozenset({",", "&", "and", "or", "/", "also", "plus", "both", "the", "on", "of", "host", "server", "servers"})
+_VOCABULARY = {**COMPONENTS, **TROUBLES}
+_STATES = {
+    tuple(part.rstrip("*") for part in word.split()[:2])
+    for row in TROUBLES.values()
+    for word in row
+    if word.split()[0] in _NEGATIONS
+}
+"""`no space`, `not unsealed`: these deny nothing, they are the trouble."""
+_OUTRIGHT = frozenset({"full", "cut off", "frozen", "sealed", "crashed"})
+"""Troubles that nothing else looks like: in place of the true one they contradict it."""
+_NEAR = 2.0
+"""A time within this factor of the true one is the same finding: what is measured includes queueing."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What became of a diagnosis: `missing` are the lists that nothing was said of, `wrong` the words said wrongly."""
+    """What became of a diagnosis. `missing`: parts that were left out; `wrong`: what contradicts the truth."""
 
     right: bool
-    missing: tuple[int, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Parts of which nothing at all was said: the trainee may be told, as it gives nothing away."""
     wrong: tuple[str, ...] = ()
+    short: tuple[str, ...] = ()
+    """Parts that the truth has and the diagnosis does not, for the score card."""
     too_long: bool = False
 
 
+@dataclass(frozen=True)
+class _Text:
+    """A diagnosis in clauses of words: those that say a cause, and all of them."""
+
+    causes: list[list[str]] = field(default_factory=list)
+    clauses: list[list[str]] = field(default_factory=list)
+    amounts_s: list[float] = field(default_factory=list)
+
+    def says(self, words: Iterable[str], *, cause: bool = False) -> bool:
+        phrases = [_tokens(word) for word in words]
+        return any(_says(clause, phrases) for clause in (self.causes if cause else self.clauses))
+
+
 def judged(
-    text: str, names: Sequence[Iterable[str]], never: Iterable[str], hosts: Mapping[str, str] | None = None
+    text: str, truth: Diagnosis, *, sick: Mapping[str, str] | None = None, known: Mapping[str, str] | None = None
 ) -> Said:
-    """`hosts` are the hosts of the hidden fault: their addresses by their names."""
-    known = hosts or {}
-    meant = [_with_hosts(each, known) for each in names]
-    clauses = [_tokens(clause) for clause in _CLAUSE.split(text.lower())]
-    missing = [number for number, words in enumerate(meant) if not any(_says(clause, words) for clause in clauses)]
-    wrong = [word for word in never if any(_says(clause, [word]) for clause in clauses)]
-    too_long = sum(map(len, clauses)) > MOST_WORDS
-    return Said(not missing and not wrong and not too_long, tuple(missing), tuple(wrong), too_long)
+    """`sick` are the hosts of the hidden fault, `known` all hosts: their addresses by their names."""
+    sick, known = sick or {}, {**(known or {}), **(sick or {})}
+    said = _read(text)
+    component, trouble = _expanded(truth.component, COMPONENTS), _expanded(truth.trouble, TROUBLES)
+    slow = bool(truth.around) and any(_close(each, float(Duration(truth.around))) for each in said.amounts_s)
+    also = [[*words, *(known[word] for word in words if known.get(word))] for words in truth.also]
+    short = [ANOTHER for words in also if not said.says(words)]
+    missing: list[str] = []
+    wrong = [word for word in truth.never if said.says(_expanded([word], _VOCABULARY), cause=True)]
+    for name, words, held, table in (
+        (COMPONENT, component, said.says(component), COMPONENTS),
+        (TROUBLE, trouble, slow or said.says(trouble), TROUBLES),
+    ):
+        if not words or held:
+            continue
+        short.append(name)
+        others = [key for key, row in table.items() if said.says(row, cause=True)]
+        missing += [] if others else [name]
+        if table is TROUBLES:
+            others = [key for key in others if key in _OUTRIGHT]
+        wrong += [key for key in others if key not in {*truth.component, *truth.trouble, *truth.beside}]
+    if truth.where:
+        answer = _where(said, truth.where, sick, known)
+        if answer != _HERE:
+            short.append(WHERE)
+            (missing if answer == _NOWHERE else wrong).append(WHERE if answer == _NOWHERE else answer)
+    too_long = sum(map(len, said.clauses)) > MOST_WORDS
+    right = not short and not wrong and not too_long
+    return Said(right, tuple(missing), tuple(dict.fromkeys(wrong)), tuple(dict.fromkeys(short)), too_long)
 
 
-def _with_hosts(words: Iterable[str], hosts: Mapping[str, str]) -> list[str]:
+_HERE, _NOWHERE = "here", ""
+
+
+def _where(said: _Text, wanted: Sequence[str], sick: Mapping[str, str], known: Mapping[str, str]) -> str:
+    """`_HERE`, `_NOWHERE` where no place or every place is named, or the wrong host."""
+    names = {alias: name for name, address in known.items() for alias in (name, address) if alias}
+    own = {names.get(word, word) for word in _hosts_in(wanted, sick)}
+    elsewhere = ""
+    for clauses in (said.causes, said.clauses):
+        chains = list(_chains(clauses, names))
+        within = set().union(*(chain for chain in chains if chain <= own))
+        if within and (HOST not in wanted or len(sick) < 2 or within >= {*sick}):
+            return _HERE
+        elsewhere = elsewhere or next((min(chain) for chain in chains if not chain & own and not within), "")
+        roles = [word for word in wanted if word != HOST and word not in names]
+        if not chains and said.says(roles, cause=clauses is said.causes):
+            return _HERE
+        if chains:
+            break
+    return elsewhere
+
+
+def _chains(clauses: Iterable[Sequence[str]], names: Mapping[str, str]) -> Iterator[set[str]]:
+    """Hosts that stand in one list: `consul-1, consul-2 or 10.73.0.13`."""
+    stream = [token for clause in clauses for token in (*_affirmed(clause), ",")]
+    chain: set[str] = set()
+    for token in stream:
+        parts = [names.get(part) for part in re.split(r"/|'s$", token)]
+        if any(parts):
+            chain |= {part for part in parts if part}
+        elif chain and token not in _JOINS:
+            yield chain
+            chain = set()
+    if chain:
+        yield chain
+
+
+def _read(text: str) -> _Text:
+    """Lower case; with "its fsync takes 600 ms" in mind, amounts are kept in seconds."""
+    text = text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+    text = re.sub(r"\b(?:core|memory|heap) (?:dump|file)", "dump", text).replace("full of", "with much")
+    result = _Text()
+    for sentence in _SENTENCE.split(text):
+        before, because, after = _halves(sentence)
+        for part, is_cause in ((before, not because), (after, True)):
+            cause, *effects = _EFFECT.split(part)
+            for number, segment in enumerate((cause, *effects)):
+                for clause in map(_tokens, _CLAUSE.split(segment)):
+                    if clause:
+                        result.clauses.append(clause)
+                        if is_cause and not number:
+                            result.causes.append(clause)
+        result.amounts_s.extend(_amounts(sentence))
+    if not result.causes:
+        result.causes.extend(result.clauses)
+    return result
+
+
+def _halves(sentence: str) -> tuple[str, bool, str]:
+    found = _CAUSE.search(sentence)
+    return (sentence, False, "") if found is None else (sentence[: found.start()], True, sentence[found.end() :])
+
+
+def _amounts(text: str) -> Iterator[float]:
+    for number, unit in _AMOUNT.findall(text):
+        scale = (
+            1e-6 if unit in {"us", "µs"} else 1e-3 if unit.startswith(("ms", "mil")) else 60 if unit[0] == "m" else 1
+        )
+        yield float(number) * scale
+
+
+def _close(value_s: float, true_s: float) -> bool:
+    return true_s / _NEAR <= value_s <= true_s * _NEAR
+
+
+def _expanded(words: Iterable[str], table: Mapping[str, Sequence[str]]) -> list[str]:
+    return [each for word in words for each in table.get(word, [word])]
+
+
+def _hosts_in(words: Iterable[str], hosts: Mapping[str, str]) -> list[str]:
     return [each for word in words for each in ([*hosts, *hosts.values()] if word == HOST else [word])]
 
 
 def _tokens(text: str) -> list[str]:
-    return [token.strip("./'-") for token in _TOKEN.findall(text)]
+    found = (token if token.endswith("*") else token.strip("./'-") for token in _TOKEN.findall(text.lower()))
+    return [token for token in found if token]
 
 
-def _affirmed(tokens: list[str]) -> list[str]:
-    """The words before the first negation of a clause: what comes after it is denied."""
-    for index, token in enumerate(tokens):
-        if token in _NEGATIONS:
-            return tokens[:index]
-    return tokens
+def _affirmed(tokens: Sequence[str]) -> list[str]:
+    """What a clause blames: the words before its first negation, or nothing where it says that all is well."""
+    for at, token in enumerate(tokens):
+        before = tokens[at - 1] if at else ""
+        if token in _WELL and before not in _NEGATIONS:
+            return []
+        if token in _NEGATIONS and not _is_state(tokens[at : at + 2]):
+            of_its_subject = at <= _SUBJECT_WORDS and (token in _DOES_NOT or before in _VERBS)
+            return [] if of_its_subject else list(tokens[:at])
+    return list(tokens)
 
 
-def _says(clause: list[str], words: Iterable[str]) -> bool:
+def _is_state(pair: Sequence[str]) -> bool:
+    return any(pair[0] == word and pair[-1].startswith(state) for word, state in _STATES)
+
+
+def _says(clause: Sequence[str], phrases: Iterable[Sequence[str]]) -> bool:
     """A phrase that denies something itself (`no space`) is looked for in the whole clause."""
-    phrases = [_tokens_of(word) for word in words]
     return any(_occurs(clause if _NEGATIONS & {*phrase} else _affirmed(clause), phrase) for phrase in phrases)
 
 
-def _tokens_of(word: str) -> list[str]:
-    return [part if part.endswith("*") else part.strip("./'-") for part in word.lower().split()]
-
-
-def _occurs(tokens: list[str], phrase: list[str]) -> bool:
+def _occurs(tokens: Sequence[str], phrase: Sequence[str]) -> bool:
     length = len(phrase)
     return any(
         all(_same(token, part) for token, part in zip(tokens[at : at + length], phrase, strict=True))
@@ -81,5 +237,5 @@ def _occurs(tokens: list[str], phrase: list[str]) -> bool:
 
 def _same(token: str, part: str) -> bool:
     if part.endswith("*"):
-        return token.startswith(part[:-1])
-    return token in {part, f"{part}s", f"{part}'s"} or (token.endswith("-" + part) and "-" not in part)
+        return token.startswith(part[:-1]) or any(half.startswith(part[:-1]) for half in token.split("-")[1:])
+    return token in {part, f"{part}s", f"{part}'s", f"{part}es"} or (token.endswith("-" + part) and "-" not in part)

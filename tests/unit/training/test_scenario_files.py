@@ -40,7 +40,9 @@ truths:
     method:
       - {fault: disk.latency, on: "host:${victim}", with: {op: fsync, delay: "${delay}"}, at: 5s}
     diagnosis:
-      names: [[disk], ["${victim}", $host]]
+      component: [disk]
+      trouble: [slow]
+      where: ["${victim}", $host]
       exact: the disk of ${host} takes ${delay}
     back:
       - {load: kv-writes, p50_below: 300ms}
@@ -104,8 +106,8 @@ WRONG = [
      "there is no load or client 'carts'", "load: carts"),
     ("exact: the disk of ${host} takes ${delay}", "exact: the disk of ${host} takes ${dealy}",
      "truths.slow-disk.diagnosis.exact", "did you mean delay", "exact:"),
-    ('["${victim}", $host]', '["${victm}", $host]', "truths.slow-disk.diagnosis.names[1][0]", "did you mean victim",
-     "names:"),
+    ('["${victim}", $host]', '["${victm}", $host]', "truths.slow-disk.diagnosis.where[0]", "did you mean victim",
+     "where:"),
     ("host:${victim}", "host:${host}", "truths.slow-disk.method[0].on", "${host} is nothing that", "host"),
     (", for: 4s}", "}", "before[0]", "for is missing", "consul.leader.pin"),
     (", at: 5s}", ", at: 5}", "truths.slow-disk.method[0].at", "is not a duration", "at: 5"),
@@ -152,7 +154,7 @@ def test_the_schema_sees_what_a_schema_can(schema, key, value):
         ("method", [{"fault": "disk.latancy", "on": "consul:leader"}]),
         ("method", [{"fault": "disk.latency", "on": "consul:leader", "with": {"op": "fsync", "delai": "1s"}}]),
         ("method", []), ("repaired", [{"leadership_stay": {}}]), ("kept", [{"no_such": {}}]),
-        ("diagnosis", {"names": [], "exact": "x"}), ("hints", [{"price": 500, "text": "x"}]), ("page_after", "5"),
+        ("diagnosis", {"trouble": [], "exact": "x"}), ("hints", [{"price": 500, "text": "x"}]), ("page_after", "5"),
     ],
 )  # fmt: skip
 def test_the_schema_sees_what_is_wrong_in_a_truth(schema, key, value):

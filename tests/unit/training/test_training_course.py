@@ -108,5 +108,5 @@ def test_the_exact_diagnosis_of_a_scenario_is_right_and_its_pager_is_not(path):
         game = course_of(scenario, chosen(scenario, seed))
         wanted = game.truth.diagnosis
         exact = wanted.exact.replace("${host}", "consul-2")
-        assert judged(exact, wanted.names, wanted.never, {"consul-2": "10.73.0.12"}).right, exact
-        assert not judged(game.pager.text, wanted.names, wanted.never, {"consul-2": "10.73.0.12"}).right
+        assert judged(exact, wanted, sick={"consul-2": "10.73.0.12"}).right, exact
+        assert not judged(game.pager.text, wanted, sick={"consul-2": "10.73.0.12"}).right

@@ -25,8 +25,15 @@ def test_before_the_pager_there_is_nothing_to_say():
 
 def test_no_answer_says_whether_a_diagnosis_is_right():
     right, wrong = (desk_of(course()).say("diagnosis", words, 30 * S)[0]
-                    for words in ("the leader's disk is slow", "the network is slow"))  # fmt: skip
+                    for words in ("the leader's disk is slow", "the network of consul-2 is slow"))  # fmt: skip
     assert right == wrong
+
+
+def test_a_part_that_is_left_out_is_told_at_once_and_tells_nothing_else():
+    """The true component and another one get the same answer."""
+    true, other = (desk_of(course()).say("diagnosis", f"the {word} is slow", 30 * S)[0] for word in ("disk", "network"))
+    assert true == other
+    assert "on which host" in true
 
 
 def test_hints_come_in_order_each_has_its_price_and_then_there_are_none():

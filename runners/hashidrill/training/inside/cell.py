@@ -14,12 +14,14 @@ module again), client (the path of client.py), command, term.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable
@@ -284,6 +286,10 @@ def _run_as_init(words: list[str], environment: dict[str, str], user: list[int] 
                 os.setpgid(0, 0)
                 os.tcsetpgrp(0, os.getpid())
                 signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+            elif not interactive and os.isatty(0):  # that of `on`: the command is alone on it
+                os.setsid()
+                with contextlib.suppress(OSError):
+                    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             for number in (signal.SIGINT, signal.SIGQUIT):
                 signal.signal(number, signal.SIG_DFL)
             sc.disarm_programs()

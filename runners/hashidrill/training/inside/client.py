@@ -4,11 +4,16 @@ This file is copied into the shell's file system and runs there alone, with the 
 the door of its shell. It is one program with several names.
 """
 
+import contextlib
+import fcntl
 import json
 import os
+import select
 import signal
 import socket
 import sys
+import termios
+import tty
 
 DOOR = "/run/game/door"
 
@@ -28,16 +33,16 @@ def main(name: str, words: list) -> int:  # type: ignore[type-arg]  # any Python
     if name == "on" and len(words) < 2:
         sys.stderr.write("on HOST COMMAND...\n")
         return 2
-    with socket.socket(socket.AF_UNIX) as door:
-        try:
-            door.connect(DOOR)
-        except OSError:
-            sys.stderr.write("the game is over\n")
-            return 1
-        request = json.dumps({"name": name, "words": words}).encode() + b"\n"
-        socket.send_fds(door, [request], [0, 1, 2])
-        answer = door.makefile("rb").readline()
-    if not answer:
+    request = json.dumps({"name": name, "words": words}).encode() + b"\n"
+    answer = b""
+    with socket.socket(socket.AF_UNIX) as door, contextlib.suppress(ConnectionError, FileNotFoundError):
+        door.connect(DOOR)
+        if name == "on" and os.isatty(0):
+            answer = through_a_terminal(door, request)
+        else:
+            socket.send_fds(door, [request], [0, 1, 2])
+            answer = door.makefile("rb").readline()
+    if not answer.strip():
         sys.stderr.write("the game is over\n")
         return 1
     told = json.loads(answer)
@@ -46,6 +51,60 @@ def main(name: str, words: list) -> int:  # type: ignore[type-arg]  # any Python
     if told.get("error"):
         sys.stderr.write(told["error"] + "\n")
     return int(told.get("code", 1 if told.get("error") else 0))
+
+
+def through_a_terminal(door: socket.socket, request: bytes) -> bytes:
+    """The command on the other host has a terminal of its own, and this program copies: it is in another session, so a
+    read from this terminal would stop it, and the game with it. In the background it reads nothing.
+    """
+    if os.tcgetpgrp(0) != os.getpgrp():
+        with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - no pathlib here
+            socket.send_fds(door, [request], [nothing.fileno(), 1, 2])
+        return door.makefile("rb").readline()
+    ours, theirs = os.openpty()
+    before = termios.tcgetattr(0)
+    same_size(ours)
+    signal.signal(signal.SIGWINCH, lambda *_: same_size(ours))
+    try:
+        tty.setraw(0, termios.TCSADRAIN)  # what was typed already stays
+        socket.send_fds(door, [request], [theirs if os.isatty(fd) else fd for fd in (0, 1, 2)])
+        os.close(theirs)
+        return copied(door, ours)
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+def same_size(terminal: int) -> None:
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, b"\0" * 8))
+
+
+def copied(door: socket.socket, terminal: int) -> bytes:
+    """Copies both ways until the answer comes, and what the command printed last."""
+    sources, answer = [0, terminal, door.fileno()], b""
+    while True:
+        ready, _, _ = select.select(sources, [], [], 0 if answer.endswith(b"\n") else None)
+        if not ready:
+            return answer
+        for source in ready:
+            try:
+                data = os.read(source, 65536)
+            except OSError:  # nobody has the other end open any more
+                data = b""
+            if source == door.fileno():
+                answer += data
+            elif data:
+                written(terminal if source == 0 else 1, data)
+            if source == door.fileno() and (not data or answer.endswith(b"\n")):
+                sources = [each for each in sources if each == terminal]  # only what was printed is left to copy
+                answer = answer if answer.endswith(b"\n") else answer + b"\n"
+            elif not data:
+                sources.remove(source)
+
+
+def written(to: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(to, data) :]
 
 
 if __name__ == "__main__":
