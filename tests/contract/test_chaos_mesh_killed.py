@@ -10,7 +10,6 @@ import os
 import secrets
 
 import pytest
-from test_chaos_mesh_real import definitions  # noqa: F401 - a fixture
 
 from hashidrill.provision.products import KUBERNETES_VERSIONS
 from real_chaos_kills import LASTS_S, OWN_S, SLACK_S
@@ -29,7 +28,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def cases(binary, definitions, tmp_path_factory, tell):  # noqa: F811 - the fixture
+def cases(binary, definitions, tmp_path_factory, tell):
     tell(f"HASHIDRILL_KILL_SEED={SEED}")
     return played(
         "real_chaos_kills.py", definitions, binary=binary, versions=VERSIONS, tell=tell,
