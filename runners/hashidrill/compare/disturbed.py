@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 VARIES = 1.5
 """A run that is not starved takes no more than this many times what the leaner side takes in the middle."""
 OTHERS_APART = 0.15
-"""Runs of one round whose shares of other work lie further apart were not disturbed alike.
-
-Of 11 rounds beside eight other jobs on 2 cores, which took 0.7 to 0.9 of them, the most was 0.09.
-"""
+"""Runs of one round whose shares of other work lie further apart were not disturbed alike. Set by judgement."""
 FEWEST_S = 5
 """With fewer seconds that were not starved, nobody knows what a run takes by itself."""
 _UNSTEADY = "steady-state"

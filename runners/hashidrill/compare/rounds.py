@@ -3,7 +3,7 @@
 Each round runs both sides once, one after the other, on the same machine, with the same loads at the same times. Who
 goes first alternates, so a machine that warms up, or gets busier, favours neither side. A run that is INVALID spoils
 its round, which is left out and counted: a run says nothing about a side when its generator was the slow one. So does
-other work on the machine that disturbed one of its runs and not the other: such a round is played again. Where it
+other work on the machine that disturbed one of its runs and not the other: such a round is repeated. Where it
 disturbed both alike, as on a CI machine that others use too, what it takes from one it takes from the other.
 """
 
@@ -34,7 +34,7 @@ AT_MOST = 8
 SPOILT_AT_MOST = 3
 """More rounds than this that the runs spoilt themselves, and no fewer than those that count, end it."""
 PLAYED_AT_MOST = 3
-"""Rounds that other work spoilt are played again while there is time, up to this many times those that were wanted."""
+"""Rounds that other work spoilt are repeated while there is time, up to this many times those that were wanted."""
 STARTS_S = 12.0
 """What a run takes beside its own phases: the datacenter's start and end, the final reads, the judging (2 cores)."""
 UNSTEADY = "steady-state"

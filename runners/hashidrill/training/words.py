@@ -37,7 +37,7 @@ _CLAUSE = re.compile(
     r":\s|\s-+\s|,|[()]|\b(?:but|while|although|though)\b"
     r"|\band(?= (?:not|never|is|isn't|was|wasn't|did|didn't|does|doesn't|has|nobody|no)\b)"
 )
-_EFFECT = re.compile(r"\b(?:so|therefore|hence|thus|which|causing|making|leading to|as a result)\b|[-=]>")
+_EFFECT = re.compile(r"\b(?:so|therefore|thus|which|causing|making|leading to|as a result)\b|[-=]>")
 """What stands after it is a consequence."""
 _CAUSE = re.compile(r"\b(?:because|since|due to|caused by|as the|as its)\b|<-")
 """What stands before it is a consequence."""

@@ -14,7 +14,7 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 @contextlib.contextmanager
 def hangups_ignored() -> Iterator[None]:
-    """In the block, a terminal that is closed ends nothing: verdict and report are written all the same."""
+    """In the block, a terminal that is closed ends nothing: verdict and report are still written."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield
