@@ -279,15 +279,18 @@ class _Loading:
             text = f"expected the parameters of {name} as a mapping (`key: value`), got {rules.shown(raw)}"
             self._document.problem((*loc, name), text)
             return None
-        params = self._kind_params(
-            lambda: _hypothesis(name, self._get, compares=loc[0] == "compare"), raw or {}, (*loc, name),
-            (*loc, name), name_is_key=True,
-        )  # fmt: skip
-        if params is None:
+        compares, found = loc[0] == "compare", None
+
+        def find() -> Hypothesis:
+            nonlocal found
+            found = _hypothesis(name, self._get, compares=compares)
+            return found
+
+        params = self._kind_params(find, raw or {}, (*loc, name), (*loc, name), name_is_key=True)
+        if params is None or found is None:
             return None
         sides = list(self._sides(params, (*loc, name))) if name == contrast.NAME else []
-        found = _hypothesis(name, self._get, compares=loc[0] == "compare")
-        return rules.Expectation(name, params, sides, found.sides if loc[0] == "compare" else (), found.never)
+        return rules.Expectation(name, params, sides, found.sides if compares else (), found.never)
 
     def _sides(self, params: BaseModel, loc: Loc) -> Iterator[rules.Side]:
         """What a contrast passes to another hypothesis, for its good and its bad side."""

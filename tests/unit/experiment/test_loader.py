@@ -122,6 +122,7 @@ def kinds(monkeypatch):
             raise UnknownNameError(f"there is no hypothesis {name!r}: there are: stays_fast")
         found = kind_of(name, StaysFastParams)
         found.sides = ()
+        found.never = None
         return found
 
     monkeypatch.setattr(hypotheses, "getter", lambda _near_to=None: get)

@@ -94,7 +94,7 @@ def test_a_validate_that_crashes_is_caught(material, validate, monkeypatch):
         raise RecursionError("maximum recursion depth exceeded")
 
     monkeypatch.setattr("hashidrill.cli.validate.read_experiment", crashes)
-    with pytest.raises(RecursionError):
+    with pytest.raises(AssertionError, match="exit code 70"):
         check(range(3), material, validate)
 
 

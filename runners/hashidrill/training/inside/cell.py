@@ -281,15 +281,8 @@ def _run_as_init(words: list[str], environment: dict[str, str], user: list[int] 
     child = os.fork()
     if child == 0:
         try:
-            if interactive and os.isatty(0):
-                signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-                os.setpgid(0, 0)
-                os.tcsetpgrp(0, os.getpid())
-                signal.signal(signal.SIGTTOU, signal.SIG_DFL)
-            elif not interactive and os.isatty(0):  # that of `on`: the command is alone on it
-                os.setsid()
-                with contextlib.suppress(OSError):
-                    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            if os.isatty(0):
+                _take_terminal(shared=interactive)
             for number in (signal.SIGINT, signal.SIGQUIT):
                 signal.signal(number, signal.SIG_DFL)
             sc.disarm_programs()
@@ -309,6 +302,19 @@ def _run_as_init(words: list[str], environment: dict[str, str], user: list[int] 
         if pid == child:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else _KILLED - code
+
+
+def _take_terminal(*, shared: bool) -> None:
+    """`shared`: with the shell outside. The terminal of `on` is for the one command alone."""
+    if shared:
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        os.setpgid(0, 0)
+        os.tcsetpgrp(0, os.getpid())
+        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    else:
+        os.setsid()
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 # its file system
