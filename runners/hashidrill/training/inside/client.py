@@ -16,6 +16,7 @@ import termios
 import tty
 
 DOOR = "/run/game/door"
+_CTRL_Z = b"\x1a"
 
 
 def main(name: str, words: list) -> int:  # type: ignore[type-arg]  # any Python 3 runs it
@@ -94,7 +95,8 @@ def copied(door: socket.socket, terminal: int) -> bytes:
             if source == door.fileno():
                 answer += data
             elif data:
-                written(terminal if source == 0 else 1, data)
+                # a command that Ctrl-Z stopped could never be continued: it has no shell
+                written(terminal if source == 0 else 1, data.replace(_CTRL_Z, b"") if source == 0 else data)
             if source == door.fileno() and (not data or answer.endswith(b"\n")):
                 sources = [each for each in sources if each == terminal]  # only what was printed is left to copy
                 answer = answer if answer.endswith(b"\n") else answer + b"\n"
