@@ -1,7 +1,8 @@
 """Recordings that earlier versions made are judged as they were judged then.
 
 Those of tests/support/old_recordings were made by the code of commit 3880a35, with RecordingBuilder, and judged by it:
-their verdict.json is that verdict. `unmarked` is one as hashidrill made them until 0.1.0: no format, no seal.
+their verdict.json is that verdict, but for what was wrong in it: a Retry-After without its baseline (`clients`).
+`unmarked` is one as hashidrill made them until 0.1.0: no format, no seal.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def test_a_shell_is_one_of_the_datacenter_of_its_own_game(keepers, monkeypatch):
         typed("shell", "consul-1", "--trainee", name)
     for name, words, number in zip(CLASS, ran, (1001, 1002, 1003), strict=True):
         root = str(keepers[name].sealed)
-        assert f"--target={number}" in words
+        assert any(f'"process": "{number}"' in word for word in words)
         assert words[-1].startswith(f"{root}/cells/")
         spec = (keepers[name].sealed / "cells" / words[-1].rpartition("/")[2]).read_text()
         assert not [other for other in keepers.values() if str(other.sealed) in spec and str(other.sealed) != root]
