@@ -200,6 +200,7 @@ def test_each_step_of_the_workflow_runs_and_the_next_workflow_has_the_history(tm
 
 
 def test_the_command_writes_files_that_their_readers_take(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[dependency-groups]\ndev = ["hashidrill"]\n')
     for to in ("--nomad", "--systemd", "--github"):
         done = hashidrill("schedule", "raft/frozen-leader", "--cron", "17 2 * * *", to, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
