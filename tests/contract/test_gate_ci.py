@@ -165,13 +165,20 @@ class TestTheAction:
         assert codes["gate"][0] == 2
         assert "fetch-depth: 0" in codes["gate"][1]
 
-    def test_binaries_are_kept_again_only_when_there_are_others(self, steps, repository):
+    def test_binaries_are_kept_again_only_when_there_are_others(self, tmp_path):
         """A key that never changes would be saved once, and each later version built in each job."""
-        _, output, _ = steps(path="consul.d", base="main", head="main")
-        [key] = re.findall(r"^key=(\w{16})$", output, re.MULTILINE)
-        saving = next(step for step in read(ACTION)["runs"]["steps"] if "cache/save" in step.get("uses", ""))
+        steps = read(ACTION)["runs"]["steps"]
+        [script] = [step["run"] for step in steps if step.get("id") == "kept"]
+        [saving] = [step for step in steps if "cache/save" in step.get("uses", "")]
         assert saving["with"]["key"].endswith("${{ steps.kept.outputs.key }}")
-        assert key
+        output, binary = tmp_path / "output", tmp_path / ".cache/hashidrill/bin/consul/1.22.2/consul"
+        for present in (False, False, True):
+            if present:
+                binary.parent.mkdir(parents=True)
+                binary.touch()
+            assert run_step(script, tmp_path, HOME=str(tmp_path), GITHUB_OUTPUT=str(output)).returncode == 0
+        none, still_none, one = re.findall(r"^key=(\w{16})$", output.read_text(), re.MULTILINE)
+        assert none == still_none != one
 
     def test_what_consul_refuses_fails_the_job(self, repository, steps):
         repository("no_such_key = 3\n")
