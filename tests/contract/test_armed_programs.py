@@ -57,11 +57,13 @@ def said(tmp_path_factory):
     return json.loads(line)
 
 
+@pytest.mark.lie
 def test_it_keeps_the_rights_that_agents_lose(said):
     assert said["bounds"]["agent"] == 0
     assert said["bounds"]["breaker"] != 0
 
 
+@pytest.mark.lie
 def test_it_sees_the_processes_of_its_own_host_and_no_other(said):
     assert {str(pid) for pid in said["pids"].values()} <= {*said["seen"]}
     assert str(said["elsewhere"]) not in said["seen"]

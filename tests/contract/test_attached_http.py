@@ -12,6 +12,8 @@ from hashidrill.loads.entrance import opened
 from hashidrill.loads.http_client import HttpClient
 from hashidrill.util.tls import TlsFileError
 
+pytestmark = pytest.mark.lie
+
 TOKEN = "3f0c5b0e-1111-4a1c-9d53-2f8a4b7c0e11"
 
 

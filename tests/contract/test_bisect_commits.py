@@ -168,6 +168,7 @@ def built(git, given, tmp_path):
     ).resolved(names[0])
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("build", "client", "said"),
     [
@@ -190,6 +191,7 @@ def test_what_is_no_program_need_not_be_there(built, client):
     built("touch x.py", client)
 
 
+@pytest.mark.lie
 def test_what_another_command_built_in_the_same_folder_is_built_again(git, given, tmp_path):
     """As when a search starts again under the name of a log that was removed."""
     del git
@@ -205,6 +207,7 @@ def test_what_another_command_built_in_the_same_folder_is_built_again(git, given
     assert [built(each) for each in ("slow", "quick", "slow")] == ["slow", "quick", "slow"]
 
 
+@pytest.mark.lie
 def test_a_build_that_does_not_use_what_is_committed_is_noticed(git, given, tmp_path):
     del git
     repository = Repository.here()
@@ -279,6 +282,7 @@ def produced(git, given, tmp_path):
     return produced_
 
 
+@pytest.mark.lie
 def test_a_command_that_prints_no_configuration_cannot_be_run(produced):
     """It would be the experiment's own configuration, at each such commit."""
     commits = produced(command="cat consul.d/moved.hcl || true")
@@ -286,6 +290,7 @@ def test_a_command_that_prints_no_configuration_cannot_be_run(produced):
         commits.resolved(commits.names[0])
 
 
+@pytest.mark.lie
 def test_a_configuration_that_links_out_of_the_repository_cannot_be_run(git, produced, tmp_path):
     (tmp_path / "elsewhere.hcl").write_text("limits { rpc_rate = 9 }")
     (Path(git("rev-parse", "--show-toplevel")) / "link.hcl").symlink_to(tmp_path / "elsewhere.hcl")
@@ -308,6 +313,7 @@ def test_the_shell_of_a_build_gives_status_and_output(tmp_path):
     assert (code, output.strip(), error.strip()) == (4, b"1", b"2")
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("written", "said"),
     [

@@ -44,6 +44,7 @@ def nothing_is_left(line):
     assert line["answers"]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("number", range(1, KILLS + 1))
 def test_what_a_run_left_that_was_killed_at_any_moment_is_healed(cases, number):
     line = cases[f"moment:{number}"]
@@ -55,6 +56,7 @@ def test_what_a_run_left_that_was_killed_at_any_moment_is_healed(cases, number):
         assert line["found"], "a fault is in force, and no object says whose it is"
 
 
+@pytest.mark.lie
 def test_a_fault_on_a_server_that_autopilot_removed_meanwhile_is_healed(cases):
     line = cases["lost"]
     assert line["process"] == "T"

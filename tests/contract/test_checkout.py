@@ -12,6 +12,8 @@ from hashidrill.errors import UsageError
 from hashidrill.gate.sides import from_git
 from hashidrill.util.checkout import check_out
 
+pytestmark = pytest.mark.lie
+
 
 def git(folder, *words):
     who = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]

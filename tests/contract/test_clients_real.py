@@ -142,6 +142,7 @@ def test_the_observer_tells_every_class_from_every_other(tmp_path):
     assert wrong == {}
 
 
+@pytest.mark.lie
 def test_a_machine_that_is_slow_makes_no_other_reset_of_one(tmp_path):
     """Each turn of the loop takes so long that the tap has not come to its reset when the observer's pause is over."""
 

@@ -52,6 +52,7 @@ def seen(*, service):
     return {name: value.split() for name, _, value in (line.partition(":") for line in lines)}, home
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("service", [False, True])
 def test_a_client_is_the_callers_after_it_entered_its_hosts_namespace_as_root(monkeypatch, service):
     monkeypatch.setenv("SUDO_UID", str(NOBODY.pw_uid))

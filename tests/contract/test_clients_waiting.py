@@ -6,6 +6,8 @@ import asyncio
 import sys
 import time
 
+import pytest
+
 from hashidrill.engine.monitor import Monitor
 from hashidrill.experiment.conditions import Condition
 from hashidrill.experiment.model import ClientSpec
@@ -55,6 +57,7 @@ def served(*, fault, until):
     return seen
 
 
+@pytest.mark.lie
 def test_an_attempt_that_hangs_counts_with_its_age_before_it_ends():
     p50 = Condition.parse("mine.attempts.latency.p50 > 1s")
 

@@ -75,6 +75,7 @@ async def believed(words, fault, target):
     return (await fault.verify(undo, present=said == "in force")).ok
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("case", ROWS)
 def test_an_observer_believes_what_is_so_and_nothing_else(case, matrix, tmp_path):
     words, planted, (kind, params) = case

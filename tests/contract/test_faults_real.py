@@ -78,6 +78,7 @@ def test_an_observer_notices_that_a_fault_was_disarmed_behind_its_back(case, res
     assert not line["gone"]["ok"]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("when", ["present", "gone"])
 def test_an_agent_has_no_capability_also_after_it_was_killed_and_started_again(when, results):
     """As root, too: what an agent under test does wrong must not mount, trace, route or load anything."""

@@ -113,6 +113,7 @@ class TestRefusals:
     def test_a_part_of_a_configuration_is_taken(self, product, taken):
         taken(GOOD[product])
 
+    @pytest.mark.lie
     def test_an_unknown_key_is_refused_and_named(self, product, taken):
         with pytest.raises(UsageError, match=r"refuses the candidate configuration:(.|\n)*no_such_key") as refused:
             taken(f"{GOOD[product]}\nno_such_key = 3")
@@ -137,6 +138,7 @@ def test_what_only_the_agents_own_machine_can_fill_in_is_no_reason_to_refuse(ver
 
 
 class TestKeysThatTheTablesName:
+    @pytest.mark.lie
     @pytest.mark.needs("consul 1.22.2", "consul 1.10.3")
     def test_some_consul_knows_each_of_them(self, binary, tmp_path):
         file = tmp_path / "keys.json"

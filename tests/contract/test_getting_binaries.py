@@ -182,6 +182,7 @@ def test_a_pinned_archive_is_used_without_asking_the_server_what_it_ought_to_be(
     assert f"/consul/1.22.2/{SUMS}" not in server.asked
 
 
+@pytest.mark.lie
 def test_a_server_that_changed_the_archive_and_its_list_alike_is_not_believed(server, pinned):
     """Whoever can write the one file there can write the other."""
     pinned[f"consul/1.22.2/{ZIP}"] = hashlib.sha256(zipped(consul=CONSUL)).hexdigest()
@@ -189,6 +190,7 @@ def test_a_server_that_changed_the_archive_and_its_list_alike_is_not_believed(se
     refused(f"has SHA-256 [0-9a-f]{{64}}, and this package says {pinned[f'consul/1.22.2/{ZIP}']}: it was not used")
 
 
+@pytest.mark.lie
 def test_a_default_version_without_a_pin_is_not_downloaded(server, monkeypatch):
     monkeypatch.setattr(binaries_archive, "DEFAULT_VERSIONS", (("consul", "1.22.2"),))
     server.publish(zipped(consul=CONSUL))
@@ -196,12 +198,14 @@ def test_a_default_version_without_a_pin_is_not_downloaded(server, monkeypatch):
     assert server.asked == []
 
 
+@pytest.mark.lie
 def test_a_server_that_sends_on_to_plain_http_is_not_followed(server):
     server.publish(zipped(consul=CONSUL))
     server.moved[f"/consul/1.22.2/{ZIP}"] = "http://mirror.example/consul.zip"
     refused(r"leads to 'http://mirror\.example/consul\.zip': binaries are fetched over https:// alone")
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("url", ["http://mirror.example", "ftp://mirror.example", "http://10.0.0.1:8080", "mirror"])
 def test_a_mirror_without_https_is_refused_before_anything_is_asked(monkeypatch, url):
     monkeypatch.setenv("HASHIDRILL_RELEASES_URL", url)
@@ -432,6 +436,7 @@ def test_ctrl_c_ends_the_build_and_its_compiler(go, tmp_path):
     assert not list(cached().parent.glob(".work-*"))
 
 
+@pytest.mark.lie
 def test_ctrl_c_while_the_compiler_is_being_started_ends_it_too(go, monkeypatch):
     """It runs by then, and who started it does not have it yet."""
     go("exec sleep 60")

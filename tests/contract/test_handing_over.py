@@ -24,6 +24,7 @@ print(json.dumps({"given": given, "left": sys.stdin.read(), "inherited": inherit
 """
 
 
+@pytest.mark.lie
 def test_a_specification_reaches_the_process_and_stands_in_no_command_line_or_environment():
     given = {"token": SECRET, "much": "x" * 300_000}  # more than a pipe holds: nobody has to write while we wait
     with handed_over(given) as stdin:

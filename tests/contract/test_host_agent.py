@@ -18,7 +18,7 @@ from boxes import FSYNCS, PATIENCE_S, Box, RealAgent, reference, stat, undone, w
 from hashidrill.carriers.bundle import HOLDER, program
 from hashidrill.packets import Block, script
 
-pytestmark = [pytest.mark.long, pytest.mark.needs("datacenter", "nft")]
+pytestmark = [pytest.mark.lie, pytest.mark.long, pytest.mark.needs("datacenter", "nft")]
 TABLE = "hashidrill_f"
 RULES = {"table": TABLE, "script": script(TABLE, [Block("input", ("10.9.8.7",))])}
 OTHERS = "add table inet somebody\nadd chain inet somebody mine { type filter hook input priority 5; }\n"

@@ -51,6 +51,7 @@ def ends(log):
     Path(f"{log}.end").touch()
 
 
+@pytest.mark.lie
 def test_an_agent_whose_threads_are_still_ending_is_started_again(daemon):
     """Seen on a busy machine: the start found a zombie, took it for a running agent, and started nothing."""
     one, log = daemon
@@ -63,6 +64,7 @@ def test_an_agent_whose_threads_are_still_ending_is_started_again(daemon):
     assert second["state"] != "Z"
 
 
+@pytest.mark.lie
 def test_an_agent_that_does_not_end_is_an_error_in_time_and_not_a_wait_without_end(daemon):
     """A thread in the kernel (a disk that answers nothing) cannot be killed; whoever reverts must be told so."""
     one, log = daemon
@@ -114,6 +116,7 @@ def test_a_program_that_takes_0_for_roots_rights_sees_another_number(daemon):
     assert Path(log).stat().st_uid == os.geteuid()
 
 
+@pytest.mark.lie
 @pytest.mark.needs("datacenter")
 def test_what_belongs_to_somebody_else_does_not_look_like_its_own(daemon, tmp_path):
     """Nomad takes a `nomad.slice` of its own number for a delegated cgroup (v2), and fails to make cgroups in it."""
@@ -130,6 +133,7 @@ def test_any_other_program_sees_the_number_that_it_has(daemon):
     assert numbers(*daemon) == [str(os.geteuid()), str(os.getegid())]
 
 
+@pytest.mark.lie
 def test_two_versions_of_a_program_are_two_files_for_an_agents_user(tmp_path, monkeypatch):
     """Both are called `consul`: an upgrade, or an agent of a host that has two products."""
     monkeypatch.setattr(syscalls, "mount", lambda source, there, *_: shutil.copy(source, there))

@@ -98,6 +98,7 @@ except MachineError as error:
 """
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("typed", "installs"), [(b"y\n", True), (b"n\n", False), (b"\n", False)])
 def test_the_person_at_the_terminal_decides_even_where_input_and_output_are_captured(fakes, typed, installs, tmp_path):
     record = fakes()

@@ -234,6 +234,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.lie
 def test_a_connection_takes_its_port_when_it_connects_so_that_none_is_searched_among_all_that_are_in_use():
     """100 ports carry 60 connections to each of two servers; a port that is bound beforehand is nobody else's."""
     command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", IN_A_SMALL_WORLD]
@@ -333,6 +334,7 @@ def test_keys_that_cannot_be_deleted_are_told_and_keep_nobody_waiting(monkeypatc
     assert text.endswith("keys below hashidrill-once/w/run/ were not deleted")
 
 
+@pytest.mark.lie
 @pytest.mark.long
 def test_a_consul_that_drops_one_write_in_a_hundred_is_caught_20_times_of_20(tmp_path):
     """The planted defect, over real sockets: every hundredth write is acknowledged and not kept, during the fault.

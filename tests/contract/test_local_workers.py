@@ -122,6 +122,7 @@ def test_a_worker_that_is_killed_ends_the_run():
         offered(enough=10**6, meanwhile=kill, fleet={**FLEET, "lost_after_s": 3.0})
 
 
+@pytest.mark.lie
 def test_workers_end_by_themselves_when_their_runner_is_killed():
     async def kill(loads):
         workers = below(loads)
@@ -140,6 +141,7 @@ def test_workers_end_by_themselves_when_their_runner_is_killed():
     assert alive == []
 
 
+@pytest.mark.lie
 def test_no_token_is_in_the_command_or_the_environment_of_any_process():
     seen = []
 

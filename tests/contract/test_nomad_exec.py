@@ -215,6 +215,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("case", REFUSED)
 def test_an_exec_whose_tls_is_wrong_is_a_message_and_sends_no_token(authority, case):
     with pytest.raises(FaultError, match=r"Nomad's exec cannot be had: .*(certificate|SSL|closed|reset|disconnected)"):

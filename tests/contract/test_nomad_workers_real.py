@@ -70,6 +70,7 @@ def test_a_worker_that_nomad_stops_ends_the_run(told):
     assert part["jobs"] == []
 
 
+@pytest.mark.lie
 def test_the_workers_of_a_killed_runner_end_by_themselves_and_their_job_is_found(told):
     part = told["killed_runner"]
     assert "error" not in part, part

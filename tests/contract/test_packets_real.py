@@ -85,6 +85,7 @@ def in_namespace(program):
     return json.loads(ran.stdout)
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("name", RULES)
 def test_the_kernel_lists_the_rules_as_they_were_meant_and_once_if_they_are_set_again(name):
     rules = RULES[name]

@@ -32,6 +32,8 @@ from hashidrill.util.redaction import Redactor
 from hashidrill.util.tasks import beside
 from ports import free_ports
 
+pytestmark = pytest.mark.lie
+
 ROOT_TOKEN = "5f0a1c52-9a0b-4f3e-8a44-0f5a3c1b2d77"
 NAMES = {
     "consul": ["raft/slow-leader-disk", "state/snapshot-reset", "config/streaming-moderate", "locks/lock-storm"],

@@ -24,6 +24,7 @@ def test_a_command_that_fails_ends_the_block(text):
     assert (ran(text).code, ran(text).output) == (1, "")
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("text", ["false || echo on", "false && echo off; echo on"])
 def test_one_that_fails_unnoticed_is_told(text):
     one = ran(text)

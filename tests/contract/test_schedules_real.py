@@ -74,6 +74,7 @@ class TestNomad:
 # systemd
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("text", EXPRESSIONS)
 class TestCalendar:
     pytestmark = needs_systemd

@@ -24,6 +24,7 @@ def hunt():
     return Hunt({"consul": TOKEN, "vault": OTHER})
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     "as_it_stands",
     [
@@ -45,6 +46,7 @@ def test_a_token_in_a_file_is_found_however_it_is_written(hunt, tmp_path, as_it_
     assert hunt.found == {(str(path), name)}
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("packed", [zlib.compress, bytes])
 def test_a_token_in_a_program_that_a_job_has_packed_is_found(hunt, packed):
     """As the command lines of Nomad's tasks have it: neither they nor their operators would see it there."""
@@ -68,6 +70,7 @@ def test_a_token_in_a_key_or_its_value_is_found(hunt):
     assert hunt.found == {("audit/1", "consul"), (f"by/{OTHER}", "vault")}
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("where", ["command", "environment"])
 def test_a_token_that_the_process_table_shows_for_a_moment_is_found(hunt, where):
     words = [sys.executable, "-c", WAITS, *([TOKEN] if where == "command" else [])]

@@ -45,7 +45,7 @@ from hashidrill.recording.journal import Clock, Journal, read_journal
 from hashidrill.testing.faults import check_fault
 from ssh_servers import SshServers
 
-pytestmark = [pytest.mark.long, pytest.mark.needs("datacenter", "nft", "strace", "ip")]
+pytestmark = [pytest.mark.lie, pytest.mark.long, pytest.mark.needs("datacenter", "nft", "strace", "ip")]
 HOSTS = {"consul-1": "10.99.0.1", "consul-2": "10.99.0.2", "consul-3": "10.99.0.3"}
 AGENT = """
 import os, socket, sys, threading, time

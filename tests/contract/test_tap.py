@@ -71,6 +71,7 @@ def get(tap, *, method="GET", path="/v1/kv/x", timeout=5, body=None, headers=Non
             return type(error)
 
 
+@pytest.mark.lie
 def test_a_token_passes_through_and_is_not_recorded():
     """Nor is what would let somebody else replay the request; two of them can still be told apart."""
 
@@ -177,6 +178,7 @@ def test_refused_is_refused_by_the_kernel_and_counted_truly(count):
     assert attempts[-1].fault == ""
 
 
+@pytest.mark.lie
 @needs_packets
 def test_refusals_that_the_kernel_has_no_room_for_are_counted_too():
     """A client that comes back at once comes hundreds of times while a busy machine holds up the tap."""

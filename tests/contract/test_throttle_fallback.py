@@ -65,6 +65,7 @@ def state(process):
     return syscalls.process_state(process.pid)[0]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("share", [0.1, 0.4])
 def test_all_processes_of_a_host_together_get_so_many_cores(busy, share):
     """A share of what this machine has left for them now."""
@@ -82,6 +83,7 @@ def test_all_processes_of_a_host_together_get_so_many_cores(busy, share):
     wait("more than their cores", lambda: free(busy) > cores * 1.35 or None, within_s=_WITHIN_S)
 
 
+@pytest.mark.lie
 def test_a_process_that_others_stopped_is_not_continued(busy):
     agent, canary = busy
     agent.send_signal(signal.SIGSTOP)

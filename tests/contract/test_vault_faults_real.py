@@ -81,6 +81,7 @@ def test_a_standby_takes_over_and_the_killed_server_is_unsealed_when_it_is_back(
     assert any(text.startswith(f"{found['killed']}: its vault came up sealed") for text in told)
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("storage", STORAGES)
 def test_each_server_waits_for_leadership_once(reports, storage):
     """One that was given its key twice while it joined waits twice, and answers a step-down without stepping down."""

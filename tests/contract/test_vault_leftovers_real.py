@@ -177,6 +177,7 @@ def test_a_token_that_may_not_delete_leaves_them_and_says_so(server):
     assert server.swept(left)[0] == ([f"{left}: 1"], [])
 
 
+@pytest.mark.lie
 def test_secrets_whose_newest_version_alone_is_deleted_do_not_count_as_gone(server, monkeypatch):
     """Planted: a removal that deletes what readers see. Vault keeps the versions, and lists the secret."""
     left = left_by("lied", RUN)

@@ -87,6 +87,7 @@ def test_two_browsers_show_a_run_to_its_verdict_and_ask_nobody_else(room, browse
     asyncio.run(main())
 
 
+@pytest.mark.lie
 def test_markup_from_a_cluster_a_scribe_or_a_plan_is_text(room, browser):
     async def main():
         async with browser() as one:
@@ -149,6 +150,7 @@ class Network:
 LINES = "[...document.querySelectorAll('#lines .said')].map((line) => line.textContent).reverse().join()"
 
 
+@pytest.mark.lie
 def test_a_page_that_lost_its_network_comes_back_and_has_every_line_once(browser):
     async def main():
         room = Room()
@@ -272,6 +274,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(room, browser, dark):
     asyncio.run(main())
 
 
+@pytest.mark.lie
 def test_two_hours_of_a_run_take_little_of_the_runner_and_of_the_browser(room, browser):
     """While two browsers look on that take nothing. What is measured is this process, and the page's own memory."""
     process = psutil.Process()

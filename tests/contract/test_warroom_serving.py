@@ -105,6 +105,7 @@ WAITS = {"while it sleeps": "time.sleep(60)", "while it waits for a line": "inpu
          "while it waits for an event": "__import__('queue').SimpleQueue().get()"}  # fmt: skip
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("waits", WAITS.values(), ids=WAITS)
 def test_the_stop_button_does_what_ctrl_c_does(waits):
     started = subprocess.Popen([sys.executable, "-c", RUN.format(waits=waits)], stdin=subprocess.PIPE,
@@ -137,6 +138,7 @@ time.sleep(60)
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 130
 
 
+@pytest.mark.lie
 def test_a_browser_that_reads_nothing_holds_up_nobody():
     """It connects, asks for the stream, and never takes a byte. The run goes on, and so does everybody else's page."""
     with serve() as room:

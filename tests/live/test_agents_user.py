@@ -41,6 +41,7 @@ def what_is_there(work):
     return users, owners | {config.st_uid for config in configs}, sum(config.st_mode for config in configs)
 
 
+@pytest.mark.lie
 def test_agents_own_their_files_and_none_of_the_machines(tmp_path):
     work = Path(os.environ[VARIABLE]) / "agents"
     work.mkdir()

@@ -130,6 +130,7 @@ def test_a_fault_of_the_incidents_is_proven_reverts_and_leaves_audit_lines_alone
         assert "queries are answered by blocking-query" in gone["measured"]
 
 
+@pytest.mark.lie
 @pytest.mark.nightly
 def test_what_an_experiment_leaves_and_a_token_that_gets_out_are_seen_by_the_same_look(drills):
     """The look of the tests above, at what was left on purpose."""

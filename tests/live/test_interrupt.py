@@ -55,6 +55,7 @@ def test_a_signal_while_a_fault_is_in_force_reverts_it(number, tmp_path):
     assert "interrupted" in stdout
 
 
+@pytest.mark.lie
 @pytest.mark.nightly
 def test_the_stop_button_of_the_page_does_what_ctrl_c_does(tmp_path):
     runs = tmp_path / "runs"
@@ -71,6 +72,7 @@ def test_the_stop_button_of_the_page_does_what_ctrl_c_does(tmp_path):
     assert json.loads((run / "run.json").read_text())["outcome"] == "interrupted"
 
 
+@pytest.mark.lie
 def test_a_run_that_was_started_with_interrupts_ignored_is_ended_by_sigterm_alone(tmp_path):
     """As by `hashidrill run ... &` in a script, where a Ctrl-C is meant for what is in front."""
     runs = tmp_path / "runs"

@@ -87,6 +87,7 @@ SHARED = {
 """Two hosts with an agent of the example and a client of Consul each: the load of Consul goes through these."""
 
 
+@pytest.mark.lie
 @run_of("shared", **SHARED)
 def test_it_shares_its_hosts_with_consul_and_each_agent_is_broken_by_itself(drill):
     assert (drill.exit_code, drill.result["verdict"]) == (0, "PASS"), drill.result
@@ -124,6 +125,7 @@ def with_tokens(folder):
     return Drill(path, folder / "runs", env=ENVIRONMENT)
 
 
+@pytest.mark.lie
 @drilled(with_tokens)
 def test_its_token_reaches_clients_and_agents_and_stands_in_no_recording(drill):
     assert (drill.exit_code, drill.result["verdict"]) == (0, "PASS"), drill.result
@@ -149,6 +151,7 @@ def too_early(folder):
     return Drill(written(folder / "early.yaml", **changes), folder / "runs", env=early)
 
 
+@pytest.mark.lie
 @drilled(too_early)
 def test_an_agent_that_is_started_before_what_it_needs_ends_and_the_run_says_so(drill):
     """The example's agents end where the Consul agent of their host knows no leader yet: they are started after it."""

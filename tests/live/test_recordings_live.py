@@ -23,6 +23,7 @@ def few(recording, *, at_most: int):
 """
 
 
+@pytest.mark.lie
 @pytest.mark.nightly
 def test_a_hypothesis_of_ones_own_is_run_kept_and_compared(tmp_path):
     project, runs = tmp_path / "project", tmp_path / "runs"
@@ -42,6 +43,7 @@ def test_a_hypothesis_of_ones_own_is_run_kept_and_compared(tmp_path):
     assert (named.returncode, kept.returncode) == (0, 0), named.stdout + kept.stdout
 
 
+@pytest.mark.lie
 @pytest.mark.nightly
 @pytest.mark.may_skip("only root may mount the small disk")
 def test_a_run_that_fills_the_disk_under_its_recording_ends_early_and_is_invalid(tmp_path):

@@ -117,6 +117,7 @@ def user(**more):
     return environment(CONSUL_HTTP_TOKEN=SHELL, **more)
 
 
+@pytest.mark.lie
 def test_a_run_with_secrets_in_every_place_leaves_and_shows_none_of_them(drilled, program, tmp_path):
     runs = tmp_path / "runs"
     with Watch(except_for=program) as watch:

@@ -23,6 +23,7 @@ def test_a_run_that_wants_more_memory_than_there_is_ends_before_anything_is_star
     assert [entry.data["phase"] for entry in drill.journal if entry.event == "phase"] == ["start"]
 
 
+@pytest.mark.lie
 @pytest.mark.nightly
 def test_a_search_that_this_machine_outbears_ends_the_run_within_seconds(tmp_path):
     drill = Drill(experiment(tmp_path / "outborne.yaml", method=MINUTES, load={"kv-writes": BUSY}), tmp_path)

@@ -47,6 +47,7 @@ def test_an_expert_brings_users_back_and_is_right(name, tmp_path):
         assert card["mitigated_s"] < 45 * 60
 
 
+@pytest.mark.lie
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", EVERY)
 def test_words_alone_pass_nothing(name, tmp_path):

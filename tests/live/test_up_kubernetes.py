@@ -120,6 +120,7 @@ def test_its_other_user_may_do_what_experiments_need_and_nothing_else(standing):
     assert (refused.returncode, refused.stderr.strip()) == (1, "HTTP 403")
 
 
+@pytest.mark.lie
 def test_an_experiment_runs_against_it_as_against_one_of_somebody_else(standing, tmp_path):
     """From a host of its own network that no fault means; chaosd stops the one agent that it is to stop."""
     stop = {"fault": "chaos_mesh.physical.process", "on": "host:consul-2", "for": "4s"}

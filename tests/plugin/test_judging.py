@@ -194,6 +194,7 @@ class TestRecordingOption:
         (project.path / path).write_text(json.dumps(document))
         project.run("--hashidrill-recording", "planted", path).assert_outcomes(failed=1)
 
+    @pytest.mark.lie
     @pytest.mark.parametrize(
         ("part", "value", "said"),
         [

@@ -46,6 +46,7 @@ def session(pytester, monkeypatch):
     return run
 
 
+@pytest.mark.lie
 def test_a_binary_that_cannot_be_had_is_told_before_the_first_test_and_fails_one(session):
     done = session(ci=False)
     done.assert_outcomes(passed=1, failed=1, errors=1, skipped=2)
@@ -55,6 +56,7 @@ def test_a_binary_that_cannot_be_had_is_told_before_the_first_test_and_fails_one
     assert "nothing said that vault 1.21.0 is needed" in said
 
 
+@pytest.mark.lie
 def test_in_ci_a_skip_is_a_failure_but_for_those_that_say_why(session):
     done = session(ci=True)
     done.assert_outcomes(passed=1, failed=2, errors=1, skipped=1)

@@ -84,6 +84,7 @@ def test_recordings_are_judged_by_what_the_experiment_expects_now(project, plant
     result.stdout.fnmatch_lines(["*new.leadership_stays*PASSED*"])
 
 
+@pytest.mark.lie
 def test_recordings_of_what_the_variant_no_longer_is_are_refused(project, plant):
     path = plant()
     project.run(path)

@@ -155,6 +155,7 @@ def unread(tmp_path):
     return tmp_path
 
 
+@pytest.mark.lie
 def test_what_was_seen_and_not_read_is_said(unread):
     found = {
         Path(each["file"]).name: each["what"] for each in json.loads(run(unread, "--format", "json").stdout)["unread"]
@@ -187,6 +188,7 @@ def test_what_is_excluded_is_not_told_as_unread(unread):
     assert "not read" not in run(unread, "--exclude", "*").stdout
 
 
+@pytest.mark.lie
 def test_a_rule_that_was_muted_is_told_with_the_reason(tmp_path):
     (tmp_path / "a.py").write_text((FIXTURES / "HD601/near_miss/caller.py").read_text())
     result = run(tmp_path)

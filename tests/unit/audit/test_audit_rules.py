@@ -109,6 +109,7 @@ def shown_by(rule):
     return test.partition('"""')[2].partition('"""')[0] if found else None
 
 
+@pytest.mark.lie
 def test_no_claim_is_shown_by_night_alone():
     """A rule that a new version of an agent makes wrong is found before a pull request, where that agent is there."""
     shown_by = {rule.verified.partition("::")[0] for rule in RULES.values() if rule.verified}
@@ -135,6 +136,7 @@ def test_a_finding_in_a_drop_in_is_told_where_the_drop_in_says_it():
     assert placed(folder, "HD302") == [("vault-app.service.d/retries.conf", 2)]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("files", "rules"),
     [
@@ -290,6 +292,7 @@ def test_a_nomad_task_that_starts_a_shell_is_looked_into(tmp_path):
 HEAD = "import time, consul, requests\nfrom tenacity import retry, stop_after_attempt, Retrying\nc = consul.Consul()\n"
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -313,6 +316,7 @@ def test_a_call_that_is_retried_mutes_the_rule_and_says_why(tmp_path, text, why)
     assert (finding.place.line, why in reason) == (3, True), reason
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     "text",
     [
@@ -350,6 +354,7 @@ def test_a_session_whose_making_is_not_seen_mutes_and_says_so(tmp_path):
     assert (finding.rule_id, "its session (theirs()) may retry, which is not seen here" in reason) == ("HD603", True)
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("fixture", "why"),
     [
@@ -369,6 +374,7 @@ def test_options_that_are_not_seen_mute_and_say_so(tmp_path):
     assert {finding.rule_id: "* or **" in reason for finding, reason in result.muted} == {"HD601": True, "HD602": True}
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("adapter", "muted"),
     [("HTTPAdapter(pool_maxsize=11)", False), ("HTTPAdapter(max_retries=0)", False), ("HTTPAdapter(1, 2, retry)", True),

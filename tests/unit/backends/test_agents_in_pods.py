@@ -104,6 +104,7 @@ def test_servers_are_found_by_the_labels_of_the_official_chart_and_asked_at_thei
     assert TOKEN in found.target.logins["consul"].token.reveal()
 
 
+@pytest.mark.lie
 def test_the_leader_is_its_pod_by_the_address_and_never_a_pod_that_has_its_name(there):
     """A machine's name says nothing in a cluster: another pod of the namespace may have it."""
     rename(there, "consul-1", "consul-server-0")
@@ -214,6 +215,7 @@ def test_pods_without_an_address_are_not_started(there):
     )
 
 
+@pytest.mark.lie
 def test_two_clusters_in_one_namespace_are_told(there):
     """Two releases of the chart: the labels lead to the servers of both, and any of them would be broken."""
     for number in (0, 1):
@@ -224,6 +226,7 @@ def test_two_clusters_in_one_namespace_are_told(there):
     assert "two clusters are mixed" in said
 
 
+@pytest.mark.lie
 def test_an_address_of_another_cluster_is_told(tmp_path):
     """Faults would go into the pods, and the figures would be those of another Consul."""
     there = There(tmp_path, pods_part('{token_file: token, address: "http://10.73.0.11:8500"}'))
@@ -247,6 +250,7 @@ def test_doctor_says_that_no_run_may_begin(there):
     assert any("reached: consul-2: pod consul-2 in consul" in one for one in lines(looked))
 
 
+@pytest.mark.lie
 def test_a_variable_is_no_address_of_a_pod(tmp_path):
     """`CONSUL_HTTP_ADDR` of a shell is that of some other Consul."""
     there = There(tmp_path, environ={"CONSUL_HTTP_ADDR": "https://consul.dev.example:8501"})

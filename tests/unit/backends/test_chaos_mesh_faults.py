@@ -43,6 +43,7 @@ def test_a_fault_keeps_its_contract_on_the_fake(kind, params):
     assert kubernetes.objects == {}
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("kind", "params"), CHAOS_MESH_CASES, ids=IDS)
 def test_the_proof_fails_when_the_fault_is_disarmed_behind_its_back(kind, params):
     async def disarmed():
@@ -58,6 +59,7 @@ def test_the_proof_fails_when_the_fault_is_disarmed_behind_its_back(kind, params
     assert "says AllInjected" in seen.measured, "what the controller says is told, and not believed"
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("controller", "told"),
     [
@@ -83,6 +85,7 @@ def test_a_controller_that_injects_nothing_proves_nothing_and_says_why(kind, par
     assert left == {}
 
 
+@pytest.mark.lie
 def test_recovered_is_true_before_injection_too_and_counts_for_nothing():
     """The lie that a waiter for AllRecovered believes: the object is new, nothing was injected, and it "recovered"."""
 
@@ -163,6 +166,7 @@ def test_a_field_that_the_clusters_definition_does_not_have_is_an_error_and_crea
     assert kubernetes.objects == {}
 
 
+@pytest.mark.lie
 def test_a_typo_in_a_manifest_is_an_error():
     world, _ = chaos_world()
     params = {"chaos": "HTTPChaos", "spec": {**HTTP, "abrot": True}, "effect": "silent"}
@@ -198,6 +202,7 @@ def test_a_stuck_finalizer_is_told_with_the_commands_that_help_and_waits_no_long
     assert "podnetworkchaos" in str(stuck.value)
 
 
+@pytest.mark.lie
 def test_a_dead_controller_is_waited_for_once_and_told_of_meanwhile_however_often_the_engine_tries():
     """Three tries, and three more without load, waited 30 s each: the run took 200 s to end with 4."""
 
@@ -249,6 +254,7 @@ def test_an_object_that_is_still_there_is_not_proven_gone_though_its_effect_is()
     assert "PhysicalMachineChaos hashidrill-run-1" in gone.measured
 
 
+@pytest.mark.lie
 def test_an_effect_that_outlives_its_object_is_not_proven_gone():
     """Deleted by force: the API server has forgotten the object, and the agent is still stopped."""
 
@@ -261,6 +267,7 @@ def test_an_effect_that_outlives_its_object_is_not_proven_gone():
     assert not run(seen()).ok
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("kind", ["chaos_mesh.physical.process", "chaos_mesh.pod_failure"])
 def test_our_own_broken_network_is_no_silent_agent(kind):
     async def seen():
@@ -300,6 +307,7 @@ def test_another_pod_of_that_name_has_not_had_its_container_killed():
     assert not run(seen()).ok
 
 
+@pytest.mark.lie
 def test_netem_is_refused_before_anything_is_created_where_the_file_does_not_say_that_it_is_there():
     world, kubernetes = chaos_world(netem=False)
     for kind, params in CHAOS_MESH_CASES:

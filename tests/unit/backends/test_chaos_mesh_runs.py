@@ -28,6 +28,7 @@ def test_a_run_puts_it_on_proves_it_and_leaves_nothing(step, tmp_path):
     assert kubernetes.objects == {}
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("controller", ["absent", "old-crd", "fails", "lies"])
 @pytest.mark.parametrize("step", [SILENT, FAILED], ids=["machine", "pod"])
 def test_a_run_in_which_nothing_was_injected_is_invalid(step, controller, tmp_path):
@@ -46,6 +47,7 @@ def test_a_typo_is_invalid_and_creates_nothing(tmp_path):
     assert [asked for asked in kubernetes.asked if asked[0] == "POST"] == []
 
 
+@pytest.mark.lie
 def test_an_object_that_cannot_go_ends_the_run_with_four_and_the_command_that_helps(tmp_path):
     one, kubernetes = game(tmp_path, SILENT)
 
@@ -69,6 +71,7 @@ def test_an_interrupted_run_takes_its_object_with_it(tmp_path):
     assert kubernetes.objects == {}
 
 
+@pytest.mark.lie
 def test_a_fault_that_ended_by_its_own_duration_makes_the_run_invalid_and_not_a_pass(tmp_path):
     one, kubernetes = game(tmp_path, SILENT)
 

@@ -47,6 +47,7 @@ def game(path, step, controller="works"):
     return Game(path, [step], world=world), kubernetes
 
 
+@pytest.mark.lie
 def test_zero_probes_are_a_pass_of_100_there_and_no_experiment_here():
     """Litmus: probeSuccessPercentage 100 when there is no probe. Ours cannot be without an expectation."""
     made = imported("theirs.yaml", json.dumps(ENGINE))
@@ -75,6 +76,7 @@ def test_all_recovered_before_anything_was_injected_is_neither_in_force_nor_gone
     assert kubernetes.objects == {}
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("spec", [{}, {"target": {}}, {"externalTargets": []}])
 def test_a_partition_from_nobody_passes_admission_there_and_is_refused_here(spec):
     with pytest.raises(UnsupportedError, match=r"(?i)target"):
@@ -92,6 +94,7 @@ def test_a_typo_in_a_field_is_dropped_there_and_refused_here(name, tmp_path):
     assert [asked for asked in kubernetes.asked if asked[0] == "POST"] == []
 
 
+@pytest.mark.lie
 def test_a_status_left_at_injected_after_its_end_is_no_fault_in_force(tmp_path):
     """The controller took the effect back and never wrote so: what it said last is all that its history has."""
 

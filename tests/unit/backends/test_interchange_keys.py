@@ -294,6 +294,7 @@ def test_an_unknown_key_is_refused_or_said_to_be_lost_wherever_it_is(documents, 
             assert words & {"surprise", *keys_of(documents, place)} - {"spec"}, place
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("documents", "options"), SAMPLES)
 def test_a_value_that_changes_changes_what_is_printed_or_said(documents, options):
     """A key that is read and then ignored is no better than one that nothing reads."""

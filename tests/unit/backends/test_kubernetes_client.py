@@ -110,6 +110,7 @@ def test_what_the_server_refuses_is_told_with_what_helps(status, why):
     assert error.value.status == status
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("busy", "takes_s"),
     [(["1"], 1.0), (["3", "2"], 5.0), ([None], 1.0), (["Wed, 21 Oct"], 1.0), (["0"], 1.0), ([], 0.0)],

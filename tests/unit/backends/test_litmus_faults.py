@@ -53,6 +53,7 @@ def test_a_fault_keeps_its_contract_on_the_fake_and_leaves_nothing(kind, params)
     assert kubernetes.left() == []
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("kind", "params"), LITMUS_CASES, ids=IDS)
 def test_a_pass_of_a_hundred_without_a_probe_proves_nothing(kind, params):
     """The effect is taken away behind the fault's back; Litmus goes on to say Pass, 100, without any probe."""
@@ -98,6 +99,7 @@ def test_an_operator_that_injects_nothing_proves_nothing_and_says_why(kind, para
     assert left == []
 
 
+@pytest.mark.lie
 def test_a_history_that_stays_at_injected_counts_neither_as_in_force_nor_as_gone():
     async def seen():
         world, kubernetes = litmus_world()
@@ -145,6 +147,7 @@ def test_quantities_are_written_in_the_units_of_litmus():
     assert (cpu["CPU_CORES"], cpu["CPU_LOAD"]) == ("2", "80")
 
 
+@pytest.mark.lie
 def test_a_typo_in_a_field_of_an_engine_is_an_error_though_the_server_would_keep_it():
     world, kubernetes = litmus_world()
     definition = kubernetes.definitions["chaosengines"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -164,6 +167,7 @@ def test_a_typo_in_a_field_of_an_engine_is_an_error_though_the_server_would_keep
     assert kubernetes.left() == []
 
 
+@pytest.mark.lie
 def test_a_typo_in_an_environment_is_an_error_and_creates_nothing():
     world, kubernetes = litmus_world()
     params = {"experiment": "pod-dns-error", "env": {"TARGET_HOSTNAME": "a"}, "effect": "silent"}
@@ -266,6 +270,7 @@ def test_whenever_a_runner_dies_its_engine_is_found_by_its_labels_and_all_of_it_
     assert [(left, gone) for _, left, gone in moments if left or not gone] == []
 
 
+@pytest.mark.lie
 def test_an_engine_that_was_deleted_by_force_is_not_gone_while_its_pods_run():
     """Its finalizer was taken away: the API server has forgotten it, and its experiment goes on."""
 

@@ -28,6 +28,7 @@ def test_a_run_puts_it_on_proves_it_and_leaves_nothing(step, tmp_path):
     assert kubernetes.left() == []
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("controller", ["absent", "old-crd", "no-runner", "skips", "fails", "passes"])
 @pytest.mark.parametrize("step", [RESET, DELETED], ids=["reset", "delete"])
 def test_a_run_in_which_nothing_was_injected_is_invalid_whatever_its_chaosresult_says(step, controller, tmp_path):
@@ -58,6 +59,7 @@ def test_an_interrupted_run_takes_its_engine_with_it(tmp_path):
     assert kubernetes.left() == []
 
 
+@pytest.mark.lie
 def test_an_experiment_that_came_to_its_own_end_makes_the_run_invalid_though_litmus_says_pass(tmp_path):
     one, kubernetes = game(tmp_path, RESET)
 

@@ -63,6 +63,7 @@ def there(tmp_path):
     return There(tmp_path)
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("name", ["consul-1", "consul-2"])
 def test_faults_probes_and_interlocks_ask_the_agent_at_its_new_address(there, name):
     """The datacenter was attached at consul-1: what is asked of nobody in particular is asked there."""
@@ -97,6 +98,7 @@ def test_an_agent_that_moved_and_leads_is_known_by_its_name(there):
     during(there, case)
 
 
+@pytest.mark.lie
 def test_a_pod_that_gets_the_address_of_another_one_is_asked_there_itself(there):
     async def case(one):
         old = one.datacenter.host("consul-2").address

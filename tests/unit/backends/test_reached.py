@@ -120,6 +120,7 @@ def test_a_chaosd_on_a_host_that_is_not_there_is_told(tmp_path):
         there.offers()
 
 
+@pytest.mark.lie
 def test_to_take_faults_back_a_chaosd_may_be_on_a_host_that_its_fault_took_out_of_the_membership(tmp_path):
     there = There(tmp_path, "kubernetes: {kubeconfig: kube, chaosd: {clint-1: 'http://10.0.0.1:31767'}}")
     there.target = replace(there.target, undoing=True)
@@ -132,6 +133,7 @@ def test_a_cluster_that_refuses_is_told_before_a_run(there):
         there.offers()
 
 
+@pytest.mark.lie
 def test_the_engine_gets_it_and_interlocks_see_its_names(tmp_path):
     (tmp_path / "kube").write_text(
         "{current-context: prod-eu, contexts: [{name: prod-eu, context: {cluster: c, user: u, namespace: live}}],"
@@ -171,6 +173,7 @@ def test_an_object_that_nobody_has_the_recording_of_is_removed_by_heal(there):
     assert there.heal() == []
 
 
+@pytest.mark.lie
 def test_heal_needs_no_more_than_the_role_of_an_experiment_and_says_what_it_does_not_see(there):
     """That role reads the definitions of its own kinds, and lists these: an API server refuses all others."""
     left(there)
@@ -186,6 +189,7 @@ def test_heal_needs_no_more_than_the_role_of_an_experiment_and_says_what_it_does
     assert "PodChaos" not in told
 
 
+@pytest.mark.lie
 def test_a_login_that_sees_no_kind_at_all_has_not_looked(there):
     left(there)
     for kind in CHAOS:
@@ -201,6 +205,7 @@ def test_a_kind_that_cannot_be_listed_for_another_reason_is_no_clean_datacenter(
     assert "list NetworkChaos" in done.left[0]
 
 
+@pytest.mark.lie
 def test_a_cluster_that_is_away_keeps_nobody_from_taking_back_the_rest(there):
     there.kubernetes.refuses["GET", "pods"] = 503
     told = []

@@ -222,6 +222,7 @@ def test_an_interrupted_search_goes_on_and_makes_no_run_twice(box, tmp_path):
     assert len(box.made) == runs + 1
 
 
+@pytest.mark.lie
 def test_a_resumed_search_notices_another_configuration_or_experiment(box, tmp_path):
     box.interrupted_at = 3
     box.keys("--log", "log.jsonl")
@@ -235,6 +236,7 @@ def test_a_resumed_search_notices_another_configuration_or_experiment(box, tmp_p
     assert "its runs answer another question: source changed since then" in str(result.exception)
 
 
+@pytest.mark.lie
 def test_a_resumed_search_notices_another_hypothesis(box, tmp_path):
     """Runs that one rule called good, and another bad, would be one search."""
     (tmp_path / "hypotheses").mkdir()
@@ -248,6 +250,7 @@ def test_a_resumed_search_notices_another_hypothesis(box, tmp_path):
     assert "its runs answer another question: hypotheses changed since then" in str(result.exception)
 
 
+@pytest.mark.lie
 def test_a_resumed_search_notices_another_machine(box, monkeypatch):
     """The figures of a machine with more CPUs would be compared with those of this one."""
     box.interrupted_at = 3
@@ -257,6 +260,7 @@ def test_a_resumed_search_notices_another_machine(box, monkeypatch):
     assert "its runs answer another question: runs_on changed since then" in str(result.exception)
 
 
+@pytest.mark.lie
 def test_a_resumed_search_notices_that_other_agents_get_the_configuration(box, tmp_path):
     """`server` is no key that is compared, and says who gets the others."""
     box.interrupted_at = 3
@@ -267,6 +271,7 @@ def test_a_resumed_search_notices_that_other_agents_get_the_configuration(box, t
     assert "its runs answer another question: role changed since then" in str(result.exception)
 
 
+@pytest.mark.lie
 def test_a_resumed_search_notices_that_a_binary_of_ones_own_was_built_anew(box, tmp_path, monkeypatch):
     (tmp_path / "dev").write_text("one build")
     monkeypatch.setenv("HASHIDRILL_CONSUL", str(tmp_path / "dev"))
@@ -300,6 +305,7 @@ def test_invalid_runs_are_made_again_and_count_as_nothing(box):
     assert said.count("invalid") == 3
 
 
+@pytest.mark.lie
 def test_what_is_sick_without_any_fault_is_broken(box):
     box.slow, box.unsteady = (lambda _datacenter: False), box.slow
 
@@ -311,6 +317,7 @@ def test_what_is_sick_without_any_fault_is_broken(box):
     assert said == {"the steady state never held, so no fault was applied"}
 
 
+@pytest.mark.lie
 def test_but_not_where_other_work_left_it_no_cpu_nor_for_a_hypothesis_that_judged_nothing(box):
     box.slow, box.unsteady = (lambda _datacenter: False), box.slow
     assert box.keys("--expect", "latency_stays").exit_code == 3
@@ -369,6 +376,7 @@ def test_a_search_without_enough_runs_says_what_it_takes(box):
     assert "more runs: resume it with --tries" in document["takes"]
 
 
+@pytest.mark.lie
 def test_ends_that_start_the_same_agents_are_no_ends(box):
     """The runs differ by chance, or by what is no candidate: the agents never got the changed keys."""
     box.started = lambda datacenter: datacenter["consul"]["version"]
@@ -381,6 +389,7 @@ def test_ends_that_start_the_same_agents_are_no_ends(box):
     assert len(box.made) < 5
 
 
+@pytest.mark.lie
 def test_a_key_that_no_agent_gets_is_no_culprit(box):
     """All agents get the changes but key 17, and whatever makes those runs slow is not it."""
     box.started = lambda datacenter: {
@@ -394,6 +403,7 @@ def test_a_key_that_no_agent_gets_is_no_culprit(box):
     assert "1 of 24 changes (limits.request_limits.key_17) came out differently" in document["answer"]
 
 
+@pytest.mark.lie
 def test_a_version_that_ran_the_binary_of_the_one_before_it_is_no_culprit(box):
     """Whatever it is called: the run says which file it started."""
     box.slow = lambda datacenter: datacenter["consul"]["version"] >= "1.14.0"
@@ -518,6 +528,7 @@ def test_a_secret_that_changes_is_in_no_log_and_no_answer(box, tmp_path):
     assert "hunter" not in result.output + log
 
 
+@pytest.mark.lie
 def test_a_key_that_no_agent_gets_is_no_culprit_beside_a_secret_that_changes(box, tmp_path):
     """No recording shows whether the secret differs; key 17 is none."""
     for end, number in (("good", 1), ("bad", 2)):
@@ -532,6 +543,7 @@ def test_a_key_that_no_agent_gets_is_no_culprit_beside_a_secret_that_changes(box
     assert "limits.request_limits.key_17 took no effect" in document["answer"]
 
 
+@pytest.mark.lie
 def test_nor_does_its_hash_let_anybody_try_words_on_it():
     secret, plain = {"limits": {"shared_secret": "swordfish"}}, {"limits": {"rpc_rate": 5}}
     assert hash_of_secret(secret) != hash_of(secret)
@@ -548,6 +560,7 @@ def test_two_ends_that_differ_in_what_no_bisection_tests_are_told_what(box, tmp_
     assert "key-of" not in said
 
 
+@pytest.mark.lie
 def test_a_commit_that_drops_a_key_does_not_get_what_the_experiment_sets(box, tmp_path):
     (tmp_path / "drops.hcl").write_text("limits { rpc_rate = 5 }")
     (tmp_path / "says.hcl").write_text("performance { raft_multiplier = 5 }")
@@ -558,6 +571,7 @@ def test_a_commit_that_drops_a_key_does_not_get_what_the_experiment_sets(box, tm
     assert "raft_multiplier" in str(keys.configured(given, [tmp_path / "drops.hcl"], **taken).data["datacenter"])
 
 
+@pytest.mark.lie
 def test_what_held_until_a_guardrail_ended_the_method_says_nothing(tmp_path):
     built = RecordingBuilder(tmp_path / "run").fault("noop", at=10, until=30).load("kv-writes", latency=0.01)
     built.expect("latency_stays", load="kv-writes", p50_below="300ms")
@@ -567,6 +581,7 @@ def test_what_held_until_a_guardrail_ended_the_method_says_nothing(tmp_path):
     assert "until a guardrail ended the method" in named.text
 
 
+@pytest.mark.lie
 def test_a_cost_lacks_what_agents_would_have_taken_that_were_gone():
     found = Figure("cpu", "CPU seconds", 0.5, 1.3, False, lambda _: Measured(0.0))
     limit = Limit(Worse(found, 1.5), 30.0, 0.0)
@@ -589,6 +604,7 @@ def test_a_key_is_removed_with_the_block_that_is_empty_without_it():
     assert settings == {"d": {"e": 3}}
 
 
+@pytest.mark.lie
 def test_a_known_issue_is_broken_for_who_names_it_and_for_nobody_else(tmp_path):
     built = RecordingBuilder(tmp_path / "run").fault("noop", at=10, until=30).load("kv-writes", latency=2.0)
     built.expect("latency_stays", load="kv-writes", p50_below="300ms", known_issue="https://example.com/issues/1")

@@ -47,6 +47,7 @@ def hunt(tmp_path):
     return hunt_
 
 
+@pytest.mark.lie
 def test_a_commit_that_changes_nothing_that_is_run_is_no_culprit(hunt):
     """Whatever made its runs slow is not in the repository."""
     answer, _ = hunt(lambda one, other: Alike(SAME, sure=True) if one + other == "cd" else None)

@@ -34,6 +34,7 @@ def test_each_of_64_commits_is_found_with_at_most_8_builds(first_bad):
     assert trials.runs <= 20  # the repeats that it takes to be sure
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("good_breaks", "bad_holds"), [(0.05, 0.05), (0.1, 0.1), (0.2, 0.0), (0.0, 0.2), (0.2, 0.2)])
 def test_a_wrong_turn_is_rarer_than_one_in_a_hundred_searches(good_breaks, bad_holds):
     chance, wrong = random.Random(7), 0
@@ -56,6 +57,7 @@ def test_one_run_each_would_be_wrong_far_more_often():
     assert wrong > 20
 
 
+@pytest.mark.lie
 def test_runs_that_say_nothing_are_made_again_and_count_as_neither():
     planted = Planted(from_(20), invalid=0.3, seed=3)
 
@@ -95,6 +97,7 @@ def test_a_good_end_that_is_bad_is_said_and_nothing_is_searched():
     assert set(planted.made) == {"0", "64"}
 
 
+@pytest.mark.lie
 def test_a_bad_end_that_is_good_is_said_and_nothing_is_searched():
     planted = Planted(from_(65))
 
@@ -124,6 +127,7 @@ def test_an_end_that_says_nothing_is_no_answer():
     assert "valid" in answer.takes
 
 
+@pytest.mark.lie
 def test_good_and_bad_that_break_equally_often_are_no_answer():
     wrong = 0
     for seed in range(20):
@@ -178,6 +182,7 @@ class Changing:
         return Trial(self.then) if changed else planted
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("share", [0.9, 1.0])
 @pytest.mark.parametrize("after", [4, 6, 8, 10])
 def test_a_machine_that_gets_busy_names_no_culprit_and_says_that_the_good_end_changed(after, share):
@@ -194,6 +199,7 @@ def test_a_machine_that_gets_busy_names_no_culprit_and_says_that_the_good_end_ch
     assert said >= 17
 
 
+@pytest.mark.lie
 def test_answers_that_contradict_each_other_do_not_lead_round_in_circles():
     """Six of ten runs break, whatever the candidate: most of these searches used up all their runs on one of them."""
     runs, changed = [], 0

@@ -32,6 +32,7 @@ def test_one_of_24_changes_is_found_with_at_most_8_runs_and_their_repeats(culpri
     assert trials.runs <= 18
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("pair", random.Random(5).sample(list(itertools.combinations(range(24), 2)), 40))
 def test_two_changes_that_only_break_together_are_found(pair):
     answer, trials = searched(Planted(all_of(*pair)))
@@ -84,6 +85,7 @@ def test_a_set_that_the_agent_refuses_is_never_run():
     assert all(len({6, 20} & set(members_of(name))) != 1 for name in planted.made)
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("good_breaks", "bad_holds"), [(0.1, 0.1), (0.2, 0.0), (0.0, 0.2)])
 def test_a_wrong_answer_is_rarer_than_one_in_a_hundred_searches(good_breaks, bad_holds):
     chance, wrong = random.Random(11), 0
@@ -119,6 +121,7 @@ def test_a_search_that_runs_out_says_what_it_takes_wherever_it_stands():
         assert "--tries" in answer.takes
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("after", [4, 8, 12])
 def test_a_machine_that_gets_busy_names_no_change(after):
     wrong = said = 0

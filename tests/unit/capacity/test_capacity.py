@@ -120,6 +120,7 @@ def runs_of(script):
     return probe
 
 
+@pytest.mark.lie
 def test_a_single_unlucky_run_does_not_set_the_limit():
     """One run is a sample: another job on the machine, an election at the wrong moment."""
     found = search(Value.parse("50/s"), runs_of({100: "bhh", 200: "h", 400: "b"}), precision=0.5)
@@ -127,12 +128,14 @@ def test_a_single_unlucky_run_does_not_set_the_limit():
     assert (found.held.number, found.not_held.number) == (283, 400)
 
 
+@pytest.mark.lie
 def test_a_single_lucky_run_does_not_either():
     found = search(Value.parse("50/s"), runs_of({200: "hbb", 400: "b", 283: "b"}), precision=0.5)
     assert (found.held.number, found.not_held.number) == (141, 200)
     assert "at 200/s it held in 1 of 3 runs" in command.answer(found, "x")
 
 
+@pytest.mark.lie
 def test_a_crash_is_repeated_and_is_no_bound():
     found = search(Value.parse("50/s"), runs_of({200: "ih"}), precision=0.5)
     assert [p.outcome for p in found.probes if p.value.number == 200] == [Outcome.INVALID, Outcome.HELD]
@@ -140,6 +143,7 @@ def test_a_crash_is_repeated_and_is_no_bound():
     assert command.exit_code(found) == 0
 
 
+@pytest.mark.lie
 def test_what_crashes_twice_ends_the_search_under_its_own_name():
     found = search(Value.parse("50/s"), runs_of({200: "i"}))
     assert (found.held.number, found.not_held, found.bounded_by_generator) == (100, None, False)
@@ -253,6 +257,7 @@ def test_a_condition_with_a_window_holds_over_every_window(run):
     assert judged(built, [Condition.parse("kv-writes.latency.p50 < 300ms for 2s")])[0] is Outcome.BROKEN
 
 
+@pytest.mark.lie
 def test_the_time_of_a_fault_is_not_diluted_by_the_rest_of_the_run(tmp_path):
     """60 s of method, 15 s of them with a disk so slow that no write is in time: the median of all is as before."""
     slow = RecordingBuilder(tmp_path / "run")
@@ -265,6 +270,7 @@ def test_the_time_of_a_fault_is_not_diluted_by_the_rest_of_the_run(tmp_path):
     assert at_worst(built, Condition.parse("kv-writes.rate > 60/s")).when == "in the steady state"
 
 
+@pytest.mark.lie
 def test_what_was_not_measured_is_neither_held_nor_broken(run):
     built = run.load("kv-writes").series("raft.commit_time", lambda _t: 0.01, start=4, end=15, every=1).build()
     found, text = judged(built, [Condition.parse("raft.commit_time < 100ms for 3s")])
@@ -273,6 +279,7 @@ def test_what_was_not_measured_is_neither_held_nor_broken(run):
     assert broken[0] is Outcome.BROKEN
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("text", "outcome"),
     [
@@ -293,6 +300,7 @@ def test_of_several_hosts_the_one_that_breaks_it_counts_and_one_that_was_not_mea
     assert judged(run.load("kv-writes").build(), [Condition.parse(text)])[0] is outcome
 
 
+@pytest.mark.lie
 def test_a_steady_state_without_a_single_operation_says_nothing(run):
     assert judged(run.end("steady-state").build(), [SLO])[0] is Outcome.INVALID
 
@@ -357,6 +365,7 @@ def test_a_probe_runs_the_changed_experiment_and_names_its_recording(run):
     assert (done.outcome, done.recording) == (Outcome.HELD, str(built.path))
 
 
+@pytest.mark.lie
 def test_a_search_keeps_no_recording_of_the_runs_that_it_judged(run, monkeypatch):
     """Each holds all its operations, and a search makes dozens."""
     built, kept = run.load("kv-writes").build(), []

@@ -142,6 +142,7 @@ def test_an_agent_that_does_not_run_any_more_is_started_without_them(host):
     assert fault.proof(present=False)[0]
 
 
+@pytest.mark.lie
 def test_an_undo_that_leaves_a_process_that_has_read_them_is_no_revert(host):
     fault = of(host)
     fault.apply()

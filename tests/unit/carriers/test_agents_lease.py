@@ -17,6 +17,8 @@ from hashidrill.carriers.inside.agent import Agent, Lease, main
 from hashidrill.carriers.inside.notes import Note
 from hashidrill.carriers.inside.system import RefusedError, System
 
+pytestmark = pytest.mark.lie
+
 
 def test_a_lease_is_over_when_nobody_renewed_it():
     lease = Lease(10, 100, now=0)

@@ -17,6 +17,8 @@ from hashidrill.errors import FaultError, OthersFaultError
 from hashidrill.packets import Block
 from virtual_time import run
 
+pytestmark = pytest.mark.lie
+
 RULES = [Block("input", ("10.73.0.12",))]
 LATENCY = {"operations": ("fsync",), "delay_s": 0.5, "jitter_s": 0.0, "share": 1.0}
 

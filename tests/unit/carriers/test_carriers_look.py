@@ -31,6 +31,8 @@ from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.reading import read_experiment
 from virtual_time import run
 
+pytestmark = pytest.mark.lie
+
 SSH = 'carriers: {ssh: {user: ops, addresses: {client-1: "127.0.0.1:2222"}}}\n'
 """After what `attach_file` writes."""
 

@@ -101,6 +101,7 @@ def test_it_is_seen_in_force_and_seen_gone_and_undone_twice(kind):
     assert not fault.proof(present=True)[0]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("kind", CASES)
 def test_a_tool_that_claims_and_does_nothing_proves_nothing(kind):
     fault = of(Host(lying=[LIARS[kind]]), kind, CASES[kind])
@@ -108,6 +109,7 @@ def test_a_tool_that_claims_and_does_nothing_proves_nothing(kind):
     assert not fault.proof(present=True)[0]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("kind", CASES)
 def test_an_undo_that_does_nothing_is_no_revert(kind, tmp_path, capfd):
     host = Host()
@@ -293,6 +295,7 @@ class Standing(Systemd):
         return host_faults.restart.remembered(self, f"{pid}@{10 * pid}", self.folder / "units")
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("unit", ["supervisor", "cron", "ssh"])
 def test_a_process_below_another_service_is_not_ended_as_systemd_would_start_something_else(tmp_path, unit):
     """Otherwise the wrong unit is kept down, and its main process is taken for the agent that came back."""
@@ -308,6 +311,7 @@ def test_the_main_process_of_a_service_is_started_by_systemd(tmp_path):
     assert host.remembered(8) == {"unit": "consul.service"}
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("where", [Standing.in_a_container, Standing.in_a_root_of_its_own])
 def test_a_process_that_sees_other_files_is_not_ended_as_its_command_would_be_another_one_here(tmp_path, where):
     """A container with the host's network: /bin/consul of the container is not that of the host."""

@@ -27,6 +27,8 @@ from hashidrill.faults.process import NoParams, ProcessPause
 from hashidrill.packets import Block
 from virtual_time import run
 
+pytestmark = pytest.mark.lie
+
 TOKEN = "8f3e7c2a-nomad-token"
 SERVER, CLIENT, OTHER = "10.73.0.21", "10.73.0.31", "10.73.0.32"
 RULES = [Block("input", ("10.73.0.12",))]

@@ -83,6 +83,7 @@ def test_a_host_is_the_catalogs_by_its_own_address_alone(own, address):
     assert own(address) == WORDS[address]
 
 
+@pytest.mark.lie
 def test_a_host_that_binds_to_addresses_of_others_does_not_have_them(own, monkeypatch, tmp_path):
     """Behind a load balancer's virtual address every bind succeeds."""
     monkeypatch.setattr(Socket, "anything", True)

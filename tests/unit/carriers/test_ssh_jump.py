@@ -11,6 +11,8 @@ from hashidrill.carriers.ssh import shell
 from hashidrill.errors import AttachError, FaultError, UnreachedError
 from virtual_time import run
 
+pytestmark = pytest.mark.lie
+
 
 class Process:
     """A program that was started; `stdin` keeps what it was told."""

@@ -425,6 +425,7 @@ def stopped_while_telling(monkeypatch):
     return "--notify", "https://hooks.example.org/x"
 
 
+@pytest.mark.lie
 def test_ctrl_c_while_the_webhook_is_told_costs_no_verdict_and_ends_the_series(ran, recorded, stopped_while_telling):
     three = ("raft/slow-leader-disk", "raft/frozen-leader", "raft/killed-leader")
     run = ran(recorded("a"), recorded("b", **SLOW_FOR_EVER), recorded("c"))
@@ -607,6 +608,7 @@ def test_the_lines_change_no_exit_code_and_tell_the_verdict_of_every_end(plan, c
     assert lines_of(said)[-1]["verdict"] == verdict
 
 
+@pytest.mark.lie
 def test_the_lines_for_a_trainee_do_not_tell_what_is_broken(told):
     plan = told(*TOLD, latency=lambda t: 3.0 if t >= 10 else 0.01)
     said = plan("run", "raft/slow-leader-disk", "--json-lines", "--audience", "trainee")
@@ -662,6 +664,7 @@ def paged(monkeypatch):
     return wrote, shown
 
 
+@pytest.mark.lie
 def test_a_run_with_a_page_says_where_it_is_and_shows_its_verdict_there(told, paged):
     said = told(*TOLD)("run", "raft/slow-leader-disk", "--serve")
     assert said.code == 0
@@ -709,6 +712,7 @@ class Unread(io.TextIOBase):
         return len(text)
 
 
+@pytest.mark.lie
 def test_a_reader_that_goes_away_neither_ends_the_run_nor_changes_its_exit_code(told, monkeypatch):
     out = Unread()
     plan = told(*TOLD, latency=lambda t: 3.0 if t >= 10 else 0.01)

@@ -111,6 +111,7 @@ class Place:
         raise MachineError("it begins")
 
 
+@pytest.mark.lie
 def test_an_experiment_that_is_refused_is_known_before_the_first_of_several_begins(written, monkeypatch, tmp_path):
     """Else the first puts its faults in force, and what it found is not said because the second is refused."""
     place = Place("later.yaml")

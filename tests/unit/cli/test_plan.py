@@ -92,6 +92,7 @@ def test_a_plan_is_in_order_and_says_where_what_how_long_how_reverted_and_which_
     assert "consul: operator: write" in out[out.index("3. ") :]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("armed", [True, False])
 def test_it_touches_nothing(armed, tmp_path, capsys):
     there = There(tmp_path, armed=armed)

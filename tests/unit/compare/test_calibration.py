@@ -85,6 +85,7 @@ def test_it_is_that_of_a_version_and_an_experiment_and_not_of_a_configuration(re
     assert mine not in {key_of(each.experiment) for each in (older, busier, larger, smaller_disk)}
 
 
+@pytest.mark.lie
 def test_a_calibration_of_three_servers_serves_no_five(tmp_path: Path, resolved) -> None:
     keep(resolved.experiment, calibrated(resolved.experiment, EQUAL, [P50], now=NOW), tmp_path)
     assert kept(varied(resolved, {"datacenter": {"consul": {"servers": 5}}}, name="e").experiment, tmp_path) is None

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from hashidrill.recording.reader import Recording
 
+pytestmark = pytest.mark.lie
+
 LEAN = Use(own=0.5, starved=False)
 """A run that takes half a CPU, as an earlier one of either side did."""
 

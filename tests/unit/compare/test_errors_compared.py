@@ -46,17 +46,20 @@ def test_none_against_none_is_no_difference_and_known_after_the_first_look() -> 
     assert decided([a_round(0, 0)] * 3) is Decision.NO_WORSE
 
 
+@pytest.mark.lie
 def test_none_of_a_few_operations_proves_nothing() -> None:
     """A share that counts could have hidden in 40 operations."""
     assert decided([a_round(0, 0, of=40)] * 3) is Decision.CANNOT_TELL
 
 
+@pytest.mark.lie
 def test_rounds_that_agree_by_luck_on_a_few_errors_are_no_regression() -> None:
     """Six against none: one in 32 pairs of equal sides with six errors has that, to the one side or the other."""
     assert decided([a_round(0, 2)] * 3) is not Decision.WORSE
     assert decided([a_round(0, 80)] * 3) is Decision.WORSE
 
 
+@pytest.mark.lie
 def test_a_half_that_becomes_three_quarters_is_worse() -> None:
     """As a ratio, with a margin of 50 %, it passed."""
     assert decided([a_round(400, 592)] * 4) is Decision.WORSE
@@ -99,6 +102,7 @@ def ends(baseline: float, candidate: float, *, burst: int, alarms: float, repeat
     return found
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("share", "burst"), [(0.0005, 0), (0.005, 0), (0.05, 0), (0.5, 0), (0.002, 5), (0.01, 10), (0.05, 20)]
 )

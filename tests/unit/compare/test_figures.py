@@ -93,12 +93,14 @@ def test_lost_writes_are_counted(tmp_path: Path) -> None:
     assert measured(built.build(), "kv-writes.lost").number == 2
 
 
+@pytest.mark.lie
 def test_a_generator_that_fell_behind_is_no_figure_of_the_product(tmp_path: Path) -> None:
     late = measured(a_run(tmp_path / "run", lag=lambda t: 0.6 if t >= 10 else 0).build(), "kv-writes.latency.p50")
     assert math.isnan(late.number)
     assert "fell behind" in late.why
 
 
+@pytest.mark.lie
 def test_a_machine_that_others_kept_busy_is_no_figure_of_the_product(tmp_path: Path) -> None:
     built = a_run(tmp_path / "run").run_info(machine={"cpus": 2})
     built.series("machine.others", lambda t: 1.8 if 12 <= t < 29 else 0.0, every=1.0)
@@ -124,6 +126,7 @@ def test_a_run_without_a_method_measures_nothing_and_says_so(tmp_path: Path) -> 
     assert "never reached its method" in figures(recording.experiment)[0].of(recording).why
 
 
+@pytest.mark.lie
 def test_agents_that_were_sampled_before_the_method_alone_have_no_cost(tmp_path: Path) -> None:
     built = a_run(tmp_path / "run")
     for signal in ("process.cpu", "process.rss", "process.write_rate"):
@@ -148,6 +151,7 @@ def with_agents(path: Path, *, gone: dict[str, float], factor: float = 1.0) -> R
     return built.build()
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("name", COSTS)
 @pytest.mark.parametrize("dies_at", [8.0, 12.0, 35.0])
 def test_an_agent_that_is_gone_makes_no_side_cheaper(tmp_path: Path, name: str, dies_at: float) -> None:
@@ -187,6 +191,7 @@ def shedding(path: Path, seconds: float, *, generator: float = 0.2) -> Recording
     return built.build()
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("seconds", [3, 9])
 def test_operations_that_were_not_started_are_demand_that_was_not_served(tmp_path: Path, seconds: float) -> None:
     """A product that stalls until the generator can keep no more waiting made them."""

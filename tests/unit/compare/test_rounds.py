@@ -85,6 +85,7 @@ def sure(series: Series) -> bool:
     return is_sure(compared(series.rounds, series.figures, priors={"kv-writes.latency.p50": Prior(0.07, 6)}))
 
 
+@pytest.mark.lie
 def test_the_sides_take_turns_and_who_is_first_alternates(runs: Runs, sides: tuple[Side, Side]) -> None:
     series = runs.play(sides, at_most=4)
     a, b = runs.order[:2]
@@ -126,6 +127,7 @@ def test_equal_sides_are_no_worse_with_enough_rounds(runs: Runs, sides: tuple[Si
     assert together(list(found.values())) is Decision.NO_WORSE
 
 
+@pytest.mark.lie
 def test_an_invalid_run_spoils_its_round_which_is_counted(runs: Runs, sides: tuple[Side, Side]) -> None:
     runs.spoil = lambda number, _side: number == 0
     series = runs.play(sides, at_most=3)
@@ -136,6 +138,7 @@ def test_an_invalid_run_spoils_its_round_which_is_counted(runs: Runs, sides: tup
     assert "it was planted" in series.why()
 
 
+@pytest.mark.lie
 def test_too_many_invalid_runs_end_it_with_the_reason(runs: Runs, sides: tuple[Side, Side]) -> None:
     runs.spoil = lambda _number, side: side == "candidate"
     series = runs.play(sides, at_most=8)
@@ -245,6 +248,7 @@ ERRORS = Figure("kv.errors", "share", 0.01, 1.5, True, lambda _: Measured(0.0))
 COST = Figure("cpu", "CPU seconds", 0.5, 1.3, False, lambda _: Measured(0.0))
 
 
+@pytest.mark.lie
 def test_one_figure_that_is_worse_outvotes_all_that_are_better() -> None:
     """In a canary's mean of a group, it would drown."""
     worse = planted([1.0, 1.1, 0.9, 1.0, 1.05], [4.0, 4.4, 3.7, 4.1, 4.0], COST)

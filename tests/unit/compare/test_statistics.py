@@ -89,6 +89,7 @@ def test_intervals_of_many_comparisons_cover_in_95_percent(count: int) -> None:
     assert 0.94 <= covered(count, repeats=4000, looks=Looks(count, count)) <= 0.985
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("count", [3, 6])
 def test_what_is_usual_elsewhere_is_too_narrow(count: int) -> None:
     """The lie that this room exists for: percentiles of a bootstrap over seconds, and even over rounds."""
@@ -132,6 +133,7 @@ def test_a_machine_that_is_noisier_than_when_it_was_calibrated_raises_few_more_a
     assert np.mean(worse) <= 0.12
 
 
+@pytest.mark.lie
 def test_looking_after_every_round_without_paying_for_it_would_raise_more_alarms() -> None:
     """At the level of a single look, 3 to 8 looks would together alarm twice as often as stated."""
     draw = np.random.default_rng(9)
@@ -190,6 +192,7 @@ def test_a_calibration_makes_it_quicker() -> None:
     assert np.mean(with_one) < np.mean(without)
 
 
+@pytest.mark.lie
 def test_a_calibration_that_the_rounds_contradict_is_not_believed() -> None:
     """The machine is ten times as noisy as when it was calibrated."""
     pairs = [Paired(each) for each in (0.9, -0.6, 0.3, 1.1)]
@@ -198,6 +201,7 @@ def test_a_calibration_that_the_rounds_contradict_is_not_believed() -> None:
     assert decide(ratio(pairs, prior=quiet), MARGIN) is Decision.CANNOT_TELL
 
 
+@pytest.mark.lie
 def test_rounds_that_agree_by_luck_are_no_more_exact_than_their_seconds() -> None:
     alike = [Paired(math.log(1.3), error=0.2)] * 3
     assert decide(ratio(alike), MARGIN) is Decision.CANNOT_TELL

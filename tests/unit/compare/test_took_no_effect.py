@@ -19,6 +19,7 @@ def run(tmp_path):
     return run_
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("product", ["nomad", "vault"])
 def test_agents_of_each_product_are_looked_at(run, product):
     """Not those of Consul, which is beneath them, or not there at all."""
@@ -34,6 +35,7 @@ def test_agents_of_each_product_are_looked_at(run, product):
     assert ran_the_same(*sides(1, 2)) == ""
 
 
+@pytest.mark.lie
 def test_a_version_is_the_binary_that_ran_whatever_it_is_called(run):
     def side(version, sha256):
         return run(f"{version}-{sha256}", {"consul": {"version": version}}, versions={"consul": version},

@@ -51,6 +51,7 @@ def test_what_is_no_better_is_not_called_better(tmp_path):
     assert judged(tmp_path, [(0.02, 0.02)] * 3, compare=(BETTER,)).verdict is Verdict.FAIL
 
 
+@pytest.mark.lie
 def test_rounds_that_scatter_too_much_cannot_tell_and_say_how_many_more_would(tmp_path):
     verdict = judged(tmp_path, [(0.02, 0.03), (0.03, 0.02), (0.02, 0.024)])
     [found] = verdict.comparisons
@@ -106,18 +107,21 @@ def invalid(verdict, *expected):
     return said
 
 
+@pytest.mark.lie
 def test_a_variant_that_did_not_take_effect_is_noticed(tmp_path):
     """The experiments differ, and the agents were started with the same configuration all the same."""
     runs = rounds_of(tmp_path, [(0.02, 0.02)], took_effect=False)
     invalid(judge_comparison(compared(tmp_path, runs)), "old", "new", "use_streaming_backend took no effect")
 
 
+@pytest.mark.lie
 def test_one_run_under_both_names_is_refused(tmp_path):
     run = planted(tmp_path / "old", "old")
     verdict = judge_comparison(compared(tmp_path, [{"old": run, "new": run}]))
     invalid(verdict, "did not run the variant new", "use_streaming_backend", "one run is no two")
 
 
+@pytest.mark.lie
 def test_swapped_recordings_are_refused(tmp_path):
     """The slow one under the name of the fast one would turn every verdict round."""
     [runs] = rounds_of(tmp_path, [(0.02, 0.04)])
@@ -135,6 +139,7 @@ def secret(monkeypatch):
     return lambda built: built.run_info(config=clean, variant=built._variant[0])
 
 
+@pytest.mark.lie
 def test_variants_that_differ_in_a_secret_alone_are_compared_though_no_recording_has_it(tmp_path, secret):
     kept = compared(tmp_path, rounds_of(tmp_path, [(0.02, 0.04)], change=secret))
     verdict = judge_comparison(read_comparison(kept.path))
@@ -142,12 +147,14 @@ def test_variants_that_differ_in_a_secret_alone_are_compared_though_no_recording
     assert "hunter" not in (kept.path / COMPARISON_NAME).read_text() + repr(verdict)
 
 
+@pytest.mark.lie
 def test_their_recordings_cannot_be_swapped(tmp_path, secret):
     [runs] = rounds_of(tmp_path, [(0.02, 0.04)], change=secret)
     verdict = judge_comparison(compared(tmp_path, [{"old": runs["new"], "new": runs["old"]}]))
     invalid(verdict, "did not run the variant old: its run says that it is of new", "no round has a valid run")
 
 
+@pytest.mark.lie
 @pytest.mark.usefixtures("secret")
 def test_nor_is_a_secret_compared_that_no_agent_was_started_with(tmp_path):
     runs = rounds_of(tmp_path, [(0.02, 0.04)], change=lambda built: built.run_info(config={"consul-1": {"a": 1}}))
@@ -160,6 +167,7 @@ def test_the_recording_of_another_experiment_is_refused(tmp_path):
     invalid(judge_comparison(compared(tmp_path, runs)), "is a run of another experiment, another")
 
 
+@pytest.mark.lie
 def test_a_side_that_is_invalid_makes_all_of_it_invalid(tmp_path):
     runs = rounds_of(tmp_path, [(0.02, 0.02)])
     runs[0]["new"] = planted(tmp_path / "sick", "new", change=lambda built: built.end("crashed", error="out of memory"))
@@ -175,6 +183,7 @@ def test_one_invalid_round_of_several_is_left_out_and_does_not_pass(tmp_path):
     assert verdict.comparisons[0].figures["rounds"] == 3
 
 
+@pytest.mark.lie
 def test_a_missing_side_makes_all_of_it_invalid(tmp_path):
     runs = rounds_of(tmp_path, [(0.02, 0.02)])
     del runs[0]["new"]
@@ -187,6 +196,7 @@ def test_a_recording_that_is_no_longer_there_is_missed(tmp_path):
     invalid(judge_comparison(compared(tmp_path, runs)), "round 1 has no recording of new")
 
 
+@pytest.mark.lie
 def test_a_figure_that_one_side_did_not_measure_is_invalid(tmp_path):
     """Nobody read back what the candidate acknowledged: that is not none lost."""
     lost = {"no_worse_than": {**NO_WORSE["no_worse_than"], "figure": "kv-writes.lost"}}
@@ -210,6 +220,7 @@ def test_a_broken_expectation_of_one_side_fails_though_the_comparison_holds(tmp_
     assert judge_comparison(compared(tmp_path, runs)).verdict is Verdict.FAIL
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_one_number_against_another_is_no_sure_difference_and_no_sure_equality(tmp_path, rounds):
     """How far the recoveries of two equal runs lie apart is not known before there are three rounds."""
@@ -256,6 +267,7 @@ def test_a_comparison_of_a_users_own_is_judged_in_every_round(tmp_path, own):
     invalid(verdict, "the rounds do not agree", "round 2: broken")
 
 
+@pytest.mark.lie
 def test_seconds_in_doubt_on_either_side_spoil_a_comparison_of_a_users_own(tmp_path, own):
     """A machine that other work kept busy under the baseline alone would make the candidate look quick."""
     runs = rounds_of(tmp_path, [(0.04, 0.02)])

@@ -22,6 +22,7 @@ def test_hosts_have_each_method_of_the_capabilities_that_they_say_they_have(capa
         assert [name for name in missing if not hasattr(host, name)] == []
 
 
+@pytest.mark.lie
 def test_a_missing_capability_is_an_error_that_names_the_host_and_what_it_lacks() -> None:
     host = FakeDatacenter().hosts["client-1"]
     del host.parts[DiskControl]

@@ -38,6 +38,7 @@ FSYNC, WRITE = (diskd.Rule(frozenset({each}), delay_s=0.5) for each in ("fsync",
 SYNCED = "pos:\t0\nflags:\t0110001\nmnt_id:\t7\n"
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("call", ["fsync", "fdatasync", "sync", "syncfs"])
 def test_every_way_to_sync_waits_for_a_slow_disk(call, monkeypatch):
     assert Released(FSYNC, of_a_person=True, monkeypatch=monkeypatch).calls(call)
@@ -49,6 +50,7 @@ def test_a_sync_of_everything_waits_wherever_its_caller_is(monkeypatch):
     assert not Released(FSYNC, of_a_person=True, monkeypatch=monkeypatch, path="/tmp/x").calls("syncfs")
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("of_a_person", "fdinfo", "waits"),
     [(True, SYNCED, True), (True, "flags:\t0100001\n", False), (False, SYNCED, False)],

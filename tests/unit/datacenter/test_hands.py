@@ -84,6 +84,7 @@ def test_a_signal_that_is_none_is_named_and_nothing_is_sent(init, capsys):
     assert (host.signals, host.asked) == ([], [])
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("unit", ["../engine", "{}/engine", "../engine.service"])
 def test_journalctl_reads_no_file_outside_of_the_hosts_logs(tmp_path, capsys, unit):
     (tmp_path / "logs").mkdir()

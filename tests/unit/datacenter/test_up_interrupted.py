@@ -13,6 +13,7 @@ from hashidrill.datacenter.up import running
 from hashidrill.experiment.model import DatacenterSpec
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_keeper_that_is_being_started_is_told_to_end(number, monkeypatch, tmp_path):
     def interrupts(*_):

@@ -68,12 +68,12 @@ def test_every_runnable_example_is_run_by_a_test_here():
 
 def test_the_example_of_a_fault_keeps_the_contract(examples, monkeypatch):
     monkeypatch.setattr("hashidrill.testing.faults.PROVEN_WITHIN_S", 0.1)
-    for test in cases_of(examples("CONTRIBUTING.md")("test_readonly_disk.py")):
+    for test in cases_of(examples("playbooks/extend.md")("test_readonly_disk.py")):
         test()
 
 
 def test_the_example_of_a_load_offers_its_rate_and_has_all_that_is_asked_of_one(examples):
-    ticker = examples("CONTRIBUTING.md")("ticker.py").Ticker
+    ticker = examples("playbooks/extend.md")("ticker.py").Ticker
     operations: list[Any] = []
 
     async def main():
@@ -93,7 +93,7 @@ def test_the_example_of_a_load_offers_its_rate_and_has_all_that_is_asked_of_one(
 
 
 def test_the_example_of_a_hypothesis_judges_as_its_tests_say(examples, tmp_path):
-    load = examples("CONTRIBUTING.md")
+    load = examples("playbooks/extend.md")
     assert load("hypotheses/patience.py").nobody_waits_longer_than
     for index, test in enumerate(cases_of(load("test_patience.py"))):
         (tmp_path / str(index)).mkdir()

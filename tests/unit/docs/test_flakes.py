@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 import flakes
 
 OK, BAD, GONE = ("passed", 1.0), ("failed", 3.0), ("skipped", 0.0)
 
 
+@pytest.mark.lie
 def test_a_test_that_ends_otherwise_is_counted_each_time():
     tests = flakes.summary([{"a": OK, "b": OK}, {"a": BAD, "b": OK}, {"a": OK, "b": OK}])
     assert tests["a"] == {

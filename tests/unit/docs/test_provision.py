@@ -106,6 +106,7 @@ def test_each_thing_is_got_once_and_the_machine_comes_first(got):
     assert one.got["consul 1.10.3"] == "/bin/consul"
 
 
+@pytest.mark.lie
 def test_one_binary_that_cannot_be_had_is_told_once_and_hinders_no_other(got):
     got.broken = {"bbolt"}
     one = provided(got, Item("bbolt"), Item("bbolt"), Item("consul"))

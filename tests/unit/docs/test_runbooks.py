@@ -125,6 +125,7 @@ LIES = [
 ]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("right", "wrong", "said"), LIES)
 def test_a_runbook_that_is_wrong_is_found(right, wrong, said):
     each = page("playbooks/runbook-full-disk.md")
@@ -133,6 +134,7 @@ def test_a_runbook_that_is_wrong_is_found(right, wrong, said):
     assert any(said in trouble for trouble in troubles(lie))
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     "badge", ["", "> Rehearsed: yes.", "> Rehearsed 2026-11-23.", "> Never rehearsed.\n> Never rehearsed."]
 )
@@ -142,6 +144,7 @@ def test_a_badge_that_says_nothing_is_none(badge):
     assert any("badge lines" in trouble for trouble in troubles(lie))
 
 
+@pytest.mark.lie
 def test_a_runbook_missing_from_the_table_is_found():
     each = page(INDEX)
     lie = Page(each.path, each.text.replace("(runbook-full-disk.md)", "(runbook-slow-leader.md)"))

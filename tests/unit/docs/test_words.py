@@ -1,7 +1,7 @@
 """Phrases that a reader at three in the morning has to decode do not come back into docs, help, docstrings or YAML.
 
 Only phrases that are always bad are listed, each with what to write instead. The text of the sources is what people
-read there: docstrings, comments and messages; names of functions and the table of lies in CONTRIBUTING are not.
+read there: docstrings, comments and messages.
 """
 
 from __future__ import annotations
@@ -61,16 +61,8 @@ SOURCES = sorted(
 _BANNED = {re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE): instead for phrase, instead in INSTEAD.items()}
 
 
-def read(path: str, text: str) -> str:
-    """The text that is checked: of CONTRIBUTING without its table of lies, which quotes the names of tests."""
-    if path != "CONTRIBUTING.md":
-        return text
-    return re.sub(r"^## Lies that cannot come back$.*?(?=^## )", "", text, flags=re.MULTILINE | re.DOTALL)
-
-
 def found(path: str, text: str) -> Iterator[str]:
     """`path:line: phrase: what to write instead` for every banned phrase; a phrase may run over the end of a line."""
-    text = read(path, text)
     joined = re.sub(r"\s*\n[\s#>]*", lambda gap: " " + "\0" * gap[0].count("\n"), text)
     for pattern, instead in _BANNED.items():
         for match in pattern.finditer(joined.replace("\0", "")):
@@ -130,8 +122,3 @@ def test_the_line_of_a_phrase_is_named():
 )
 def test_good_english_is_left_alone(text):
     assert list(found("README.md", text)) == []
-
-
-def test_the_table_of_lies_may_quote_what_it_likes():
-    assert list(found("CONTRIBUTING.md", "## Lies that cannot come back\nall the same\n## Next\n")) == []
-    assert list(found("CONTRIBUTING.md", "## Lies that cannot come back\n## Next\nall the same\n"))

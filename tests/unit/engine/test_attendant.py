@@ -1,6 +1,7 @@
 """Somebody acts while the faults of the method last: they stay in force until it is done, and everything reverts."""
 
 import anyio
+import pytest
 
 from engine_game import SLOW, Game, slow_observers
 
@@ -73,6 +74,7 @@ def test_it_can_ask_whether_a_fault_is_still_there(tmp_path):
     assert [event for event in game.events if event in {"fault.still", "fault.faded"}] == ["fault.still", "fault.faded"]
 
 
+@pytest.mark.lie
 def test_an_observer_that_never_answers_says_neither(tmp_path):
     """A disk of 8 MB/s may keep it silent: that is no proof that the fault has gone."""
     answers = []
@@ -128,6 +130,7 @@ def test_a_run_without_one_goes_as_ever(tmp_path):
     assert not [event for event in game.events if event.startswith("attended")]
 
 
+@pytest.mark.lie
 def test_what_is_done_by_hand_is_theirs_while_they_are_there(tmp_path):
     """Else a server that a runbook starts again would be unsealed before the runbook comes to it."""
     game, kept = Game(tmp_path, [SLOW]), []

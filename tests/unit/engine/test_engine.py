@@ -112,6 +112,7 @@ def test_one_unproven_fault_reverts_the_others_and_decides_the_outcome(tmp_path,
     assert game.journal[-1].t_ns < 10 * S
 
 
+@pytest.mark.lie
 def test_a_host_that_lacks_what_a_fault_requires_is_named_and_left_alone(tmp_path):
     game = Game(tmp_path, [{**SLOW, "on": "host:consul-2"}])
     del game.world.hosts["consul-2"].parts[DiskControl]
@@ -194,6 +195,7 @@ def test_a_fault_that_follows_stays_where_it_is_while_nobody_has_the_role(tmp_pa
     assert 9 <= game.times_s("fault.reverted")["0-disk.latency-consul-1-move0"] <= 10
 
 
+@pytest.mark.lie
 def test_a_role_that_moves_while_the_fault_is_being_proven_costs_that_place_alone(tmp_path, monkeypatch):
     verify = DiskLatency.verify
 
@@ -210,6 +212,7 @@ def test_a_role_that_moves_while_the_fault_is_being_proven_costs_that_place_alon
     assert set(game.times_s("fault.gone")) == {first, second}
 
 
+@pytest.mark.lie
 def test_a_proof_that_fails_because_the_role_has_moved_is_no_failure(tmp_path, monkeypatch):
     """The engine looks twice a second; a leader that is deposed by the fault may fail its proof before that."""
     game = Game(tmp_path, [{**SLOW, "follow": True, "for": "20s"}])
@@ -253,6 +256,7 @@ def test_a_role_that_comes_back_waits_until_the_host_is_free(tmp_path, monkeypat
 # loads that a search steers
 
 
+@pytest.mark.lie
 def test_a_search_that_finds_nothing_ends_the_run_as_unfit_and_reverts_what_is_in_force(tmp_path):
     search = {"until": ["kv-writes.errors > 50%"], "from": "200%", "to": "400%", "every": "2s", "for": "50s"}
     load = {"kv-writes": {"kind": "consul.kv.write", "rate": "50/s", "profile": {"search": search}}}
@@ -299,6 +303,7 @@ def stalled(game, *, from_s=2.0, rate=50):
     return game.at_s("guardrail")
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("guardrail", "trips_within_s"),
     [
@@ -321,6 +326,7 @@ def test_a_slow_client_that_makes_one_request_in_ten_seconds_is_seen_to_hang(tmp
     assert stalled(game, from_s=5, rate=0.1) <= 10 + 8.5
 
 
+@pytest.mark.lie
 def test_a_guardrail_over_more_than_two_minutes_measures_them_all(tmp_path):
     """A rate over 300 s that was counted in the last 120 s alone would read 40% of what it is, and trip."""
     game = Game(tmp_path, [{**SLOW, "for": "320s"}], guardrails=["kv-writes.rate < 10/s for 300s"])
@@ -351,6 +357,7 @@ def test_a_steady_state_holds_once_it_has_held_for_its_whole_length(tmp_path):
     assert "kv-writes.latency.p50 < 300ms (measured 0.01)" in steady["evidence"]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("cores", "fits"), [(0.75, True), (0.85, False)])
 def test_a_generator_that_is_busy_in_the_steady_state_has_nothing_left_for_the_method(tmp_path, cores, fits):
     game = Game(tmp_path, [SLOW], steady_state=STEADY)
@@ -395,6 +402,7 @@ def test_a_machine_that_is_taken_says_so_before_anything_is_broken(tmp_path):
     assert Game(tmp_path / "free", [SLOW], steady_state=steady).run(from_start=on(0.02, 1.5)) == "complete"
 
 
+@pytest.mark.lie
 def test_a_load_whose_operations_hang_is_not_steady(tmp_path):
     """All that ended was quick; most did not end."""
     game = Game(tmp_path, [SLOW], steady_state=STEADY)
@@ -406,6 +414,7 @@ def test_a_load_whose_operations_hang_is_not_steady(tmp_path):
     assert game.run(from_start=offer(perform, rate=50)) == "steady-state"
 
 
+@pytest.mark.lie
 def test_a_steady_condition_with_a_time_of_its_own_is_judged_over_that(tmp_path):
     steady = {"for": "2s", "within": "30s", "require": ["kv-writes.errors < 1% for 8s"]}
     game = Game(tmp_path, [SLOW], steady_state=steady)

@@ -84,6 +84,7 @@ OURS = sorted(
 )
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
 def test_every_outcome_that_an_error_can_have_has_an_exit_code(tmp_path, kind):
     error = kind.__new__(kind)  # whatever it takes to make one
@@ -183,6 +184,7 @@ def test_an_interrupted_run_reverts_collects_and_closes(tmp_path):
     assert "logs" in game.world.life
 
 
+@pytest.mark.lie
 def test_a_recording_that_can_no_longer_be_written_ends_the_run_and_reverts(tmp_path):
     began = []
 
@@ -242,6 +244,7 @@ def raises_from(number):
     return broken, taken
 
 
+@pytest.mark.lie
 def test_a_subscriber_that_raises_at_any_event_neither_ends_the_run_nor_leaves_a_fault_in_force(tmp_path):
     """Also in the middle of a fault: between its intent, its proof and its revert."""
     method = [{**SLOW, "for": "3s"}]
@@ -335,6 +338,7 @@ def test_a_fault_that_is_not_proven_is_no_hint_to_a_trainee(tmp_path, monkeypatc
     assert leaked(seen) == []
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("kind", [Intent, Proof, Change, Note, Began, Marked])
 def test_an_event_that_a_trainee_got_by_mistake_is_seen_to_leak(tmp_path, monkeypatch, kind):
     """The planted leak: the tests above would fail."""
@@ -371,6 +375,7 @@ def _refusing(monkeypatch, refuses):
     monkeypatch.setattr(DiskLatency, "revert", refused)
 
 
+@pytest.mark.lie
 def test_what_the_load_keeps_from_being_reverted_is_reverted_without_it(tmp_path, monkeypatch):
     game = Game(tmp_path, [{**SLOW, "on": "consul:servers"}])
     _refusing(monkeypatch, lambda: not game.traffic.ended)

@@ -3,6 +3,7 @@
 from contextlib import asynccontextmanager
 
 import anyio
+import pytest
 
 from engine_game import SLOW, Game
 from hashidrill.errors import InterlockError
@@ -61,6 +62,7 @@ def test_a_fault_that_cannot_be_reverted_outranks_the_stop(tmp_path):
     assert game.run(stop=stop) == "revert"
 
 
+@pytest.mark.lie
 def test_a_watcher_that_crashes_ends_the_run_and_reverts(tmp_path, capsys):
     """Nobody sees the stop button any more: a run must not go on without it."""
 

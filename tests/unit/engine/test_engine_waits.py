@@ -49,6 +49,7 @@ def played(tmp_path, method):
     return game
 
 
+@pytest.mark.lie
 def test_a_later_step_waits_until_the_fault_is_proven(tmp_path):
     game = played(tmp_path, [named("consul-1"), LATER])
     proven = 1 + APPLY_S + PROOF_S
@@ -82,6 +83,7 @@ def test_steps_keep_their_distance_and_what_is_in_force_lasts_longer_by_as_much(
     assert reverted["0-disk.latency-consul-1"] == pytest.approx(1 + APPLY_S + 10)
 
 
+@pytest.mark.lie
 def test_a_step_at_a_time_when_the_fault_was_to_be_over_comes_after_its_end(tmp_path):
     """Although the clock stands still: what is late and waited for goes on by real time."""
     during = {"mark": "during", "at": "8s", "for": "1s"}
@@ -93,6 +95,7 @@ def test_a_step_at_a_time_when_the_fault_was_to_be_over_comes_after_its_end(tmp_
     assert gone == pytest.approx(1 + APPLY_S + 10, abs=1)
 
 
+@pytest.mark.lie
 def test_a_fault_that_waits_for_its_host_is_waited_for(tmp_path, monkeypatch):
     """Two faults of one agent follow each other, the first of them late; a third step comes after the second."""
     apply = ProcessPause.apply

@@ -64,6 +64,7 @@ def test_what_is_missing_is_named_with_what_is_wanted_and_what_there_is(less, sa
     assert any(said in lack for lack in lacks), lacks
 
 
+@pytest.mark.lie
 def test_one_missing_thing_does_not_hide_another():
     assert len(lacking(ROBLOX, memory_bytes=1e8, disk_bytes=1e8, cores=0.2, operation_s=1e-2)) == 4
 
@@ -84,6 +85,7 @@ def test_a_load_counts_by_its_peak_and_one_that_is_steered_by_what_it_reaches_in
     assert wanted(TEXT.replace("PROFILE", profile)).operations_per_s == pytest.approx(peak)
 
 
+@pytest.mark.lie
 def test_a_machine_that_is_too_small_ends_the_run_before_anything_is_started(tmp_path):
     experiment = load_experiment(find_experiment(ROBLOX))
     with pytest.raises(UnfitError, match=r"^memory: needs .* GB for 8 agents and 24000 views, available: 0.1 GB"):
@@ -95,6 +97,7 @@ def test_a_large_machine_is_let_through(tmp_path):
     fitness.require(experiment, required_by(experiment), tmp_path, machine=LARGE)
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("operations_per_s", [0, 20, 399, 401, 5000, float("inf")])
 @pytest.mark.parametrize("cores", [0.4, 0.9, 2, 32])
 @pytest.mark.parametrize("real_s", [50e-6, fitness.SLOWEST_OPERATION_S])
@@ -154,6 +157,7 @@ def test_agents_that_share_a_host_share_what_hashidrill_runs_there():
     assert fitness.agents_bytes(spec) == 6 * 10_000_000 + 6 * 70_000_000 + 3 * 100_000_000
 
 
+@pytest.mark.lie
 def test_a_datacenter_that_is_too_large_for_the_memory_is_refused_with_what_it_has():
     spec = DatacenterSpec.model_validate({"consul": {"servers": 3}, "nomad": {"servers": 3, "clients": 20}})
     with pytest.raises(

@@ -96,6 +96,7 @@ def test_faults_in_force_are_reverted_from_the_journal_alone_latest_first(dead):
     assert dead.journal[-1].data["outcome"] == "crashed"
 
 
+@pytest.mark.lie
 def test_a_journal_that_names_its_process_by_pid_and_start_time_is_healed_as_well(dead):
     dead.fault("0-paused", *PAUSED, "applied")
     path = dead.path / JOURNAL_NAME
@@ -137,6 +138,7 @@ def test_a_fault_that_does_not_come_off_is_stuck_and_the_others_are_reverted_all
     assert dead.journal[-1].data["outcome"] == "revert"
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("answers_after_s", "ends"), [(45, "reverted"), (90, "stuck")])
 def test_observers_of_a_host_that_has_just_restarted_have_a_minute_to_answer(dead, answers_after_s, ends, monkeypatch):
     dead.fault("0-paused", *PAUSED, "applied")
@@ -154,6 +156,7 @@ def test_observers_of_a_host_that_has_just_restarted_have_a_minute_to_answer(dea
     assert getattr(dead.healed(dead.world), ends) == ["0-paused"]
 
 
+@pytest.mark.lie
 def test_a_fault_of_the_same_name_by_another_run_is_not_called_stuck_and_a_second_heal_does_nothing(dead, monkeypatch):
     dead.fault("0-paused", *PAUSED, "applied")
     host, verbs = dead.world.hosts["consul-3"], []
@@ -175,6 +178,7 @@ def test_a_fault_of_the_same_name_by_another_run_is_not_called_stuck_and_a_secon
     assert dead.healed(dead.world) is None
 
 
+@pytest.mark.lie
 def test_a_fault_whose_parameters_are_others_by_now_is_stuck_with_one_message_and_the_others_are_reverted(dead):
     """A journal of another version of the package that has the fault."""
     dead.fault("0-slow", *SLOW, "applied").fault("1-cut", *CUT, "applied")
@@ -195,6 +199,7 @@ def test_a_fault_of_a_package_that_is_not_here_is_stuck_and_named(dead):
     assert "there is no fault 'their.fault'" in next(e for e in dead.journal if e.event == "fault.stuck").data["error"]
 
 
+@pytest.mark.lie
 def test_a_fault_of_a_sandbox_that_is_gone_ended_with_it_and_nobody_says_that_it_was_seen_to_go(dead):
     dead.fault("0-slow", *SLOW, "applied", "proven")
     healed = dead.healed()
@@ -210,6 +215,7 @@ def test_a_fault_of_a_sandbox_that_is_gone_ended_with_it_and_nobody_says_that_it
     assert dead.healed() is None
 
 
+@pytest.mark.lie
 def test_a_process_of_the_sandbox_that_is_left_is_named_and_its_fault_is_stuck(dead):
     """Planted: this process is in the namespace that the journal names."""
     dead.fault("0-slow", *SLOW, "applied", "proven")
@@ -222,6 +228,7 @@ def test_a_process_of_the_sandbox_that_is_left_is_named_and_its_fault_is_stuck(d
     assert dead.journal[-1].data["outcome"] == "revert"
 
 
+@pytest.mark.lie
 def test_a_run_that_ended_with_a_fault_that_was_not_seen_to_go_is_healed_beside_its_sealed_journal(dead):
     """What exit code 4 advises. The journal is what the run said, and stays as it is."""
     dead.fault("0-slow", *SLOW, "applied", "proven", "stuck").ends("revert")
@@ -243,6 +250,7 @@ ELSEWHERE = [
 ]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("other", "reason"), ELSEWHERE)
 @pytest.mark.parametrize("outlived", [False, True])
 def test_a_run_whose_processes_cannot_be_seen_from_here_is_refused(dead, other, reason, outlived):
@@ -279,6 +287,7 @@ def test_a_machine_that_has_booted_since_has_nothing_left(dead):
     assert "has rebooted since: an-earlier-boot" in dead.journal[-2].data["evidence"]["measured"]
 
 
+@pytest.mark.lie
 def test_a_run_that_holds_its_journal_is_left_alone_whatever_its_pid_file_says(dead):
     dead.fault("0-slow", *SLOW, "applied")
     before = dead.journal
@@ -401,6 +410,7 @@ def test_the_directory_of_a_dead_sandbox_is_removed(work):
     assert not root.exists()
 
 
+@pytest.mark.lie
 def test_a_sandbox_that_a_runner_holds_is_left_alone_though_its_pid_is_nobodys_here(work):
     """Another container's, below the same directory: its numbers of processes mean nothing here."""
     root = left(work, "theirs", pid=OUR_PID)

@@ -157,6 +157,7 @@ def test_the_lock_of_the_dead_run_itself_is_in_nobodys_way(dead):
     assert dead.left() == {LOCK, session}, "it ends by its TTL"
 
 
+@pytest.mark.lie
 def test_keys_are_not_touched_while_the_run_of_somebody_else_goes_on_and_the_fault_is_reverted_all_the_same(dead):
     """The keys have the name of the load: they may be those that the other run writes now."""
     dead.locked_by("run-of-ben")
@@ -254,6 +255,7 @@ def test_why_a_fault_is_stuck_is_told_and_in_the_audit(dead):
     assert "consul.leader.transferred" in stuck["note"]
 
 
+@pytest.mark.lie
 def test_a_host_that_its_fault_took_out_of_the_membership_is_reached_where_the_run_had_found_it(dead):
     """Consul's autopilot removes a server that is frozen: nobody lists it, and its fault must be reverted there."""
     done = dead.heal(lost=("consul-1",))

@@ -30,6 +30,8 @@ from hashidrill.recording.journal import Clock, Journal, read_journal
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.util.redaction import Redactor
 
+pytestmark = pytest.mark.lie
+
 TRANSFER = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "5s"}
 
 

@@ -328,6 +328,7 @@ def test_a_fault_that_is_held_is_proven_again_just_before_its_revert(game):
     assert game.entry("fault.still").data["evidence"]["ok"]
 
 
+@pytest.mark.lie
 def test_an_effect_that_vanished_half_way_through_has_faded(game):
     """It was there at the beginning, and its revert finds it gone, as it should be: only the second proof can tell."""
 
@@ -382,6 +383,7 @@ def test_an_observer_that_hangs_before_the_revert_has_proven_nothing(game):
     assert game.events[-1] == "fault.gone"
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("then", "event"),
     [([True], "fault.still"), ([False, False], "fault.faded"), ([False, None, True, True], "fault.still")],
@@ -451,6 +453,7 @@ def full_from(monkeypatch):
     return plan
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("event", ["fault.applied", "fault.proven", "fault.reverted", "fault.gone"])
 def test_a_full_disk_keeps_no_fault_in_force_and_no_proof_from_being_taken(game, full_from, event):
     looked = []
@@ -466,6 +469,7 @@ def test_a_full_disk_keeps_no_fault_in_force_and_no_proof_from_being_taken(game,
     assert looked[-1] is False
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("event", ["fault.applied", "fault.stuck"])
 def test_a_fault_that_stays_is_told_although_the_journal_cannot_hold_it(game, full_from, event):
     async def stays(self, undo):

@@ -59,6 +59,7 @@ def check(path):
     runner.check_machine(resolve(path), memory.available_bytes(Path("/no/such/cgroup")))
 
 
+@pytest.mark.lie
 def test_disks_that_would_fill_the_memory_are_refused_with_the_size_that_fits(machine, experiment):
     with pytest.raises(ExperimentError) as error:
         check(experiment("4000GB", servers=9))
@@ -100,6 +101,7 @@ def test_validate_and_run_refuse_it_before_anything_is_started(machine, experime
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("size", ["0B", "0.5B", "999kB"])
 def test_a_disk_without_a_limit_is_no_disk_with_a_size(experiment, size):
     """tmpfs takes a size of 0 for no limit."""

@@ -69,6 +69,7 @@ def test_an_engine_that_ends_well_leaves_its_own_end(close):
     assert judge(recording).verdict is Verdict.PASS
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("code", [1, 137, -9])
 def test_an_engine_that_fails_after_its_end_has_crashed(close, code):
     recording = close(code, log="MemoryError: out of it")
@@ -112,6 +113,7 @@ def test_a_torn_last_line_of_events_is_no_crash_of_ours(close):
     assert told == [Phase(phase="steady")]
 
 
+@pytest.mark.lie
 def test_an_engine_does_not_wait_for_a_subscriber_that_waits_for_its_reader(close):
     """With a full pipe between them it would stand still, and leave in force what it has to revert."""
     line = b'{"event": "note", "text": "%s"}\n' % (b"x" * 1000)
@@ -156,6 +158,7 @@ def test_an_engine_that_cannot_close_its_recording_says_so_in_one_line():
     assert sandboxed.exit_of(run) == "hashidrill: run-1: the journal could not be closed: No space left on device"
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("name", ["raft/slow-leader-disk", "nomad/slow-leader-disk"])
 def test_a_run_of_the_library_says_which_of_two_experiments_of_one_name_it_is(name):
     resolved = resolve(find_experiment(name))

@@ -75,6 +75,7 @@ def test_a_constant_latency_is_measured_as_it_is_whether_the_window_is_longer_or
     assert window.errors() == 0
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("window_s", [1, 5, 20])
 def test_the_few_that_hang_do_not_outweigh_the_many_that_are_served(window_s):
     """One operation in ten takes a minute: after a minute 300 wait, and only 45 a second are served."""
@@ -153,6 +154,7 @@ def straightforward(operations, waiting, *, since, now):
 MOMENTS = st.integers(0, 40)
 
 
+@pytest.mark.lie
 @given(st.lists(st.tuples(MOMENTS, MOMENTS, st.booleans()), max_size=40), st.lists(MOMENTS, max_size=10))
 def test_the_life_table_is_that_of_the_straightforward_definition(operations, waiting):
     """Also where several were served after the same time, were due at the edge of the window, or wait."""

@@ -41,6 +41,7 @@ NO_CONSUL = "consul:servers never matches: the datacenter has no consul"
 WRITES = '{kind: consul.kv.write, rate: 5/s, via: "consul:clients"}'
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("datacenter", "load", "message"),
     [

@@ -42,6 +42,7 @@ def test_no_datacenter_at_all_is_an_empty_one():
     assert services(document) == []
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     "changes",
     [

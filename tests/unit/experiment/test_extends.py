@@ -166,6 +166,7 @@ def test_a_base_is_checked_by_itself_and_never_run(folder):
     assert "missing" not in text.replace("rate is missing", "")
 
 
+@pytest.mark.lie
 def test_the_recording_gets_the_whole_experiment_and_where_it_came_from(folder):
     resolved = resolve(folder / "over.yaml")
     (folder / "alone.yaml").write_text(resolved.text)

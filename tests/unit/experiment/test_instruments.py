@@ -41,6 +41,7 @@ TOGETHER = {
 }
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("why", TOGETHER)
 def test_two_faults_with_one_instrument_are_refused(why):
     for one, two in (TOGETHER[why], TOGETHER[why][::-1]):

@@ -35,6 +35,7 @@ def test_a_break_within_its_bounds_is_known(tmp_path):
     assert (verdict, judgement.finding, judgement.known_issue) == (Verdict.PASS, Finding.KNOWN, ISSUE)
 
 
+@pytest.mark.lie
 def test_one_that_is_ten_times_worse_than_known_is_a_failure(tmp_path):
     verdict, judgement = judged(tmp_path, 5.0, at_most={"worst_p50_s": "600ms"})
     assert (verdict, judgement.finding) == (Verdict.FAIL, Finding.BROKEN)

@@ -137,6 +137,7 @@ def refused(*steps):
 MIRROR = step("acme.mirror", port=8300)
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("one", "two", "why"),
     [
@@ -176,6 +177,7 @@ def test_the_other_side_of_a_plug_in_link_is_checked():
     assert "there is no host 'consul-9'" in refused(step("acme.mirror", port=8300, **{"from": '"host:consul-9"'}))
 
 
+@pytest.mark.lie
 def test_a_plug_in_fault_that_requires_toxiproxy_gets_it_started():
     assert "toxiproxy-server" in dict(binaries_for(load(MIRROR)))
     assert "toxiproxy-server" not in dict(binaries_for(load(step("acme.stopwatch"))))
@@ -185,6 +187,7 @@ def test_a_tool_that_nobody_can_get_is_refused_at_validate():
     assert "acme.probing requires the tool 'tcpdmp', which hashidrill cannot install" in refused(step("acme.probing"))
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("bare", "lacks", "base"),
     [(Bare, "uses", "hashidrill.faults.base.BaseFault"), (BareLoad, "clean_up", "hashidrill.loads.base.BaseLoad")],

@@ -321,6 +321,7 @@ def test_a_load_that_was_shut_out_is_let_in_in_steps_up_to_the_highest_and_no_fu
     assert resumed(Told(), 13, ramp) == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
 
 
+@pytest.mark.lie
 def test_a_ramp_that_resumes_takes_a_step_back_and_goes_on_once_its_conditions_hold_again():
     assert resumed(Sickness(4, 5), 7) == [0.0, 0.1, 0.2, 0.1, 0.0, 0.1, 0.2, 0.3]
 
@@ -414,6 +415,7 @@ def test_a_search_finds_the_level_of_a_machine_whatever_that_is_keeps_it_and_end
     assert ("less may be enough" in found["text"]) is (kept == 2.0)
 
 
+@pytest.mark.lie
 def test_one_slow_moment_is_no_sickness(tmp_path):
     told, error, [found] = searched(tmp_path, lambda level, s: 10 < s < 14 or level > 4)
     assert error is None
@@ -431,6 +433,7 @@ def test_a_machine_that_bears_all_that_may_be_asked_for_is_unfit_at_once_and_the
     assert found["found"] is False
 
 
+@pytest.mark.lie
 def test_a_generator_that_comes_near_its_core_is_asked_for_no_more_and_is_named(tmp_path):
     told, error, _ = searched(tmp_path, lambda level, _: False, generator=0.85)
     assert "the generator used 0.85 of its one core: it has no more load to offer" in error

@@ -89,6 +89,7 @@ def run(tmp_path):
     return go
 
 
+@pytest.mark.lie
 def test_one_run_reads_the_yaml_once_and_each_process_makes_the_model_once(run, counted):
     """Five or six times each, before. The model: when loading, in the engine's process, and from the recording."""
     run()

@@ -97,6 +97,7 @@ def test_an_overlay_from_elsewhere_is_laid_over_the_experiment_and_over_none_of_
     assert (one.experiment.variants, one.experiment.datacenter.consul.version) == ({}, "1.22.2")
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [

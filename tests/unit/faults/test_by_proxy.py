@@ -99,6 +99,7 @@ def test_one_that_is_disarmed_behind_its_back_is_noticed():
     assert not gone.ok, "it still is in the other one"
 
 
+@pytest.mark.lie
 def test_a_toxic_that_the_api_lists_and_that_does_nothing_proves_nothing():
     """The API is not believed: the delay is measured."""
     estate = Estate()
@@ -115,6 +116,7 @@ def test_a_toxic_that_the_api_lists_and_that_does_nothing_proves_nothing():
     assert "toxics in 2 of 2" in seen.measured
 
 
+@pytest.mark.lie
 def test_a_delay_of_somebody_else_is_not_taken_for_ours():
     estate = Estate()
 

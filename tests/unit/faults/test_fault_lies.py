@@ -42,6 +42,7 @@ class Case:
         return anyio.run(lambda: self.fault.verify(self.undo, present=False)).ok
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("kind", ["disk.latency", "disk.error"])
 @pytest.mark.parametrize("percent", ["5%", "10%", "23%", "30%"])
 def test_a_share_of_a_disk_is_proven_gone_when_it_is_gone(kind, percent):
@@ -54,6 +55,7 @@ def test_a_share_of_a_disk_is_proven_gone_when_it_is_gone(kind, percent):
     assert not case.present()
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("share", [0.1, 0.6, 1.0])
 def test_a_disk_that_is_still_slow_for_another_share_is_not_proven_gone(share):
     case = Case("disk.latency", delay="200ms", percent="30%").apply()
@@ -62,6 +64,7 @@ def test_a_disk_that_is_still_slow_for_another_share_is_not_proven_gone(share):
     assert not any(case.gone() for _ in range(20))
 
 
+@pytest.mark.lie
 def test_a_jitter_of_the_whole_delay_is_not_proven_by_a_quick_disk():
     case = Case("disk.latency", delay="200ms", jitter="200ms")
     assert not case.present()
@@ -69,6 +72,7 @@ def test_a_jitter_of_the_whole_delay_is_not_proven_by_a_quick_disk():
     assert case.revert().gone()
 
 
+@pytest.mark.lie
 def test_all_operations_are_tried_and_not_fsync_alone():
     for kind, params in (("disk.latency", {"delay": "100ms"}), ("disk.error", {})):
         case = Case(kind, op="all", **params).apply()
@@ -79,6 +83,7 @@ def test_all_operations_are_tried_and_not_fsync_alone():
         assert not case.gone(), kind
 
 
+@pytest.mark.lie
 def test_a_delay_below_the_disks_own_is_refused_with_the_one_that_could_be():
     world = FakeDatacenter()
     world.noise.disk_s = 0.02
@@ -86,6 +91,7 @@ def test_a_delay_below_the_disks_own_is_refused_with_the_one_that_could_be():
         Case("disk.latency", world, delay="5ms")
 
 
+@pytest.mark.lie
 def test_a_bandwidth_above_the_disks_own_is_refused_with_the_one_that_could_be():
     world = FakeDatacenter()
     world.noise.disk_bytes_per_s = 10e6
@@ -99,6 +105,7 @@ def test_a_full_disk_with_much_left_free_is_proven():
     assert case.revert().gone()
 
 
+@pytest.mark.lie
 def test_a_disk_that_is_full_already_is_not_filled():
     world = FakeDatacenter()
     anyio.run(world.hosts["consul-1"].fill_disk, "somebody", 0)
@@ -106,6 +113,7 @@ def test_a_disk_that_is_full_already_is_not_filled():
         Case("disk.full", world)
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("cores", [0.75, 0.9, 1.2])
 def test_most_of_a_machine_is_not_proven_without_a_throttle(cores):
     case = Case("cpu.throttle", cores=cores)
@@ -120,12 +128,14 @@ def test_as_many_cores_as_the_machine_has_are_refused():
         Case("cpu.throttle", cores=2)
 
 
+@pytest.mark.lie
 def test_a_throttle_that_is_far_too_hard_is_not_the_one_that_was_asked_for():
     case = Case("cpu.throttle", cores=0.5).apply()
     case.host.limits = dict.fromkeys(case.host.limits, 0.02)
     assert not case.present()
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("percent", ["0.5%", "1%", "3%"])
 def test_a_small_loss_is_not_proven_by_none(percent):
     case = Case("network.loss", percent=percent)
@@ -135,6 +145,7 @@ def test_a_small_loss_is_not_proven_by_none(percent):
     assert case.revert().gone()
 
 
+@pytest.mark.lie
 def test_a_loss_that_only_one_peer_suffers_is_not_proven():
     case = Case("network.loss", percent="30%").apply()
     [rules] = case.host.tables.values()
@@ -147,6 +158,7 @@ def test_a_loss_that_only_one_peer_suffers_is_not_proven():
     assert not case.gone()
 
 
+@pytest.mark.lie
 def test_an_agent_that_is_stopped_already_is_not_paused():
     world = FakeDatacenter()
     target = world.target("consul-1")
@@ -155,6 +167,7 @@ def test_an_agent_that_is_stopped_already_is_not_paused():
         Case("process.pause", world)
 
 
+@pytest.mark.lie
 def test_refused_connections_are_no_partition():
     case = Case("network.partition", from_="host:consul-2")
     for host in (case.host, case.world.hosts["consul-2"]):
@@ -166,6 +179,7 @@ def test_refused_connections_are_no_partition():
     assert not case.present()
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("params", [{"delay": "5ms"}, {"delay": "100ms", "jitter": "100ms"}])
 def test_a_quick_link_is_not_slow(params):
     """The canaries' connection alone: whatever the rule and the proxy say of the port itself."""
@@ -181,6 +195,7 @@ def test_a_delay_below_the_links_own_is_refused_with_the_one_that_could_be():
         Case("network.latency", port=8300, delay="1ms")
 
 
+@pytest.mark.lie
 def test_partitions_of_several_hosts_that_overlap_are_each_proven_gone():
     world = FakeDatacenter()
     one = Case("network.partition", world, "consul-1", "0-x").apply()
@@ -192,6 +207,7 @@ def test_partitions_of_several_hosts_that_overlap_are_each_proven_gone():
     assert two.revert().gone()
 
 
+@pytest.mark.lie
 def test_a_partition_that_stays_is_not_excused_by_another():
     world = FakeDatacenter()
     one = Case("network.partition", world, "consul-1", "0-x").apply()

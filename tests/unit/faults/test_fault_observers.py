@@ -28,6 +28,7 @@ def built_in():
 # what is said of it
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("kind", sorted(built_in()))
 def test_every_kind_says_what_its_observer_looks_through_and_what_that_shares(kind):
     observer = vars(built_in()[kind]).get("observer")  # its own: what a base class says may not be so for this kind
@@ -92,6 +93,7 @@ CASES = [
 ]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
 @pytest.mark.parametrize("lie", [False, True])
 def test_what_was_written_through_an_agent_is_looked_for_on_another_server(case, lie, tmp_path):
@@ -100,6 +102,7 @@ def test_what_was_written_through_an_agent_is_looked_for_on_another_server(case,
     assert evidence.ok is not lie, evidence
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("lie", [False, True])
 def test_a_restore_that_only_one_agent_knows_of_is_not_proven(lie, tmp_path):
     async def main():
@@ -113,6 +116,7 @@ def test_a_restore_that_only_one_agent_knows_of_is_not_proven(lie, tmp_path):
     assert ("another server's own copy is not set back" in evidence.measured) is lie
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("kind", "host", "leads", "named"),
     [

@@ -155,6 +155,7 @@ class Looking:
         return [(await self.fault.verify(self.undo, present=present)).ok for _ in range(LOOKS)]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("kind", SPACE)
 @settings(
     max_examples=25, deadline=None, derandomize=True, database=None,

@@ -58,6 +58,7 @@ def test_the_share_of_packets_is_in_the_script_in_millionths():
     assert "numgen" not in packets.script("t", [Block("input", ("10.0.0.1",), share=1.0)])
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     "address", ["10.0.0.1 } drop; flush ruleset; #", "consul-1", "fe80::1%x } drop", "10.0.0.0/8", ""]
 )

@@ -43,6 +43,7 @@ def test_the_binomial_distribution_is_that_of_the_book(hits, trials, share):
     assert at_most(hits, trials, share) == pytest.approx(sum(binomial(k, trials, share) for k in range(hits + 1)))
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("noise", [0.0, 0.001, 0.01, 0.1, 0.3])
 def test_what_is_not_there_is_proven_less_often_than_said(share, noise):

@@ -104,6 +104,7 @@ def test_the_share_that_is_seen_is_the_share_that_was_asked_for(percent, seen, p
     assert anyio.run(judged) == [present, gone]
 
 
+@pytest.mark.lie
 def test_a_small_share_that_is_in_force_is_never_proven_gone():
     """60 exchanges missed 5 % once in twenty looks, and an observer looks until it agrees."""
     world = FakeDatacenter()

@@ -32,6 +32,7 @@ async def _explanations(world, way):
     return await explanations(world, [way], 8300, besides="mine")
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("on", "chain", "port", "why"),
     [

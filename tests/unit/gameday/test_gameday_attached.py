@@ -104,6 +104,7 @@ def test_it_is_resumed_there_once_what_was_left_is_reverted_there(there, tmp_pat
     assert [str(path) for path in there.read] == ["staging.yaml", *[str(there.target.path)] * 2]
 
 
+@pytest.mark.lie
 def test_a_run_that_is_stopped_from_outside_stops_the_day(there, tmp_path):
     """Somebody pressed the stop button of the datacenter: nothing more begins in it, not even the same run again."""
     there.machine.planted = {"killed-leader": {"outcome": "interrupted"}}

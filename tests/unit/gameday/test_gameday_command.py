@@ -86,6 +86,7 @@ def test_what_happened_is_read_from_the_recording(machine, tmp_path):
     assert question["happened"].startswith("3")  # acknowledgements stand still for as long as the first slow one takes
 
 
+@pytest.mark.lie
 def test_what_needs_a_person_is_refused_on_a_scheduled_day_before_anything_starts(machine, tmp_path):
     path = day_file(tmp_path, before=[{"confirm": "Nobody deploys"}])
     code, _, said = called("run", path, "--yes")
@@ -150,6 +151,7 @@ def test_ctrl_c_while_a_run_is_judged_costs_no_second_run(machine, tmp_path, mon
         assert len(Store(database).runs()) == 2
 
 
+@pytest.mark.lie
 def test_a_recording_of_a_run_that_had_ended_counts_only_as_a_whole(machine, tmp_path, monkeypatch):
     """Planted: somebody changed it meanwhile."""
 
@@ -170,6 +172,7 @@ def test_a_day_interrupted_with_a_fault_that_stays_is_exit_code_4(machine, tmp_p
     assert called("run", day_file(tmp_path, **UNATTENDED), "--yes")[0] == 4
 
 
+@pytest.mark.lie
 def test_nothing_begins_again_while_a_fault_of_an_interrupted_run_may_be_in_force(machine, tmp_path, monkeypatch):
     machine.planted = {"killed-leader": {"stops": True, "outcome": "revert"}}
     called("run", day_file(tmp_path, **UNATTENDED), "--yes")
@@ -198,6 +201,7 @@ def test_nothing_begins_again_while_a_fault_of_an_interrupted_run_may_be_in_forc
     assert machine.ran == ["killed-leader", "killed-leader", "slow-follower-disk"]
 
 
+@pytest.mark.lie
 def test_ctrl_c_while_the_webhook_is_told_keeps_the_verdict_and_stops_the_day(machine, tmp_path, monkeypatch):
     path = day_file(tmp_path, **UNATTENDED)
     called("run", path, "--yes")
@@ -229,6 +233,7 @@ class Keyboard(io.StringIO):
         return self.terminal
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("terminal", "asks", "times"), [(True, True, 1), (True, False, 0), (False, True, 0)])
 def test_keys_typed_during_a_run_answer_no_question(machine, tmp_path, monkeypatch, *, terminal, asks, times):
     forgotten, keyboard = [], Keyboard(terminal=terminal)
@@ -284,6 +289,7 @@ def my_own(tmp_path):
     return mine, experiments
 
 
+@pytest.mark.lie
 def test_no_report_tells_of_an_experiment_that_changed_since_it_ran(machine, tmp_path):
     del machine
     mine, experiments = my_own(tmp_path)
@@ -301,6 +307,7 @@ def test_no_report_tells_of_an_experiment_that_changed_since_it_ran(machine, tmp
     assert called("report")[0] == 0
 
 
+@pytest.mark.lie
 def test_an_experiment_that_changed_since_the_day_began_is_not_run(machine, tmp_path):
     mine, experiments = my_own(tmp_path)
     machine.planted = {"killed-leader": {"stops": True}}
@@ -311,6 +318,7 @@ def test_an_experiment_that_changed_since_the_day_began_is_not_run(machine, tmp_
     assert "second changed since this day began" in said
 
 
+@pytest.mark.lie
 def test_a_day_whose_own_file_was_edited_does_not_go_on_and_is_not_reported(machine, tmp_path):
     """A run that FAILED, taken out of it, left a day that PASSED."""
     machine.planted = {"killed-leader": {"stops": True}}

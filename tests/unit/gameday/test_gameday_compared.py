@@ -118,6 +118,7 @@ def test_a_worse_variant_fails_the_day(machine, tmp_path):
     assert found["runs"][0]["expectations"][0]["finding"] == "broken"
 
 
+@pytest.mark.lie
 def test_an_interrupted_comparison_is_healed_as_a_whole_and_made_again(machine, tmp_path, monkeypatch):
     healed = []
 

@@ -101,12 +101,14 @@ def test_an_alert_before_the_fault_or_too_short_for_its_window_does_not_fire(tmp
     assert answer(brief, ALERTS, alerts).value == []
 
 
+@pytest.mark.lie
 def test_an_alert_over_what_was_not_sampled_is_not_called_silent(tmp_path):
     found = answer(recorded(tmp_path, latency=0.01).build(), ALERTS, {"a": "raft.commit_time > 1s"})
     assert found.value is None
     assert "no samples" in found.text
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("question", [STOP, LATENCY, ERRORS, LEADER, ALERTS])
 def test_an_invalid_run_answers_nothing(tmp_path, question):
     found = answer(recorded(tmp_path, latency=0.01).build(), question, invalid=["the generator fell behind"])

@@ -100,6 +100,7 @@ def test_the_lead_is_told_what_is_wrong_with_an_answer(tmp_path):
     assert leading.questions[5]["trouble"] == "", "of another question"
 
 
+@pytest.mark.lie
 def test_who_watches_reads_no_experiment_and_what_was_predicted(tmp_path):
     leading, _ = led(tmp_path, *WHOLE)
     leading.watched.append(tree(leading.room, Audience.TRAINEE))
@@ -217,6 +218,7 @@ def test_an_answer_of_the_page_that_lost_answers_no_other_question(both):
     assert both.ask() == "typed again"
 
 
+@pytest.mark.lie
 def test_what_was_typed_while_the_page_answered_answers_no_other_question():
     ours, theirs = pty.openpty()
     both = Both()

@@ -68,6 +68,7 @@ def test_what_happened_stands_beside_what_was_predicted(tmp_path):
 VERDICT = {"verdict": {"measure": "verdict", "ask": "How does it end?"}}
 
 
+@pytest.mark.lie
 def test_an_invalid_run_surprises_nobody_whatever_they_predicted(tmp_path):
     predictions = PREDICTIONS | {("first", "ada", "verdict"): "PASS", ("first", "grace", "verdict"): "FAIL"}
     invalid = result("INVALID")
@@ -152,6 +153,7 @@ class Talks(Script):
         return super().goes(run)
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("when", ["predicts", "goes"])
 @pytest.mark.parametrize(("about", "played"), [("first", []), ("second", ["first"])])
 def test_nothing_begins_once_talk_took_longer_than_the_day_may(tmp_path, about, played, when):
@@ -226,6 +228,7 @@ def test_a_fault_that_was_not_reverted_is_exit_code_4(tmp_path):
     assert (found["exit_code"], found["outcome"]) == (4, "aborted")
 
 
+@pytest.mark.lie
 def test_the_lead_ends_the_day_and_what_did_not_run_makes_it_invalid(tmp_path):
     plays = Plays()
     found = whole_day(planned(tmp_path), folder_of(tmp_path), lead=Script(goes={"second": "stop"}), plays=plays)
@@ -293,6 +296,7 @@ STORIES = {
 }
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("story", "torn"), [*((story, b"") for story in STORIES), ("as planned", b'{"event": "done", "step": "che')]
 )
@@ -333,6 +337,7 @@ def test_the_check_of_resumed_days_sees_a_day_that_differs(tmp_path):
     assert facts(whole_day(plan, folder_of(tmp_path, "four"), plays=Plays(first=["FAIL"]))) != facts(one)
 
 
+@pytest.mark.lie
 def test_a_run_that_is_interrupted_runs_again_and_is_named(tmp_path):
     plan, folder = planned(tmp_path), folder_of(tmp_path)
     with pytest.raises(KeyboardInterrupt):

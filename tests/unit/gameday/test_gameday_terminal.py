@@ -125,6 +125,7 @@ def test_a_resumed_day_says_that_it_goes_on_and_how_to_stop(tmp_path):
     assert "Ctrl-C stops it again" in sitting.text
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("typed", range(len(WHOLE)))
 def test_a_terminal_closed_at_any_prompt_loses_no_answer_and_asks_none_twice(tmp_path, typed):
     plan, folder = planned(tmp_path), folder_of(tmp_path)

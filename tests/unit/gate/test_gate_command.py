@@ -26,6 +26,7 @@ def gate(tmp_path, monkeypatch):
     return lambda *words: CliRunner().invoke(app, ["gate", *words])
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("words", "said"),
     [

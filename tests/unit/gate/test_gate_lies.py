@@ -32,6 +32,8 @@ from hashidrill.util.redaction import Redactor
 from hashidrill.verdict import Finding, Judgement, RunVerdict
 from planted_gate import PlantedRuns
 
+pytestmark = pytest.mark.lie
+
 ONE = "raft/slow-leader-disk"
 YES, NO = True, False
 

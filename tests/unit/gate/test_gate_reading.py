@@ -25,6 +25,8 @@ from hashidrill.services.vault.agents import vault_config
 from hashidrill.services.vault.model import Vault
 from hashidrill.util.nested import dotted, leaves
 
+pytestmark = pytest.mark.lie
+
 
 @pytest.fixture
 def read(tmp_path):

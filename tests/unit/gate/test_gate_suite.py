@@ -33,6 +33,7 @@ def names(found):
 
 
 class TestTheMapThatShips:
+    @pytest.mark.lie
     @pytest.mark.parametrize("product", PRODUCTS)
     def test_it_names_only_experiments_of_the_suite_that_have_the_product(self, product):
         for group in shipped("keys.yaml")[product]:

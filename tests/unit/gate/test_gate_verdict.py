@@ -110,6 +110,7 @@ class TestOneExperiment:
         )
         assert len(runs.played) == 4
 
+    @pytest.mark.lie
     def test_one_that_breaks_for_both_says_that_the_baseline_is_sick(self, gated, runs):
         runs.back_s = lambda _config: 15.0
         result = gated(multiplier(3), multiplier(7))
@@ -185,6 +186,7 @@ class TestASuite:
         assert [member.name for member in result.not_run] == ["raft/slow-follower-disk"]
         assert any(line.startswith("not run") for line in verdict_lines(result))
 
+    @pytest.mark.lie
     @pytest.mark.parametrize(
         ("members", "verdict"),
         [
@@ -218,6 +220,7 @@ class TestASuite:
 YES, NO = True, False
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("pairs", "state"),
     [
@@ -237,6 +240,7 @@ def test_one_bad_run_is_no_broken_expectation(pairs, state):
     assert Slo("x", tuple(pairs)).state is state
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("sick", [(NO, NO), (NO, YES)])
 def test_a_round_in_which_the_baseline_was_sick_is_none_that_the_candidate_passed(sick):
     """Two rounds, one of them of a baseline that broke as well: one round alone would have let it pass."""
@@ -278,6 +282,7 @@ def test_each_product_gets_its_configuration_where_its_agents_read_it(tmp_path, 
     assert part in ({"heartbeat_grace": "30s"}, {"performance_multiplier": 5})
 
 
+@pytest.mark.lie
 def test_a_load_that_is_there_for_its_pressure_alone_is_not_compared():
     experiment = load_experiment(find_experiment("config/rollout-year-end"))
     names = {figure.name for figure in figures(experiment)}
@@ -372,6 +377,7 @@ class TestFaces:
         assert [round(fault["applied"][0]) for fault in data["faults"]] == [0, 0]  # from the begin of the method
         assert {fault["label"].split(":")[0] for fault in data["faults"]} == {"baseline", "candidate"}
 
+    @pytest.mark.lie
     def test_all_is_written_and_no_secret_is_in_it(self, regression, tmp_path):
         written = write_all(regression, tmp_path / "out")
         assert {path.name for path in written} >= set(FILES)

@@ -72,6 +72,7 @@ def test_all_start_at_one_instant():
     assert began == pytest.approx([1000 + fleet.conductor.starts_ns / NS] * 3, abs=0.003)
 
 
+@pytest.mark.lie
 def test_a_clock_that_drifts_is_followed():
     fleet = played(Lies(), Lies(drift=150e-6), Lies(drift=-150e-6), seconds=120)
     assert fleet.played.error is None
@@ -86,17 +87,21 @@ def test_a_clock_that_drifts_is_followed():
 
 
 class TestLies:
+    @pytest.mark.lie
     def test_a_record_that_a_worker_drops(self):
         said = refused(DivisionError, Lies(), Lies(drops=100), Lies())
         assert "worker w2: " in said
         assert "operations of kv arrived, of" in said
 
+    @pytest.mark.lie
     def test_a_record_that_comes_twice_as_a_new_message(self):
         assert "worker w3: " in refused(DivisionError, Lies(), Lies(), Lies(twice=200))
 
+    @pytest.mark.lie
     def test_less_than_was_asked(self):
         assert "worker w1 offered" in refused(DivisionError, Lies(rate=0.9), Lies(), Lies())
 
+    @pytest.mark.lie
     def test_a_clock_that_jumps(self):
         said = refused(ClockError, Lies(), Lies(jumps_s=((6.0, 0.02),)), Lies())
         assert "worker w2 on host-w2: its clock jumped: it is +20.0 ms" in said
@@ -106,9 +111,11 @@ class TestLies:
             LostError, Lies(), Lies(), Lies(dies_s=3), seconds=30
         )
 
+    @pytest.mark.lie
     def test_a_death_in_the_last_second(self):
         assert "worker w3" in refused(LostError, Lies(), Lies(), Lies(dies_s=9.5))
 
+    @pytest.mark.lie
     def test_a_worker_that_stops_reporting_while_its_machine_still_answers(self):
         said = refused(LostError, Lies(), Lies(busy_from_s=4), Lies(), seconds=20)
         assert "worker w2 on host-w2: its generator has reported nothing for 10s" in said

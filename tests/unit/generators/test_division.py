@@ -73,6 +73,7 @@ def test_a_worker_that_offers_less_than_its_share_is_said():
         Division([KV], NAMES).settled(stops, received(stops))
 
 
+@pytest.mark.lie
 def test_a_worker_that_offers_the_whole_rate_is_said():
     stops = stopped(10, 401, 134, 133)
     with pytest.raises(DivisionError, match="worker w1 offered 401"):

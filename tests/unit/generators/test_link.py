@@ -91,6 +91,7 @@ def test_a_receiver_says_what_it_has_once_it_is_worth_it_or_when_asked():
     assert other.acknowledgement(now=True) == b"", "it was said already"
 
 
+@pytest.mark.lie
 @given(
     drops=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans()), max_size=30),
     extra=st.integers(0, 5),

@@ -136,6 +136,7 @@ def test_the_job_is_spread_never_restarted_and_never_takes_the_place_of_another(
     assert job["Meta"] == {"hashidrill_run": "run-1"}
 
 
+@pytest.mark.lie
 def test_no_token_is_in_anything_that_nomad_is_told():
     nomad = FakeNomad()
     spawned(nomad)

@@ -88,6 +88,7 @@ def test_a_turn_is_said_at_the_end_and_in_the_json(ran, tmp_path):
     assert json.loads(out)[0]["turned"]["last_passed"] == "d"
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_history_that_cannot_be_written_changes_no_exit_code_and_is_one_line(ran, tmp_path, fails):
     history_file().mkdir(parents=True)
@@ -145,6 +146,7 @@ def test_an_experiment_is_named_as_elsewhere_and_a_near_name_is_suggested(hashid
     assert "did you mean slow-leader-disk?" in err
 
 
+@pytest.mark.lie
 def test_a_name_without_its_folder_is_enough_where_one_experiment_has_it(hashidrill, store):
     store(planted(1, series="raft/slow-leader-disk"), planted(2, series="raft/frozen-leader"))
     for name in ("slow-leader-disk", "raft/slow-leader-disk", "/srv/drills/experiments/raft/slow-leader-disk.yaml"):

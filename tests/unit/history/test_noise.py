@@ -30,6 +30,7 @@ def false_alarms(draw, *, figures, runs):
     return alarms / TRIALS
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("figures", "runs"), [(1, 3), (1, 20), (8, 5), (8, 20)])
 def test_an_alarm_is_false_as_rarely_as_is_stated(figures, runs):
     normal = random.Random(3)

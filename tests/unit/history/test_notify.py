@@ -74,6 +74,7 @@ def test_a_secret_of_the_environment_is_not_in_the_message(monkeypatch):
 HOSTILE = "<!channel> & <https://evil.example.org|the report> @here"
 
 
+@pytest.mark.lie
 def test_evidence_calls_nobody_in_a_chat_and_is_as_it_was_for_programs():
     said = message(Turn("slow-disk", planted(2, "FAIL", broken=[HOSTILE]), planted(1)))
     shown = "&lt;!channel> &amp; &lt;https://evil.example.org|the report> @\N{WORD JOINER}here"
@@ -121,6 +122,7 @@ def test_it_is_tried_again_where_that_makes_sense_and_never_more_than_three_time
         assert "the verdict stands" in line
 
 
+@pytest.mark.lie
 def test_a_server_that_answers_byte_by_byte_does_not_hold_up_the_end_of_a_run():
     goes_on = threading.Event()
 
@@ -198,6 +200,7 @@ def test_the_environment_names_it_too_and_is_kept_from_agents_under_test(monkeyp
     assert VARIABLE not in without_secrets({VARIABLE: URL, "PATH": "/bin"})
 
 
+@pytest.mark.lie
 def test_it_is_in_no_message_no_log_and_no_history(tmp_path, monkeypatch, caplog, capsys):
     monkeypatch.setenv(VARIABLE, URL)
     told = []
@@ -222,6 +225,7 @@ def test_it_is_in_no_message_no_log_and_no_history(tmp_path, monkeypatch, caplog
     assert "hooks.example.org" in told[0]
 
 
+@pytest.mark.lie
 def test_a_run_that_is_kept_twice_tells_once_and_one_that_fails_again_tells_nobody(tmp_path, monkeypatch):
     sent = []
     monkeypatch.setattr("hashidrill.history.turned.send", lambda url, body, *, tell: sent.append(body["id"]))

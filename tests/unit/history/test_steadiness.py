@@ -42,6 +42,7 @@ def said(chance_of_failure, runs, *, seed=7):
 # what is said of planted experiments: these are the figures of the playbook
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("rate", "runs", "flaky", "too_few"),
     [
@@ -82,6 +83,7 @@ def test_a_steady_one_that_is_called_steady_fails_less_often_than_is_said():
     assert said(0.0, 13)[TOO_FEW] == 1
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("passes", "needed"), [(0, 7), (5, 4), (10, 3), (20, 2), (99, 2)])
 def test_a_broken_experiment_is_called_broken_after_so_many_failures(passes, needed):
     states = [steadiness(tried("P" * passes + "F" * failures)).state for failures in range(1, 21)]
@@ -99,12 +101,14 @@ def test_failures_that_are_spread_are_not_called_broken_though_the_last_one_fail
     assert steadiness(tried("PPFPPPFPPF")).state is FLAKY
 
 
+@pytest.mark.lie
 def test_it_was_broken_and_is_fixed_is_not_called_flaky():
     found = steadiness(tried("P" * 8 + "F" * 6 + "P" * 6))
     assert (found.state, found.fixed, found.failures) == (TOO_FEW, 14, 0)
     assert steadiness(tried("P" * 8 + "F" * 6 + "P" * 14)).state is STEADY
 
 
+@pytest.mark.lie
 def test_flips_that_each_came_with_a_change_are_not_called_flaky():
     assert steadiness(tried("PFPPPFPPP", "abccddeee"[:9])).state is TOO_FEW
     assert steadiness(tried("PFPPPFPPP", "aaacddeee"[:9])).state is FLAKY

@@ -123,6 +123,7 @@ def test_runs_that_share_their_configuration_keep_it_once(file):
     assert rows(file, "documents") == 2
 
 
+@pytest.mark.lie
 def test_the_directory_of_a_run_is_no_change_of_its_configuration(file, tmp_path):
     for name in ("a", "b"):
         config = {"consul-1": {"data_dir": f"/var/tmp/hashidrill-{name}/data"}}
@@ -162,6 +163,7 @@ def test_there_are_recordings_of_earlier_versions():
 # turned
 
 
+@pytest.mark.lie
 def test_a_fail_after_a_pass_is_a_turn_and_invalid_runs_between_hide_nothing(tmp_path):
     assert record_run(recorded(tmp_path, "a").path).turn is None
     assert record_run(recorded(tmp_path, "b", invalid=True).path).turn is None
@@ -178,6 +180,7 @@ def test_a_first_failure_and_a_failure_elsewhere_are_no_turn(tmp_path):
     assert record_run(recorded(tmp_path, "c", fails=True, name="one").path).turn is None
 
 
+@pytest.mark.lie
 def test_two_experiments_of_one_name_are_two_series(file, tmp_path):
     """The library has a slow-leader-disk for Consul and one for Nomad."""
     name = "slow-leader-disk"
@@ -230,6 +233,7 @@ def test_a_file_that_cannot_be_used_is_one_line_that_says_what_to_do(spoil, says
     assert str(file) in told[0]
 
 
+@pytest.mark.lie
 def test_a_full_disk_is_said_and_nothing_is_half_stored(file, tmp_path, monkeypatch):
     with opened(file):
         pass

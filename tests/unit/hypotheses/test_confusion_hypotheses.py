@@ -16,6 +16,8 @@ from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Broken
 from hashidrill.testing.recordings import RecordingBuilder
 
+pytestmark = pytest.mark.lie
+
 SHIPPED = places.ROOT / "hypotheses"
 PLANTED = [
     pytest.param((name, planted, words, plant), id=f"{name}-{planted}-{words}")

@@ -74,6 +74,7 @@ def registers():
     return sys.modules[hypothesis.get("no_acknowledged_write_lost").function.__module__].check_registers
 
 
+@pytest.mark.lie
 def test_a_store_that_throws_away_all_that_it_acknowledged_during_the_fault_is_caught(tmp_path):
     store = Store(**DEMO)
     with pytest.raises(Broken, match=r"kv-writes lost acknowledged writes on 1000 keys") as broken:
@@ -81,6 +82,7 @@ def test_a_store_that_throws_away_all_that_it_acknowledged_during_the_fault_is_c
     assert broken.value.figures["lost"] == 1000
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("seed", range(20))
 def test_a_store_that_drops_one_in_a_hundred_during_the_fault_is_caught(seed, tmp_path):
     store, rng = Store(**DEMO), random.Random(seed)
@@ -104,6 +106,7 @@ def shipped(name):
     ]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("experiment", "load"), shipped("no_acknowledged_write_lost"))
 def test_every_shipped_experiment_sees_one_in_a_hundred_dropped_in_any_of_its_faults(experiment, load, tmp_path):
     """20 of 20, with the numbers of the file, for each step by itself; and the honest store is not accused."""
@@ -132,6 +135,7 @@ class TestWhatTheVerdictSays:
                            r" on consul-1 was in force, .* 0 of them can be checked \(needed: 250\)"):  # fmt: skip
             Store(**DEMO, once="0%").judged(tmp_path / "run", faults=[(10, 20)])
 
+    @pytest.mark.lie
     def test_a_fault_of_which_nothing_can_be_checked_is_not_hidden_by_another_one(self, tmp_path):
         """The second fault ends with the run: its writes are the last of their keys, those of the first are not."""
         with pytest.raises(HypothesisInvalidError, match=r"500 writes .* but only 0 of them"):
@@ -150,6 +154,7 @@ class TestWhatTheVerdictSays:
         )
         assert (held.figures["acknowledged_in_force"], held.figures["checkable_in_force"]) == (0, 0)
 
+    @pytest.mark.lie
     def test_a_write_lost_just_before_a_fault_during_which_nothing_was_acknowledged_is_caught(self, tmp_path):
         stopped = lambda at: "unknown" if 9.985 <= at < 20 else "ok"  # noqa: E731 - as above
         store = Store(**DEMO)

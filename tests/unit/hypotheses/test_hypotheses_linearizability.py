@@ -57,6 +57,7 @@ def test_holds_when_one_order_explains_it(history):
     assert "registers is linearizable on 1 keys: 7 answered operations" in held.text
 
 
+@pytest.mark.lie
 def test_it_says_how_many_were_answered_under_the_fault_and_is_invalid_where_none_was(history, tmp_path):
     held = history.read("r.2", 14, 12, 12.1).check()
     assert "2 of them answered while a fault was in force" in held.text

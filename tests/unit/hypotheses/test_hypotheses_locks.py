@@ -44,6 +44,7 @@ class TestNoTwoLockHolders:
         assert (held.figures["held_twice"], held.figures["locks"], held.figures["holders"]) == (0, 1, 1)
         assert "1 leases ran out" in held.text
 
+    @pytest.mark.lie
     def test_a_lock_that_nobody_held_under_the_fault_says_nothing_about_it(self, tmp_path):
         it = Locks(tmp_path).session("A", 35).session("B", 35).act("claim", "A", 36).act("refused", "B", 37)
         with pytest.raises(HypothesisInvalidError, match="nobody held a lock of leases while a fault was in force"):

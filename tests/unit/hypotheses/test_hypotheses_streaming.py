@@ -173,6 +173,7 @@ def test_without_final_reads_nothing_can_be_said(tmp_path):
         converge(built)
 
 
+@pytest.mark.lie
 def test_watchers_of_what_never_changed_had_nothing_to_learn(tmp_path):
     """The lie: a deaf watcher of a key that is in the end what it was at the beginning."""
     built = watched(tmp_path, sees=lambda _: None)

@@ -108,6 +108,7 @@ class TestNoLeaseLost:
             " (of 50): none was lost; 115 revoked ones stayed so"
         )
 
+    @pytest.mark.lie
     def test_a_lease_that_ran_out_is_no_loss_and_counts_as_not_checkable(self, tmp_path):
         gone = range(0, vault_runs.at(31), 2)
         run = vault_runs.leases(tmp_path / "run", gone=gone, ttl_s=21)

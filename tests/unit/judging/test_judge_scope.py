@@ -47,6 +47,7 @@ def both(builder):
 
 
 class TestAGeneratorThatFellBehind:
+    @pytest.mark.lie
     def test_spoils_what_is_judged_from_those_seconds_and_the_rest_stands(self, builder):
         cpu(both(good(builder).healthy()), lambda t: 35 <= t < 45)
         verdict, found = judged(builder)
@@ -92,6 +93,7 @@ class TestAGeneratorThatFellBehind:
         assert "p99 400ms" in doubt
         assert "(from 30.0s into the method to the end)" in doubt
 
+    @pytest.mark.lie
     def test_a_median_over_some_seconds_cannot_be_its_own_lag(self, builder):
         """3.5 s of 46 s are under a tenth of all operations, and all of those that a window of a second has."""
         verdict, found = judged(both(good(builder, lag=lambda t: 0.4 if 40 <= t < 43.5 else 0.0).healthy()))
@@ -116,6 +118,7 @@ class TestAGeneratorThatFellBehind:
 
 
 class TestALoadThatDoesNotCoverTheMethod:
+    @pytest.mark.lie
     def test_one_that_stops_half_way_through_is_invalid_from_then_on(self, builder):
         both(good(builder, end=20).healthy()).expect("no_acknowledged_write_lost", load=LOAD)
         verdict, found = judged(builder)
@@ -171,6 +174,7 @@ class TestALoadThatDoesNotCoverTheMethod:
         assert found["writes_recover"] is Finding.INVALID
         assert found["available_during"] is Finding.HELD
 
+    @pytest.mark.lie
     def test_a_guardrail_over_it_was_blind(self, builder):
         good(builder, end=20).healthy().expect("leadership_stays").guardrail("kv-writes.errors > 90% for 20s")
         verdict, found = judged(builder)
@@ -180,6 +184,7 @@ class TestALoadThatDoesNotCoverTheMethod:
 
 
 class TestAProbeThatDiesInTheMiddle:
+    @pytest.mark.lie
     def test_the_leader_is_not_known_to_have_stayed(self, builder):
         verdict, found = judged(both(good(builder).healthy(end=18)))
         assert found["leadership_stays"] is Finding.INVALID
@@ -227,6 +232,7 @@ class TestAProbeThatDiesInTheMiddle:
 
 
 class TestAFaultThatFaded:
+    @pytest.mark.lie
     def test_spoils_all_from_its_last_good_proof_on(self, builder):
         """The disk was slow for a moment; that the load was quick "under the fault" and "after it" says nothing."""
         builder.fault("disk.latency", "consul-1", at=10, until=30, faded=True).load(LOAD).final_reads(LOAD).healthy()
@@ -267,6 +273,7 @@ class TestAFaultThatFollows:
         builder.fault("disk.latency", "consul-2", at=11, until=30, step=0).load(LOAD).final_reads(LOAD)
         assert judged(builder)[0].invalid
 
+    @pytest.mark.lie
     def test_one_that_was_never_proven_anywhere_is(self, builder):
         builder.fault("disk.latency", "consul-1", at=10, until=11, proven=False, moved=True)
         builder.fault("disk.latency", "consul-2", at=11, until=12, proven=False, moved=True, step=0)
@@ -283,6 +290,7 @@ def mine(tmp_path, body, params="load: str"):
     )
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     "body",
     [
@@ -324,6 +332,7 @@ def test_the_doubts_are_in_the_verdict_that_is_left(builder):
     assert read_verdict(recording.path) == written
 
 
+@pytest.mark.lie
 class TestAMachineThatOtherWorkKeptBusy:
     """On two CPUs (RecordingBuilder's). A datacenter without CPU breaks every SLO, and that is no finding about it."""
 

@@ -28,6 +28,7 @@ def verdict_of(builder, hypothesis, **params):
 # lies: only marks, and nobody named them
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("hypothesis", "params"),
     [
@@ -69,6 +70,7 @@ def test_a_plug_in_that_asks_for_faults_gets_no_mark(tmp_path):
             measure.faults(recording, name)
 
 
+@pytest.mark.lie
 def test_a_mark_beside_an_unproven_fault_does_not_stand_in_for_it(tmp_path):
     built = marked(tmp_path).fault("disk.latency", at=12, until=20, proven=False)
     assert judge(built.expect("available_during", load=LOAD, fault="load-grows").build()).verdict is Verdict.INVALID

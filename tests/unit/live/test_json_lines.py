@@ -29,6 +29,7 @@ def test_a_line_is_there_as_soon_as_its_event_was_seen(pipe):
     assert json.loads(line) == {"event": "phase", "t_ns": 5, "phase": "method", "ends_ns": None}
 
 
+@pytest.mark.lie
 def test_once_nobody_reads_the_rest_is_dropped_and_closing_it_is_no_error(pipe):
     """Python closes standard output at its end; a line that cannot be written then makes the exit code 120."""
     read_end, out = pipe

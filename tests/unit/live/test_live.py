@@ -118,6 +118,7 @@ def test_without_a_terminal_there_is_a_status_line_every_five_seconds_and_no_mor
 WAITING = {"rate": 0.0, "p50_s": 6.0, "p99_s": 6.0, "errors": None, "waiting": 42, "waited_s": 6.0}
 
 
+@pytest.mark.lie
 def test_what_waits_is_not_called_an_error():
     lines = plain_lines({**tick(1), "loads": {"kv-writes": WAITING}})
     assert lines[-1].endswith(f"| kv-writes 0/s (42 waiting, up to 6.0 s) p50 6.0 s p99 6.0 s errors {NOTHING}")

@@ -63,6 +63,7 @@ def test_what_is_cheap_is_opened_at_the_rate_that_was_asked_for():
     assert set(samples["establish"]) == {500.0}
 
 
+@pytest.mark.lie
 def test_what_is_dear_is_opened_as_quickly_as_the_generator_can_without_its_core_being_full():
     """3 ms each: 500 a second would be 1.5 cores, and 233 are 0.7 of one."""
     at, samples, cores = opened(0.003, count=100_000, seconds=30.0)

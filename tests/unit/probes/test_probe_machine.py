@@ -42,6 +42,7 @@ class Limit:
         return next(self._used, None)
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("limit", "others", "idle"),
     [

@@ -97,6 +97,7 @@ def test_root_without_a_terminal_installs_and_says_so_in_one_line(system):
     assert system.said == ["installing with apt-get: nftables (for network faults)"]
 
 
+@pytest.mark.lie
 def test_a_user_without_a_terminal_is_told_the_command_and_not_even_sudo_is_tried(system):
     system.uid = 1000
     system.has.discard("nft")

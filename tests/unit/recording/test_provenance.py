@@ -77,6 +77,7 @@ def harmless(recording, **how):
     assert verdict.verdict is Verdict.FAIL
 
 
+@pytest.mark.lie
 class TestARecordingIsData:
     @pytest.mark.parametrize("where", ["run/hypotheses", "hypotheses"])
     def test_python_in_it_or_beside_it_is_not_run(self, lost, where):
@@ -172,6 +173,7 @@ class TestWhatWasResolved:
         plant(tmp_path / "somewhere" / "hypotheses", OWN)
         assert judge(project.recorded()).notes == []
 
+    @pytest.mark.lie
     def test_others_are_used_and_named(self, project):
         recording = project.recorded()
         plant(project.hypotheses, OWN + "    assert False, 'stricter now'\n")
@@ -303,6 +305,7 @@ class TestTheRun:
         kept = json.loads((recording / provenance.HYPOTHESES_NAME).read_text())
         assert list(kept["hypotheses"]) == ["few"]
 
+    @pytest.mark.lie
     def test_the_engine_takes_it_as_it_was_resolved(self, handed_over, project):
         """It is not resolved again: in the sandbox nothing lies beside it, and the file may be another one by then."""
         _, spec, _ = handed_over

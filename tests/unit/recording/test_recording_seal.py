@@ -61,6 +61,7 @@ def full_disk(monkeypatch, pages=12):
 
 
 class TestWriter:
+    @pytest.mark.lie
     def test_half_a_character_in_a_clients_key_loses_nothing_of_what_comes_after(self, tmp_path):
         writer = RecordingWriter(tmp_path)
         for key in ("before", "half \udc80", "after"):
@@ -134,6 +135,7 @@ class TestClosing:
 
         return go
 
+    @pytest.mark.lie
     def test_a_run_whose_recording_did_not_fit_on_the_disk_is_not_complete(self, close, monkeypatch, tmp_path):
         full_disk(monkeypatch)
         end = close()
@@ -183,6 +185,7 @@ class TestDamage:
         assert judge(recorded).verdict is Verdict.PASS
         assert damage(recorded) == []
 
+    @pytest.mark.lie
     @pytest.mark.parametrize("cut", CUTS.values(), ids=list(CUTS))
     def test_rows_that_are_missing_or_changed_make_it_invalid(self, recorded, cut):
         """Also what means the same in any run: a final read that is gone would read as a write that was lost."""
@@ -206,6 +209,7 @@ class TestDamage:
         path.write_bytes(path.read_bytes()[:-100])
         assert judge(again(recorded)).verdict is Verdict.INVALID
 
+    @pytest.mark.lie
     @pytest.mark.parametrize(
         "change",
         [
@@ -295,6 +299,7 @@ class TestFormat:
         assert recorded.events("run")[0].data["format"] == FORMAT
         assert recorded._query("PRAGMA user_version") == [(FORMAT,)]
 
+    @pytest.mark.lie
     @pytest.mark.parametrize("where", ["database", "run.json", "journal"])
     def test_a_newer_one_is_refused_with_one_clear_message(self, recorded, where):
         if where != "journal":

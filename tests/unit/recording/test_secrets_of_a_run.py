@@ -83,6 +83,7 @@ def game(tmp_path):
     return Game(tmp_path)
 
 
+@pytest.mark.lie
 def test_the_journal_holds_the_undo_without_its_secrets_and_the_revert_still_has_them(game):
     virtual_time.run(game.inject(game.fault()))
     written = game.path.read_text() + str(game.told)
@@ -142,6 +143,7 @@ def test_another_process_reverts_with_what_was_kept_and_then_removes_it(game):
     assert list(game.undos.iterdir()) == []
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("broken", ["gone", "another's", "open to all", "a link"])
 def test_a_kept_undo_that_is_gone_or_not_ours_is_said_to_be_and_nothing_is_guessed(game, broken, tmp_path):
     undo = {"fault_id": "0-slow", "kind": "disk.latency", "host": "consul-1", "prior": {"config": CONFIG}}
@@ -198,6 +200,7 @@ def test_operations_samples_and_final_reads_hold_no_known_secret_whoever_said_it
     assert mode(tmp_path / "run") == 0o700
 
 
+@pytest.mark.lie
 def test_a_report_of_an_older_recording_shows_no_secret_either(tmp_path):
     """Recordings that were made before configurations were redacted are still judged and shown."""
     recording = RecordingBuilder(tmp_path / "run").load("kv-writes").build()
@@ -229,6 +232,7 @@ def test_agents_do_not_get_the_tokens_of_their_user_but_the_licence_that_they_ne
     assert without_secrets(environment) == {"PATH": "/bin", "CONSUL_LICENSE": "l", "HOME": "/root"}
 
 
+@pytest.mark.lie
 def test_an_error_about_a_secret_says_where_it_is_and_not_what(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text(
@@ -242,6 +246,7 @@ def test_an_error_about_a_secret_says_where_it_is_and_not_what(tmp_path):
     assert f"    token: {'*' * len(TOKEN)}" in str(caught.value)
 
 
+@pytest.mark.lie
 def test_two_experiments_are_compared_without_showing_a_secret_of_either(tmp_path):
     first, second = (load_text(document(config)) for config in (CONFIG, {"log_level": "DEBUG"}))
     told = str(differences(first, second))

@@ -36,6 +36,7 @@ class TestBackoff:
         judged = backoff("503", [tried(gaps)] * 5)
         assert (judged.verdict, judged.applies) == ("INVALID", False)
 
+    @pytest.mark.lie
     @pytest.mark.parametrize(
         ("gaps", "verdict"), [([0, 0.5, 0.92], "PASS"), ([0, 0.5, 0.5], "FAIL"), ([0, 0.5], "INVALID")], ids=str
     )
@@ -49,6 +50,7 @@ class TestBackoff:
         judged = backoff("503", [tried([0.2, 0.4])] * 5)
         assert (judged.evidence["at_once"], judged.text) == (0, "gaps grow: 0.20, 0.40 s")
 
+    @pytest.mark.lie
     def test_work_that_takes_longer_and_longer_is_no_waiting(self):
         """A loop of curl without a sleep; the machine gets busier meanwhile."""
         own = Own([0.03] * 90, work_s=0.015, start_work_s=0.02)
@@ -87,6 +89,7 @@ class TestExponential:
         judged = exponential("503", [tried(gaps)] * 5)
         assert (judged.verdict, judged.applies) == ("INVALID", False)
 
+    @pytest.mark.lie
     @pytest.mark.parametrize(
         ("gaps", "along"),
         [
@@ -107,11 +110,13 @@ class TestExponential:
         assert (judged.verdict, judged.evidence["slope"] > 0.5) == ("FAIL", True)
         assert f"along {along};" in judged.text
 
+    @pytest.mark.lie
     @pytest.mark.parametrize("added", [0.05, 0.3, 0.9])
     def test_what_is_added_to_each_gap_does_not_hide_the_factor(self, added):
         """tenacity's wait_exponential_jitter adds up to a second to 1, 2, 4, 8."""
         assert exponential("503", [tried([added + 2**n for n in range(5)])] * 5).verdict == "PASS"
 
+    @pytest.mark.lie
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(
         factor=st.floats(1.5, 4), first_s=st.floats(0.1, 1), gaps=st.integers(4, 6), noise_s=st.floats(0.0005, 0.004),
@@ -122,6 +127,7 @@ class TestExponential:
         found = exponential("503", runs).verdict
         assert found == "PASS" if spread < 0.1 and factor > 1.6 else found != "FAIL"
 
+    @pytest.mark.lie
     @settings(max_examples=80, deadline=None, derandomize=True)
     @given(
         rise_s=st.floats(0.05, 1), more=st.floats(0, 3), power=st.sampled_from([1, 2, 3]), gaps=st.integers(4, 6),
@@ -136,6 +142,7 @@ class TestExponential:
         if spread < 0.05 and noise_s < 0.003:
             assert found == "FAIL"
 
+    @pytest.mark.lie
     @pytest.mark.parametrize("factor", [1.5, 2, 3, 4])
     def test_a_factor_with_much_jitter_passes_or_asks_for_more_clients(self, factor):
         gaps = [0.1 * factor**n for n in range(6)]
@@ -178,6 +185,7 @@ class TestJitter:
     def test_too_few_clients_prove_nothing(self):
         assert jitter("503", clients(self.gaps, spread=0.5, count=19), clients(self.gaps)).verdict == "INVALID"
 
+    @pytest.mark.lie
     @pytest.mark.parametrize("gaps", [[0, 0, 0], [0.001, 0.002], [0.03] * 6, [0.02, 0.04, 0.07]], ids=str)
     def test_where_hardly_anything_is_waited_there_is_no_jitter_to_judge(self, gaps):
         """A shell loop without a sleep: gaps of 30 ms, a third of which is noise; an HTTP library that replays."""
@@ -187,6 +195,7 @@ class TestJitter:
             assert (judged.verdict, judged.applies) == ("INVALID", False)
             assert "it hardly waits" in judged.text
 
+    @pytest.mark.lie
     def test_clients_that_wait_for_each_others_work_do_not_wait(self):
         """Twenty loops of curl on two cores: the gaps of each are ten times those of one that is alone."""
         mine, theirs = clients([0.3] * 6, spread=0.36), clients([0.3] * 6, noise_s=0.0005)
@@ -195,6 +204,7 @@ class TestJitter:
             judged = jitter("503", mine, theirs, own=own)
             assert (judged.verdict, judged.applies) == ("INVALID", False)
 
+    @pytest.mark.lie
     def test_what_the_client_does_itself_between_two_attempts_is_no_jitter(self):
         """A loop of curl that sleeps 0.3 s: what curl adds scatters as it does before the first attempt."""
         chance = random.Random(1)

@@ -56,6 +56,7 @@ def test_the_diagnosis_says_what_it_rests_on():
     }  # fmt: skip
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("failed", [1, Ran(None, "812.5", "", 30.0), "none today\n", ""], ids=str)
 def test_an_observation_that_failed_proves_nothing(failed):
     """It is missing: neither the sick line nor the healthy one holds, and nobody acts."""
@@ -102,6 +103,7 @@ def test_an_act_that_does_not_end_is_a_failure_too():
     assert follow(sick(transfer=Ran(None, "", "", 30.0)))[0] == "act-failed"
 
 
+@pytest.mark.lie
 def test_a_command_in_an_act_that_failed_and_was_ignored_is_told():
     """Planted: `transfer 2>/dev/null || echo` and the like, which end with 0."""
     hands = sick(transfer=Ran(0, "", "", 0.2, ("1 consul operator raft transfer-leader",)))

@@ -43,6 +43,7 @@ def test_the_wrong_diagnosis_fails_although_users_are_back(drilled):
     assert drill.wrong == ["wrong diagnosis: lost-quorum, expected slow-disk (seen: commit_ms = 812.5)"]
 
 
+@pytest.mark.lie
 def test_users_who_are_not_back_are_seen_whatever_the_runbook_says(drilled):
     made = drilled()
     made.well_from = LEFT + 1  # as soon as the fault is really gone
@@ -56,6 +57,7 @@ def test_users_who_are_not_back_are_seen_whatever_the_runbook_says(drilled):
 # lies
 
 
+@pytest.mark.lie
 def test_a_diagnosis_that_nothing_in_the_recording_shows_is_a_claim(drilled):
     made = drilled()
     made.observed = False
@@ -64,6 +66,7 @@ def test_a_diagnosis_that_nothing_in_the_recording_shows_is_a_claim(drilled):
     assert drill.wrong == ["slow-disk rests on commit_ms, which nothing here observed"]
 
 
+@pytest.mark.lie
 def test_a_confirm_that_holds_before_the_act_confirms_nothing(drilled):
     made = drilled()
     made.held = True
@@ -78,6 +81,7 @@ def test_what_is_to_hold_throughout_has_to_hold_before(drilled):
     assert "line 38 is to hold throughout" in made.build().wrong[0]
 
 
+@pytest.mark.lie
 def test_a_fault_that_ended_by_itself_is_nobodys_success(drilled):
     made = drilled()
     made.gone = ["0-disk.latency-consul-1"]
@@ -86,6 +90,7 @@ def test_a_fault_that_ended_by_itself_is_nobodys_success(drilled):
     assert "ended by itself before the runbook acted" in drill.invalid[0]
 
 
+@pytest.mark.lie
 def test_an_observer_that_was_silent_before_the_act_spoils_nothing(drilled):
     """The fault was held by the engine until the end; only a fault that was seen gone is."""
     made = drilled()
@@ -97,6 +102,7 @@ def test_an_observer_that_was_silent_before_the_act_spoils_nothing(drilled):
     assert (drill.verdict, drill.invalid) == (Verdict.PASS, [])
 
 
+@pytest.mark.lie
 def test_users_who_were_well_all_the_time_are_nobodys_success(drilled):
     made = drilled()
     made.sick_from = 99
@@ -105,6 +111,7 @@ def test_users_who_were_well_all_the_time_are_nobodys_success(drilled):
     assert drill.invalid == ["users were well before the runbook acted: there was nothing to get back"]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("sick", [True, False])
 def test_a_slow_load_hides_no_users_who_were_sick_before_somebody_acted_at_once(drilled, tmp_path, sick):
     """Its windows are 20 s long, and whoever follows a short runbook acts after a second."""
@@ -131,6 +138,7 @@ def test_they_have_to_be_well_afterwards_there_too(drilled):
     assert made.build().verdict is Verdict.FAIL
 
 
+@pytest.mark.lie
 def test_users_who_no_longer_come_are_not_back(drilled):
     made = drilled()
     made.comes_until = ACT
@@ -139,6 +147,7 @@ def test_users_who_no_longer_come_are_not_back(drilled):
     assert any("kv-writes stopped: 0.5/s instead of 50.0/s" in text for text in drill.wrong)
 
 
+@pytest.mark.lie
 def test_an_act_that_failed_is_told_although_users_are_back(drilled):
     made = drilled()
     made.outcome, made.said, made.act_code = "act-failed", "line 30: the act on consul-1 ended with 1: no", 1
@@ -178,6 +187,7 @@ def test_a_restart_between_two_looks_is_seen_by_its_process(drilled):
     assert made.build().harm == ["a healthy server was restarted: consul-3/consul"]
 
 
+@pytest.mark.lie
 def test_restarting_all_servers_is_caught_as_a_lost_quorum_too(drilled):
     made = drilled()
     down = {f"consul-{n}/consul": "" for n in (1, 2, 3)}

@@ -92,6 +92,7 @@ def test_users_who_never_come_back_are_a_figure_too(tmp_path):
     assert back.figures["back_s"] == "never"
 
 
+@pytest.mark.lie
 def test_check_judges_the_runbook_and_not_the_experiment(tmp_path):
     """The method was cut short by the runbook: what the experiment expects of it means nothing."""
     made = Drilled(tmp_path / "run")
@@ -206,6 +207,7 @@ def test_what_failed_earlier_fails_the_whole_and_what_proved_nothing_is_run_agai
     assert (code, ran[0]) == (0, "raft/slow-leader-disk")
 
 
+@pytest.mark.lie
 def test_runs_of_other_blocks_count_for_nothing(rehearse, tmp_path):
     rehearse("--look-alike", "none")
     [first] = folders(tmp_path)

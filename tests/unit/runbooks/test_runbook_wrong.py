@@ -78,6 +78,7 @@ def followed(tmp_path):
     return follow
 
 
+@pytest.mark.lie
 def test_turning_them_all_off_and_on_again_is_caught_although_it_works_in_the_end(followed):
     harm, did = followed(WRONG)
     assert any(entry.data.get("outcome") == "done" for entry in did)

@@ -71,6 +71,7 @@ def kernel(tmp_path, monkeypatch):
     return Kernel(tmp_path / "cgroup", monkeypatch)
 
 
+@pytest.mark.lie
 def test_what_a_run_turned_on_at_the_root_is_off_again_after_it(kernel):
     assert cgroups.make("hashidrill-a/consul-1").version == 2
     assert kernel.handed_down == ["cpu", "memory"]
@@ -99,6 +100,7 @@ def test_the_last_of_several_runs_turns_it_off_whichever_turned_it_on(kernel):
     assert kernel.handed_down == ["memory"]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     "files", [{"cpu_max": "50000 100000"}, {"cpu_weight": "200"}, {"cpu_idle": "1"}, {"cgroup_subtree_control": "+cpu"}]
 )

@@ -47,6 +47,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("text", "says"), REFUSED, ids=[repr(text) for text, _ in REFUSED])
 def test_what_is_not_read_alike_is_refused_with_what_would_be_right(text, says):
     with pytest.raises(UsageError, match="--cron") as refused:

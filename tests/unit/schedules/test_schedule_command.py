@@ -154,6 +154,7 @@ def test_a_game_day_runs_without_asking(hashidrill, tmp_path):
     assert "gameday run a-day.yaml --yes" in (tmp_path / ".github/workflows/hashidrill-a-day.yml").read_text()
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     "case",
     [
@@ -184,6 +185,7 @@ def test_a_day_that_would_not_begin_is_not_scheduled(case, to, hashidrill, tmp_p
     assert {each for each in tmp_path.rglob("*") if each.is_file()} == {path, tmp_path / "staging.yaml"}
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("odd", ["a\rb", "a\nb", "a\x85b", "a\u2028b", "a\x1bb", "a\udc80b"], ids=ascii)
 @pytest.mark.parametrize("to", ["--nomad", "--systemd", "--github"])
 def test_what_could_begin_a_line_of_its_own_is_refused(odd, to, hashidrill, tmp_path):
@@ -193,6 +195,7 @@ def test_what_could_begin_a_line_of_its_own_is_refused(odd, to, hashidrill, tmp_
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+@pytest.mark.lie
 def test_each_experiment_of_one_name_and_each_datacenter_has_a_schedule_of_its_own(hashidrill, tmp_path):
     (tmp_path / "staging.yaml").write_text(STAGING)
     for name in ("raft/slow-leader-disk", "nomad/slow-leader-disk"):
@@ -204,6 +207,7 @@ def test_each_experiment_of_one_name_and_each_datacenter_has_a_schedule_of_its_o
     assert all(f'job "{name}" {{' in text for name, text in jobs.items())
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("to", ["--nomad", "--systemd", "--github"])
 def test_a_schedule_of_something_else_is_not_written_over(to, hashidrill, tmp_path):
     """Two files of one stem: the names of the two schedules are the same."""
@@ -226,6 +230,7 @@ def test_a_job_for_another_host_does_not_replace_the_one_for_this_host(hashidril
     assert hashidrill("raft/frozen-leader", *NIGHTLY, "--nomad", "--node", "drills-2")[0] == 2
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     "whose",
     [
@@ -260,6 +265,7 @@ def test_an_account_that_is_not_here_is_refused(hashidrill, tmp_path, monkeypatc
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+@pytest.mark.lie
 def test_each_attempt_of_a_workflow_keeps_its_history_under_a_key_of_its_own(hashidrill, tmp_path):
     """A cache is never written over: under the key of the first attempt, the second one's history would be lost."""
     hashidrill("raft/frozen-leader", *NIGHTLY, "--github")
@@ -269,6 +275,7 @@ def test_each_attempt_of_a_workflow_keeps_its_history_under_a_key_of_its_own(has
     assert all(key.endswith("-${{ github.run_id }}-${{ github.run_attempt }}") for key in steps)
 
 
+@pytest.mark.lie
 def test_a_new_webhook_interrupts_no_run_and_a_variable_without_one_is_none(hashidrill, tmp_path):
     hashidrill("raft/frozen-leader", *NIGHTLY, "--nomad")
     text = (tmp_path / "hashidrill-raft-frozen-leader.nomad.hcl").read_text()
@@ -304,6 +311,7 @@ SECRETS = {"CONSUL_HTTP_AUTH", "NOMAD_TOKEN"}
 """That the file leaves to the environment: Consul's token has a file, and Nomad has no http_auth."""
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("to", EVERYWHERE)
 @pytest.mark.parametrize("what", ["raft/frozen-leader", "a-day.yaml"])
 def test_the_tokens_of_an_existing_datacenter_are_named_and_are_in_no_file(what, to, hashidrill, tmp_path, monkeypatch):
@@ -331,6 +339,7 @@ def test_a_workflow_has_tokens_from_its_secrets_and_a_nomad_job_from_its_variabl
         assert f'nomadVar "nomad/jobs/{name}" }}}}{{{{ with .{each} }}}}{each}={{{{ . }}}}{{{{ end }}}}' in text
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("to", EVERYWHERE)
 @pytest.mark.parametrize("what", ["raft/frozen-leader", "a-day.yaml"])
 @pytest.mark.parametrize(
@@ -451,6 +460,7 @@ class FakeNomad:
         return anyio.run(go)
 
 
+@pytest.mark.lie
 def test_what_nomad_parsed_is_what_it_checks_and_registers():
     server = FakeNomad()
     assert server.submit("job {}") == "hashidrill-x"
@@ -460,6 +470,7 @@ def test_what_nomad_parsed_is_what_it_checks_and_registers():
     assert server.asked[1][2] == server.asked[3][2] == {"Job": {**registered(), "Parsed": "job {}"}}
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("other", "says"),
     [
@@ -487,6 +498,7 @@ def test_the_same_job_at_another_time_and_one_that_was_stopped_are_replaced(ther
     assert FakeNomad(there=there).submit() == "hashidrill-x"
 
 
+@pytest.mark.lie
 def test_a_job_that_nomad_refuses_is_not_registered():
     server = FakeNomad(refuses="Invalid cron spec")
     with pytest.raises(UsageError, match="Nomad refuses the job: Invalid cron spec"):

@@ -144,6 +144,7 @@ def test_the_secrets_of_a_run_go_with_their_versions_and_those_of_others_stay(ki
     assert removed("vault", fake, kind, rate="1/s") == [0]
 
 
+@pytest.mark.lie
 def test_a_secret_that_vault_keeps_is_not_called_gone():
     fake = Vault("work/run-1/once/0")
     fake.keeps = True
@@ -152,6 +153,7 @@ def test_a_secret_that_vault_keeps_is_not_called_gone():
     assert fake.secrets == {"work/run-1/once/0"}
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("service", "fake", "kind", "params"),
     [

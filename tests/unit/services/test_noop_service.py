@@ -51,6 +51,7 @@ def test_its_fault_keeps_the_contract_of_faults(world):
     assert (proof.present.measured, proof.gone.measured) == ("it does not answer", "it answers")
 
 
+@pytest.mark.lie
 def test_a_fault_of_the_example_that_does_nothing_is_caught_by_its_observer(world):
     class Idle(Silence):
         async def apply(self, undo):
@@ -90,6 +91,7 @@ class Operated(NoopService):
         return {"NOOP_TOKEN": "the operator's"}
 
 
+@pytest.mark.lie
 def test_a_shell_gets_the_operators_token_and_a_load_does_not(tmp_path):
     datacenter = LocalDatacenter(DatacenterSpec(), tmp_path, {})
     datacenter.services = [Operated(Spec(agents=1))]

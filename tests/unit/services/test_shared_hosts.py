@@ -88,6 +88,7 @@ def test_a_fault_of_a_product_is_about_that_products_agent_on_the_host():
     assert aimed("consul.agent.stop", "consul:clients") == "consul:clients"
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("on", "who", "hosts"),
     [

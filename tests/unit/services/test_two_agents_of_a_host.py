@@ -22,6 +22,7 @@ def test_the_agents_of_two_products_on_one_host_can_be_down_at_the_same_time(kin
     assert clash(claimed("process.kill", "nomad:servers"), claimed(kind, "consul:clients")) is None
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("kind", "on"),
     [("process.kill", "nomad:servers"), ("process.pause", "nomad:leader"), ("process.restart", "host:nomad-1")],

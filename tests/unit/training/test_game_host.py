@@ -127,6 +127,7 @@ async def healed_link(host, fault_id):
     await host.clear_packet_rules(fault_id)
 
 
+@pytest.mark.lie
 def test_every_host_listens_alike_before_a_link_is_slow_while_it_is_and_after(machine):
     sick, other, _ = machine.hosts
     alike = dict.fromkeys(machine.listens, ALWAYS)
@@ -158,6 +159,7 @@ def test_the_baseline_of_a_second_link_does_not_go_through_the_proxies_of_the_fi
     assert machine.exchanged[0] == machine.exchanged[2] != machine.exchanged[1] != machine.exchanged[3]
 
 
+@pytest.mark.lie
 def test_nothing_of_a_slow_link_is_on_the_host_itself(machine):
     """Neither rules nor connections: a toxiproxy there had some to itself, which `ss -tn` showed on no other host."""
     sick, other, _ = machine.hosts

@@ -10,6 +10,8 @@ import pytest
 import hostile_trainee as hostile
 from hostile_trainee import Search
 
+pytestmark = pytest.mark.lie
+
 TELLS = ("disk.latency", "disk-latency", '"delay": "500ms"', "slow-leader-disk")
 STATUS = "Name:\tconsul\nState:\tS (sleeping)\nTracerPid:\t{tracer}\nSeccomp:\t{filters}\nNoNewPrivs:\t1\n"
 

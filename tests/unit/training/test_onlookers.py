@@ -136,6 +136,7 @@ def test_the_trainer_sees_the_fault_the_truth_and_what_the_trainee_does(tmp_path
         assert text in seen, text
 
 
+@pytest.mark.lie
 def test_who_watches_sees_the_pager_the_figures_and_how_the_game_stands_and_nothing_of_the_fault(tmp_path):
     room = Room()
     keeper = game_of(tmp_path, Onlookers(room))
@@ -146,6 +147,7 @@ def test_who_watches_sees_the_pager_the_figures_and_how_the_game_stands_and_noth
         assert text in seen, text
 
 
+@pytest.mark.lie
 def test_when_the_hidden_fault_begins_changes_nothing_for_who_watches(tmp_path):
     room = Room()
     keeper = ByHand(course(), {"trainee": "ada", "out": ""}, tmp_path, Onlookers(room))

@@ -119,6 +119,7 @@ WRONG = [
 ]  # fmt: skip
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("wrong", WRONG, ids=[new[:40] for _, new, *_ in WRONG])
 def test_what_is_wrong_is_told_once_at_its_place_in_the_file(tmp_path, wrong):
     old, new, at, said, line = wrong

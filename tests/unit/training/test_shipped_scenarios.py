@@ -179,6 +179,7 @@ def test_neither_name_nor_title_nor_pager_says_what_is_broken(name):
         assert len(said.short) >= min(asked, 3) - 1, "all but one of the parts are for the trainee to find"
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("name", "truth"), all_truths())
 def test_no_hint_but_the_last_is_the_diagnosis_and_each_costs_more_than_the_one_before(name, truth):
     hints = written(name).scenario.truths[truth].hints
@@ -203,6 +204,7 @@ def test_other_words_for_the_same_are_right_and_near_misses_are_wrong(name, trut
         assert not said_of(name, truth, filled_in(name, text)).right, text
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("name", "truth"), all_truths())
 def test_the_diagnosis_of_another_scenario_is_wrong(name, truth):
     for other, another in all_truths():

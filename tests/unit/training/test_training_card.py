@@ -28,6 +28,7 @@ def test_an_expert_who_says_it_repairs_it_and_harms_nothing_has_all_points(game)
     assert (card.detected_s, card.diagnosed_s, card.mitigated_s, card.paged_s) == (15.0, 18.0, 30.0, 10.0)
 
 
+@pytest.mark.lie
 def test_a_guesser_with_the_right_words_and_no_repair_does_not_pass(game):
     card = game.says("diagnosis", RIGHT, at=25).done(at=40).card()
     assert card.result == FAILED
@@ -52,11 +53,13 @@ def test_the_last_diagnosis_counts(game):
     assert card.card().result == PARTLY
 
 
+@pytest.mark.lie
 def test_who_is_done_before_users_are_back_fails(game):
     card = game.says("diagnosis", RIGHT, at=25).repairs(at=50).done(at=40).card()
     assert card.result == FAILED
 
 
+@pytest.mark.lie
 def test_who_ends_the_load_instead_of_repairing_does_not_pass(game):
     game.load_ends_s = 39
     card = game.says("diagnosis", RIGHT, at=25).repairs(at=30).done(at=40).card()
@@ -64,6 +67,7 @@ def test_who_ends_the_load_instead_of_repairing_does_not_pass(game):
     assert card.points == 0
 
 
+@pytest.mark.lie
 def test_who_deletes_what_was_acknowledged_fails_although_users_are_fast(game):
     game.lost = True
     card = game.says("diagnosis", RIGHT, at=25).repairs(at=30).done(at=40).card()
@@ -71,6 +75,7 @@ def test_who_deletes_what_was_acknowledged_fails_although_users_are_fast(game):
     assert any("lost acknowledged writes" in reason for reason in card.reasons)
 
 
+@pytest.mark.lie
 def test_a_bungler_who_restarts_everything_is_told_what_it_harmed(game):
     for number, host in enumerate(("consul-1", "consul-2", "consul-3")):
         game.acts("restart consul", host, at=26 + number)
@@ -85,6 +90,7 @@ def test_a_bungler_who_restarts_everything_is_told_what_it_harmed(game):
     assert points(card, "no harm") == 0
 
 
+@pytest.mark.lie
 def test_a_bungler_who_guesses_right_and_restarts_one_healthy_agent_after_the_other_does_not_pass(game):
     for number, host in enumerate(ADDRESSES):
         game.acts("restart consul", host, at=26 + number)
@@ -121,6 +127,7 @@ def test_a_server_that_was_killed_and_ran_again_before_anyone_looked_is_harm_too
     assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, and it ended while you worked"]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("looked", ["show MainPID consul", "list-units", "start consul"])
 def test_who_looked_with_systemctl_before_a_healthy_server_left_is_told_all_the_same(game, looked):
     """That host's agent was thought to be told of by `systemctl`, which had harmed nothing."""
@@ -129,11 +136,13 @@ def test_who_looked_with_systemctl_before_a_healthy_server_left_is_told_all_the_
     assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, and it ended while you worked"]
 
 
+@pytest.mark.lie
 def test_a_healthy_server_that_ended_by_itself_is_not_the_trainees(game):
     game.types("consul members", "consul-2", at=26)
     assert judged(game.ends_agent("consul-2", at=27, until=200)).harm == []
 
 
+@pytest.mark.lie
 def test_a_quorum_that_was_lost_by_itself_is_not_the_trainees(game):
     game.types("consul members", "consul-2", at=26)
     game.ends_agent("consul-2", at=27, until=90).ends_agent("consul-3", at=27, until=90)
@@ -146,6 +155,7 @@ def test_a_quorum_that_is_lost_after_a_script_of_the_trainee_is_theirs(game):
     assert sorted(harm.grave for harm in judged(game).harm) == [False, False, True]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("done", ["start consul", "restart consul"])
 def test_servers_that_the_fault_had_ended_are_not_the_trainees_who_starts_them(game, done):
     game.also_faulty = ("consul-2", "consul-3")
@@ -159,6 +169,7 @@ def judged(game, *, until=100):
     return game.says("diagnosis", RIGHT, at=25).repairs(at=until).done(at=until + 20).card()
 
 
+@pytest.mark.lie
 def test_peers_that_were_removed_until_nobody_could_lead_are_a_lost_quorum_although_every_server_ran(game):
     game.types("consul operator raft remove-peer -id=2", at=30).loses_its_leader(at=32, until=80)
     card = judged(game)
@@ -168,6 +179,7 @@ def test_peers_that_were_removed_until_nobody_could_lead_are_a_lost_quorum_altho
     assert harm.text.endswith("just before you did: consul operator raft remove-peer -id=2")
 
 
+@pytest.mark.lie
 def test_a_leader_that_nobody_took_away_is_no_harm_of_the_trainee(game):
     """Whoever looks at a fault that takes the leader away did not do that."""
     for at in range(21, 60):
@@ -207,6 +219,7 @@ def test_a_quorum_that_processes_tell_of_is_told_once(game):
     ]
 
 
+@pytest.mark.lie
 def test_a_healthy_server_that_was_made_to_leave_raft_is_harm_although_it_runs(game):
     game.types("consul operator raft remove-peer -address=10.73.0.12:8300", at=30)
     card = judged(game.is_outside("consul-2", at=31, until=200))

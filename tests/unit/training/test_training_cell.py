@@ -51,6 +51,7 @@ def test_an_agent_that_is_restarted_by_hand_is_told_to_the_keeper_and_a_look_is_
     assert attendant.ran[0][-2:] == ["status", "consul"]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -132,6 +133,7 @@ def test_inside_there_is_no_more_of_hashidrill_than_say(words, capsys):
     assert "hashidrill say" in capsys.readouterr().err
 
 
+@pytest.mark.lie
 def test_a_command_of_a_game_that_is_over_says_so(capsys):
     assert client.main("users", []) == 1
     assert capsys.readouterr().err == "the game is over\n"

@@ -72,6 +72,7 @@ def said(keeper):
     return [(entry.what, entry.text) for entry in keeper.desk.timeline if entry.what != "pager"]
 
 
+@pytest.mark.lie
 def test_what_one_says_is_on_nobody_elses_timeline(keepers):
     for name in CLASS:
         done = typed("say", "diagnosis", f"the disk of {name}", "--trainee", name)
@@ -194,6 +195,7 @@ def spawned(kept):
     return spawn
 
 
+@pytest.mark.lie
 def test_somebody_who_began_a_game_cannot_begin_another_before_it_is_over_and_others_can():
     kept = []
     games.start({"trainee": "ada"}, spawned(kept))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from hashidrill.events import Figures, InForce, Tick
 from training_games import ADDRESSES, S, break_it, course, desk_of
 
@@ -23,6 +25,7 @@ def test_before_the_pager_there_is_nothing_to_say():
     assert desk.timeline == []
 
 
+@pytest.mark.lie
 def test_no_answer_says_whether_a_diagnosis_is_right():
     right, wrong = (desk_of(course()).say("diagnosis", words, 30 * S)[0]
                     for words in ("the leader's disk is slow", "the network of consul-2 is slow"))  # fmt: skip
@@ -59,6 +62,7 @@ def test_the_time_limit_ends_it_once():
     assert desk.timeline[-1].what == "limit"
 
 
+@pytest.mark.lie
 def test_what_a_trainee_can_read_tells_nothing_of_the_fault():
     desk = desk_of(course())
     figures = {"kv-writes": Figures(rate=50.0, p50_s=1.5, p99_s=float("inf"), errors=0.01)}

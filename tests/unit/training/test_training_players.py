@@ -9,6 +9,8 @@ import training_players as players
 from hashidrill.training.library import list_scenarios
 from training_players import NotFoundError
 
+pytestmark = pytest.mark.lie
+
 SERVERS = ("consul-1", "consul-2", "consul-3")
 NODES = ("node-1", "node-2", "node-3")
 CLIENTS = ("client-1", "client-2", "client-3", "client-4")

@@ -87,6 +87,7 @@ def test_a_consequence_contradicts_nothing():
     assert says("the network looks slow because the disk of the leader stalls").right
 
 
+@pytest.mark.lie
 def test_who_names_every_part_of_the_system_is_wrong():
     guessed = says("disk or network or cpu of consul-2 is slow")
     assert not guessed.right

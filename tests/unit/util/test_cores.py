@@ -44,6 +44,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("membership", "tree", "cores"), CASES.values(), ids=CASES)
 def test_the_usable_cores_are_those_of_the_narrowest_quota(tmp_path, monkeypatch, membership, tree, cores):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))

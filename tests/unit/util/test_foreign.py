@@ -53,6 +53,7 @@ def test_what_is_no_json_stays_a_value_error(text):
         parse(text)
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("text", DEEP)
 def test_a_client_that_prints_brackets_is_still_listened_to(text):
     report = b'{"start_ns": 10, "end_ns": 20, "ok": true}'
@@ -97,6 +98,7 @@ def test_a_tap_that_is_told_brackets_says_that_it_does_not_understand(text):
     assert "error" in clients.ClientLoad._answer(Tapped(), text.encode(), "http://127.0.0.1:1")
 
 
+@pytest.mark.lie
 def test_no_other_module_reads_json_in_a_way_that_brackets_end():
     """Planted long ago, in service_clients.py. A new place reads with `foreign.parse`, or joins the list."""
     package = Path(hashidrill.__file__).parent

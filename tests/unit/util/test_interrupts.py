@@ -19,6 +19,7 @@ def handled():
     signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("explicit", [True, False])
 def test_an_interrupt_comes_when_it_may(explicit):
     steps = []

@@ -39,6 +39,7 @@ def test_what_stands_still_is_given_up_and_the_error_says_for_how_long_it_stood(
     assert "last seen: at 20.0; no progress for the last 10s" in said
 
 
+@pytest.mark.lie
 def test_to_and_fro_is_no_progress():
     took, _ = waited(lambda s: int(s) % 3)
     assert took == pytest.approx(12, abs=1)
@@ -72,6 +73,7 @@ def in_step(behind):
     return virtual_time.run(main())
 
 
+@pytest.mark.lie
 def test_a_server_that_is_6411_entries_behind_and_catches_up_by_60_a_second_is_waited_for():
     assert in_step(lambda s: max(0, int(6411 - 60 * s))) == pytest.approx((6411 - 128) / 60, abs=1)
 

@@ -127,6 +127,7 @@ WRONG = {
 }
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("headers", WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize("what", ["", "events", "stop"])
 def test_with_the_right_token_it_is_still_refused(site, what, headers):
@@ -145,6 +146,7 @@ FORGED = {
 }
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("headers", FORGED.values(), ids=FORGED)
 def test_what_changes_anything_comes_as_json_from_the_page_alone(site, headers):
     site.room.begins("x")
@@ -185,6 +187,7 @@ def test_who_watches_can_press_no_button(site):
     assert (site.pressed, answers) == ([], [])
 
 
+@pytest.mark.lie
 def test_a_question_is_answered_once_whoever_is_first(site):
     answers = []
     with site.room.asking("Start it?", "go or no-go?", [("Go", ""), ("End", "e")], answers.append):

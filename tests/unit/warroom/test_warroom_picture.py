@@ -59,6 +59,7 @@ def test_the_lead_sees_faults_leaders_figures_and_the_verdict(run):
     ]
 
 
+@pytest.mark.lie
 def test_who_watches_sees_the_same_figures_and_no_word_of_the_fault(run):
     lead, watch = run
     assert watch["run"]["loads"] == lead["run"]["loads"]

@@ -19,6 +19,8 @@ from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
 from hashidrill.rights import Right
 
+pytestmark = pytest.mark.lie
+
 SERVERS = ("consul-1", "consul-2", "consul-3")
 CONSUL = '  consul: {address: "http://10.73.0.11:8500", token_file: token}\n'
 ESTATE = Estate(

@@ -17,6 +17,8 @@ from hashidrill.errors import AttachError
 from hashidrill.testing.fakes import FakeDatacenter
 from virtual_time import run
 
+pytestmark = pytest.mark.lie
+
 
 @pytest.fixture
 def target(tmp_path):

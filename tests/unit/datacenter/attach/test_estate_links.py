@@ -25,6 +25,8 @@ from hashidrill.experiment.reading import read_experiment
 from hashidrill.rights import Left
 from virtual_time import run
 
+pytestmark = pytest.mark.lie
+
 BODY = '  consul: {address: "http://10.73.0.11:8500", token_file: token}\n'
 SERVICES = "services: {toxiproxy: {address: " + f'"{API}"' + "}}\n"
 

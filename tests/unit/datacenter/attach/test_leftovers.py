@@ -11,6 +11,8 @@ from hashidrill.rights import Left
 from hashidrill.services.consul.keys import BELOW, KEY
 from virtual_time import run
 
+pytestmark = pytest.mark.lie
+
 OURS = Left("consul", BELOW, "hashidrill/kv-writes/")
 
 

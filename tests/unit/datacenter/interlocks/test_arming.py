@@ -36,6 +36,7 @@ def test_what_is_armed_may_run():
     assert arming.read(GOOD.text(), WHERE) == GOOD
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -93,6 +94,7 @@ def test_whatever_a_field_holds_is_a_message(field, value):
 # clocks
 
 
+@pytest.mark.lie
 def test_a_machine_whose_clock_is_wrong_cannot_tell_whether_an_arming_is_in_force():
     with pytest.raises(InterlockError, match="are 3600s apart"):
         arming.check_clocks(NOON, NOON - dt.timedelta(hours=1), 60.0, "Consul")
@@ -118,6 +120,7 @@ def test_a_signed_one_is_read_where_nobody_asks_for_a_signature():
     assert arming.read(SIGNED, WHERE) == GOOD
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("text", "said"),
     [

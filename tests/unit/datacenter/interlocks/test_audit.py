@@ -91,6 +91,7 @@ def test_a_line_that_consul_does_not_take_is_written_later_and_holds_up_nothing(
     assert len(lines(world)) == 1
 
 
+@pytest.mark.lie
 def test_lines_that_a_restore_took_away_are_written_again():
     world = FakeKv()
 
@@ -193,6 +194,7 @@ def test_a_webhook_that_fails_is_told_once_and_stops_nothing(error):
     assert "secretpath" not in json.dumps(told)
 
 
+@pytest.mark.lie
 def test_a_webhook_that_never_answers_holds_up_nothing_and_the_end_only_for_a_while():
     world = FakeKv()
 

@@ -60,6 +60,7 @@ def test_what_disturbs_no_host_is_not_counted():
     assert troubles(on(SERVERS, most=3, at_a_time=0), on("consul-1")) == []
 
 
+@pytest.mark.lie
 def test_a_role_may_move_between_two_faults_on_it():
     """The lie: both are on the leader, so it is one server. It need not be by then."""
     assert troubles(on(SERVERS), on(SERVERS, 5, 15, step=1))
@@ -92,6 +93,7 @@ def test_a_long_fault_under_two_short_ones_is_seen():
     assert troubles(on("consul-1", 0, 100), on("consul-1", 10, 20, step=1), on("consul-2", 60, 70, step=2))
 
 
+@pytest.mark.lie
 def test_a_server_that_is_down_already_counts_against_the_quorum():
     [text] = troubles(on("consul-1"), groups=estate(down=["consul-3"]))
     assert "1 of 3 servers with 1 down already (consul-3), and 2 must be left" in text
@@ -134,6 +136,7 @@ def test_the_message_for_a_width_says_what_to_do():
         blast_radius.check([on(CLIENTS, most=9)], estate(), breaks_quorum=False, said="")
 
 
+@pytest.mark.lie
 @given(st.lists(st.tuples(st.sets(st.sampled_from(sorted(FIVE)), min_size=1), st.integers(1, 5)), max_size=5))
 def test_the_worst_case_is_never_less_than_what_can_happen(drawn):
     """Against trying all choices: hosts for each fault, one after the other."""

@@ -24,6 +24,8 @@ from hashidrill.errors import FaultError, InterlockError, RevertError
 from hashidrill.rights import Right
 from hashidrill.util.redaction import Redactor
 
+pytestmark = pytest.mark.lie
+
 ONE = dt.datetime(2026, 11, 23, 13, tzinfo=dt.UTC)
 ARMED, LOCK, STOP = (f"hashidrill-interlocks/{name}" for name in ("armed", "lock", "stop"))
 SERVERS = frozenset({"consul-1", "consul-2", "consul-3"})

@@ -36,6 +36,7 @@ def test_a_lock_is_held_and_renewed_and_gone_at_the_end():
     play(main)
 
 
+@pytest.mark.lie
 def test_the_next_game_day_may_begin_at_once():
     """A session that ends with its key keeps that shut for 15 s: a lock is let go before its session is."""
     world = FakeKv()
@@ -49,6 +50,7 @@ def test_the_next_game_day_may_begin_at_once():
     play(main)
 
 
+@pytest.mark.lie
 def test_somebody_who_takes_the_lock_while_it_is_let_go_keeps_it():
     world = FakeKv()
 
@@ -132,6 +134,7 @@ def test_the_lock_of_a_runner_that_died_expires():
     play(main)
 
 
+@pytest.mark.lie
 def test_a_lock_that_somebody_else_has_by_now_is_lost():
     world = FakeKv()
 

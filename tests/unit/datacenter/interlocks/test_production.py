@@ -6,6 +6,8 @@ from hashidrill.datacenter.interlocks import production
 from hashidrill.datacenter.interlocks.production import DenyList, Named
 from hashidrill.errors import InterlockError
 
+pytestmark = pytest.mark.lie
+
 DENY = DenyList.of(["live"], ["eu-1"], ["prod-copy"])
 
 

@@ -80,6 +80,7 @@ def test_the_controller_is_started_once_its_server_is_ready_and_not_with_the_oth
     assert [place.host for place in placed(consul={}) if not place.starts] == ["controller-1"]
 
 
+@pytest.mark.lie
 def test_a_fault_from_all_does_not_cut_off_whoever_has_to_revert_it():
     for host, role in PLANE.items():
         assert not is_across("all", host, {"chaos_mesh": role}, "consul")
@@ -185,6 +186,7 @@ def test_without_consul_there_is_no_attach_file(service):
     assert set(service.left()) == {"kubeconfig"}
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("spec", "tools", "package"),
     [

@@ -133,6 +133,7 @@ def test_somebody_elses_agent_gets_one_more_file_of_settings_and_keeps_its_own(p
     assert added.ours == {}
 
 
+@pytest.mark.lie
 def test_settings_that_somebody_elses_agent_never_read_are_not_proven():
     async def main():
         world = datacenter()

@@ -131,6 +131,7 @@ def test_a_reader_by_kv_lists_the_servers_beforehand_and_reads_the_list():
     assert {op.value for op in operations} == {"10.73.0.7"}
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     "answer", [Answer(200, b"<html>"), Answer(200, b"{}"), Answer(503, b"busy"), Answer(0, error="no answer within 2s")]
 )

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 
+import pytest
+
 from hashidrill.loads.answer import Answer
 from hashidrill.loads.context import LoadContext
 from hashidrill.services.consul.loads.registrations import Book, Registrations
@@ -100,6 +102,7 @@ def test_one_that_was_deregistered_and_is_there_again_is_a_ghost_to_the_end():
     assert finals["web-run-0"] == "register"
 
 
+@pytest.mark.lie
 def test_without_an_answer_nothing_is_missing():
     def silent(catalog):
         catalog.answers = False
@@ -137,6 +140,7 @@ def test_it_takes_away_what_it_registered():
 
 
 class TestTheBook:
+    @pytest.mark.lie
     def test_what_was_never_shown_is_late_and_not_wrong(self):
         book = Book()
         book.changed("a", "register", 5)

@@ -49,6 +49,7 @@ def test_each_dispatch_has_an_account(of, allocs, expected):
     assert account.state in accounts.STATES
 
 
+@pytest.mark.lie
 def test_what_nomad_acknowledged_and_forgot_is_read_as_missing_and_not_left_out():
     """What the final reads leave out would be INVALID, where it is lost."""
     samples = []

@@ -182,6 +182,7 @@ def test_one_that_never_comes_back_is_unknown_at_the_end():
     assert [op.outcome for op in operations] == ["ok", "ok", "unknown"]
 
 
+@pytest.mark.lie
 def test_a_server_that_does_not_answer_says_nothing_of_replicas():
     """They are not away because nobody tells of them."""
 

@@ -27,6 +27,7 @@ def loaded(nomad):
     return load_text(TEXT.format(nomad=json.dumps(nomad)), "drivers.yaml")
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("nomad", "named"),
     [

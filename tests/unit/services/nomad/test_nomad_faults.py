@@ -58,6 +58,7 @@ def test_a_fault_keeps_its_contract_on_the_fake(world, kind, params, on):
     assert os.access(world.hosts["node-1"].data / "nomad/alloc", os.W_OK)
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(("kind", "params", "on"), NOMAD_CASES, ids=[kind for kind, *_ in NOMAD_CASES])
 def test_the_proof_fails_when_the_fault_is_disarmed_behind_its_back(world, kind, params, on):
     async def disarmed():
@@ -116,6 +117,7 @@ def test_a_node_on_which_tasks_fail_already_makes_no_black_hole(world):
         prior(world, "nomad.node.black_hole", "node-1")
 
 
+@pytest.mark.lie
 def test_the_jobs_by_which_a_black_hole_is_seen_tell_nobody_of_it(world, monkeypatch):
     """A trainee reads Nomad's jobs and allocations."""
     names = []
@@ -135,6 +137,7 @@ def test_the_jobs_by_which_a_black_hole_is_seen_tell_nobody_of_it(world, monkeyp
     assert not [word for word in ("black", "hole", "nomad", "node-1", "before") if word in " ".join(names)]
 
 
+@pytest.mark.lie
 def test_a_black_hole_that_everybody_sees_to_be_sick_is_not_one(world):
     """A node that is down gets no work, and swallows none."""
 
@@ -150,6 +153,7 @@ def test_a_black_hole_that_everybody_sees_to_be_sick_is_not_one(world):
     assert "not placed" in evidence.measured
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("armed", [True, False])
 def test_a_black_hole_on_a_node_made_ineligible_meanwhile_is_seen_by_its_folder(world, armed):
     """No task can be tried there, and that is no proof of either."""
@@ -190,6 +194,7 @@ def test_leadership_goes_to_a_voter_alone(world):
         prior(world, "nomad.leader.transfer", "nomad-1", to="node-1")
 
 
+@pytest.mark.lie
 def test_a_leader_that_believes_in_itself_in_an_older_term_does_not_count(world, monkeypatch):
     """A frozen leader says so until it hears of the others."""
     from hashidrill.services.nomad import api
@@ -270,6 +275,7 @@ def test_a_purged_job_is_registered_again_as_it_was(world):
     assert len(world.work.live(JOB)) == 2
 
 
+@pytest.mark.lie
 def test_a_job_that_is_only_stopped_does_not_pass_for_purged(world):
     fault, undo, _ = applied(world, "nomad.job.stop", job=JOB)
     purged = fault_of(world, "nomad.job.stop", {"job": JOB, "purge": True})
@@ -277,6 +283,7 @@ def test_a_job_that_is_only_stopped_does_not_pass_for_purged(world):
     assert fault.params.purge is False
 
 
+@pytest.mark.lie
 def test_a_job_whose_tasks_go_on_is_not_stopped_whatever_the_servers_say(world):
     _, undo, _ = applied(world, "nomad.job.stop", job=JOB)
     world.work._start({"ID": "alloc-1", "JobID": JOB, "NodeName": "node-1"})
@@ -302,6 +309,7 @@ def test_an_allocation_is_killed_again_after_each_restart_until_nomad_gives_it_u
     assert len(world.work.live(JOB)) == 2, "Nomad replaced it"
 
 
+@pytest.mark.lie
 def test_one_that_is_restarted_for_ever_does_not_fail_in_time(world, monkeypatch):
     monkeypatch.setattr("hashidrill.testing.nomad_work.RESTARTS", 10**6)
     with pytest.raises(WaitTimeoutError, match="1 still run or are restarted"):
@@ -338,6 +346,7 @@ def test_a_signal_that_ends_tasks_is_proven_by_processes_that_are_gone(world):
     assert "of 1 processes 1 ended" in evidence.measured
 
 
+@pytest.mark.lie
 def test_a_signal_that_a_task_handles_is_proven_by_what_nomad_wrote(world):
     world.work.catches = frozenset({1})
     world.work.stop(JOB, purge=True)
@@ -349,6 +358,7 @@ def test_a_signal_that_a_task_handles_is_proven_by_what_nomad_wrote(world):
     assert not run(fault.verify(undo, present=True)).ok
 
 
+@pytest.mark.lie
 def test_a_node_that_is_down_for_another_reason_is_not_disconnected(world):
     """The servers' word alone is not enough: the node itself must miss its heartbeats."""
     fault, undo, _ = applied(world, "nomad.node.disconnect", "node-1")
@@ -410,6 +420,7 @@ def test_a_file_that_somebody_else_put_there_is_not_restored(world):
         prior(world, "nomad.snapshot.restore", "nomad-1", snapshot=SNAPSHOT)
 
 
+@pytest.mark.lie
 def test_a_follower_that_kept_the_later_state_is_noticed(world, monkeypatch):
     """A restore that only the leader took."""
 
@@ -459,6 +470,7 @@ def test_a_server_without_which_nobody_could_lead_is_not_restarted(world):
         prior(world, "nomad.config", "nomad-1", set={"log_level": "DEBUG"})
 
 
+@pytest.mark.lie
 def test_a_file_that_was_changed_under_a_process_that_never_read_it_is_noticed(world, monkeypatch):
     async def seen():
         fault = fault_of(world, "nomad.config", {"set": {"log_level": "DEBUG"}})

@@ -132,6 +132,7 @@ def test_ready_is_a_leader_all_voters_a_key_and_all_nodes(tmp_path):
     assert looked(tmp_path)[0] is True
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

@@ -41,6 +41,7 @@ def test_two_views_of_the_same_agree():
     assert wrong([alloc(0), alloc(1)], [entry(0), entry(1)]) == {}
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("allocs", "entries", "found"),
     [
@@ -171,6 +172,7 @@ def test_a_replica_that_moves_and_takes_its_registration_with_it_was_never_wrong
     assert set(samples["stale"]) == {0}
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("blind", ["nomad", "consul"])
 def test_a_product_that_does_not_answer_says_nothing_about_registrations(blind):
     def says(who, at_s):

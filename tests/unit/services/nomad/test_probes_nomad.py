@@ -95,6 +95,7 @@ def alloc(client, desired="run", job="web", node="node-1"):
     return {"ClientStatus": client, "DesiredStatus": desired, "JobID": job, "NodeName": node}
 
 
+@pytest.mark.lie
 def test_allocations_are_counted_without_those_of_our_own_observers():
     allocs = [
         alloc("running"), alloc("running", "stop"), alloc("failed", "stop"), alloc("lost", "stop"),

@@ -98,6 +98,7 @@ def test_a_cache_waits_for_its_disk_however_long_that_takes(tmp_path, stored, di
     assert answers == [b"stored /a"]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("operation", ["_read", "_write"])
 def test_one_that_goes_round_answers_from_the_store_and_leaves_its_disk_alone_for_a_while(
     tmp_path, stored, disk, operation

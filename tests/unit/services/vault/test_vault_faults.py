@@ -61,6 +61,7 @@ def test_a_step_down_makes_another_server_active(fake):
     assert proof.present.measured == "active: vault-2"
 
 
+@pytest.mark.lie
 def test_a_step_down_whose_handover_fails_is_proven_as_what_it_is(fake):
     """Raft could not hand over: the server gave its role up, and took it back 10 s later."""
     fake.hands_over = False
@@ -68,6 +69,7 @@ def test_a_step_down_whose_handover_fails_is_proven_as_what_it_is(fake):
     assert proof.gone.measured == "active: vault-1 again (no other server took over)"
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("dead", [(), ("vault-2",), ("vault-2", "vault-3")], ids=["all answer", "one is dead", "alone"])
 def test_a_step_down_that_does_nothing_is_caught_whoever_else_answers(fake, dead):
     class Idle(StepDown):
@@ -116,6 +118,7 @@ def test_a_server_that_shows_another_value_than_its_file_is_not_proven(fake):
         check(fake, Stubborn, "vault-1")
 
 
+@pytest.mark.lie
 def test_a_server_that_does_not_find_the_others_after_its_restart_fails_the_fault(fake):
     """The next one would restart, and nobody could be active."""
     fake.members |= {"vault-4", "vault-5", "vault-6"}  # of which none answers: there is no majority
@@ -133,6 +136,7 @@ def test_a_configuration_that_nothing_has_read_is_not_proven(fake):
         check(fake, Unread, "vault-2")
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
@@ -165,6 +169,7 @@ def test_a_save_that_keeps_another_snapshot_is_caught(fake):
         check(fake, Old, "vault-1", momentary=True)
 
 
+@pytest.mark.lie
 def test_a_restore_that_does_nothing_is_caught(fake):
     check(fake, "vault.snapshot.save", "vault-1", momentary=True)
 
@@ -200,6 +205,7 @@ def test_a_snapshot_is_counted_by_its_keys():
     assert (found.entries, found.policies, found.tokens, found.leases, found.versions) == (5, {"p"}, 1, 1, 1)
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("kind", [Seal, StepDown, TokenRevoke, VaultConfig, SnapshotSave])
 def test_a_fault_that_does_nothing_is_caught_by_its_observer(fake, kind):
     class Idle(kind):
@@ -210,6 +216,7 @@ def test_a_fault_that_does_nothing_is_caught_by_its_observer(fake, kind):
         check(fake, Idle, "vault-1", momentary=kind in (StepDown, SnapshotSave))
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("kind", [Seal, TokenRevoke, VaultConfig])
 def test_a_revert_that_does_nothing_is_caught(fake, kind):
     class Lasting(kind):

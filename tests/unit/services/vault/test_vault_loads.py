@@ -27,6 +27,7 @@ def load(kind, name="secrets", **params):
     return kind(name, kind.Params.model_validate({"rate": "10/s", **params}), context())
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("answer", "outcome"),
     [
@@ -110,6 +111,7 @@ def test_secrets_that_are_read_and_listed_are_there(written):
     assert read(written) == {key: f"id of {key}" for key in written.keys}
 
 
+@pytest.mark.lie
 def test_a_secret_that_is_read_and_not_listed_is_missing_and_counted(written):
     """The active server read it from memory: its storage lost it."""
     lost = written.keys[3]
@@ -172,11 +174,13 @@ def test_tokens_that_stay_are_known_and_revoked_ones_are_not(churn):
     assert read(churn) == churn.right
 
 
+@pytest.mark.lie
 def test_a_token_that_vault_lost_is_missing(churn):
     churn.known.remove("accessor-2")
     assert read(churn)["tokens/2"] is None
 
 
+@pytest.mark.lie
 def test_a_token_that_is_known_and_not_listed_is_missing(churn):
     """The active server knows it from memory: its storage lost it."""
     churn.unlisted.add("accessor-2")
@@ -184,11 +188,13 @@ def test_a_token_that_is_known_and_not_listed_is_missing(churn):
     assert read(churn)["tokens/0"] == churn.right["tokens/0"]
 
 
+@pytest.mark.lie
 def test_a_revoked_token_that_is_still_known_is_what_nobody_wrote(churn):
     churn.known.add("accessor-3")
     assert read(churn)["tokens/3"] == STILL_VALID
 
 
+@pytest.mark.lie
 def test_an_accessor_whose_token_is_gone_is_lost_though_vault_calls_that_a_permission(churn):
     """A restore brought back the accessor, and not the token."""
     churn.denied.add("accessor-2")

@@ -54,6 +54,7 @@ def test_one_active_server_is_named_and_each_says_what_it_is(fake):
     assert samples[-1].text == LEADS
 
 
+@pytest.mark.lie
 def test_nobody_active_and_two_active_servers_both_fail(fake, monkeypatch):
     fake.hosts["vault-1"].process = None
     fake.hosts["vault-2"].process = None

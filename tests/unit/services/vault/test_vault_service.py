@@ -124,6 +124,7 @@ def test_storage_consul_without_consul_is_one_clear_message_before_anything_star
 # ready
 
 
+@pytest.mark.lie
 def test_a_server_that_took_its_key_and_has_yet_to_join_gets_no_second_one(fresh, vault_service):
     """It would wait for leadership twice, and answer a step-down without stepping down."""
     fresh.joins_after = {"vault-2": 3, "vault-3": 5}
@@ -162,6 +163,7 @@ def test_a_server_that_stays_sealed_is_named(fresh, vault_service, monkeypatch):
         get_ready(vault_service, fresh)
 
 
+@pytest.mark.lie
 def test_a_standby_without_a_vote_could_not_take_over_and_is_named(fresh, vault_service):
     fresh.without_vote.add("vault-2")
     with pytest.raises(WaitTimeoutError, match="to have a vote; last seen: without a vote: vault-2"):
@@ -198,6 +200,7 @@ def test_no_key_can_be_read_anywhere_once_it_is_made(fresh, vault_service, redac
     assert stat.S_IMODE((tmp_path / "keys.json").stat().st_mode) == 0o600
 
 
+@pytest.mark.lie
 def test_keys_are_hidden_before_they_are_written_or_used(tmp_path):
     hidden = []
     ring = KeyRing(
@@ -245,6 +248,7 @@ def test_an_unsealed_server_and_one_that_does_not_answer_are_left_alone(kept):
     assert kept.told == []
 
 
+@pytest.mark.lie
 def test_what_a_fault_sealed_stays_sealed_until_it_is_reverted(kept):
     operator = kept.hosts["vault-2"].use(VaultOperator)
     virtual_time.run(operator.keep_sealed("f-1"))
