@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hashidrill.cli.common import warn_of_deprecated
 from hashidrill.errors import UsageError
 from hashidrill.experiment.attached import inline
 from hashidrill.experiment.library import find_experiment
@@ -58,14 +57,10 @@ def resolve_all(
 ) -> list[ResolvedExperiment]:
     """All of them, before any runs. Raises ExperimentError, UsageError, AttachError."""
     paths = [find_experiment(name) for name in experiments]
-    resolved = [
+    return [
         _selected(resolve(path) if place is None else place.over(path), variant, attached=place is not None)
         for path, place in zip(paths, there, strict=True)
     ]
-    for each in resolved:
-        if each.document is not None:
-            warn_of_deprecated(each.document)
-    return resolved
 
 
 def allow_all(resolved: Sequence[ResolvedExperiment], there: Sequence[Attached | None]) -> None:

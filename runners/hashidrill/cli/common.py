@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
-    from hashidrill.experiment.documents import Document
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 RunsDir = Annotated[
@@ -96,12 +95,3 @@ def find_recording(name: str, runs_dir: Path, *, comparisons: bool = False) -> P
         if (path / JOURNAL_NAME).is_file() or (comparisons and is_comparison(path)):
             return path
     raise UsageError(f"there is no recording {name!r}; `hashidrill list runs` shows those in {runs_dir}")
-
-
-def warn_of_deprecated(document: Document) -> None:
-    """Say on standard error what an experiment should rather be written as."""
-    from hashidrill.experiment.deprecated import deprecations  # noqa: PLC0415 - most commands read no experiment
-
-    if text := deprecations(document):
-        said = f"this still works, but there is a better way to write it:\n{text}"
-        print_text(f"hashidrill: warning: {said}\n", stderr=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hashidrill.cli.common import Json, examples, print_json, print_line, print_text, warn_of_deprecated
+from hashidrill.cli.common import Json, examples, print_json, print_line, print_text
 from hashidrill.engine.memory import check_memory
 from hashidrill.errors import ExperimentError, HashidrillError
 from hashidrill.experiment.attached import KIND as ATTACH
@@ -146,7 +146,6 @@ def _error_of(path: Path) -> str | None:
             check_memory(document, experiment)
         if experiment.variants:
             _check_variants(path)
-        warn_of_deprecated(document)
     except HashidrillError as error:
         return str(error)
     return None

@@ -1,4 +1,4 @@
-"""The SQLite file: its tables, how an older one becomes a newer one, and what is said when it cannot be used.
+"""The SQLite file: its tables, and what is said when it cannot be used.
 
 Write-ahead logging lets a run be stored while another process reads or stores. A document (an experiment, the
 configuration of all agents) that many runs share is kept once, by its digest.
@@ -16,18 +16,13 @@ from pathlib import Path
 from hashidrill.errors import HashidrillError
 from hashidrill.util.files import private, private_folder
 
-VERSION = 2
-"""`PRAGMA user_version` of what this hashidrill writes.
-
-1: runs, figures, documents.
-2: days, and which day a run belongs to.
-"""
+VERSION = 1
+"""`PRAGMA user_version` of the tables below."""
 WAITS_S = 5.0
 """How long a process waits for another one that writes."""
 _GAP_S = 0.05
 
-_MIGRATIONS: dict[int, str] = {
-    1: """
+_TABLES = """
 CREATE TABLE documents (digest TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE runs (
     id TEXT PRIMARY KEY, experiment TEXT NOT NULL, variant TEXT NOT NULL, datacenter TEXT NOT NULL,
@@ -40,15 +35,12 @@ CREATE INDEX runs_by_series ON runs (experiment, variant, datacenter, ended_s);
 CREATE TABLE figures (
     run TEXT NOT NULL REFERENCES runs, place INTEGER NOT NULL, name TEXT NOT NULL, unit TEXT NOT NULL, value REAL,
     floor REAL NOT NULL, PRIMARY KEY (run, name)) WITHOUT ROWID;
-""",
-    2: """
 CREATE TABLE days (
     id TEXT PRIMARY KEY, gameday TEXT NOT NULL, title TEXT NOT NULL, began_s REAL NOT NULL, ended_s REAL NOT NULL,
     verdict TEXT NOT NULL CHECK (verdict IN ('PASS', 'FAIL', 'INVALID')), outcome TEXT NOT NULL, path TEXT NOT NULL);
 CREATE INDEX days_by_name ON days (gameday, ended_s);
 CREATE TABLE day_runs (day TEXT NOT NULL REFERENCES days, run TEXT NOT NULL, PRIMARY KEY (day, run)) WITHOUT ROWID;
-""",
-}
+"""
 
 
 class HistoryError(HashidrillError):
@@ -57,7 +49,7 @@ class HistoryError(HashidrillError):
 
 @contextlib.contextmanager
 def opened(file: Path, *, waits_s: float = WAITS_S) -> Iterator[sqlite3.Connection]:
-    """The database, made or brought up to date where that is due. Raises HistoryError, in the block as well."""
+    """The database, made if it is missing. Raises HistoryError, in the block as well."""
     try:
         private_folder(file.parent)
         private(file, "ab").close()  # SQLite gives its other files the permissions of this one
@@ -70,34 +62,27 @@ def opened(file: Path, *, waits_s: float = WAITS_S) -> Iterator[sqlite3.Connecti
 
 def _prepare(database: sqlite3.Connection, file: Path, waits_s: float) -> None:
     version = _version(database)
-    if version > VERSION:
+    if version not in {0, VERSION}:
         raise HistoryError(
-            f"{file}: a newer hashidrill wrote this history (version {version}; this one knows {VERSION});"
+            f"{file}: another hashidrill wrote this history (version {version}; this one knows {VERSION});"
             " use that hashidrill, or another file with --db"
         )
     if database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         # SQLite does not wait for others when it changes the mode
         _patiently(lambda: database.execute("PRAGMA journal_mode=WAL").fetchone(), waits_s)
     database.execute("PRAGMA synchronous=NORMAL")
-    if version < VERSION:
-        migrate(database)
+    if version == 0:
+        _make_tables(database)
 
 
-def migrate(database: sqlite3.Connection, until: int = VERSION) -> None:
-    """Bring the tables up to date, in one transaction: another process sees the old ones or the new ones."""
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        for version in range(_version(database) + 1, until + 1):  # another process may have been quicker
-            for statement in _MIGRATIONS[version].split(";\n"):
+def _make_tables(database: sqlite3.Connection) -> None:
+    """In one transaction, and once: another process may have been quicker."""
+    with transaction(database):
+        if _version(database) == 0:
+            for statement in _TABLES.split(";\n"):
                 if statement.strip():
                     database.execute(statement)
-        if _version(database) < until:
-            database.execute(f"PRAGMA user_version={until}")
-        database.execute("COMMIT")
-    except BaseException:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        raise
+            database.execute(f"PRAGMA user_version={VERSION}")
 
 
 @contextlib.contextmanager

@@ -791,22 +791,3 @@ def test_the_only_datacenter_is_meant_where_none_is_named(hashidrill, monkeypatc
     assert hashidrill("shell", "nomad-1", "--name", "b").code == 2
     monkeypatch.setattr(running, "all_running", lambda: [one, two])
     assert hashidrill("down").code == 2  # which of them?
-
-
-# what is deprecated
-
-
-def test_a_noop_is_right_and_its_warning_goes_to_standard_error(hashidrill, tmp_path):
-    document = RecordingBuilder(tmp_path / "run").load("kv-writes").experiment()
-    path = tmp_path / "old.yaml"
-    path.write_text(json.dumps(document, indent=1))
-    said = hashidrill("validate", path, "--json")
-    assert said.code == 0
-    assert said.json == [{"experiment": str(path), "error": None}]
-    assert "a noop that marks time is deprecated: write {mark: NAME, for: 20s}" in " ".join(said.stderr.split())
-    assert hashidrill("validate", path).stdout.startswith("ok ")
-
-
-def test_nothing_that_is_shipped_is_deprecated(hashidrill):
-    said = hashidrill("validate")
-    assert (said.code, said.stderr) == (0, "")

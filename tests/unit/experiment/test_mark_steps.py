@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import pytest
-from ruamel.yaml import YAML
 
 from hashidrill.errors import ExperimentError
-from hashidrill.experiment.deprecated import deprecations
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.experiment.model import STEP_TAGS, Mark, Step
-from hashidrill.experiment.reading import read_document
 
 GROWS = {"mark": "load-grows", "at": "2s", "for": "10s"}
 PAUSE = {"fault": "process.pause", "on": "host:consul-1", "at": "5s", "for": "2s"}
@@ -121,23 +117,3 @@ def test_a_mark_is_no_step_that_could_not_be_read(written):
 
 
 # the old way
-
-
-def test_a_noop_still_works_and_the_warning_names_the_mark_to_write(written):
-    path = written([{"name": "load-grows", "fault": "noop", "on": "consul:leader", "at": "2s", "for": "10s"}, PAUSE])
-    assert len(load_experiment(path).faults) == 2
-    text = unfolded(deprecations(read_document(path)))
-    assert "method[0].fault" in text
-    assert "write {mark: load-grows, at: 2s, for: 10s}" in text
-    assert "process.pause" not in text
-
-
-def test_what_the_warning_says_to_write_is_right(written):
-    path = written([{"name": "load-grows", "fault": "noop", "on": "consul:leader", "at": "2s", "for": "10s"}])
-    said = unfolded(deprecations(read_document(path)))
-    mark = YAML(typ="safe").load(io.StringIO(said[said.index("{mark") : said.index("}") + 1]))
-    assert load_experiment(written([mark])).method[0].name == "load-grows"
-
-
-def test_nothing_is_deprecated_without_a_noop(written):
-    assert deprecations(read_document(written([GROWS, PAUSE]))) == ""

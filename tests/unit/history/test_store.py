@@ -16,7 +16,7 @@ import pytest
 
 import places
 from hashidrill.history import database
-from hashidrill.history.database import VERSION, HistoryError, migrate, opened
+from hashidrill.history.database import VERSION, HistoryError, opened
 from hashidrill.history.model import Series
 from hashidrill.history.place import VARIABLE, history_file
 from hashidrill.history.store import Store, record_day, record_run
@@ -221,7 +221,7 @@ def a_folder(file):
 
 @pytest.mark.parametrize(
     ("spoil", "says"),
-    [(damaged, "move it away"), (newer, "a newer hashidrill wrote"), (a_folder, "name another file")],
+    [(damaged, "move it away"), (newer, "another hashidrill wrote"), (a_folder, "name another file")],
 )
 def test_a_file_that_cannot_be_used_is_one_line_that_says_what_to_do(spoil, says, file, tmp_path):
     spoil(file)
@@ -288,40 +288,19 @@ def test_whatever_breaks_is_said_and_does_not_fail_the_run(tmp_path, monkeypatch
     assert "ZeroDivisionError" in told[0]
 
 
-# older and newer files
-
-
-def test_a_history_of_the_first_version_is_brought_up_to_date_with_its_runs(file, tmp_path):
-    with closing(sqlite3.connect(file, isolation_level=None)) as old:
-        migrate(old, until=1)
-        old.execute("INSERT INTO documents VALUES ('d', '{}')")
-        old.execute(
-            "INSERT INTO runs VALUES ('old', 'planted', '', 'local', 1.0, 2.0, 'PASS', 'complete', '/old', '0.1.0', '',"
-            " 'c', '[]', '[]', '{}', '{}', 'd', 'd')"
-        )
-        assert old.execute("PRAGMA user_version").fetchone()[0] == 1
-    turn = record_run(recorded(tmp_path, "new", fails=True).path).turn
-    assert turn.before.id == "old"
-    with opened(file) as found:
-        assert found.execute("PRAGMA user_version").fetchone()[0] == VERSION
-        assert Store(found).days() == []
-
-
-def test_two_that_bring_it_up_to_date_at_once_do_it_once(file):
+def test_two_processes_that_make_it_at_once_make_it_once(file):
     with closing(sqlite3.connect(file, isolation_level=None)) as one:
-        migrate(one)
-        migrate(one)
+        database._make_tables(one)
+        database._make_tables(one)
         assert one.execute("PRAGMA user_version").fetchone()[0] == VERSION
 
 
-def test_a_migration_that_breaks_leaves_the_older_version_whole(file, monkeypatch):
-    monkeypatch.setitem(database._MIGRATIONS, 2, "CREATE TABLE days (id TEXT);\nNONSENSE;\n")
+def test_tables_that_cannot_be_made_leave_none(file, monkeypatch):
+    monkeypatch.setattr(database, "_TABLES", "CREATE TABLE days (id TEXT);\nNONSENSE;\n")
     with closing(sqlite3.connect(file, isolation_level=None)) as one:
-        migrate(one, until=1)
         with pytest.raises(sqlite3.Error):
-            migrate(one, until=2)
-        assert one.execute("PRAGMA user_version").fetchone()[0] == 1
-        assert one.execute("SELECT count(*) FROM sqlite_master WHERE name = 'days'").fetchone()[0] == 0
+            database._make_tables(one)
+        assert one.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
 
 
 # game days
