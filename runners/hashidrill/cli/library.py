@@ -79,10 +79,7 @@ def register(app: typer.Typer) -> None:
     app.command("list", epilog=examples("list", "list faults", "list runs --json"))(list_)
     app.command(epilog=examples("show raft/frozen-leader", "show disk.latency", "show last"))(show)
     app.command(epilog=examples("new experiments/raft/my-experiment.yaml"))(new)
-    calls = ("schema > experiments/schema.json", "schema gameday > playbooks/gameday.schema.json",
-             "schema attach > experiments/schema-attach.json", "schema scenario > playbooks/scenario.schema.json",
-             "schema campaign > playbooks/campaign.schema.json")  # fmt: skip
-    app.command(epilog=examples(*calls))(schema)
+    app.command(epilog=examples("schema > experiments/schema.json", "schema scenario > scenario.schema.json"))(schema)
 
 
 def list_(

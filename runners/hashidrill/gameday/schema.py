@@ -30,5 +30,5 @@ def gameday_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The text of playbooks/gameday.schema.json."""
+    """The schema as text."""
     return json.dumps(gameday_schema(), indent=2) + "\n"

@@ -64,7 +64,7 @@ def campaign_schema() -> Schema:
 
 
 def schema_text(kind: str) -> str:
-    """The text of playbooks/scenario.schema.json, or of playbooks/campaign.schema.json."""
+    """The schema of scenarios or of campaigns, as text."""
     return json.dumps(scenario_schema() if kind == "scenario" else campaign_schema(), indent=2) + "\n"
 
 

@@ -13,7 +13,6 @@ from hashidrill.experiment.library import list_experiments
 from hashidrill.experiment.loader import load_experiment
 from hashidrill.experiment.schema import DIALECT, experiment_schema, schema_text, write_schema
 from hashidrill.hypothesis import all_hypotheses
-from hashidrill.training.schema import schema_text as training_schema_text
 
 ROOT = places.ROOT
 KEPT = ROOT / "experiments/schema.json"
@@ -51,14 +50,6 @@ def as_data(path):
 def test_the_schema_in_the_repository_is_current():
     current = KEPT.is_file() and json.loads(KEPT.read_text()) == json.loads(schema_text())
     assert current, "experiments/schema.json is not current; run: hashidrill schema > experiments/schema.json"
-
-
-@pytest.mark.parametrize("kind", ["scenario", "campaign"])
-def test_the_schemas_of_training_in_the_repository_are_current(kind):
-    """They hold what experiments hold: a new fault or parameter changes them too."""
-    kept = ROOT / f"playbooks/{kind}.schema.json"
-    current = kept.is_file() and json.loads(kept.read_text()) == json.loads(training_schema_text(kind))
-    assert current, f"run: hashidrill schema {kind} > playbooks/{kind}.schema.json"
 
 
 def test_the_schema_is_itself_valid(schema):

@@ -156,10 +156,7 @@ def test_validate_takes_a_day_and_names_what_is_wrong_in_it(tmp_path):
     assert "nobody is the lead" in unfolded(json.loads(done.stdout)[0]["error"])
 
 
-def test_the_schema_in_the_repository_is_current():
-    kept = ROOT / "playbooks/gameday.schema.json"
-    current = kept.is_file() and kept.read_text() == schema_text()
-    assert current, "run: hashidrill schema gameday > playbooks/gameday.schema.json"
+def test_the_schema_is_printed():
     assert CliRunner().invoke(app, ["schema", "gameday"]).stdout == schema_text()
     assert "did you mean gameday" in str(CliRunner().invoke(app, ["schema", "gamedays"]).exception)
 

@@ -175,17 +175,14 @@ def test_what_the_seed_chooses_may_stand_for_any_value_and_a_hidden_fault_needs_
 
 
 @pytest.mark.parametrize("path", list_scenarios(), ids=lambda path: path.stem)
-def test_the_schema_takes_every_shipped_scenario_and_each_names_it_for_editors(schema, path):
-    text = path.read_text()
-    assert not list(schema.iter_errors(as_data(text)))
-    assert "# yaml-language-server: $schema=../scenario.schema.json\n" in text
+def test_the_schema_takes_every_shipped_scenario(schema, path):
+    assert not list(schema.iter_errors(as_data(path.read_text())))
 
 
 def test_the_schema_of_campaigns_takes_the_shipped_one_and_sees_what_it_can():
     validator = jsonschema.Draft202012Validator(campaign_schema())
     validator.check_schema(campaign_schema())
     text = (ROOT / "playbooks/training.yaml").read_text()
-    assert "# yaml-language-server: $schema=campaign.schema.json\n" in text
     for right in (text, CAMPAIGN):
         assert not list(validator.iter_errors(as_data(right)))
     for wrong in ({"stages": []}, {"kind": "Scenario"}, {"stages": [{"name": "one"}]}, {"stage": []}):
