@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import zlib
 from urllib.parse import quote
 
@@ -55,6 +56,47 @@ def test_a_token_in_a_program_that_a_job_has_packed_is_found(hunt, packed):
     hunt.look("job", "the job", {"args": ["-c", f"exec(decompress(b64decode('{program}')))"]})
     hunt.look("job", "another", {"args": ["-c", base64.b64encode(packed(noise.encode())).decode()]})
     assert hunt.found == {("the job", "consul")}
+
+
+def hexed(content):
+    return content.hex().encode()
+
+
+def in_json(content):
+    return json.dumps({"args": ["-c", f"x\n{content.decode()}\n"]}).encode()
+
+
+def after_noise(content):
+    return b"\0" * 50 + b"x\x9c\x1f\x8b" + content
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (zlib.compress, base64.b64encode, in_json), (base64.b64encode, zlib.compress, hexed, gzip.compress),
+        (zlib.compress, base64.urlsafe_b64encode, zlib.compress, base64.b64encode), (zlib.compress, hexed, in_json),
+        (gzip.compress, after_noise), (base64.b64encode, base64.b64encode, base64.b64encode),
+        (zlib.compress, base64.b64encode, in_json, gzip.compress, base64.b64encode, in_json),
+    ],
+)  # fmt: skip
+def test_a_token_is_found_however_it_is_nested(hunt, layers):
+    content = f"told = {TOKEN!r}".encode()
+    for layer in layers:
+        content = layer(content)
+    assert TOKEN.encode() not in content
+    hunt.look("job", "the job", content)
+    assert hunt.found == {("the job", "consul")}
+
+
+def test_a_large_log_is_looked_at_in_good_time(hunt):
+    lines = [
+        f"{number:08x} {base64.b64encode(number.to_bytes(60, 'big')).decode()} GET /v1/kv" for number in range(20_000)
+    ]
+    content = "\n".join([*lines, base64.b64encode(zlib.compress(TOKEN.encode())).decode()]).encode()
+    began_s = time.process_time()
+    hunt.look("log", "the log", content)
+    assert time.process_time() - began_s < 20
+    assert hunt.found == {("the log", "consul")}
 
 
 def test_a_token_in_a_compressed_file_is_found(hunt, tmp_path):

@@ -9,6 +9,7 @@ import re
 
 import anyio
 
+from hashidrill.carriers.bundle import program
 from hashidrill.carriers.ssh import SshShell
 from hashidrill.errors import FaultError, UnreachedError
 
@@ -48,8 +49,8 @@ class FakeShell:
         """As after a network that was gone for a moment."""
         self.cut = self.cut and not self.comes_back
 
-    async def hold(self, program):
-        return await self.start(program)
+    async def hold(self, told):
+        return await self.start(program(told))
 
     async def start(self, program):
         if self.cut:

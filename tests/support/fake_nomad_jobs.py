@@ -81,8 +81,8 @@ class FakeAllocation:
         return httpx.Response(200, json={})
 
     def _apply(self):
-        if self.host.refuses:
-            self.say(event="refused", name="x", why=self.host.refuses)
+        if self.host.refuses or not self.told["args"]:
+            self.say(event="refused", name="x", why=self.host.refuses or "no arguments were handed over")
             self.status = "failed"
         else:
             self.host.in_force[self.told["id"]] = self.host.notes[self.told["id"]] = self.told
@@ -129,6 +129,8 @@ class FakeNomad:
         self.jobs, self.allocations, self.requests, self.plant = {}, [], [], set()
         self.submitted = []
         self.lacking, self.silent = set(lacking), False
+        self.exec_refuses = ""
+        """Why the host refuses what is handed to a job."""
         self.looks = 0
         """How often its nodes were listed."""
 
@@ -162,7 +164,7 @@ class FakeNomad:
         one = next(one for one in self.allocations if one.id == allocation)
         if one.status != "running":
             raise FaultError("Nomad's exec cannot be had: task is not running")
-        return FakeStream(one.host)
+        return FakeStream(one, self.exec_refuses)
 
     def _answer(self, request):
         self.requests.append(request)
@@ -263,11 +265,25 @@ class FakeNomad:
         return known[last]
 
 
-class FakeStream:
-    """A program by exec, which a FakeShell runs."""
+class Said:
+    """A program that says one line."""
 
-    def __init__(self, host):
-        self._host, self._came, self._session = host, b"", None
+    def __init__(self, line):
+        self._lines = [json.dumps(line).encode() + b"\n"]
+
+    async def receive(self):
+        return self._lines.pop() if self._lines else b""
+
+    async def close(self):
+        pass
+
+
+class FakeStream:
+    """A program by exec, which a FakeShell runs; what is handed over goes to the job's own program."""
+
+    def __init__(self, allocation, refuses=""):
+        self._allocation, self._refuses = allocation, refuses
+        self._host, self._came, self._session = allocation.host, b"", None
         self._there = anyio.Event()
         self._size = None
 
@@ -282,11 +298,16 @@ class FakeStream:
             self._size, self._came = int(self._came[:9]), self._came[9:]
         if self._session is None and self._size is not None and len(self._came) >= self._size:
             text, self._came = self._came[: self._size].decode(), self._came[self._size :]
-            self._session = await self._host.start(text)
+            self._session = await (self._handed(text) if "args" in argument(text) else self._host.start(text))
             self._there.set()
         while self._session is not None and b"\n" in self._came:
             line, _, self._came = self._came.partition(b"\n")
             await self._session.send(line)
+
+    async def _handed(self, text):
+        if not self._refuses:
+            self._allocation.told |= argument(text)
+        return Said({"event": "refused", "why": self._refuses} if self._refuses else {"event": "handed"})
 
     async def receive(self):
         await self._there.wait()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import gzip
 import json
 import re
 import threading
@@ -16,8 +15,22 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
-_PACKED = re.compile(rb"[A-Za-z0-9+/]{200,}")
-_GZIP = b"\x1f\x8b"
+
+def _base64(decode):
+    """With what its last group has, padded or not."""
+    return lambda text: decode(text[: len(text) - (len(text) % 4 == 1)] + b"=" * (-len(text) % 4))
+
+
+_CODED = (
+    (re.compile(rb"[A-Za-z0-9+/]{20,}"), _base64(base64.b64decode), 4),
+    (re.compile(rb"[A-Za-z0-9_-]{20,}"), _base64(base64.urlsafe_b64decode), 4),
+    (re.compile(rb"[0-9a-fA-F]{32,}"), lambda text: bytes.fromhex(text[: len(text) // 2 * 2].decode()), 2),
+)
+"""What a coded text looks like, what decodes it, and into groups of how many characters it is divided."""
+_ANYWHERE = 64
+"""From this length on, a text is also decoded from its second character on, and so on: its first may be another's."""
+_GZIP, _ZLIB = re.compile(rb"\x1f\x8b\x08"), re.compile(rb"\x78[\x01\x5e\x9c\xda]")
+_DEEPEST, _LARGEST = 6, 8 << 20
 
 
 def forms(secret):
@@ -31,23 +44,34 @@ def forms(secret):
 
 
 @cache
-def _decoded(text):
-    """What a run of base64 holds, as it is and inflated."""
+def _decoded(text, number):
+    _, decode, group = _CODED[number]
     found = []
-    with contextlib.suppress(ValueError):
-        found.append(base64.b64decode(text + b"=" * (-len(text) % 4)))
-        with contextlib.suppress(zlib.error):
-            found.append(zlib.decompress(found[0]))
+    for start in range(group if len(text) >= _ANYWHERE else 1):
+        with contextlib.suppress(ValueError):
+            found.append(decode(text[start:]))
     return found
 
 
-def unpacked(content):
-    """What is packed in it: programs as Nomad's jobs and their command lines have them, and compressed files."""
-    for text in dict.fromkeys(_PACKED.findall(content)):
-        yield from _decoded(text)
-    if content.startswith(_GZIP):
-        with contextlib.suppress(OSError, EOFError, zlib.error):
-            yield gzip.decompress(content)
+def _inflated(content):
+    """What is compressed in it, from wherever that begins."""
+    for pattern, wbits in ((_ZLIB, 15), (_GZIP, 31)):
+        for match in pattern.finditer(content):
+            with contextlib.suppress(zlib.error):
+                yield zlib.decompressobj(wbits).decompress(memoryview(content)[match.start() :], _LARGEST)
+
+
+def unpacked(content, deep=_DEEPEST):
+    """What is packed in it, and in that, and so on: Base64, hexadecimal digits, zlib and gzip in any order.
+
+    So are programs in Nomad's jobs and their command lines, and compressed files.
+    """
+    texts = [(text, number) for number, (form, *_) in enumerate(_CODED) for text in {*form.findall(content)}]
+    found = [each for text, number in texts for each in _decoded(text, number)]
+    for each in dict.fromkeys([*found, *_inflated(content)]):
+        if each and deep:
+            yield each
+            yield from unpacked(each, deep - 1)
 
 
 class Hunt:

@@ -25,14 +25,16 @@ exec(compile(d, "hashidrill", "exec"))
 """It reads the program and no byte more: what comes after it is for the program."""
 OLDEST_PYTHON = (3, 8)
 _INSIDE = "hashidrill.carriers.inside"
-AGENT = tuple(
+_PATHS = "hashidrill.util.trusted_paths"
+AGENT = (_PATHS, *(
     f"{_INSIDE}.{name}"
-    for name in ("system", "notes", "restart", "tracing", "throttling", "settings", "host_faults", "agent")
-)
+    for name in ("system", "notes", "restart", "tracing", "throttling", "settings", "host_faults", "handover", "agent")
+))  # fmt: skip
 """In the order in which they need each other."""
+HANDOVER = (_PATHS, f"{_INSIDE}.system", f"{_INSIDE}.notes", f"{_INSIDE}.handover")
 HOLDER = (f"{_INSIDE}.holder",)
 EYES = (
-    "hashidrill.sandbox.rpc",
+    "hashidrill.sandbox.rpc", _PATHS,
     "hashidrill.datacenter.local.inside.exchange", "hashidrill.datacenter.local.inside.canary",
     f"{_INSIDE}.system", f"{_INSIDE}.restart", f"{_INSIDE}.tracing", f"{_INSIDE}.settings", f"{_INSIDE}.eyes",
 )  # fmt: skip

@@ -13,7 +13,7 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from hashidrill.carriers.bundle import program
-from hashidrill.carriers.shell import Lines, Shell
+from hashidrill.carriers.shell import Lines, Session, Shell
 from hashidrill.errors import FaultError, OthersFaultError
 from hashidrill.util.wait import pause
 
@@ -156,7 +156,7 @@ async def apply(
         "renewals": shell.renewed_by, "waits": shell.renewed_by == "signal", "folder": terms.folder, "who": terms.who,
         "run": terms.run,
     }  # fmt: skip
-    lines = await opened(shell, program(spec), tasks, holds=True)
+    lines = await listened(shell.where, await shell.hold(spec), tasks)
     said = await lines.event("applied", "refused", "failed", within_s=_APPLIES_WITHIN_S)
     since = 0 if said is None else next(n for n, one in enumerate(lines.events, start=1) if one is said)
     if said is None or said["event"] != "applied":
@@ -228,9 +228,13 @@ async def _undone(
     return said, lines.over
 
 
-async def opened(shell: Shell, text: str, tasks: TaskGroup, *, holds: bool = False) -> Lines:
-    """A program that runs there, listened to; `holds`: that of a fault. Raises FaultError."""
-    lines = Lines(await (shell.hold if holds else shell.start)(text), shell.where)
+async def opened(shell: Shell, text: str, tasks: TaskGroup) -> Lines:
+    """A program that runs there, listened to. Raises FaultError."""
+    return await listened(shell.where, await shell.start(text), tasks)
+
+
+async def listened(where: str, session: Session, tasks: TaskGroup) -> Lines:
+    lines = Lines(session, where)
     tasks.start_soon(lines.listen)
     await anyio.lowlevel.checkpoint()
     return lines

@@ -1,15 +1,16 @@
 """Programs of ours on hosts as jobs of Nomad: a job for each fault, and one for what observes and reverts from notes.
 
 The job of a fault says `ready` and waits for a signal, so that one which Nomad places too late, or twice, applies
-nothing. SIGUSR1 renews, SIGTERM reverts, both as signals to its allocation; what it says is its log. Observers need
-answers: they run by Nomad's exec in the allocation of the host's other job, which a signal renews as well.
+nothing. What exactly it does is handed over by exec before that signal, and stands in no job's specification. SIGUSR1
+renews, SIGTERM reverts, both as signals to its allocation; what it says is its log. Observers need answers: they run by
+Nomad's exec in the allocation of the host's other job, which a signal renews as well.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from typing import Any, Literal
 import anyio
 from anyio.abc import TaskGroup
 
-from hashidrill.carriers.bundle import HOLDER, STARTER, handed, program
+from hashidrill.carriers.bundle import HANDOVER, HOLDER, STARTER, handed, program
 from hashidrill.carriers.nomad_jobs import ENDED, Jobs, Node, job_name, job_of
 from hashidrill.carriers.nomad_stream import ExecSession, Stream
 from hashidrill.carriers.shell import Session
@@ -33,6 +34,7 @@ _SOON_S, _LATER_S = 0.3, 1.0
 _STATUS_EVERY = 3
 """Looks at a log that has nothing new, until Nomad is asked what became of the allocation."""
 _ENDS_WITHIN_S = 20.0
+_HANDED_WITHIN_S = 10.0
 RPC_PORT = 4647
 
 
@@ -99,10 +101,10 @@ class NomadShell:
         await session.send(handed(program))
         return session
 
-    async def hold(self, program: str) -> Session:
+    async def hold(self, told: Mapping[str, Any]) -> Session:
         """As a job of its own. Raises FaultError; it applies nothing then, even if Nomad places it later."""
         began = anyio.current_time()
-        name, allocation = await self._placed(program)
+        name, allocation = await self._placed(program({**told, "args": {}, "handed": True}), told["args"])
         return JobSession(self._wanted, self.where, name, allocation, began_s=began)
 
     async def _held(self) -> str:
@@ -112,8 +114,8 @@ class NomadShell:
             self._wanted.tasks.start_soon(self._keep, session, allocation)
         return allocation
 
-    async def _placed(self, text: str) -> tuple[str, str]:
-        """(name, allocation) of a job that runs. Raises FaultError; nothing is left then."""
+    async def _placed(self, text: str, args: Mapping[str, Any] | None = None) -> tuple[str, str]:
+        """(name, allocation) of a job that runs, and has its arguments. Raises FaultError; nothing is left then."""
         wanted = self._wanted
         name = job_name(wanted.run, os.urandom(4).hex())
         job = job_of(name, self._node, text, python=wanted.python, run=wanted.run, host=self._host)
@@ -121,13 +123,30 @@ class NomadShell:
         try:
             await wanted.jobs.fits(self._node)
             await wanted.jobs.submit(job)
-            return name, await wanted.jobs.placed(name, self._node, within_s=wanted.within_s)
+            allocation = await wanted.jobs.placed(name, self._node, within_s=wanted.within_s)
+            if args is not None:
+                await self._hand(allocation, args)
         except BaseException as error:
             with anyio.CancelScope(shield=True), contextlib.suppress(FaultError):
                 await wanted.jobs.purge(name)
             if isinstance(error, FaultError):
                 raise FaultError(f"{self.where}: {error}") from None
             raise
+        return name, allocation
+
+    async def _hand(self, allocation: str, args: Mapping[str, Any]) -> None:
+        """Raises FaultError."""
+        session = ExecSession(await self._wanted.dial(allocation, [self._wanted.python, "-c", STARTER]), self.where)
+        said = b""
+        try:
+            await session.send(handed(program({"args": dict(args)}, HANDOVER)))
+            with anyio.move_on_after(_HANDED_WITHIN_S):
+                said = await session.receive()
+        finally:
+            await session.close()
+        answer = foreign.parse(said) if said else {"why": await session.ended()}
+        if answer.get("event") != "handed":
+            raise FaultError(f"the fault's arguments could not be handed to its job: {answer.get('why', answer)}")
 
     async def _named(self, asked: Awaitable[Any]) -> Any:
         try:

@@ -1,7 +1,7 @@
 """Jobs of ours on one client of Nomad each: how they are written, started, signalled, listened to and removed.
 
 A job is a system batch job with the driver raw_exec, for one node by its id: Nomad never restarts it, nor places it
-again once it ended. Nothing secret is in it. Paths and fields of Nomad 1.10.5.
+again once it ended. Nothing secret is in it: the arguments of a fault come by exec. Paths and fields of Nomad 1.10.5.
 """
 
 from __future__ import annotations

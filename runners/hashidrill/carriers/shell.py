@@ -60,8 +60,11 @@ class Shell(Protocol):
     async def start(self, program: str) -> Session:
         """Starts a program of `hashidrill.carriers.bundle`. Raises FaultError."""
 
-    async def hold(self, program: str) -> Session:
-        """Starts the program of a fault. Raises FaultError."""
+    async def hold(self, told: Mapping[str, Any]) -> Session:
+        """Starts the agent of a fault, which is told that (hashidrill.carriers.inside.agent). Raises FaultError.
+
+        What is among its `args` may be secret, and stands nowhere on the way there.
+        """
 
     async def again(self) -> None:
         """Connects again if the connection was lost. Raises FaultError."""

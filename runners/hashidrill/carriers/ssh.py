@@ -6,7 +6,7 @@ import contextlib
 import getpass
 import os
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import anyio
 import asyncssh
 
-from hashidrill.carriers.bundle import STARTER, handed
+from hashidrill.carriers.bundle import STARTER, handed, program
 from hashidrill.carriers.settings import SshSettings
 from hashidrill.errors import AttachError, FaultError, UnreachedError
 
@@ -89,9 +89,9 @@ class SshShell:
             )
         return ""
 
-    async def hold(self, program: str) -> SshSession:
-        """See Shell."""
-        return await self.start(program)
+    async def hold(self, told: Mapping[str, Any]) -> SshSession:
+        """See Shell: a program goes over standard input."""
+        return await self.start(program(told))
 
     async def again(self) -> None:
         """See Shell."""

@@ -76,7 +76,7 @@ def test_what_is_sent_to_hosts_is_of_the_oldest_python_and_needs_nothing_else_th
         imported = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         imported += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         for each in imported:
-            if each == "hashidrill.carriers.inside":  # its modules by name
+            if each in {"hashidrill.carriers.inside", "hashidrill.util"}:  # their modules by name
                 assert {f"{each}.{alias.name}" for alias in node.names} <= {*EYES, *AGENT}
             elif each.startswith("hashidrill"):
                 assert each in {*EYES, *AGENT}, f"{name} imports {each}, which is not sent along"
@@ -88,7 +88,7 @@ def test_modules_are_sent_in_the_order_in_which_they_need_each_other():
             tree = ast.parse(Path(importlib.util.find_spec(name).origin).read_text())
             for node in tree.body:
                 if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hashidrill"):
-                    several = node.module == "hashidrill.carriers.inside"
+                    several = node.module in {"hashidrill.carriers.inside", "hashidrill.util"}
                     needed = {f"{node.module}.{alias.name}" for alias in node.names} if several else {node.module}
                     assert needed <= {*bundle[:number]}, name
 

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from fake_nomad_jobs import CAPABILITIES, FakeNomad
-from hashidrill.capabilities import PacketFilter, ProcessControl, Processes
+from hashidrill.capabilities import AgentSettings, PacketFilter, ProcessControl, Processes
 from hashidrill.carriers.nomad_jobs import Jobs
 from hashidrill.carriers.opened import carried, look
 from hashidrill.carriers.settings import Carriers, carrier_rights
@@ -25,6 +25,7 @@ from hashidrill.datacenter.attach.wire import Wire
 from hashidrill.errors import AttachError, FaultError
 from hashidrill.faults.process import NoParams, ProcessPause
 from hashidrill.packets import Block
+from secret_hunt import Hunt
 from virtual_time import run
 
 pytestmark = pytest.mark.lie
@@ -116,6 +117,52 @@ def test_a_job_is_for_one_client_never_restarted_and_has_no_secret(scheduler):
         json.loads(request.content)["EnforceIndex"] for request in scheduler.requests
         if request.method == "POST" and request.url.path == "/v1/jobs"
     )  # fmt: skip
+
+
+SECRETS = {"a token": "b1946ac9-2492-4d38-9c47-0a1d1e2f3a4b", "a gossip key": "cg8StVXbQJ0gPvMd9o7yrg=="}
+SETTINGS = {"acl": {"tokens": {"agent": SECRETS["a token"]}}, "encrypt": SECRETS["a gossip key"], "log_level": "DEBUG"}
+
+
+@pytest.mark.lie
+def test_the_settings_of_an_agent_are_in_no_job(scheduler):
+    """A job can be read by everybody with read-job, and stays in the state of Nomad's servers."""
+    hunt = Hunt({"the token of Nomad": TOKEN, **SECRETS})
+
+    async def main():
+        async with hosts(scheduler) as parts:
+            settings = parts["client-1"][AgentSettings]
+            await settings.set_agent_settings("consul", SETTINGS, restart=False, check=["validate"])
+            [handed] = scheduler.hosts[CLIENT].in_force.values()
+            assert handed["args"]["settings"] == SETTINGS
+            await settings.set_agent_settings("consul", {**SETTINGS, "ports": {}}, restart=True, check=["validate"])
+            await settings.clear_agent_settings("consul")
+
+    run(main())
+    assert len(scheduler.faults()) == 2
+    for job in scheduler.submitted:
+        hunt.look("job", job["ID"], job)
+    for request in scheduler.requests:
+        hunt.look("request", request.url.path, f"{request.url}".encode() + request.content)
+    for one in scheduler.allocations:
+        hunt.look("log", one.id, one.printed)
+    assert hunt.found == set()
+    assert {*hunt.looked} == {"job", "request", "log"}
+
+
+@pytest.mark.parametrize(("why", "said"), [("the disk is full", "the disk is full"), ("", "No path to node")])
+def test_a_fault_whose_arguments_cannot_be_handed_over_is_not_applied_and_its_job_is_removed(scheduler, why, said):
+    async def main():
+        async with hosts(scheduler) as parts:
+            scheduler.exec_refuses = why
+            if not why:
+                scheduler.plant.add("client cut off")
+            with pytest.raises(FaultError, match=said):
+                await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
+            assert in_force(scheduler) == []
+            assert all(one.status != "running" for one in scheduler.faults())
+
+    run(main())
+    assert scheduler.jobs == {}
 
 
 def test_what_is_carried_says_how_long_it_took(scheduler):

@@ -3,11 +3,12 @@
 What it is told (`program(spec)`, as JSON):
 
     {"id": "0-disk", "kind": "disk", "args": {...}, "lease_s": 15, "deadline_s": 120, "renewals": "lines" | "signal",
-     "folder": "/run/hashidrill", "who": "ana@desk", "run": "20261123-...", "waits": false}
+     "folder": "/run/hashidrill", "who": "ana@desk", "run": "20261123-...", "waits": false, "handed": false}
 
 A renewal is a line `{"renew": 1}` on standard input, or SIGUSR1; with `"renewals": "signal"` standard input is not read
 and its end means nothing. With `waits` it says `ready` and does nothing before the first renewal: whatever started it
-too late, or twice, puts nothing in force. Further lines: `{"prove": true}`, `{"revert": 1}`, `{"change": SCRIPT}`
+too late, or twice, puts nothing in force. With `handed`, its `args` are handed over meanwhile
+(hashidrill.carriers.inside.handover). Further lines: `{"prove": true}`, `{"revert": 1}`, `{"change": SCRIPT}`
 (packets alone).
 
 It reverts when it is told to, when the last renewal is older than the lease, when the deadline has come, at SIGTERM,
@@ -32,6 +33,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hashidrill.carriers.inside import handover
 from hashidrill.carriers.inside.host_faults import KINDS, HostFault
 from hashidrill.carriers.inside.notes import Note, another, others_of, whose
 from hashidrill.carriers.inside.system import RefusedError, System, now_s
@@ -134,10 +136,15 @@ class Agent:
         try:
             if self.spec.get("waits"):
                 self._wait(woken, stops, renewals)
+            if self.spec.get("handed"):
+                self.fault.args = self.spec["args"] = handover.taken()
             self._take_over()
             self.fault.check()
             self._keep()
         except RefusedError as error:
+            if self.spec.get("handed"):
+                with contextlib.suppress(RefusedError):
+                    handover.place().forget()
             say("refused", name=error.name, why=str(error))
             return 2
         guardian = Guardian(self)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from hashidrill.carriers.inside import restart, settings, tracing
 from hashidrill.carriers.inside.system import RefusedError, System
 from hashidrill.datacenter.local.inside.canary import SWITCH_S, Canary, listen
+from hashidrill.util import trusted_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,15 +41,19 @@ class Eyes(Canary):
     @contextlib.contextmanager
     def _open(self) -> Iterator[int]:
         """A file without a name, so that none is left in a folder of somebody else's."""
-        try:
-            fd = os.open(self._folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
-        except OSError:  # a file system that has no such files
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            os.unlink(self._path)  # noqa: PTH108 - as the canary does
+        with trusted_paths.folder(self._folder) as folder:
+            try:
+                fd = os.open(".", os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600, dir_fd=folder)
+            except OSError:  # a file system that has no such files
+                name = self._new_name()
+                fd = trusted_paths.create(folder, name)
+                os.unlink(name, dir_fd=folder)
         try:
             yield fd
         finally:
             os.close(fd)
+
+    _new = _open
 
     def do_facts(self) -> dict[str, Any]:
         """What can be had here; of each thing that cannot, why."""

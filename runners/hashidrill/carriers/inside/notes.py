@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hashidrill.carriers.inside.system import RefusedError, System
+from hashidrill.util import trusted_paths
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -25,7 +26,8 @@ class Note:
         """None where there is none. Raises RefusedError for one that cannot be read, or that others may have put."""
         try:
             _only_ours(self.path.parent, os.lstat(self.path.parent))
-            with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
+            _only_ours(self.path, os.lstat(self.path))
+            with os.fdopen(trusted_paths.open_file(self.path, os.O_RDONLY)) as file:
                 _only_ours(self.path, os.fstat(file.fileno()))
                 found: dict[str, Any] = json.loads(file.read())
         except FileNotFoundError:
@@ -36,17 +38,13 @@ class Note:
 
     def write(self, said: dict[str, Any]) -> None:
         """Whole or not at all. Raises RefusedError, for a full disk too."""
-        new = self.path.with_suffix(".new")
+        place = self.path.parent
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _only_ours(self.path.parent, os.lstat(self.path.parent))
-            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(fd, "w") as file:
-                json.dump(said, file)
-            new.replace(self.path)
+            with trusted_paths.folder(place, make=True) as folder:
+                for found in (os.lstat(place), os.fstat(folder)):
+                    _only_ours(place, found)
+                trusted_paths.replace(folder, self.path.name, json.dumps(said).encode())
         except OSError as error:
-            with contextlib.suppress(OSError):
-                new.unlink()
             raise RefusedError("note", f"{self.path} cannot be written: {error.strerror}") from None
 
     def forget(self) -> None:

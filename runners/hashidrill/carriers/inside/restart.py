@@ -6,10 +6,12 @@ import contextlib
 import os
 import re
 import resource
+import stat
 from pathlib import Path
 from typing import Any
 
 from hashidrill.carriers.inside.system import RefusedError, System, parted
+from hashidrill.util import trusted_paths
 
 _SYSTEMD = Path("/run/systemd/system")
 """It exists where systemd runs the host (sd_booted(3)); what is below it is gone after a restart of the host."""
@@ -84,10 +86,19 @@ def _link(path: Path) -> str:
     return os.readlink(path)  # noqa: PTH115 - Path.readlink is of Python 3.9
 
 
-def _log(home: Path, fd: int) -> str:
-    """The file that its output goes into; "" for a pipe, a socket or a terminal."""
-    path = _link(home / "fd" / str(fd))
-    return path if path.startswith("/") and Path(path).is_file() else ""
+def _log(home: Path, fd: int) -> dict[str, Any] | None:
+    """The file that its output goes into, by its path and by itself; None for a pipe, a socket or a terminal.
+
+    None too for one that it cannot write: root opens it again to write, as its process did.
+    """
+    path, found = _link(home / "fd" / str(fd)), (home / "fd" / str(fd)).stat()
+    flags = int((home / "fdinfo" / str(fd)).read_text().partition("flags:")[2].split()[0], 8)
+    writes = flags & os.O_ACCMODE != os.O_RDONLY
+    return {"path": path, "file": _which(found)} if stat.S_ISREG(found.st_mode) and writes else None
+
+
+def _which(found: os.stat_result) -> list[int]:
+    return [found.st_dev, found.st_ino]
 
 
 def keep_down(system: System, memo: dict[str, Any], units: Path = _SYSTEMD) -> None:
@@ -137,6 +148,25 @@ def running(system: System, memo: dict[str, Any]) -> list[str]:
     return found
 
 
+def _reopened(log: dict[str, Any] | None, *, same: bool) -> int:
+    """A log, to append to; 0 for none. `same`: only the very file that the process had open.
+
+    As root, that file alone: the agent's user may have put another one, or a link, in its place meanwhile. Without
+    root's rights, whatever that user may open, as after a rotation.
+    """
+    if log is None:
+        return 0
+    try:
+        opened = trusted_paths.open_file(log["path"], os.O_WRONLY | os.O_APPEND)
+    except OSError:
+        return 0
+    if same and _which(os.fstat(opened)) != log["file"]:
+        os.close(opened)
+        return 0
+    os.set_blocking(opened, True)
+    return opened
+
+
 def start(memo: dict[str, Any]) -> None:
     """The command again, in a session of its own, and a child of nobody's who could end with it."""
     first = os.fork()
@@ -154,13 +184,7 @@ def start(memo: dict[str, Any]) -> None:
 
 def _become(memo: dict[str, Any]) -> None:
     nothing = os.open("/dev/null", os.O_RDWR)
-    for fd, log in ((0, ""), (1, memo["output"][0]), (2, memo["output"][1])):
-        try:
-            output = os.open(log, os.O_WRONLY | os.O_APPEND) if log else nothing
-        except OSError:  # a file of somebody else's, which it inherited
-            output = nothing
-        os.dup2(output, fd)
-    os.closerange(3, 1024)
+    outputs = [_reopened(log, same=True) for log in memo["output"]]
     soft, hard = memo["files"]
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     os.chdir(memo["cwd"])
@@ -169,5 +193,9 @@ def _become(memo: dict[str, Any]) -> None:
             os.setgroups(memo["groups"])
         os.setgid(memo["gid"])
         os.setuid(memo["uid"])
+    for fd, output, log in zip((1, 2), outputs, memo["output"]):  # noqa: B905 - of one length; Python 3.8
+        os.dup2(output or _reopened(log, same=False) or nothing, fd)
+    os.dup2(nothing, 0)
+    os.closerange(3, 1024)
     environment = dict(one.partition("=")[::2] for one in memo["environment"])
     os.execve(memo["exe"], memo["argv"], environment)  # noqa: S606 - the very command that ran before

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.carriers.inside import restart
 from hashidrill.carriers.inside.system import RefusedError, System, parted
+from hashidrill.util import trusted_paths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +57,8 @@ def file_of(system: System, pid: int) -> Path:
 def held(path: Path) -> dict[str, Any]:
     """What our file says; empty where there is none. Raises RefusedError for one that is not ours."""
     try:
-        found = json.loads(path.read_text())
+        with os.fdopen(trusted_paths.open_file(path, os.O_RDONLY)) as file:
+            found = json.loads(file.read())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
@@ -68,22 +70,18 @@ def held(path: Path) -> dict[str, Any]:
 
 def write(path: Path, said: dict[str, Any], owner: tuple[int, int]) -> None:
     """Whole or not at all, for the agent's own user alone. Raises RefusedError."""
-    new = path.with_name("." + path.name + ".new")
     try:
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(fd, "w") as file:
-            json.dump(said, file)
-            os.fchown(fd, *owner)
-        new.replace(path)
+        with trusted_paths.folder(path.parent) as folder:
+            trusted_paths.replace(folder, path.name, json.dumps(said).encode(), owner)
     except OSError as error:
-        remove(new)
         raise RefusedError("settings", f"{path} cannot be written: {error.strerror}") from None
 
 
 def remove(path: Path) -> None:
     """Nothing where there is none. Raises RefusedError."""
     try:
-        path.unlink()
+        with trusted_paths.folder(path.parent) as folder:
+            os.unlink(path.name, dir_fd=folder)
     except FileNotFoundError:
         pass
     except OSError as error:

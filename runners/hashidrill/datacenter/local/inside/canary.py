@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import itertools
 import os
 import selectors
 import socket
@@ -49,7 +48,6 @@ class Canary:
 
     def __init__(self, data: str) -> None:
         self._path = os.path.join(data, _FILE)  # noqa: PTH118 - no pathlib here
-        self._names = itertools.count()
         self._lock = threading.Lock()
         self._listening: set[int] = set()
 
@@ -73,14 +71,8 @@ class Canary:
                 if os.pwrite(fd, part, offset) < len(part):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        with self._lock:
-            path = f"{self._path}-{next(self._names)}"
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+        with self._new() as fd:
             return _timed(write)
-        finally:
-            os.close(fd)
-            os.unlink(path)  # noqa: PTH108 - no pathlib here
 
     def do_read(self, size: int) -> dict[str, Any]:
         with self._open() as fd:
@@ -171,11 +163,26 @@ class Canary:
 
     @contextlib.contextmanager
     def _open(self) -> Any:
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             yield fd
         finally:
             os.close(fd)
+
+    @contextlib.contextmanager
+    def _new(self) -> Any:
+        path = os.path.join(os.path.dirname(self._path), self._new_name())  # noqa: PTH118, PTH120 - no pathlib here
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+            os.unlink(path)  # noqa: PTH108 - no pathlib here
+
+    @staticmethod
+    def _new_name() -> str:
+        """One that is not taken, and that no other user can foresee."""
+        return f"{_FILE}-{os.urandom(8).hex()}"
 
 
 def _in_threads(count: int, work: Any) -> None:
