@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
 import subprocess
 import sys
 import threading
+import time
 
 import httpx
 import psutil
 import pytest
 
 from hashidrill.errors import UsageError
+from hashidrill.warroom import crowd
+from hashidrill.warroom.room import Room
 from hashidrill.warroom.serving import serve
 
 JSON = {"content-type": "application/json"}
@@ -87,6 +91,82 @@ def test_the_address_of_the_lead_can_go_to_a_file_that_its_owner_alone_reads(tmp
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with pytest.raises(UsageError, match="cannot be kept here"), serve(lead_url_to=path):
         pytest.fail("a file that is there was written over")
+
+
+def idle(room, count, said=b""):
+    """Connections that send `said` and nothing more."""
+    port = int(origin(room.lead_url).rsplit(":", 1)[1])
+    opened = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(count)]
+    for one in opened:
+        with contextlib.suppress(OSError):  # it had to leave already
+            one.sendall(said)
+    return opened
+
+
+def still_open(connections):
+    found = 0
+    for one in connections:
+        one.settimeout(0.2)
+        try:
+            found += one.recv(1) != b""
+        except TimeoutError:
+            found += 1
+        except OSError:
+            pass
+    return found
+
+
+def in_a_request(room):
+    return f"GET /{'x' * 32}/ HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: ".encode()
+
+
+def with_the_token_of_those_who_watch(room):
+    path = room.watch_url.split("/", 3)[3]
+    return f"GET /{path}events HTTP/1.1\r\nHost: {origin(room.watch_url)[7:]}\r\n\r\n".encode()
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("said", [lambda room: b"", in_a_request, with_the_token_of_those_who_watch])
+def test_the_leads_stop_gets_through_however_many_others_are_connected(said):
+    pressed = []
+    with serve(room=Room(interrupt=lambda: pressed.append("stop"))) as room:
+        room.begins("a run")
+        others = idle(room, 300, said(room))
+        assert httpx.get(room.lead_url, trust_env=False).status_code == 200
+        assert post(room.lead_url, "stop").status_code == 200
+        assert pressed == ["stop"]
+        for one in others:
+            one.close()
+
+
+def test_what_the_lead_has_open_stays_and_the_oldest_strangers_leave_first():
+    with serve() as room, httpx.Client(trust_env=False) as lead:
+        with lead.stream("GET", f"{room.lead_url}events") as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            others = idle(room, crowd.MOST + 20)
+            assert post(room.lead_url, "stop").status_code == 409, "there is nothing to stop, but it was heard"
+            room.note("ana", "still here")
+            assert any("still here" in line for line in lines)
+            assert still_open(others[:20]) == 0
+            assert still_open(others[-20:]) == 20
+        for one in others:
+            one.close()
+
+
+def test_a_connection_without_a_token_has_a_moment_to_show_one(monkeypatch):
+    monkeypatch.setattr(crowd, "INTRODUCES_WITHIN_S", 0.3)
+    with serve() as room:
+        for said in (b"", in_a_request(room)):
+            [stranger] = idle(room, 1, said)
+            with contextlib.suppress(ConnectionResetError):
+                assert stranger.recv(1) == b""
+            stranger.close()
+        [watching] = idle(room, 1, with_the_token_of_those_who_watch(room))
+        assert watching.recv(12) == b"HTTP/1.1 200"
+        time.sleep(0.5)
+        assert still_open([watching])
+        watching.close()
 
 
 RUN = """

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
+    from hashidrill.warroom.crowd import Crowd
     from hashidrill.warroom.document import Batch
     from hashidrill.warroom.room import Room
 
@@ -26,6 +27,7 @@ BEAT_S = 5.0
 SLOWEST_S = 20.0
 """A browser that takes nothing for this long is let go; it comes back by itself, and lacks nothing then."""
 MOST_STREAMS = 32
+"""Of the lead's pages, and as many of those that watch: neither takes the other's."""
 _ASSETS = {
     "": ("warroom.html", "text/html"), "warroom.css": ("warroom.css", "text/css"),
     "warroom.js": ("warroom.js", "text/javascript"), "charts.js": ("charts.js", "text/javascript"),
@@ -35,10 +37,10 @@ _ASSETS = {
 class Pages:
     """The application. `changed` wakes the streams; call it in the loop's thread."""
 
-    def __init__(self, room: Room, guard: Guard) -> None:
-        self._room, self._guard = room, guard
+    def __init__(self, room: Room, guard: Guard, crowd: Crowd | None = None) -> None:
+        self._room, self._guard, self._crowd = room, guard, crowd
         self._change = asyncio.Event()
-        self.streams = 0
+        self.streams = dict.fromkeys(Audience, 0)
         routes = [
             Route("/{token}/events", self._events, methods=["GET"]),
             Route("/{token}/{name:path}", self._asset, methods=["GET"]),
@@ -63,6 +65,10 @@ class Pages:
                 message = {**message, "headers": [*message.get("headers", []), *ours]}
             await send(message)
 
+        if self._crowd is not None:
+            self._crowd.introduces(
+                scope.get("client"), self._guard.who(scope["path"].partition("/")[2].partition("/")[0])
+            )
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         refused = self._guard.refuses(scope["method"], headers)
         if refused:
@@ -84,7 +90,7 @@ class Pages:
         who = self._who(request)
         if who is None:
             return _unknown()
-        if self.streams >= MOST_STREAMS:
+        if self.streams[who] >= MOST_STREAMS:
             return PlainTextResponse("too many pages are open\n", 503)
         return _Stream(self, who, _number(request))
 
@@ -150,13 +156,13 @@ class _Stream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope
-        self._pages.streams += 1
+        self._pages.streams[self._who] += 1
         sending = asyncio.ensure_future(self._send(send))
         gone = asyncio.ensure_future(_gone(receive))
         try:
             await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._pages.streams -= 1
+            self._pages.streams[self._who] -= 1
             for task in (sending, gone):
                 task.cancel()
             await asyncio.gather(sending, gone, return_exceptions=True)

@@ -14,6 +14,7 @@ import uvicorn
 
 from hashidrill.errors import UsageError
 from hashidrill.events import Audience
+from hashidrill.warroom.crowd import Crowd
 from hashidrill.warroom.guard import Guard
 from hashidrill.warroom.pages import Pages
 from hashidrill.warroom.room import Room
@@ -21,7 +22,6 @@ from hashidrill.warroom.room import Room
 LOOPBACK = "127.0.0.1"
 LAST_WORDS_S = 2.0
 """How long browsers get to take the last state, at most."""
-_MOST_CONNECTIONS = 128
 
 
 @contextlib.contextmanager
@@ -71,7 +71,8 @@ class Server:
 
     async def _main(self) -> None:
         loop = asyncio.get_running_loop()
-        pages = Pages(self._room, self._guard)
+        crowd = Crowd()
+        pages = Pages(self._room, self._guard, crowd)
 
         def changed() -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended: nobody listens any more
@@ -79,9 +80,9 @@ class Server:
 
         self._room.on_change = changed
         config = uvicorn.Config(
-            pages, http="h11", ws="none", loop="asyncio", lifespan="off", log_config=None, log_level="critical",
-            access_log=False, server_header=False, limit_concurrency=_MOST_CONNECTIONS, backlog=64,
-            timeout_keep_alive=30, timeout_graceful_shutdown=int(LAST_WORDS_S),
+            pages, http=crowd.protocol(), ws="none", loop="asyncio", lifespan="off", log_config=None,
+            log_level="critical", access_log=False, server_header=False, backlog=64, timeout_keep_alive=30,
+            timeout_graceful_shutdown=int(LAST_WORDS_S),
         )  # fmt: skip
         self._uvicorn = uvicorn.Server(config)
         self._ready.set()

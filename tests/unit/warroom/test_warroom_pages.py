@@ -274,5 +274,12 @@ def test_a_stream_ends_when_the_room_is_over_and_has_said_so(site):
 
 
 def test_more_streams_than_any_game_day_has_are_refused(site):
-    site.pages.streams = MOST_STREAMS
+    site.pages.streams = dict.fromkeys(Audience, MOST_STREAMS)
     assert site.ask(f"/{site.lead}/events")[0] == 503
+
+
+def test_those_who_watch_take_no_stream_of_the_lead(site):
+    site.pages.streams[Audience.TRAINEE] = MOST_STREAMS
+    assert site.ask(f"/{site.watch}/events")[0] == 503
+    assert site.stream(site.lead)
+    assert site.pages.streams == {Audience.OPERATOR: 0, Audience.TRAINEE: MOST_STREAMS}
