@@ -23,7 +23,7 @@ from hashidrill.claims import CANARY_TIMES, needs
 from hashidrill.errors import FaultError
 from hashidrill.experiment.strict import Strict
 from hashidrill.faults.base import BaseFault, patient
-from hashidrill.faults.disk_trials import DiskTrialFault, Tried, acts_on
+from hashidrill.faults.disk_trials import DRIFT_S, DiskTrialFault, Tried, acts_on
 from hashidrill.faults.significance import SMALLEST_SHARE, delays_over
 from hashidrill.units import Bandwidth, Duration, Percent, Size
 
@@ -61,6 +61,12 @@ class LatencyParams(Strict):
             raise ValueError(f"jitter ({self.jitter}) must not be longer than delay ({self.delay})")
         if self.delay + self.jitter > _LONGEST:
             raise ValueError(f"delay and jitter together may be at most {_LONGEST}, because the proof waits that long")
+        if delays_over(self.delay, self.jitter)[0] <= DRIFT_S:
+            what = "delay less jitter" if self.jitter else "delay"
+            raise ValueError(
+                f"{what} must be longer than {Duration(DRIFT_S)}: a disk's own operations change by as much when"
+                " something else begins to write"
+            )
         _provable(self.percent)
         return self
 
@@ -113,7 +119,7 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
     def refused(self, operation: str, timings: Sequence[Timing], at_most: int) -> str:
         """Names the shortest provable delay, which at most `at_most` of the disk's own operations reach."""
         own = sorted((timing.seconds for timing in timings), reverse=True)[at_most]
-        could = Duration(math.ceil(own / self._cut_s * self.params.delay * 1.05 * 1000) / 1000)
+        could = Duration(math.ceil((own + DRIFT_S) / self._cut_s * self.params.delay * 1.05 * 1000) / 1000)
         return f"a delay of {self.params.delay} cannot be told from this disk's own {operation}s; use {could} or more"
 
     def as_asked(self, tried: Tried) -> bool:
@@ -326,7 +332,7 @@ class DiskBandwidth(DiskTrialFault[BandwidthParams]):
 
     def refused(self, operation: str, timings: Sequence[Timing], at_most: int) -> str:
         own = sorted((timing.seconds for timing in timings), reverse=True)[at_most]
-        could = Bandwidth(max(1, self.size_bytes / own * 0.9 // 1000) * 1000)
+        could = Bandwidth(max(1, self.size_bytes / (own + DRIFT_S) * 0.9 // 1000) * 1000)
         return (
             f"a bandwidth of {self.params.rate} cannot be told from this disk's own for {operation}s; "
             f"use {could} or less"

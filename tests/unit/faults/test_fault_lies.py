@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import signal
 
 import anyio
@@ -87,8 +88,38 @@ def test_all_operations_are_tried_and_not_fsync_alone():
 def test_a_delay_below_the_disks_own_is_refused_with_the_one_that_could_be():
     world = FakeDatacenter()
     world.noise.disk_s = 0.02
-    with pytest.raises(FaultError, match=r"a delay of 5ms cannot be told from .* own fsyncs; use \d+ms or more"):
-        Case("disk.latency", world, delay="5ms")
+    with pytest.raises(FaultError, match=r"a delay of 10ms cannot be told from .* own fsyncs; use 27ms or more"):
+        Case("disk.latency", world, delay="10ms")
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("params", [{"delay": "1ms"}, {"delay": "3ms"}, {"delay": "5ms"},
+                                    {"delay": "9ms", "jitter": "4ms"}])  # fmt: skip
+def test_a_delay_that_disks_have_by_themselves_is_refused_at_once(params):
+    with pytest.raises(ValueError, match=r"must be longer than 5ms: a disk's own operations change by as much"):
+        Case("disk.latency", **params)
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("op", ["fsync", "all"])
+def test_a_disk_that_becomes_slower_by_itself_is_not_proven_slow(op):
+    """Something else begins to write after the baseline, and every fsync takes 4 ms."""
+    world = FakeDatacenter()
+    world.noise.disk_s = 0.0003
+    case = Case("disk.latency", world, delay="6ms", op=op)
+    world.noise.disk_s = 0.004
+    assert not case.present()
+    assert case.apply().present()
+    assert case.revert().gone()
+    with pytest.raises(FaultError, match=r"a delay of 6ms cannot be told from .* own fsyncs; use \d+ms or more"):
+        Case("disk.latency", world, delay="6ms")
+
+
+def test_a_disk_that_becomes_slower_by_itself_has_no_limited_bandwidth():
+    with pytest.raises(FaultError, match=r"900MB/s cannot be told from .* own for writes; use \S+ or less") as no:
+        Case("disk.bandwidth", rate="900MB/s")
+    could = re.search(r"use (\S+) or less", str(no.value))[1]
+    assert Case("disk.bandwidth", rate=could).apply().present()
 
 
 @pytest.mark.lie
