@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hashidrill.cli.common import Json, examples, print_json, print_line, print_text
-from hashidrill.engine.memory import check_memory
+from hashidrill.engine.memory import check_memory, lacking_memory
 from hashidrill.errors import ExperimentError, HashidrillError
 from hashidrill.experiment.attached import KIND as ATTACH
 from hashidrill.experiment.library import FOLDER as EXPERIMENTS
@@ -19,6 +19,7 @@ from hashidrill.util.folders import PLAYBOOKS, find_playbook, located
 
 if TYPE_CHECKING:
     from hashidrill.experiment.documents import Document
+    from hashidrill.experiment.resolved import ResolvedExperiment
 
 _GAME_DAY = "GameDay"
 """As hashidrill.gameday.model.KIND, whose import most files need not pay for."""
@@ -77,7 +78,8 @@ def _check_day(document: Document, path: Path) -> None:
     """A game day, with every experiment that it names. Raises ExperimentError."""
     from hashidrill.gameday.plan import plan_of  # noqa: PLC0415 - few files are game days
 
-    plan_of(document, folder=path.parent)
+    for run in plan_of(document, folder=path.parent).runs:
+        _fits(path, run.name, run.resolved)
 
 
 def _check_scenario(document: Document, path: Path) -> None:
@@ -87,7 +89,7 @@ def _check_scenario(document: Document, path: Path) -> None:
 
     written = scenario_of(document, path)
     for choice in each_choice(written):
-        course_of(written, choice)
+        _fits(path, f"the truth {choice.truth}", course_of(written, choice).resolved)
 
 
 def _check_campaign(_document: Document, path: Path) -> None:
@@ -102,7 +104,14 @@ def _check_runbook(path: Path) -> None:
     from hashidrill.runbooks.reading import read_runbook  # noqa: PLC0415 - few files are runbooks
     from hashidrill.runbooks.rehearsing import courses_of  # noqa: PLC0415 - as above
 
-    courses_of(read_runbook(path), [], [])
+    for course in courses_of(read_runbook(path), [], []):
+        _fits(path, course.resolved.experiment.metadata.name, course.resolved)
+
+
+def _fits(path: Path, name: str, resolved: ResolvedExperiment) -> None:
+    """Raises ExperimentError where this machine lacks the memory for the disks of an experiment that a file names."""
+    if trouble := lacking_memory(resolved.experiment):
+        raise ExperimentError(f"{path}: {name}: {trouble}")
 
 
 def _check_attach(path: Path) -> None:

@@ -27,25 +27,32 @@ def check_memory(document: Document, experiment: Experiment, available: int | No
     """Raises ExperimentError, with the place, if full disks would take more than three quarters of the memory.
 
     `available` is that memory in bytes; by default, what this machine has now.
+    """
+    if trouble := lacking_memory(experiment, available):
+        written = experiment.datacenter.disk.size is not None
+        document.problem(("datacenter", "disk", "size") if written else ("datacenter",), trouble)
+        document.raise_problems()
+
+
+def lacking_memory(experiment: Experiment, available: int | None = None) -> str:
+    """Why full disks would take more than three quarters of the memory, and what would fit; "" where they fit.
+
     If a file system in memory fills up the machine's memory, the kernel kills processes of its own choice.
     """
     required = required_by(experiment)
     spec = sized(experiment.datacenter) if required.sized_disk else experiment.datacenter
-    if spec.disk.size is None:
-        return
+    if spec.disk.size is None or spec.stands:
+        return ""
     services = services_of(spec, spares=required.spare_servers)
     hosts = len({place.host for service in services for place in service.places()})
     available = available_bytes() if available is None else available
     if hosts * spec.disk.size <= available * SHARE:
-        return
+        return ""
     most = Size(max(int(available * SHARE / hosts) // _MB, 0) * _MB)
-    written = experiment.datacenter.disk.size is not None
-    document.problem(
-        ("datacenter", "disk", "size") if written else ("datacenter",),
+    return (
         f"{hosts} hosts with a disk of {spec.disk.size} each need {Size(hosts * spec.disk.size)} of memory, but only "
-        f"{_rounded(available)} are available here: use at most {most} each, or fewer hosts",
+        f"{_rounded(available)} are available here: use at most {most} each, or fewer hosts"
     )
-    document.raise_problems()
 
 
 def available_bytes(own: Path = OWN_CGROUP, cgroups: Path = CGROUPS) -> int:

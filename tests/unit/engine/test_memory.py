@@ -62,9 +62,9 @@ def check(path):
 @pytest.mark.lie
 def test_disks_that_would_fill_the_memory_are_refused_with_the_size_that_fits(machine, experiment):
     with pytest.raises(ExperimentError) as error:
-        check(experiment("4000GB", servers=9))
+        check(experiment("60GB", servers=9))
     message = " ".join(str(error.value).split())
-    assert "full.yaml:6:16: datacenter.disk.size: 10 hosts with a disk of 4000GB each need 40000GB of memory" in message
+    assert "full.yaml:6:16: datacenter.disk.size: 10 hosts with a disk of 60GB each need 600GB of memory" in message
     assert "8GB are available here: use at most 600MB each, or fewer hosts" in message
     check(experiment("600MB", servers=9))
 
@@ -79,7 +79,7 @@ def test_the_size_that_is_named_fits_and_a_little_more_does_not(machine, experim
 def test_a_size_counts_without_a_fault_that_fills_it_too(machine, experiment):
     """A load can fill it as well."""
     with pytest.raises(ExperimentError, match=across_lines("at most 1500MB each")):
-        check(experiment("4000GB", fault="process.pause"))
+        check(experiment("60GB", fault="process.pause"))
 
 
 def test_disks_on_the_real_disk_need_no_memory(machine, tmp_path):
@@ -90,8 +90,8 @@ def test_disks_on_the_real_disk_need_no_memory(machine, tmp_path):
 
 
 def test_validate_and_run_refuse_it_before_anything_is_started(machine, experiment, tmp_path):
-    path = experiment("4000GB")
-    assert "4 hosts with a disk of 4000GB each" in unfolded(validate._error_of(path))
+    path = experiment("60GB")
+    assert "4 hosts with a disk of 60GB each" in unfolded(validate._error_of(path))
 
     def started(*_args, **_kwargs):
         raise AssertionError("a binary was asked for")
@@ -99,6 +99,41 @@ def test_validate_and_run_refuse_it_before_anything_is_started(machine, experime
     with pytest.raises(ExperimentError, match=across_lines("4 hosts with a disk")):
         runner.run_experiment(resolve(path), runs_dir=tmp_path / "runs", ensure_binary=started)
     assert not (tmp_path / "runs").exists()
+
+
+DAY = """\
+apiVersion: hashidrill/v1
+kind: GameDay
+metadata: {name: day, title: A day, why: It tests what a full disk takes}
+goals: [See a full disk]
+people: {ana: {role: lead}}
+experiments: [{experiment: full.yaml}]
+"""
+SCENARIO = "playbooks/training/payday.yaml"
+
+
+def test_validate_refuses_a_game_day_and_a_scenario_with_such_disks_too(machine, experiment, tmp_path):
+    experiment("60GB", servers=9)
+    (tmp_path / "day.yaml").write_text(DAY)
+    assert "full: 10 hosts with a disk of 60GB each" in unfolded(validate._error_of(tmp_path / "day.yaml"))
+    scenario = tmp_path / "payday.yaml"
+    scenario.write_text((places.ROOT / SCENARIO).read_text().replace("size: 256MB", "size: 60GB"))
+    assert "full-disks: 4 hosts with a disk of 60GB each" in unfolded(validate._error_of(scenario))
+    scenario.write_text((places.ROOT / SCENARIO).read_text())
+    experiment("256MB")
+    assert [validate._error_of(path) for path in (scenario, tmp_path / "day.yaml")] == [None, None]
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("kind", ["Experiment", "Base"])
+def test_a_disk_that_no_memory_holds_is_refused_on_every_machine(machine, experiment, kind):
+    machine(10**15)
+    path = experiment("4000GB", servers=9)
+    text = path.read_text().replace("kind: Experiment", f"kind: {kind}")
+    path.write_text(
+        text if kind == "Experiment" else text.partition("metadata")[0] + "datacenter:\n  disk: {size: 4000GB}\n"
+    )
+    assert "a disk of limited size lies in memory: give it at most 64GB" in unfolded(validate._error_of(path))
 
 
 @pytest.mark.lie
